@@ -1,11 +1,12 @@
-//! The packet handle: the frame, the packet's bytes in the frame, and the offload state of the packet.
+//! The packet handle. It stores the frame, the position of the packet's bytes in the frame, and the offload
+//! state of the packet.
 //!
-//! A `Packet` owns its frame, or a chain of frames if the packet is larger than one frame (jumbo frames,
-//! segmentation offload). The type has no `Drop`. The worker returns the packet to a [`crate::FramePool`] or
-//! to a port's ring, and tests check that no frame is lost.
+//! A `Packet` owns its frame. If the packet is larger than one frame (jumbo frames, segmentation offload), it
+//! owns a chain of frames. The type does not implement `Drop`. The worker must return each packet to a
+//! [`crate::FramePool`] or to a port's ring, and tests check that no frame is lost.
 //!
-//! The handle is 16 bytes, two machine words, because it is copied from ring to burst to batch to ring. The
-//! details of pending offload work, which few packets have, are stored beside the first frame in
+//! The handle has 16 bytes (two machine words), because handles are copied often on the path of a packet. Few
+//! packets have pending offload work. The details of this work are stored beside the packet's first frame in
 //! [`FrameMemory`].
 #![allow(unsafe_code, reason = "turns ownership of a frame into slices; see the SAFETY comments")]
 
@@ -15,78 +16,80 @@ use packet::PortId;
 
 use crate::memory::{FrameMemory, HEADROOM, MAX_FRAMES};
 
-/// Offload state bits of a packet.
+/// Flags of a packet's offload state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Flags(u8);
 
 impl Flags {
-    /// The L4 checksum field contains only the pseudo-header sum. `csum_start` and `csum_offset` give its
-    /// location.
+    /// The L4 checksum field contains only the pseudo-header sum. `csum_start` and `csum_offset` specify the
+    /// position of the field.
     pub const PARTIAL_CHECKSUM: Self = Self(1);
-    /// The sender has verified or computed the checksums (virtio DATA_VALID).
+    /// The sender of the packet has verified or computed the checksums (virtio DATA_VALID).
     pub const CHECKSUM_VALID: Self = Self(2);
-    /// The packet must be segmented. `gso` and `gso_size` give the parameters.
+    /// The packet must be divided into segments. `gso` and `gso_size` specify how.
     pub const SEGMENT: Self = Self(4);
 
-    /// Returns whether all bits of `other` are set.
+    /// Returns whether all flags of `other` are set.
     #[inline]
     #[must_use]
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Returns whether no bit is set.
+    /// Returns whether no flag is set.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Sets the bits of `other`.
+    /// Sets all flags of `other`.
     #[inline]
     pub fn insert(&mut self, other: Self) {
         self.0 |= other.0;
     }
 
-    /// Clears the bits of `other`.
+    /// Clears all flags of `other`.
     #[inline]
     pub fn remove(&mut self, other: Self) {
         self.0 &= !other.0;
     }
 }
 
-/// Kind of pending segmentation.
+/// Kind of segmentation that a packet needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Gso {
-    /// No segmentation.
+    /// The packet needs no segmentation.
     #[default]
     None,
-    /// TCP over IPv4.
+    /// Segmentation of TCP over IPv4.
     Tcp4,
-    /// TCP over IPv6.
+    /// Segmentation of TCP over IPv6.
     Tcp6,
-    /// UDP segmentation (USO), IPv4 or IPv6: each segment is a separate datagram.
+    /// Segmentation of UDP over IPv4 or IPv6 (USO). Each segment is a separate datagram.
     Udp,
 }
 
-/// Offload work that a packet's sender left to the transmitter (virtio 1.2, 5.1.6).
+/// Offload work that the sender of a packet has left to the transmitter (virtio 1.2, 5.1.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Offload {
-    /// Pending and recorded offload work. A field without its bit is not valid.
+    /// Flags of the offload work. Each of the other fields is valid only if its flag is set.
     pub flags: Flags,
-    /// Kind of segmentation, if `SEGMENT` is set.
+    /// Kind of segmentation. Valid if `SEGMENT` is set.
     pub gso: Gso,
-    /// Payload bytes per segment, if `SEGMENT` is set.
+    /// Number of payload bytes per segment. Valid if `SEGMENT` is set.
     pub gso_size: u16,
-    /// Offset from the packet's first byte at which the checksum begins, if `PARTIAL_CHECKSUM` is set.
+    /// Offset of the first byte that the checksum covers, from the start of the packet. Valid if
+    /// `PARTIAL_CHECKSUM` is set.
     pub csum_start: u16,
-    /// Offset of the checksum field after `csum_start`.
+    /// Offset of the checksum field, from `csum_start`. Valid if `PARTIAL_CHECKSUM` is set.
     pub csum_offset: u16,
 }
 
 impl Offload {
-    /// Packs the details into the word beside the frame, with the packet's current offset in the frame.
+    /// Packs the details into the word that is stored beside the frame. The word also contains `offset`, the
+    /// current start of the packet in the frame.
     fn pack(self, offset: u16) -> u64 {
         debug_assert!(offset < 1 << 12, "frames have at most 4096 bytes");
         u64::from(self.csum_start)
@@ -96,8 +99,8 @@ impl Offload {
             | (self.gso as u64) << 60
     }
 
-    /// Unpacks the details for a packet that begins at `offset` now. The checksum start is adjusted by the
-    /// change of the offset.
+    /// Unpacks the details for a packet that now starts at `offset` in its frame. The start of the checksum
+    /// is adjusted if the packet started at a different offset when the details were packed.
     #[allow(clippy::cast_possible_truncation, reason = "fields of a packed word")]
     fn unpack(word: u64, flags: Flags, offset: u16) -> Self {
         let start = u32::from(word as u16) + ((word >> 48) as u32 & 0xfff);
@@ -116,32 +119,34 @@ impl Offload {
     }
 }
 
-/// An exclusive handle of one frame or a chain of frames. See the module documentation.
+/// An exclusive handle to one frame or to a chain of frames, which contain a packet. See the module
+/// documentation.
 #[must_use = "a dropped packet leaks its frame: give it to a pool or a queue"]
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub struct Packet {
-    /// Index of the first frame in the lower 24 bits, flags in the next 3 bits, and hops in the upper 5 bits.
+    /// Index of the first frame in the lower 24 bits, offload flags in the next 3 bits, and the number of
+    /// patch ports passed in the upper 5 bits.
     frame_and_flags: u32,
     offset: u16,
     len: u16,
-    /// Length of the whole packet in the lower 21 bits. The upper 11 bits are the number of the arrival port
-    /// plus one, or 0 for no port.
+    /// Length of the whole packet in bytes in the lower 21 bits. The upper 11 bits contain the index of the
+    /// arrival port plus 1, or 0 if the port is not known.
     total_and_arrival: u32,
     memory: u16,
     segments: u16,
 }
 
-/// Number of bits of a packet's length. Tags that lengthen a packet do not exceed these bits, because the
-/// packet's offset in its first frame decreases by the same number of bytes.
+/// Number of bits that store the length of a packet. A packet that is extended at the front (by a tag) cannot
+/// exceed these bits, because the offset in its first frame decreases by the number of new bytes.
 const LENGTH_BITS: u32 = 21;
-/// Maximum length of a new packet in bytes.
+/// Maximum length of a newly created packet in bytes.
 pub const MAX_LENGTH: usize = (1 << LENGTH_BITS) - 1 - 4096;
-/// Largest port number plus one that a packet can store.
+/// Maximum value of a port index plus 1 that a packet can store.
 const MAX_ARRIVAL: u32 = (1 << (32 - LENGTH_BITS)) - 1;
-/// Number of bits of a packet's frame index.
+/// Number of bits that store the index of a packet's first frame.
 const FRAME_BITS: u32 = 24;
-/// Number of bits of a packet's flags.
+/// Number of bits that store the offload flags of a packet.
 const FLAG_BITS: u32 = 3;
 /// Maximum number of patch ports that a packet may pass.
 pub const HOPS: u8 = (1 << (32 - FRAME_BITS - FLAG_BITS)) - 1;
@@ -149,7 +154,8 @@ const _: () = assert!(MAX_FRAMES <= 1 << FRAME_BITS);
 
 const _: () = assert!(size_of::<Packet>() == 16);
 
-/// Packs a further frame of a chain into a link word: next frame + 1 (0 marks the end), offset, length.
+/// Packs the data about a further frame of a chain into a link word: the frame's index plus 1, the offset,
+/// and the length. A word of 0 marks the end of the chain.
 #[inline]
 fn pack(frame: u32, offset: u16, len: u16) -> u64 {
     (u64::from(frame) + 1) << 32 | u64::from(offset) << 16 | u64::from(len)
@@ -163,10 +169,12 @@ fn unpack(word: u64) -> Option<(u32, u16, u16)> {
 }
 
 impl Packet {
-    /// Creates a packet of one frame, `len` bytes at `offset`. Only pools and ports' rings create packets.
+    /// Creates a packet that consists of `len` bytes at `offset` of one frame. Only pools and the rings of
+    /// ports create packets.
     ///
     /// # Panics
-    /// If the range exceeds the frame. Values from the kernel or a peer must be checked before.
+    /// Panics if the range exceeds the frame. The caller must check values from the kernel or a peer before
+    /// the call.
     #[inline]
     pub(crate) fn from_frame(memory: &FrameMemory, frame: u32, offset: u16, len: u16) -> Self {
         assert!(frame < memory.frames() && u32::from(offset) + u32::from(len) <= memory.frame_size());
@@ -174,8 +182,8 @@ impl Packet {
         Self { frame_and_flags: frame, total_and_arrival, offset, len, memory: memory.id(), segments: 1 }
     }
 
-    /// Creates a packet of the frames in `parts` (frame, offset, length), in order. Returns `None` if there
-    /// are no parts, too many parts, or more than [`MAX_LENGTH`] bytes.
+    /// Creates a packet from the frames in `parts`, in order. Each part consists of a frame index, an offset
+    /// and a length. Returns `None` if there are no parts, too many parts, or more than [`MAX_LENGTH`] bytes.
     pub(crate) fn chain(
         memory: &FrameMemory,
         parts: impl IntoIterator<Item = (u32, u16, u16)>,
@@ -195,8 +203,8 @@ impl Packet {
         Some(whole)
     }
 
-    /// Appends the single-frame packet `tail` as the last segment. The function walks the chain, which is
-    /// O(segments).
+    /// Appends the packet `tail`, which has one frame, as the last segment of the chain. The function walks
+    /// the chain, so its time is proportional to the number of segments.
     pub(crate) fn append(&mut self, memory: &FrameMemory, tail: Self) {
         self.check(memory);
         tail.check(memory);
@@ -213,8 +221,8 @@ impl Packet {
         assert!(self.lengthen(tail.len), "a packet has at most {MAX_LENGTH} bytes");
     }
 
-    /// Adds bytes at the end. Returns false without a change if the packet would be longer than
-    /// [`MAX_LENGTH`].
+    /// Increases the stored length of the packet by `by` bytes. Returns false and changes nothing if the
+    /// packet would exceed [`MAX_LENGTH`].
     fn lengthen(&mut self, by: u16) -> bool {
         let fits = self.len() + usize::from(by) <= MAX_LENGTH;
         if fits {
@@ -223,7 +231,7 @@ impl Packet {
         fits
     }
 
-    /// Splits the chain into single-frame packets, first to last, and passes each to `each`.
+    /// Divides the chain into packets of one frame each, and calls `each` with each of them, first to last.
     pub(crate) fn dismantle(self, memory: &FrameMemory, mut each: impl FnMut(Self)) {
         let mut rest = Some(self);
         while let Some(packet) = rest {
@@ -233,8 +241,9 @@ impl Packet {
         }
     }
 
-    /// Splits off the first frame as a packet, which keeps the offload state. Returns it with the rest of the
-    /// chain.
+    /// Separates the first frame from the rest of the chain. Returns the first frame as a packet that has the
+    /// offload state, and the rest of the chain as another packet. The rest is `None` if the packet has only
+    /// one frame.
     pub(crate) fn split_first(self, memory: &FrameMemory) -> (Self, Option<Self>) {
         self.check(memory);
         let next =
@@ -255,7 +264,7 @@ impl Packet {
         assert!(self.memory == memory.id(), "packet used with another frame memory");
     }
 
-    /// Returns the length of the packet in bytes, over all its frames.
+    /// Returns the length of the packet in bytes, summed over all its frames.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "a packet is never empty")]
@@ -268,7 +277,8 @@ impl Packet {
         self.total_and_arrival = self.total_and_arrival >> LENGTH_BITS << LENGTH_BITS | u32::from(total);
     }
 
-    /// Sets the port on which the packet arrived. A port number that is too large is not stored.
+    /// Sets the port on which the packet arrived. If the port's index is too large to be stored, the port
+    /// becomes unknown.
     #[inline]
     pub fn set_arrival(&mut self, port: PortId) {
         let number = u32::from(port.0) + 1;
@@ -276,8 +286,8 @@ impl Packet {
         self.total_and_arrival = self.total_and_arrival & ((1 << LENGTH_BITS) - 1) | kept << LENGTH_BITS;
     }
 
-    /// Returns the port on which the packet arrived, or on which the original of a copy or segment arrived.
-    /// Returns `None` if the port is not known.
+    /// Returns the port on which the packet arrived. For a copy or a segment, this is the port on which the
+    /// original packet arrived. Returns `None` if the port is not known.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "11 of 32 bits")]
@@ -285,14 +295,15 @@ impl Packet {
         (self.total_and_arrival >> LENGTH_BITS).checked_sub(1).map(|number| PortId(number as u16))
     }
 
-    /// Returns the number of frames in the chain, which is 1 for all but jumbo and unsegmented packets.
+    /// Returns the number of frames in the chain. The number is 1 except for jumbo packets and packets that
+    /// need segmentation.
     #[inline]
     #[must_use]
     pub fn segments(&self) -> u16 {
         self.segments
     }
 
-    /// Returns the offload state bits. [`Self::offload`] returns the details.
+    /// Returns the offload flags of the packet. [`Self::offload`] also returns the details.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "8 of 32 bits, of which 3 are kept")]
@@ -306,8 +317,8 @@ impl Packet {
         self.frame_and_flags = rest | u32::from(flags.0) << FRAME_BITS;
     }
 
-    /// Counts a patch port that the packet passes. Returns false without a change if the packet has already
-    /// passed [`HOPS`] patch ports.
+    /// Increments the number of patch ports that the packet has passed. Returns false and changes nothing if
+    /// the packet has already passed [`HOPS`] patch ports.
     #[inline]
     #[must_use]
     pub fn hop(&mut self) -> bool {
@@ -323,8 +334,8 @@ impl Packet {
         (self.frame_and_flags >> (FRAME_BITS + FLAG_BITS)) as u8
     }
 
-    /// Copies the arrival port and the number of patch ports passed from the packet that this packet is a
-    /// copy or segment of.
+    /// Copies the arrival port and the number of passed patch ports from `from`. This packet is a copy or a
+    /// segment of `from`.
     pub(crate) fn copy_path(&mut self, from: &Self) {
         let own = (1 << (FRAME_BITS + FLAG_BITS)) - 1;
         self.frame_and_flags = self.frame_and_flags & own | from.frame_and_flags & !own;
@@ -332,7 +343,7 @@ impl Packet {
         self.total_and_arrival = self.total_and_arrival & own | from.total_and_arrival & !own;
     }
 
-    /// Returns the offload work with its details.
+    /// Returns the pending offload work of the packet with its details.
     #[must_use]
     pub fn offload(&self, memory: &FrameMemory) -> Offload {
         self.check(memory);
@@ -342,14 +353,14 @@ impl Packet {
         Offload::unpack(memory.offload(self.frame()).load(Ordering::Relaxed), self.flags(), self.offset)
     }
 
-    /// Sets the offload work that must be done before or during transmission.
+    /// Sets the offload work that remains to be done before or during the transmission of the packet.
     pub fn set_offload(&mut self, memory: &FrameMemory, offload: Offload) {
         self.check(memory);
         self.set_flags(offload.flags);
         memory.offload(self.frame()).store(offload.pack(self.offset), Ordering::Relaxed);
     }
 
-    /// Marks a part of the offload work as done.
+    /// Clears the flags in `done`, because this part of the offload work has been done.
     #[inline]
     pub fn clear_offload(&mut self, done: Flags) {
         let mut flags = self.flags();
@@ -357,7 +368,8 @@ impl Packet {
         self.set_flags(flags);
     }
 
-    /// Returns the index of the first frame, for diagnostics and for the frame accounting of hand-over.
+    /// Returns the index of the packet's first frame. Diagnostics and the frame accounting of a hand-over use
+    /// the index.
     #[inline]
     #[must_use]
     pub fn frame(&self) -> u32 {
@@ -374,15 +386,15 @@ impl Packet {
         self.len
     }
 
-    /// Returns the number of bytes in the first frame.
+    /// Returns the number of the packet's bytes in its first frame.
     #[inline]
     #[must_use]
     pub fn head_len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// Returns the bytes in the first frame. These are all bytes unless the packet is a chain, and always
-    /// contain the headers.
+    /// Returns the packet's bytes in its first frame. If the packet has only one frame, these are all its
+    /// bytes. The headers are always in the first frame.
     #[inline]
     #[must_use]
     pub fn head<'m>(&'m self, memory: &'m FrameMemory) -> &'m [u8] {
@@ -391,8 +403,8 @@ impl Packet {
         unsafe { memory.slice(self.frame(), self.offset, self.len) }
     }
 
-    /// Returns the bytes in front of the packet in its first frame. The bytes are XDP metadata of a driver
-    /// hook, or undefined. Returns `None` if the headroom is smaller than `N` bytes.
+    /// Returns the `N` bytes in front of the packet in its first frame. They contain XDP metadata of a driver
+    /// hook, or are undefined. Returns `None` if there are fewer than `N` bytes in front of the packet.
     #[inline]
     #[must_use]
     pub fn before<const N: usize>(&self, memory: &FrameMemory) -> Option<[u8; N]> {
@@ -403,7 +415,7 @@ impl Packet {
         unsafe { memory.slice(self.frame(), from, bytes) }.try_into().ok()
     }
 
-    /// Returns the bytes in the first frame, mutable.
+    /// Returns the packet's bytes in its first frame as a mutable slice.
     #[inline]
     #[must_use]
     pub fn head_mut<'m>(&'m mut self, memory: &'m FrameMemory) -> &'m mut [u8] {
@@ -412,7 +424,8 @@ impl Packet {
         unsafe { memory.slice_mut(self.frame(), self.offset, self.len) }
     }
 
-    /// Iterates over the bytes of each frame in order.
+    /// Iterates over the frames of the packet in order. Each item is the slice of the packet's bytes in one
+    /// frame.
     pub fn parts<'m>(&'m self, memory: &'m FrameMemory) -> impl Iterator<Item = &'m [u8]> {
         self.check(memory);
         let mut next = Some((self.frame(), self.offset, self.len));
@@ -427,12 +440,12 @@ impl Packet {
         })
     }
 
-    /// Calls `each` with the bytes of each frame in order.
+    /// Calls `each` with the packet's bytes in each frame, in order.
     pub fn for_each_segment(&self, memory: &FrameMemory, each: impl FnMut(&[u8])) {
         self.parts(memory).for_each(each);
     }
 
-    /// Calls `each` with the mutable bytes of each frame in order.
+    /// Calls `each` with the packet's bytes in each frame as a mutable slice, in order.
     pub fn for_each_segment_mut(&mut self, memory: &FrameMemory, mut each: impl FnMut(&mut [u8])) {
         let (mut frame, segments) = (self.frame(), self.segments);
         each(self.head_mut(memory));
@@ -447,7 +460,7 @@ impl Packet {
         }
     }
 
-    /// Copies as much of the packet as fits into `out`. Returns the number of bytes written.
+    /// Copies the first bytes of the packet to `out`, as many as fit. Returns the number of bytes copied.
     pub fn copy_to(&self, memory: &FrameMemory, out: &mut [u8]) -> usize {
         let mut at = 0;
         for bytes in self.parts(memory) {
@@ -458,8 +471,9 @@ impl Packet {
         at
     }
 
-    /// Extends the packet by `n` bytes at the front (a tag, an outer header). The new bytes have undefined
-    /// contents. Offload offsets are adjusted. Returns false without a change if the headroom is too small.
+    /// Extends the packet by `n` bytes at the front, for example for a tag or an outer header. The contents
+    /// of the new bytes are undefined. Offload offsets are adjusted. Returns false and changes nothing if
+    /// there are fewer than `n` bytes in front of the packet.
     #[inline]
     #[must_use]
     pub fn prepend(&mut self, n: u16) -> bool {
@@ -472,8 +486,8 @@ impl Packet {
         true
     }
 
-    /// Removes `n` bytes at the front. Returns false without a change if the first frame has no more than `n`
-    /// bytes.
+    /// Removes `n` bytes at the front of the packet. Returns false and changes nothing if the first frame
+    /// contains `n` bytes or fewer.
     #[inline]
     #[must_use]
     pub fn trim_front(&mut self, n: u16) -> bool {
@@ -486,8 +500,8 @@ impl Packet {
         true
     }
 
-    /// Sets the length of a single-frame packet, at most to the end of its frame. Returns false if the length
-    /// does not fit or the packet is a chain.
+    /// Sets the length of a packet of one frame in bytes. Returns false and changes nothing if the packet
+    /// would exceed its frame, or if it is a chain of frames.
     #[must_use]
     pub fn set_len(&mut self, memory: &FrameMemory, len: u16) -> bool {
         if self.segments != 1 || u32::from(self.offset) + u32::from(len) > memory.frame_size() {
@@ -498,8 +512,8 @@ impl Packet {
         true
     }
 
-    /// Resets a single-frame packet to an empty packet after the default headroom, so that it can be filled
-    /// again.
+    /// Makes a packet of one frame empty. The packet starts behind the default headroom again, so that the
+    /// frame can be filled with another packet.
     pub fn reset(&mut self) {
         self.offset = HEADROOM;
         self.len = 0;
@@ -507,14 +521,14 @@ impl Packet {
         self.frame_and_flags = self.frame();
     }
 
-    /// Copies the offload state of another packet with the same headers.
+    /// Copies the offload state of `from`, a packet with equal headers, to this packet.
     pub(crate) fn copy_offload(&mut self, memory: &FrameMemory, from: &Self) {
         if !from.flags().is_empty() {
             self.set_offload(memory, from.offload(memory));
         }
     }
 
-    /// Prefetches the packet's first bytes.
+    /// Prefetches the cache line that contains the first bytes of the packet.
     #[inline]
     pub fn prefetch(&self, memory: &FrameMemory) {
         memory.prefetch(self.frame(), self.offset);

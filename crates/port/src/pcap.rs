@@ -1,8 +1,8 @@
-//! Capture files: a reader (pcap and pcapng), a writer (pcapng with comments per packet, or classic pcap),
-//! and a port that replays one file and records into another.
+//! Capture files. The module contains a reader for pcap and pcapng files, a writer for pcapng files (with a
+//! comment per packet) or classic pcap files, and a port that replays one file and records into another.
 //!
-//! The reader accepts untrusted files. Lengths are checked before memory is allocated, and a truncated file
-//! leads to an error with the position. Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
+//! The reader accepts untrusted files. It checks lengths before it allocates memory. A truncated file results
+//! in an error that contains the position in the file.
 
 mod queue;
 mod read;
@@ -12,7 +12,7 @@ pub use queue::{Clock, PcapConfig, PcapQueue, Timing};
 pub use read::{Reader, Record};
 pub use write::{Interface, Notes, Writer};
 
-/// Maximum length of a packet that is read or written, in bytes (the usual maximum snapshot length).
+/// Maximum length in bytes of a packet that is read or written. This is the usual maximum snapshot length.
 pub const MAX_PACKET: u32 = 262_144;
 
 const MAGIC_MICRO: u32 = 0xa1b2_c3d4;
@@ -40,24 +40,24 @@ pub enum PcapError {
         /// Error that the system returned.
         source: std::io::Error,
     },
-    /// Reading or writing failed.
+    /// Reading from the file or writing to the file has failed.
     #[error("capture file: {0}; check the disk")]
     Io(#[from] std::io::Error),
-    /// The file is neither pcap nor pcapng.
+    /// The file is neither a pcap file nor a pcapng file.
     #[error("capture file: not a pcap or pcapng file; convert it with `editcap`")]
     Magic,
-    /// The file's link type is not Ethernet.
+    /// The link type of the file is not Ethernet. The field is the number of the link type.
     #[error("capture file: link type {0} is not Ethernet; capture on an Ethernet device")]
     LinkType(u32),
     /// The file is malformed.
     #[error("capture file: broken at byte {at} ({what}); cut it there with `editcap` or capture anew")]
     Broken {
-        /// Offset in the file.
+        /// Offset of the problem in the file, in bytes.
         at: u64,
         /// Description of the problem.
         what: &'static str,
     },
-    /// The packets of the file exceed the memory limit in bytes.
+    /// The packets of the file exceed the memory limit. The field is the limit in bytes.
     #[error("capture file: more than {0} bytes of packets; replay a part of it (`editcap -r`)")]
     TooLarge(usize),
 }

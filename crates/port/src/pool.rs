@@ -1,5 +1,5 @@
-//! Pools of free frames: a private stack per worker and a shared depot. Allocation and release access shared
-//! memory only once per [`REFILL`] frames.
+//! Pools of free frames. Each worker has a private pool, and all pools are filled from a shared depot. The
+//! allocation and the release of frames access shared memory only once per [`REFILL`] frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,39 +11,39 @@ use crate::memory::{FrameMemory, HEADROOM};
 use crate::packet::{MAX_LENGTH, Packet};
 use crate::quarantine::{HeldFrames, Place, Quarantine};
 
-/// Number of frames moved from the depot to a pool at a time.
+/// Number of frames that are moved between the depot and a pool at a time.
 pub const REFILL: usize = 256;
-/// Number of depots created so far.
+/// Number of depots that this process has created so far.
 static GENERATIONS: AtomicU64 = AtomicU64::new(0);
-/// Minimum number of frames of a fill ring, regardless of the number of queues that share the memory.
+/// Minimum number of frames that a fill ring may hold, regardless of how many sockets share the memory.
 pub const LEAST_FILL: u32 = 64;
-/// Number of free frames at which a pool returns some to the depot.
+/// Number of free frames in a pool from which on the pool returns frames to the depot.
 const HIGH_WATER: usize = 4 * REFILL;
 
-/// The depot of free frames of one [`FrameMemory`], shared by all pools.
+/// The depot of the free frames of one [`FrameMemory`]. All pools share the depot.
 pub struct Depot {
     memory: Arc<FrameMemory>,
     generation: u64,
     quarantine: Quarantine,
     free: sync::mpmc::Ring<u32>,
-    /// Number of sockets that share the memory.
+    /// Number of AF_XDP sockets that share the frame memory.
     sockets: AtomicU32,
 }
 
-/// A socket's share of the frame memory.
+/// Share of the frame memory that one AF_XDP socket may use. The memory is divided as follows:
 ///
 /// - Half of the frames are divided among the fill rings.
 /// - The other half is for packets in the workers and for transmit rings. When free frames become scarce, a
-///   quarter of this half is divided among the transmit rings. A receiver that does not consume its packets
-///   then holds only the frames of one share.
+///   quarter of this half is divided among the transmit rings. Therefore a receiver that does not consume its
+///   packets occupies only the frames of one share.
 pub struct MemoryShare {
     depot: Arc<Depot>,
-    /// Half of the number of frames.
+    /// Number of frames in half of the memory.
     half: u32,
 }
 
 impl MemoryShare {
-    /// Returns the number of frames that the socket's fill ring may hold at this time, at least
+    /// Returns the number of frames that the socket's fill ring may currently hold. The number is at least
     /// [`LEAST_FILL`].
     #[inline]
     #[must_use]
@@ -51,9 +51,9 @@ impl MemoryShare {
         self.of(self.half)
     }
 
-    /// Returns the number of frames that the socket may have in transmission at this time, at least
-    /// [`LEAST_FILL`]. Returns `None` while free frames are not scarce, that is, while the depot holds more
-    /// than a quarter of all frames.
+    /// Returns the number of frames that the socket may currently have in transmission, which is at least
+    /// [`LEAST_FILL`]. Returns `None` if there is no limit, because free frames are not scarce. This is the
+    /// case while the depot holds more than a quarter of all frames.
     #[inline]
     #[must_use]
     pub fn transmit(&self) -> Option<u32> {
@@ -74,15 +74,15 @@ impl Drop for MemoryShare {
 }
 
 impl Depot {
-    /// Creates a depot that holds all frames of a new memory.
+    /// Creates a depot for a new frame memory. All frames of the memory are free.
     #[must_use]
     pub fn new(memory: Arc<FrameMemory>) -> Arc<Self> {
         let frames = memory.frames();
         Self::with_free(memory, 0..frames)
     }
 
-    /// Creates a depot that holds only the given free frames. After a hand-over, the other frames are in
-    /// rings.
+    /// Creates a depot for a frame memory of which only the frames in `free` are free. This is the case after
+    /// a hand-over, when the other frames are in the rings of sockets.
     #[must_use]
     pub fn with_free(memory: Arc<FrameMemory>, free: impl IntoIterator<Item = u32>) -> Arc<Self> {
         let ring = sync::mpmc::Ring::new(memory.frames() as usize);
@@ -102,53 +102,56 @@ impl Depot {
         })
     }
 
-    /// Returns a number that is unique among the depots of this process. A hand-over that fails leads to a
-    /// new depot over the same frames. Frames taken from the old depot must not be returned to the new one,
-    /// which already contains them.
+    /// Returns the generation number of the depot, which is unique in this process. If a hand-over fails, a
+    /// new depot is created for the frame memory. Frames that were taken from the old depot must not be
+    /// returned to the new depot, because the new depot already contains them.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Holds frames of a closed zero-copy socket until the kernel has released them. Frames whose queue
-    /// cannot be checked are free after `time`. See [`crate::quarantine`].
+    /// Holds frames of a closed zero-copy socket back until the kernel has released them. If it cannot be
+    /// checked whether the kernel has released them, the frames become free after `time`. See
+    /// [`crate::quarantine`].
     pub fn quarantine(&self, frames: Vec<u32>, place: Option<Place>, time: Duration) {
         self.quarantine.hold(frames, place, now() + time);
     }
 
-    /// Frees the quarantined frames of a queue to which a socket has just been bound.
+    /// Frees the quarantined frames of a queue. The caller has just bound a socket to the queue, which proves
+    /// that the kernel has released the frames.
     pub fn bound(&self, place: &Place) {
         self.put_back(&self.quarantine.bound(place));
     }
 
-    /// Frees the quarantined frames that the kernel has released. The function checks queues by binding a
-    /// socket, and must be called at intervals.
+    /// Frees the quarantined frames that the kernel has released. To check a queue, the function binds a
+    /// temporary socket to it. Control threads must call this function at intervals.
     pub fn end_quarantine(&self) {
         if !self.quarantine.is_empty() {
             self.put_back(&self.quarantine.released(now(), Place::is_free));
         }
     }
 
-    /// Returns the number of quarantined frames.
+    /// Returns the number of frames in quarantine.
     #[must_use]
     pub fn quarantined(&self) -> usize {
         self.quarantine.len()
     }
 
-    /// Returns the quarantined frames in groups, each with its queue and remaining time, for a successor
-    /// process.
+    /// Returns the frames in quarantine for a successor process. The frames are grouped by queue, and each
+    /// group has the remaining time of the quarantine.
     #[must_use]
     pub fn quarantined_frames(&self) -> Vec<HeldFrames> {
         self.quarantine.list(now())
     }
 
-    /// Returns the number of frames that have been quarantined for longer than the kernel should need.
+    /// Returns the number of frames in quarantine that the kernel has held for longer than it should need.
     #[must_use]
     pub fn overdue(&self) -> usize {
         self.quarantine.overdue(now())
     }
 
-    /// Counts a socket as sharing the memory until the returned value is dropped.
+    /// Registers a socket that shares the frame memory. The socket stays registered until the returned value
+    /// is dropped.
     #[must_use]
     pub fn share(self: &Arc<Self>) -> MemoryShare {
         self.sockets.fetch_add(1, Ordering::Relaxed);
@@ -163,19 +166,20 @@ impl Depot {
         }
     }
 
-    /// Returns the frame memory.
+    /// Returns the frame memory to which the frames belong.
     #[must_use]
     pub fn memory(&self) -> &Arc<FrameMemory> {
         &self.memory
     }
 
-    /// Returns the number of free frames in the depot, without the free frames in pools and rings.
+    /// Returns the number of free frames in the depot. Free frames in pools and frames in rings are not
+    /// included.
     #[must_use]
     pub fn available(&self) -> usize {
         self.free.len()
     }
 
-    /// Creates a pool for one worker or one control thread.
+    /// Creates an empty pool for one worker or one control thread.
     #[must_use]
     pub fn pool(self: &Arc<Self>) -> FramePool {
         FramePool {
@@ -185,7 +189,8 @@ impl Depot {
         }
     }
 
-    /// Takes all frames out of the depot, for a hand-over. All pools must have been dropped or flushed.
+    /// Removes all frames from the depot and returns them, for a hand-over. The caller must have dropped or
+    /// flushed all pools.
     #[must_use]
     pub fn drain(&self) -> Vec<u32> {
         std::iter::from_fn(|| self.free.pop()).collect()
@@ -197,7 +202,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Free frames of one thread.
+/// A pool of free frames, which belongs to one thread.
 pub struct FramePool {
     memory: Arc<FrameMemory>,
     depot: Arc<Depot>,
@@ -205,39 +210,39 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// Returns the frame memory.
+    /// Returns the frame memory to which the frames belong.
     #[inline]
     #[must_use]
     pub fn memory(&self) -> &FrameMemory {
         &self.memory
     }
 
-    /// Returns the number of free frames in this pool, without those of the depot.
+    /// Returns the number of free frames in this pool. Free frames in the depot are not included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.free.len()
     }
 
-    /// Returns whether this pool has no free frame.
+    /// Returns whether this pool contains no free frame.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.free.is_empty()
     }
 
-    /// Returns the frame memory as a shared pointer.
+    /// Returns the frame memory to which the frames belong, as a shared pointer.
     #[must_use]
     pub fn memory_arc(&self) -> Arc<FrameMemory> {
         self.memory.clone()
     }
 
-    /// Returns the depot of this pool.
+    /// Returns the depot from which this pool is filled.
     #[must_use]
     pub fn depot(&self) -> &Arc<Depot> {
         &self.depot
     }
 
-    /// Takes a free frame for a kernel ring. The frame stays out of the pool until [`Self::put_raw`] or a
-    /// packet returns it.
+    /// Takes a free frame out of the pool, for a kernel ring. The frame comes back to a pool by
+    /// [`Self::put_raw`] or as part of a packet. Returns `None` if no frame is free.
     #[inline]
     pub(crate) fn take_raw(&mut self) -> Option<u32> {
         if self.free.is_empty() {
@@ -246,7 +251,7 @@ impl FramePool {
         self.free.pop()
     }
 
-    /// Returns a frame from a completion ring to the pool.
+    /// Puts a frame that the kernel has returned (from a completion ring) into the pool.
     #[inline]
     pub(crate) fn put_raw(&mut self, frame: u32) {
         self.free.push(frame);
@@ -273,18 +278,19 @@ impl FramePool {
         self.free.truncate(self.free.len() - taken);
     }
 
-    /// Allocates an empty packet of one frame with the default headroom. Returns `None` if no frame is free.
+    /// Allocates a packet of one frame, which is empty and has the default headroom. Returns `None` if no
+    /// frame is free.
     #[inline]
     pub fn alloc(&mut self) -> Option<Packet> {
         let frame = self.take_raw()?;
         Some(Packet::from_frame(&self.memory, frame, HEADROOM, 0))
     }
 
-    /// Allocates a packet with a copy of `bytes`, in as many frames as necessary.
+    /// Allocates a packet that contains a copy of `bytes`. The packet has as many frames as necessary.
     ///
     /// # Errors
-    /// [`DropReason::NoFrame`] if no frame is free, and [`DropReason::RxOversized`] for more than
-    /// [`MAX_LENGTH`] bytes.
+    /// [`DropReason::NoFrame`] if no frame is free, and [`DropReason::RxOversized`] if `bytes` is longer than
+    /// [`MAX_LENGTH`].
     pub fn alloc_copy(&mut self, bytes: &[u8]) -> Result<Packet, DropReason> {
         if bytes.len() > MAX_LENGTH {
             return Err(DropReason::RxOversized);
@@ -314,7 +320,7 @@ impl FramePool {
         }
     }
 
-    /// Copies `packet` with its offload state (for a flood, a mirror or a capture).
+    /// Creates a copy of `packet` with its offload state, for example for a flood, a mirror or a capture.
     ///
     /// # Errors
     /// [`DropReason::NoFrame`] if no frame is free.
@@ -351,7 +357,7 @@ impl FramePool {
         }
     }
 
-    /// Returns a packet's frames to the pool.
+    /// Returns all frames of a packet to the pool.
     #[inline]
     pub fn free(&mut self, packet: Packet) {
         if packet.segments() == 1 {
@@ -370,7 +376,8 @@ impl FramePool {
         }
     }
 
-    /// Returns all free frames to the depot, before the thread ends or sleeps for long.
+    /// Returns all free frames of this pool to the depot. A thread calls this function before it ends or
+    /// sleeps for a long time.
     pub fn flush(&mut self) {
         while !self.free.is_empty() {
             // The loop may take several iterations, for the reason given at `spill`.

@@ -1,5 +1,5 @@
-//! Tests of packets and pools against plain vectors: the contents of chains, and the conservation of frames
-//! under arbitrary operations.
+//! Tests that compare packets and pools with plain vectors. They check the contents of chains, and that no
+//! frame is lost or duplicated by any sequence of operations.
 
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Applies a step to a packet and its model. Bytes that the packet gains are copied from the packet, because
-/// their contents are undefined.
+/// Applies one step to a packet and to the vector that models it. The contents of new bytes in a packet are
+/// undefined, so they are copied from the packet to the vector.
 fn apply(step: Step, packets: &mut Vec<(Packet, Vec<u8>)>, pool: &mut FramePool) {
     let memory = pool.memory_arc();
     match step {

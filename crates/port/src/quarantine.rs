@@ -1,17 +1,20 @@
-//! Quarantine of the frames of closed zero-copy sockets until the kernel has released them.
+//! Quarantine for the frames of closed zero-copy sockets. The frames are held back until the kernel has
+//! released them.
 //!
-//! In copy mode, the kernel writes to no frame of a socket after the socket is closed. In zero-copy mode, the
-//! close only schedules `xp_release_deferred`, which takes RTNL and then makes the driver stop using the
-//! queue. Until then, posted receive descriptors are active, and their frames must not be reused.
+//! In copy mode, the kernel does not write to the frames of a socket after the socket is closed. In zero-copy
+//! mode, closing the socket only schedules `xp_release_deferred`, which takes RTNL and then makes the driver
+//! stop using the queue. Until then, the receive descriptors in the driver are active, and their frames must
+//! not be reused.
 //!
-//! The kernel refuses to bind a second socket to the queue (`EBUSY`) until the driver has stopped. The
-//! release is therefore detected in one of two ways:
+//! Until the driver has stopped, the kernel refuses to bind another socket to the queue (`EBUSY`). The module
+//! therefore detects the release in one of two ways:
 //!
-//! - The port's own next socket is bound ([`Quarantine::bound`]).
-//! - A temporary socket is bound as a check ([`Place::is_free`]).
+//! - The next socket of the port is bound to the queue ([`Quarantine::bound`]).
+//! - A temporary socket is bound to the queue as a check ([`Place::is_free`]).
 //!
-//! A place that cannot be checked counts as free after [`HOLD`]. A place that is still busy counts as free
-//! after [`BUSY_HOLD`] more, because another process must have bound it by then.
+//! If a queue cannot be checked, its frames become free after [`HOLD`]. If a queue stays busy, its frames
+//! become free after [`BUSY_HOLD`] more, because another process must have bound a socket to the queue by
+//! then.
 //!
 //! No code in this module runs per packet.
 #![allow(
@@ -26,39 +29,41 @@ use std::time::{Duration, Instant};
 
 use crate::af_xdp::is_free;
 
-/// Maximum time to hold frames whose queue cannot be checked. The time is longer than the kernel's work queue
-/// needs on any working machine.
+/// Maximum time that frames are held if their queue cannot be checked. The kernel's work queue needs less
+/// time on any working machine.
 pub const HOLD: Duration = Duration::from_secs(10);
-/// Additional time to hold frames while the check reports that their queue is busy.
+/// Additional time that frames are held while the check reports that a socket is bound to their queue.
 pub const BUSY_HOLD: Duration = Duration::from_secs(900);
 
-/// A queue of a device in a network namespace.
+/// A queue of a device, identified by network namespace, interface index and queue index.
 #[derive(Debug)]
 pub struct Place {
     namespace: OwnedFd,
-    /// Inode number of the namespace, by which two descriptors of one namespace are recognized.
+    /// Inode number of the namespace, by which two file descriptors for one namespace are recognized as
+    /// equal.
     inode: u64,
     ifindex: u32,
     queue: u32,
 }
 
 impl Place {
-    /// Returns the queue that a socket is bound to, or `None` if the kernel does not report the socket's
-    /// namespace.
+    /// Returns the device queue to which a socket is bound. Returns `None` if the kernel does not report the
+    /// namespace of the socket.
     #[must_use]
     pub fn of(socket: BorrowedFd<'_>, ifindex: u32, queue: u32) -> Option<Place> {
         Place::within(crate::sys::namespace_of(socket).ok()?, ifindex, queue)
     }
 
-    /// Returns a queue of a device in a network namespace. Returns `None` if the interface index is 0
-    /// (unknown) or the descriptor is not a file.
+    /// Returns queue `queue` of the device with interface index `ifindex` in `namespace`. Returns `None` if
+    /// the interface index is 0 (unknown), or if the file descriptor does not refer to a file.
     #[must_use]
     pub fn within(namespace: OwnedFd, ifindex: u32, queue: u32) -> Option<Place> {
         let inode = rustix::fs::fstat(&namespace).ok()?.st_ino;
         (ifindex != 0).then_some(Place { namespace, inode, ifindex, queue })
     }
 
-    /// Returns the namespace, its inode number, the interface index and the queue number.
+    /// Returns the parts of the identification: the namespace, the inode number of the namespace, the
+    /// interface index and the queue index.
     #[must_use]
     pub fn parts(&self) -> (BorrowedFd<'_>, u64, u32, u32) {
         (self.namespace.as_fd(), self.inode, self.ifindex, self.queue)
@@ -72,8 +77,9 @@ impl Place {
         (self.inode, self.ifindex, self.queue) == (other.inode, other.ifindex, other.queue)
     }
 
-    /// Returns whether the queue has no bound socket and no closed socket that is still being released.
-    /// Returns `None` if the check is not possible.
+    /// Returns whether a socket can be bound to the queue. This is not possible while a socket is bound, or
+    /// while the kernel has not released a closed socket. Returns `None` if the check fails for another
+    /// reason.
     #[must_use]
     pub fn is_free(&self) -> Option<bool> {
         let path = format!("/proc/self/fd/{}", self.namespace.as_raw_fd());
@@ -87,18 +93,18 @@ struct Held {
     until: Instant,
 }
 
-/// Quarantined frames in the form that a successor process receives.
+/// Quarantined frames of one queue, in the form that is handed over to a successor process.
 #[derive(Debug)]
 pub struct HeldFrames {
-    /// Indices of the frames.
+    /// Indices of the quarantined frames.
     pub frames: Vec<u32>,
-    /// Queue of the frames, if known.
+    /// Queue to which the frames' socket was bound, or `None` if it is not known.
     pub place: Option<Place>,
-    /// Remaining time after which the frames count as free if the queue cannot be checked.
+    /// Remaining time after which the frames become free if the queue cannot be checked.
     pub left: Duration,
 }
 
-/// Quarantined frames of all queues. See the module documentation.
+/// The quarantined frames of all queues. See the module documentation.
 #[derive(Default)]
 pub struct Quarantine {
     held: Mutex<Vec<Held>>,
@@ -109,21 +115,23 @@ impl Quarantine {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds frames until `place` is free. If the check is not possible, the frames are held until `until`.
-    /// If the place stays busy, the frames are held at most [`BUSY_HOLD`] longer.
+    /// Holds `frames` until the check finds that `place` is free. If `place` cannot be checked, the frames
+    /// are held until `until`. If `place` stays busy, the frames are held until at most [`BUSY_HOLD`] after
+    /// `until`.
     pub fn hold(&self, frames: Vec<u32>, place: Option<Place>, until: Instant) {
         if !frames.is_empty() {
             self.held().push(Held { frames, place, until });
         }
     }
 
-    /// Takes the frames of a queue to which a socket has just been bound, which proves that the kernel has
-    /// released them.
+    /// Removes the frames of a queue from the quarantine and returns them. The caller has just bound a socket
+    /// to the queue, which proves that the kernel has released the frames.
     pub fn bound(&self, place: &Place) -> Vec<u32> {
         self.take(|held| held.place.as_ref().is_some_and(|own| own.is_same(place)))
     }
 
-    /// Takes the frames whose place is free according to `is_free`, and the frames whose time has expired.
+    /// Removes and returns the frames whose queue is free according to `is_free`, and the frames whose time
+    /// has expired.
     pub fn released(&self, now: Instant, is_free: impl Fn(&Place) -> Option<bool>) -> Vec<u32> {
         self.take(|held| match held.place.as_ref().and_then(&is_free) {
             Some(true) => true,
@@ -132,7 +140,7 @@ impl Quarantine {
         })
     }
 
-    /// Returns the number of frames that have been held for longer than the kernel should need.
+    /// Returns the number of frames that the kernel has held for longer than it should need.
     pub fn overdue(&self, now: Instant) -> usize {
         self.held().iter().filter(|held| now >= held.until).map(|held| held.frames.len()).sum()
     }
@@ -142,17 +150,17 @@ impl Quarantine {
         held.extract_if(.., |held| is_over(held)).flat_map(|held| held.frames).collect()
     }
 
-    /// Returns whether no frame is held.
+    /// Returns whether no frame is in quarantine.
     pub fn is_empty(&self) -> bool {
         self.held().is_empty()
     }
 
-    /// Returns the number of held frames.
+    /// Returns the number of frames in quarantine.
     pub fn len(&self) -> usize {
         self.held().iter().map(|held| held.frames.len()).sum()
     }
 
-    /// Returns the held frames with their remaining time, for a successor process.
+    /// Returns the frames in quarantine with their queues and remaining times, for a successor process.
     pub fn list(&self, now: Instant) -> Vec<HeldFrames> {
         let entry = |held: &Held| HeldFrames {
             frames: held.frames.clone(),
@@ -176,12 +184,14 @@ mod tests {
         Place { namespace: File::open("/dev/null").unwrap().into(), inode: 1, ifindex: 7, queue }
     }
 
-    /// A model of the kernel: the frames of a closed socket are active until the kernel's work queue has run.
+    /// A model of the kernel. It may write to the frames of a closed socket until its work queue has released
+    /// the socket.
     #[derive(Default)]
     struct Kernel {
-        /// Queues with a bound socket, each with its frames.
+        /// Queues to which a socket is bound. The value is the list of the socket's frames.
         bound: BTreeMap<u32, Vec<u32>>,
-        /// Queues whose socket was closed but not released yet.
+        /// Queues whose socket was closed but has not been released. The value is the list of the socket's
+        /// frames.
         releasing: BTreeMap<u32, Vec<u32>>,
     }
 
@@ -197,7 +207,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// A port opens this queue and posts some of the free frames.
+        /// A port opens this queue and gives some of the free frames to the kernel.
         Open(u32),
         /// A port closes this queue.
         Close(u32),
@@ -218,8 +228,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks for arbitrary orders of closes, releases and opens that no frame is free that the kernel
-        /// may write to, that no frame is lost, and that no frame is in two places.
+        /// Checks three properties for arbitrary orders of closes, releases and opens. No frame is free while
+        /// the kernel may write to it, no frame is lost, and no frame is in two places.
         #[test]
         fn no_frame_is_free_while_the_kernel_may_write_to_it(steps in steps()) {
             const FRAMES: u32 = 32;

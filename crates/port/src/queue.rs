@@ -1,4 +1,4 @@
-//! The worker's interface to a port: one queue with a receive and a transmit side.
+//! Interface between a worker and a port. A queue of a port has a receive side and a transmit side.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,135 +7,143 @@ use arrayvec::ArrayVec;
 use crate::packet::Packet;
 use crate::pool::FramePool;
 
-/// Maximum number of packets that a stage processes at once.
+/// Maximum number of packets that a stage of the packet path processes together.
 pub const BURST: usize = 256;
 
-/// A batch of packets in a worker.
+/// A list of at most `BURST` packets.
 pub type Batch = ArrayVec<Packet, BURST>;
 
-/// Offloads and packet sizes that a queue accepts for transmission. Other offloads are completed in software
-/// before (`offload`).
+/// Offloads and packet sizes that a queue supports for transmission. The transmit stage first performs all
+/// other offloads in software (module `offload`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Whether the queue accepts packets with a partial L4 checksum.
+    /// Whether the queue accepts packets with a partial TCP or UDP checksum.
     pub partial_checksum: bool,
     /// Whether the queue accepts TCP packets that must be segmented.
     pub tcp_segmentation: bool,
     /// Whether the queue accepts UDP packets that must be segmented.
     pub udp_segmentation: bool,
-    /// Maximum number of frames in one packet's chain.
+    /// Maximum number of frames of which one packet may consist.
     pub max_segments: u16,
-    /// Maximum frame length on the wire in bytes, without the 4 bytes of a VLAN tag (MTU + 14).
+    /// Maximum frame length on the wire in bytes (MTU + 14). A frame may be 4 bytes longer if it has a VLAN
+    /// tag.
     pub max_frame: u32,
 }
 
-/// Counters of packets that the kernel lost or refused, which the worker cannot observe.
+/// Counters of packets that the kernel has lost or refused. The worker does not observe these events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Number of frames lost because the receive ring was full.
+    /// Number of received frames lost because the receive ring was full.
     pub rx_ring_full: u64,
-    /// Number of frames lost because the fill ring had no free frame.
+    /// Number of received frames lost because the fill ring contained no free frame.
     pub rx_fill_empty: u64,
-    /// Number of frames refused for another reason (invalid descriptors, excessive length).
+    /// Number of received frames lost for another reason (invalid descriptors, excessive length).
     pub rx_invalid: u64,
-    /// Number of transmit descriptors that the kernel refused.
+    /// Number of transmit descriptors that the kernel has refused.
     pub tx_invalid: u64,
 }
 
-/// State of a queue's device.
+/// State of the device to which a queue belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueState {
     /// The device is present and up, as far as known.
     #[default]
     Up,
-    /// The device is down. Transmitted packets wait in the ring until the device is up again.
+    /// The device is down. Packets to transmit wait in the ring until the device is up again.
     Down,
-    /// The device was deleted. No packets are received or transmitted any more, and the queue should be
-    /// closed.
+    /// The device was deleted. The queue receives and transmits no packets any more and should be closed.
     Gone,
 }
 
-/// Progress of a transmit ring. Both numbers count from the creation of the ring, and wrap.
+/// Progress of a transmit ring. Both numbers begin at 0 when the ring is created, and wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitProgress {
-    /// Number of descriptors put into the ring.
+    /// Number of descriptors that were put into the ring.
     pub given: u32,
     /// Number of descriptors that the kernel has taken from the ring.
     pub taken: u32,
 }
 
-/// Operating mode of a queue, for `show ports` and `doctor`.
+/// Operating mode of a queue, which `show ports` and `doctor` report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatus {
-    /// Kind of the port, as in the configuration.
+    /// Kind of the port, with its name in the configuration.
     pub kind: &'static str,
-    /// Whether frames move between device and frame memory without a copy.
+    /// Whether frames are moved between the device and the frame memory without a copy.
     pub zero_copy: bool,
-    /// Whether the kernel is woken only when it requests a wake-up (XDP_USE_NEED_WAKEUP).
+    /// Whether system calls are made only when the kernel requests a wake-up (XDP_USE_NEED_WAKEUP).
     pub need_wakeup: bool,
-    /// Reasons why a better mode is not in use, or empty.
+    /// Reasons why modes with better performance are not in use. The list is empty if the best mode is in
+    /// use.
     pub reasons: Vec<String>,
 }
 
-/// One queue of a port. A queue belongs to one worker, which alone calls it.
+/// One queue of a port. Each queue belongs to one worker, and only this worker calls its functions.
 ///
-/// Implementations: AF_XDP, TAP, pcap, memory ring, null, and the bench's generators.
+/// Implementations: AF_XDP, TAP, pcap, memory ring, null, and the generators of the benchmarks.
 pub trait Queue: Send + std::any::Any {
-    /// Appends received packets to `out` until `out` is full. Returns their number. Never blocks.
+    /// Appends received packets to `out` until `out` is full or no packet is available. Returns the number of
+    /// packets appended. The function never blocks.
     fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize;
 
-    /// Takes packets off the front of `batch` in order, as many as fit. Returns their number. The caller
-    /// drops the remaining packets with a reason. Frames return to `pool` when transmission is complete. The
-    /// function makes no system call. See [`Self::kick`].
+    /// Moves packets from the front of `batch` into the transmit ring until the ring is full. Returns the
+    /// number of packets moved. The caller drops the packets that remain in `batch`. Frames are returned to
+    /// `pool` when their transmission is complete. The function makes no system call. The caller then calls
+    /// [`Self::kick`].
     fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize;
 
-    /// Wakes the kernel for the transmit and fill rings if the kernel requests it. Called once per burst.
+    /// Makes the kernel process the transmit and fill rings, if the kernel has requested this. The worker
+    /// calls this function once per burst.
     fn kick(&mut self, pool: &mut FramePool);
 
-    /// Returns a descriptor that becomes readable when packets arrive, for a worker that wants to sleep.
-    /// Returns `None` if the queue must be polled. A memory ring reports packets through
-    /// [`Self::has_pending`] and its wake-up hook.
+    /// Returns a file descriptor that becomes readable when packets arrive, for a worker that wants to sleep.
+    /// Returns `None` if the worker must poll the queue. A memory ring has no file descriptor and reports
+    /// packets through [`Self::has_pending`] and its wake-up hook.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Returns whether work is pending: received packets, or packets in a transmit ring that still need a
-    /// kick. The worker calls this function after arming its sleep, so that no wake-up is lost.
+    /// Returns whether the queue contains work: received packets, or packets in the transmit ring that still
+    /// need a kick. The worker calls this function after it has prepared to sleep, so that no wake-up is
+    /// lost.
     fn has_pending(&mut self) -> bool;
 
-    /// Returns the progress of the transmit ring. Returns `None` if the queue has no ring, or if the kernel
-    /// does not serve the ring because the device is down or deleted.
+    /// Returns the progress of the transmit ring. Returns `None` if the queue has no transmit ring, or if the
+    /// kernel does not process the ring because the device is down or deleted.
     fn transmit_progress(&mut self) -> Option<TransmitProgress> {
         None
     }
 
-    /// Returns the offloads and packet sizes that the queue accepts.
+    /// Returns the offloads and packet sizes that the queue supports for transmission.
     fn capabilities(&self) -> Capabilities;
 
-    /// Returns the kernel's losses so far. The function makes a system call and is for control threads only.
+    /// Returns the number of packets that the kernel has lost or refused so far. The function makes a system
+    /// call, so it must not be called for each packet.
     fn counters(&self) -> QueueCounters {
         QueueCounters::default()
     }
 
-    /// Returns the operating mode of the queue.
+    /// Returns the current operating mode of the queue.
     fn status(&self) -> QueueStatus;
 
-    /// Returns the state of the queue's device according to the last calls.
+    /// Returns the state of the queue's device, as found by the last system calls.
     fn state(&self) -> QueueState {
         QueueState::Up
     }
 
-    /// Returns the number of transmitted packets that have not left yet (still in a ring or in the kernel).
+    /// Returns the number of packets that were given to the queue and have not left. They are in a ring or in
+    /// the kernel.
     fn in_flight(&self) -> usize {
         0
     }
 
-    /// Returns the number of frames of the shared memory that the queue's rings or the kernel hold.
+    /// Returns the number of frames of the frame memory that are in the queue's rings or that the kernel
+    /// holds for the queue.
     fn frames(&self) -> usize {
         0
     }
 
-    /// Returns all frames that the queue still owns to the pool, and closes the queue. A queue whose frames
-    /// the kernel may still access closes its socket first.
+    /// Closes the queue and returns all frames that it still owns to the pool. If the kernel may still access
+    /// the frames, the socket is closed first.
     fn close(self: Box<Self>, pool: &mut FramePool);
 }

@@ -1,5 +1,6 @@
-//! A port in memory: two single-producer single-consumer rings, by which a test, a bench or another component
-//! of the process exchanges packets with a worker. Both ends share one frame memory, and only handles move.
+//! A port in memory. It consists of two rings, each with a single producer and a single consumer. A test, a
+//! benchmark or another component of the process uses it to exchange packets with a worker. Both ends share
+//! one frame memory, and only packet handles are moved.
 #![allow(unsafe_code, reason = "moves handles into the unused part of a batch")]
 
 use std::mem::MaybeUninit;
@@ -10,15 +11,15 @@ use crate::packet::Packet;
 use crate::pool::FramePool;
 use crate::queue::{Batch, Capabilities, Queue, QueueStatus};
 
-/// One end of a pair of rings. Each end is a [`Queue`].
+/// One end of a pair of connected in-memory queues. Each end implements [`Queue`].
 pub struct RingQueue {
     rx: Consumer<Packet>,
     tx: Producer<Packet>,
     max_frame: u32,
 }
 
-/// Creates a pair of connected queues with space for `capacity` packets in each direction (rounded up to a
-/// power of two).
+/// Creates a pair of connected queues. Each direction has space for `capacity` packets, rounded up to a power
+/// of two.
 #[must_use]
 pub fn pair(capacity: usize) -> (RingQueue, RingQueue) {
     let (a_tx, b_rx) = channel(capacity);
@@ -27,8 +28,8 @@ pub fn pair(capacity: usize) -> (RingQueue, RingQueue) {
     (RingQueue { rx: a_rx, tx: a_tx, max_frame }, RingQueue { rx: b_rx, tx: b_tx, max_frame })
 }
 
-/// Moves packets from a ring to the end of `out`, until `out` is full or the ring is empty. Returns their
-/// number.
+/// Moves packets from a ring to the end of `out`, until `out` is full or the ring is empty. Returns the
+/// number of packets moved.
 #[inline]
 pub fn pop_batch(ring: &mut Consumer<Packet>, out: &mut Batch) -> usize {
     let (len, room) = (out.len(), out.remaining_capacity());

@@ -1,22 +1,23 @@
-//! Typed wrappers of the socket options and ioctls that the ports use. Each wrapper converts the return code
-//! into an [`std::io::Error`] and derives the length for the kernel from the type.
+//! Wrappers with types for the socket options and ioctls that the ports use. Each wrapper converts the return
+//! code of the system call into an [`std::io::Error`]. The length that the kernel needs is derived from the
+//! type.
 #![allow(unsafe_code, reason = "system calls; see the SAFETY comments")]
 
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Converts the return value of a system call into a result.
+/// Converts the return value of a system call into a result. A negative value becomes the error in `errno`.
 pub(crate) fn check(code: c_int) -> io::Result<c_int> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
 }
 
-/// Returns the error number of an error, or 0 if there is none.
+/// Returns the error number of an I/O error, or 0 if it has none.
 pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }
 
-/// Opens a socket with the close-on-exec flag.
+/// Opens a socket that is closed when the process executes another program (close-on-exec).
 pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed.
     let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
@@ -29,7 +30,7 @@ const fn len_of<T>() -> libc::socklen_t {
     size_of::<T>() as libc::socklen_t
 }
 
-/// Calls `setsockopt` with a plain C value.
+/// Sets a socket option whose value is a plain C type (`setsockopt`).
 pub(crate) fn set_option<T: Copy>(
     fd: BorrowedFd<'_>,
     level: c_int,
@@ -43,7 +44,8 @@ pub(crate) fn set_option<T: Copy>(
     .map(drop)
 }
 
-/// Calls `getsockopt` for a plain C value. Bytes that the kernel does not set keep the default.
+/// Queries a socket option whose value is a plain C type (`getsockopt`). Bytes that the kernel does not set
+/// are those of the default value.
 pub(crate) fn get_option<T: Copy>(
     fd: BorrowedFd<'_>,
     level: c_int,
@@ -59,31 +61,33 @@ pub(crate) fn get_option<T: Copy>(
     Ok(value)
 }
 
-/// Calls `bind` with a plain C address.
+/// Binds a socket to an address that is a plain C type (`bind`).
 pub(crate) fn bind<T: Copy>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
     // SAFETY: `address` is valid for reads of the length passed.
     check(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), len_of::<T>()) }).map(drop)
 }
 
-/// Calls `ioctl` with a pointer to a plain C structure that the request reads and writes.
+/// Makes an ioctl whose argument is a pointer to a plain C structure. The kernel may read and write the
+/// structure.
 ///
 /// # Safety
-/// The request must access no more than `T`, and pointers inside `T` must be valid for the accesses of the
+/// The request must not access memory outside `T`. Pointers in `T` must be valid for all accesses of the
 /// request.
 pub(crate) unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u64, value: &mut T) -> io::Result<c_int> {
     // SAFETY: `value` is valid for reads and writes; the rest is the caller's contract.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, std::ptr::from_mut(value)) })
 }
 
-/// Buffers for the sender's address and the ancillary data of a datagram in the kernel's format (`struct
-/// sockaddr`, `struct cmsghdr`).
+/// Buffers for the sender's address and the ancillary data of a received datagram. Both are in the kernel's
+/// format (`struct sockaddr`, `struct cmsghdr`).
 #[repr(C, align(8))]
 pub(crate) struct Envelope {
     pub(crate) from: [u8; 128],
     pub(crate) control: [u8; 128],
 }
 
-/// Receives one datagram with `recvmsg`. Returns its length and the length of the ancillary data.
+/// Receives one datagram (`recvmsg`). Returns the length of the datagram and the length of the ancillary
+/// data.
 pub(crate) fn receive(
     fd: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -106,23 +110,23 @@ pub(crate) fn receive(
     Ok((length, message.msg_controllen))
 }
 
-/// Calls `ioctl` with a number as the argument.
+/// Makes an ioctl whose argument is a number.
 pub(crate) fn ioctl_number(fd: BorrowedFd<'_>, request: u64, value: u64) -> io::Result<c_int> {
     // SAFETY: the request takes a plain number, so the kernel accesses no memory of this process.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, value) })
 }
 
-/// Returns the network namespace of a socket.
+/// Returns a file descriptor for the network namespace to which a socket belongs.
 pub(crate) fn namespace_of(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    /// `SIOCGSKNS` of `linux/sockios.h`.
+    /// Request number of the ioctl `SIOCGSKNS` (`linux/sockios.h`).
     const SIOCGSKNS: u64 = 0x894C;
     let fd = ioctl_number(socket, SIOCGSKNS, 0)?;
     // SAFETY: a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets a kernel variable under `/proc/sys` in the network namespace of the calling thread. A variable that
-/// this kernel does not have is not an error, because the feature does not exist either.
+/// Sets a sysctl under `/proc/sys`, in the network namespace of the calling thread. The call succeeds if the
+/// kernel does not have the sysctl, because the feature does not exist either.
 pub(crate) fn set_sysctl(path: &str, value: &str) -> io::Result<()> {
     match std::fs::write(format!("/proc/sys/{path}"), value) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -130,7 +134,7 @@ pub(crate) fn set_sysctl(path: &str, value: &str) -> io::Result<()> {
     }
 }
 
-/// Returns whether `fd` is readable.
+/// Returns whether data can be read from `fd` without waiting.
 pub(crate) fn is_readable(fd: impl AsFd) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid entry, no waiting.

@@ -1,10 +1,11 @@
-//! TAP devices: Ethernet ports whose other side is a kernel interface, in the host's or another namespace.
-//! TAPs serve `tap` ports and `internal` ports, which are the interfaces of a bridge or router itself.
+//! TAP devices. A TAP is an Ethernet port whose other side is a kernel interface, in this namespace or in
+//! another one. Ports of the kinds `tap` and `internal` are TAPs. An `internal` port is the interface of a
+//! bridge or router itself.
 //!
-//! Each queue is one descriptor of a multi-queue TAP with a virtio header in front of each frame. Checksums
-//! and segmentation are left undone in both directions. A TCP segment of 64 KiB therefore crosses as one
-//! packet over a chain of frames, directly to and from the frame memory. A TAP needs one system call per
-//! packet, so large packets are the only way to reduce the cost.
+//! Each queue of the port is one file descriptor of a multi-queue TAP, with a virtio header in front of each
+//! frame. Checksums and segmentation are left undone in both directions. Therefore a TCP segment of 64 KiB
+//! passes the TAP as one packet in a chain of frames, which the kernel reads or writes directly in the frame
+//! memory. A TAP needs one system call per packet, so its cost can be reduced only by larger packets.
 
 mod control;
 mod device;

@@ -1,5 +1,5 @@
-//! TCP sessions of the calling thread's network namespace (sock_diag(7), `linux/inet_diag.h`), for example
-//! the BGP sessions of routing daemons.
+//! Queries the TCP sessions in the calling thread's network namespace (sock_diag(7), `linux/inet_diag.h`),
+//! for example the BGP sessions of routing daemons.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -7,18 +7,19 @@ use rustix::net::netlink::SOCK_DIAG;
 
 use crate::netlink::{NLM_F_DUMP, Netlink, NetlinkError, Request};
 
-/// `SOCK_DIAG_BY_FAMILY`: message type of the request.
+/// Message type of a socket diagnostics request (`SOCK_DIAG_BY_FAMILY`).
 const BY_FAMILY: u16 = 20;
-/// States `TCP_ESTABLISHED` and `TCP_SYN_SENT` as bits. These are the sessions that this host has accepted or
-/// initiated. Half-open incoming sessions are excluded, because any host can create them.
+/// TCP states to query, as a bit set of `TCP_ESTABLISHED` and `TCP_SYN_SENT`. These are the states of
+/// sessions that this host has accepted or initiated. Half-open incoming sessions are not queried, because
+/// any host can create them.
 const STATES: u32 = 1 << 1 | 1 << 2;
 
-/// Returns the local and the remote address of each TCP session with `port` at either end. The sessions are
-/// established or initiated by this host. IPv4 addresses are returned as such even if the socket is an IPv6
-/// socket.
+/// Returns the local and the remote address of each TCP session that has `port` at either end. Only sessions
+/// that are established or that this host has initiated are returned. IPv4 sessions have IPv4 addresses, even
+/// if the socket is an IPv6 socket.
 ///
 /// # Errors
-/// [`NetlinkError`] if the kernel has no `inet_diag` or refuses the request.
+/// [`NetlinkError`] if the kernel does not support `inet_diag` or refuses the request.
 pub fn tcp_sessions(port: u16) -> Result<Vec<(SocketAddr, SocketAddr)>, NetlinkError> {
     let mut netlink = Netlink::open_for(Some(SOCK_DIAG))?;
     let mut sessions = Vec::new();
@@ -34,7 +35,8 @@ pub fn tcp_sessions(port: u16) -> Result<Vec<(SocketAddr, SocketAddr)>, NetlinkE
     Ok(sessions)
 }
 
-/// Builds a `struct inet_diag_req_v2` for a local and a remote port. Port 0 matches any port.
+/// Builds a request with a `struct inet_diag_req_v2`. The request selects sockets by their local and remote
+/// ports. Port 0 matches any port.
 fn request(family: i32, (local, remote): (u16, u16)) -> Request {
     let mut body = [0; 56];
     body[0] = family.to_ne_bytes()[0];
@@ -47,7 +49,8 @@ fn request(family: i32, (local, remote): (u16, u16)) -> Request {
     Request::new(BY_FAMILY, NLM_F_DUMP, &body)
 }
 
-/// Parses a `struct inet_diag_msg`.
+/// Parses a `struct inet_diag_msg` into the local and the remote address. Returns `None` if the message is
+/// too short.
 fn session(payload: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let is_six = i32::from(*payload.first()?) == libc::AF_INET6;
     let end = |port: usize, address: usize| {

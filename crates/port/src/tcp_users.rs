@@ -1,6 +1,6 @@
-//! User of a TCP connection of this host. The user is found by the kernel's socket diagnostics (sock_diag(7),
-//! `linux/inet_diag.h`), which query one connection. On kernels without diagnostics, the user is found in the
-//! list of sockets (`/proc/net/tcp`, proc_pid_net(5)), which must be read as a whole.
+//! Finds the user that owns the other end of a TCP connection within this host. The kernel's socket
+//! diagnostics (sock_diag(7), `linux/inet_diag.h`) can query a single connection. On kernels without socket
+//! diagnostics, the module searches the list of all sockets (`/proc/net/tcp`, proc_pid_net(5)).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,50 +9,51 @@ use rustix::net::netlink::SOCK_DIAG;
 
 use crate::netlink::{NLM_F_ACK, NLM_F_DUMP, Netlink, NetlinkError, Request, u32_at};
 
-/// `SOCK_DIAG_BY_FAMILY`: message type of the request.
+/// Message type of a socket diagnostics request (`SOCK_DIAG_BY_FAMILY`).
 const BY_FAMILY: u16 = 20;
-/// State of an established connection (`TCP_ESTABLISHED`).
+/// TCP state of an established connection (`TCP_ESTABLISHED`).
 const ESTABLISHED: u8 = 1;
-/// State of a listening socket (`TCP_LISTEN`).
+/// TCP state of a listening socket (`TCP_LISTEN`).
 const LISTEN: u8 = 10;
 /// Size of `struct inet_diag_req_v2` in bytes.
 const REQUEST: usize = 56;
 
-/// User of the other end of a connection.
+/// Owner of the socket at the other end of a TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum User {
-    /// A user of this host, by user ID.
+    /// The socket belongs to this user of this host. The field is the user ID.
     Local(u32),
-    /// A closed socket of this host. The kernel does not report its user any more.
+    /// The socket belongs to this host but was closed. The kernel does not report its user any more.
     Gone,
-    /// A socket outside of this namespace, on another machine or in another namespace.
+    /// The socket is not in this namespace. It is on another machine or in another namespace.
     Elsewhere,
 }
 
-/// Returns whether a user is root or the user of this process.
+/// Returns whether the user ID `user` is root or the user of this process.
 #[must_use]
 pub fn is_own(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// A lookup of TCP users in the network namespace of the thread that opened it.
+/// A handle for queries of TCP users. It belongs to the network namespace of the thread that opened it.
 pub struct TcpUsers {
-    /// Diagnostics socket, or `None` if the kernel has no diagnostics.
+    /// Socket for the kernel's socket diagnostics, or `None` if the kernel does not support them.
     diagnostics: Option<Netlink>,
 }
 
 impl TcpUsers {
-    /// Opens the kernel's diagnostics in the calling thread's namespace, if available.
+    /// Opens a handle in the calling thread's namespace. The handle uses socket diagnostics if the kernel
+    /// supports them.
     #[must_use]
     pub fn open() -> TcpUsers {
         TcpUsers { diagnostics: diagnostics().ok() }
     }
 
-    /// Returns the user of the socket `peer` that is connected to `local`. Without diagnostics, the calling
-    /// thread must be in the namespace.
+    /// Returns the user of the socket whose own address is `peer` and whose remote address is `local`. If the
+    /// kernel does not support socket diagnostics, the calling thread must be in the namespace of the handle.
     ///
     /// # Errors
-    /// The kernel's error, if it does not answer.
+    /// The error that the kernel returned.
     pub fn user_of(&mut self, peer: SocketAddr, local: SocketAddr) -> io::Result<User> {
         let Some(netlink) = &mut self.diagnostics else { return listed_user(peer, local) };
         match netlink.transact(request(peer, local, NLM_F_ACK, u32::MAX)) {
@@ -62,15 +63,16 @@ impl TcpUsers {
         }
     }
 
-    /// Returns whether the thread must be in the namespace for [`TcpUsers::user_of`].
+    /// Returns whether a thread that calls [`TcpUsers::user_of`] must be in the namespace of the handle. This
+    /// is the case on kernels without socket diagnostics.
     #[must_use]
     pub fn reads_list(&self) -> bool {
         self.diagnostics.is_none()
     }
 }
 
-/// Opens a diagnostics socket and checks that the kernel answers. The check requests sockets of no state, for
-/// which the answer is an empty list or an error.
+/// Opens a socket for socket diagnostics, and checks that the kernel supports them. The check requests
+/// sockets in no TCP state. The answer is an empty list or an error.
 fn diagnostics() -> Result<Netlink, NetlinkError> {
     let mut netlink = Netlink::open_for(Some(SOCK_DIAG))?;
     let any = SocketAddr::new(IpAddr::from([0; 4]), 0);
@@ -78,8 +80,8 @@ fn diagnostics() -> Result<Netlink, NetlinkError> {
     Ok(netlink)
 }
 
-/// Builds a `struct inet_diag_req_v2` for one connection. An IPv6 socket with an IPv4 connection is found by
-/// its IPv4 addresses.
+/// Builds a request with a `struct inet_diag_req_v2` for one connection. A connection over IPv4 is identified
+/// by its IPv4 addresses, even if the socket is an IPv6 socket.
 fn request(source: SocketAddr, destination: SocketAddr, flags: u16, states: u32) -> Request {
     let mut body = [0; REQUEST];
     let (from, to) = (source.ip().to_canonical(), destination.ip().to_canonical());
@@ -105,7 +107,7 @@ fn request(source: SocketAddr, destination: SocketAddr, flags: u16, states: u32)
     Request::new(BY_FAMILY, flags, &body)
 }
 
-/// Parses a `struct inet_diag_msg`.
+/// Parses a `struct inet_diag_msg` and returns the owner of the socket.
 fn user(payload: &[u8]) -> User {
     match (payload.get(1), u32_at(payload, 64)) {
         (Some(&ESTABLISHED), Some(user)) => User::Local(user),
@@ -116,7 +118,7 @@ fn user(payload: &[u8]) -> User {
     }
 }
 
-/// Like [`TcpUsers::user_of`], by the socket list of the calling thread's namespace.
+/// Like [`TcpUsers::user_of`], but searches the socket list of the calling thread's namespace.
 fn listed_user(peer: SocketAddr, local: SocketAddr) -> io::Result<User> {
     // An IPv6 socket with an IPv4 connection is in the other list.
     let (first, second) = (listed(peer, false), listed(local, false));
@@ -154,8 +156,8 @@ fn find(list: &str, from: &str, to: &str) -> User {
     found
 }
 
-/// Formats an address like the kernel's list, as words in host byte order. Returns `None` for an IPv6 address
-/// in the IPv4 list.
+/// Formats an address as in the kernel's socket list, which contains words in host byte order. `v6` selects
+/// the format of the IPv6 list. Returns `None` for an IPv6 address if `v6` is false.
 fn listed(address: SocketAddr, v6: bool) -> Option<String> {
     let octets: Vec<u8> = match (address.ip(), v6) {
         (IpAddr::V4(v4), false) => v4.octets().to_vec(),
@@ -174,7 +176,8 @@ fn listed(address: SocketAddr, v6: bool) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Checks both the diagnostics and the list, for IPv4, IPv6, and IPv4 over an IPv6 socket.
+    /// Checks socket diagnostics and the search of the socket list, for IPv4, for IPv6, and for IPv4 over an
+    /// IPv6 socket.
     #[test]
     fn a_socket_of_this_process_is_found_while_it_is_open() {
         for (at, to, own) in [

@@ -1,17 +1,17 @@
-//! Ports for containers and namespaces. A port is a veth pair whose near end belongs to Trivium and whose far
-//! end is created in the namespace under its own name.
+//! Ports for containers and network namespaces. A port is a veth pair. Its near end belongs to Trivium. Its
+//! far end is created in the namespace with the configured name.
 //!
-//! Offloads are set so that frames that arrive at the AF_XDP socket are complete:
+//! Offload features of both ends are set in such a way that the AF_XDP socket receives complete frames:
 //!
-//! - Far end: transmit checksumming and segmentation in "hardware" are disabled, because AF_XDP receive
-//!   delivers no checksum state. Software segmentation stays enabled, since the stack segments before the
-//!   device receives the frame. VLAN tags stay in the frame. GRO is enabled, because it makes NAPI run on the
-//!   far end. NAPI aggregates TCP segments and enables XDP redirects to the far end.
-//! - Near end: the kernel has no IPv6, no ARP and no addresses on it, so that the kernel never transmits on a
-//!   bridged port. The exception is a port on which the kernel routes.
+//! - Far end: checksumming and segmentation by the device are disabled, because AF_XDP reception delivers no
+//!   checksum state. Segmentation by the network stack stays enabled, because it is done before the device
+//!   gets the frame. VLAN tags stay in the frame. GRO is enabled, because it makes NAPI run on the far end.
+//!   NAPI aggregates TCP segments and makes XDP redirects to the far end possible.
+//! - Near end: IPv6 and ARP of the kernel are disabled and the device has no addresses, so that the kernel
+//!   never transmits on a bridged port. Ports on which the kernel routes are an exception.
 //!
-//! The alias `trivium:NAME` of the near end records the owner. After a restart or a kill, Trivium adopts its
-//! existing pair.
+//! The alias `trivium:NAME` of the near end records that the pair belongs to Trivium. After a restart or a
+//! kill, Trivium adopts its existing pairs.
 
 use std::io;
 use std::net::IpAddr;
@@ -26,8 +26,8 @@ use crate::netns::{self, Netns, NetnsError};
 
 const VETH_INFO_PEER: u16 = 1;
 
-/// Features of the far end: disabled offloads that would leave checksums, segmentation or VLAN tags outside
-/// the frame, and enabled GRO.
+/// Offload features of the far end with their settings. Offloads that would leave checksums, segmentation or
+/// VLAN tags outside the frame are disabled, and GRO is enabled.
 const FAR_OFFLOADS: [(&str, bool); 14] = [
     ("tx-checksum-ip-generic", false),
     ("tx-checksum-ipv4", false),
@@ -45,7 +45,7 @@ const FAR_OFFLOADS: [(&str, bool); 14] = [
     ("rx-gro", true),
 ];
 
-/// Features of the near end: VLAN tags stay in the frame in both directions.
+/// Offload features of the near end with their settings. VLAN tags stay in the frame in both directions.
 const NEAR_OFFLOADS: [(&str, bool); 4] = [
     ("rx-vlan-hw-parse", false),
     ("rx-vlan-stag-hw-parse", false),
@@ -53,7 +53,7 @@ const NEAR_OFFLOADS: [(&str, bool); 4] = [
     ("tx-vlan-stag-hw-insert", false),
 ];
 
-/// MAC addresses of a pair's ends, as far as known.
+/// MAC addresses of the two ends of a veth pair. An address that is not known is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndAddresses {
     /// MAC address of the near end.
@@ -65,31 +65,32 @@ pub struct EndAddresses {
 /// Configuration of a veth pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VethConfig {
-    /// Name of the near end, in the calling thread's namespace.
+    /// Name of the near end, which is in the namespace of the calling thread.
     pub name: String,
-    /// Namespace of the far end, or `None` for the calling thread's namespace.
+    /// Namespace of the far end. `None` for the namespace of the calling thread.
     pub netns: Option<Netns>,
     /// Name of the far end in its namespace.
     pub far_name: String,
-    /// Addresses of the far end, with prefix lengths.
+    /// IP addresses of the far end with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// MTU of both ends in bytes, up to 65535.
+    /// MTU of both ends in bytes, at most 65535.
     pub mtu: u32,
-    /// MTU of the far end in bytes, if it differs. The value is at most the MTU of the near end.
+    /// MTU of the far end in bytes, at most the MTU of the near end. `None` if both ends have equal MTUs.
     pub far_mtu: Option<u32>,
-    /// MAC address of the far end, or `None` for an address chosen by the kernel.
+    /// MAC address of the far end. With `None`, `first` determines the address.
     pub mac: Option<MacAddr>,
-    /// MAC addresses for the ends of a new pair if [`VethConfig::mac`] is `None`, for example those of a
-    /// deleted pair. Without them, the kernel chooses the addresses.
+    /// MAC addresses for the two ends when a pair is created and [`VethConfig::mac`] is `None`, for example
+    /// the addresses of a deleted pair. The kernel chooses the addresses that are not given.
     pub first: EndAddresses,
-    /// Number of receive and transmit queues of both ends.
+    /// Number of receive queues and number of transmit queues of each end.
     pub queues: u32,
-    /// Whether the kernel also uses the near end. If so, the near end has ARP and IPv6.
+    /// Whether the kernel also uses the near end, for example to route. If so, ARP and IPv6 of the kernel are
+    /// enabled on the near end.
     pub speaks: bool,
 }
 
 impl VethConfig {
-    /// Returns the configuration of a pair with one queue, MTU 1500 and no addresses.
+    /// Returns the default configuration for a pair with these names: one queue, MTU 1500, and no addresses.
     #[must_use]
     pub fn new(name: impl Into<String>, far_name: impl Into<String>) -> Self {
         Self {
@@ -111,7 +112,7 @@ impl VethConfig {
     }
 }
 
-/// An error of the creation, adoption or removal of a pair.
+/// An error of the creation, the adoption or the removal of a veth pair.
 #[derive(Debug, thiserror::Error)]
 pub enum VethError {
     /// A device with this name exists and does not belong to Trivium.
@@ -122,7 +123,7 @@ pub enum VethError {
         /// Name of the device.
         name: String,
     },
-    /// A pair of Trivium exists, but its far end is not in the configured namespace.
+    /// The pair exists and belongs to Trivium, but its far end is not in the configured namespace.
     #[error(
         "veth port {name}: the pair exists, but its far end {far_name} is not in its namespace; remove it with `ip link del {name}`"
     )]
@@ -132,7 +133,7 @@ pub enum VethError {
         /// Name of the far end.
         far_name: String,
     },
-    /// The namespace could not be entered.
+    /// The namespace of the far end could not be entered.
     #[error("veth port {name}: {source}")]
     Netns {
         /// Name of the near end.
@@ -150,22 +151,23 @@ pub enum VethError {
     },
 }
 
-/// An existing veth pair.
+/// A veth pair after its creation or adoption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Veth {
     /// State of the near end.
     pub near: LinkInfo,
     /// State of the far end, in its namespace.
     pub far: LinkInfo,
-    /// Whether the pair existed before.
+    /// Whether the pair existed before and was adopted (true) or was created (false).
     pub adopted: bool,
 }
 
-/// Creates the pair, or adopts an existing pair of Trivium with this name. Configures both ends and sets them
-/// up.
+/// Creates a veth pair, or adopts an existing pair of Trivium with this name. Configures both ends and sets
+/// them up.
 ///
 /// # Errors
-/// [`VethError`]. A pair created in this call is removed again.
+/// [`VethError`] if the pair cannot be created, adopted or configured. A pair that this call has created is
+/// removed again.
 pub fn ensure(config: &VethConfig) -> Result<Veth, VethError> {
     let adopted = match link::find(&config.name) {
         Ok(found) if found.alias.as_deref() == Some(&config.alias()) => true,
@@ -183,10 +185,10 @@ pub fn ensure(config: &VethConfig) -> Result<Veth, VethError> {
     made
 }
 
-/// Removes a pair of Trivium. A pair that does not exist is not an error.
+/// Removes a veth pair that belongs to Trivium. The call succeeds if no such device exists.
 ///
 /// # Errors
-/// [`VethError`], also if the device does not belong to Trivium.
+/// [`VethError`] if the kernel refuses the removal, or if the device does not belong to Trivium.
 pub fn remove(name: &str) -> Result<(), VethError> {
     let wrap = |source| VethError::Link { name: name.to_owned(), source };
     match link::find(name) {
@@ -200,10 +202,10 @@ pub fn remove(name: &str) -> Result<(), VethError> {
     }
 }
 
-/// Removes addresses from the far end. Addresses that the far end does not have are not an error.
+/// Removes addresses from the far end. The call succeeds if the far end does not have an address.
 ///
 /// # Errors
-/// [`VethError`] if the far end does not exist or the kernel refuses the removal.
+/// [`VethError`] if the far end does not exist, or if the kernel refuses the removal of an address.
 pub fn remove_addresses(config: &VethConfig, addresses: &[(IpAddr, u8)]) -> Result<(), VethError> {
     config.in_far(|| {
         let far = link::find(&config.far_name)?;
@@ -224,8 +226,8 @@ impl VethConfig {
             .map_err(|source| self.link_error(source))
     }
 
-    /// Creates both ends in one request. The far end is created in its namespace with its final name, so it
-    /// never appears elsewhere.
+    /// Creates both ends with one request to the kernel. The far end is created in its namespace with its
+    /// final name. Therefore it never appears in another namespace.
     fn create(&self) -> Result<(), VethError> {
         let file = match &self.netns {
             None => None,

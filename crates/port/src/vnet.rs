@@ -1,15 +1,15 @@
-//! Conversion between the virtio network header (virtio 1.2, 5.1.6; `linux/virtio_net.h`) and a packet's
-//! offload state. A TAP puts a virtio header in front of each frame, in host byte order.
+//! Conversion between the virtio network header (virtio 1.2, 5.1.6; `linux/virtio_net.h`) and the offload
+//! state of a packet. A TAP has a virtio header in host byte order in front of each frame.
 //!
-//! Received headers are checked against the packet's length. An offset outside of the packet is refused here,
-//! so later code can rely on the offsets.
+//! The header of a received packet is checked against the length of the packet. A packet with an offset
+//! outside its bytes is refused here, so later code can rely on the offsets.
 
 use packet::DropReason;
 
 use crate::memory::FrameMemory;
 use crate::packet::{Flags, Gso, Offload, Packet};
 
-/// Length of the header in bytes, without `num_buffers`.
+/// Length of the virtio header in bytes, without the field `num_buffers`.
 pub(crate) const VNET_HEADER: usize = 10;
 
 const F_NEEDS_CSUM: u8 = 1;
@@ -21,7 +21,7 @@ const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 const TCP_CWR: u8 = 0x80;
 
-/// Sets the packet's offload state from the header that arrived with it.
+/// Sets the offload state of a received packet from its virtio header.
 ///
 /// # Errors
 /// [`DropReason::RxBadOffload`] if the header contradicts the packet.
@@ -37,7 +37,7 @@ pub(crate) fn decode(
     Ok(())
 }
 
-/// Parses the header of a packet of `len` bytes.
+/// Parses the virtio header of a packet of `len` bytes.
 fn read(header: &[u8; VNET_HEADER], len: usize) -> Result<Offload, DropReason> {
     let mut offload = Offload::default();
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
@@ -70,7 +70,7 @@ fn read(header: &[u8; VNET_HEADER], len: usize) -> Result<Offload, DropReason> {
     Ok(offload)
 }
 
-/// Returns the header for a packet's offload state.
+/// Builds the virtio header for the offload state of a packet.
 pub(crate) fn encode(packet: &Packet, memory: &FrameMemory) -> [u8; VNET_HEADER] {
     let mut header = [0; VNET_HEADER];
     if packet.flags().is_empty() {

@@ -1,5 +1,5 @@
-//! Watch of device changes: deletion, renaming, state and MTU. The daemon polls the descriptor and reads
-//! events. One watch covers one network namespace.
+//! Watches the network devices of one namespace for changes, for example of names, states and MTUs. The
+//! daemon polls the file descriptor of the watch and reads events from it.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use crate::netlink::{self, Netlink};
 
 const RTMGRP_LINK: u32 = 1;
 
-/// A change of one device.
+/// A change of one network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// The device was created or moved into this namespace.
@@ -21,13 +21,13 @@ pub enum LinkEvent {
         /// Last name of the device.
         name: String,
     },
-    /// The device was renamed.
+    /// The name of the device has changed.
     Renamed {
         /// Interface index of the device.
         ifindex: u32,
-        /// Previous name.
+        /// Previous name of the device.
         from: String,
-        /// New name.
+        /// New name of the device.
         to: String,
     },
     /// The administrative state or the carrier of the device has changed.
@@ -43,21 +43,21 @@ pub enum LinkEvent {
     Mtu {
         /// Interface index of the device.
         ifindex: u32,
-        /// New MTU in bytes.
+        /// New MTU of the device in bytes.
         mtu: u32,
     },
-    /// The attached XDP program or its mode has changed. The kernel reports changes of programs that were
-    /// attached through netlink. A change of a link (`bpf_link`) is only noticed with the next other change
-    /// or a [`LinkWatch::resync`].
+    /// The attached XDP program or its mode has changed. The kernel reports a change of a program that was
+    /// attached through netlink. A change of a program that was attached through a link (`bpf_link`) is
+    /// noticed only with the next other change of the device or with a [`LinkWatch::resync`].
     Xdp {
         /// Interface index of the device.
         ifindex: u32,
-        /// New mode, or `None` if no program is attached.
+        /// Mode of the program that is now attached, or `None` if no program is attached.
         attached: Option<link::XdpAttached>,
     },
 }
 
-/// A subscription to the devices of the namespace in which it was opened.
+/// A watch for the devices of the namespace in which it was opened.
 pub struct LinkWatch {
     netlink: Netlink,
     known: HashMap<u32, LinkInfo>,
@@ -65,11 +65,11 @@ pub struct LinkWatch {
 }
 
 impl LinkWatch {
-    /// Subscribes in the calling thread's namespace. The watch knows the existing devices and reports later
-    /// changes.
+    /// Opens a watch for the calling thread's namespace. The watch reads the existing devices first, and then
+    /// reports changes.
     ///
     /// # Errors
-    /// [`LinkError`] when the kernel refuses the subscription.
+    /// [`LinkError`] if the kernel refuses the subscription to changes or the listing of the devices.
     pub fn open() -> Result<Self, LinkError> {
         let netlink = Netlink::listen(RTMGRP_LINK).map_err(|e| LinkError::new("watch", "subscribing", e))?;
         // The devices are listed after the subscription, so that a change in between is seen twice and not
@@ -78,28 +78,29 @@ impl LinkWatch {
         Ok(Self { netlink, known, overrun: false })
     }
 
-    /// Returns the descriptor, which is readable when events are pending.
+    /// Returns the file descriptor of the watch, which is readable when events are pending.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.netlink.fd()
     }
 
-    /// Returns the last known state of the device with this interface index.
+    /// Returns the last known state of the device with interface index `ifindex`, or `None` if there is no
+    /// such device.
     #[must_use]
     pub fn device(&self, ifindex: u32) -> Option<&LinkInfo> {
         self.known.get(&ifindex)
     }
 
-    /// Returns the last known states of all devices.
+    /// Iterates over the last known states of all devices.
     pub fn known(&self) -> impl Iterator<Item = &LinkInfo> {
         self.known.values()
     }
 
-    /// Returns the events since the last call. Never blocks. After an overrun of the socket, events are
-    /// missing. See [`Self::needs_resync`].
+    /// Returns the events that have occurred since the last call. The function never blocks. If the kernel
+    /// has lost notifications, events are missing. See [`Self::needs_resync`].
     ///
     /// # Errors
-    /// [`LinkError`] when the socket fails.
+    /// [`LinkError`] if the netlink socket fails.
     pub fn poll(&mut self) -> Result<Vec<LinkEvent>, LinkError> {
         let mut events = Vec::new();
         loop {
@@ -124,18 +125,18 @@ impl LinkWatch {
         }
     }
 
-    /// Returns whether events were lost. If so, the caller must call [`Self::resync`] in the watched
-    /// namespace.
+    /// Returns whether the kernel has lost notifications. If so, the caller must call [`Self::resync`] on a
+    /// thread in the watched namespace.
     #[must_use]
     pub fn needs_resync(&self) -> bool {
         self.overrun
     }
 
-    /// Compares the known state with the kernel's state, and returns the differences as events. The calling
-    /// thread must be in the watched namespace.
+    /// Lists the devices, compares them with the last known states, and returns the differences as events.
+    /// The calling thread must be in the watched namespace.
     ///
     /// # Errors
-    /// [`LinkError`] when the kernel refuses the listing.
+    /// [`LinkError`] if the kernel refuses the listing.
     pub fn resync(&mut self) -> Result<Vec<LinkEvent>, LinkError> {
         let mut events = Vec::new();
         let there = link::list()?;

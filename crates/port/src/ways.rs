@@ -1,4 +1,4 @@
-//! Output devices of the kernel's routes (rtnetlink(7), RTM_GETROUTE).
+//! Finds the output devices of routes in the kernel (rtnetlink(7), RTM_GETROUTE).
 
 use std::net::IpAddr;
 
@@ -7,20 +7,21 @@ use crate::netlink::{Netlink, NetlinkError, Request, attributes, u16_at, u32_at}
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const NLM_F_ACK: u16 = 4;
-/// Requests the route of the table with all next hops, instead of the result of a route lookup.
+/// Request flag that selects the route in the table with all its next hops, instead of the result of a lookup
+/// for one packet.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_MULTIPATH: u16 = 9;
-/// Length of `struct rtmsg` in bytes. `NEXT_HOP` is the length of `struct rtnexthop`.
+/// Length of `struct rtmsg` in bytes. `NEXT_HOP` is the length of `struct rtnexthop` in bytes.
 const RTMSG: usize = 12;
 const NEXT_HOP: usize = 8;
 
 /// Returns the interface indices of the output devices of the route to an address, in the calling thread's
-/// network namespace. The result contains the devices of all next hops.
+/// network namespace. If the route has several next hops, the result contains the devices of all of them.
 ///
 /// # Errors
-/// [`NetlinkError`], for example if there is no route.
+/// [`NetlinkError`] if the kernel refuses the request, for example because there is no route to the address.
 pub fn ways_to(address: IpAddr) -> Result<Vec<u32>, NetlinkError> {
     let (family, octets) = match address {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),

@@ -1,7 +1,9 @@
-//! A port over capture files: receives the packets of one file and records transmitted packets into another.
+//! A port over capture files. It receives the packets of one file and records transmitted packets into
+//! another file.
 //!
-//! The file to replay is held in memory, so reception makes no disk access. Recording uses a buffer that is
-//! written when full. The caller provides the clock, which is read once per call and never per packet.
+//! The whole file to replay is held in memory, so reception makes no disk access. Recorded packets are
+//! collected in a buffer, which is written to the file when it is full. The caller provides the clock, which
+//! is read once per call and never per packet.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -15,46 +17,47 @@ use super::{Interface, PcapError, Reader, Writer};
 use crate::pool::FramePool;
 use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueStatus};
 
-/// Maximum number of packet bytes that a replay holds.
+/// Maximum total size of the packets of a replayed file in bytes.
 const MAX_BYTES: usize = 1 << 30;
 const BUFFER: usize = 256 * 1024;
 
-/// A clock that returns nanoseconds since 1970.
+/// A clock that returns the time in nanoseconds since 1970.
 pub type Clock = Box<dyn FnMut() -> u64 + Send>;
 
-/// Timing of replayed packets.
+/// Timing with which the packets of a file are replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Timing {
-    /// Packets arrive with the intervals in the file, counted from the first receive.
+    /// Packets arrive with the intervals that the file contains. The first packet arrives with the first call
+    /// of `receive`.
     Original,
     /// Packets arrive as fast as the worker takes them.
     #[default]
     FlatOut,
 }
 
-/// Configuration of a replay and a recording.
+/// Configuration of a pcap port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PcapConfig {
-    /// Name of the port, which is the interface name in the recording.
+    /// Name of the port. The recording uses it as the name of the interface.
     pub name: String,
-    /// Path of the file to replay.
+    /// Path of the capture file to replay, or `None` if the port receives nothing.
     pub read: Option<PathBuf>,
-    /// Path of the file to record into (pcapng).
+    /// Path of the pcapng file to record into, or `None` if transmitted packets are not recorded.
     pub write: Option<PathBuf>,
-    /// Timing of the replay.
+    /// Timing with which packets are replayed.
     pub timing: Timing,
-    /// Number of times to replay the file, or `None` for no limit.
+    /// Number of times that the file is replayed, or `None` to repeat it without end.
     pub rounds: Option<u64>,
 }
 
-/// Contents of a capture file in memory.
+/// Packets of a capture file, held in memory.
 #[derive(Default)]
 struct Replay {
     bytes: Vec<u8>,
-    /// For each packet, the time since the first packet in nanoseconds, and the start of the packet in
-    /// `bytes`.
+    /// For each packet, the time since the first packet in nanoseconds, and the index in `bytes` at which the
+    /// packet starts.
     packets: Vec<(u64, usize)>,
-    /// Time in nanoseconds from one round to the next.
+    /// Time in nanoseconds between the starts of two successive rounds of the replay.
     period: u64,
 }
 
@@ -87,13 +90,13 @@ impl Replay {
     }
 }
 
-/// A queue over capture files. See the module documentation.
+/// A queue that replays and records capture files. See the module documentation.
 pub struct PcapQueue {
     replay: Replay,
     next: usize,
     rounds_left: Option<u64>,
     timing: Timing,
-    /// Clock at the start of the current round.
+    /// Time of the clock at the start of the current round of the replay.
     round_start: Option<u64>,
     clock: Clock,
     /// Timer that wakes a sleeping worker when the next packet is due.
@@ -106,10 +109,10 @@ pub struct PcapQueue {
 }
 
 impl PcapQueue {
-    /// Loads the file to replay, and creates the file to record into.
+    /// Loads the file to replay into memory, and creates the file to record into.
     ///
     /// # Errors
-    /// [`PcapError`] if a file cannot be opened or the file to replay is malformed.
+    /// [`PcapError`] if a file cannot be opened, or if the file to replay is malformed.
     pub fn open(config: &PcapConfig, clock: Clock) -> Result<Self, PcapError> {
         let opened = |path: &Path, file: std::io::Result<File>| {
             file.map_err(|source| PcapError::Open { path: path.to_owned(), source })
@@ -119,10 +122,11 @@ impl PcapQueue {
         Self::over(config, read, write, clock)
     }
 
-    /// Like [`PcapQueue::open`], with files that the caller has opened. The paths in `config` are not used.
+    /// Like [`PcapQueue::open`], but with files that the caller has already opened. The paths in `config` are
+    /// not used.
     ///
     /// # Errors
-    /// [`PcapError`] if the file to replay is malformed or the other file cannot be written.
+    /// [`PcapError`] if the file to replay is malformed, or if the file to record into cannot be written.
     pub fn over(
         config: &PcapConfig,
         read: Option<File>,
@@ -158,13 +162,13 @@ impl PcapQueue {
         Ok((writer, interface))
     }
 
-    /// Returns whether the replay has ended.
+    /// Returns whether all rounds of the replay have ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.replay.packets.is_empty() || self.rounds_left == Some(0)
     }
 
-    /// Returns whether the packet at `self.next` is due at `now`.
+    /// Returns whether the packet with index `self.next` is due at time `now`.
     fn is_due(&mut self, now: u64) -> bool {
         if self.is_finished() {
             return false;
@@ -173,7 +177,8 @@ impl PcapQueue {
         self.timing == Timing::FlatOut || now >= start.saturating_add(self.replay.packets[self.next].0)
     }
 
-    /// Sets the timer to the time of the next packet, or stops the timer if there is none.
+    /// Sets the timer to the time at which the next packet is due. Stops the timer if there is no next
+    /// packet.
     fn arm(&self, now: u64) {
         let Some(timer) = &self.timer else { return };
         let due = self
@@ -203,13 +208,14 @@ impl PcapQueue {
         }
     }
 
-    /// Ends the recording permanently. The queue's status then reports the reason.
+    /// Ends the recording for good after an error. The status of the queue then reports the error.
     fn stop_recording(&mut self, error: &dyn std::fmt::Display) {
         self.failed = Some(format!("recording stopped: {error}; free space on the disk and reopen the port"));
         self.recording = None;
     }
 
-    /// Writes buffered packets to the file, so that readers find them, also after the process was killed.
+    /// Writes the buffered packets to the file, so that other programs can read them. The packets stay in the
+    /// file even if the process is killed afterwards.
     fn flush(&mut self) {
         if !std::mem::take(&mut self.buffered) {
             return;
@@ -265,8 +271,7 @@ impl Queue for PcapQueue {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
-    /// Writes the recorded packets to the file as a side effect, because a worker calls this function before
-    /// it sleeps.
+    /// Also writes the recorded packets to the file, because a worker calls this function before it sleeps.
     fn has_pending(&mut self) -> bool {
         self.flush();
         let now = self.now();

@@ -1,4 +1,4 @@
-//! Reader of capture files, record by record.
+//! Reader of capture files, which returns the packets one by one.
 
 use std::io::{self, Read};
 
@@ -7,42 +7,46 @@ use super::{
     MAGIC_NANO, MAX_PACKET, OPT_COMMENT, OPT_DROP_COUNT, OPT_FLAGS, OPT_IF_NAME, OPT_TSRESOL, PcapError,
 };
 
-/// Maximum length of a block in bytes: a packet of [`MAX_PACKET`] bytes, and options of the same length.
+/// Maximum length of a pcapng block in bytes. The length allows for a packet of [`MAX_PACKET`] bytes and
+/// options of equal length.
 const MAX_BLOCK: u32 = 2 * MAX_PACKET + 64;
 const MAX_INTERFACES: usize = 4096;
 
-/// A packet of a capture file.
+/// A packet that was read from a capture file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Time in nanoseconds since 1970.
+    /// Time stamp of the packet in nanoseconds since 1970.
     pub timestamp: u64,
-    /// Number of the interface within the section (0 in classic files).
+    /// Number of the packet's interface within its section of the file. The number is 0 in classic pcap
+    /// files.
     pub interface: u32,
-    /// Length of the packet on the wire in bytes. The value exceeds the length of `data` if the packet was
+    /// Length of the packet on the wire in bytes. The length is greater than that of `data` if the packet was
     /// truncated.
     pub original_len: u32,
-    /// Bytes of the packet.
+    /// Bytes of the packet that the file contains.
     pub data: Vec<u8>,
-    /// Comment of the packet (pcapng).
+    /// Comment of the packet, which only pcapng files contain.
     pub comment: Option<String>,
-    /// Whether the packet was received (true) or transmitted (false) by the interface, if the file records it
-    /// (pcapng).
+    /// Whether the interface received (true) or transmitted (false) the packet. `None` if the file does not
+    /// contain this information, which only pcapng files can.
     pub received: Option<bool>,
-    /// Number of packets lost between the previous packet and this one (pcapng).
+    /// Number of packets that were lost between the previous packet and this packet. Only pcapng files
+    /// contain this number.
     pub missed: u64,
 }
 
-/// Resolution of an interface's time stamps.
+/// Resolution of the time stamps of an interface.
 #[derive(Clone, Copy, Debug)]
 struct Resolution {
-    /// Number of ticks per second.
+    /// Number of time stamp units per second.
     per_second: u64,
 }
 
 impl Resolution {
     const MICRO: Self = Self { per_second: 1_000_000 };
 
-    /// Parses the option's byte: a negative power of 10, or a negative power of 2 if the highest bit is set.
+    /// Parses the value of the resolution option. The value is a negative power of 10, or a negative power of
+    /// 2 if its highest bit is set. Returns `None` if the resolution is not supported.
     fn from_option(octet: u8) -> Option<Self> {
         let per_second = if octet & 0x80 == 0 {
             10_u64.checked_pow(u32::from(octet))?
@@ -58,7 +62,7 @@ impl Resolution {
     }
 }
 
-/// Description of an interface in a file.
+/// Properties of an interface that its description block in the file contains.
 struct Described {
     resolution: Resolution,
     name: Option<String>,
@@ -69,7 +73,7 @@ enum Format {
     NextGeneration { interfaces: Vec<Described> },
 }
 
-/// Reader of one capture file or stream.
+/// A reader of one capture file or stream.
 pub struct Reader<R> {
     input: R,
     at: u64,
@@ -79,10 +83,10 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header of the file.
+    /// Creates a reader and reads the header of the file.
     ///
     /// # Errors
-    /// [`PcapError`] if the input is not a capture of Ethernet frames.
+    /// [`PcapError`] if the input is not a capture file of Ethernet frames.
     pub fn new(mut input: R) -> Result<Self, PcapError> {
         let mut magic = [0; 4];
         input.read_exact(&mut magic)?;
@@ -107,7 +111,7 @@ impl<R: Read> Reader<R> {
         if link_type != LINKTYPE_ETHERNET { Err(PcapError::LinkType(link_type)) } else { Ok(reader) }
     }
 
-    /// Returns the next packet, or `None` at the end of the file.
+    /// Reads the next packet. Returns `None` at the end of the file.
     ///
     /// # Errors
     /// [`PcapError`] if the file is malformed or cannot be read.
@@ -121,7 +125,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Returns the name of an interface of the section, if its description has been read and contains a name.
+    /// Returns the name of an interface in the current section. Returns `None` if the interface's description
+    /// has not been read or contains no name.
     #[must_use]
     pub fn interface_name(&self, interface: u32) -> Option<&str> {
         let Format::NextGeneration { interfaces } = &self.format else { return None };
@@ -155,7 +160,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Fills `bytes`. Returns false if the file ends before the first byte.
+    /// Fills `bytes` from the file. Returns false if the file ends before the first byte.
     fn fill_or_end(&mut self, bytes: &mut [u8]) -> Result<bool, PcapError> {
         let (first, rest) = bytes.split_at_mut(1);
         loop {
@@ -210,7 +215,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads a block's length, body and trailing length. The body is in `self.block`.
+    /// Reads the rest of a block, which consists of the length, the body and the trailing length. Stores the
+    /// body in `self.block`.
     fn read_block(&mut self) -> Result<(), PcapError> {
         let mut len = [0; 4];
         self.fill(&mut len)?;
@@ -218,8 +224,8 @@ impl<R: Read> Reader<R> {
         self.read_body(len, 12)
     }
 
-    /// Reads the rest of a block of `len` bytes, of which `known` bytes are length and type fields or have
-    /// been read.
+    /// Reads the rest of a block of `len` bytes. `known` is the number of bytes at the start of the block
+    /// that are not part of the body or have already been read.
     fn read_body(&mut self, len: u32, known: u32) -> Result<(), PcapError> {
         if !len.is_multiple_of(4) || len < known || len > MAX_BLOCK {
             return self.broken("a block of impossible length");
@@ -272,7 +278,8 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Returns the first option of this kind in the block from position `at` on.
+    /// Returns the value of the first option of type `kind` in the block. The options begin at position `at`.
+    /// Returns `None` if there is no such option.
     fn option(&self, mut at: usize, kind: u16) -> Option<&[u8]> {
         while at + 4 <= self.block.len() {
             let (found, len) = (self.u16(&self.block, at), usize::from(self.u16(&self.block, at + 2)));

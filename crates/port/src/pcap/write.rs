@@ -1,5 +1,5 @@
-//! Writer of capture files: pcapng with nanosecond time stamps, several interfaces and comments, or classic
-//! pcap with nanosecond time stamps.
+//! Writer of capture files with nanosecond time stamps. It writes either pcapng files with several interfaces
+//! and comments, or classic pcap files.
 
 use std::io::{self, Write};
 
@@ -8,25 +8,26 @@ use super::{
     OPT_COMMENT, OPT_DROP_COUNT, OPT_FLAGS, OPT_IF_NAME, OPT_TSRESOL,
 };
 
-/// Maximum length of a comment in bytes.
+/// Maximum length of a packet comment in bytes.
 const MAX_COMMENT: usize = 1024;
 
-/// An interface of the capture file.
+/// An interface of a capture file, which `Writer::interface` has added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface(u32);
 
-/// Annotations of a packet.
+/// Additional information about a packet, which pcapng files can store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes<'a> {
-    /// Comment of the packet.
+    /// Comment of the packet, or `None` for no comment.
     pub comment: Option<&'a str>,
-    /// Whether the packet was received (true) or transmitted (false) by the interface.
+    /// Whether the interface received (true) or transmitted (false) the packet. `None` if this is not known.
     pub received: Option<bool>,
-    /// Number of packets lost since the previous packet.
+    /// Number of packets that were lost between the previous packet and this packet.
     pub missed: u64,
 }
 
-/// Writer of one capture file or stream. Each call writes complete records. Buffering is up to the caller.
+/// A writer of one capture file or stream. Each call writes complete records to the output. The writer does
+/// not buffer records.
 pub struct Writer<W> {
     output: W,
     classic: bool,
@@ -35,10 +36,10 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a pcapng file.
+    /// Creates a writer and begins a pcapng file.
     ///
     /// # Errors
-    /// The error of the output.
+    /// The error that the output returned.
     pub fn pcapng(output: W) -> io::Result<Self> {
         let mut writer = Self { output, classic: false, interfaces: 0, block: Vec::new() };
         writer.block.extend_from_slice(&BYTE_ORDER.to_le_bytes());
@@ -50,10 +51,10 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Begins a classic file with nanosecond time stamps.
+    /// Creates a writer and begins a classic pcap file with nanosecond time stamps.
     ///
     /// # Errors
-    /// The error of the output.
+    /// The error that the output returned.
     pub fn classic(mut output: W) -> io::Result<Self> {
         let mut header = Vec::from(MAGIC_NANO.to_le_bytes());
         header.extend_from_slice(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -63,11 +64,11 @@ impl<W: Write> Writer<W> {
         Ok(Self { output, classic: true, interfaces: 0, block: Vec::new() })
     }
 
-    /// Adds an interface (a port), for which packets can then be written. Classic files have only one
-    /// interface.
+    /// Adds an interface to the file. Packets can then be written for this interface, which usually stands
+    /// for a port. A classic pcap file has only one interface.
     ///
     /// # Errors
-    /// The error of the output.
+    /// The error that the output returned.
     pub fn interface(&mut self, name: &str) -> io::Result<Interface> {
         let interface = Interface(self.interfaces);
         if !self.classic {
@@ -81,11 +82,12 @@ impl<W: Write> Writer<W> {
         Ok(interface)
     }
 
-    /// Writes a packet that consists of `parts`. `timestamp` is in nanoseconds since 1970, and `original_len`
-    /// is the length on the wire in bytes. Classic files omit comments.
+    /// Writes a packet, which is the concatenation of `parts`. `timestamp` is the time in nanoseconds since
+    /// 1970, and `original_len` is the length on the wire in bytes. A classic pcap file does not contain the
+    /// comment.
     ///
     /// # Errors
-    /// The error of the output.
+    /// The error that the output returned.
     pub fn packet<'a>(
         &mut self,
         interface: Interface,
@@ -97,10 +99,11 @@ impl<W: Write> Writer<W> {
         self.annotated(interface, timestamp, original_len, parts, &Notes { comment, ..Notes::default() })
     }
 
-    /// Like [`Writer::packet`], with all annotations. Classic files omit annotations.
+    /// Like [`Writer::packet`], but with all additional information. A classic pcap file does not contain
+    /// this information.
     ///
     /// # Errors
-    /// The error of the output.
+    /// The error that the output returned.
     pub fn annotated<'a>(
         &mut self,
         interface: Interface,
@@ -157,19 +160,19 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Flushes and returns the output.
+    /// Flushes the output and returns it.
     ///
     /// # Errors
-    /// The error of the output.
+    /// The error that the output returned.
     pub fn into_inner(mut self) -> io::Result<W> {
         self.output.flush()?;
         Ok(self.output)
     }
 
-    /// Flushes buffered records to the operating system.
+    /// Flushes records that the output has buffered to the operating system.
     ///
     /// # Errors
-    /// The error of the output.
+    /// The error that the output returned.
     pub fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }

@@ -1,5 +1,5 @@
-//! Creation of a TAP: its queues, and its interface's addresses, MTU and name. The code runs on control
-//! threads and may block.
+//! Creates TAPs. The module opens the queues and configures the addresses, the MTU and the name of the
+//! interface. The code runs on control threads and may block.
 #![allow(unsafe_code, reason = "ioctls; see the SAFETY comments")]
 
 use std::fs::File;
@@ -33,32 +33,33 @@ const TUN_F_TSO_ECN: u64 = 0x08;
 const TUN_F_USO4: u64 = 0x20;
 const TUN_F_USO6: u64 = 0x40;
 
-/// Configuration of a TAP.
+/// Configuration of a TAP with its interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapConfig {
-    /// Name of the interface.
+    /// Name of the kernel interface.
     pub name: String,
-    /// Kind of the port, `tap` or `internal`.
+    /// Kind of the port, which is `tap` or `internal`.
     pub kind: &'static str,
-    /// Namespace of the interface, or `None` for the calling thread's namespace.
+    /// Namespace of the interface. `None` for the namespace of the calling thread.
     pub netns: Option<Netns>,
-    /// Number of queues, each with one descriptor.
+    /// Number of queues. Each queue is one file descriptor.
     pub queues: u32,
-    /// Addresses of the interface, with prefix lengths.
+    /// IP addresses of the interface with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
     /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// MAC address of the interface, or `None` for an address chosen by the kernel.
+    /// MAC address of the interface. With `None`, the kernel chooses the address.
     pub mac: Option<MacAddr>,
-    /// Whether the kernel may leave checksums and segmentation to Trivium.
+    /// Whether the kernel may leave checksums and segmentation undone, so that Trivium must perform them.
     pub offload: bool,
-    /// Whether the interface outlives its queues, with its settings. An existing persistent interface of
-    /// Trivium with this name is adopted without changes.
+    /// Whether the interface and its settings remain when its queues are closed. If a persistent interface of
+    /// Trivium with this name exists, it is adopted without changes.
     pub persistent: bool,
 }
 
 impl TapConfig {
-    /// Returns the configuration of a TAP with one queue, MTU 1500, offloads and no address.
+    /// Returns the default configuration for a TAP with this interface name: one queue, MTU 1500, offloads
+    /// enabled, and no IP address.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -78,7 +79,7 @@ impl TapConfig {
 /// An error of the creation of a TAP.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// The kernel has no TAP support or refuses access.
+    /// The kernel does not support TAPs, or the process may not open `/dev/net/tun`.
     #[error(
         "tap port {name}: /dev/net/tun cannot be opened ({source}); load the tun module, or run as root or with CAP_NET_ADMIN"
     )]
@@ -88,7 +89,7 @@ pub enum TapError {
         /// Error that the kernel returned.
         source: io::Error,
     },
-    /// A device with this name exists.
+    /// A device with this name exists and does not belong to Trivium.
     #[error(
         "tap port {name}: a device of this name exists; choose another name or remove it with `ip link del {name}`"
     )]
@@ -96,7 +97,7 @@ pub enum TapError {
         /// Name of the interface.
         name: String,
     },
-    /// An ioctl failed.
+    /// An ioctl of the TAP failed.
     #[error(
         "tap port {name}: {call} failed ({source}); check the name (at most 15 characters), the number of queues (at most 256) and the privileges (CAP_NET_ADMIN)"
     )]
@@ -108,7 +109,7 @@ pub enum TapError {
         /// Error that the kernel returned.
         source: io::Error,
     },
-    /// The namespace could not be entered.
+    /// The namespace of the interface could not be entered.
     #[error("tap port {name}: {source}")]
     Netns {
         /// Name of the interface.
@@ -116,7 +117,7 @@ pub enum TapError {
         /// Underlying error.
         source: NetnsError,
     },
-    /// The interface could not be configured.
+    /// The addresses, the MTU or other settings of the interface could not be configured.
     #[error("tap port {name}: {source}")]
     Link {
         /// Name of the interface.
@@ -126,20 +127,20 @@ pub enum TapError {
     },
 }
 
-/// A TAP: its interface, and its queues for the workers. A TAP that is not persistent is deleted with its
-/// last queue.
+/// A TAP with its interface and with queues for the workers. If the TAP is not persistent, it is deleted when
+/// its last queue is closed.
 pub struct Tap {
-    /// State of the interface, in its namespace.
+    /// State of the interface in its namespace, after the configuration.
     pub link: LinkInfo,
-    /// Queues of the TAP.
+    /// Queues of the TAP, one for each file descriptor.
     pub queues: Vec<TapQueue>,
 }
 
 impl Tap {
-    /// Creates the TAP, configures its interface and sets it up.
+    /// Creates the TAP, configures its interface and sets the interface up.
     ///
     /// # Errors
-    /// [`TapError`]. No interface is left behind.
+    /// [`TapError`] if the TAP cannot be created or configured. No new interface is left behind in this case.
     pub fn create(config: &TapConfig) -> Result<Self, TapError> {
         netns::within_optional(config.netns.as_ref(), || config.create_here())
             .map_err(|source| TapError::Netns { name: config.name.clone(), source })?
@@ -147,7 +148,7 @@ impl Tap {
 }
 
 impl TapConfig {
-    /// Returns whether a persistent TAP of Trivium with this name exists.
+    /// Returns whether a persistent TAP that belongs to Trivium and has this name exists.
     fn stands(&self) -> bool {
         self.persistent
             && link::find(&self.name)
@@ -214,8 +215,8 @@ impl TapConfig {
         Ok(fd)
     }
 
-    /// Sets the offloads that the kernel may leave undone. Returns whether UDP segmentation is among them
-    /// (Linux 6.2).
+    /// Sets the offloads that the kernel may leave undone. Returns whether UDP segmentation is one of them
+    /// (since Linux 6.2).
     fn set_offloads(&self, fd: &OwnedFd) -> Result<bool, TapError> {
         if !self.offload {
             sys::ioctl_number(fd.as_fd(), TUNSETOFFLOAD, 0).map_err(self.os("TUNSETOFFLOAD"))?;

@@ -1,8 +1,8 @@
-//! A descriptor of a TAP as a [`Queue`].
+//! The [`Queue`] implementation for one file descriptor of a TAP.
 //!
-//! Reception reads each frame into a list of free frames that is long enough for the largest packet (64 KiB
-//! before segmentation). Frames that a packet does not use stay for the next packet. `transmit` only collects
-//! packets, and `kick` writes them.
+//! Reception reads each frame into a list of free frames, which is long enough for the largest packet (64 KiB
+//! before segmentation). Frames that the packet does not fill are used for the next packet. The function
+//! `transmit` only collects packets, and `kick` writes them to the TAP.
 #![allow(unsafe_code, reason = "vectored reads and writes on frame memory; see the SAFETY comments")]
 
 use std::io;
@@ -18,20 +18,21 @@ use crate::queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState,
 use crate::sys;
 use crate::vnet::{self, VNET_HEADER};
 
-/// Length of the largest frame that the kernel delivers: 64 KiB of IP before segmentation, the Ethernet
-/// header and two tags.
+/// Length in bytes of the largest frame that the kernel delivers. It consists of a 64 KiB IP packet before
+/// segmentation, the Ethernet header, and two VLAN tags.
 const LARGEST: u32 = 65536 + 22;
-/// Maximum number of frames in the receive list. With frames of 2048 bytes, the list has 37 frames.
+/// Maximum number of frames in the list for reception. With frames of 2048 bytes, 37 frames are sufficient.
 const STRIP: usize = 40;
-/// Maximum number of frames of one transmitted packet.
+/// Maximum number of frames of which a transmitted packet may consist.
 const MAX_SEGMENTS: u16 = 63;
-/// Maximum number of packets read at once. Each read is a system call.
+/// Maximum number of packets that one call of `receive` reads. Each read is a system call.
 const READS: usize = 64;
-/// Number of consecutive empty reads after which only one in [`IDLE_SKIP`] receives makes a system call.
+/// Number of consecutive reads without a packet after which only one of [`IDLE_SKIP`] calls of `receive`
+/// makes a system call.
 const IDLE_AFTER: u32 = 16;
 const IDLE_SKIP: u32 = 8;
 
-/// A queue of a TAP. See the module documentation.
+/// A queue of a TAP, with its file descriptor. See the module documentation.
 pub struct TapQueue {
     fd: OwnedFd,
     kind: &'static str,
@@ -44,16 +45,16 @@ pub struct TapQueue {
     counters: QueueCounters,
 }
 
-/// State of one queue for a hand-over. The queue's frames have been returned to the pool.
+/// State of one TAP queue for a hand-over. All frames of the queue have been returned to the pool.
 #[derive(Debug)]
 pub struct TapHandOver {
-    /// The descriptor.
+    /// File descriptor of the queue.
     pub fd: OwnedFd,
-    /// Kind of the port.
+    /// Kind of the port, which is `tap` or `internal`.
     pub kind: &'static str,
     /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// Whether UDP segmentation is enabled.
+    /// Whether the kernel may leave UDP segmentation undone.
     pub uso: bool,
 }
 
@@ -74,29 +75,29 @@ impl TapQueue {
         }
     }
 
-    /// Converts the queue into hand-over state. Waiting packets are transmitted, and frames return to the
-    /// pool.
+    /// Converts the queue into its hand-over state. Packets that wait for transmission are written first, and
+    /// all frames are returned to the pool.
     pub fn hand_over(mut self, pool: &mut FramePool) -> TapHandOver {
         self.kick(pool);
         self.release(pool);
         TapHandOver { fd: self.fd, kind: self.kind, mtu: self.mtu, uso: self.uso }
     }
 
-    /// Returns a control handle of the TAP for another thread.
+    /// Returns a handle by which another thread can control the TAP.
     ///
     /// # Errors
-    /// The error of duplicating the descriptor.
+    /// The error of duplicating the file descriptor.
     pub fn control(&self) -> io::Result<TapControl> {
         self.fd.try_clone().map(TapControl::new)
     }
 
-    /// Resumes a queue that a predecessor handed over.
+    /// Resumes a queue that a predecessor process has handed over.
     #[must_use]
     pub fn from_hand_over(from: TapHandOver) -> Self {
         Self::new(from.fd, from.kind, from.mtu, from.uso)
     }
 
-    /// Updates the MTU after a change of the interface's MTU.
+    /// Sets the MTU in bytes. The caller must call this function after the interface's MTU has changed.
     pub fn set_mtu(&mut self, mtu: u32) {
         self.mtu = mtu;
     }
@@ -110,7 +111,7 @@ impl TapQueue {
         }
     }
 
-    /// Completes the receive list. Returns false if no frame is free.
+    /// Fills the list for reception with free frames. Returns false if no frame is free.
     fn prepare(&mut self, pool: &mut FramePool) -> bool {
         let needed = LARGEST.div_ceil(pool.memory().data_room()) as usize;
         while self.landing.len() < needed {
@@ -123,8 +124,8 @@ impl TapQueue {
         true
     }
 
-    /// Reads one frame. Returns `None` if no frame is available, and `Err` with a packet whose virtio header
-    /// contradicts it.
+    /// Reads one frame from the TAP. Returns `None` if no frame is available. Returns the packet as an error
+    /// if its virtio header contradicts its contents.
     fn read(&mut self, memory: &FrameMemory) -> Option<Result<Packet, Packet>> {
         let mut header = [0; VNET_HEADER];
         let mut parts = [EMPTY; STRIP + 1];
@@ -160,8 +161,9 @@ impl TapQueue {
         }
     }
 
-    /// Returns whether a write that ended with `errno` (0 for success) has consumed its packet. Returns false
-    /// if the kernel accepts no more packets at this time.
+    /// Evaluates the result of a write, which is an error number or 0 for success. Returns true if the queue
+    /// does not need the packet any more. Returns false if the kernel accepts no more packets for now. The
+    /// packet must then be written again later.
     fn written(&mut self, errno: i32) -> bool {
         match errno {
             0 => {
@@ -188,7 +190,7 @@ impl TapQueue {
     }
 }
 
-/// Writes one packet with its virtio header. Returns 0 or the error number.
+/// Writes one packet with its virtio header to the TAP. Returns 0 for success or the error number.
 fn write(fd: BorrowedFd<'_>, memory: &FrameMemory, packet: &Packet) -> i32 {
     let header = vnet::encode(packet, memory);
     let mut parts = [EMPTY; MAX_SEGMENTS as usize + 1];
