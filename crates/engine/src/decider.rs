@@ -119,7 +119,7 @@ struct Asking {
     done: Box<dyn FnOnce() + Send>,
 }
 
-/// A barrier in progress. It serves all requests that were pending when it started.
+/// A barrier in progress. A barrier serves all requests that were pending when the barrier started.
 struct Barrier {
     asking: Vec<Asking>,
     /// Tables of bridges for which at least one megaflow could not be revalidated, because a control thread

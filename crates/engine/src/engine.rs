@@ -120,8 +120,8 @@ struct Handle {
 pub struct Engine {
     workers: Vec<Handle>,
     counters: Vec<Arc<WorkerCounters>>,
-    /// Port counters that are not written by workers. They count packets that the driver hook dropped, and
-    /// contain the counters that a predecessor process handed over.
+    /// Port counters that are not written by workers. These counters count packets that the driver hook
+    /// dropped, and include the counters that a predecessor process handed over.
     decided: Arc<WorkerCounters>,
     forwarding: Arc<Snapshot<Forwarding>>,
     depot: Arc<Depot>,

@@ -99,8 +99,8 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
 }
 
 impl Explained {
-    /// Returns an explanation that contains only a drop with `reason`. It is used if the stages could not be
-    /// run.
+    /// Returns an explanation that contains only a drop with `reason`. This result is used if the stages
+    /// could not be run.
     pub(crate) fn refused(reason: DropReason) -> Explained {
         Explained { steps: vec![Step::Dropped(reason)], ..Explained::default() }
     }

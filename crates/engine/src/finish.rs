@@ -1,6 +1,6 @@
-//! Reordering guard. It reports to a parallel forwarding path (the driver hook) which frames of a queue have
-//! left the engine. The driver hook takes over a flow only after the flow's earlier packets have left, so
-//! packets of a flow do not overtake each other.
+//! Reordering guard. The guard reports to a parallel forwarding path (the driver hook) which frames of a
+//! queue have left the engine. The driver hook takes over a flow only after the flow's earlier packets have
+//! left, so packets of a flow do not overtake each other.
 //!
 //! The bytes in front of each frame contain the frame's number. All packets that a worker has received from a
 //! queue up to a certain time have left the engine when the following conditions hold:
@@ -206,8 +206,8 @@ impl Unsent {
         (self.begin_ns, self.since_ns) = (None, None);
     }
 
-    /// Returns whether the wait is over. It is over when the kernel has taken the descriptors, or when a time
-    /// limit has passed.
+    /// Returns whether the wait is over. The wait is over when the kernel has taken the descriptors, or when
+    /// a time limit has passed.
     fn has_passed(&mut self, queue: &mut dyn Queue, now_ns: impl Fn() -> u64) -> bool {
         let Some(until) = self.until else { return true };
         let Some(ring) = queue.transmit_progress() else {

@@ -164,8 +164,8 @@ impl FlowTables {
 
     /// Locks the rules for the slow path, which has precedence over waiting control threads. Returns `None`
     /// if a control thread holds the lock longer than the slow path waits. In this case, the slow path
-    /// continues with other bridges and tries again later. Its claim to the rules stays until it has locked
-    /// the rules.
+    /// continues with other bridges and tries again later. The claim of the slow path stays until the slow
+    /// path has locked the rules.
     pub(crate) fn lock_for_packets(&self) -> Option<MutexGuard<'_, Pipeline>> {
         // The slow path waits only once while a thread holds the rules.
         let patience = if self.packets_wait.load(Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
@@ -241,8 +241,8 @@ impl FlowTables {
         self.one_tag.load(Ordering::Relaxed)
     }
 
-    /// Sets the function that is called with the OpenFlow events of the bridge. It replaces the previous
-    /// function.
+    /// Sets the function that is called with the OpenFlow events of the bridge. A new function replaces the
+    /// previous function.
     pub fn listen(&self, listener: Option<Listener>) {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
     }

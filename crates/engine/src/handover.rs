@@ -248,8 +248,8 @@ impl Links {
         }
     }
 
-    /// Returns whether the wait that [`Links::settle`] began is over. It is over when the other workers have
-    /// taken the packets and have ended the rounds in which they took them.
+    /// Returns whether the wait that [`Links::settle`] began is over. The wait is over when the other workers
+    /// have taken the packets and have ended the rounds in which they took them.
     pub(crate) fn has_settled(&self, settling: &mut Settling) -> bool {
         if self.workers() == 1 {
             return true;
@@ -278,8 +278,8 @@ impl Links {
         self.own += 1;
     }
 
-    /// Returns whether this worker may process its own share of a burst immediately. It must not do so while
-    /// its work ring to itself contains earlier packets.
+    /// Returns whether this worker may process its own share of a burst immediately. A worker must not do so
+    /// while the worker's ring to itself contains earlier packets.
     #[inline]
     #[must_use]
     pub fn self_is_quiet(&self) -> bool {

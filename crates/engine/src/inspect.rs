@@ -1,7 +1,7 @@
-//! Statistics of the queues, which a control thread collects from the workers about once a second. They
-//! consist of losses in the kernel, queue states and operating modes. When a worker answers, it also counts
-//! the packets that the kernel refused after transmission as dropped, so that every packet is accounted for.
-//! No code in this module runs per packet.
+//! Statistics of the queues, which a control thread collects from the workers about once a second. The
+//! statistics consist of losses in the kernel, queue states and operating modes. When a worker answers, it
+//! also counts the packets that the kernel refused after transmission as dropped, so that every packet is
+//! accounted for. No code in this module runs per packet.
 
 use std::sync::mpsc;
 use std::time::Duration;

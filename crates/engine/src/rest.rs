@@ -1,7 +1,7 @@
 //! Idle policy of a worker, which determines when the worker polls and when it sleeps.
 //!
-//! - A worker with the adaptive policy polls while there is work and for a short time afterwards. It then
-//!   sleeps in epoll until a queue has packets, another worker hands over packets, or a command arrives.
+//! - A worker with the adaptive policy polls while there is work and for a short time afterwards. The worker
+//!   then sleeps in epoll until a queue has packets, another worker hands over packets, or a command arrives.
 //! - A worker with the busy policy never sleeps.
 //!
 //! `sync::wake` implements the protocol that prevents lost wake-ups.
@@ -31,7 +31,7 @@ const PATIENCE: u32 = 64;
 const NAP: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 };
 const WAKER: u64 = u64::MAX;
 
-/// Idle state of one worker. It determines when the worker sleeps.
+/// Idle state of one worker. The state determines when the worker sleeps.
 pub struct Rest {
     mode: PollMode,
     spin_cycles: u64,

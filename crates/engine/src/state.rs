@@ -1,4 +1,4 @@
-//! Running configuration of the workers. It consists of one immutable snapshot of all ports and their
+//! Running configuration of the workers. The configuration is one immutable snapshot of all ports and their
 //! functions. A control thread replaces the snapshot as a whole.
 
 use std::sync::Arc;
@@ -62,7 +62,8 @@ pub struct PortView {
     /// happen before the kernel's notification is read. The port then counts as up until the next snapshot is
     /// published.
     pub carrier: Option<Arc<AtomicBool>>,
-    /// Ingress stage of an embedding program. It gets received packets before the port's function does.
+    /// Ingress stage of an embedding program. The stage gets received packets before the port's function
+    /// does.
     pub own: Option<Arc<dyn OwnStage>>,
 }
 

@@ -1,5 +1,5 @@
-//! Scenarios of rule changes. They measure the rate of rule changes, the cost that one more rule adds to
-//! packets that do not match the rule, and the memory that megaflows use.
+//! Scenarios of rule changes. The scenarios measure the rate of rule changes, the cost that one more rule
+//! adds to packets that do not match the rule, and the memory that megaflows use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

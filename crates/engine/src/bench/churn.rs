@@ -1,5 +1,5 @@
-//! Scenarios of full and changing routing tables. They measure the load time and the memory of a full table,
-//! and the delay that route changes cause in a worker that forwards packets.
+//! Scenarios of full and changing routing tables. The scenarios measure the load time and the memory of a
+//! full table, and the delay that route changes cause in a worker that forwards packets.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

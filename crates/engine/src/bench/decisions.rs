@@ -1,5 +1,5 @@
-//! Scenarios of the slow path and the flow tables. They measure the selection of actions for packets, and not
-//! the forwarding speed.
+//! Scenarios of the slow path and the flow tables. The scenarios measure the selection of actions for
+//! packets, and not the forwarding speed.
 
 use crate::bench::figures::Figures;
 use crate::bench::{BenchError, Options, attack, changes, classify, paper, tenants, upcalls};

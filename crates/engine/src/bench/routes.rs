@@ -130,8 +130,8 @@ fn gateway(nth: u8) -> IpAddr {
     Ipv4Addr::new(198, 18, 0, nth).into()
 }
 
-/// Routing table of a benchmark with the destinations of its packets. Both must outlive the routers that use
-/// them.
+/// Routing table of a benchmark with the destinations of its packets. The table and the destinations must
+/// outlive the routers that use them.
 pub struct Tables {
     pub routes: RoutesOf,
     pub destinations: Destinations,

@@ -20,8 +20,8 @@ pub struct FlowChange<'a> {
     pub ops: &'a [Op],
 }
 
-/// A listener for the installation and removal of megaflows. Its functions are called on the slow path's
-/// thread.
+/// A listener for the installation and removal of megaflows. The listener's functions are called on the slow
+/// path's thread.
 pub struct FlowListener {
     /// Function that returns whether the listener wants events. The slow path calls the function before each
     /// event.

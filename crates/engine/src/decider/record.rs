@@ -1,6 +1,6 @@
 //! Records of the megaflows in the slow path. There may be hundreds of thousands of records, so a record is
-//! compact. It stores only those words of key and mask in which the mask has any bit set. Megaflows with
-//! equal actions share one copy of the actions.
+//! compact. A record stores only those words of key and mask in which the mask has any bit set. Megaflows
+//! with equal actions share one copy of the actions.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -90,7 +90,7 @@ impl Bits {
         (flow, mask)
     }
 
-    /// Returns all words of the compact form. They are the input of the hash of a megaflow's identity.
+    /// Returns all words of the compact form. The words are the input of the hash of a megaflow's identity.
     pub fn words(&self) -> impl Iterator<Item = u64> {
         std::iter::once(self.present).chain(self.words.iter().copied())
     }

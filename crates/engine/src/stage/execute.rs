@@ -1,5 +1,5 @@
-//! Execute stage. It applies the decisions of the port's function: it rewrites VLAN tags, copies flooded
-//! packets, and sorts packets by output port.
+//! Execute stage. The stage executes the decisions of the port's function. For this, the stage rewrites VLAN
+//! tags, copies flooded packets, and sorts packets by output port.
 
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};
@@ -42,7 +42,7 @@ pub fn run<R: Recorder>(
 }
 
 /// Executes the decisions for a burst of a bridge or a cross-connect. `bridge` is the bridge that made the
-/// decisions. It may be `None` if every decision names a single output port.
+/// decisions. `bridge` may be `None` if every decision names a single output port.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub(crate) fn decided<R: Recorder>(
     forwarding: &Forwarding,

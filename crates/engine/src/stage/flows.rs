@@ -1,5 +1,5 @@
-//! Stage of OpenFlow bridges. It looks up packets in the flow cache, executes the cached actions, and sends
-//! packets that match no megaflow to the slow path.
+//! Stage of OpenFlow bridges. The stage looks up packets in the flow cache, executes the cached actions, and
+//! sends packets that match no megaflow to the slow path.
 //!
 //! While the slow path processes the first packet of a flow, later packets of the flow wait in this stage
 //! without a lookup. Therefore packets of a flow do not overtake each other. The number of waiting packets is

@@ -1,5 +1,6 @@
-//! Parse stage, which extracts flow keys from packet headers. It drops frames with an invalid Ethernet or
-//! VLAN header. Frames with an invalid L3 or L4 header are not dropped here, because a bridge forwards them.
+//! Parse stage, which extracts flow keys from packet headers. The stage drops frames with an invalid Ethernet
+//! or VLAN header. Frames with an invalid L3 or L4 header are not dropped here, because a bridge forwards
+//! them.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, FlowKey, Layers, PortId};

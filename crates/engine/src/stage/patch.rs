@@ -31,8 +31,8 @@ const PASSES: usize = 2 * port::BURST * HOPS as usize;
 /// Like `PASSES`, but for an explanation (dry run). The smaller number keeps its report readable.
 const PASSES_TOLD: usize = 256;
 
-/// Moves the packets to be transmitted by patch port `out` to its peer port `peer`. They arrive there at the
-/// end of the current burst.
+/// Moves the packets to be transmitted by patch port `out` to its peer port `peer`. The packets arrive there
+/// at the end of the current burst.
 pub(crate) fn enter<R: Recorder>(
     view: &PortView,
     out: PortId,

@@ -1,4 +1,5 @@
-//! Receive stage. It takes a burst from a queue, counts the packets, and offers them to a running capture.
+//! Receive stage. The stage takes a burst from a queue, counts the packets, and offers them to a running
+//! capture.
 
 use packet::PortId;
 use port::Queue;

@@ -1,5 +1,5 @@
-//! Execute stage of routed ports. It rewrites MAC addresses and hop limits, sorts packets by output port, and
-//! punts packets that the kernel must process.
+//! Execute stage of routed ports. The stage rewrites MAC addresses and hop limits, sorts packets by output
+//! port, and punts packets that the kernel must process.
 
 mod refuse;
 mod rewrite;

@@ -13,8 +13,8 @@ use crate::handover::{Links, Work};
 use crate::stage::Tools;
 use crate::state::SPREAD_BUCKETS;
 
-/// The software RSS table that is in effect for one queue. It follows the published table by moving the
-/// buckets one after the other.
+/// The software RSS table that is in effect for one queue. The table follows the published table by moving
+/// the buckets one after the other.
 pub struct Applied {
     table: Box<[WorkerId; SPREAD_BUCKETS]>,
     /// Published table with which this table agrees. `None` while the tables differ.
