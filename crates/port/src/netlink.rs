@@ -102,7 +102,8 @@ impl Request {
         self.attribute(kind, &bytes)
     }
 
-    /// Appends a nested attribute. Its value consists of `body` and the attributes that `fill` appends.
+    /// Appends a nested attribute. The attribute's value consists of `body` and the attributes that `fill`
+    /// appends.
     pub(crate) fn nest(&mut self, kind: u16, body: &[u8], fill: impl FnOnce(&mut Self)) -> &mut Self {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
@@ -134,7 +135,7 @@ pub struct MessageRef<'a> {
     pub payload: &'a [u8],
 }
 
-/// A netlink socket. It belongs to the network namespace of the thread that opened it.
+/// A netlink socket. The socket belongs to the network namespace of the thread that opened it.
 pub struct Netlink {
     fd: OwnedFd,
     sequence: u32,

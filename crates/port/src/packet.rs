@@ -1,5 +1,5 @@
-//! The packet handle. It stores the frame, the position of the packet's bytes in the frame, and the offload
-//! state of the packet.
+//! The packet handle. The handle stores the frame, the position of the packet's bytes in the frame, and the
+//! offload state of the packet.
 //!
 //! A `Packet` owns its frame. If the packet is larger than one frame (jumbo frames, segmentation offload), it
 //! owns a chain of frames. The type does not implement `Drop`. The worker must return each packet to a
@@ -403,8 +403,9 @@ impl Packet {
         unsafe { memory.slice(self.frame(), self.offset, self.len) }
     }
 
-    /// Returns the `N` bytes in front of the packet in its first frame. They contain XDP metadata of a driver
-    /// hook, or are undefined. Returns `None` if there are fewer than `N` bytes in front of the packet.
+    /// Returns the `N` bytes in front of the packet in its first frame. The bytes contain XDP metadata of a
+    /// driver hook, or are undefined. Returns `None` if there are fewer than `N` bytes in front of the
+    /// packet.
     #[inline]
     #[must_use]
     pub fn before<const N: usize>(&self, memory: &FrameMemory) -> Option<[u8; N]> {

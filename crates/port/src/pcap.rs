@@ -1,8 +1,8 @@
 //! Capture files. The module contains a reader for pcap and pcapng files, a writer for pcapng files (with a
 //! comment per packet) or classic pcap files, and a port that replays one file and records into another.
 //!
-//! The reader accepts untrusted files. It checks lengths before it allocates memory. A truncated file results
-//! in an error that contains the position in the file.
+//! The reader accepts untrusted files. The reader checks lengths before it allocates memory. A truncated file
+//! results in an error that contains the position in the file.
 
 mod queue;
 mod read;

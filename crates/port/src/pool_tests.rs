@@ -1,5 +1,5 @@
-//! Tests that compare packets and pools with plain vectors. They check the contents of chains, and that no
-//! frame is lost or duplicated by any sequence of operations.
+//! Tests that compare packets and pools with plain vectors. The tests check the contents of chains, and that
+//! no frame is lost or duplicated by any sequence of operations.
 
 use proptest::prelude::*;
 use std::sync::Arc;

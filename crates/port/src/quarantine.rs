@@ -184,8 +184,8 @@ mod tests {
         Place { namespace: File::open("/dev/null").unwrap().into(), inode: 1, ifindex: 7, queue }
     }
 
-    /// A model of the kernel. It may write to the frames of a closed socket until its work queue has released
-    /// the socket.
+    /// A model of the kernel. The kernel may write to the frames of a closed socket until the kernel's work
+    /// queue has released the socket.
     #[derive(Default)]
     struct Kernel {
         /// Queues to which a socket is bound. The value is the list of the socket's frames.

@@ -131,8 +131,8 @@ pub trait Queue: Send + std::any::Any {
         QueueState::Up
     }
 
-    /// Returns the number of packets that were given to the queue and have not left. They are in a ring or in
-    /// the kernel.
+    /// Returns the number of packets that were given to the queue and have not left. The packets are in a
+    /// ring or in the kernel.
     fn in_flight(&self) -> usize {
         0
     }

@@ -78,8 +78,8 @@ pub(crate) unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u64, value: &mut T) -
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, std::ptr::from_mut(value)) })
 }
 
-/// Buffers for the sender's address and the ancillary data of a received datagram. Both are in the kernel's
-/// format (`struct sockaddr`, `struct cmsghdr`).
+/// Buffers for the sender's address and the ancillary data of a received datagram. Both buffers are in the
+/// kernel's format (`struct sockaddr`, `struct cmsghdr`).
 #[repr(C, align(8))]
 pub(crate) struct Envelope {
     pub(crate) from: [u8; 128],

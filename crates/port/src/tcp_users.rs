@@ -25,7 +25,7 @@ pub enum User {
     Local(u32),
     /// The socket belongs to this host but was closed. The kernel does not report its user any more.
     Gone,
-    /// The socket is not in this namespace. It is on another machine or in another namespace.
+    /// The socket is not in this namespace. The socket is on another machine or in another namespace.
     Elsewhere,
 }
 
@@ -35,7 +35,8 @@ pub fn is_own(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// A handle for queries of TCP users. It belongs to the network namespace of the thread that opened it.
+/// A handle for queries of TCP users. The handle belongs to the network namespace of the thread that opened
+/// it.
 pub struct TcpUsers {
     /// Socket for the kernel's socket diagnostics, or `None` if the kernel does not support them.
     diagnostics: Option<Netlink>,

@@ -1,4 +1,4 @@
-//! Ports for containers and network namespaces. A port is a veth pair. Its near end belongs to Trivium. Its
+//! Ports for containers and network namespaces. A port is a veth pair. The near end belongs to Trivium. The
 //! far end is created in the namespace with the configured name.
 //!
 //! Offload features of both ends are set in such a way that the AF_XDP socket receives complete frames:

@@ -1,6 +1,6 @@
 //! Set of the frames that an AF_XDP queue has given to the kernel, with one bit per frame. A bit is set when
-//! the frame's address enters the fill ring or the transmit ring. It is cleared when the kernel returns the
-//! frame. The set has the following purposes:
+//! the frame's address enters the fill ring or the transmit ring. The bit is cleared when the kernel returns
+//! the frame. The set has the following purposes:
 //!
 //! - The queue refuses a frame that the kernel returns twice or that the kernel was never given.
 //! - When a socket is closed, the frames that the kernel held internally are returned to the pool as well.

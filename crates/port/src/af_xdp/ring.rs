@@ -1,5 +1,5 @@
-//! A ring that is shared with the kernel. The module contains a producer view and a consumer view. Both cache
-//! the indices, so that the shared cache lines are accessed only once per burst.
+//! A ring that is shared with the kernel. The module contains a producer view and a consumer view. Both views
+//! cache the indices, so that the shared cache lines are accessed only once per burst.
 //!
 //! Invariants:
 //!

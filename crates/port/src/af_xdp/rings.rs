@@ -260,8 +260,8 @@ impl Rings {
         self.completion.release(available);
     }
 
-    /// Returns the number of transmit descriptors that the kernel has not completed. They are in the ring or
-    /// inside the kernel.
+    /// Returns the number of transmit descriptors that the kernel has not completed. The descriptors are in
+    /// the ring or inside the kernel.
     pub(crate) fn tx_in_flight(&self) -> usize {
         // The frames that the kernel holds for reception are in the fill ring. Frames in neither ring are in
         // transmission, or in a zero-copy driver's receive ring. In the latter case, the result is too high

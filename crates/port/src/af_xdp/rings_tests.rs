@@ -1,5 +1,5 @@
-//! Tests of the rings against a simulated kernel. They check that no frame is lost and that no frame has two
-//! owners, for any order of events, with hand-overs, and with invalid answers of the kernel.
+//! Tests of the rings against a simulated kernel. The tests check that no frame is lost and that no frame has
+//! two owners, for any order of events, with hand-overs, and with invalid answers of the kernel.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A port over capture files. It receives the packets of one file and records transmitted packets into
+//! A port over capture files. The port receives the packets of one file and records transmitted packets into
 //! another file.
 //!
 //! The whole file to replay is held in memory, so reception makes no disk access. Recorded packets are

@@ -1,5 +1,5 @@
-//! Writer of capture files with nanosecond time stamps. It writes either pcapng files with several interfaces
-//! and comments, or classic pcap files.
+//! Writer of capture files with nanosecond time stamps. The writer creates either pcapng files with several
+//! interfaces and comments, or classic pcap files.
 
 use std::io::{self, Write};
 

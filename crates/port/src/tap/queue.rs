@@ -18,8 +18,8 @@ use crate::queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState,
 use crate::sys;
 use crate::vnet::{self, VNET_HEADER};
 
-/// Length in bytes of the largest frame that the kernel delivers. It consists of a 64 KiB IP packet before
-/// segmentation, the Ethernet header, and two VLAN tags.
+/// Length in bytes of the largest frame that the kernel delivers. The frame consists of a 64 KiB IP packet
+/// before segmentation, the Ethernet header, and two VLAN tags.
 const LARGEST: u32 = 65536 + 22;
 /// Maximum number of frames in the list for reception. With frames of 2048 bytes, 37 frames are sufficient.
 const STRIP: usize = 40;
