@@ -160,7 +160,7 @@ impl Decider {
             counts.credit(&mut pipeline);
         }
         let Some(Some(record)) = self.records.get(id as usize) else { return false };
-        // Teaching may take as long as following.
+        // Learn actions may take as long as a translation.
         let taught = fresh && !record.fate.learns.is_empty();
         if taught {
             self.teaching.teach(&mut pipeline, &record.fate.learns, now);

@@ -76,7 +76,7 @@ mod tests {
         assert_eq!([2000, 2001, 2002].map(|number| is_taught(&mut teaching, number)), [true, false, false]);
         teaching.turn();
         assert_eq!([2003, 2004].map(|number| is_taught(&mut teaching, number)), [true, false]);
-        // Lessons within the bound need no turn.
+        // Learn actions within the limit do not depend on `turn`.
         teaching.most = 5000;
         assert_eq!([2005, 2006].map(|number| is_taught(&mut teaching, number)), [true, true]);
     }

@@ -140,7 +140,7 @@ fn flood<R: Recorder>(
 
 /// Copies a packet. Returns a drop reason if the copy budget of the burst is exhausted or no frame is free.
 pub(crate) fn copy(packet: &Packet, tools: &mut Tools) -> Result<Packet, DropReason> {
-    // A packet of many frames takes the frames of many: it counts by the quarter of them.
+    // A copy of a packet of many frames counts as one copy for each four frames.
     let cost = u32::from(packet.segments().div_ceil(4).max(1));
     tools.clones_left = tools.clones_left.checked_sub(cost).ok_or(DropReason::CloneBudget)?;
     tools.pool.copy(packet)

@@ -29,8 +29,9 @@ use crate::counters::{MAX_PORTS, WorkerCounters};
 pub use outbox::Outbox;
 pub use punt::{Punt, PuntRing};
 
-/// Maximum number of copies that the packets of one burst may cause. Further flood outputs are dropped with
-/// the reason `clone-budget`.
+/// Maximum number of copies that the packets of one burst may cause. A copy of a packet of many frames counts
+/// as several copies (one for each four frames). Further flood outputs are dropped with the reason
+/// `clone-budget`.
 pub const CLONE_BUDGET: u32 = 4096;
 
 /// Maximum number of segments into which the packets of one burst are divided by software. Further packets

@@ -358,7 +358,8 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     (router.mirrored.tags(*first).is_none() && routes.iter().all(same)).then_some(out.port)
 }
 
-/// Punts a packet to the kernel. If the rate limit of its class is exceeded, the packet is dropped.
+/// Punts a packet to the kernel. The packet is dropped if there is no kernel interface for it, or if the rate
+/// limit of its class is exceeded.
 #[cold]
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn punt<R: Recorder>(

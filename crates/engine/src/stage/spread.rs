@@ -31,7 +31,8 @@ impl Applied {
         Self { table: Box::new([owner; SPREAD_BUCKETS]), reached: None, away: false }
     }
 
-    /// Moves the buckets that the published table assigns to another worker than this table.
+    /// Moves the buckets that the published table assigns to another worker than this table. One wait entry
+    /// for each pair of old and new worker is sufficient for all buckets that move between them.
     fn follow(&mut self, wanted: &Arc<[WorkerId; SPREAD_BUCKETS]>, links: &mut Links) {
         if self.reached.as_ref().is_some_and(|reached| Arc::ptr_eq(reached, wanted)) {
             return;
@@ -70,8 +71,8 @@ impl Applied {
         true
     }
 
-    /// Returns whether packets of the queue must still be distributed by the table, although the port does
-    /// not use software RSS any more.
+    /// Returns whether packets of the queue may be at other workers, or may wait for other workers. If so,
+    /// packets must be distributed by the table even if the port does not use software RSS any more.
     #[inline]
     #[must_use]
     pub fn is_away(&self) -> bool {

@@ -132,7 +132,7 @@ fn a_look_that_has_taught_counts_as_followed() {
     assert_eq!((rig.leaves_by(), rig.leaves_by()), (vec![1], vec![1]));
     let decider = rig.decider();
     let id = u32::try_from(decider.records.iter().position(Option::is_some).unwrap()).unwrap();
-    // Neither look follows the flow as a sample.
+    // Neither revalidation translates the megaflow as a sample.
     decider.second = (1..).find(|second| !(u64::from(id) + second).is_multiple_of(SAMPLE)).unwrap();
     let now = monotonic().ns;
     decider.look_at(id, now);
