@@ -86,7 +86,7 @@ impl Budget {
 /// Returns the base chains that forwarded packets pass, up to the limits of `CHAINS` and `Budget`.
 fn base_chains() -> Result<Vec<Chain>, NetlinkError> {
     let (mut chains, mut budget) = (Vec::new(), Budget::WHOLE);
-    // `struct nfgenmsg`: every family.
+    // The `struct nfgenmsg` selects all families.
     let dump = Request::new(GETCHAIN, NLM_F_DUMP, &[0; 4]);
     Netlink::open_for(Some(NETFILTER))?.dump_until(dump, |message| {
         chains.extend(base_chain(message.payload));
@@ -121,7 +121,7 @@ fn has_rule(chain: &Chain) -> Result<bool, NetlinkError> {
         goes_on
     });
     match read {
-        // The chain has gone since.
+        // The chain was deleted in the meantime.
         Err(error) if error.errno() == libc::ENOENT => Ok(false),
         read => read.map(|_| found),
     }

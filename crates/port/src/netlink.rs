@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_dump_that_is_broken_off_reads_no_more() {
-        // RTM_GETRULE of IPv4: a namespace has three rules from the start.
+        // RTM_GETRULE lists the IPv4 rules. A new namespace has three of them.
         let dump = || Request::new(34, NLM_F_DUMP, &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let (mut all, mut some) = (0, 0);
         Netlink::open().unwrap().dump(dump(), |_| all += 1).unwrap();
