@@ -81,7 +81,7 @@ pub struct LinkInfo {
     pub xdp: Option<XdpAttached>,
 }
 
-/// An error of a query or a change of a device.
+/// A change of a device's settings. A setting with the value `None` is not changed.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChange<'a> {
     /// Whether to set the device administratively up (true) or down (false).
