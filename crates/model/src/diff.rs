@@ -6,7 +6,7 @@
 //! 1. removals of static entries, members, bridges, router interfaces, routers and ports;
 //! 2. additions and changes of filters and steering policies;
 //! 3. additions and changes of ports, of bridges with their members and static entries, and of routers with
-//!   their interfaces;
+//!    their interfaces;
 //! 4. removals of filters and steering policies, which no port references after step 3.
 //!
 //! A port whose change requires a new device is removed and added, together with its membership or interface.
