@@ -5,41 +5,42 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use port::netlink::{attributes, text, u16_at, u32_at};
 
+use crate::rtnetlink::address::{IFA_ADDRESS, IFA_F_TENTATIVE, IFA_FLAGS, IFA_LOCAL};
+use crate::rtnetlink::family::{AF_INET, AF_INET6, AF_UNSPEC};
+use crate::rtnetlink::length;
+use crate::rtnetlink::link::{
+    IFF_LOWER_UP, IFF_RUNNING, IFF_UP, IFLA_ADDRESS, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINK, IFLA_LINKINFO,
+    IFLA_MASTER, IFLA_MTU,
+};
+use crate::rtnetlink::message::{
+    RTM_DELADDR, RTM_DELLINK, RTM_DELNEIGH, RTM_DELNETCONF, RTM_DELNEXTHOP, RTM_DELROUTE, RTM_DELRULE,
+    RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWNETCONF, RTM_NEWNEXTHOP, RTM_NEWROUTE, RTM_NEWRULE,
+};
+use crate::rtnetlink::neighbour::{
+    NDA_DST, NDA_LLADDR, NTF_PROXY, NUD_DELAY, NUD_PERMANENT, NUD_PROBE, NUD_REACHABLE, NUD_STALE,
+};
+use crate::rtnetlink::netconf::{
+    NETCONFA_FORWARDING, NETCONFA_IFINDEX, NETCONFA_IFINDEX_DEFAULT, NETCONFA_IGNORE_ROUTES_WITH_LINKDOWN,
+};
+use crate::rtnetlink::nexthop::{
+    NHA_BLACKHOLE, NHA_ENCAP_TYPE, NHA_FDB, NHA_GATEWAY, NHA_GROUP, NHA_ID, NHA_OIF, NHA_RES_GROUP,
+    NHA_RES_GROUP_BUCKETS,
+};
+use crate::rtnetlink::route::{
+    RTA_DST, RTA_ENCAP_TYPE, RTA_GATEWAY, RTA_METRICS, RTA_MULTIPATH, RTA_NH_ID, RTA_OIF, RTA_PREFSRC,
+    RTA_PRIORITY, RTA_SRC, RTA_TABLE, RTA_VIA, RTAX_MTU, RTM_F_CLONED, RTNH_F_DEAD, RTNH_F_ONLINK,
+};
+use crate::rtnetlink::rule::{
+    FIB_RULE_INVERT, FIB_RULE_PERMANENT, FRA_DST, FRA_FWMARK, FRA_FWMASK, FRA_IIFNAME, FRA_OIFNAME, FRA_PAD,
+    FRA_PRIORITY, FRA_SRC, FRA_TABLE,
+};
 use crate::state::{
     Address, Family, Hop, Kind, Link, Member, Neighbour, NeighbourKey, NextHop, Path, Prefix, RouteKey, Rule,
     Settings, SettingsKey,
 };
 
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
-
-pub(crate) const NEWLINK: u16 = 16;
-const DELLINK: u16 = 17;
-pub(crate) const NEWADDR: u16 = 20;
-const DELADDR: u16 = 21;
-pub(crate) const NEWROUTE: u16 = 24;
-pub(crate) const DELROUTE: u16 = 25;
-pub(crate) const NEWNEIGH: u16 = 28;
-const DELNEIGH: u16 = 29;
-pub(crate) const NEWRULE: u16 = 32;
-const DELRULE: u16 = 33;
-pub(crate) const NEWNETCONF: u16 = 80;
-const DELNETCONF: u16 = 81;
-pub(crate) const NEWNEXTHOP: u16 = 104;
-pub(crate) const DELNEXTHOP: u16 = 105;
-
-const IFF_UP: u32 = 1;
-const IFF_RUNNING: u32 = 0x40;
-const IFF_LOWER_UP: u32 = 0x10000;
-const NUD_USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | NUD_PERMANENT;
-const NUD_PERMANENT: u16 = 0x80;
-const IFA_F_TENTATIVE: u32 = 0x40;
-const NTF_PROXY: u8 = 0x08;
-const RTM_F_CLONED: u32 = 0x200;
-const RTNH_F_DEAD: u32 = 1;
-const RTNH_F_ONLINK: u32 = 4;
-const FIB_RULE_PERMANENT: u32 = 1;
-const FIB_RULE_INVERT: u32 = 2;
+/// States in which the link-layer address of a neighbour may be used.
+const NUD_USABLE: u16 = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT;
 
 /// A decoded notification or dump message of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,19 +81,26 @@ pub enum Object {
 #[must_use]
 pub fn decode(kind: u16, flags: u16, payload: &[u8]) -> Option<Event> {
     let object = match kind {
-        NEWLINK | DELLINK => Object::Link(link(payload)?),
-        NEWADDR | DELADDR => {
+        RTM_NEWLINK | RTM_DELLINK => Object::Link(link(payload)?),
+        RTM_NEWADDR | RTM_DELADDR => {
             let (address, usable) = address(payload)?;
-            return Some(Event { gone: kind == DELADDR || !usable, flags, object: Object::Address(address) });
+            return Some(Event {
+                gone: kind == RTM_DELADDR || !usable,
+                flags,
+                object: Object::Address(address),
+            });
         }
-        NEWNEIGH | DELNEIGH => neighbour(payload)?,
-        NEWROUTE | DELROUTE => route(payload)?,
-        NEWRULE | DELRULE => Object::Rule(rule(payload)?),
-        NEWNEXTHOP | DELNEXTHOP => next_hop(payload)?,
-        NEWNETCONF | DELNETCONF => settings(payload)?,
+        RTM_NEWNEIGH | RTM_DELNEIGH => neighbour(payload)?,
+        RTM_NEWROUTE | RTM_DELROUTE => route(payload)?,
+        RTM_NEWRULE | RTM_DELRULE => Object::Rule(rule(payload)?),
+        RTM_NEWNEXTHOP | RTM_DELNEXTHOP => next_hop(payload)?,
+        RTM_NEWNETCONF | RTM_DELNETCONF => settings(payload)?,
         _ => return None,
     };
-    let gone = matches!(kind, DELLINK | DELNEIGH | DELROUTE | DELRULE | DELNEXTHOP | DELNETCONF);
+    let gone = matches!(
+        kind,
+        RTM_DELLINK | RTM_DELNEIGH | RTM_DELROUTE | RTM_DELRULE | RTM_DELNEXTHOP | RTM_DELNETCONF
+    );
     Some(Event { gone, flags, object })
 }
 
@@ -106,7 +114,7 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
 
 fn link(payload: &[u8]) -> Option<Link> {
     // Messages of family AF_BRIDGE describe bridge ports. The device remains when a bridge port is deleted.
-    if *payload.first()? != 0 {
+    if *payload.first()? != AF_UNSPEC {
         return None;
     }
     let flags = u32_at(payload, 8)?;
@@ -122,14 +130,17 @@ fn link(payload: &[u8]) -> Option<Link> {
         master: None,
         parent: None,
     };
-    for (kind, value) in attributes(payload.get(16..)?) {
+    for (kind, value) in attributes(payload.get(length::IFINFOMSG..)?) {
         match kind {
-            1 => link.address = value.to_vec(),
-            3 => link.name = text(value),
-            4 => link.mtu = u32_at(value, 0)?,
-            5 => link.parent = u32_at(value, 0).filter(|index| *index != 0),
-            10 => link.master = u32_at(value, 0).filter(|index| *index != 0),
-            18 => link.kind = attributes(value).find(|(kind, _)| *kind == 1).map(|(_, name)| text(name)),
+            IFLA_ADDRESS => link.address = value.to_vec(),
+            IFLA_IFNAME => link.name = text(value),
+            IFLA_MTU => link.mtu = u32_at(value, 0)?,
+            IFLA_LINK => link.parent = u32_at(value, 0).filter(|index| *index != 0),
+            IFLA_MASTER => link.master = u32_at(value, 0).filter(|index| *index != 0),
+            IFLA_LINKINFO => {
+                let found = attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND);
+                link.kind = found.map(|(_, name)| text(name));
+            }
             _ => {}
         }
     }
@@ -142,11 +153,11 @@ fn address(payload: &[u8]) -> Option<(Address, bool)> {
     let (family, prefix_length, link) = (*payload.first()?, *payload.get(1)?, u32_at(payload, 4)?);
     let mut flags = u32::from(*payload.get(2)?);
     let (mut local, mut peer) = (None, None);
-    for (kind, value) in attributes(payload.get(8..)?) {
+    for (kind, value) in attributes(payload.get(length::IFADDRMSG..)?) {
         match kind {
-            1 => peer = ip(value),
-            2 => local = ip(value),
-            8 => flags = u32_at(value, 0)?,
+            IFA_ADDRESS => peer = ip(value),
+            IFA_LOCAL => local = ip(value),
+            IFA_FLAGS => flags = u32_at(value, 0)?,
             _ => {}
         }
     }
@@ -162,10 +173,10 @@ fn neighbour(payload: &[u8]) -> Option<Object> {
         return None;
     }
     let (mut at, mut address) = (None, Vec::new());
-    for (kind, value) in attributes(payload.get(12..)?) {
+    for (kind, value) in attributes(payload.get(length::NDMSG..)?) {
         match kind {
-            1 => at = ip(value),
-            2 => address = value.to_vec(),
+            NDA_DST => at = ip(value),
+            NDA_LLADDR => address = value.to_vec(),
             _ => {}
         }
     }
@@ -186,25 +197,26 @@ fn next_hop(payload: &[u8]) -> Option<Object> {
     };
     let mut next = NextHop { hop: None, group: Vec::new(), blackhole: false, buckets: None, protocol };
     let (mut id, mut fdb) = (None, false);
-    for (kind, value) in attributes(payload.get(8..)?) {
+    for (kind, value) in attributes(payload.get(length::NHMSG..)?) {
         match kind {
-            1 => id = u32_at(value, 0),
-            2 => {
+            NHA_ID => id = u32_at(value, 0),
+            NHA_GROUP => {
                 // ID, weight minus one, and the high byte of the weight (Linux 6.12).
-                let members = value.chunks_exact(8);
+                let members = value.chunks_exact(length::NEXTHOP_GRP);
                 let member = |bytes: &[u8]| {
                     let weight = u16::from(bytes[4]) | u16::from(bytes[5]) << 8;
                     Some(Member { id: u32_at(bytes, 0)?, weight: weight.saturating_add(1) })
                 };
                 next.group = members.filter_map(member).collect();
             }
-            4 => next.blackhole = true,
-            5 => hop.link = u32_at(value, 0)?,
-            6 => hop.gateway = ip(value),
-            7 => hop.encapsulates = u16_at(value, 0)? != 0,
-            11 => fdb = true,
-            12 => {
-                next.buckets = attributes(value).find(|(kind, _)| *kind == 1).and_then(|(_, n)| u16_at(n, 0))
+            NHA_BLACKHOLE => next.blackhole = true,
+            NHA_OIF => hop.link = u32_at(value, 0)?,
+            NHA_GATEWAY => hop.gateway = ip(value),
+            NHA_ENCAP_TYPE => hop.encapsulates = u16_at(value, 0)? != 0,
+            NHA_FDB => fdb = true,
+            NHA_RES_GROUP => {
+                let found = attributes(value).find(|(kind, _)| *kind == NHA_RES_GROUP_BUCKETS);
+                next.buckets = found.and_then(|(_, buckets)| u16_at(buckets, 0));
             }
             _ => {}
         }
@@ -252,18 +264,19 @@ fn route_of<A: Family>(payload: &[u8], flags: u32) -> Option<(RouteKey<A>, Path)
     // The flags of a single next hop are in the flags of the route.
     let (onlink, dead) = (flags & RTNH_F_ONLINK != 0, flags & RTNH_F_DEAD != 0);
     let mut only = Hop { link: 0, gateway: None, weight: 1, onlink, encapsulates: false, dead };
-    for (kind, value) in attributes(payload.get(12..)?) {
+    for (kind, value) in attributes(payload.get(length::RTMSG..)?) {
         match kind {
-            1 => key.prefix.address = A::from_wire(value)?,
-            2 => key.from.address = A::from_wire(value)?,
-            6 => key.metric = u32_at(value, 0)?,
-            7 => path.source = ip(value),
-            8 => {
-                path.mtu = attributes(value).find(|(kind, _)| *kind == 2).and_then(|(_, mtu)| u32_at(mtu, 0))
+            RTA_DST => key.prefix.address = A::from_wire(value)?,
+            RTA_SRC => key.from.address = A::from_wire(value)?,
+            RTA_PRIORITY => key.metric = u32_at(value, 0)?,
+            RTA_PREFSRC => path.source = ip(value),
+            RTA_METRICS => {
+                let found = attributes(value).find(|(kind, _)| *kind == RTAX_MTU);
+                path.mtu = found.and_then(|(_, mtu)| u32_at(mtu, 0));
             }
-            9 => path.hops = hops(value)?,
-            15 => key.table = u32_at(value, 0)?,
-            30 => path.next_hop = u32_at(value, 0).filter(|id| *id != 0),
+            RTA_MULTIPATH => path.hops = hops(value)?,
+            RTA_TABLE => key.table = u32_at(value, 0)?,
+            RTA_NH_ID => path.next_hop = u32_at(value, 0).filter(|id| *id != 0),
             _ => hop_attribute(&mut only, kind, value),
         }
     }
@@ -294,7 +307,7 @@ fn hops(mut bytes: &[u8]) -> Option<Vec<Hop>> {
             encapsulates: false,
             dead: u32::from(flags) & RTNH_F_DEAD != 0,
         };
-        for (kind, value) in attributes(bytes.get(8..length)?) {
+        for (kind, value) in attributes(bytes.get(length::RTNEXTHOP..length)?) {
             hop_attribute(&mut hop, kind, value);
         }
         list.push(hop);
@@ -307,11 +320,11 @@ fn hops(mut bytes: &[u8]) -> Option<Vec<Hop>> {
 /// to one of several next hops.
 fn hop_attribute(hop: &mut Hop, kind: u16, value: &[u8]) {
     match kind {
-        4 => hop.link = u32_at(value, 0).unwrap_or(0),
-        5 => hop.gateway = ip(value),
+        RTA_OIF => hop.link = u32_at(value, 0).unwrap_or(0),
+        RTA_GATEWAY => hop.gateway = ip(value),
         // `struct rtvia` is a family followed by the address.
-        18 => hop.gateway = value.get(2..).and_then(ip),
-        21 => hop.encapsulates = u16_at(value, 0).is_some_and(|kind| kind != 0),
+        RTA_VIA => hop.gateway = value.get(2..).and_then(ip),
+        RTA_ENCAP_TYPE => hop.encapsulates = u16_at(value, 0).is_some_and(|kind| kind != 0),
         _ => {}
     }
 }
@@ -319,23 +332,22 @@ fn hop_attribute(hop: &mut Hop, kind: u16, value: &[u8]) {
 /// Decodes settings from `struct netconfmsg` (`linux/netconf.h`). Returns `None` for the default settings of
 /// new devices, and for an invalid message.
 fn settings(payload: &[u8]) -> Option<Object> {
-    const BEGINNING: u32 = u32::MAX - 1;
     let v6 = match *payload.first()? {
         AF_INET => false,
         AF_INET6 => true,
         _ => return None,
     };
     let (mut link, mut settings) = (None, Settings::default());
-    for (kind, value) in attributes(payload.get(4..)?) {
+    for (kind, value) in attributes(payload.get(length::NETCONFMSG..)?) {
         let is_set = || u32_at(value, 0).map(|number| number != 0);
         match kind {
-            1 => link = u32_at(value, 0),
-            2 => settings.forwarding = is_set(),
-            6 => settings.ignores_linkdown = is_set(),
+            NETCONFA_IFINDEX => link = u32_at(value, 0),
+            NETCONFA_FORWARDING => settings.forwarding = is_set(),
+            NETCONFA_IGNORE_ROUTES_WITH_LINKDOWN => settings.ignores_linkdown = is_set(),
             _ => {}
         }
     }
-    let link = link.filter(|link| *link != BEGINNING)?;
+    let link = link.filter(|link| *link != NETCONFA_IFINDEX_DEFAULT)?;
     Some(Object::Settings(SettingsKey { v6, link }, settings))
 }
 
@@ -364,18 +376,17 @@ fn rule(payload: &[u8]) -> Option<Rule> {
         other: Vec::new(),
     };
     let (mut mark, mut mask) = (0, None);
-    for (kind, value) in attributes(payload.get(12..)?) {
+    for (kind, value) in attributes(payload.get(length::FIB_RULE_HDR..)?) {
         match kind {
-            1 => rule.destination = Some(Prefix { address: ip(value)?, length: to }),
-            2 => rule.source = Some(Prefix { address: ip(value)?, length: from }),
-            3 => rule.input = Some(text(value)),
-            6 => rule.priority = u32_at(value, 0)?,
-            10 => mark = u32_at(value, 0)?,
-            15 => rule.table = u32_at(value, 0)?,
-            16 => mask = u32_at(value, 0),
-            17 => rule.output = Some(text(value)),
-            // Padding attribute.
-            18 => {}
+            FRA_DST => rule.destination = Some(Prefix { address: ip(value)?, length: to }),
+            FRA_SRC => rule.source = Some(Prefix { address: ip(value)?, length: from }),
+            FRA_IIFNAME => rule.input = Some(text(value)),
+            FRA_PRIORITY => rule.priority = u32_at(value, 0)?,
+            FRA_FWMARK => mark = u32_at(value, 0)?,
+            FRA_TABLE => rule.table = u32_at(value, 0)?,
+            FRA_FWMASK => mask = u32_at(value, 0),
+            FRA_OIFNAME => rule.output = Some(text(value)),
+            FRA_PAD => {}
             kind => rule.other.push((kind, value.to_vec())),
         }
     }
@@ -412,10 +423,10 @@ mod tests {
         let mut payload = vec![0; 16];
         payload.extend([5, 0, 3, 0, b'a', 0, 0, 0]);
         assert!(matches!(
-            decode(DELLINK, 0, &payload),
+            decode(RTM_DELLINK, 0, &payload),
             Some(Event { gone: true, object: Object::Link(_), .. })
         ));
         payload[0] = 7;
-        assert_eq!(decode(DELLINK, 0, &payload), None);
+        assert_eq!(decode(RTM_DELLINK, 0, &payload), None);
     }
 }

@@ -25,11 +25,12 @@ use sync::readers::Readers;
 
 use crate::mirror::{Change, Mirror};
 use crate::routes::Routes;
+use crate::rtnetlink::route::{RT_TABLE_LOCAL, RT_TABLE_MAIN};
+use crate::rtnetlink::rule::{
+    FIB_RULE_INVERT, FR_ACT_BLACKHOLE, FR_ACT_NOP, FR_ACT_PROHIBIT, FR_ACT_TO_TBL, FR_ACT_UNREACHABLE,
+};
 use crate::state::{self, Family, FibOutcome, Hop, Kind, Member, NextHop, RouteKey, Rule, TablePrefix};
 
-/// Numbers of the kernel's main routing table and local routing table.
-const MAIN: u32 = 254;
-const LOCAL: u32 = 255;
 /// Maximum number of routing tables of a router, in addition to the main and the local table. Each table
 /// takes megabytes of memory and contains all next-hop objects. The kernel routes by the tables beyond this
 /// number.
@@ -37,8 +38,6 @@ const TABLES: usize = 64;
 /// Maximum number of policy rules of an address family that workers evaluate. If a family has more rules, the
 /// kernel routes its packets.
 pub const RULES: usize = 128;
-/// `FIB_RULE_INVERT`: flag of a rule that selects the packets that do not meet its conditions.
-const INVERT: u32 = 2;
 
 /// Limits of the tables of a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +197,7 @@ impl Feed {
     /// main table and applies to all packets.
     #[must_use]
     pub fn serves_programs(&self, lookups: &[Lookup]) -> bool {
-        let main = self.fibs.get(&MAIN).filter(|_| self.mirrored);
+        let main = self.fibs.get(&RT_TABLE_MAIN).filter(|_| self.mirrored);
         let (Some(main), [only]) = (main, lookups) else { return false };
         only.is_all_of(&main.view())
     }
@@ -269,24 +268,32 @@ impl Feed {
         for (at, rule) in rules.iter().enumerate() {
             let Some(selector) = selector(rule, interface) else { continue };
             // The main table holds what the local one does.
-            let next = rules.get(at + 1).filter(|next| next.action == TO_TABLE && next.table == MAIN);
+            let next =
+                rules.get(at + 1).filter(|next| next.action == FR_ACT_TO_TBL && next.table == RT_TABLE_MAIN);
             let both = next.is_some_and(|next| selected(next, interface) == Some(Selector::ALL));
-            if rule.table == LOCAL && rule.is_plain() && selector == Selector::ALL && both && !apart {
+            if rule.table == RT_TABLE_LOCAL && rule.is_plain() && selector == Selector::ALL && both && !apart
+            {
                 continue;
             }
             match (rule.action, self.fibs.get(&rule.table)) {
-                (TO_TABLE, Some(fib)) if rule.is_plain() => {
+                (FR_ACT_TO_TBL, Some(fib)) if rule.is_plain() => {
                     lookups.push(Lookup::table_for(selector, fib.view()))
                 }
                 // The kernel may have routes in a table for which there is no room.
-                (TO_TABLE, None) if rule.is_plain() && self.has_all_tables() => {
+                (FR_ACT_TO_TBL, None) if rule.is_plain() && self.has_all_tables() => {
                     lookups.push(Lookup::say(selector, Verdict::Local))
                 }
-                (TO_TABLE, None) if rule.is_plain() => {}
-                (NOTHING, _) => {}
-                (6, _) if rule.is_plain() => lookups.push(Lookup::say(selector, Verdict::Blackhole)),
-                (7, _) if rule.is_plain() => lookups.push(Lookup::say(selector, Verdict::Unreachable)),
-                (8, _) if rule.is_plain() => lookups.push(Lookup::say(selector, Verdict::Prohibit)),
+                (FR_ACT_TO_TBL, None) if rule.is_plain() => {}
+                (FR_ACT_NOP, _) => {}
+                (FR_ACT_BLACKHOLE, _) if rule.is_plain() => {
+                    lookups.push(Lookup::say(selector, Verdict::Blackhole))
+                }
+                (FR_ACT_UNREACHABLE, _) if rule.is_plain() => {
+                    lookups.push(Lookup::say(selector, Verdict::Unreachable))
+                }
+                (FR_ACT_PROHIBIT, _) if rule.is_plain() => {
+                    lookups.push(Lookup::say(selector, Verdict::Prohibit))
+                }
                 // The rule uses unsupported conditions or jumps to another rule, so the packets are punted to
                 // the kernel.
                 _ => lookups.push(Lookup::say(selector, Verdict::Local)),
@@ -307,7 +314,7 @@ impl Feed {
         let off = off.filter_map(|link| interface(&link.name));
         let said: Vec<Lookup> =
             off.map(|number| Lookup::say(Selector::ALL.interface(number), Verdict::NotForwarding)).collect();
-        let local = self.fibs.get(&LOCAL).filter(|_| !said.is_empty());
+        let local = self.fibs.get(&RT_TABLE_LOCAL).filter(|_| !said.is_empty());
         local.map(|fib| Lookup::table_for(Selector::ALL, fib.view())).into_iter().chain(said).collect()
     }
 
@@ -337,22 +344,26 @@ impl Feed {
     /// Returns whether the router has the maximum number of tables, so no further table can be created. The
     /// main and the local table are not counted.
     fn has_all_tables(&self) -> bool {
-        let own = self.fibs.keys().filter(|table| !matches!(**table, MAIN | LOCAL)).count();
+        let own = self.fibs.keys().filter(|table| !matches!(**table, RT_TABLE_MAIN | RT_TABLE_LOCAL)).count();
         own >= TABLES
     }
 
     /// Returns whether a table does not exist and cannot be created, because the router has the maximum
     /// number of tables.
     fn lacks_table(&self, table: u32) -> bool {
-        !matches!(table, MAIN | LOCAL) && !self.fibs.contains_key(&table) && self.has_all_tables()
+        !matches!(table, RT_TABLE_MAIN | RT_TABLE_LOCAL)
+            && !self.fibs.contains_key(&table)
+            && self.has_all_tables()
     }
 
     /// Removes tables without routes to which no policy rule refers. Then creates tables that had no space
     /// before, and installs their routes.
     fn change_tables(&mut self, mirror: &Mirror) {
-        let is_empty = |(table, fib): (&u32, &Fib)| !matches!(*table, MAIN | LOCAL) && fib.is_empty();
+        let is_empty =
+            |(table, fib): (&u32, &Fib)| !matches!(*table, RT_TABLE_MAIN | RT_TABLE_LOCAL) && fib.is_empty();
         if self.fibs.iter().any(is_empty) {
-            let named = mirror.rules.iter().filter(|rule| rule.action == TO_TABLE).map(|rule| rule.table);
+            let named =
+                mirror.rules.iter().filter(|rule| rule.action == FR_ACT_TO_TBL).map(|rule| rule.table);
             let waiting = self.waiting.iter().map(|key| key.table());
             let used: BTreeSet<u32> = named.chain(waiting).collect();
             self.fibs.retain(|table, fib| !is_empty((table, fib)) || used.contains(table));
@@ -528,7 +539,7 @@ impl Feed {
     fn fib(&mut self, mirror: &Mirror, table: u32) -> (&mut Fib, &mut Adjacencies) {
         let Feed { domain, limits, fibs, adjacencies, programs, mirrored, .. } = self;
         let fib = fibs.entry(table).or_insert_with(|| {
-            let programs = (table == MAIN).then(|| programs.take()).flatten();
+            let programs = (table == RT_TABLE_MAIN).then(|| programs.take()).flatten();
             let made = programs.map(|(readers, memory)| Fib::mirrored(&readers, memory, limits.paths));
             // If the memory is too small, BPF programs do not route, and only workers do.
             let made = made.and_then(Result::ok);
@@ -556,9 +567,9 @@ pub fn own_addresses(mirror: &Mirror) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>
 fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> bool) -> BTreeSet<A> {
     let everyone = state::Prefix { address: A::ZERO, length: 0 };
     let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
-    let local = routes.range(key(LOCAL)..=key(LOCAL + 1));
+    let local = routes.range(key(RT_TABLE_LOCAL)..=key(RT_TABLE_LOCAL + 1));
     let single = local.filter(|(key, paths)| {
-        key.table == LOCAL
+        key.table == RT_TABLE_LOCAL
             && key.prefix.length == length
             && paths.first().is_some_and(|path| wanted(path.kind))
     });
@@ -583,35 +594,31 @@ fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
 fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Option<state::Prefix<A>>) -> bool {
     let everyone = state::Prefix { address: A::ZERO, length: 0 };
     let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
-    routes.range(key(LOCAL)..=key(LOCAL + 1)).any(|(key, paths)| {
+    routes.range(key(RT_TABLE_LOCAL)..=key(RT_TABLE_LOCAL + 1)).any(|(key, paths)| {
         let kind = paths.first().map(|path| path.kind);
-        key.table == LOCAL
+        key.table == RT_TABLE_LOCAL
             && key.prefix.length < length
             && kind != Some(Kind::Multicast)
             && Some(key.prefix) != loopback
     })
 }
 
-/// Actions of policy rules: `FR_ACT_TO_TBL` and `FR_ACT_NOP`.
-const TO_TABLE: u8 = 1;
-const NOTHING: u8 = 3;
-
 /// Returns the numbers of the feed's tables that contain the routes of a kernel table. The routes of the
 /// local table are in the local table and in the main table.
 fn tables_of(table: u32) -> impl Iterator<Item = u32> {
-    std::iter::once(table).chain((table == LOCAL).then_some(MAIN))
+    std::iter::once(table).chain((table == RT_TABLE_LOCAL).then_some(RT_TABLE_MAIN))
 }
 
 /// Returns the numbers of the kernel tables whose routes one table of the feed contains, in descending
 /// precedence.
 fn tables_in(table: u32) -> impl Iterator<Item = u32> {
-    (table == MAIN).then_some(LOCAL).into_iter().chain(std::iter::once(table))
+    (table == RT_TABLE_MAIN).then_some(RT_TABLE_LOCAL).into_iter().chain(std::iter::once(table))
 }
 
 fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
     match selected(rule, interface) {
-        Some(selector) if rule.flags & INVERT != 0 => Some(selector.invert()),
-        None if rule.flags & INVERT != 0 => Some(Selector::ALL),
+        Some(selector) if rule.flags & FIB_RULE_INVERT != 0 => Some(selector.invert()),
+        None if rule.flags & FIB_RULE_INVERT != 0 => Some(Selector::ALL),
         selector => selector,
     }
 }
@@ -707,7 +714,7 @@ mod tests {
         Rule {
             priority,
             v6: false,
-            action: TO_TABLE,
+            action: FR_ACT_TO_TBL,
             table,
             source: None,
             destination: None,
@@ -766,16 +773,16 @@ mod tests {
         let (mut feed, mut mirror) = (feed(), Mirror::default());
         mirror.dumped(Object::Rule(rule(10, 1)));
         mirror.dumped(Object::Rule(rule(20, MANY)));
-        mirror.dumped(Object::Rule(rule(30, MAIN)));
+        mirror.dumped(Object::Rule(rule(30, RT_TABLE_MAIN)));
         let says = |feed: &Feed, mirror: &Mirror| {
             let lookups = feed.lookups(mirror, false, |_| None);
             lookups.iter().filter(|lookup| lookup.says(Verdict::Local)).count()
         };
-        let changes = routes(&mut mirror, (1..=MANY).chain([MAIN, LOCAL]), false);
+        let changes = routes(&mut mirror, (1..=MANY).chain([RT_TABLE_MAIN, RT_TABLE_LOCAL]), false);
         let refused = usize::try_from(MANY).unwrap() - TABLES;
         assert_eq!(told(&mut feed, &mirror, &changes), (refused, 0));
         assert_eq!(feed.tables().count(), TABLES + 2);
-        assert!(feed.table(MAIN).is_some() && feed.table(LOCAL).is_some());
+        assert!(feed.table(RT_TABLE_MAIN).is_some() && feed.table(RT_TABLE_LOCAL).is_some());
         assert!(feed.waits(MANY, "10.0.1.0".parse().unwrap(), 24));
         // The rule for a table that has no room gives its packets to the kernel.
         assert_eq!(says(&feed, &mirror), 1);
@@ -790,7 +797,7 @@ mod tests {
         // All of them go.
         let changes = routes(&mut mirror, 1..=MANY, true);
         assert_eq!(told(&mut feed, &mirror, &changes).0, 0);
-        assert_eq!(feed.tables().collect::<Vec<_>>(), [MAIN, LOCAL]);
+        assert_eq!(feed.tables().collect::<Vec<_>>(), [RT_TABLE_MAIN, RT_TABLE_LOCAL]);
         assert_eq!(says(&feed, &mirror), 0);
         assert!(!feed.waits(MANY, "10.0.1.0".parse().unwrap(), 24));
     }
@@ -798,7 +805,7 @@ mod tests {
     #[test]
     fn a_family_with_too_many_rules_is_the_kernels() {
         let (mut feed, mut mirror) = (feed(), Mirror::default());
-        let changes = routes(&mut mirror, [MAIN].into_iter(), false);
+        let changes = routes(&mut mirror, [RT_TABLE_MAIN].into_iter(), false);
         told(&mut feed, &mirror, &changes);
         let says = |mirror: &Mirror| {
             let lookups = feed.lookups(mirror, false, |_| None);
@@ -806,11 +813,14 @@ mod tests {
             (lookups.len(), kernel, feed.excess_rules(mirror, false, |_| None))
         };
         for priority in 0..128 {
-            mirror.dumped(Object::Rule(rule(priority, MAIN)));
-            mirror.dumped(Object::Rule(Rule { output: Some("e1".to_owned()), ..rule(priority, MAIN) }));
+            mirror.dumped(Object::Rule(rule(priority, RT_TABLE_MAIN)));
+            mirror.dumped(Object::Rule(Rule {
+                output: Some("e1".to_owned()),
+                ..rule(priority, RT_TABLE_MAIN)
+            }));
         }
         assert_eq!(says(&mirror), (128, false, None));
-        mirror.dumped(Object::Rule(rule(200, MAIN)));
+        mirror.dumped(Object::Rule(rule(200, RT_TABLE_MAIN)));
         assert_eq!(says(&mirror), (1, true, Some(129)));
         // The other family has none of them.
         assert_eq!(feed.lookups(&mirror, true, |_| None).len(), 0);

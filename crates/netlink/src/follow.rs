@@ -13,10 +13,15 @@ use port::netlink::{Netlink, Request};
 use port::netns::{Netns, within_optional};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::decode::{self, Event, Object, decode};
+use crate::decode::{Event, Object, decode};
 use crate::error::NetlinkError;
 use crate::fpm::{self, Answer, Fpm, FpmListener, FpmStatus, Server, Table, locked};
 use crate::mirror::{Change, Mirror};
+use crate::rtnetlink::family::{AF_INET, AF_INET6, AF_UNSPEC};
+use crate::rtnetlink::message::{
+    RTM_GETADDR, RTM_GETLINK, RTM_GETNEIGH, RTM_GETNETCONF, RTM_GETNEXTHOP, RTM_GETROUTE, RTM_GETRULE,
+};
+use crate::rtnetlink::{group, length};
 use crate::state::FibOutcome;
 
 /// Maximum number of notification datagrams that the reader passes to the applier before they are applied.
@@ -38,22 +43,34 @@ const ATTEMPTS: u32 = 8;
 const BEGIN_LIMIT: Duration = Duration::from_secs(2);
 /// Netlink multicast groups of the notifications: links, neighbours, addresses, routes, rules and settings of
 /// both families, and next-hop objects.
-const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
+const GROUPS: [u32; 11] = [
+    group::RTNLGRP_LINK,
+    group::RTNLGRP_NEIGH,
+    group::RTNLGRP_IPV4_IFADDR,
+    group::RTNLGRP_IPV4_ROUTE,
+    group::RTNLGRP_IPV4_RULE,
+    group::RTNLGRP_IPV6_IFADDR,
+    group::RTNLGRP_IPV6_ROUTE,
+    group::RTNLGRP_IPV6_RULE,
+    group::RTNLGRP_IPV4_NETCONF,
+    group::RTNLGRP_IPV6_NETCONF,
+    group::RTNLGRP_NEXTHOP,
+];
 
 /// Parts of a complete dump. Each part has a message type, an address family and a name.
 const PARTS: [(u16, u8, &str); 12] = [
-    (decode::NEWLINK + 2, 0, "links"),
-    (decode::NEWADDR + 2, 2, "IPv4 addresses"),
-    (decode::NEWADDR + 2, 10, "IPv6 addresses"),
-    (decode::NEWNEIGH + 2, 2, "IPv4 neighbours"),
-    (decode::NEWNEIGH + 2, 10, "IPv6 neighbours"),
-    (decode::NEWNEXTHOP + 2, 0, "next-hop objects"),
-    (decode::NEWROUTE + 2, 2, "IPv4 routes"),
-    (decode::NEWROUTE + 2, 10, "IPv6 routes"),
-    (decode::NEWRULE + 2, 2, "IPv4 rules"),
-    (decode::NEWRULE + 2, 10, "IPv6 rules"),
-    (decode::NEWNETCONF + 2, 2, "IPv4 settings"),
-    (decode::NEWNETCONF + 2, 10, "IPv6 settings"),
+    (RTM_GETLINK, AF_UNSPEC, "links"),
+    (RTM_GETADDR, AF_INET, "IPv4 addresses"),
+    (RTM_GETADDR, AF_INET6, "IPv6 addresses"),
+    (RTM_GETNEIGH, AF_INET, "IPv4 neighbours"),
+    (RTM_GETNEIGH, AF_INET6, "IPv6 neighbours"),
+    (RTM_GETNEXTHOP, AF_UNSPEC, "next-hop objects"),
+    (RTM_GETROUTE, AF_INET, "IPv4 routes"),
+    (RTM_GETROUTE, AF_INET6, "IPv6 routes"),
+    (RTM_GETRULE, AF_INET, "IPv4 rules"),
+    (RTM_GETRULE, AF_INET6, "IPv6 rules"),
+    (RTM_GETNETCONF, AF_INET, "IPv4 settings"),
+    (RTM_GETNETCONF, AF_INET6, "IPv6 settings"),
 ];
 
 /// Items in the queue from the reader to the applier.
@@ -865,11 +882,14 @@ fn repeat_interrupted(
 /// Returns a netlink request for a dump of all objects of a message type and address family.
 fn request(kind: u16, family: u8) -> Request {
     // All request headers begin with the family.
-    let header = match kind - 2 {
-        decode::NEWNEXTHOP | decode::NEWADDR => 8,
-        decode::NEWLINK => 16,
-        decode::NEWNETCONF => 4,
-        _ => 12,
+    let header = match kind {
+        RTM_GETLINK => length::IFINFOMSG,
+        RTM_GETADDR => length::IFADDRMSG,
+        RTM_GETNEIGH => length::NDMSG,
+        RTM_GETNEXTHOP => length::NHMSG,
+        RTM_GETRULE => length::FIB_RULE_HDR,
+        RTM_GETNETCONF => length::NETCONFMSG,
+        _ => length::RTMSG,
     };
     let mut body = vec![0; header];
     body[0] = family;

@@ -38,6 +38,7 @@ pub mod fpm;
 mod frr;
 mod mirror;
 mod routes;
+mod rtnetlink;
 mod state;
 
 pub use decode::{Event, Object, decode};

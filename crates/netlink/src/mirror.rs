@@ -7,13 +7,11 @@ use std::sync::Arc;
 use crate::decode::{Event, Object};
 use crate::frr::is_frrs;
 use crate::routes::{Paths, Routes};
+use crate::rtnetlink::route::{RT_SCOPE_HOST, RT_TABLE_MAIN};
 use crate::state::{
     Address, Family, Hop, Kind, Link, Neighbour, NeighbourKey, NextHop, Path, RouteKey, Rule, Settings,
     SettingsKey,
 };
-
-const RT_SCOPE_HOST: u8 = 254;
-const RT_TABLE_MAIN: u32 = 254;
 
 /// Identifies an object of the mirror that has changed. The mirror contains the new state of the object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -11,14 +11,10 @@ use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::state::{Family, Path, Prefix, RouteKey};
+use port::netlink::{NLM_F_APPEND, NLM_F_EXCL, NLM_F_REPLACE};
 
-const NLM_F_REPLACE: u16 = 0x100;
-const NLM_F_EXCL: u16 = 0x200;
-const NLM_F_APPEND: u16 = 0x800;
-/// Protocol of routes from router advertisements. They are never combined with other routes to multipath
-/// routes.
-const RTPROT_RA: u8 = 9;
+use crate::rtnetlink::protocol::RTPROT_RA;
+use crate::state::{Family, Path, Prefix, RouteKey};
 
 /// Paths of the routes with one key, in order of preference. Most keys have a single route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -403,7 +399,7 @@ fn apart(one: &Path, other: &Path) -> bool {
 }
 
 /// Returns whether an IPv6 route with this path is combined with other routes of its key to a multipath route
-/// (`rt6_qualify_for_ecmp()`).
+/// (`rt6_qualify_for_ecmp()`). Routes from router advertisements are never combined.
 fn shares(path: &Path) -> bool {
     let gateways = !path.hops.is_empty() && path.hops.iter().all(|hop| hop.gateway.is_some());
     gateways && path.next_hop.is_none() && path.protocol != RTPROT_RA

@@ -3,6 +3,13 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::rtnetlink::netconf::NETCONFA_IFINDEX_ALL;
+use crate::rtnetlink::route::{
+    RTN_ANYCAST, RTN_BLACKHOLE, RTN_BROADCAST, RTN_LOCAL, RTN_MULTICAST, RTN_PROHIBIT, RTN_THROW,
+    RTN_UNICAST, RTN_UNREACHABLE,
+};
+use crate::rtnetlink::rule::{FRA_PROTOCOL, FRA_SUPPRESS_PREFIXLEN};
+
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -130,15 +137,15 @@ pub enum Kind {
 impl Kind {
     pub(crate) const fn of(number: u8) -> Kind {
         match number {
-            1 => Kind::Unicast,
-            2 => Kind::Local,
-            3 => Kind::Broadcast,
-            4 => Kind::Anycast,
-            5 => Kind::Multicast,
-            6 => Kind::Blackhole,
-            7 => Kind::Unreachable,
-            8 => Kind::Prohibit,
-            9 => Kind::Throw,
+            RTN_UNICAST => Kind::Unicast,
+            RTN_LOCAL => Kind::Local,
+            RTN_BROADCAST => Kind::Broadcast,
+            RTN_ANYCAST => Kind::Anycast,
+            RTN_MULTICAST => Kind::Multicast,
+            RTN_BLACKHOLE => Kind::Blackhole,
+            RTN_UNREACHABLE => Kind::Unreachable,
+            RTN_PROHIBIT => Kind::Prohibit,
+            RTN_THROW => Kind::Throw,
             other => Kind::Other(other),
         }
     }
@@ -271,7 +278,7 @@ pub struct SettingsKey {
 
 impl SettingsKey {
     /// Device index that stands for the settings of all devices, such as `net.ipv4.conf.all`.
-    pub const ALL: u32 = u32::MAX;
+    pub const ALL: u32 = NETCONFA_IFINDEX_ALL;
 }
 
 /// Forwarding settings of an address family that are set by `sysctl`, for one device or for all devices. A
@@ -304,7 +311,7 @@ pub struct Rule {
     pub priority: u32,
     /// Whether the rule is for IPv6.
     pub v6: bool,
-    /// Action of the rule (`FR_ACT_*`). 1 looks up a routing table.
+    /// Action of the rule (`FR_ACT_*`). `FR_ACT_TO_TBL` (1) looks up a routing table.
     pub action: u8,
     /// Number of the routing table that the rule looks up.
     pub table: u32,
@@ -327,16 +334,12 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Attribute types of policy rules: `FRA_SUPPRESS_PREFIXLEN` and `FRA_PROTOCOL`.
-    const SUPPRESS: u16 = 14;
-    const PROTOCOL: u16 = 21;
-
     /// Returns whether this crate interprets all conditions of the rule.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         let none = u32::MAX.to_ne_bytes();
         let is_read = |(kind, value): &(u16, Vec<u8>)| {
-            *kind == Rule::PROTOCOL || *kind == Rule::SUPPRESS && *value == none
+            *kind == FRA_PROTOCOL || *kind == FRA_SUPPRESS_PREFIXLEN && *value == none
         };
         self.other.iter().all(is_read)
     }

@@ -11,21 +11,30 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
-const HEADER: usize = 16;
+/// Length of a message header (`struct nlmsghdr`) in bytes.
+pub const HEADER: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-const NLM_F_REQUEST: u16 = 1;
+/// Flag of all requests.
+pub const NLM_F_REQUEST: u16 = 1;
 pub(crate) const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 /// Request flag `NLM_F_DUMP`, which requests all objects of a kind.
 pub const NLM_F_DUMP: u16 = 0x300;
-pub(crate) const NLM_F_CREATE: u16 = 0x400;
-pub(crate) const NLM_F_EXCL: u16 = 0x200;
-pub(crate) const NLM_F_REPLACE: u16 = 0x100;
+/// Request flag `NLM_F_REPLACE`, which replaces an existing object.
+pub const NLM_F_REPLACE: u16 = 0x100;
+/// Request flag `NLM_F_EXCL`, which lets the request fail if the object exists.
+pub const NLM_F_EXCL: u16 = 0x200;
+/// Request flag `NLM_F_CREATE`, which creates an object that does not exist.
+pub const NLM_F_CREATE: u16 = 0x400;
+/// Request flag `NLM_F_APPEND`, which adds an object behind the existing ones.
+pub const NLM_F_APPEND: u16 = 0x800;
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
-const NESTED: u16 = 0x8000;
+const NLA_F_NESTED: u16 = 0x8000;
+/// Bits of an attribute's type field that contain the type. The other bits are flags.
+pub const NLA_TYPE_MASK: u16 = 0x3fff;
 /// Size of the receive buffer in bytes. The kernel sends at most 32 KiB in one datagram of a dump.
 const BUFFER: usize = 64 * 1024;
 
@@ -111,7 +120,7 @@ impl Request {
         fill(self);
         let len = u16::try_from(self.bytes.len() - start).unwrap_or(u16::MAX);
         self.bytes[start..start + 2].copy_from_slice(&len.to_ne_bytes());
-        self.bytes[start + 2..start + 4].copy_from_slice(&(kind | NESTED).to_ne_bytes());
+        self.bytes[start + 2..start + 4].copy_from_slice(&(kind | NLA_F_NESTED).to_ne_bytes());
         self
     }
 }
@@ -327,7 +336,7 @@ pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let len = usize::from(u16_at(rest, 0)?);
-        let kind = u16_at(rest, 2)? & 0x3fff;
+        let kind = u16_at(rest, 2)? & NLA_TYPE_MASK;
         let value = rest.get(4..len)?;
         rest = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
         Some((kind, value))

@@ -4,8 +4,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::speak::{FAILED, Message, OFFLOAD, frame};
-use crate::decode::NEWROUTE;
+use super::speak::{Message, frame};
+use crate::rtnetlink::family::{AF_INET, AF_INET6};
+use crate::rtnetlink::message::RTM_NEWROUTE;
+use crate::rtnetlink::route::{
+    RT_SCOPE_UNIVERSE, RTA_DST, RTA_PRIORITY, RTA_TABLE, RTM_F_OFFLOAD, RTM_F_OFFLOAD_FAILED,
+};
 use crate::state::{Family, Prefix, RouteKey, TablePrefix};
 
 /// Key of an IPv4 or IPv6 route.
@@ -101,13 +105,16 @@ impl Answers {
 /// Returns the encoded answer about a route. Each frame contains one answer, because zebra reads only the
 /// first message of a frame.
 fn message<A: Family>(key: &RouteKey<A>, said: Said, address: &[u8]) -> Message {
-    let family = if A::BYTES == 4 { 2 } else { 10 };
+    let family = if A::BYTES == 4 { AF_INET } else { AF_INET6 };
     let table = u8::try_from(key.table).unwrap_or(0);
-    let marks = if said.offloaded { OFFLOAD } else { FAILED };
-    let mut header = vec![family, key.prefix.length, 0, key.tos, table, said.protocol, 0, said.kind];
+    let marks = if said.offloaded { RTM_F_OFFLOAD } else { RTM_F_OFFLOAD_FAILED };
+    let mut header =
+        vec![family, key.prefix.length, 0, key.tos, table, said.protocol, RT_SCOPE_UNIVERSE, said.kind];
     header.extend_from_slice(&marks.to_ne_bytes());
-    let message = Message::new(NEWROUTE, 0, &header).with(1, address).with(6, &key.metric.to_ne_bytes());
-    message.with(15, &key.table.to_ne_bytes())
+    Message::new(RTM_NEWROUTE, 0, &header)
+        .with(RTA_DST, address)
+        .with(RTA_PRIORITY, &key.metric.to_ne_bytes())
+        .with(RTA_TABLE, &key.table.to_ne_bytes())
 }
 
 #[cfg(test)]

@@ -3,18 +3,22 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use port::netlink::{attributes, messages, u32_at};
+use port::netlink::{
+    HEADER as NLMSG_HEADER, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, attributes, messages, u32_at,
+};
 
-use super::wire::{HEADER, MESSAGE, NETLINK, VERSION};
-use crate::decode::{DELNEXTHOP, DELROUTE, NEWNEXTHOP, NEWROUTE};
+use super::wire::{FPM_MSG_TYPE_NETLINK, FPM_PROTO_VERSION, HEADER};
+use crate::rtnetlink::family::{AF_INET, AF_INET6, AF_UNSPEC};
+use crate::rtnetlink::length::{NHMSG, RTMSG};
+use crate::rtnetlink::message::{RTM_DELNEXTHOP, RTM_DELROUTE, RTM_NEWNEXTHOP, RTM_NEWROUTE};
+use crate::rtnetlink::nexthop::{NHA_GATEWAY, NHA_GROUP, NHA_ID, NHA_OIF};
+use crate::rtnetlink::protocol::{RTPROT_BGP, RTPROT_ZEBRA};
+use crate::rtnetlink::route::{
+    RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_NH_ID, RTA_OIF, RTA_PRIORITY,
+    RTA_TABLE, RTA_VIA, RTM_F_OFFLOAD, RTM_F_OFFLOAD_FAILED, RTN_UNICAST,
+};
 use crate::state::Prefix;
 
-/// Netlink flags of announcements: `NLM_F_CREATE`, and `NLM_F_CREATE` with `NLM_F_REPLACE`.
-const CREATE: u16 = 0x400;
-const REPLACE: u16 = 0x500;
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
-const MAIN: u8 = 254;
 /// Metric of all routes that zebra announces.
 const METRIC: u32 = 20;
 
@@ -40,9 +44,9 @@ impl Message {
     /// Creates a message of the type `kind` with netlink flags and the fixed header of the type.
     #[must_use]
     pub fn new(kind: u16, flags: u16, header: &[u8]) -> Message {
-        let mut bytes = vec![0; MESSAGE];
+        let mut bytes = vec![0; NLMSG_HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
-        bytes[6..8].copy_from_slice(&(flags | 1).to_ne_bytes());
+        bytes[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
         bytes.extend_from_slice(header);
         Message(bytes)
     }
@@ -77,24 +81,27 @@ impl Message {
 
 fn route(kind: u16, flags: u16, prefix: Prefix<IpAddr>, protocol: u8, says: u8, marks: u32) -> Message {
     let family = if prefix.address.is_ipv4() { AF_INET } else { AF_INET6 };
-    let mut header = vec![family, prefix.length, 0, 0, MAIN, protocol, 0, says];
+    let table = RT_TABLE_MAIN.to_le_bytes()[0];
+    let mut header = vec![family, prefix.length, 0, 0, table, protocol, RT_SCOPE_UNIVERSE, says];
     header.extend_from_slice(&marks.to_ne_bytes());
-    Message::new(kind, flags, &header).with_address(1, prefix.address).with(6, &METRIC.to_ne_bytes())
+    Message::new(kind, flags, &header)
+        .with_address(RTA_DST, prefix.address)
+        .with(RTA_PRIORITY, &METRIC.to_ne_bytes())
 }
 
-/// Returns the announcement of a route in the main table. `protocol` is the protocol of the route (186: BGP).
+/// Returns the announcement of a route in the main table. `protocol` is the protocol of the route (such as `RTPROT_BGP`, 186).
 #[must_use]
 pub fn announce(prefix: Prefix<IpAddr>, protocol: u8, target: &Target) -> Message {
-    let says = if let Target::Nowhere(says) = target { *says } else { 1 };
-    let message = route(NEWROUTE, REPLACE, prefix, protocol, says, 0);
+    let says = if let Target::Nowhere(says) = target { *says } else { RTN_UNICAST };
+    let message = route(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, prefix, protocol, says, 0);
     let gateway = |message: Message, gateway: IpAddr| match (prefix.address, gateway) {
         // `RTA_VIA` contains a family followed by the address.
-        (IpAddr::V4(_), IpAddr::V6(_)) => message.with(18, &via(gateway)),
-        _ => message.with_address(5, gateway),
+        (IpAddr::V4(_), IpAddr::V6(_)) => message.with(RTA_VIA, &via(gateway)),
+        _ => message.with_address(RTA_GATEWAY, gateway),
     };
     match target {
-        Target::Via(address, device) => gateway(message, *address).with(4, &device.to_ne_bytes()),
-        Target::Object(id) => message.with(30, &id.to_ne_bytes()),
+        Target::Via(address, device) => gateway(message, *address).with(RTA_OIF, &device.to_ne_bytes()),
+        Target::Object(id) => message.with(RTA_NH_ID, &id.to_ne_bytes()),
         Target::Nowhere(_) => message,
         Target::Several(ways) => {
             let mut list = Vec::new();
@@ -107,7 +114,7 @@ pub fn announce(prefix: Prefix<IpAddr>, protocol: u8, target: &Target) -> Messag
                 let length = u16::try_from(list.len() - start).unwrap_or(u16::MAX);
                 list[start..start + 2].copy_from_slice(&length.to_ne_bytes());
             }
-            message.with(9, &list)
+            message.with(RTA_MULTIPATH, &list)
         }
     }
 }
@@ -123,7 +130,7 @@ fn via(gateway: IpAddr) -> Vec<u8> {
 /// Returns the withdrawal of a route in the main table. It has the fields that zebra sends.
 #[must_use]
 pub fn withdraw(prefix: Prefix<IpAddr>, protocol: u8) -> Message {
-    route(DELROUTE, 0, prefix, protocol, 1, 0)
+    route(RTM_DELROUTE, 0, prefix, protocol, RTN_UNICAST, 0)
 }
 
 /// Returns the announcement of a next-hop object with a gateway on a device. The object is new, or replaces
@@ -131,10 +138,10 @@ pub fn withdraw(prefix: Prefix<IpAddr>, protocol: u8) -> Message {
 #[must_use]
 pub fn next_hop(id: u32, gateway: IpAddr, device: u32) -> Message {
     let family = if gateway.is_ipv4() { AF_INET } else { AF_INET6 };
-    Message::new(NEWNEXTHOP, CREATE, &[family, 0, 11, 0, 0, 0, 0, 0])
-        .with(1, &id.to_ne_bytes())
-        .with_address(6, gateway)
-        .with(5, &device.to_ne_bytes())
+    Message::new(RTM_NEWNEXTHOP, NLM_F_CREATE, &[family, 0, RTPROT_ZEBRA, 0, 0, 0, 0, 0])
+        .with(NHA_ID, &id.to_ne_bytes())
+        .with_address(NHA_GATEWAY, gateway)
+        .with(NHA_OIF, &device.to_ne_bytes())
 }
 
 /// Returns the announcement of a next-hop group. Each member is the ID of a next-hop object and a weight.
@@ -145,20 +152,22 @@ pub fn group(id: u32, members: &[(u32, u8)]) -> Message {
         id.to_ne_bytes().into_iter().chain(share).collect::<Vec<u8>>()
     };
     let list: Vec<u8> = members.iter().flat_map(member).collect();
-    Message::new(NEWNEXTHOP, CREATE, &[0, 0, 11, 0, 0, 0, 0, 0]).with(1, &id.to_ne_bytes()).with(2, &list)
+    Message::new(RTM_NEWNEXTHOP, NLM_F_CREATE, &[AF_UNSPEC, 0, RTPROT_ZEBRA, 0, 0, 0, 0, 0])
+        .with(NHA_ID, &id.to_ne_bytes())
+        .with(NHA_GROUP, &list)
 }
 
 /// Returns the withdrawal of a next-hop object.
 #[must_use]
 pub fn next_hop_gone(id: u32) -> Message {
-    Message::new(DELNEXTHOP, 0, &[0; 8]).with(1, &id.to_ne_bytes())
+    Message::new(RTM_DELNEXTHOP, 0, &[0; NHMSG]).with(NHA_ID, &id.to_ne_bytes())
 }
 
 /// Returns one FPM frame that contains several messages. Messages beyond the maximum frame length of 64 KiB
 /// are omitted.
 #[must_use]
 pub fn frame(all: impl IntoIterator<Item = Message>) -> Vec<u8> {
-    let mut bytes = vec![VERSION, NETLINK, 0, 0];
+    let mut bytes = vec![FPM_PROTO_VERSION, FPM_MSG_TYPE_NETLINK, 0, 0];
     for message in all {
         let message = message.done();
         if bytes.len() + message.len() <= usize::from(u16::MAX) {
@@ -180,14 +189,10 @@ pub fn session(
 ) -> Vec<u8> {
     let mut bytes: Vec<u8> = objects.into_iter().flat_map(|object| frame([object])).collect();
     for (place, prefix) in prefixes.into_iter().enumerate() {
-        bytes.extend_from_slice(&frame([announce(prefix, 186, &target(place))]));
+        bytes.extend_from_slice(&frame([announce(prefix, RTPROT_BGP, &target(place))]));
     }
     bytes
 }
-
-/// Flags of a route in an answer: `RTM_F_OFFLOAD` and `RTM_F_OFFLOAD_FAILED`.
-pub(super) const OFFLOAD: u32 = 0x4000;
-pub(super) const FAILED: u32 = 0x2000_0000;
 
 /// A decoded answer of the FPM server to an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -212,7 +217,7 @@ pub fn answers(bytes: &[u8], answers: &mut Vec<Answer>) -> Result<usize, Vec<u8>
     let mut at = 0;
     while let Some(header) = bytes.get(at..at + HEADER) {
         let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
-        if header[..2] != [VERSION, NETLINK] || length < HEADER + MESSAGE {
+        if header[..2] != [FPM_PROTO_VERSION, FPM_MSG_TYPE_NETLINK] || length < HEADER + NLMSG_HEADER {
             return Err(header.to_vec());
         }
         let Some(frame) = bytes.get(at..at + length) else { break };
@@ -225,7 +230,7 @@ pub fn answers(bytes: &[u8], answers: &mut Vec<Answer>) -> Result<usize, Vec<u8>
 fn answer(bytes: &[u8]) -> Option<Answer> {
     let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
     let message =
-        messages(bytes).next().filter(|message| message.kind == NEWROUTE && length == bytes.len())?;
+        messages(bytes).next().filter(|message| message.kind == RTM_NEWROUTE && length == bytes.len())?;
     let payload = message.payload;
     let &[family, length, _, _, table, protocol, ..] = payload else { return None };
     let marks = u32_at(payload, 8)?;
@@ -233,16 +238,16 @@ fn answer(bytes: &[u8]) -> Option<Answer> {
         prefix: Prefix { address: Ipv6Addr::UNSPECIFIED.into(), length },
         table: table.into(),
         protocol,
-        offloaded: marks & OFFLOAD != 0,
+        offloaded: marks & RTM_F_OFFLOAD != 0,
     };
-    if (marks & FAILED != 0) == answer.offloaded {
+    if (marks & RTM_F_OFFLOAD_FAILED != 0) == answer.offloaded {
         return None;
     }
-    for (kind, value) in attributes(payload.get(12..)?) {
+    for (kind, value) in attributes(payload.get(RTMSG..)?) {
         match (kind, family) {
-            (1, AF_INET) => answer.prefix.address = IpAddr::from(<[u8; 4]>::try_from(value).ok()?),
-            (1, AF_INET6) => answer.prefix.address = IpAddr::from(<[u8; 16]>::try_from(value).ok()?),
-            (15, _) => answer.table = u32_at(value, 0)?,
+            (RTA_DST, AF_INET) => answer.prefix.address = IpAddr::from(<[u8; 4]>::try_from(value).ok()?),
+            (RTA_DST, AF_INET6) => answer.prefix.address = IpAddr::from(<[u8; 16]>::try_from(value).ok()?),
+            (RTA_TABLE, _) => answer.table = u32_at(value, 0)?,
             _ => {}
         }
     }

@@ -13,13 +13,16 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::answers::{Key, Said};
 use crate::decode::{Event, Object};
-use crate::frr::{RTPROT_ZEBRA, is_frrs};
+use crate::frr::is_frrs;
 use crate::mirror::{Change, Mirror};
 use crate::routes::{Paths, Routes};
+use crate::rtnetlink::protocol::RTPROT_ZEBRA;
+use crate::rtnetlink::route::{
+    RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTN_BLACKHOLE, RTN_PROHIBIT, RTN_THROW, RTN_UNICAST,
+    RTN_UNREACHABLE, RTN_UNSPEC,
+};
 use crate::state::{Family, Kind, Member, NextHop, Path, Prefix, RouteKey, TablePrefix};
 
-const MAIN: u32 = 254;
-const LOCAL: u32 = 255;
 /// Maximum number of routing tables that can contain routes of sessions at a time.
 const TABLES: usize = 64;
 /// Maximum number of routes of a table that are searched for a route of FRR. A table with more routes counts
@@ -104,8 +107,8 @@ impl Table {
             _ => false,
         };
         let protocol = match &event.object {
-            Object::Route4(key, path) if key.table != LOCAL => path.protocol,
-            Object::Route6(key, path) if key.table != LOCAL => path.protocol,
+            Object::Route4(key, path) if key.table != RT_TABLE_LOCAL => path.protocol,
+            Object::Route6(key, path) if key.table != RT_TABLE_LOCAL => path.protocol,
             Object::NextHop(_, next) => next.protocol,
             _ => return false,
         };
@@ -125,7 +128,7 @@ impl Table {
         }
         let (four, six): (Option<_>, Option<_>) =
             self.replay.as_ref().map(|replay| (&replay.four, &replay.six)).unzip();
-        let own = |table: u32, path: &Path| table != LOCAL && is_frrs(path.protocol);
+        let own = |table: u32, path: &Path| table != RT_TABLE_LOCAL && is_frrs(path.protocol);
         for (key, paths) in mirror.routes4.iter() {
             let counts = self.whole || four.is_some_and(|four| four.contains(key));
             let path = paths.all().iter().find(|path| counts && own(key.table, path));
@@ -166,7 +169,7 @@ impl Table {
         let Some(Replay { four, six }) = self.replay.take() else { return 0 };
         self.whole = true;
         let before = changes.len();
-        let stays = |table: u32, path: &Path| table == LOCAL || !is_frrs(path.protocol);
+        let stays = |table: u32, path: &Path| table == RT_TABLE_LOCAL || !is_frrs(path.protocol);
         let gone = mirror.routes4.retain(|key, path| stays(key.table, path) || four.contains(key));
         changes.extend(gone.into_iter().map(Change::Route4));
         let gone = mirror.routes6.retain(|key, path| stays(key.table, path) || six.contains(key));
@@ -240,18 +243,18 @@ impl Table {
         answers: &mut Vec<Answer>,
     ) {
         // A missing table means the main table.
-        key.table = if key.table == 0 { MAIN } else { key.table };
+        key.table = if key.table == RT_TABLE_UNSPEC { RT_TABLE_MAIN } else { key.table };
         key.prefix.address = key.prefix.address.masked(key.prefix.length);
         let kind = match path.kind {
-            Kind::Unicast => 1,
-            Kind::Blackhole => 6,
-            Kind::Unreachable => 7,
-            Kind::Prohibit => 8,
-            Kind::Throw => 9,
-            _ => 0,
+            Kind::Unicast => RTN_UNICAST,
+            Kind::Blackhole => RTN_BLACKHOLE,
+            Kind::Unreachable => RTN_UNREACHABLE,
+            Kind::Prohibit => RTN_PROHIBIT,
+            Kind::Throw => RTN_THROW,
+            _ => RTN_UNSPEC,
         };
-        let plain = key.table != LOCAL && key.tos == 0 && key.from.length == 0;
-        if !plain || !is_frrs(path.protocol) || kind == 0 && !gone {
+        let plain = key.table != RT_TABLE_LOCAL && key.tos == 0 && key.from.length == 0;
+        if !plain || !is_frrs(path.protocol) || kind == RTN_UNSPEC && !gone {
             self.left += 1;
             return;
         }

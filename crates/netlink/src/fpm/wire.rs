@@ -5,29 +5,24 @@
 //! kernel, the sender is not trusted. Any inconsistency is an error, and no part of the affected message is
 //! used.
 
-use port::netlink::{u16_at, u32_at};
+use port::netlink::{HEADER as NLMSG_HEADER, NLA_TYPE_MASK, u16_at, u32_at};
 
-use crate::decode::{self, Event, decode};
+use crate::decode::{Event, decode};
+use crate::rtnetlink::family::{AF_INET, AF_INET6, AF_UNSPEC};
+use crate::rtnetlink::length::{NEXTHOP_GRP, NHMSG, RTMSG};
+use crate::rtnetlink::message::{RTM_DELNEXTHOP, RTM_DELROUTE, RTM_NEWNEXTHOP, RTM_NEWROUTE};
+use crate::rtnetlink::nexthop::{NHA_FDB, NHA_GATEWAY, NHA_GROUP};
+use crate::rtnetlink::route::{RTA_GATEWAY, RTA_MULTIPATH, RTM_F_CLONED};
 
-/// Length of an FPM frame header in bytes.
+/// Length of an FPM frame header in bytes (`FPM_MSG_HDR_LEN`).
 pub(super) const HEADER: usize = 4;
-pub(super) const VERSION: u8 = 1;
-pub(super) const NETLINK: u8 = 1;
-/// Length of an rtnetlink message header in bytes.
-pub(super) const MESSAGE: usize = 16;
-const AF_UNSPEC: u8 = 0;
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
-const RTM_F_CLONED: u32 = 0x200;
-const RTA_GATEWAY: u16 = 5;
-const RTA_MULTIPATH: u16 = 9;
-const NHA_GROUP: u16 = 2;
-const NHA_GATEWAY: u16 = 6;
-/// `NHA_FDB`: attribute of a next-hop object that is used by bridge tables and not by routes.
-const NHA_FDB: u16 = 11;
-/// Maximum number of members of a next-hop group, and of next hops of a route. Each next hop of a route takes
-/// up to 28 bytes of a message.
+pub(super) const FPM_PROTO_VERSION: u8 = 1;
+pub(super) const FPM_MSG_TYPE_NETLINK: u8 = 1;
+/// Maximum number of members of a next-hop group, and of next hops of a route.
 const WAYS: usize = 1024;
+/// Maximum number of bytes that a next hop of a route takes in a message: `struct rtnexthop` and a gateway
+/// address.
+const WAY: usize = 28;
 
 /// Reason why received data of a session cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -139,9 +134,9 @@ impl Decoder {
     fn length(&self, bytes: &[u8]) -> Result<usize, BadMessage> {
         let bad = |cause| BadMessage { offset: self.offset, cause };
         match *bytes {
-            [VERSION, NETLINK, high, low, ..] => {
+            [FPM_PROTO_VERSION, FPM_MSG_TYPE_NETLINK, high, low, ..] => {
                 let length = u16::from_be_bytes([high, low]);
-                let holds = usize::from(length) >= HEADER + MESSAGE;
+                let holds = usize::from(length) >= HEADER + NLMSG_HEADER;
                 if holds { Ok(length.into()) } else { Err(bad(Cause::Short(length))) }
             }
             [version, kind, ..] => Err(bad(Cause::Frame { version, kind })),
@@ -157,11 +152,11 @@ impl Decoder {
             let bad = |cause| BadMessage { offset: self.offset + at as u64, cause };
             let length = u32_at(rest, 0).unwrap_or(0);
             let whole = usize::try_from(length).ok().and_then(|length| rest.get(..length));
-            let whole = whole.filter(|message| message.len() >= MESSAGE);
+            let whole = whole.filter(|message| message.len() >= NLMSG_HEADER);
             let message = whole.ok_or_else(|| bad(Cause::Message { length, room: rest.len() }))?;
             let kind = u16_at(message, 4).unwrap_or(0);
             let flags = u16_at(message, 6).unwrap_or(0);
-            let event = read(kind, flags, &message[MESSAGE..]).map_err(bad)?;
+            let event = read(kind, flags, &message[NLMSG_HEADER..]).map_err(bad)?;
             self.counts.messages += 1;
             self.counts.left += u64::from(event.is_none());
             events.extend(event);
@@ -175,30 +170,30 @@ impl Decoder {
 /// Decodes a message. Returns `None` for a message that is not about unicast routes or next-hop objects.
 fn read(kind: u16, flags: u16, payload: &[u8]) -> Result<Option<Event>, Cause> {
     let (header, gateway, several, most) = match kind {
-        decode::NEWROUTE | decode::DELROUTE => (12, RTA_GATEWAY, RTA_MULTIPATH, WAYS * 28),
-        decode::NEWNEXTHOP | decode::DELNEXTHOP => (8, NHA_GATEWAY, NHA_GROUP, WAYS * 8),
+        RTM_NEWROUTE | RTM_DELROUTE => (RTMSG, RTA_GATEWAY, RTA_MULTIPATH, WAYS * WAY),
+        RTM_NEWNEXTHOP | RTM_DELNEXTHOP => (NHMSG, NHA_GATEWAY, NHA_GROUP, WAYS * NEXTHOP_GRP),
         _ => return Ok(None),
     };
     let bad = || Cause::Unreadable(kind);
     let family = *payload.first().ok_or_else(bad)?;
-    let known = matches!(family, AF_INET | AF_INET6) || family == AF_UNSPEC && header == 8;
-    let mut other = !known || header == 12 && u32_at(payload, 8).is_some_and(|it| it & RTM_F_CLONED != 0);
+    let known = matches!(family, AF_INET | AF_INET6) || family == AF_UNSPEC && header == NHMSG;
+    let mut other = !known || header == RTMSG && u32_at(payload, 8).is_some_and(|it| it & RTM_F_CLONED != 0);
     let mut rest = payload.get(header..).ok_or_else(bad)?;
     while !rest.is_empty() {
         let length = usize::from(u16_at(rest, 0).ok_or_else(bad)?);
-        let attribute = u16_at(rest, 2).ok_or_else(bad)? & 0x3fff;
+        let attribute = u16_at(rest, 2).ok_or_else(bad)? & NLA_TYPE_MASK;
         let value = rest.get(4..length).ok_or_else(bad)?;
         let holds = if attribute == gateway {
             matches!(value.len(), 4 | 16)
         } else if attribute == several {
-            !value.is_empty() && value.len() <= most && (header == 12 || value.len() % 8 == 0)
+            !value.is_empty() && value.len() <= most && (header == RTMSG || value.len() % NEXTHOP_GRP == 0)
         } else {
             true
         };
         if known && !holds {
             return Err(bad());
         }
-        other |= header == 8 && attribute == NHA_FDB;
+        other |= header == NHMSG && attribute == NHA_FDB;
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }
     if other {
