@@ -89,7 +89,8 @@ fn route(kind: u16, flags: u16, prefix: Prefix<IpAddr>, protocol: u8, says: u8, 
         .with(RTA_PRIORITY, &METRIC.to_ne_bytes())
 }
 
-/// Returns the announcement of a route in the main table. `protocol` is the protocol of the route (such as `RTPROT_BGP`, 186).
+/// Returns the announcement of a route in the main table. `protocol` is the protocol of the route (such as
+/// `RTPROT_BGP`, 186).
 #[must_use]
 pub fn announce(prefix: Prefix<IpAddr>, protocol: u8, target: &Target) -> Message {
     let says = if let Target::Nowhere(says) = target { *says } else { RTN_UNICAST };
