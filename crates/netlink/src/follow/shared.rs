@@ -1,0 +1,55 @@
+//! State that the threads of a follower share: the request to end, fences, and counters.
+
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+/// Interval at which a thread that waits for input checks whether it must end.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Counters of a follower since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Number of notifications that were decoded.
+    pub events: u64,
+    /// Number of times that the receive buffer was full, after which notifications were lost.
+    pub overruns: u64,
+    /// Number of complete dumps. A dump is made at the start, and after notifications were lost.
+    pub resyncs: u64,
+    /// Duration of the last complete dump in nanoseconds.
+    pub resync_ns: u64,
+    /// Number of objects that differed from the kernel and were repaired.
+    pub drifted: u64,
+    /// Number of notification datagrams of the kernel that were read and not yet applied.
+    pub behind: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) events: AtomicU64,
+    pub(super) overruns: AtomicU64,
+    pub(super) resyncs: AtomicU64,
+    pub(super) resync_ns: AtomicU64,
+    pub(super) drifted: AtomicU64,
+    pub(super) read: AtomicU64,
+    pub(super) applied: AtomicU64,
+}
+
+/// State that the reader shares with the applier and with users of the follower.
+pub(super) struct Shared {
+    pub(super) end: AtomicBool,
+    /// Number of the fence that was requested last.
+    pub(super) fence: AtomicU64,
+    pub(super) wake: OwnedFd,
+    pub(super) counts: Counts,
+    /// Reason why the applier has ended. `None` while it runs, and if it has ended on request.
+    pub(super) failed: Mutex<Option<String>>,
+}
+
+impl Shared {
+    pub(super) fn wake(&self) {
+        // A write to a full counter fails, but a full counter wakes the reader as well.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
