@@ -10,26 +10,34 @@
 //! sources, packets to the prefix are punted to the kernel. The kernel also processes packets that it
 //! encapsulates, broadcast and multicast packets, and packets whose route has an MTU.
 
+mod key;
+mod local;
+mod path;
+mod selector;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use packet::MacAddr;
-use router::{
-    Adjacencies, Fib, FibError, Lookup, NeighbourMirror, Path, Selector, TableMirror, Verdict, Way,
-};
+use router::{Adjacencies, Fib, FibError, Lookup, NeighbourMirror, Path, Selector, TableMirror, Verdict};
 use sync::qsbr::Domain;
 use sync::readers::Readers;
 
+pub use self::local::own_addresses;
+
+use self::key::{Key, four, six};
+use self::local::{is_apart, tables_in, tables_of};
+use self::path::{best, object};
+use self::selector::{selected, selector};
 use crate::mirror::{Change, Mirror};
-use crate::routes::Routes;
 use crate::rtnetlink::route::{RT_TABLE_LOCAL, RT_TABLE_MAIN};
 use crate::rtnetlink::rule::{
-    FIB_RULE_INVERT, FR_ACT_BLACKHOLE, FR_ACT_NOP, FR_ACT_PROHIBIT, FR_ACT_TO_TBL, FR_ACT_UNREACHABLE,
+    FR_ACT_BLACKHOLE, FR_ACT_NOP, FR_ACT_PROHIBIT, FR_ACT_TO_TBL, FR_ACT_UNREACHABLE,
 };
-use crate::state::{self, Family, FibOutcome, Hop, Kind, Member, NextHop, RouteKey, Rule, TablePrefix};
+use crate::state::{self, FibOutcome, NextHop, Rule};
 
 /// Maximum number of routing tables of a router, in addition to the main and the local table. Each table
 /// takes megabytes of memory and contains all next-hop objects. The kernel routes by the tables beyond this
@@ -38,6 +46,10 @@ const TABLES: usize = 64;
 /// Maximum number of policy rules of an address family that workers evaluate. If a family has more rules, the
 /// kernel routes its packets.
 pub const RULES: usize = 128;
+
+/// Number of failed attempts to install waiting routes in one table and family, after which the next table or
+/// family is tried.
+const TRIES: usize = 16;
 
 /// Limits of the tables of a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,68 +98,6 @@ pub struct Feed {
     without_table: BTreeSet<Key>,
     /// Routes that were refused, or were installed after a refusal, since the last [`Feed::take_outcome`].
     outcome: FibOutcome,
-}
-
-/// A prefix of one address family in a routing table.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Key {
-    Four(u32, state::Prefix<Ipv4Addr>),
-    Six(u32, state::Prefix<Ipv6Addr>),
-}
-
-/// Number of failed attempts to install waiting routes in one table and family, after which the next table or
-/// family is tried.
-const TRIES: usize = 16;
-
-impl Key {
-    /// Returns the lowest key of the next table, or of the next family after the last table. Returns `None`
-    /// if there is no next table or family.
-    fn next_table(self) -> Option<Key> {
-        let four = |table| Key::first_of(table, false);
-        let six = |table| Key::first_of(table, true);
-        match self {
-            Key::Four(table, _) => Some(table.checked_add(1).map_or_else(|| six(0), four)),
-            Key::Six(table, _) => table.checked_add(1).map(six),
-        }
-    }
-
-    fn first_of(table: u32, v6: bool) -> Key {
-        if v6 {
-            return Key::Six(table, state::Prefix { address: Ipv6Addr::UNSPECIFIED, length: 0 });
-        }
-        Key::Four(table, state::Prefix { address: Ipv4Addr::UNSPECIFIED, length: 0 })
-    }
-}
-
-impl Key {
-    fn is_v6(self) -> bool {
-        matches!(self, Key::Six(..))
-    }
-
-    fn table(self) -> u32 {
-        match self {
-            Key::Four(table, _) | Key::Six(table, _) => table,
-        }
-    }
-
-    fn table_prefix(self) -> TablePrefix {
-        match self {
-            Key::Four(table, state::Prefix { address, length }) => {
-                (table, state::Prefix { address: address.into(), length })
-            }
-            Key::Six(table, state::Prefix { address, length }) => {
-                (table, state::Prefix { address: address.into(), length })
-            }
-        }
-    }
-}
-
-fn four(prefix: state::Prefix<Ipv4Addr>) -> lookup::Prefix<u32> {
-    lookup::Prefix::new(prefix.address.to_bits(), prefix.length)
-}
-
-fn six(prefix: state::Prefix<Ipv6Addr>) -> lookup::Prefix<u128> {
-    lookup::Prefix::new(prefix.address.to_bits(), prefix.length)
 }
 
 impl fmt::Debug for Feed {
@@ -555,158 +505,13 @@ impl Feed {
     }
 }
 
-/// Returns this host's own addresses, and the broadcast and anycast addresses of its links, which are host
-/// routes of the local table. Packets to these addresses are for the kernel.
-#[must_use]
-pub fn own_addresses(mirror: &Mirror) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>) {
-    let own = |kind| matches!(kind, Kind::Local | Kind::Broadcast | Kind::Anycast);
-    (hosts(&mirror.routes4, 32, own), hosts(&mirror.routes6, 128, own))
-}
-
-/// Returns the addresses of the local table's host routes whose route type `wanted` accepts.
-fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> bool) -> BTreeSet<A> {
-    let everyone = state::Prefix { address: A::ZERO, length: 0 };
-    let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
-    let local = routes.range(key(RT_TABLE_LOCAL)..=key(RT_TABLE_LOCAL + 1));
-    let single = local.filter(|(key, paths)| {
-        key.table == RT_TABLE_LOCAL
-            && key.prefix.length == length
-            && paths.first().is_some_and(|path| wanted(path.kind))
-    });
-    single.map(|(key, _)| key.prefix.address).collect()
-}
-
-/// Returns whether the local table must be looked up before the main table, in a separate lookup. This is
-/// required if the local table contains a prefix shorter than a host address, because in a combined table
-/// longer prefixes of the main table would override it. The kernel itself combines both tables only for IPv4
-/// without additional rules (`fib_lookup()`).
-fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
-    const OWN_RULES: usize = 3;
-    let loopback = state::Prefix { address: Ipv4Addr::new(127, 0, 0, 0), length: 8 };
-    match v6 {
-        true => is_wide(&mirror.routes6, 128, None),
-        false => rules > OWN_RULES && is_wide(&mirror.routes4, 32, Some(loopback)),
-    }
-}
-
-/// Returns whether the local table contains a prefix shorter than a host address. The loopback network and
-/// multicast prefixes are not considered.
-fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Option<state::Prefix<A>>) -> bool {
-    let everyone = state::Prefix { address: A::ZERO, length: 0 };
-    let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
-    routes.range(key(RT_TABLE_LOCAL)..=key(RT_TABLE_LOCAL + 1)).any(|(key, paths)| {
-        let kind = paths.first().map(|path| path.kind);
-        key.table == RT_TABLE_LOCAL
-            && key.prefix.length < length
-            && kind != Some(Kind::Multicast)
-            && Some(key.prefix) != loopback
-    })
-}
-
-/// Returns the numbers of the feed's tables that contain the routes of a kernel table. The routes of the
-/// local table are in the local table and in the main table.
-fn tables_of(table: u32) -> impl Iterator<Item = u32> {
-    std::iter::once(table).chain((table == RT_TABLE_LOCAL).then_some(RT_TABLE_MAIN))
-}
-
-/// Returns the numbers of the kernel tables whose routes one table of the feed contains, in descending
-/// precedence.
-fn tables_in(table: u32) -> impl Iterator<Item = u32> {
-    (table == RT_TABLE_MAIN).then_some(RT_TABLE_LOCAL).into_iter().chain(std::iter::once(table))
-}
-
-fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
-    match selected(rule, interface) {
-        Some(selector) if rule.flags & FIB_RULE_INVERT != 0 => Some(selector.invert()),
-        None if rule.flags & FIB_RULE_INVERT != 0 => Some(Selector::ALL),
-        selector => selector,
-    }
-}
-
-/// Returns the packets that the conditions of a rule select. Returns `None` if the rule selects none of the
-/// packets that the router forwards.
-fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
-    // The packets have no output device yet, and no mark.
-    if rule.output.is_some() || rule.mark.is_some_and(|(mark, mask)| mark & mask != 0) {
-        return None;
-    }
-    let mut selector = Selector::ALL.tos(rule.tos);
-    if let Some(name) = &rule.input {
-        selector = selector.interface(interface(name)?);
-    }
-    if let Some(source) = rule.source {
-        selector = selector.from(source.address, source.length);
-    }
-    if let Some(destination) = rule.destination {
-        selector = selector.to(destination.address, destination.length);
-    }
-    Some(selector)
-}
-
-/// Returns the path to install for a prefix of a kernel table. This is the path of the usable route with the
-/// lowest metric. It is `Path::Local` if a route to the prefix applies to some packets only. Returns `None`
-/// if there is no usable route.
-fn best<A: Family>(routes: &Routes<A>, table: u32, prefix: state::Prefix<A>) -> Option<Path> {
-    let mut usable = None;
-    for (key, path) in routes.to_prefix(table, prefix) {
-        if key.is_for_some() {
-            return Some(Path::Local);
-        }
-        usable = usable.or(Some(path).filter(|path| path.is_usable()));
-    }
-    usable.map(said)
-}
-
-/// Converts the path of a usable route to a path of the router.
-fn said(path: &state::Path) -> Path {
-    match (path.kind, path.next_hop) {
-        (Kind::Blackhole, _) => Path::Blackhole,
-        (Kind::Unreachable, _) => Path::Unreachable,
-        (Kind::Prohibit, _) => Path::Prohibit,
-        (Kind::Throw, _) => Path::Throw,
-        (Kind::Local | Kind::Broadcast | Kind::Anycast | Kind::Multicast | Kind::Other(_), _) => Path::Local,
-        // The kernel fragments or rejects packets that exceed the MTU of the route, although they fit the MTU
-        // of the device.
-        (Kind::Unicast, _) if path.mtu.is_some() => Path::Local,
-        (Kind::Unicast, Some(id)) => Path::Shared(id),
-        (Kind::Unicast, None) if path.hops.iter().any(|hop| hop.encapsulates) => Path::Local,
-        (Kind::Unicast, None) => Path::Ways(path.hops.iter().filter(|hop| !hop.dead).map(way).collect()),
-    }
-}
-
-fn way(hop: &state::Hop) -> Way {
-    Way { interface: hop.link, gateway: hop.gateway, weight: hop.weight }
-}
-
-/// Converts a next-hop object of the kernel to a path of the router.
-fn object(mirror: &Mirror, next: &NextHop) -> Path {
-    if next.blackhole {
-        return Path::Blackhole;
-    }
-    if let Some(hop) = &next.hop {
-        return match (hop.encapsulates, hop.dead) {
-            (true, _) => Path::Local,
-            // The kernel no longer has the object, and answers packets as unreachable.
-            (false, true) => Path::Unreachable,
-            (false, false) => Path::Ways(vec![way(hop)]),
-        };
-    }
-    let hop = |member: &Member| Some((member.weight, mirror.next_hops.get(&member.id)?.hop?));
-    let hops: Vec<(u16, Hop)> = next.group.iter().filter_map(hop).collect();
-    let live = hops.iter().filter(|(_, hop)| !hop.dead);
-    let ways: Vec<Way> = live.map(|(weight, hop)| Way { weight: *weight, ..way(hop) }).collect();
-    match (ways.is_empty(), hops.is_empty()) {
-        (false, _) => Path::Ways(ways),
-        (true, false) => Path::Unreachable,
-        // A group whose only member is a blackhole.
-        (true, true) => Path::Blackhole,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::decode::Object;
+    use crate::state::{Hop, Kind, RouteKey};
 
     const MANY: u32 = 200;
 

@@ -1,0 +1,69 @@
+//! The kernel's local table: this host's own addresses, and the place of the table in lookups.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::mirror::Mirror;
+use crate::routes::Routes;
+use crate::rtnetlink::route::{RT_TABLE_LOCAL, RT_TABLE_MAIN};
+use crate::state::{self, Family, Kind, RouteKey};
+
+/// Returns this host's own addresses, and the broadcast and anycast addresses of its links, which are host
+/// routes of the local table. Packets to these addresses are for the kernel.
+#[must_use]
+pub fn own_addresses(mirror: &Mirror) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>) {
+    let own = |kind| matches!(kind, Kind::Local | Kind::Broadcast | Kind::Anycast);
+    (hosts(&mirror.routes4, 32, own), hosts(&mirror.routes6, 128, own))
+}
+
+/// Returns the addresses of the local table's host routes whose route type `wanted` accepts.
+pub(super) fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> bool) -> BTreeSet<A> {
+    let everyone = state::Prefix { address: A::ZERO, length: 0 };
+    let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
+    let local = routes.range(key(RT_TABLE_LOCAL)..=key(RT_TABLE_LOCAL + 1));
+    let single = local.filter(|(key, paths)| {
+        key.table == RT_TABLE_LOCAL
+            && key.prefix.length == length
+            && paths.first().is_some_and(|path| wanted(path.kind))
+    });
+    single.map(|(key, _)| key.prefix.address).collect()
+}
+
+/// Returns whether the local table must be looked up before the main table, in a separate lookup. This is
+/// required if the local table contains a prefix shorter than a host address, because in a combined table
+/// longer prefixes of the main table would override it. The kernel itself combines both tables only for IPv4
+/// without additional rules (`fib_lookup()`).
+pub(super) fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
+    const OWN_RULES: usize = 3;
+    let loopback = state::Prefix { address: Ipv4Addr::new(127, 0, 0, 0), length: 8 };
+    match v6 {
+        true => is_wide(&mirror.routes6, 128, None),
+        false => rules > OWN_RULES && is_wide(&mirror.routes4, 32, Some(loopback)),
+    }
+}
+
+/// Returns whether the local table contains a prefix shorter than a host address. The loopback network and
+/// multicast prefixes are not considered.
+pub(super) fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Option<state::Prefix<A>>) -> bool {
+    let everyone = state::Prefix { address: A::ZERO, length: 0 };
+    let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
+    routes.range(key(RT_TABLE_LOCAL)..=key(RT_TABLE_LOCAL + 1)).any(|(key, paths)| {
+        let kind = paths.first().map(|path| path.kind);
+        key.table == RT_TABLE_LOCAL
+            && key.prefix.length < length
+            && kind != Some(Kind::Multicast)
+            && Some(key.prefix) != loopback
+    })
+}
+
+/// Returns the numbers of the feed's tables that contain the routes of a kernel table. The routes of the
+/// local table are in the local table and in the main table.
+pub(super) fn tables_of(table: u32) -> impl Iterator<Item = u32> {
+    std::iter::once(table).chain((table == RT_TABLE_LOCAL).then_some(RT_TABLE_MAIN))
+}
+
+/// Returns the numbers of the kernel tables whose routes one table of the feed contains, in descending
+/// precedence.
+pub(super) fn tables_in(table: u32) -> impl Iterator<Item = u32> {
+    (table == RT_TABLE_MAIN).then_some(RT_TABLE_LOCAL).into_iter().chain(std::iter::once(table))
+}

@@ -1,0 +1,36 @@
+//! Packets that the conditions of a policy rule select.
+
+use router::Selector;
+
+use crate::rtnetlink::rule::FIB_RULE_INVERT;
+use crate::state::Rule;
+
+/// Returns the packets to which a rule applies, which are the packets that its conditions do not select if the
+/// rule is inverted. Returns `None` if there are no such packets.
+pub(super) fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
+    match selected(rule, interface) {
+        Some(selector) if rule.flags & FIB_RULE_INVERT != 0 => Some(selector.invert()),
+        None if rule.flags & FIB_RULE_INVERT != 0 => Some(Selector::ALL),
+        selector => selector,
+    }
+}
+
+/// Returns the packets that the conditions of a rule select. Returns `None` if the rule selects none of the
+/// packets that the router forwards.
+pub(super) fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
+    // The packets have no output device yet, and no mark.
+    if rule.output.is_some() || rule.mark.is_some_and(|(mark, mask)| mark & mask != 0) {
+        return None;
+    }
+    let mut selector = Selector::ALL.tos(rule.tos);
+    if let Some(name) = &rule.input {
+        selector = selector.interface(interface(name)?);
+    }
+    if let Some(source) = rule.source {
+        selector = selector.from(source.address, source.length);
+    }
+    if let Some(destination) = rule.destination {
+        selector = selector.to(destination.address, destination.length);
+    }
+    Some(selector)
+}
