@@ -21,13 +21,14 @@ mod rings;
 #[cfg(test)]
 mod rings_tests;
 mod socket;
+mod umem;
 
 use std::io;
 use std::time::Duration;
 
 pub use hand_over::{AfXdpHandOver, doubles, free_frames};
 pub use queue::{AfXdpCounters, AfXdpQueue, statistics};
-pub(crate) use socket::is_free;
+pub(crate) use umem::is_free;
 
 use crate::memory::FrameMemory;
 use crate::pool::LEAST_FILL;

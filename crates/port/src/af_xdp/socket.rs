@@ -16,11 +16,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::abi;
 use super::ring::{Consumer, Producer, Shared};
 use super::rings::Rings;
 use super::{AfXdpCause, AfXdpConfig, AfXdpError, BusyPoll, ZeroCopy};
-use crate::memory::{FrameMemory, HugePages, MemoryConfig};
+use super::{abi, umem};
+use crate::memory::FrameMemory;
 use crate::netdev;
 use crate::sys;
 
@@ -163,15 +163,7 @@ fn raise_send_buffer(fd: BorrowedFd<'_>, ring_size: u32) {
 }
 
 fn register_umem(fd: BorrowedFd<'_>, memory: &FrameMemory) -> Result<(), AfXdpCause> {
-    let registration = libc::xdp_umem_reg {
-        addr: memory.base().as_ptr().expose_provenance() as u64,
-        len: memory.bytes(),
-        chunk_size: memory.frame_size(),
-        headroom: 0,
-        flags: 0,
-        tx_metadata_len: 0,
-    };
-    sys::set_option(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration).map_err(|e| match sys::errno(&e) {
+    umem::register(fd, memory).map_err(|e| match sys::errno(&e) {
         libc::ENOBUFS | libc::ENOMEM | libc::EPERM => {
             AfXdpCause::MemoryLock { bytes: memory.bytes(), source: e }
         }
@@ -193,7 +185,7 @@ fn set_busy_poll(fd: BorrowedFd<'_>, busy: BusyPoll) -> Result<(), AfXdpCause> {
 }
 
 fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -> Result<(), AfXdpCause> {
-    let address = address(device.ifindex, config.queue, mode.flags());
+    let address = umem::address(device.ifindex, config.queue, mode.flags());
     let begin = Instant::now();
     loop {
         let Err(error) = sys::bind(fd, &address) else { return Ok(()) };
@@ -210,40 +202,6 @@ fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -
             }
             _ => return Err(AfXdpCause::Mode { mode: mode.name(), source: error }),
         }
-    }
-}
-
-/// Returns whether a socket can be bound to a queue of a device in the calling thread's namespace. This is
-/// not possible while a socket is bound to the queue or the kernel has not released a closed socket. Returns
-/// `None` if the check fails for another reason. The queue of a deleted device counts as free.
-pub(crate) fn is_free(ifindex: u32, queue: u32) -> Option<bool> {
-    const RING: u32 = 64;
-    let memory =
-        FrameMemory::new(MemoryConfig { frames: RING, frame_size: 2048, huge_pages: HugePages::Off });
-    let memory = memory.ok()?;
-    let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).ok()?;
-    register_umem(fd.as_fd(), &memory).ok()?;
-    for name in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING] {
-        sys::set_option(fd.as_fd(), libc::SOL_XDP, name, &RING).ok()?;
-    }
-    match sys::bind(fd.as_fd(), &address(ifindex, queue, libc::XDP_COPY)) {
-        Ok(()) => Some(true),
-        Err(error) => match sys::errno(&error) {
-            libc::EBUSY => Some(false),
-            libc::ENODEV | libc::ENXIO => Some(true),
-            _ => None,
-        },
-    }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "the address family is a small constant")]
-fn address(ifindex: u32, queue: u32, flags: u16) -> libc::sockaddr_xdp {
-    libc::sockaddr_xdp {
-        sxdp_family: libc::AF_XDP as u16,
-        sxdp_flags: flags,
-        sxdp_ifindex: ifindex,
-        sxdp_queue_id: queue,
-        sxdp_shared_umem_fd: 0,
     }
 }
 
