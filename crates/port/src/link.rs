@@ -22,10 +22,14 @@ pub(crate) const IFLA_NUM_TX_QUEUES: u16 = 31;
 pub(crate) const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
+const XDP_ATTACHED_NONE: u8 = 0;
+const XDP_ATTACHED_DRV: u8 = 1;
+const XDP_ATTACHED_SKB: u8 = 2;
 pub(crate) const IFLA_INFO_KIND: u16 = 1;
 pub(crate) const IFLA_INFO_DATA: u16 = 2;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const IFA_F_NODAD: u8 = 2;
 const NDA_DST: u16 = 1;
 const NTF_USE: u8 = 1;
 
@@ -210,9 +214,9 @@ pub(crate) fn parse(kind: u16, payload: &[u8]) -> Option<LinkInfo> {
             IFLA_XDP => {
                 let found = netlink::attributes(value).find(|(kind, _)| *kind == IFLA_XDP_ATTACHED);
                 info.xdp = match found.and_then(|(_, value)| value.first()) {
-                    None | Some(0) => None,
-                    Some(1) => Some(XdpAttached::Native),
-                    Some(2) => Some(XdpAttached::Generic),
+                    None | Some(&XDP_ATTACHED_NONE) => None,
+                    Some(&XDP_ATTACHED_DRV) => Some(XdpAttached::Native),
+                    Some(&XDP_ATTACHED_SKB) => Some(XdpAttached::Generic),
                     Some(_) => Some(XdpAttached::Other),
                 };
             }
@@ -292,7 +296,7 @@ pub fn addresses_v4() -> Result<Vec<Ipv4Addr>, LinkError> {
 pub fn add_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
     // IFA_F_NODAD for IPv6: the address must be usable at once, and duplicate addresses are the operator's
     // responsibility.
-    let body = address_header(ifindex, address, prefix, if address.is_ipv6() { 2 } else { 0 });
+    let body = address_header(ifindex, address, prefix, if address.is_ipv6() { IFA_F_NODAD } else { 0 });
     let bytes = octets(address);
     let flags = netlink::NLM_F_ACK | netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE;
     let mut request = Request::new(libc::RTM_NEWADDR, flags, &body);
