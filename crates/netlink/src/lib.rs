@@ -48,6 +48,7 @@ pub use follow::{Drift, Follower, Status};
 pub use fpm::{Fpm, FpmError, FpmListener, FpmStatus};
 pub use mirror::{Change, Mirror};
 pub use routes::{Paths, Routes};
+pub use rtnetlink::route::RT_TABLE_LOCAL;
 pub use state::{
     Address, Family, FibOutcome, Hop, Kind, Link, Member, Neighbour, NeighbourKey, NextHop, Path, Prefix,
     RouteKey, Rule, Settings, SettingsKey, TablePrefix,

@@ -137,7 +137,8 @@ pub(crate) mod route {
 
     pub(crate) const RT_TABLE_UNSPEC: u32 = 0;
     pub(crate) const RT_TABLE_MAIN: u32 = 254;
-    pub(crate) const RT_TABLE_LOCAL: u32 = 255;
+    /// Number of the local table, which contains the addresses of this host.
+    pub const RT_TABLE_LOCAL: u32 = 255;
 
     pub(crate) const RT_SCOPE_UNIVERSE: u8 = 0;
     pub(crate) const RT_SCOPE_HOST: u8 = 254;

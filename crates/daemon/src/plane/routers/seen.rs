@@ -90,8 +90,8 @@ impl State {
         }
         let elsewhere = |change: &Change| match change {
             Change::Link(_) | Change::Address(_) | Change::Rules | Change::Settings(_) => true,
-            Change::Route4(key) => key.table == 255,
-            Change::Route6(key) => key.table == 255,
+            Change::Route4(key) => key.table == netlink::RT_TABLE_LOCAL,
+            Change::Route6(key) => key.table == netlink::RT_TABLE_LOCAL,
             Change::Neighbour(_) | Change::NextHop(_) => false,
         };
         if self.is_renumbered
