@@ -28,6 +28,8 @@ use crate::hub::{Hub, Role, Seat};
 use crate::tls::{TlsError, is_from_tls};
 use crate::wire::error::Error;
 use crate::wire::flow::Monitor;
+use crate::wire::ofp::msg;
+use crate::wire::ofp::switch::OFPHET_VERSIONBITMAP;
 use crate::wire::packet::Form;
 use crate::wire::{HEADER, Header, Put, Version, begin, finish};
 
@@ -325,9 +327,9 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
 ) -> Result<Version, Ended> {
     let highest = versions.iter().max().copied().unwrap_or(Version::V15);
     let mut hello = Vec::new();
-    let start = begin(&mut hello, highest, 0, 1);
+    let start = begin(&mut hello, highest, msg::OFPT_HELLO, 1);
     if highest > Version::V10 {
-        hello.u16(1);
+        hello.u16(OFPHET_VERSIONBITMAP);
         hello.u16(8);
         hello.u32(versions.iter().fold(0, |bits, version| bits | 1 << version.number()));
     }
@@ -340,13 +342,13 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
             break message;
         }
         // A hello message is short. A peer that begins with another message is disconnected.
-        if incoming.data.len() >= HEADER && incoming.data[1] != 0 {
+        if incoming.data.len() >= HEADER && incoming.data[1] != msg::OFPT_HELLO {
             return Err(Ended::Garbage("it does not begin with a greeting"));
         }
         incoming.more().await?;
     };
     let head = Header::read(&message).ok_or(Ended::Garbage("a message is shorter than its header"))?;
-    if head.kind != 0 {
+    if head.kind != msg::OFPT_HELLO {
         return Err(Ended::Garbage("it does not begin with a greeting"));
     }
     let theirs = bitmap(&message[HEADER..]);
@@ -374,7 +376,7 @@ fn bitmap(mut elements: &[u8]) -> Option<u32> {
     while let [kind0, kind1, len0, len1, rest @ ..] = elements {
         let length = usize::from(u16::from_be_bytes([*len0, *len1]));
         let body = rest.get(..length.checked_sub(4)?)?;
-        if (*kind0, *kind1) == (0, 1) {
+        if u16::from_be_bytes([*kind0, *kind1]) == OFPHET_VERSIONBITMAP {
             return body.first_chunk().map(|bits| u32::from_be_bytes(*bits));
         }
         elements = rest.get(length.next_multiple_of(8) - 4..)?;
@@ -403,8 +405,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             while let Some(message) = incoming.message()? {
                 (heard, asked) = (Instant::now(), false);
                 self.overheard(&message);
-                // Hello and echo reply messages are not requests.
-                if !matches!(message[1], 0 | 3) {
+                if !matches!(message[1], msg::OFPT_HELLO | msg::OFPT_ECHO_REPLY) {
                     self.options.activity.touch();
                 }
                 self.credit = self.options.patience;
@@ -450,7 +451,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                         return Err(Ended::Silent(heard.elapsed()));
                     }
                     asked = true;
-                    let start = begin(&mut self.out, self.version, 2, 0);
+                    let start = begin(&mut self.out, self.version, msg::OFPT_ECHO_REQUEST, 0);
                     finish(&mut self.out, start);
                 }
             }
@@ -488,7 +489,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     async fn handle(&mut self, message: &[u8]) -> Result<(), Ended> {
         let Some(head) = Header::read(message) else { return Ok(()) };
         // Hello, error and echo messages do not access the bridge.
-        if head.kind > 3 && self.hub.is_changing() {
+        if head.kind > msg::OFPT_ECHO_REPLY && self.hub.is_changing() {
             self.flush().await?;
             drop(self.hub.turn().await);
         }

@@ -12,6 +12,7 @@ pub(crate) mod forward;
 pub mod group;
 pub mod matching;
 pub mod meter;
+pub mod ofp;
 pub mod options;
 pub mod oxm;
 pub mod packet;
@@ -285,7 +286,7 @@ pub fn begin(out: &mut Vec<u8>, version: Version, kind: u8, xid: u32) -> usize {
 
 /// Begins an experimenter message and returns its start offset for `finish`.
 pub fn begin_experimenter(out: &mut Vec<u8>, version: Version, vendor: u32, subtype: u32, xid: u32) -> usize {
-    let start = begin(out, version, 4, xid);
+    let start = begin(out, version, ofp::msg::OFPT_EXPERIMENTER, xid);
     out.u32(vendor);
     out.u32(subtype);
     start

@@ -16,6 +16,8 @@ use super::{Answer, Session};
 use crate::budget::MESSAGES;
 use crate::datapath::{Datapath, Reservation};
 use crate::wire::error::Error;
+use crate::wire::ofp::switch::*;
+use crate::wire::ofp::{msg, onf};
 use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish, packet};
 
 /// Maximum number of bundles that a session may have.
@@ -25,8 +27,6 @@ const CHANGES: usize = 1 << 19;
 /// Maximum number of packet-outs in a bundle. It equals the maximum number of queued packet-outs of a
 /// session.
 const PACKETS: usize = MESSAGES as usize;
-/// Message type OFPT_PACKET_OUT.
-const PACKET_OUT: u8 = 13;
 /// Maximum memory in octets that all bundles of a session may use.
 const SESSION_OCTETS: usize = 64 << 20;
 /// Maximum memory in octets of the bundles of all sessions in the process. The bundles of one bridge may use
@@ -139,7 +139,7 @@ impl Bundle {
 /// Decodes a message of a kind that a bundle may contain: a change or a packet-out. Returns `None` for other
 /// kinds.
 fn get_change(kind: u8, body: Reader<'_>, version: Version, table_ids: bool) -> Result<Option<Mod>, Error> {
-    if kind != PACKET_OUT {
+    if kind != msg::OFPT_PACKET_OUT {
         return get_mod(kind, body, version, table_ids);
     }
     let (packet, buffer) = packet::get_out(body, version)?;
@@ -178,13 +178,9 @@ impl Bundles {
     }
 }
 
-const OPEN: u16 = 0;
-const CLOSE: u16 = 2;
-const COMMIT: u16 = 4;
-const DISCARD: u16 = 6;
-/// Supported bundle flags: atomic and ordered. Every bundle has both properties, even if its flags do not
+/// Supported bundle flags. Every bundle has both properties, even if its flags do not
 /// request them.
-const FLAGS: u16 = 3;
+const FLAGS: u16 = OFPBF_ATOMIC | OFPBF_ORDERED;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     pub(super) async fn bundle_control(
@@ -199,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             return Err(Error::BundleFlags.into());
         }
         match what {
-            OPEN => {
+            OFPBCT_OPEN_REQUEST => {
                 if self.bundles.0.remove(&id).is_some() {
                     return Err(Error::BundleExists.into());
                 }
@@ -208,7 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 }
                 self.bundles.0.insert(id, Bundle::new(flags, head.xid, message, &self.hub.bundles));
             }
-            CLOSE => {
+            OFPBCT_CLOSE_REQUEST => {
                 let bundle = self.bundles.0.get_mut(&id).ok_or(Error::BundleId)?;
                 if bundle.closed {
                     self.bundles.0.remove(&id);
@@ -220,18 +216,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 }
                 (bundle.closed, bundle.used) = (true, Instant::now());
             }
-            COMMIT => self.commit(id, flags, head.xid).await?,
-            DISCARD => {
+            OFPBCT_COMMIT_REQUEST => self.commit(id, flags, head.xid).await?,
+            OFPBCT_DISCARD_REQUEST => {
                 self.bundles.0.remove(&id).ok_or(Error::BundleId)?;
             }
             _ => return Err(Error::BundleType.into()),
         }
         let start = if self.version == Version::V13 {
-            begin_experimenter(&mut self.out, self.version, ONF, 2300, head.xid)
+            begin_experimenter(&mut self.out, self.version, ONF, onf::ONFT_BUNDLE_CONTROL, head.xid)
         } else {
-            begin(&mut self.out, self.version, 33, head.xid)
+            begin(&mut self.out, self.version, msg::OFPT_BUNDLE_CONTROL, head.xid)
         };
         self.out.u32(id);
+        // The type of a reply is one higher than that of its request.
         self.out.u16(what + 1);
         self.out.u16(0);
         finish(&mut self.out, start);

@@ -13,17 +13,17 @@ use super::{Answer, Ended, GATHER, Session};
 use crate::datapath::Batches;
 use crate::wire::error::Error;
 use crate::wire::flow::{Form, Monitor, MonitorRequest, Update};
+use crate::wire::ofp::flow::{OFPFMF_INITIAL, OFPFMF_INSTRUCTIONS};
+use crate::wire::ofp::multipart::*;
+use crate::wire::ofp::port::OFPQ_ALL;
+use crate::wire::ofp::{meter as ofpm, msg, nx, onf};
 use crate::wire::{
     Header, NICIRA, ONF, Put, Reader, Version, begin, finish, flow, get_port, group, meter,
     port as wire_port, table,
 };
 
-/// Multipart type of experimenter requests.
-const EXPERIMENTER: u16 = 0xffff;
 /// Maximum length in octets of an OpenFlow message.
 pub(super) const MOST: usize = 0xffff;
-/// Multipart type of table features.
-const TABLE_FEATURES: u16 = 12;
 /// Maximum number of tables in one table features request.
 const DESCRIBED: usize = 256;
 /// Semaphore that limits the concurrent dumps in the process. A dump uses 8 octets of memory for each flow
@@ -56,7 +56,10 @@ struct Parts {
 
 impl Parts {
     fn begin(out: &mut Vec<u8>, version: Version, xid: u32, kind: Kind) -> Parts {
-        let reply = if version == Version::V10 { 17 } else { 19 };
+        let reply = match version {
+            Version::V10 => msg::ofp10::OFPT_STATS_REPLY,
+            _ => msg::OFPT_MULTIPART_REPLY,
+        };
         let start = begin(out, version, reply, xid);
         out.u16(kind.number);
         out.u16(0);
@@ -81,8 +84,7 @@ impl Parts {
             return;
         }
         let entry = out.split_off(at);
-        // Flag OFPMPF_REPLY_MORE.
-        out.patch16(self.start + 10, 1);
+        out.patch16(self.start + 10, usize::from(OFPMPF_REPLY_MORE));
         finish(out, self.start);
         *self = Parts::begin(out, self.version, self.xid, self.kind);
         if out.len() - self.start + entry.len() <= MOST {
@@ -106,9 +108,11 @@ pub(super) fn begin_monitor(out: &mut Vec<u8>, version: Version, xid: u32) -> us
 
 fn monitor_kind(version: Version) -> Kind {
     match version {
-        Version::V10 | Version::V11 | Version::V12 => Kind { number: EXPERIMENTER, who: Some((NICIRA, 2)) },
-        Version::V13 => Kind { number: EXPERIMENTER, who: Some((ONF, 1870)) },
-        Version::V14 | Version::V15 => Kind { number: 16, who: None },
+        Version::V10 | Version::V11 | Version::V12 => {
+            Kind { number: OFPMP_EXPERIMENTER, who: Some((NICIRA, nx::NXST_FLOW_MONITOR)) }
+        }
+        Version::V13 => Kind { number: OFPMP_EXPERIMENTER, who: Some((ONF, onf::ONFMP_FLOW_MONITOR)) },
+        Version::V14 | Version::V15 => Kind { number: OFPMP_FLOW_MONITOR, who: None },
     }
 }
 
@@ -179,9 +183,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let mut more = false;
         if self.version != Version::V10 {
             body.skip(4)?;
-            more = flags & 1 != 0;
+            more = flags & OFPMPF_REQ_MORE != 0;
             // Only a table features request may span several messages.
-            if more && number != TABLE_FEATURES {
+            if more && number != OFPMP_TABLE_FEATURES {
                 return Err(Error::MultipartOverflow.into());
             }
         }
@@ -189,59 +193,62 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let kind = Kind { number, who: None };
         let version = self.version;
         match (number, version) {
-            (0, _) => self.description(xid, kind),
-            (1, _) => {
+            (OFPMP_DESC, _) => self.description(xid, kind),
+            (OFPMP_FLOW_DESC, _) => {
                 let filter = flow::get_filter(body, version)?;
                 self.flows(xid, kind, Form::Standard, filter).await
             }
-            (17, Version::V15) => {
+            (OFPMP_FLOW_STATS, Version::V15) => {
                 let filter = flow::get_filter(body, version)?;
                 self.flows(xid, kind, Form::Brief, filter).await
             }
-            (2, _) => {
+            (OFPMP_AGGREGATE_STATS, _) => {
                 let filter = flow::get_filter(body, version)?;
                 self.aggregate(xid, kind, filter).await
             }
-            (3, _) => self.tables(xid, kind).await,
-            (4, _) => self.port_stats(xid, kind, body),
-            (5, _) => self.queue_stats(xid, kind, body),
-            (13, _) => self.port_descs(xid, kind, body),
-            (EXPERIMENTER, _) => {
+            (OFPMP_TABLE_STATS, _) => self.tables(xid, kind).await,
+            (OFPMP_PORT_STATS, _) => self.port_stats(xid, kind, body),
+            (OFPMP_QUEUE_STATS, _) => self.queue_stats(xid, kind, body),
+            (OFPMP_PORT_DESC, _) => self.port_descs(xid, kind, body),
+            (OFPMP_EXPERIMENTER, _) => {
                 let (who, subtype) = (body.u32()?, body.u32()?);
                 if version == Version::V10 {
                     body.skip(4)?;
                 }
                 let kind = Kind { number, who: Some((who, subtype)) };
                 match (who, subtype, version) {
-                    (NICIRA, 0, Version::V10) => {
+                    (NICIRA, nx::NXST_FLOW, Version::V10) => {
                         let filter = flow::get_filter_nx(body)?;
                         self.flows(xid, kind, Form::Nicira, filter).await
                     }
-                    (NICIRA, 1, Version::V10) => {
+                    (NICIRA, nx::NXST_AGGREGATE, Version::V10) => {
                         let filter = flow::get_filter_nx(body)?;
                         self.aggregate(xid, kind, filter).await
                     }
-                    (NICIRA, 2, Version::V10 | Version::V11 | Version::V12) | (ONF, 1870, Version::V13) => {
-                        self.monitor(xid, kind, body).await
+                    (NICIRA, nx::NXST_FLOW_MONITOR, Version::V10 | Version::V11 | Version::V12)
+                    | (ONF, onf::ONFMP_FLOW_MONITOR, Version::V13) => self.monitor(xid, kind, body).await,
+                    (NICIRA, nx::NXST_GROUP, Version::V10) => self.group_stats(xid, kind, body).await,
+                    (NICIRA, nx::NXST_GROUP_DESC, Version::V10) => self.group_descs(xid, kind, body).await,
+                    (NICIRA, nx::NXST_GROUP_FEATURES, Version::V10 | Version::V11) => {
+                        self.group_features(xid, kind)
                     }
-                    (NICIRA, 7, Version::V10) => self.group_stats(xid, kind, body).await,
-                    (NICIRA, 8, Version::V10) => self.group_descs(xid, kind, body).await,
-                    (NICIRA, 9, Version::V10 | Version::V11) => self.group_features(xid, kind),
                     (NICIRA | ONF, ..) => Err(Error::BadSubtype.into()),
                     _ => Err(Error::BadExperimenter.into()),
                 }
             }
             (_, Version::V10) => Err(Error::BadMultipart.into()),
-            (6, _) => self.group_stats(xid, kind, body).await,
-            (7, _) => self.group_descs(xid, kind, body).await,
-            (8, _) if version >= Version::V12 => self.group_features(xid, kind),
-            (9..=TABLE_FEATURES, Version::V11 | Version::V12) => Err(Error::BadMultipart.into()),
-            (9 | 10, _) => self.meters(xid, kind, body).await,
-            (11, _) => self.meter_features(xid, kind),
-            (TABLE_FEATURES, _) => self.table_features(xid, kind, body, more).await,
-            (14, Version::V14 | Version::V15) => self.table_descs(xid, kind).await,
-            (15, Version::V14 | Version::V15) => self.queue_descs(xid, kind, body),
-            (16, Version::V14 | Version::V15) => self.monitor(xid, kind, body).await,
+            (OFPMP_GROUP_STATS, _) => self.group_stats(xid, kind, body).await,
+            (OFPMP_GROUP_DESC, _) => self.group_descs(xid, kind, body).await,
+            (OFPMP_GROUP_FEATURES, _) if version >= Version::V12 => self.group_features(xid, kind),
+            (OFPMP_METER_STATS..=OFPMP_TABLE_FEATURES, Version::V11 | Version::V12) => {
+                Err(Error::BadMultipart.into())
+            }
+            (OFPMP_METER_STATS | OFPMP_METER_DESC, _) => self.meters(xid, kind, body).await,
+            (OFPMP_METER_FEATURES, _) => self.meter_features(xid, kind),
+            (OFPMP_TABLE_FEATURES, _) => self.table_features(xid, kind, body, more).await,
+            (OFPMP_TABLE_DESC, Version::V14 | Version::V15) => self.table_descs(xid, kind).await,
+            (OFPMP_QUEUE_DESC, Version::V14 | Version::V15) => self.queue_descs(xid, kind, body),
+            (OFPMP_FLOW_MONITOR, Version::V14 | Version::V15) => self.monitor(xid, kind, body).await,
             _ => Err(Error::BadMultipart.into()),
         }
     }
@@ -382,7 +389,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if wanted.is_some_and(|number| !self.has_port(number)) {
             return Err(Error::QueuePort);
         }
-        Ok((wanted, (queue != u32::MAX).then_some(queue)))
+        Ok((wanted, (queue != OFPQ_ALL).then_some(queue)))
     }
 
     fn queue_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
@@ -457,11 +464,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     async fn meters(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let id = body.u32()?;
-        let wanted = (id != meter::ALL).then_some(id);
+        let wanted = (id != ofpm::OFPM_ALL).then_some(id);
         if wanted.is_some() && self.hub.datapath.meters(wanted).flatten().next().is_none() {
             return Err(Error::MeterUnknown.into());
         }
-        if kind.number == 9 {
+        if kind.number == OFPMP_METER_STATS {
             let stats = self.hub.datapath.meter_stats(wanted);
             self.many(xid, kind, stats, meter::put_stats).await?;
         } else {
@@ -475,9 +482,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let features = self.hub.datapath.features();
         let parts = self.parts(xid, kind);
         self.out.u32(features.max_meters);
-        // Band types drop and DSCP remark. Capabilities kilobits, packets, bursts and statistics.
-        self.out.u32(0b110);
-        self.out.u32(0b1111);
+        self.out.u32(1 << ofpm::OFPMBT_DROP | 1 << ofpm::OFPMBT_DSCP_REMARK);
+        let flags = ofpm::OFPMF_KBPS | ofpm::OFPMF_PKTPS | ofpm::OFPMF_BURST | ofpm::OFPMF_STATS;
+        self.out.u32(u32::from(flags));
         self.out.u8(features.max_bands);
         self.out.zeros(3);
         parts.end(&mut self.out);
@@ -567,14 +574,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.seat.monitor(!self.monitors.is_empty());
         let mut parts = self.parts(xid, kind);
         let version = self.version;
-        for monitor in added.into_iter().filter(|monitor| monitor.flags & 1 != 0) {
+        for monitor in added.into_iter().filter(|monitor| monitor.flags & OFPFMF_INITIAL != 0) {
             // Other dumps may run between those of two monitors. An incomplete part is not sent meanwhile.
             let begun = self.out.split_off(parts.start);
             let turn = self.turn().await;
             parts.start = self.out.len();
             self.out.extend(begun);
             let _turn = turn?;
-            let whole = monitor.flags & 16 != 0;
+            let whole = monitor.flags & OFPFMF_INSTRUCTIONS != 0;
             let flows = self.hub.datapath.flows(&monitor.filter);
             let put = |out: &mut Vec<u8>, flow: &FlowStats| {
                 flow::put_update(out, version, Update::Initial, flow, whole)

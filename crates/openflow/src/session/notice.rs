@@ -13,6 +13,9 @@ use super::{Answer, Session};
 use crate::hub::{Notice, Role};
 use crate::wire::error::Error;
 use crate::wire::flow::{self, Update};
+use crate::wire::ofp::flow::*;
+use crate::wire::ofp::switch::*;
+use crate::wire::ofp::{msg, onf, table as ofptr};
 use crate::wire::{
     Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish, forward, packet, port, properties,
     table,
@@ -28,6 +31,16 @@ const KINDS: usize = 6;
 const TABLES: usize = 4;
 const REQUESTS: usize = 5;
 
+/// Returns the bits of the reasons from 0 to `last`.
+const fn up_to(last: u8) -> u32 {
+    u32::MAX >> (31 - last)
+}
+
+/// Reasons of packet-ins that OpenFlow 1.4 added.
+const PACKETS_14: u32 = 1 << OFPR_ACTION_SET | 1 << OFPR_GROUP | 1 << OFPR_PACKET_OUT;
+/// Reasons of table status messages.
+const TABLE_REASONS: u32 = 1 << ofptr::OFPTR_VACANCY_DOWN | 1 << ofptr::OFPTR_VACANCY_UP;
+
 /// Configuration of asynchronous messages. For each kind of message, the first bit mask contains the reasons
 /// that are reported to a master (or equal), and the second one those reported to a slave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,18 +51,18 @@ impl Async {
     /// before 1.4, the reason "action" includes the reasons that OpenFlow 1.4 added.
     pub fn standard(version: Version) -> Async {
         let mut wanted = [[0; 2]; KINDS];
-        wanted[PACKETS] = [0b11_1011, 0];
-        wanted[PORTS] = [0b111, 0b111];
+        wanted[PACKETS] = [up_to(OFPR_PACKET_OUT) & !(1 << OFPR_INVALID_TTL), 0];
+        wanted[PORTS] = [up_to(OFPPR_MODIFY); 2];
         wanted[REMOVED] = [
             match version {
-                Version::V10 => 0b111,
-                Version::V11 | Version::V12 | Version::V13 => 0b1111,
-                Version::V14 | Version::V15 => 0b11_1111,
+                Version::V10 => up_to(OFPRR_DELETE),
+                Version::V11 | Version::V12 | Version::V13 => up_to(OFPRR_GROUP_DELETE),
+                Version::V14 | Version::V15 => up_to(OFPRR_EVICTION),
             },
             0,
         ];
         if version >= Version::V14 {
-            wanted[ROLES] = [0b111, 0b111];
+            wanted[ROLES] = [up_to(OFPCRR_EXPERIMENTER); 2];
         }
         Async(wanted)
     }
@@ -60,8 +73,8 @@ impl Async {
         for kind in [PACKETS, PORTS, REMOVED] {
             for mask in &mut wanted[kind] {
                 *mask = body.u32()?;
-                if kind == PACKETS && *mask & 2 != 0 {
-                    *mask |= 0b11_1000;
+                if kind == PACKETS && *mask & 1 << OFPR_ACTION != 0 {
+                    *mask |= PACKETS_14;
                 }
             }
         }
@@ -133,7 +146,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     /// Updates the registration for table misses. A session receives table misses if it uses an OpenFlow
     /// version before 1.3 and its configuration includes such packets for some role.
     pub(super) fn follow_misses(&mut self) {
-        let asked = |masks: [u32; 2]| (masks[0] | masks[1]) & 1 != 0;
+        let asked = |masks: [u32; 2]| (masks[0] | masks[1]) & 1 << OFPR_NO_MATCH != 0;
         let hears = self.version.sends_table_miss_to_controller()
             && self.controller_id == 0
             && (self.options.controller || self.miss_send_len != 0)
@@ -153,17 +166,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         match notice {
             Notice::Demoted => {
                 self.board.role(Role::Slave);
-                if self.version >= Version::V13 && self.wanted().wants(ROLES, true, 0) {
+                if self.version >= Version::V13 && self.wanted().wants(ROLES, true, OFPCRR_MASTER_REQUEST) {
                     let generation =
                         self.seat.role(None, None).map_or(u64::MAX, |(_, generation)| generation);
                     let start = if self.version == Version::V13 {
                         // ONFT_ROLE_STATUS, for sessions that requested it.
-                        begin_experimenter(&mut self.out, self.version, ONF, 1911, 0)
+                        begin_experimenter(&mut self.out, self.version, ONF, onf::ONFT_ROLE_STATUS, 0)
                     } else {
-                        begin(&mut self.out, self.version, 30, 0)
+                        begin(&mut self.out, self.version, msg::OFPT_ROLE_STATUS, 0)
                     };
-                    self.out.u32(3);
-                    self.out.u8(0);
+                    self.out.u32(OFPCR_ROLE_SLAVE);
+                    self.out.u8(OFPCRR_MASTER_REQUEST);
                     self.out.zeros(3);
                     self.out.u64(generation);
                     finish(&mut self.out, start);
@@ -186,7 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         match event {
             Event::PacketIn(packet) => self.packet_in(packet),
             Event::Port(reason, port) => {
-                if *reason < 3 && self.wants(PORTS, *reason) {
+                if *reason <= OFPPR_MODIFY && self.wants(PORTS, *reason) {
                     port::put_status(&mut self.out, self.version, *reason, port);
                 }
             }
@@ -197,8 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 return self.monitored(Update::Removed(*why), flow, None, own);
             }
             Event::Vacancy(roomy, state) => {
-                // OFPTR_VACANCY_DOWN and OFPTR_VACANCY_UP.
-                let reason = if *roomy { 4 } else { 3 };
+                let reason = if *roomy { ofptr::OFPTR_VACANCY_UP } else { ofptr::OFPTR_VACANCY_DOWN };
                 if self.version >= Version::V14 && self.wants(TABLES, reason) {
                     table::put_status(&mut self.out, self.version, reason, state);
                 }
@@ -279,10 +291,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         own: Own,
     ) -> Own {
         let bit = match update {
-            Update::Initial => 1,
-            Update::Added => 2,
-            Update::Removed(_) => 4,
-            Update::Modified => 8,
+            Update::Initial => OFPFMF_INITIAL,
+            Update::Added => OFPFMF_ADD,
+            Update::Removed(_) => OFPFMF_REMOVED,
+            Update::Modified => OFPFMF_MODIFY,
         };
         let named = LazyCell::new(|| Named::new(flow, before));
         let asked = self
@@ -292,7 +304,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         // One message for all monitors, with what the rule does if any of them wants that.
         let flags = asked.fold(None, |flags: Option<u16>, monitor| Some(flags.unwrap_or(0) | monitor.flags));
         let Some(flags) = flags else { return own };
-        let whole = flags & flow::OWN != 0;
+        let whole = flags & OFPFMF_NO_ABBREV != 0;
         if let (Own::Told, false) = (own, whole) {
             return own;
         }
@@ -304,7 +316,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             }
             own => {
                 let at = self.out.len();
-                flow::put_update(&mut self.out, self.version, update, flow, flags & 16 != 0);
+                flow::put_update(&mut self.out, self.version, update, flow, flags & OFPFMF_INSTRUCTIONS != 0);
                 if self.out.len() - start > MOST {
                     // Flow entries of controllers are shorter than this. Without instructions, the message
                     // always fits.
@@ -323,11 +335,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             return Err(Error::BadLength.into());
         }
         let wanted = self.wanted();
-        let start = begin(&mut self.out, self.version, 27, head.xid);
+        let start = begin(&mut self.out, self.version, msg::OFPT_GET_ASYNC_REPLY, head.xid);
         if self.version == Version::V13 {
             for masks in &wanted.0[..3] {
                 // Reasons that the version does not have are omitted.
-                masks.iter().for_each(|mask| self.out.u32(mask & 0b1111));
+                masks.iter().for_each(|mask| self.out.u32(mask & up_to(OFPRR_GROUP_DELETE)));
             }
         } else {
             for (kind, masks) in (0_u16..).zip(wanted.0) {
@@ -353,10 +365,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     pub(super) fn set_async_properties(&mut self, body: Reader<'_>) -> Answer {
         let mut wanted = self.wanted();
         properties(Reader::new(body.data, Error::PropertyLength), |kind, mut value| {
-            let known: [u32; KINDS] = [0x3f, 0x07, 0x3f, 0x07, 0x18, 0x03];
+            let known: [u32; KINDS] = [
+                up_to(OFPR_PACKET_OUT),
+                up_to(OFPPR_MODIFY),
+                up_to(OFPRR_EVICTION),
+                up_to(OFPCRR_EXPERIMENTER),
+                TABLE_REASONS,
+                up_to(OFPRFR_METER_MOD),
+            ];
             let index = usize::from(kind / 2);
             let Some(known) = known.get(index) else {
-                return Err(if kind >= 0xfffe { Error::PropertyExperimenter } else { Error::PropertyType });
+                return Err(if kind >= OFPACPT_EXPERIMENTER_SLAVE {
+                    Error::PropertyExperimenter
+                } else {
+                    Error::PropertyType
+                });
             };
             let mask = value.u32()?;
             if mask & !known != 0 {

@@ -12,6 +12,9 @@ use super::{Answer, Refused, Session};
 use crate::datapath::{Datapath, Fragments};
 use crate::hub::Role;
 use crate::wire::error::Error;
+use crate::wire::ofp::msg::{self, ofp10};
+use crate::wire::ofp::switch::*;
+use crate::wire::ofp::{nx, onf};
 use crate::wire::packet::Form;
 use crate::wire::{
     HEADER, Header, NICIRA, ONF, Put, Reader, Version, begin, begin_experimenter, finish, flow, group, meter,
@@ -39,17 +42,17 @@ pub(super) fn get_mod(
 ) -> Result<Option<Mod>, Error> {
     let octets = body.data.len();
     let change = match (kind, version) {
-        (14, _) => Mod::Flow(Box::new(flow::get_mod(body, version, table_ids)?)),
-        (15, _) if version > Version::V10 => Mod::Group(group::get_mod(body, version)?),
-        (29, _) if version >= Version::V13 => Mod::Meter(meter::get_mod(body)?),
-        (4, _) => {
+        (msg::OFPT_FLOW_MOD, _) => Mod::Flow(Box::new(flow::get_mod(body, version, table_ids)?)),
+        (msg::OFPT_GROUP_MOD, _) if version > Version::V10 => Mod::Group(group::get_mod(body, version)?),
+        (msg::OFPT_METER_MOD, _) if version >= Version::V13 => Mod::Meter(meter::get_mod(body)?),
+        (msg::OFPT_EXPERIMENTER, _) => {
             let mut body = body;
             if body.u32()? != NICIRA {
                 return Ok(None);
             }
             match (body.u32()?, version) {
-                (13, _) => Mod::Flow(Box::new(flow::get_mod_nx(body, version, table_ids)?)),
-                (31, Version::V10) => Mod::Group(group::get_mod(body, version)?),
+                (nx::NXT_FLOW_MOD, _) => Mod::Flow(Box::new(flow::get_mod_nx(body, version, table_ids)?)),
+                (nx::NXT_GROUP_MOD, Version::V10) => Mod::Group(group::get_mod(body, version)?),
                 _ => return Ok(None),
             }
         }
@@ -66,50 +69,67 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if head.version != self.version.number() {
             return match head.kind {
                 // Another hello message has no effect.
-                0 => Ok(()),
+                msg::OFPT_HELLO => Ok(()),
                 _ => Err(Error::BadVersion.into()),
             };
         }
         let body = Reader::new(&message[HEADER..], Error::BadLength);
-        let old = self.version == Version::V10;
         match head.kind {
-            // Hello, echo reply and error messages of the peer.
-            0 | 3 => Ok(()),
-            1 => {
+            msg::OFPT_HELLO | msg::OFPT_ECHO_REPLY => Ok(()),
+            msg::OFPT_ERROR => {
                 tracing::debug!("it refuses a message: {:?}", &message[HEADER..message.len().min(16)]);
                 Ok(())
             }
-            2 => {
-                let start = begin(&mut self.out, self.version, 3, head.xid);
+            msg::OFPT_ECHO_REQUEST => {
+                let start = begin(&mut self.out, self.version, msg::OFPT_ECHO_REPLY, head.xid);
                 self.out.extend_from_slice(body.data);
                 finish(&mut self.out, start);
                 Ok(())
             }
-            5 => self.features(head, body),
-            7 => self.get_config(head, body),
-            9 => self.set_config(body),
-            13 => self.packet_out(body).await,
-            14 => self.change(head, body).await,
-            15 if old => self.port_mod(body),
-            15 | 29 if !old => self.change(head, body).await,
-            16 if !old => self.port_mod(body),
-            17 if !old => self.table_mod(body).await,
-            16 | 18 if old => match head.kind {
-                16 => self.multipart(head, body).await,
-                _ => self.barrier(head, body, 19).await,
-            },
-            18 => self.multipart(head, body).await,
-            20 if old => self.queue_config(head, body, 21),
-            20 => self.barrier(head, body, 21).await,
-            22 if matches!(self.version, Version::V11 | Version::V12 | Version::V13) => {
-                self.queue_config(head, body, 23)
+            msg::OFPT_FEATURES_REQUEST => self.features(head, body),
+            msg::OFPT_GET_CONFIG_REQUEST => self.get_config(head, body),
+            msg::OFPT_SET_CONFIG => self.set_config(body),
+            msg::OFPT_PACKET_OUT => self.packet_out(body).await,
+            msg::OFPT_FLOW_MOD => self.change(head, body).await,
+            msg::OFPT_EXPERIMENTER => self.experimenter(head, body, message).await,
+            _ if self.version == Version::V10 => self.request_10(head, body).await,
+            _ => self.request_11(head, body, message).await,
+        }
+    }
+
+    /// Processes a request of a type whose number has this meaning only in OpenFlow 1.0.
+    async fn request_10(&mut self, head: Header, body: Reader<'_>) -> Answer {
+        match head.kind {
+            ofp10::OFPT_PORT_MOD => self.port_mod(body),
+            ofp10::OFPT_STATS_REQUEST => self.multipart(head, body).await,
+            ofp10::OFPT_BARRIER_REQUEST => self.barrier(head, body, ofp10::OFPT_BARRIER_REPLY).await,
+            ofp10::OFPT_QUEUE_GET_CONFIG_REQUEST => {
+                self.queue_config(head, body, ofp10::OFPT_QUEUE_GET_CONFIG_REPLY)
             }
-            24 if self.version >= Version::V12 => self.role(head, body),
-            26 if self.version >= Version::V13 => self.get_async(head, body),
-            28 if self.version >= Version::V13 => self.set_async(body),
-            33 if self.version >= Version::V14 => self.bundle_control(head, body, message).await,
-            34 if self.version >= Version::V14 => self.bundle_add(head, body, message),
-            4 => self.experimenter(head, body, message).await,
+            _ => Err(Error::BadType.into()),
+        }
+    }
+
+    /// Processes a request of a type that only OpenFlow 1.1 and later versions have.
+    async fn request_11(&mut self, head: Header, body: Reader<'_>, message: &[u8]) -> Answer {
+        match head.kind {
+            msg::OFPT_GROUP_MOD | msg::OFPT_METER_MOD => self.change(head, body).await,
+            msg::OFPT_PORT_MOD => self.port_mod(body),
+            msg::OFPT_TABLE_MOD => self.table_mod(body).await,
+            msg::OFPT_MULTIPART_REQUEST => self.multipart(head, body).await,
+            msg::OFPT_BARRIER_REQUEST => self.barrier(head, body, msg::OFPT_BARRIER_REPLY).await,
+            msg::OFPT_QUEUE_GET_CONFIG_REQUEST if self.version <= Version::V13 => {
+                self.queue_config(head, body, msg::OFPT_QUEUE_GET_CONFIG_REPLY)
+            }
+            msg::OFPT_ROLE_REQUEST if self.version >= Version::V12 => self.role(head, body),
+            msg::OFPT_GET_ASYNC_REQUEST if self.version >= Version::V13 => self.get_async(head, body),
+            msg::OFPT_SET_ASYNC if self.version >= Version::V13 => self.set_async(body),
+            msg::OFPT_BUNDLE_CONTROL if self.version >= Version::V14 => {
+                self.bundle_control(head, body, message).await
+            }
+            msg::OFPT_BUNDLE_ADD_MESSAGE if self.version >= Version::V14 => {
+                self.bundle_add(head, body, message)
+            }
             _ => Err(Error::BadType.into()),
         }
     }
@@ -118,61 +138,67 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let whole = body;
         let (who, subtype) = (body.u32()?, body.u32()?);
         match (who, subtype) {
-            (NICIRA, 10) => self.role_nx(head, body),
-            (NICIRA, 12) if self.version == Version::V10 => {
+            (NICIRA, nx::NXT_ROLE_REQUEST) => self.role_nx(head, body),
+            (NICIRA, nx::NXT_SET_FLOW_FORMAT) if self.version == Version::V10 => {
                 let format = body.u32()?;
-                if !matches!(format, 0 | 2) {
+                if !matches!(format, nx::NXFF_OPENFLOW10 | nx::NXFF_NXM) {
                     return Err(Error::RequestPermission.into());
                 }
-                self.nxm = format == 2;
+                self.nxm = format == nx::NXFF_NXM;
                 Ok(())
             }
-            (NICIRA, 13) => self.change(head, whole).await,
-            (NICIRA, 31) if self.version == Version::V10 => self.change(head, whole).await,
-            (NICIRA, 15) => {
+            (NICIRA, nx::NXT_FLOW_MOD) => self.change(head, whole).await,
+            (NICIRA, nx::NXT_GROUP_MOD) if self.version == Version::V10 => self.change(head, whole).await,
+            (NICIRA, nx::NXT_FLOW_MOD_TABLE_ID) => {
                 self.table_ids = body.u8()? != 0;
                 Ok(())
             }
-            (NICIRA, 16) => {
+            (NICIRA, nx::NXT_SET_PACKET_IN_FORMAT) => {
                 self.packet_form = match body.u32()? {
-                    0 => Form::Standard,
-                    1 => Form::Nicira,
-                    2 => Form::Nicira2,
+                    nx::NXPIF_STANDARD => Form::Standard,
+                    nx::NXPIF_NXT_PACKET_IN => Form::Nicira,
+                    nx::NXPIF_NXT_PACKET_IN2 => Form::Nicira2,
                     _ => return Err(Error::RequestPermission.into()),
                 };
                 Ok(())
             }
             // Ages are always included.
-            (NICIRA, 18) => Ok(none(body)?),
-            (NICIRA, 19) => {
+            (NICIRA, nx::NXT_FLOW_AGE) => Ok(none(body)?),
+            (NICIRA, nx::NXT_SET_ASYNC_CONFIG) => {
                 self.asynchronous = Some(Async::get_legacy(body)?);
                 Ok(())
             }
-            (NICIRA, 27) if self.version < Version::V14 => self.set_async_properties(body),
-            (NICIRA, 20) => {
+            (NICIRA, nx::NXT_SET_ASYNC_CONFIG2) if self.version < Version::V14 => {
+                self.set_async_properties(body)
+            }
+            (NICIRA, nx::NXT_SET_CONTROLLER_ID) => {
                 body.skip(6)?;
                 self.controller_id = body.u16()?;
                 Ok(())
             }
-            (NICIRA, 24) => {
+            (NICIRA, nx::NXT_TLV_TABLE_MOD) => {
                 self.not_as_slave()?;
                 let change = options::get_mod(body)?;
                 // The modification checks whether any flow entry or group uses a removed option.
                 let changed = self.in_turn(move |datapath| datapath.change_tunnel_options(&change)).await;
                 Ok(changed.map_err(Error::from)?)
             }
-            (NICIRA, 25) => {
+            (NICIRA, nx::NXT_TLV_TABLE_REQUEST) => {
                 none(body)?;
                 let options = self.hub.datapath.tunnel_options();
                 options::put_reply(&mut self.out, self.version, head.xid, &options);
                 Ok(())
             }
-            (NICIRA, 28) => self.resume(body).await,
-            (NICIRA, 29 | 32) => self.flush_connections(subtype, body),
-            (NICIRA, 21) if self.version < Version::V13 => self.monitor_cancel(body),
-            (ONF, 1870) if self.version == Version::V13 => self.monitor_cancel(body),
-            (ONF, 2300) if self.version == Version::V13 => self.bundle_control(head, body, message).await,
-            (ONF, 2301) if self.version == Version::V13 => self.bundle_add(head, body, message),
+            (NICIRA, nx::NXT_RESUME) => self.resume(body).await,
+            (NICIRA, nx::NXT_CT_FLUSH_ZONE | nx::NXT_CT_FLUSH) => self.flush_connections(subtype, body),
+            (NICIRA, nx::NXT_FLOW_MONITOR_CANCEL) if self.version < Version::V13 => self.monitor_cancel(body),
+            (ONF, onf::ONFT_FLOW_MONITOR_CANCEL) if self.version == Version::V13 => self.monitor_cancel(body),
+            (ONF, onf::ONFT_BUNDLE_CONTROL) if self.version == Version::V13 => {
+                self.bundle_control(head, body, message).await
+            }
+            (ONF, onf::ONFT_BUNDLE_ADD_MESSAGE) if self.version == Version::V13 => {
+                self.bundle_add(head, body, message)
+            }
             (NICIRA | ONF, _) => Err(Error::BadSubtype.into()),
             _ => Err(Error::BadExperimenter.into()),
         }
@@ -181,19 +207,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn features(&mut self, head: Header, body: Reader<'_>) -> Answer {
         none(body)?;
         let features = self.hub.datapath.features();
-        let start = begin(&mut self.out, self.version, 6, head.xid);
+        let start = begin(&mut self.out, self.version, msg::OFPT_FEATURES_REPLY, head.xid);
         self.out.u64(features.datapath_id);
         self.out.u32(0);
         self.out.u8(features.tables);
         self.out.zeros(3);
-        let queues = if features.queues { 1 << 6 } else { 0 };
+        let queues = if features.queues { OFPC_QUEUE_STATS } else { 0 };
+        let counters = OFPC_FLOW_STATS | OFPC_TABLE_STATS | OFPC_PORT_STATS | queues;
         let (bits, actions): (u32, u32) = match self.version {
-            // Capability ARP_MATCH_IP, and all twelve actions.
-            Version::V10 => (0x87 | queues, 0x0fff),
-            Version::V11 => (0x8f | queues, 0),
-            Version::V12 | Version::V13 => (0x0f | queues, 0),
-            // Capabilities BUNDLES and FLOW_MONITORING.
-            Version::V14 | Version::V15 => (0x60f | queues, 0),
+            Version::V10 => (counters | OFPC_ARP_MATCH_IP, table::actions(Version::V10)),
+            Version::V11 => (counters | OFPC_GROUP_STATS | OFPC_ARP_MATCH_IP, 0),
+            Version::V12 | Version::V13 => (counters | OFPC_GROUP_STATS, 0),
+            Version::V14 | Version::V15 => {
+                (counters | OFPC_GROUP_STATS | OFPC_BUNDLES | OFPC_FLOW_MONITORING, 0)
+            }
         };
         self.out.u32(bits);
         self.out.u32(actions);
@@ -209,14 +236,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     fn get_config(&mut self, head: Header, body: Reader<'_>) -> Answer {
         none(body)?;
-        let start = begin(&mut self.out, self.version, 8, head.xid);
+        let start = begin(&mut self.out, self.version, msg::OFPT_GET_CONFIG_REPLY, head.xid);
         let fragments = match self.hub.datapath.fragments() {
-            Fragments::Normal => 0,
-            Fragments::Drop => 1,
-            Fragments::Reassemble => 2,
-            Fragments::NxMatch => 3,
+            Fragments::Normal => OFPC_FRAG_NORMAL,
+            Fragments::Drop => OFPC_FRAG_DROP,
+            Fragments::Reassemble => OFPC_FRAG_REASM,
+            Fragments::NxMatch => OFPC_FRAG_NX_MATCH,
         };
-        let ttl = if self.invalid_ttl && self.version < Version::V13 { 4 } else { 0 };
+        let sends_ttl = self.invalid_ttl && self.version < Version::V13;
+        let ttl = if sends_ttl { OFPC_INVALID_TTL_TO_CONTROLLER } else { 0 };
         self.out.u16(fragments | ttl);
         self.out.u16(self.miss_send_len);
         finish(&mut self.out, start);
@@ -226,20 +254,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn set_config(&mut self, mut body: Reader<'_>) -> Answer {
         let (flags, miss_send_len) = (body.u16()?, body.u16()?);
         none(body)?;
-        if flags & !7 != 0 {
+        if flags & !(OFPC_FRAG_MASK | OFPC_INVALID_TTL_TO_CONTROLLER) != 0 {
             return Err(Error::ConfigFlags.into());
         }
-        let fragments = match flags & 3 {
-            0 => Fragments::Normal,
-            1 => Fragments::Drop,
-            2 => Fragments::Reassemble,
+        let fragments = match flags & OFPC_FRAG_MASK {
+            OFPC_FRAG_NORMAL => Fragments::Normal,
+            OFPC_FRAG_DROP => Fragments::Drop,
+            OFPC_FRAG_REASM => Fragments::Reassemble,
             _ => Fragments::NxMatch,
         };
         if !self.slave() && fragments != self.hub.datapath.fragments() {
             // An unsupported value is ignored, like in Open vSwitch. Clients read the result.
             self.hub.datapath.set_fragments(fragments);
         }
-        self.invalid_ttl = flags & 4 != 0;
+        self.invalid_ttl = flags & OFPC_INVALID_TTL_TO_CONTROLLER != 0;
         self.miss_send_len = miss_send_len;
         Ok(())
     }
@@ -288,7 +316,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     /// request succeeds without an effect.
     fn flush_connections(&mut self, subtype: u32, mut body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
-        if subtype == 29 {
+        if subtype == nx::NXT_CT_FLUSH_ZONE {
             if body.take(6)? != [0; 6] {
                 return Err(Error::MustBeZero.into());
             }
@@ -395,19 +423,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let generation = body.u64()?;
         none(body)?;
         let wanted = match wanted {
-            0 => None,
-            1 => Some(Role::Equal),
-            2 => Some(Role::Master),
-            3 => Some(Role::Slave),
+            OFPCR_ROLE_NOCHANGE => None,
+            OFPCR_ROLE_EQUAL => Some(Role::Equal),
+            OFPCR_ROLE_MASTER => Some(Role::Master),
+            OFPCR_ROLE_SLAVE => Some(Role::Slave),
             _ => return Err(Error::RoleBad.into()),
         };
         let (role, generation) = self.seat.role(wanted, Some(generation)).map_err(|_| Error::RoleStale)?;
         self.board.role(role);
-        let start = begin(&mut self.out, self.version, 25, head.xid);
+        let start = begin(&mut self.out, self.version, msg::OFPT_ROLE_REPLY, head.xid);
         self.out.u32(match role {
-            Role::Equal => 1,
-            Role::Master => 2,
-            Role::Slave => 3,
+            Role::Equal => OFPCR_ROLE_EQUAL,
+            Role::Master => OFPCR_ROLE_MASTER,
+            Role::Slave => OFPCR_ROLE_SLAVE,
         });
         self.out.zeros(4);
         self.out.u64(generation);
@@ -418,14 +446,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn role_nx(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
         let wanted = body.u32()?;
         let role = match wanted {
-            0 => Role::Equal,
-            1 => Role::Master,
-            2 => Role::Slave,
+            nx::NX_ROLE_OTHER => Role::Equal,
+            nx::NX_ROLE_MASTER => Role::Master,
+            nx::NX_ROLE_SLAVE => Role::Slave,
             _ => return Err(Error::RoleBad.into()),
         };
         let (role, _) = self.seat.role(Some(role), None).map_err(|_| Error::RoleStale)?;
         self.board.role(role);
-        let start = begin_experimenter(&mut self.out, self.version, NICIRA, 11, head.xid);
+        let start = begin_experimenter(&mut self.out, self.version, NICIRA, nx::NXT_ROLE_REPLY, head.xid);
         self.out.u32(wanted);
         finish(&mut self.out, start);
         Ok(())

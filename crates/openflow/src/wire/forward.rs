@@ -3,14 +3,16 @@
 
 use switch::flow::ForwardedRequest;
 
+use super::ofp::switch::{OFPRFR_GROUP_MOD, OFPRFR_METER_MOD};
+use super::ofp::{msg, nx, onf};
 use super::{NICIRA, ONF, Version, begin, begin_experimenter, finish, group, meter};
 
 /// Returns the reason code of a forwarded request (OFPRFR_*).
 #[must_use]
 pub(crate) fn reason(request: &ForwardedRequest) -> u8 {
     match request {
-        ForwardedRequest::Group { .. } => 0,
-        ForwardedRequest::Meter(_) => 1,
+        ForwardedRequest::Group { .. } => OFPRFR_GROUP_MOD,
+        ForwardedRequest::Meter(_) => OFPRFR_METER_MOD,
     }
 }
 
@@ -18,21 +20,23 @@ pub(crate) fn reason(request: &ForwardedRequest) -> u8 {
 /// message for the request, or if the request does not fit into a message.
 pub(crate) fn put(out: &mut Vec<u8>, version: Version, xid: u32, request: &ForwardedRequest) {
     let start = match version {
-        Version::V10 | Version::V11 | Version::V12 => begin_experimenter(out, version, NICIRA, 132, 0),
-        Version::V13 => begin_experimenter(out, version, ONF, 2350, 0),
-        Version::V14 | Version::V15 => begin(out, version, 32, 0),
+        Version::V10 | Version::V11 | Version::V12 => {
+            begin_experimenter(out, version, NICIRA, nx::NXT_REQUESTFORWARD, 0)
+        }
+        Version::V13 => begin_experimenter(out, version, ONF, onf::ONFT_REQUESTFORWARD, 0),
+        Version::V14 | Version::V15 => begin(out, version, msg::OFPT_REQUESTFORWARD, 0),
     };
     let inner = out.len();
     let is_written = match request {
         ForwardedRequest::Group { change, existed, after } => {
             match version {
-                Version::V10 => begin_experimenter(out, version, NICIRA, 31, xid),
-                _ => begin(out, version, 15, xid),
+                Version::V10 => begin_experimenter(out, version, NICIRA, nx::NXT_GROUP_MOD, xid),
+                _ => begin(out, version, msg::OFPT_GROUP_MOD, xid),
             };
             group::put_request(out, version, change, *existed, after.as_ref())
         }
         ForwardedRequest::Meter(change) => {
-            begin(out, version, 29, xid);
+            begin(out, version, msg::OFPT_METER_MOD, xid);
             meter::put_request(out, change);
             version >= Version::V13
         }

@@ -8,39 +8,32 @@ use switch::flow::{
 
 use super::action::{get_actions, put_actions};
 use super::error::Error;
+use super::ofp::group::*;
 use super::oxm::{Wire, header};
 use super::{Put, Reader, Version, properties, seconds};
 
-const ANY: u32 = u32::MAX;
-const MAX_ID: u32 = 0xffff_ff00;
 /// The two experimenter IDs of Netronome: the current one and the former one.
 const NETRONOME: [u32; 2] = [0x154d, 0x1540];
-const ADD: u16 = 0;
-const MODIFY: u16 = 1;
-const DELETE: u16 = 2;
-const INSERT: u16 = 3;
-const REMOVE: u16 = 5;
-const ADD_OR_MODIFY: u16 = 0x8000;
 /// Number of octets that a message which describes a group or forwards its change needs in addition to the
 /// group, for the headers.
 const BESIDE_GROUP: usize = 64;
 
 fn kind(number: u8) -> Result<GroupKind, Error> {
     match number {
-        0 => Ok(GroupKind::All),
-        1 => Ok(GroupKind::Select),
-        2 => Ok(GroupKind::Indirect),
-        3 => Ok(GroupKind::FastFailover),
+        OFPGT_ALL => Ok(GroupKind::All),
+        OFPGT_SELECT => Ok(GroupKind::Select),
+        OFPGT_INDIRECT => Ok(GroupKind::Indirect),
+        OFPGT_FF => Ok(GroupKind::FastFailover),
         _ => Err(Error::GroupType),
     }
 }
 
 fn kind_number(kind: GroupKind) -> u8 {
     match kind {
-        GroupKind::All => 0,
-        GroupKind::Select => 1,
-        GroupKind::Indirect => 2,
-        GroupKind::FastFailover => 3,
+        GroupKind::All => OFPGT_ALL,
+        GroupKind::Select => OFPGT_SELECT,
+        GroupKind::Indirect => OFPGT_INDIRECT,
+        GroupKind::FastFailover => OFPGT_FF,
     }
 }
 
@@ -60,8 +53,8 @@ pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<GroupMod, Error
         let buckets = get_buckets_15(from.part(octets).map_err(|_| Error::BadLength)?, version)?;
         let method = get_method(from)?;
         return match command {
-            INSERT => Ok(GroupMod::InsertBuckets(id, bucket_place(place), buckets)),
-            REMOVE => Ok(GroupMod::RemoveBuckets(id, bucket_place(place))),
+            OFPGC_INSERT_BUCKET => Ok(GroupMod::InsertBuckets(id, bucket_place(place), buckets)),
+            OFPGC_REMOVE_BUCKET => Ok(GroupMod::RemoveBuckets(id, bucket_place(place))),
             _ => whole(command, raw_kind, id, buckets, method),
         };
     }
@@ -76,37 +69,37 @@ fn whole(
     buckets: Vec<Bucket>,
     method: SelectMethod,
 ) -> Result<GroupMod, Error> {
-    if command == DELETE {
+    if command == OFPGC_DELETE {
         return Ok(GroupMod::Delete(id));
     }
-    if !matches!(command, ADD | MODIFY | ADD_OR_MODIFY) {
+    if !matches!(command, OFPGC_ADD | OFPGC_MODIFY | OFPGC_ADD_OR_MOD) {
         return Err(Error::GroupCommand);
     }
     let kind = kind(raw_kind)?;
     if method != SelectMethod::Default && kind != GroupKind::Select {
         return Err(Error::PropertyValue);
     }
-    if id > MAX_ID {
+    if id > OFPG_MAX {
         return Err(Error::GroupInvalid);
     }
     let group = Group { id, kind, method, buckets };
     Ok(match command {
-        ADD => GroupMod::Add(group),
-        _ => GroupMod::Modify { group, or_add: command == ADD_OR_MODIFY },
+        OFPGC_ADD => GroupMod::Add(group),
+        _ => GroupMod::Modify { group, or_add: command == OFPGC_ADD_OR_MOD },
     })
 }
 
 fn bucket_place(place: u32) -> BucketPlace {
     match place {
-        0xffff_fffd => BucketPlace::First,
-        0xffff_fffe => BucketPlace::Last,
-        0xffff_ffff => BucketPlace::All,
+        OFPG_BUCKET_FIRST => BucketPlace::First,
+        OFPG_BUCKET_LAST => BucketPlace::Last,
+        OFPG_BUCKET_ALL => BucketPlace::All,
         id => BucketPlace::Id(id),
     }
 }
 
 fn some(value: u32) -> Option<u32> {
-    (value != ANY).then_some(value)
+    (value != OFPG_ANY).then_some(value)
 }
 
 fn get_buckets(mut from: Reader<'_>, version: Version) -> Result<Vec<Bucket>, Error> {
@@ -121,7 +114,7 @@ fn get_buckets(mut from: Reader<'_>, version: Version) -> Result<Vec<Bucket>, Er
         let (watch_port, watch_group) = (some(body.u32()?), some(body.u32()?));
         body.skip(4)?;
         let actions = get_actions(body, version, &Match::ANY)?;
-        let id = u32::try_from(out.len()).unwrap_or(ANY);
+        let id = u32::try_from(out.len()).unwrap_or(OFPG_ANY);
         out.push(Bucket { id, weight, watch_port, watch_group, actions });
     }
     Ok(out)
@@ -135,17 +128,17 @@ fn get_buckets_15(mut from: Reader<'_>, version: Version) -> Result<Vec<Bucket>,
         let rest = length.checked_sub(4).filter(|_| length.is_multiple_of(8)).ok_or(Error::GroupBucket)?;
         let mut body = from.part(rest).map_err(|_| Error::GroupBucket)?;
         let id = body.u32().map_err(|_| Error::GroupBucket)?;
-        if id > MAX_ID {
+        if id > OFPG_BUCKET_MAX {
             return Err(Error::GroupBucket);
         }
         let actions = get_actions(body.part(octets).map_err(|_| Error::GroupBucket)?, version, &Match::ANY)?;
         let mut bucket = Bucket { id, weight: 0, watch_port: None, watch_group: None, actions };
         properties(Reader::new(body.data, Error::PropertyLength), |kind, mut value| {
             match kind {
-                0 => bucket.weight = value.u16()?,
-                1 => bucket.watch_port = some(value.u32()?),
-                2 => bucket.watch_group = some(value.u32()?),
-                0xffff => return Err(Error::PropertyExperimenter),
+                OFPGBPT_WEIGHT => bucket.weight = value.u16()?,
+                OFPGBPT_WATCH_PORT => bucket.watch_port = some(value.u32()?),
+                OFPGBPT_WATCH_GROUP => bucket.watch_group = some(value.u32()?),
+                OFPGBPT_EXPERIMENTER => return Err(Error::PropertyExperimenter),
                 _ => return Err(Error::PropertyType),
             }
             Ok(())
@@ -158,10 +151,10 @@ fn get_buckets_15(mut from: Reader<'_>, version: Version) -> Result<Vec<Bucket>,
 fn get_method(from: Reader<'_>) -> Result<SelectMethod, Error> {
     let mut method = SelectMethod::Default;
     properties(Reader::new(from.data, Error::PropertyLength), |kind, mut value| {
-        if kind != 0xffff {
+        if kind != OFPGPT_EXPERIMENTER {
             return Err(Error::PropertyType);
         }
-        if !NETRONOME.contains(&value.u32()?) || value.u32()? != 1 {
+        if !NETRONOME.contains(&value.u32()?) || value.u32()? != NTRT_SELECTION_METHOD {
             return Err(Error::PropertyExperimenter);
         }
         value.skip(4)?;
@@ -202,7 +195,7 @@ fn put_bucket(out: &mut Vec<u8>, version: Version, kind: GroupKind, bucket: &Buc
         out.u16(0);
         out.u16(bucket.weight);
         out.u32(bucket.watch_port.unwrap_or(port::ANY));
-        out.u32(bucket.watch_group.unwrap_or(ANY));
+        out.u32(bucket.watch_group.unwrap_or(OFPG_ANY));
         out.zeros(4);
         put_actions(out, version, &bucket.actions);
         out.set_length(start, 0);
@@ -214,12 +207,14 @@ fn put_bucket(out: &mut Vec<u8>, version: Version, kind: GroupKind, bucket: &Buc
     put_actions(out, version, &bucket.actions);
     let octets = out.len() - before;
     if kind == GroupKind::Select || bucket.weight != 0 {
-        out.u16(0);
+        out.u16(OFPGBPT_WEIGHT);
         out.u16(8);
         out.u16(bucket.weight);
         out.zeros(2);
     }
-    for (property, value) in [(1, bucket.watch_port), (2, bucket.watch_group)] {
+    for (property, value) in
+        [(OFPGBPT_WATCH_PORT, bucket.watch_port), (OFPGBPT_WATCH_GROUP, bucket.watch_group)]
+    {
         if let Some(value) = value {
             out.u16(property);
             out.u16(8);
@@ -237,10 +232,10 @@ fn put_method(out: &mut Vec<u8>, version: Version, method: &SelectMethod) {
         SelectMethod::DpHash { parameter } => ("dp_hash", *parameter, [].as_slice()),
     };
     let start = out.len();
-    out.u16(0xffff);
+    out.u16(OFPGPT_EXPERIMENTER);
     out.u16(0);
     out.u32(NETRONOME[0]);
-    out.u32(1);
+    out.u32(NTRT_SELECTION_METHOD);
     out.zeros(4);
     out.text(name, 16);
     out.u64(parameter);
@@ -258,7 +253,7 @@ fn put_method(out: &mut Vec<u8>, version: Version, method: &SelectMethod) {
 
 /// Encodes the body of a request that adds a group.
 pub fn put_mod(out: &mut Vec<u8>, version: Version, group: &Group) {
-    put_whole(out, version, ADD, group);
+    put_whole(out, version, OFPGC_ADD, group);
 }
 
 fn put_whole(out: &mut Vec<u8>, version: Version, command: u16, group: &Group) {
@@ -288,9 +283,9 @@ fn put_command(
     if is_numbered(version) {
         out.zeros(4);
         out.u32(match place {
-            BucketPlace::First => 0xffff_fffd,
-            BucketPlace::Last => 0xffff_fffe,
-            BucketPlace::All => 0xffff_ffff,
+            BucketPlace::First => OFPG_BUCKET_FIRST,
+            BucketPlace::Last => OFPG_BUCKET_LAST,
+            BucketPlace::All => OFPG_BUCKET_ALL,
             BucketPlace::Id(id) => id,
         });
     }
@@ -314,23 +309,23 @@ pub(crate) fn put_request(
 ) -> bool {
     let kind = after.map_or(GroupKind::All, |group| group.kind);
     match change {
-        GroupMod::Add(group) => put_whole(out, version, ADD, group),
+        GroupMod::Add(group) => put_whole(out, version, OFPGC_ADD, group),
         // The command describes the actual effect, like in Open vSwitch.
         GroupMod::Modify { group, or_add } => {
-            put_whole(out, version, if *or_add && !existed { ADD } else { MODIFY }, group);
+            put_whole(out, version, if *or_add && !existed { OFPGC_ADD } else { OFPGC_MODIFY }, group);
         }
         GroupMod::Delete(id) => {
-            put_command(out, version, (DELETE, BucketPlace::All), (GroupKind::All, *id), &[]);
+            put_command(out, version, (OFPGC_DELETE, BucketPlace::All), (GroupKind::All, *id), &[]);
         }
         GroupMod::InsertBuckets(id, place, buckets) if is_numbered(version) => {
-            put_command(out, version, (INSERT, *place), (kind, *id), buckets);
+            put_command(out, version, (OFPGC_INSERT_BUCKET, *place), (kind, *id), buckets);
         }
         GroupMod::RemoveBuckets(id, place) if is_numbered(version) => {
-            put_command(out, version, (REMOVE, *place), (kind, *id), &[]);
+            put_command(out, version, (OFPGC_REMOVE_BUCKET, *place), (kind, *id), &[]);
         }
         // Versions without changes of single buckets receive the complete group.
         GroupMod::InsertBuckets(..) | GroupMod::RemoveBuckets(..) => match after {
-            Some(group) => put_whole(out, version, MODIFY, group),
+            Some(group) => put_whole(out, version, OFPGC_MODIFY, group),
             None => return false,
         },
     }
@@ -394,9 +389,10 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, group: &GroupStats) {
 
 /// Encodes the reply to a group features request.
 pub fn put_features(out: &mut Vec<u8>, version: Version, max_groups: u32) {
-    out.u32(0xf);
-    // Capabilities: weights, liveness, chaining, and checks of chaining.
-    out.u32(0xf);
+    out.u32(
+        [OFPGT_ALL, OFPGT_SELECT, OFPGT_INDIRECT, OFPGT_FF].iter().fold(0, |bits, kind| bits | 1 << kind),
+    );
+    out.u32(OFPGFC_SELECT_WEIGHT | OFPGFC_SELECT_LIVENESS | OFPGFC_CHAINING | OFPGFC_CHAINING_CHECKS);
     (0..4).for_each(|_| out.u32(max_groups));
     let actions = super::table::actions(version);
     (0..4).for_each(|_| out.u32(actions));
@@ -405,5 +401,5 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, max_groups: u32) {
 /// Converts the group ID in a request. `None` stands for all groups.
 #[must_use]
 pub fn wanted(id: u32) -> Option<u32> {
-    (id != ALL_GROUPS && id != ANY).then_some(id)
+    (id != ALL_GROUPS && id != OFPG_ANY).then_some(id)
 }

@@ -3,14 +3,11 @@
 use switch::flow::{Band, BandKind, Meter, MeterMod, MeterStats};
 
 use super::error::Error;
+use super::ofp::meter::*;
 use super::{Put, Reader, low16, seconds};
 
-/// Meter ID that stands for all meters in requests.
-pub const ALL: u32 = u32::MAX;
-const KBPS: u16 = 1;
-const PKTPS: u16 = 2;
-const BURST: u16 = 4;
-const STATS: u16 = 8;
+/// Length of an encoded band in octets.
+const BAND_LEN: u16 = 16;
 
 /// Decodes the body of OFPT_METER_MOD.
 ///
@@ -18,13 +15,14 @@ const STATS: u16 = 8;
 /// Returns OFPMMFC_* errors.
 pub fn get_mod(mut from: Reader<'_>) -> Result<MeterMod, Error> {
     let (command, flags, id) = (from.u16()?, from.u16()?, from.u32()?);
-    if command == 2 {
-        return Ok(MeterMod::Delete((id != ALL).then_some(id)));
+    if command == OFPMC_DELETE {
+        return Ok(MeterMod::Delete((id != OFPM_ALL).then_some(id)));
     }
-    if command > 2 {
+    if !matches!(command, OFPMC_ADD | OFPMC_MODIFY) {
         return Err(Error::MeterCommand);
     }
-    if flags & !(KBPS | PKTPS | BURST | STATS) != 0 || flags & (KBPS | PKTPS) == KBPS | PKTPS {
+    let units = OFPMF_KBPS | OFPMF_PKTPS;
+    if flags & !(units | OFPMF_BURST | OFPMF_STATS) != 0 || flags & units == units {
         return Err(Error::MeterFlags);
     }
     let mut bands = Vec::new();
@@ -36,12 +34,12 @@ pub fn get_mod(mut from: Reader<'_>) -> Result<MeterMod, Error> {
     }
     let meter = Meter {
         id,
-        packets: flags & PKTPS != 0,
-        bursts: flags & BURST != 0,
-        stats: flags & STATS != 0,
+        packets: flags & OFPMF_PKTPS != 0,
+        bursts: flags & OFPMF_BURST != 0,
+        stats: flags & OFPMF_STATS != 0,
         bands,
     };
-    Ok(if command == 0 { MeterMod::Add(meter) } else { MeterMod::Modify(meter) })
+    Ok(if command == OFPMC_ADD { MeterMod::Add(meter) } else { MeterMod::Modify(meter) })
 }
 
 fn get_band(from: &mut Reader<'_>) -> Result<Band, Error> {
@@ -49,9 +47,9 @@ fn get_band(from: &mut Reader<'_>) -> Result<Band, Error> {
     let mut body = from.part(usize::from(length).checked_sub(4).ok_or(Error::BadLength)?)?;
     let (rate, burst) = (body.u32()?, body.u32()?);
     let kind = match (kind, length) {
-        (1, 16) => BandKind::Drop,
-        (2, 16) => BandKind::DscpRemark(body.u8()?),
-        (1 | 2, _) => return Err(Error::BadLength),
+        (OFPMBT_DROP, BAND_LEN) => BandKind::Drop,
+        (OFPMBT_DSCP_REMARK, BAND_LEN) => BandKind::DscpRemark(body.u8()?),
+        (OFPMBT_DROP | OFPMBT_DSCP_REMARK, _) => return Err(Error::BadLength),
         _ => return Err(Error::MeterBand),
     };
     Ok(Band { kind, rate, burst })
@@ -60,18 +58,18 @@ fn get_band(from: &mut Reader<'_>) -> Result<Band, Error> {
 /// Encodes the flags, the ID and the bands of a meter.
 fn put_body(out: &mut Vec<u8>, meter: &Meter) {
     out.u16(
-        if meter.packets { PKTPS } else { KBPS }
-            | if meter.bursts { BURST } else { 0 }
-            | if meter.stats { STATS } else { 0 },
+        if meter.packets { OFPMF_PKTPS } else { OFPMF_KBPS }
+            | if meter.bursts { OFPMF_BURST } else { 0 }
+            | if meter.stats { OFPMF_STATS } else { 0 },
     );
     out.u32(meter.id);
     for band in &meter.bands {
         let (kind, level) = match band.kind {
-            BandKind::Drop => (1, 0),
-            BandKind::DscpRemark(level) => (2, level),
+            BandKind::Drop => (OFPMBT_DROP, 0),
+            BandKind::DscpRemark(level) => (OFPMBT_DSCP_REMARK, level),
         };
         out.u16(kind);
-        out.u16(16);
+        out.u16(BAND_LEN);
         out.u32(band.rate);
         out.u32(band.burst);
         out.u8(level);
@@ -81,7 +79,7 @@ fn put_body(out: &mut Vec<u8>, meter: &Meter) {
 
 /// Encodes the body of a request that adds a meter.
 pub fn put_mod(out: &mut Vec<u8>, meter: &Meter) {
-    out.u16(0);
+    out.u16(OFPMC_ADD);
     put_body(out, meter);
 }
 
@@ -90,13 +88,13 @@ pub(crate) fn put_request(out: &mut Vec<u8>, change: &MeterMod) {
     match change {
         MeterMod::Add(meter) => put_mod(out, meter),
         MeterMod::Modify(meter) => {
-            out.u16(1);
+            out.u16(OFPMC_MODIFY);
             put_body(out, meter);
         }
         MeterMod::Delete(id) => {
-            out.u16(2);
+            out.u16(OFPMC_DELETE);
             out.u16(0);
-            out.u32(id.unwrap_or(ALL));
+            out.u32(id.unwrap_or(OFPM_ALL));
         }
     }
 }

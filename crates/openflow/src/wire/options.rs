@@ -4,11 +4,8 @@
 use switch::flow::{OPTION_SPACE, OptionsMod, TUN_METADATA, TunnelOption, TunnelOptions};
 
 use super::error::Error;
+use super::ofp::nx;
 use super::{NICIRA, Put, Reader, Version, begin_experimenter, finish};
-
-const ADD: u16 = 0;
-const DELETE: u16 = 1;
-const CLEAR: u16 = 2;
 
 /// Decodes a modification of the mapping. The reader starts behind the experimenter header.
 ///
@@ -24,9 +21,9 @@ pub fn get_mod(mut body: Reader<'_>) -> Result<OptionsMod, Error> {
         options.push(TunnelOption { class, kind, octets, place });
     }
     match command {
-        ADD => Ok(OptionsMod::Add(options)),
-        DELETE => Ok(OptionsMod::Delete(options)),
-        CLEAR => Ok(OptionsMod::Clear),
+        nx::NXTTMC_ADD => Ok(OptionsMod::Add(options)),
+        nx::NXTTMC_DELETE => Ok(OptionsMod::Delete(options)),
+        nx::NXTTMC_CLEAR => Ok(OptionsMod::Clear),
         _ => Err(Error::OptionCommand),
     }
 }
@@ -41,7 +38,7 @@ fn put(out: &mut Vec<u8>, option: &TunnelOption) {
 
 /// Encodes the reply that contains the mapping and its maximum size.
 pub fn put_reply(out: &mut Vec<u8>, version: Version, xid: u32, options: &TunnelOptions) {
-    let start = begin_experimenter(out, version, NICIRA, 26, xid);
+    let start = begin_experimenter(out, version, NICIRA, nx::NXT_TLV_TABLE_REPLY, xid);
     out.u32(OPTION_SPACE);
     out.u16(TUN_METADATA);
     out.zeros(10);

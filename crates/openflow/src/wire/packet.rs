@@ -8,6 +8,9 @@ use switch::flow::{
 use super::action::get_actions;
 use super::error::Error;
 use super::matching::{fields as get_fields, get_oxm, put_fields, put_nxm, put_oxm};
+use super::ofp::msg::OFPT_PACKET_IN;
+use super::ofp::nx;
+use super::ofp::switch::*;
 use super::{
     HEADER, NICIRA, NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, low16, port_from_16,
     port_to_16,
@@ -51,16 +54,16 @@ pub fn metadata(packet: &PacketIn) -> Match {
 
 fn reason(reason: Reason, version: Version) -> u8 {
     match (reason, version) {
-        (Reason::NoMatch | Reason::Miss, _) => 0,
+        (Reason::NoMatch | Reason::Miss, _) => OFPR_NO_MATCH,
         // Before OpenFlow 1.3, a flow entry that matches everything is an ordinary flow entry.
-        (Reason::MissRule, version) => u8::from(version < Version::V13),
-        (Reason::Action, _) => 1,
-        (Reason::InvalidTtl, _) => 2,
+        (Reason::MissRule, version) if version >= Version::V13 => OFPR_NO_MATCH,
+        (Reason::MissRule | Reason::Action, _) => OFPR_ACTION,
+        (Reason::InvalidTtl, _) => OFPR_INVALID_TTL,
         // Earlier versions use the reason "action" in place of the reasons of later versions.
-        (_, Version::V10 | Version::V11 | Version::V12 | Version::V13) => 1,
-        (Reason::ActionSet, _) => 3,
-        (Reason::Group, _) => 4,
-        (Reason::PacketOut, _) => 5,
+        (_, Version::V10 | Version::V11 | Version::V12 | Version::V13) => OFPR_ACTION,
+        (Reason::ActionSet, _) => OFPR_ACTION_SET,
+        (Reason::Group, _) => OFPR_GROUP,
+        (Reason::PacketOut, _) => OFPR_PACKET_OUT,
     }
 }
 
@@ -72,7 +75,7 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
     let fields = metadata(packet);
     match form {
         Form::Nicira2 => {
-            let start = begin_experimenter(out, version, NICIRA, 30, 0);
+            let start = begin_experimenter(out, version, NICIRA, nx::NXT_PACKET_IN2, 0);
             let mut property = |kind: u16, value: &[u8], octets: usize| {
                 let start = out.len();
                 out.u16(kind);
@@ -80,32 +83,32 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
                 out.extend_from_slice(value);
                 out.align(start);
             };
-            property(0, data, data.len());
+            property(nx::NXPINT_PACKET, data, data.len());
             if data.len() != packet.frame.len() {
-                property(1, &u32::from(total).to_be_bytes(), 4);
+                property(nx::NXPINT_FULL_LEN, &u32::from(total).to_be_bytes(), 4);
             }
-            property(3, &[packet.table], 4);
+            property(nx::NXPINT_TABLE_ID, &[packet.table], 4);
             if packet.cookie != NO_COOKIE {
                 let mut cookie = [0; 12];
                 cookie[4..].copy_from_slice(&packet.cookie.to_be_bytes());
-                property(4, &cookie, 12);
+                property(nx::NXPINT_COOKIE, &cookie, 12);
             }
-            property(5, &[why], 4);
+            property(nx::NXPINT_REASON, &[why], 4);
             let mut list = Vec::new();
             put_fields(&mut list, &fields, version);
-            property(6, &list, list.len());
+            property(nx::NXPINT_METADATA, &list, list.len());
             if !packet.userdata.is_empty() {
-                property(7, &packet.userdata, packet.userdata.len());
+                property(nx::NXPINT_USERDATA, &packet.userdata, packet.userdata.len());
             }
             if let Some(left) = &packet.continuation {
                 let mut own = Vec::new();
                 put_continuation(&mut own, left);
-                property(8, &own, own.len());
+                property(nx::NXPINT_CONTINUATION, &own, own.len());
             }
             finish(out, start);
         }
         Form::Nicira => {
-            let start = begin_experimenter(out, version, NICIRA, 17, 0);
+            let start = begin_experimenter(out, version, NICIRA, nx::NXT_PACKET_IN, 0);
             out.u32(NO_BUFFER);
             out.u16(total);
             out.u8(why);
@@ -120,7 +123,7 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
             finish(out, start);
         }
         Form::Standard => {
-            let start = begin(out, version, 10, 0);
+            let start = begin(out, version, OFPT_PACKET_IN, 0);
             out.u32(NO_BUFFER);
             let in_port = u32::try_from(packet.flow.get(Field::InPort)).unwrap_or(port::ANY);
             match version {
@@ -280,14 +283,18 @@ pub fn get_resume(mut from: Reader<'_>) -> Result<PacketOut, Error> {
         from.skip(padding.min(from.data.len()))?;
         debug_assert!(from.data.len() < start, "each property has a head");
         match kind {
-            0 => frame = Some(value.data.to_vec()),
-            6 => metadata = get_fields(value)?.matching,
-            8 => {
+            nx::NXPINT_PACKET => frame = Some(value.data.to_vec()),
+            nx::NXPINT_METADATA => metadata = get_fields(value)?.matching,
+            nx::NXPINT_CONTINUATION => {
                 value.short = Error::PropertyLength;
                 left = Some(get_continuation(value)?);
             }
-            // Length, table, cookie, reason and userdata are ignored.
-            1 | 3..=5 | 7 => {}
+            // These properties are ignored.
+            nx::NXPINT_FULL_LEN
+            | nx::NXPINT_TABLE_ID
+            | nx::NXPINT_COOKIE
+            | nx::NXPINT_REASON
+            | nx::NXPINT_USERDATA => {}
             _ => return Err(Error::PropertyType),
         }
     }

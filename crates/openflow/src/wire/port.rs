@@ -3,22 +3,28 @@
 use switch::flow::{PortDesc, PortStats, port};
 
 use super::error::Error;
+use super::ofp::msg::OFPT_PORT_STATUS;
+use super::ofp::port::*;
 use super::{Put, Reader, Version, begin, finish, get_port, port_to_16, properties, seconds};
 use crate::datapath::{PortMod, QueueConfig, QueueStats};
 
 /// Returns the configuration bits of ports (OFPPC_*) that are valid in a version. Only OpenFlow 1.0 has the
 /// bit for no flooding.
 fn config_bits(version: Version) -> u32 {
-    if version == Version::V10 { 0x7f } else { 0x65 }
+    let all = OFPPC_PORT_DOWN | OFPPC_NO_RECV | OFPPC_NO_FWD | OFPPC_NO_PACKET_IN;
+    match version {
+        Version::V10 => all | ofp10::OFPPC_NO_STP | ofp10::OFPPC_NO_RECV_STP | ofp10::OFPPC_NO_FLOOD,
+        _ => all,
+    }
 }
 
 /// Returns the port feature bit (OFPPF_*) for a link speed in kilobits per second.
 fn speed_bit(speed: u32) -> u32 {
     match speed {
-        10_000 => 1 << 1,
-        100_000 => 1 << 3,
-        1_000_000 => 1 << 5,
-        10_000_000 => 1 << 6,
+        10_000 => OFPPF_10MB_FD,
+        100_000 => OFPPF_100MB_FD,
+        1_000_000 => OFPPF_1GB_FD,
+        10_000_000 => OFPPF_10GB_FD,
         _ => 0,
     }
 }
@@ -27,11 +33,11 @@ fn speed_bit(speed: u32) -> u32 {
 fn speed_bit_11(speed: u32) -> u32 {
     match speed {
         0 => 0,
-        40_000_000 => 1 << 7,
-        100_000_000 => 1 << 8,
-        1_000_000_000 => 1 << 9,
+        40_000_000 => OFPPF_40GB_FD,
+        100_000_000 => OFPPF_100GB_FD,
+        1_000_000_000 => OFPPF_1TB_FD,
         speed if speed_bit(speed) != 0 => speed_bit(speed),
-        _ => 1 << 10,
+        _ => OFPPF_OTHER,
     }
 }
 
@@ -45,8 +51,8 @@ pub fn put_desc(out: &mut Vec<u8>, version: Version, port: &PortDesc) {
             out.extend_from_slice(&port.mac.0);
             out.text(&port.name, 16);
             out.u32(config);
-            // State bit LINK_DOWN. Other bits are for the spanning tree protocol.
-            out.u32(port.state & 1);
+            // Other bits are for the spanning tree protocol.
+            out.u32(port.state & OFPPS_LINK_DOWN);
             out.u32(speed_bit(port.speed));
             out.zeros(12);
         }
@@ -57,10 +63,10 @@ pub fn put_desc(out: &mut Vec<u8>, version: Version, port: &PortDesc) {
             out.zeros(2);
             out.text(&port.name, 16);
             out.u32(config);
-            out.u32(port.state & 7);
+            out.u32(port.state & (OFPPS_LINK_DOWN | OFPPS_BLOCKED | OFPPS_LIVE));
             let ethernet = version >= Version::V14;
             if ethernet {
-                out.u16(0);
+                out.u16(OFPPDPT_ETHERNET);
                 out.u16(32);
                 out.zeros(4);
             }
@@ -75,9 +81,9 @@ pub fn put_desc(out: &mut Vec<u8>, version: Version, port: &PortDesc) {
     }
 }
 
-/// Encodes a port status message. `reason` is 0 for an added, 1 for a deleted, and 2 for a modified port.
+/// Encodes a port status message. `reason` is one of OFPPR_*.
 pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, port: &PortDesc) {
-    let start = begin(out, version, 12, 0);
+    let start = begin(out, version, OFPT_PORT_STATUS, 0);
     out.u8(reason);
     out.zeros(7);
     put_desc(out, version, port);
@@ -116,7 +122,7 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, port: &PortStats) {
     ];
     counters.into_iter().for_each(|counter| out.u64(counter));
     if version >= Version::V14 {
-        out.u16(0);
+        out.u16(OFPPSPT_ETHERNET);
         out.u16(40);
         out.zeros(4);
     }
@@ -181,7 +187,7 @@ pub fn put_queue(out: &mut Vec<u8>, version: Version, queue: &QueueConfig) {
             8
         }
     };
-    for (kind, rate) in [(1, queue.min_rate), (2, queue.max_rate)] {
+    for (kind, rate) in [(OFPQDPT_MIN_RATE, queue.min_rate), (OFPQDPT_MAX_RATE, queue.max_rate)] {
         // Like in Open vSwitch, the maximum rate is included before OpenFlow 1.2 as well.
         let Some(rate) = rate else { continue };
         out.u16(kind);
@@ -215,8 +221,8 @@ pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<PortMod, Error>
     let (config, mask) = (from.u32()?, from.u32()?);
     if version >= Version::V14 {
         properties(Reader::new(from.data, Error::PropertyLength), |kind, _| match kind {
-            0 => Ok(()),
-            0xffff => Err(Error::PropertyExperimenter),
+            OFPPMPT_ETHERNET => Ok(()),
+            OFPPMPT_EXPERIMENTER => Err(Error::PropertyExperimenter),
             _ => Err(Error::PropertyType),
         })?;
     } else {

@@ -3,28 +3,37 @@
 use switch::flow::{Field, TableState, TableStats};
 
 use super::error::Error;
+use super::ofp::action as ofpat;
+use super::ofp::instruction::*;
+use super::ofp::msg::OFPT_TABLE_STATUS;
+use super::ofp::table::*;
 use super::oxm::Wire;
 use super::{Put, Reader, Version, begin, finish, properties};
 use crate::datapath::{Miss, TableConfig, TableMod};
 
-const EVICTION: u32 = 1 << 2;
-const VACANCY: u32 = 1 << 3;
 /// Wildcard bits of the fields that OpenFlow 1.0 can match: all bits.
 const WILDCARDS_10: u32 = 0x003f_ffff;
 
 /// Bits of the fields that OpenFlow 1.1 can match (OFPFMF_*): all bits except the one for the match type.
 const FIELDS_11: u32 = 0xfbff;
 
+/// Returns the bits from `first` to `last`.
+const fn bits(first: u16, last: u16) -> u32 {
+    (u32::MAX >> (31 - last)) & (u32::MAX << first)
+}
+
 /// Returns the actions that groups and tables support in this version. Each OFPAT_* value has one bit.
-pub(super) fn actions(version: Version) -> u32 {
+pub(crate) fn actions(version: Version) -> u32 {
+    let common = 1 << ofpat::OFPAT_OUTPUT | 1 << ofpat::OFPAT_COPY_TTL_OUT | 1 << ofpat::OFPAT_COPY_TTL_IN;
     match version {
-        // All actions: output, VLAN, addresses, TOS, ports, queues.
-        Version::V10 => 0x0fff,
-        // All actions, including TTL, MPLS and groups.
-        Version::V11 => 0x01ff_ffff,
+        // All actions.
+        Version::V10 => bits(ofpat::ofp10::OFPAT_OUTPUT, ofpat::ofp10::OFPAT_ENQUEUE),
+        Version::V11 => bits(ofpat::OFPAT_OUTPUT, ofpat::OFPAT_DEC_NW_TTL),
         // Set-field replaces the actions that set one field. OpenFlow 1.3 adds PBB.
-        Version::V12 => 0x03ff_9801,
-        Version::V13 | Version::V14 | Version::V15 => 0x0fff_9801,
+        Version::V12 => common | bits(ofpat::OFPAT_SET_MPLS_TTL, ofpat::OFPAT_SET_FIELD),
+        Version::V13 | Version::V14 | Version::V15 => {
+            common | bits(ofpat::OFPAT_SET_MPLS_TTL, ofpat::OFPAT_POP_PBB)
+        }
     }
 }
 
@@ -48,11 +57,13 @@ pub fn put_stats(
 ) {
     out.u8(table.table);
     out.zeros(3);
-    let instructions = if table.table.saturating_add(1) >= tables { 0b11_1100 } else { 0b11_1110 };
+    // The last table has no later table to continue in.
+    let first = if table.table.saturating_add(1) >= tables { OFPIT_WRITE_METADATA } else { OFPIT_GOTO_TABLE };
+    let instructions = bits(first, OFPIT_CLEAR_ACTIONS);
     let config = match miss {
-        Miss::Default | Miss::Controller => 0,
-        Miss::Continue => 1,
-        Miss::Drop => 2,
+        Miss::Default | Miss::Controller => ofp11::OFPTC_TABLE_MISS_CONTROLLER,
+        Miss::Continue => ofp11::OFPTC_TABLE_MISS_CONTINUE,
+        Miss::Drop => ofp11::OFPTC_TABLE_MISS_DROP,
     };
     match version {
         Version::V10 => {
@@ -129,27 +140,33 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, config: &TableConfig, t
     out.text(&config.name, 32);
     out.u64(u64::MAX);
     out.u64(u64::MAX);
-    out.u32(if version >= Version::V14 { EVICTION | VACANCY } else { 0 });
+    out.u32(if version >= Version::V14 { OFPTC_EVICTION | OFPTC_VACANCY_EVENTS } else { 0 });
     out.u32(config.max_entries);
     let last = config.table.saturating_add(1) >= tables;
+    // The type of a property for table-miss flow entries is one higher.
     for miss in 0..2 {
         let no_meter = version >= Version::V15;
-        put_list(out, miss, (1..=6).filter(|kind| !(*kind == 1 && last || *kind == 6 && no_meter)));
+        let instructions = (OFPIT_GOTO_TABLE..=OFPIT_METER)
+            .filter(|kind| !(*kind == OFPIT_GOTO_TABLE && last || *kind == OFPIT_METER && no_meter));
+        put_list(out, OFPTFPT_INSTRUCTIONS + miss, instructions);
         let begin = out.len();
-        out.u16(2 + miss);
+        out.u16(OFPTFPT_NEXT_TABLES + miss);
         out.u16(0);
         out.extend(config.table.saturating_add(1)..tables);
         out.set_length(begin, 2);
         out.align(begin);
-        for (actions, fields) in [(4, 12), (6, 14)] {
-            let top = if version >= Version::V15 { 29 } else { 27 };
-            let kinds = (0..=top).filter(|kind| matches!(kind, 0 | 11 | 12 | 15..=29));
+        for (actions, fields) in
+            [(OFPTFPT_WRITE_ACTIONS, OFPTFPT_WRITE_SETFIELD), (OFPTFPT_APPLY_ACTIONS, OFPTFPT_APPLY_SETFIELD)]
+        {
+            let top = if version >= Version::V15 { ofpat::OFPAT_METER } else { ofpat::OFPAT_POP_PBB };
+            let kinds = [ofpat::OFPAT_OUTPUT, ofpat::OFPAT_COPY_TTL_OUT, ofpat::OFPAT_COPY_TTL_IN];
+            let kinds = kinds.into_iter().chain(ofpat::OFPAT_SET_MPLS_TTL..=top);
             put_list(out, actions + miss, kinds);
             put_fields(out, version, fields + miss, false, Field::is_writable);
         }
     }
-    put_fields(out, version, 8, true, |_| true);
-    put_fields(out, version, 10, false, |_| true);
+    put_fields(out, version, OFPTFPT_MATCH, true, |_| true);
+    put_fields(out, version, OFPTFPT_WILDCARDS, false, |_| true);
     out.set_length(start, 0);
 }
 
@@ -179,26 +196,25 @@ pub fn put_desc(out: &mut Vec<u8>, config: &TableConfig, active: u32) {
     out.u16(0);
     out.u8(config.table);
     out.u8(0);
-    let eviction = if config.eviction { EVICTION } else { 0 };
-    out.u32(eviction | if config.vacancy.is_some() { VACANCY } else { 0 });
-    // Eviction flags: other criteria, importance, lifetime.
-    out.u16(2);
+    let eviction = if config.eviction { OFPTC_EVICTION } else { 0 };
+    out.u32(eviction | if config.vacancy.is_some() { OFPTC_VACANCY_EVENTS } else { 0 });
+    out.u16(OFPTMPT_EVICTION);
     out.u16(8);
-    out.u32(7);
+    out.u32(OFPTMPEF_OTHER | OFPTMPEF_IMPORTANCE | OFPTMPEF_LIFETIME);
     if let Some((down, up)) = config.vacancy {
         let free = u64::from(config.max_entries.saturating_sub(active)) * 100;
         let vacancy = free / u64::from(config.max_entries.max(1));
-        out.u16(3);
+        out.u16(OFPTMPT_VACANCY);
         out.u16(8);
         out.extend_from_slice(&[down, up, u8::try_from(vacancy).unwrap_or(100), 0]);
     }
     out.set_length(start, 0);
 }
 
-/// Encodes OFPT_TABLE_STATUS (OpenFlow 1.4 and later). `reason` is 3 if the vacancy has fallen below the
-/// lower threshold, and 4 if it has risen above the upper threshold.
+/// Encodes OFPT_TABLE_STATUS (OpenFlow 1.4 and later). `reason` is OFPTR_VACANCY_DOWN if the vacancy has fallen
+/// below the lower threshold, and OFPTR_VACANCY_UP if it has risen above the upper threshold.
 pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, state: &TableState) {
-    let start = begin(out, version, 31, 0);
+    let start = begin(out, version, OFPT_TABLE_STATUS, 0);
     out.u8(reason);
     out.zeros(7);
     put_desc(out, &TableConfig::of(state), state.active);
@@ -216,21 +232,21 @@ pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<TableMod, Error
     if version < Version::V14 {
         // OpenFlow 1.3 has no configuration. Bits of earlier versions are accepted and ignored.
         let miss = match (config, version) {
-            (0..=3, Version::V13) => None,
-            (0, _) => Some(Miss::Controller),
-            (1, _) => Some(Miss::Continue),
-            (2, _) => Some(Miss::Drop),
+            (0..=ofp11::OFPTC_TABLE_MISS_MASK, Version::V13) => None,
+            (ofp11::OFPTC_TABLE_MISS_CONTROLLER, _) => Some(Miss::Controller),
+            (ofp11::OFPTC_TABLE_MISS_CONTINUE, _) => Some(Miss::Continue),
+            (ofp11::OFPTC_TABLE_MISS_DROP, _) => Some(Miss::Drop),
             _ => return Err(Error::TableModConfig),
         };
         return Ok(TableMod { table, miss, ..TableMod::default() });
     }
-    if config & !(EVICTION | VACANCY) != 0 {
+    if config & !(OFPTC_EVICTION | OFPTC_VACANCY_EVENTS) != 0 {
         return Err(Error::TableModConfig);
     }
     let mut vacancy = None;
     properties(Reader::new(from.data, Error::PropertyLength), |kind, mut value| match kind {
-        2 => value.u32().map(|_| ()),
-        3 => {
+        OFPTMPT_EVICTION => value.u32().map(|_| ()),
+        OFPTMPT_VACANCY => {
             let (down, up) = (value.u8()?, value.u8()?);
             if down > up || up > 100 {
                 return Err(Error::PropertyValue);
@@ -238,17 +254,17 @@ pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<TableMod, Error
             vacancy = Some((down, up));
             Ok(())
         }
-        0xffff => Err(Error::PropertyExperimenter),
+        OFPTMPT_EXPERIMENTER => Err(Error::PropertyExperimenter),
         _ => Err(Error::PropertyType),
     })?;
-    let vacancy = match (config & VACANCY != 0, vacancy) {
+    let vacancy = match (config & OFPTC_VACANCY_EVENTS != 0, vacancy) {
         (false, _) => None,
         (true, None) => return Err(Error::PropertyValue),
         (true, some) => some,
     };
     Ok(TableMod {
         table,
-        eviction: Some(config & EVICTION != 0),
+        eviction: Some(config & OFPTC_EVICTION != 0),
         vacancy: Some(vacancy),
         ..TableMod::default()
     })

@@ -1,0 +1,131 @@
+//! Constants of Nicira's extensions (Open vSwitch's `nicira-ext.h` and `ofp-msgs.h`). The subtypes of actions (NXAST_*)
+//! are constants of the module for actions.
+
+/// Subtype of a role request, for OpenFlow 1.0 and 1.1.
+pub const NXT_ROLE_REQUEST: u32 = 10;
+/// Subtype of a role reply, for OpenFlow 1.0 and 1.1.
+pub const NXT_ROLE_REPLY: u32 = 11;
+/// Subtype of the message that selects the format of matches in OpenFlow 1.0.
+pub const NXT_SET_FLOW_FORMAT: u32 = 12;
+/// Subtype of a flow-mod with an NXM match.
+pub const NXT_FLOW_MOD: u32 = 13;
+/// Subtype of a message that reports the removal of a flow entry with an NXM match.
+pub const NXT_FLOW_REMOVED: u32 = 14;
+/// Subtype of the message that enables table numbers in the commands of flow-mods.
+pub const NXT_FLOW_MOD_TABLE_ID: u32 = 15;
+/// Subtype of the message that selects the format of packet-ins.
+pub const NXT_SET_PACKET_IN_FORMAT: u32 = 16;
+/// Subtype of a packet-in with an NXM match.
+pub const NXT_PACKET_IN: u32 = 17;
+/// Subtype of the message that requests the ages of flow entries.
+pub const NXT_FLOW_AGE: u32 = 18;
+/// Subtype of the message that sets the configuration of asynchronous messages.
+pub const NXT_SET_ASYNC_CONFIG: u32 = 19;
+/// Subtype of the message that sets the controller's ID.
+pub const NXT_SET_CONTROLLER_ID: u32 = 20;
+/// Subtype of the message that deletes a flow monitor.
+pub const NXT_FLOW_MONITOR_CANCEL: u32 = 21;
+/// Subtype of the message that changes the mapping of tunnel options.
+pub const NXT_TLV_TABLE_MOD: u32 = 24;
+/// Subtype of a request for the mapping of tunnel options.
+pub const NXT_TLV_TABLE_REQUEST: u32 = 25;
+/// Subtype of a reply with the mapping of tunnel options.
+pub const NXT_TLV_TABLE_REPLY: u32 = 26;
+/// Subtype of the message that sets the configuration of asynchronous messages by properties.
+pub const NXT_SET_ASYNC_CONFIG2: u32 = 27;
+/// Subtype of the message that resumes a packet.
+pub const NXT_RESUME: u32 = 28;
+/// Subtype of the message that removes the connections of a zone.
+pub const NXT_CT_FLUSH_ZONE: u32 = 29;
+/// Subtype of a packet-in that consists of properties.
+pub const NXT_PACKET_IN2: u32 = 30;
+/// Subtype of a group-mod, for OpenFlow 1.0.
+pub const NXT_GROUP_MOD: u32 = 31;
+/// Subtype of the message that removes selected connections.
+pub const NXT_CT_FLUSH: u32 = 32;
+/// Subtype of a copy of another controller's request, for OpenFlow 1.0 to 1.2.
+pub const NXT_REQUESTFORWARD: u32 = 132;
+/// Subtype of statistics with flow entries, for OpenFlow 1.0.
+pub const NXST_FLOW: u32 = 0;
+/// Subtype of statistics with the sums of the counters of flow entries, for OpenFlow 1.0.
+pub const NXST_AGGREGATE: u32 = 1;
+/// Subtype of statistics with flow monitors, for OpenFlow 1.0 to 1.2.
+pub const NXST_FLOW_MONITOR: u32 = 2;
+/// Subtype of statistics with counters of groups, for OpenFlow 1.0.
+pub const NXST_GROUP: u32 = 7;
+/// Subtype of statistics with descriptions of groups, for OpenFlow 1.0.
+pub const NXST_GROUP_DESC: u32 = 8;
+/// Subtype of statistics with features of groups, for OpenFlow 1.0 and 1.1.
+pub const NXST_GROUP_FEATURES: u32 = 9;
+/// Role of a controller with equal access.
+pub const NX_ROLE_OTHER: u32 = 0;
+/// Role of the controller with full access.
+pub const NX_ROLE_MASTER: u32 = 1;
+/// Role of a controller with read-only access.
+pub const NX_ROLE_SLAVE: u32 = 2;
+/// Format of matches: the fixed match of OpenFlow 1.0.
+pub const NXFF_OPENFLOW10: u32 = 0;
+/// Format of matches: lists of NXM fields.
+pub const NXFF_NXM: u32 = 2;
+/// Format of packet-ins: OFPT_PACKET_IN.
+pub const NXPIF_STANDARD: u32 = 0;
+/// Format of packet-ins: NXT_PACKET_IN.
+pub const NXPIF_NXT_PACKET_IN: u32 = 1;
+/// Format of packet-ins: NXT_PACKET_IN2.
+pub const NXPIF_NXT_PACKET_IN2: u32 = 2;
+/// Type of the property of NXT_PACKET_IN2 with the packet.
+pub const NXPINT_PACKET: u16 = 0;
+/// Type of the property of NXT_PACKET_IN2 with the length of the complete packet.
+pub const NXPINT_FULL_LEN: u16 = 1;
+/// Type of the property of NXT_PACKET_IN2 with the table.
+pub const NXPINT_TABLE_ID: u16 = 3;
+/// Type of the property of NXT_PACKET_IN2 with the cookie of the flow entry.
+pub const NXPINT_COOKIE: u16 = 4;
+/// Type of the property of NXT_PACKET_IN2 with the reason.
+pub const NXPINT_REASON: u16 = 5;
+/// Type of the property of NXT_PACKET_IN2 with the metadata fields.
+pub const NXPINT_METADATA: u16 = 6;
+/// Type of the property of NXT_PACKET_IN2 with the data of the controller action.
+pub const NXPINT_USERDATA: u16 = 7;
+/// Type of the property of NXT_PACKET_IN2 with the continuation.
+pub const NXPINT_CONTINUATION: u16 = 8;
+/// Type of the property of NXAST_CONTROLLER2 with the maximum length of the packet.
+pub const NXAC2PT_MAX_LEN: u16 = 0;
+/// Type of the property of NXAST_CONTROLLER2 with the controller's ID.
+pub const NXAC2PT_CONTROLLER_ID: u16 = 1;
+/// Type of the property of NXAST_CONTROLLER2 with the reason.
+pub const NXAC2PT_REASON: u16 = 2;
+/// Type of the property of NXAST_CONTROLLER2 with data for the controller.
+pub const NXAC2PT_USERDATA: u16 = 3;
+/// Type of the property of NXAST_CONTROLLER2 that pauses the packet.
+pub const NXAC2PT_PAUSE: u16 = 4;
+/// Type of the property of NXAST_CONTROLLER2 with a meter.
+pub const NXAC2PT_METER_ID: u16 = 5;
+/// Event of an update to a flow monitor: the flow entry was added or existed.
+pub const NXFME_ADDED: u16 = 0;
+/// Event of an update to a flow monitor: the flow entry was removed.
+pub const NXFME_DELETED: u16 = 1;
+/// Event of an update to a flow monitor: the flow entry was modified.
+pub const NXFME_MODIFIED: u16 = 2;
+/// Event of an abbreviated update to a flow monitor.
+pub const NXFME_ABBREV: u16 = 3;
+/// Command that maps tunnel options to fields.
+pub const NXTTMC_ADD: u16 = 0;
+/// Command that removes mappings of tunnel options.
+pub const NXTTMC_DELETE: u16 = 1;
+/// Command that removes all mappings of tunnel options.
+pub const NXTTMC_CLEAR: u16 = 2;
+/// Number of the cookie field in class NXM_1.
+pub const NXM_NX_COOKIE: u8 = 30;
+/// Header of the input port field.
+pub const NXM_OF_IN_PORT: u32 = 0x0000_0002;
+/// Flag of a learn action that sets OFPFF_SEND_FLOW_REM.
+pub const NX_LEARN_F_SEND_FLOW_REM: u16 = 1;
+/// Flag of a learn action that deletes learned flow entries with the rule.
+pub const NX_LEARN_F_DELETE_LEARNED: u16 = 1 << 1;
+/// Flag of a learn action that writes its result to a field.
+pub const NX_LEARN_F_WRITE_RESULT: u16 = 1 << 2;
+/// Type of errors that carry a vendor error.
+pub const NXET_VENDOR: u16 = 0xb0c2;
+/// Code of errors that carry a vendor error.
+pub const NXVC_VENDOR_ERROR: u16 = 0;

@@ -1,0 +1,58 @@
+//! Constants of ports and queues (OpenFlow 1.5.1 sections 7.2.1 and 7.3.5.8).
+//!
+//! Section numbers are those of OpenFlow 1.5.1, unless another version is named.
+
+/// Configuration bit of a port that is administratively down (section 7.2.1.1).
+pub const OFPPC_PORT_DOWN: u32 = 1;
+/// Configuration bit of a port that drops received packets (section 7.2.1.1).
+pub const OFPPC_NO_RECV: u32 = 1 << 2;
+/// Configuration bit of a port that drops packets to be sent (section 7.2.1.1).
+pub const OFPPC_NO_FWD: u32 = 1 << 5;
+/// Configuration bit of a port that sends no packet-ins (section 7.2.1.1).
+pub const OFPPC_NO_PACKET_IN: u32 = 1 << 6;
+/// State bit of a port without a link (section 7.2.1.1).
+pub const OFPPS_LINK_DOWN: u32 = 1;
+/// State bit of a port that a protocol outside of OpenFlow blocks (section 7.2.1.1).
+pub const OFPPS_BLOCKED: u32 = 1 << 1;
+/// State bit of a port that is live for fast-failover groups (section 7.2.1.1).
+pub const OFPPS_LIVE: u32 = 1 << 2;
+/// Feature bit for 10 Mbit/s, full duplex (section 7.2.1.2).
+pub const OFPPF_10MB_FD: u32 = 1 << 1;
+/// Feature bit for 100 Mbit/s, full duplex (section 7.2.1.2).
+pub const OFPPF_100MB_FD: u32 = 1 << 3;
+/// Feature bit for 1 Gbit/s, full duplex (section 7.2.1.2).
+pub const OFPPF_1GB_FD: u32 = 1 << 5;
+/// Feature bit for 10 Gbit/s, full duplex (section 7.2.1.2).
+pub const OFPPF_10GB_FD: u32 = 1 << 6;
+/// Feature bit for 40 Gbit/s, full duplex (section 7.2.1.2).
+pub const OFPPF_40GB_FD: u32 = 1 << 7;
+/// Feature bit for 100 Gbit/s, full duplex (section 7.2.1.2).
+pub const OFPPF_100GB_FD: u32 = 1 << 8;
+/// Feature bit for 1 Tbit/s, full duplex (section 7.2.1.2).
+pub const OFPPF_1TB_FD: u32 = 1 << 9;
+/// Feature bit for another rate (section 7.2.1.2).
+pub const OFPPF_OTHER: u32 = 1 << 10;
+/// Type of the Ethernet property of a port description (section 7.2.1.2).
+pub const OFPPDPT_ETHERNET: u16 = 0;
+/// Type of the Ethernet property of a port-mod (section 7.3.4.4).
+pub const OFPPMPT_ETHERNET: u16 = 0;
+/// Type of an experimenter property of a port-mod (section 7.3.4.4).
+pub const OFPPMPT_EXPERIMENTER: u16 = 0xffff;
+/// Type of the Ethernet property of port counters (section 7.3.5.5).
+pub const OFPPSPT_ETHERNET: u16 = 0;
+/// Type of the property with the minimum rate of a queue, OFPQT_MIN_RATE before 1.4 (section 7.3.5.8).
+pub const OFPQDPT_MIN_RATE: u16 = 1;
+/// Type of the property with the maximum rate of a queue, OFPQT_MAX_RATE before 1.4 (section 7.3.5.8).
+pub const OFPQDPT_MAX_RATE: u16 = 2;
+/// Queue ID that stands for all queues in requests (section 7.3.5.7).
+pub const OFPQ_ALL: u32 = u32::MAX;
+
+/// Configuration bits of ports that only OpenFlow 1.0 has.
+pub mod ofp10 {
+    /// Configuration bit of a port without a spanning tree (OpenFlow 1.0 section 5.2.1).
+    pub const OFPPC_NO_STP: u32 = 1 << 1;
+    /// Configuration bit of a port that drops received spanning tree packets (OpenFlow 1.0 section 5.2.1).
+    pub const OFPPC_NO_RECV_STP: u32 = 1 << 3;
+    /// Configuration bit of a port that is excluded from flooding (OpenFlow 1.0 section 5.2.1).
+    pub const OFPPC_NO_FLOOD: u32 = 1 << 4;
+}
