@@ -18,6 +18,13 @@ pub mod ethertype {
     pub const SLOW: u16 = 0x8809;
     /// EtherType of LLDP (IEEE 802.1AB).
     pub const LLDP: u16 = 0x88cc;
+    /// EtherType of MPLS with a label that the downstream router has assigned (RFC 3032, RFC 5332).
+    pub const MPLS: u16 = 0x8847;
+    /// EtherType of MPLS with a label that the upstream router has assigned (RFC 5332), formerly of multicast
+    /// packets.
+    pub const MPLS_MULTICAST: u16 = 0x8848;
+    /// EtherType of provider backbone bridges (IEEE 802.1ah).
+    pub const PBB: u16 = 0x88e7;
     /// Smallest EtherType. A smaller value in the type field of a frame is a payload length (IEEE 802.3
     /// clause 3.2.6).
     pub const MIN: u16 = 0x0600;
