@@ -3,6 +3,8 @@
 
 use switch::flow::{FlowError, MatchError, OptionsError};
 
+use super::ofp::error::*;
+use super::ofp::{msg, nx};
 use super::{NICIRA, ONF, Put, Version, begin, finish};
 use crate::datapath::PortModError;
 
@@ -31,11 +33,14 @@ const fn o(code: u16) -> Code {
     Code::Experimenter(ONF, code)
 }
 /// Code for errors for which a version has no code (NXBRC_UNENCODABLE_ERROR).
-const X10: Code = v(1, 521);
+const X10: Code = v(OFPET_BAD_REQUEST, 521);
 const X: Code = n(10);
 
+/// Defines the errors. Each row has the name of an error in the specification, and its encodings. An encoding is
+/// valid from the version before it up to the version of the next encoding. The numbers in an encoding are those
+/// of the name, with the type before the code.
 macro_rules! errors {
-    ($($name:ident $text:literal: $v10:expr, $v11:expr, $v12:expr, $v13:expr, $v14:expr, $v15:expr;)+) => {
+    ($($name:ident $text:literal: $($since:ident $code:expr),+;)+) => {
         /// A reason for refusing a message, named as in the specification.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
         pub enum Error {
@@ -49,143 +54,161 @@ macro_rules! errors {
             /// Returns the encoding of the error in messages of this version.
             #[must_use]
             pub const fn code(self, version: Version) -> Code {
-                let codes: [Code; 6] =
-                    match self { $(Error::$name => [$v10, $v11, $v12, $v13, $v14, $v15],)+ };
-                match version {
-                    Version::V10 => codes[0],
-                    Version::V11 => codes[1],
-                    Version::V12 => codes[2],
-                    Version::V13 => codes[3],
-                    Version::V14 => codes[4],
-                    Version::V15 => codes[5],
+                let codes: &[(Version, Code)] =
+                    match self { $(Error::$name => const { &[$((Version::$since, $code)),+] },)+ };
+                // The last code that is not of a later version.
+                let mut at = codes.len() - 1;
+                while codes[at].0.number() > version.number() {
+                    at -= 1;
                 }
+                codes[at].1
             }
         }
     };
 }
 
 errors! {
-    HelloIncompatible "OFPHFC_INCOMPATIBLE": s(0, 0), s(0, 0), s(0, 0), s(0, 0), s(0, 0), s(0, 0);
-    BadVersion "OFPBRC_BAD_VERSION": s(1, 0), s(1, 0), s(1, 0), s(1, 0), s(1, 0), s(1, 0);
-    BadType "OFPBRC_BAD_TYPE": s(1, 1), s(1, 1), s(1, 1), s(1, 1), s(1, 1), s(1, 1);
-    BadMultipart "OFPBRC_BAD_STAT": s(1, 2), s(1, 2), s(1, 2), s(1, 2), s(1, 2), s(1, 2);
-    BadExperimenter "OFPBRC_BAD_VENDOR": s(1, 3), s(1, 3), s(1, 3), s(1, 3), s(1, 3), s(1, 3);
-    BadSubtype "OFPBRC_BAD_SUBTYPE": s(1, 4), s(1, 4), s(1, 4), s(1, 4), s(1, 4), s(1, 4);
-    RequestPermission "OFPBRC_EPERM": s(1, 5), s(1, 5), s(1, 5), s(1, 5), s(1, 5), s(1, 5);
-    BadLength "OFPBRC_BAD_LEN": s(1, 6), s(1, 6), s(1, 6), s(1, 6), s(1, 6), s(1, 6);
-    UnknownBuffer "OFPBRC_BUFFER_UNKNOWN": s(1, 8), s(1, 8), s(1, 8), s(1, 8), s(1, 8), s(1, 8);
-    BadTableId "OFPBRC_BAD_TABLE_ID": v(1, 512), s(1, 9), s(1, 9), s(1, 9), s(1, 9), s(1, 9);
-    IsSlave "OFPBRC_IS_SLAVE": s(1, 5), s(1, 5), s(1, 10), s(1, 10), s(1, 10), s(1, 10);
-    BadPort "OFPBRC_BAD_PORT": v(1, 514), v(1, 514), s(1, 11), s(1, 11), s(1, 11), s(1, 11);
-    MultipartOverflow "OFPBRC_MULTIPART_BUFFER_OVERFLOW": X10, X10, X, s(1, 13), s(1, 13), s(1, 13);
-    PipelineFieldsOnly "OFPBRC_PIPELINE_FIELDS_ONLY": X10, X10, X, X, X, s(1, 17);
-    MustBeZero "NXBRC_MUST_BE_ZERO": v(1, 515), v(1, 515), n(4), n(4), n(4), n(4);
-    NxmInvalid "NXBRC_NXM_INVALID": v(1, 256), v(1, 256), n(2), n(2), n(2), n(2);
-    ActionType "OFPBAC_BAD_TYPE": s(2, 0), s(2, 0), s(2, 0), s(2, 0), s(2, 0), s(2, 0);
-    ActionLength "OFPBAC_BAD_LEN": s(2, 1), s(2, 1), s(2, 1), s(2, 1), s(2, 1), s(2, 1);
-    ActionExperimenter "OFPBAC_BAD_VENDOR": s(2, 2), s(2, 2), s(2, 2), s(2, 2), s(2, 2), s(2, 2);
-    ActionExperimenterType "OFPBAC_BAD_VENDOR_TYPE": s(2, 3), s(2, 3), s(2, 3), s(2, 3), s(2, 3), s(2, 3);
-    ActionPort "OFPBAC_BAD_OUT_PORT": s(2, 4), s(2, 4), s(2, 4), s(2, 4), s(2, 4), s(2, 4);
-    ActionArgument "OFPBAC_BAD_ARGUMENT": s(2, 5), s(2, 5), s(2, 5), s(2, 5), s(2, 5), s(2, 5);
-    ActionTooMany "OFPBAC_TOO_MANY": s(2, 7), s(2, 7), s(2, 7), s(2, 7), s(2, 7), s(2, 7);
-    ActionQueue "OFPBAC_BAD_QUEUE": s(2, 8), s(2, 8), s(2, 8), s(2, 8), s(2, 8), s(2, 8);
-    ActionGroup "OFPBAC_BAD_OUT_GROUP": v(2, 9), s(2, 9), s(2, 9), s(2, 9), s(2, 9), s(2, 9);
-    ActionInconsistent "OFPBAC_MATCH_INCONSISTENT": v(1, 522), s(2, 10), s(2, 10), s(2, 10), s(2, 10), s(2, 10);
-    ActionOrder "OFPBAC_UNSUPPORTED_ORDER": X10, s(2, 11), s(2, 11), s(2, 11), s(2, 11), s(2, 11);
-    ActionTag "OFPBAC_BAD_TAG": X10, s(2, 12), s(2, 12), s(2, 12), s(2, 12), s(2, 12);
-    ActionSetType "OFPBAC_BAD_SET_TYPE": v(1, 523), v(1, 523), s(2, 13), s(2, 13), s(2, 13), s(2, 13);
-    ActionSetLength "OFPBAC_BAD_SET_LEN": v(1, 524), v(1, 524), s(2, 14), s(2, 14), s(2, 14), s(2, 14);
-    ActionSetArgument "OFPBAC_BAD_SET_ARGUMENT": v(1, 525), v(1, 525), s(2, 15), s(2, 15), s(2, 15), s(2, 15);
-    ActionSetMask "OFPBAC_BAD_SET_MASK": X10, X10, X, o(4250), o(4250), s(2, 16);
-    ActionMustBeZero "NXBAC_MUST_BE_ZERO": v(2, 256), v(2, 256), n(11), n(11), n(11), n(11);
-    InstructionUnknown "OFPBIC_UNKNOWN_INST": X10, s(3, 0), s(3, 0), s(3, 0), s(3, 0), s(3, 0);
-    InstructionUnsupported "OFPBIC_UNSUP_INST": v(2, 257), s(3, 1), s(3, 1), s(3, 1), s(3, 1), s(3, 1);
-    InstructionTable "OFPBIC_BAD_TABLE_ID": X10, s(3, 2), s(3, 2), s(3, 2), s(3, 2), s(3, 2);
-    InstructionExperimenter "OFPBIC_BAD_EXPERIMENTER": X10, s(3, 5), s(3, 5), s(3, 5), s(3, 5), s(3, 5);
-    InstructionLength "OFPBIC_BAD_LEN": X10, X10, s(3, 7), s(3, 7), s(3, 7), s(3, 7);
-    InstructionTwice "OFPBIC_DUP_INST": X10, v(3, 256), o(2600), o(2600), s(3, 9), s(3, 9);
-    MatchType "OFPBMC_BAD_TYPE": X10, s(4, 0), s(4, 0), s(4, 0), s(4, 0), s(4, 0);
-    MatchLength "OFPBMC_BAD_LEN": v(1, 256), s(4, 1), s(4, 1), s(4, 1), s(4, 1), s(4, 1);
-    MatchWildcards "OFPBMC_BAD_WILDCARDS": v(1, 262), s(4, 5), s(4, 5), s(4, 5), s(4, 5), s(4, 5);
-    MatchField "OFPBMC_BAD_FIELD": v(0, 263), s(4, 6), s(4, 6), s(4, 6), s(4, 6), s(4, 6);
-    MatchValue "OFPBMC_BAD_VALUE": v(1, 258), s(4, 7), s(4, 7), s(4, 7), s(4, 7), s(4, 7);
-    MatchMask "OFPBMC_BAD_MASK": v(1, 259), v(1, 259), s(4, 8), s(4, 8), s(4, 8), s(4, 8);
-    MatchPrerequisite "OFPBMC_BAD_PREREQ": v(1, 260), v(1, 260), s(4, 9), s(4, 9), s(4, 9), s(4, 9);
-    MatchTwice "OFPBMC_DUP_FIELD": v(1, 261), v(1, 261), s(4, 10), s(4, 10), s(4, 10), s(4, 10);
-    FlowUnknown "OFPFMFC_UNKNOWN": X10, s(5, 0), s(5, 0), s(5, 0), s(5, 0), s(5, 0);
-    TableFull "OFPFMFC_TABLE_FULL": s(3, 0), s(5, 1), s(5, 1), s(5, 1), s(5, 1), s(5, 1);
-    FlowTable "OFPFMFC_BAD_TABLE_ID": v(1, 512), s(5, 2), s(5, 2), s(5, 2), s(5, 2), s(5, 2);
-    Overlap "OFPFMFC_OVERLAP": s(3, 1), s(5, 3), s(5, 3), s(5, 3), s(5, 3), s(5, 3);
-    FlowPermission "OFPFMFC_EPERM": s(3, 2), s(5, 4), s(5, 4), s(5, 4), s(5, 4), s(5, 4);
-    FlowTimeout "OFPFMFC_BAD_TIMEOUT": X10, s(5, 5), s(5, 5), s(5, 5), s(5, 5), s(5, 5);
-    FlowCommand "OFPFMFC_BAD_COMMAND": s(3, 4), s(5, 6), s(5, 6), s(5, 6), s(5, 6), s(5, 6);
-    FlowFlags "OFPFMFC_BAD_FLAGS": v(3, 258), v(5, 258), s(5, 7), s(5, 7), s(5, 7), s(5, 7);
-    GroupExists "OFPGMFC_GROUP_EXISTS": v(6, 0), s(6, 0), s(6, 0), s(6, 0), s(6, 0), s(6, 0);
-    GroupInvalid "OFPGMFC_INVALID_GROUP": v(6, 1), s(6, 1), s(6, 1), s(6, 1), s(6, 1), s(6, 1);
-    GroupsFull "OFPGMFC_OUT_OF_GROUPS": v(6, 3), s(6, 3), s(6, 3), s(6, 3), s(6, 3), s(6, 3);
-    BucketsFull "OFPGMFC_OUT_OF_BUCKETS": v(6, 4), s(6, 4), s(6, 4), s(6, 4), s(6, 4), s(6, 4);
-    GroupLoop "OFPGMFC_LOOP": v(6, 7), s(6, 7), s(6, 7), s(6, 7), s(6, 7), s(6, 7);
-    GroupUnknown "OFPGMFC_UNKNOWN_GROUP": v(6, 8), s(6, 8), s(6, 8), s(6, 8), s(6, 8), s(6, 8);
-    GroupChained "OFPGMFC_CHAINED_GROUP": v(6, 9), X10, s(6, 9), s(6, 9), s(6, 9), s(6, 9);
-    GroupType "OFPGMFC_BAD_TYPE": v(6, 10), X10, s(6, 10), s(6, 10), s(6, 10), s(6, 10);
-    GroupCommand "OFPGMFC_BAD_COMMAND": v(6, 11), X10, s(6, 11), s(6, 11), s(6, 11), s(6, 11);
-    GroupBucket "OFPGMFC_BAD_BUCKET": v(6, 12), X10, s(6, 12), s(6, 12), s(6, 12), s(6, 12);
-    BucketUnknown "OFPGMFC_UNKNOWN_BUCKET": v(6, 15), X10, X, s(6, 1), s(6, 1), s(6, 15);
-    BucketExists "OFPGMFC_BUCKET_EXISTS": v(6, 16), X10, X, s(6, 1), s(6, 1), s(6, 16);
-    PortUnknown "OFPPMFC_BAD_PORT": s(4, 0), s(7, 0), s(7, 0), s(7, 0), s(7, 0), s(7, 0);
-    PortAddress "OFPPMFC_BAD_HW_ADDR": s(4, 1), s(7, 1), s(7, 1), s(7, 1), s(7, 1), s(7, 1);
-    PortConfig "OFPPMFC_BAD_CONFIG": X10, s(7, 2), s(7, 2), s(7, 2), s(7, 2), s(7, 2);
-    PortPermission "OFPPMFC_EPERM": X10, X10, s(7, 4), s(7, 4), s(7, 4), s(7, 4);
-    TableModTable "OFPTMFC_BAD_TABLE": X10, s(8, 0), s(8, 0), s(8, 0), s(8, 0), s(8, 0);
-    TableModConfig "OFPTMFC_BAD_CONFIG": X10, s(8, 1), s(8, 1), s(8, 1), s(8, 1), s(8, 1);
-    QueuePort "OFPQOFC_BAD_PORT": s(5, 0), s(9, 0), s(9, 0), s(9, 0), s(9, 0), s(9, 0);
-    QueueUnknown "OFPQOFC_BAD_QUEUE": s(5, 1), s(9, 1), s(9, 1), s(9, 1), s(9, 1), s(9, 1);
-    ConfigFlags "OFPSCFC_BAD_FLAGS": X10, s(10, 0), s(10, 0), s(10, 0), s(10, 0), s(10, 0);
-    RoleStale "OFPRRFC_STALE": X10, X10, s(11, 0), s(11, 0), s(11, 0), s(11, 0);
-    RoleUnsupported "OFPRRFC_UNSUP": X10, X10, s(11, 1), s(11, 1), s(11, 1), s(11, 1);
-    RoleBad "OFPRRFC_BAD_ROLE": v(1, 513), v(1, 513), s(11, 2), s(11, 2), s(11, 2), s(11, 2);
-    MeterExists "OFPMMFC_METER_EXISTS": X10, X10, X, s(12, 1), s(12, 1), s(12, 1);
-    MeterInvalid "OFPMMFC_INVALID_METER": X10, X10, X, s(12, 2), s(12, 2), s(12, 2);
-    MeterUnknown "OFPMMFC_UNKNOWN_METER": X10, X10, X, s(12, 3), s(12, 3), s(12, 3);
-    MeterCommand "OFPMMFC_BAD_COMMAND": X10, X10, X, s(12, 4), s(12, 4), s(12, 4);
-    MeterFlags "OFPMMFC_BAD_FLAGS": X10, X10, X, s(12, 5), s(12, 5), s(12, 5);
-    MeterRate "OFPMMFC_BAD_RATE": X10, X10, X, s(12, 6), s(12, 6), s(12, 6);
-    MeterBand "OFPMMFC_BAD_BAND": X10, X10, X, s(12, 8), s(12, 8), s(12, 8);
-    MetersFull "OFPMMFC_OUT_OF_METERS": X10, X10, X, s(12, 10), s(12, 10), s(12, 10);
-    BandsFull "OFPMMFC_OUT_OF_BANDS": X10, X10, X, s(12, 11), s(12, 11), s(12, 11);
-    FeaturesTable "OFPTFFC_BAD_TABLE": X10, X10, X, s(13, 0), s(13, 0), s(13, 0);
-    FeaturesPermission "OFPTFFC_EPERM": X10, X10, X, s(13, 5), s(13, 5), s(13, 5);
-    PropertyType "OFPBPC_BAD_TYPE": v(13, 2), v(13, 2), n(25), s(13, 2), s(14, 0), s(14, 0);
-    PropertyLength "OFPBPC_BAD_LEN": v(13, 3), v(13, 3), n(26), s(13, 3), s(14, 1), s(14, 1);
-    PropertyValue "OFPBPC_BAD_VALUE": v(13, 4), v(13, 4), n(27), s(13, 4), s(14, 2), s(14, 2);
-    PropertyExperimenter "OFPBPC_BAD_EXPERIMENTER": v(14, 5), v(14, 5), n(30), o(4445), s(14, 5), s(14, 5);
-    OptionCommand "NXTTMFC_BAD_COMMAND": v(1, 527), v(1, 527), n(16), n(16), n(16), n(16);
-    OptionLength "NXTTMFC_BAD_OPT_LEN": v(1, 528), v(1, 528), n(17), n(17), n(17), n(17);
-    OptionPlace "NXTTMFC_BAD_FIELD_IDX": v(1, 529), v(1, 529), n(18), n(18), n(18), n(18);
-    OptionsFull "NXTTMFC_TABLE_FULL": v(1, 530), v(1, 530), n(19), n(19), n(19), n(19);
-    OptionMapped "NXTTMFC_ALREADY_MAPPED": v(1, 531), v(1, 531), n(20), n(20), n(20), n(20);
-    OptionTwice "NXTTMFC_DUP_ENTRY": v(1, 532), v(1, 532), n(21), n(21), n(21), n(21);
-    OptionUsed "NXTTMFC_INVALID_TLV_DEL": v(1, 537), v(1, 537), n(38), n(38), n(38), n(38);
-    OptionUnmapped "NXFMFC_INVALID_TLV_FIELD": v(1, 536), v(1, 536), n(37), n(37), n(37), n(37);
-    AsyncInvalid "OFPACFC_INVALID": X10, X10, X, o(2370), s(15, 0), s(15, 0);
-    AsyncUnsupported "OFPACFC_UNSUPPORTED": X10, X10, X, o(2371), s(15, 1), s(15, 1);
-    BundleId "OFPBFC_BAD_ID": X10, X10, X, o(2302), s(17, 2), s(17, 2);
-    BundleExists "OFPBFC_BUNDLE_EXIST": X10, X10, X, o(2303), s(17, 3), s(17, 3);
-    BundleClosed "OFPBFC_BUNDLE_CLOSED": X10, X10, X, o(2304), s(17, 4), s(17, 4);
-    BundlesFull "OFPBFC_OUT_OF_BUNDLES": X10, X10, X, o(2305), s(17, 5), s(17, 5);
-    BundleType "OFPBFC_BAD_TYPE": X10, X10, X, o(2306), s(17, 6), s(17, 6);
-    BundleFlags "OFPBFC_BAD_FLAGS": X10, X10, X, o(2307), s(17, 7), s(17, 7);
-    BundleMessageLength "OFPBFC_MSG_BAD_LEN": X10, X10, X, o(2308), s(17, 8), s(17, 8);
-    BundleXid "OFPBFC_MSG_BAD_XID": X10, X10, X, o(2309), s(17, 9), s(17, 9);
-    BundleMessage "OFPBFC_MSG_UNSUP": X10, X10, X, o(2310), s(17, 10), s(17, 10);
-    BundleTooMany "OFPBFC_MSG_TOO_MANY": X10, X10, X, o(2312), s(17, 12), s(17, 12);
-    BundleFailed "OFPBFC_MSG_FAILED": X10, X10, X, o(2313), s(17, 13), s(17, 13);
-    BundleTimeout "OFPBFC_TIMEOUT": X10, X10, X, o(2314), s(17, 14), s(17, 14);
-    MonitorUnknown "OFPMOFC_UNKNOWN": X10, X10, X, X, s(16, 0), s(16, 0);
-    MonitorExists "OFPMOFC_MONITOR_EXISTS": v(1, 517), v(1, 517), n(6), n(6), s(16, 1), s(16, 1);
-    MonitorFlags "OFPMOFC_BAD_FLAGS": v(1, 518), v(1, 518), n(7), n(7), s(16, 5), s(16, 5);
-    MonitorMissing "OFPMOFC_UNKNOWN_MONITOR": v(1, 519), v(1, 519), n(8), n(8), s(16, 3), s(16, 3);
-    MonitorCommand "OFPMOFC_BAD_COMMAND": X10, X10, X, X, s(16, 4), s(16, 4);
+    HelloIncompatible "OFPHFC_INCOMPATIBLE": V10 s(OFPET_HELLO_FAILED, 0);
+    BadVersion "OFPBRC_BAD_VERSION": V10 s(OFPET_BAD_REQUEST, 0);
+    BadType "OFPBRC_BAD_TYPE": V10 s(OFPET_BAD_REQUEST, 1);
+    BadMultipart "OFPBRC_BAD_STAT": V10 s(OFPET_BAD_REQUEST, 2);
+    BadExperimenter "OFPBRC_BAD_VENDOR": V10 s(OFPET_BAD_REQUEST, 3);
+    BadSubtype "OFPBRC_BAD_SUBTYPE": V10 s(OFPET_BAD_REQUEST, 4);
+    RequestPermission "OFPBRC_EPERM": V10 s(OFPET_BAD_REQUEST, 5);
+    BadLength "OFPBRC_BAD_LEN": V10 s(OFPET_BAD_REQUEST, 6);
+    UnknownBuffer "OFPBRC_BUFFER_UNKNOWN": V10 s(OFPET_BAD_REQUEST, 8);
+    BadTableId "OFPBRC_BAD_TABLE_ID": V10 v(OFPET_BAD_REQUEST, 512), V11 s(OFPET_BAD_REQUEST, 9);
+    IsSlave "OFPBRC_IS_SLAVE": V10 s(OFPET_BAD_REQUEST, 5), V12 s(OFPET_BAD_REQUEST, 10);
+    BadPort "OFPBRC_BAD_PORT": V10 v(OFPET_BAD_REQUEST, 514), V12 s(OFPET_BAD_REQUEST, 11);
+    MultipartOverflow "OFPBRC_MULTIPART_BUFFER_OVERFLOW": V10 X10, V12 X, V13 s(OFPET_BAD_REQUEST, 13);
+    PipelineFieldsOnly "OFPBRC_PIPELINE_FIELDS_ONLY": V10 X10, V12 X, V15 s(OFPET_BAD_REQUEST, 17);
+    MustBeZero "NXBRC_MUST_BE_ZERO": V10 v(OFPET_BAD_REQUEST, 515), V12 n(4);
+    NxmInvalid "NXBRC_NXM_INVALID": V10 v(OFPET_BAD_REQUEST, 256), V12 n(2);
+    ActionType "OFPBAC_BAD_TYPE": V10 s(OFPET_BAD_ACTION, 0);
+    ActionLength "OFPBAC_BAD_LEN": V10 s(OFPET_BAD_ACTION, 1);
+    ActionExperimenter "OFPBAC_BAD_VENDOR": V10 s(OFPET_BAD_ACTION, 2);
+    ActionExperimenterType "OFPBAC_BAD_VENDOR_TYPE": V10 s(OFPET_BAD_ACTION, 3);
+    ActionPort "OFPBAC_BAD_OUT_PORT": V10 s(OFPET_BAD_ACTION, 4);
+    ActionArgument "OFPBAC_BAD_ARGUMENT": V10 s(OFPET_BAD_ACTION, 5);
+    ActionTooMany "OFPBAC_TOO_MANY": V10 s(OFPET_BAD_ACTION, 7);
+    ActionQueue "OFPBAC_BAD_QUEUE": V10 s(OFPET_BAD_ACTION, 8);
+    ActionGroup "OFPBAC_BAD_OUT_GROUP": V10 v(OFPET_BAD_ACTION, 9), V11 s(OFPET_BAD_ACTION, 9);
+    ActionInconsistent "OFPBAC_MATCH_INCONSISTENT": V10 v(OFPET_BAD_REQUEST, 522), V11 s(OFPET_BAD_ACTION, 10);
+    ActionOrder "OFPBAC_UNSUPPORTED_ORDER": V10 X10, V11 s(OFPET_BAD_ACTION, 11);
+    ActionTag "OFPBAC_BAD_TAG": V10 X10, V11 s(OFPET_BAD_ACTION, 12);
+    ActionSetType "OFPBAC_BAD_SET_TYPE": V10 v(OFPET_BAD_REQUEST, 523), V12 s(OFPET_BAD_ACTION, 13);
+    ActionSetLength "OFPBAC_BAD_SET_LEN": V10 v(OFPET_BAD_REQUEST, 524), V12 s(OFPET_BAD_ACTION, 14);
+    ActionSetArgument "OFPBAC_BAD_SET_ARGUMENT": V10 v(OFPET_BAD_REQUEST, 525), V12 s(OFPET_BAD_ACTION, 15);
+    ActionSetMask "OFPBAC_BAD_SET_MASK": V10 X10, V12 X, V13 o(4250), V15 s(OFPET_BAD_ACTION, 16);
+    ActionMustBeZero "NXBAC_MUST_BE_ZERO": V10 v(OFPET_BAD_ACTION, 256), V12 n(11);
+    InstructionUnknown "OFPBIC_UNKNOWN_INST": V10 X10, V11 s(OFPET_BAD_INSTRUCTION, 0);
+    InstructionUnsupported "OFPBIC_UNSUP_INST": V10 v(OFPET_BAD_ACTION, 257), V11 s(OFPET_BAD_INSTRUCTION, 1);
+    InstructionTable "OFPBIC_BAD_TABLE_ID": V10 X10, V11 s(OFPET_BAD_INSTRUCTION, 2);
+    InstructionExperimenter "OFPBIC_BAD_EXPERIMENTER": V10 X10, V11 s(OFPET_BAD_INSTRUCTION, 5);
+    InstructionLength "OFPBIC_BAD_LEN": V10 X10, V12 s(OFPET_BAD_INSTRUCTION, 7);
+    InstructionTwice "OFPBIC_DUP_INST":
+        V10 X10, V11 v(OFPET_BAD_INSTRUCTION, 256), V12 o(2600), V14 s(OFPET_BAD_INSTRUCTION, 9);
+    MatchType "OFPBMC_BAD_TYPE": V10 X10, V11 s(OFPET_BAD_MATCH, 0);
+    MatchLength "OFPBMC_BAD_LEN": V10 v(OFPET_BAD_REQUEST, 256), V11 s(OFPET_BAD_MATCH, 1);
+    MatchWildcards "OFPBMC_BAD_WILDCARDS": V10 v(OFPET_BAD_REQUEST, 262), V11 s(OFPET_BAD_MATCH, 5);
+    MatchField "OFPBMC_BAD_FIELD": V10 v(OFPET_HELLO_FAILED, 263), V11 s(OFPET_BAD_MATCH, 6);
+    MatchValue "OFPBMC_BAD_VALUE": V10 v(OFPET_BAD_REQUEST, 258), V11 s(OFPET_BAD_MATCH, 7);
+    MatchMask "OFPBMC_BAD_MASK": V10 v(OFPET_BAD_REQUEST, 259), V12 s(OFPET_BAD_MATCH, 8);
+    MatchPrerequisite "OFPBMC_BAD_PREREQ": V10 v(OFPET_BAD_REQUEST, 260), V12 s(OFPET_BAD_MATCH, 9);
+    MatchTwice "OFPBMC_DUP_FIELD": V10 v(OFPET_BAD_REQUEST, 261), V12 s(OFPET_BAD_MATCH, 10);
+    FlowUnknown "OFPFMFC_UNKNOWN": V10 X10, V11 s(OFPET_FLOW_MOD_FAILED, 0);
+    TableFull "OFPFMFC_TABLE_FULL": V10 s(ofp10::OFPET_FLOW_MOD_FAILED, 0), V11 s(OFPET_FLOW_MOD_FAILED, 1);
+    FlowTable "OFPFMFC_BAD_TABLE_ID": V10 v(OFPET_BAD_REQUEST, 512), V11 s(OFPET_FLOW_MOD_FAILED, 2);
+    Overlap "OFPFMFC_OVERLAP": V10 s(ofp10::OFPET_FLOW_MOD_FAILED, 1), V11 s(OFPET_FLOW_MOD_FAILED, 3);
+    FlowPermission "OFPFMFC_EPERM": V10 s(ofp10::OFPET_FLOW_MOD_FAILED, 2), V11 s(OFPET_FLOW_MOD_FAILED, 4);
+    FlowTimeout "OFPFMFC_BAD_TIMEOUT": V10 X10, V11 s(OFPET_FLOW_MOD_FAILED, 5);
+    FlowCommand "OFPFMFC_BAD_COMMAND": V10 s(ofp10::OFPET_FLOW_MOD_FAILED, 4), V11 s(OFPET_FLOW_MOD_FAILED, 6);
+    FlowFlags "OFPFMFC_BAD_FLAGS":
+        V10 v(ofp10::OFPET_FLOW_MOD_FAILED, 258), V11 v(OFPET_FLOW_MOD_FAILED, 258),
+        V12 s(OFPET_FLOW_MOD_FAILED, 7);
+    GroupExists "OFPGMFC_GROUP_EXISTS": V10 v(OFPET_GROUP_MOD_FAILED, 0), V11 s(OFPET_GROUP_MOD_FAILED, 0);
+    GroupInvalid "OFPGMFC_INVALID_GROUP": V10 v(OFPET_GROUP_MOD_FAILED, 1), V11 s(OFPET_GROUP_MOD_FAILED, 1);
+    GroupsFull "OFPGMFC_OUT_OF_GROUPS": V10 v(OFPET_GROUP_MOD_FAILED, 3), V11 s(OFPET_GROUP_MOD_FAILED, 3);
+    BucketsFull "OFPGMFC_OUT_OF_BUCKETS": V10 v(OFPET_GROUP_MOD_FAILED, 4), V11 s(OFPET_GROUP_MOD_FAILED, 4);
+    GroupLoop "OFPGMFC_LOOP": V10 v(OFPET_GROUP_MOD_FAILED, 7), V11 s(OFPET_GROUP_MOD_FAILED, 7);
+    GroupUnknown "OFPGMFC_UNKNOWN_GROUP": V10 v(OFPET_GROUP_MOD_FAILED, 8), V11 s(OFPET_GROUP_MOD_FAILED, 8);
+    GroupChained "OFPGMFC_CHAINED_GROUP":
+        V10 v(OFPET_GROUP_MOD_FAILED, 9), V11 X10, V12 s(OFPET_GROUP_MOD_FAILED, 9);
+    GroupType "OFPGMFC_BAD_TYPE": V10 v(OFPET_GROUP_MOD_FAILED, 10), V11 X10, V12 s(OFPET_GROUP_MOD_FAILED, 10);
+    GroupCommand "OFPGMFC_BAD_COMMAND":
+        V10 v(OFPET_GROUP_MOD_FAILED, 11), V11 X10, V12 s(OFPET_GROUP_MOD_FAILED, 11);
+    GroupBucket "OFPGMFC_BAD_BUCKET":
+        V10 v(OFPET_GROUP_MOD_FAILED, 12), V11 X10, V12 s(OFPET_GROUP_MOD_FAILED, 12);
+    BucketUnknown "OFPGMFC_UNKNOWN_BUCKET":
+        V10 v(OFPET_GROUP_MOD_FAILED, 15), V11 X10, V12 X, V13 s(OFPET_GROUP_MOD_FAILED, 1),
+        V15 s(OFPET_GROUP_MOD_FAILED, 15);
+    BucketExists "OFPGMFC_BUCKET_EXISTS":
+        V10 v(OFPET_GROUP_MOD_FAILED, 16), V11 X10, V12 X, V13 s(OFPET_GROUP_MOD_FAILED, 1),
+        V15 s(OFPET_GROUP_MOD_FAILED, 16);
+    PortUnknown "OFPPMFC_BAD_PORT": V10 s(ofp10::OFPET_PORT_MOD_FAILED, 0), V11 s(OFPET_PORT_MOD_FAILED, 0);
+    PortAddress "OFPPMFC_BAD_HW_ADDR": V10 s(ofp10::OFPET_PORT_MOD_FAILED, 1), V11 s(OFPET_PORT_MOD_FAILED, 1);
+    PortConfig "OFPPMFC_BAD_CONFIG": V10 X10, V11 s(OFPET_PORT_MOD_FAILED, 2);
+    PortPermission "OFPPMFC_EPERM": V10 X10, V12 s(OFPET_PORT_MOD_FAILED, 4);
+    TableModTable "OFPTMFC_BAD_TABLE": V10 X10, V11 s(OFPET_TABLE_MOD_FAILED, 0);
+    TableModConfig "OFPTMFC_BAD_CONFIG": V10 X10, V11 s(OFPET_TABLE_MOD_FAILED, 1);
+    QueuePort "OFPQOFC_BAD_PORT": V10 s(ofp10::OFPET_QUEUE_OP_FAILED, 0), V11 s(OFPET_QUEUE_OP_FAILED, 0);
+    QueueUnknown "OFPQOFC_BAD_QUEUE": V10 s(ofp10::OFPET_QUEUE_OP_FAILED, 1), V11 s(OFPET_QUEUE_OP_FAILED, 1);
+    ConfigFlags "OFPSCFC_BAD_FLAGS": V10 X10, V11 s(OFPET_SWITCH_CONFIG_FAILED, 0);
+    RoleStale "OFPRRFC_STALE": V10 X10, V12 s(OFPET_ROLE_REQUEST_FAILED, 0);
+    RoleUnsupported "OFPRRFC_UNSUP": V10 X10, V12 s(OFPET_ROLE_REQUEST_FAILED, 1);
+    RoleBad "OFPRRFC_BAD_ROLE": V10 v(OFPET_BAD_REQUEST, 513), V12 s(OFPET_ROLE_REQUEST_FAILED, 2);
+    MeterExists "OFPMMFC_METER_EXISTS": V10 X10, V12 X, V13 s(OFPET_METER_MOD_FAILED, 1);
+    MeterInvalid "OFPMMFC_INVALID_METER": V10 X10, V12 X, V13 s(OFPET_METER_MOD_FAILED, 2);
+    MeterUnknown "OFPMMFC_UNKNOWN_METER": V10 X10, V12 X, V13 s(OFPET_METER_MOD_FAILED, 3);
+    MeterCommand "OFPMMFC_BAD_COMMAND": V10 X10, V12 X, V13 s(OFPET_METER_MOD_FAILED, 4);
+    MeterFlags "OFPMMFC_BAD_FLAGS": V10 X10, V12 X, V13 s(OFPET_METER_MOD_FAILED, 5);
+    MeterRate "OFPMMFC_BAD_RATE": V10 X10, V12 X, V13 s(OFPET_METER_MOD_FAILED, 6);
+    MeterBand "OFPMMFC_BAD_BAND": V10 X10, V12 X, V13 s(OFPET_METER_MOD_FAILED, 8);
+    MetersFull "OFPMMFC_OUT_OF_METERS": V10 X10, V12 X, V13 s(OFPET_METER_MOD_FAILED, 10);
+    BandsFull "OFPMMFC_OUT_OF_BANDS": V10 X10, V12 X, V13 s(OFPET_METER_MOD_FAILED, 11);
+    FeaturesTable "OFPTFFC_BAD_TABLE": V10 X10, V12 X, V13 s(OFPET_TABLE_FEATURES_FAILED, 0);
+    FeaturesPermission "OFPTFFC_EPERM": V10 X10, V12 X, V13 s(OFPET_TABLE_FEATURES_FAILED, 5);
+    PropertyType "OFPBPC_BAD_TYPE":
+        V10 v(OFPET_TABLE_FEATURES_FAILED, 2), V12 n(25), V13 s(OFPET_TABLE_FEATURES_FAILED, 2),
+        V14 s(OFPET_BAD_PROPERTY, 0);
+    PropertyLength "OFPBPC_BAD_LEN":
+        V10 v(OFPET_TABLE_FEATURES_FAILED, 3), V12 n(26), V13 s(OFPET_TABLE_FEATURES_FAILED, 3),
+        V14 s(OFPET_BAD_PROPERTY, 1);
+    PropertyValue "OFPBPC_BAD_VALUE":
+        V10 v(OFPET_TABLE_FEATURES_FAILED, 4), V12 n(27), V13 s(OFPET_TABLE_FEATURES_FAILED, 4),
+        V14 s(OFPET_BAD_PROPERTY, 2);
+    PropertyExperimenter "OFPBPC_BAD_EXPERIMENTER":
+        V10 v(OFPET_BAD_PROPERTY, 5), V12 n(30), V13 o(4445), V14 s(OFPET_BAD_PROPERTY, 5);
+    OptionCommand "NXTTMFC_BAD_COMMAND": V10 v(OFPET_BAD_REQUEST, 527), V12 n(16);
+    OptionLength "NXTTMFC_BAD_OPT_LEN": V10 v(OFPET_BAD_REQUEST, 528), V12 n(17);
+    OptionPlace "NXTTMFC_BAD_FIELD_IDX": V10 v(OFPET_BAD_REQUEST, 529), V12 n(18);
+    OptionsFull "NXTTMFC_TABLE_FULL": V10 v(OFPET_BAD_REQUEST, 530), V12 n(19);
+    OptionMapped "NXTTMFC_ALREADY_MAPPED": V10 v(OFPET_BAD_REQUEST, 531), V12 n(20);
+    OptionTwice "NXTTMFC_DUP_ENTRY": V10 v(OFPET_BAD_REQUEST, 532), V12 n(21);
+    OptionUsed "NXTTMFC_INVALID_TLV_DEL": V10 v(OFPET_BAD_REQUEST, 537), V12 n(38);
+    OptionUnmapped "NXFMFC_INVALID_TLV_FIELD": V10 v(OFPET_BAD_REQUEST, 536), V12 n(37);
+    AsyncInvalid "OFPACFC_INVALID": V10 X10, V12 X, V13 o(2370), V14 s(OFPET_ASYNC_CONFIG_FAILED, 0);
+    AsyncUnsupported "OFPACFC_UNSUPPORTED": V10 X10, V12 X, V13 o(2371), V14 s(OFPET_ASYNC_CONFIG_FAILED, 1);
+    BundleId "OFPBFC_BAD_ID": V10 X10, V12 X, V13 o(2302), V14 s(OFPET_BUNDLE_FAILED, 2);
+    BundleExists "OFPBFC_BUNDLE_EXIST": V10 X10, V12 X, V13 o(2303), V14 s(OFPET_BUNDLE_FAILED, 3);
+    BundleClosed "OFPBFC_BUNDLE_CLOSED": V10 X10, V12 X, V13 o(2304), V14 s(OFPET_BUNDLE_FAILED, 4);
+    BundlesFull "OFPBFC_OUT_OF_BUNDLES": V10 X10, V12 X, V13 o(2305), V14 s(OFPET_BUNDLE_FAILED, 5);
+    BundleType "OFPBFC_BAD_TYPE": V10 X10, V12 X, V13 o(2306), V14 s(OFPET_BUNDLE_FAILED, 6);
+    BundleFlags "OFPBFC_BAD_FLAGS": V10 X10, V12 X, V13 o(2307), V14 s(OFPET_BUNDLE_FAILED, 7);
+    BundleMessageLength "OFPBFC_MSG_BAD_LEN": V10 X10, V12 X, V13 o(2308), V14 s(OFPET_BUNDLE_FAILED, 8);
+    BundleXid "OFPBFC_MSG_BAD_XID": V10 X10, V12 X, V13 o(2309), V14 s(OFPET_BUNDLE_FAILED, 9);
+    BundleMessage "OFPBFC_MSG_UNSUP": V10 X10, V12 X, V13 o(2310), V14 s(OFPET_BUNDLE_FAILED, 10);
+    BundleTooMany "OFPBFC_MSG_TOO_MANY": V10 X10, V12 X, V13 o(2312), V14 s(OFPET_BUNDLE_FAILED, 12);
+    BundleFailed "OFPBFC_MSG_FAILED": V10 X10, V12 X, V13 o(2313), V14 s(OFPET_BUNDLE_FAILED, 13);
+    BundleTimeout "OFPBFC_TIMEOUT": V10 X10, V12 X, V13 o(2314), V14 s(OFPET_BUNDLE_FAILED, 14);
+    MonitorUnknown "OFPMOFC_UNKNOWN": V10 X10, V12 X, V14 s(OFPET_FLOW_MONITOR_FAILED, 0);
+    MonitorExists "OFPMOFC_MONITOR_EXISTS":
+        V10 v(OFPET_BAD_REQUEST, 517), V12 n(6), V14 s(OFPET_FLOW_MONITOR_FAILED, 1);
+    MonitorFlags "OFPMOFC_BAD_FLAGS":
+        V10 v(OFPET_BAD_REQUEST, 518), V12 n(7), V14 s(OFPET_FLOW_MONITOR_FAILED, 5);
+    MonitorMissing "OFPMOFC_UNKNOWN_MONITOR":
+        V10 v(OFPET_BAD_REQUEST, 519), V12 n(8), V14 s(OFPET_FLOW_MONITOR_FAILED, 3);
+    MonitorCommand "OFPMOFC_BAD_COMMAND": V10 X10, V12 X, V14 s(OFPET_FLOW_MONITOR_FAILED, 4);
 }
 
 impl Error {
@@ -193,21 +216,21 @@ impl Error {
     /// as it does not exceed the maximum message length of 65,535 octets. Open vSwitch does so, too. The
     /// specification requires at least 64 octets of the request.
     pub fn write(self, out: &mut Vec<u8>, version: Version, xid: u32, request: &[u8]) {
-        let start = begin(out, version, 1, xid);
+        let start = begin(out, version, msg::OFPT_ERROR, xid);
         match self.code(version) {
             Code::Standard(kind, code) => {
                 out.u16(kind);
                 out.u16(code);
             }
             Code::Vendor(kind, code) => {
-                out.u16(0xb0c2);
-                out.u16(0);
+                out.u16(nx::NXET_VENDOR);
+                out.u16(nx::NXVC_VENDOR_ERROR);
                 out.u32(NICIRA);
                 out.u16(kind);
                 out.u16(code);
             }
             Code::Experimenter(experimenter, code) => {
-                out.u16(0xffff);
+                out.u16(OFPET_EXPERIMENTER);
                 out.u16(code);
                 out.u32(experimenter);
             }
