@@ -7,6 +7,8 @@ use switch::flow::{
 use super::action::{get_instructions, get_plain, put_instructions, put_plain};
 use super::error::Error;
 use super::matching::{get_10, get_nxm, get_oxm, is_exact_10, put_10, put_nxm, put_oxm};
+use super::ofp::flow::*;
+use super::ofp::{msg, nx};
 use super::{NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, port_from_16, seconds};
 
 /// Fields that a flow-mod of OpenFlow 1.0 and Nicira's flow-mod have in common.
@@ -38,48 +40,54 @@ fn some(value: u32, none: u32) -> Option<u32> {
 
 fn command(number: u16, or_add: bool) -> Result<FlowCommand, Error> {
     Ok(match number {
-        0 => FlowCommand::Add,
-        1 | 2 => FlowCommand::Modify { strict: number == 2, or_add },
-        3 | 4 => FlowCommand::Delete { strict: number == 4 },
+        OFPFC_ADD => FlowCommand::Add,
+        OFPFC_MODIFY | OFPFC_MODIFY_STRICT => {
+            FlowCommand::Modify { strict: number == OFPFC_MODIFY_STRICT, or_add }
+        }
+        OFPFC_DELETE | OFPFC_DELETE_STRICT => FlowCommand::Delete { strict: number == OFPFC_DELETE_STRICT },
         _ => return Err(Error::FlowCommand),
     })
 }
 
 /// Returns the flags that are valid in a flow-mod of this version.
 fn known_flags(version: Version) -> u16 {
+    let first = OFPFF_SEND_FLOW_REM | OFPFF_CHECK_OVERLAP;
     match version {
-        Version::V10 | Version::V11 => 3,
-        Version::V12 => 7,
-        Version::V13 | Version::V14 | Version::V15 => 0x1f,
+        Version::V10 | Version::V11 => first,
+        Version::V12 => first | OFPFF_RESET_COUNTS,
+        Version::V13 | Version::V14 | Version::V15 => {
+            first | OFPFF_RESET_COUNTS | OFPFF_NO_PKT_COUNTS | OFPFF_NO_BYT_COUNTS
+        }
     }
 }
 
 fn flags(raw: u16, version: Version) -> Result<FlowFlags, Error> {
     let known = known_flags(version);
     if raw & !known != 0 {
-        // Emergency flow entries of OpenFlow 1.0, which are not supported.
-        return Err(if version == Version::V10 && raw & !7 == 0 {
+        // Emergency flow entries of OpenFlow 1.0 are not supported.
+        return Err(if version == Version::V10 && raw & !(known | ofp10::OFPFF_EMERG) == 0 {
             Error::TableFull
         } else {
             Error::FlowFlags
         });
     }
     Ok(FlowFlags {
-        send_removed: raw & 1 != 0,
-        check_overlap: raw & 2 != 0,
-        reset_counts: raw & 4 != 0,
-        no_packet_counts: raw & 8 != 0,
-        no_byte_counts: raw & 16 != 0,
+        send_removed: raw & OFPFF_SEND_FLOW_REM != 0,
+        check_overlap: raw & OFPFF_CHECK_OVERLAP != 0,
+        reset_counts: raw & OFPFF_RESET_COUNTS != 0,
+        no_packet_counts: raw & OFPFF_NO_PKT_COUNTS != 0,
+        no_byte_counts: raw & OFPFF_NO_BYT_COUNTS != 0,
     })
 }
 
 /// Returns the flags of a flow entry as bits (OFPFF_*).
 fn put_flags(flags: FlowFlags) -> u16 {
-    u16::from(flags.send_removed)
-        | u16::from(flags.check_overlap) << 1
-        | u16::from(flags.reset_counts) << 2
-        | u16::from(flags.no_packet_counts) << 3
-        | u16::from(flags.no_byte_counts) << 4
+    let bit = |is_set: bool, bit: u16| if is_set { bit } else { 0 };
+    bit(flags.send_removed, OFPFF_SEND_FLOW_REM)
+        | bit(flags.check_overlap, OFPFF_CHECK_OVERLAP)
+        | bit(flags.reset_counts, OFPFF_RESET_COUNTS)
+        | bit(flags.no_packet_counts, OFPFF_NO_PKT_COUNTS)
+        | bit(flags.no_byte_counts, OFPFF_NO_BYT_COUNTS)
 }
 
 /// Decodes the body of OFPT_FLOW_MOD. `table_ids` means that NXT_FLOW_MOD_TABLE_ID is enabled.
@@ -194,18 +202,20 @@ fn finish_old(
 /// Encodes a flow-mod as OFPT_FLOW_MOD. In OpenFlow 1.0, it is encoded as NXT_FLOW_MOD with the table in the
 /// command.
 pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) {
-    let number: u8 = match change.command {
-        FlowCommand::Add => 0,
-        FlowCommand::Modify { strict, .. } => 1 + u8::from(strict),
-        FlowCommand::Delete { strict } => 3 + u8::from(strict),
+    let number = match change.command {
+        FlowCommand::Add => OFPFC_ADD,
+        FlowCommand::Modify { strict: false, .. } => OFPFC_MODIFY,
+        FlowCommand::Modify { strict: true, .. } => OFPFC_MODIFY_STRICT,
+        FlowCommand::Delete { strict: false } => OFPFC_DELETE,
+        FlowCommand::Delete { strict: true } => OFPFC_DELETE_STRICT,
     };
     let flags = put_flags(change.flags);
     let buffer = change.buffer.unwrap_or(NO_BUFFER);
     if version == Version::V10 {
-        let start = begin_experimenter(out, version, super::NICIRA, 13, xid);
+        let start = begin_experimenter(out, version, super::NICIRA, nx::NXT_FLOW_MOD, xid);
         out.u64(change.cookie.unwrap_or(u64::MAX));
-        out.u8(change.table);
-        out.u8(number);
+        // The table is in the upper octet of the command.
+        out.u16(u16::from(change.table) << 8 | number);
         out.u16(change.idle_timeout);
         out.u16(change.hard_timeout);
         out.u16(change.priority);
@@ -220,11 +230,11 @@ pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) 
         finish(out, start);
         return;
     }
-    let start = begin(out, version, 14, xid);
+    let start = begin(out, version, msg::OFPT_FLOW_MOD, xid);
     out.u64(change.cookie.unwrap_or(change.cookie_value));
     out.u64(change.cookie_mask);
     out.u8(change.table);
-    out.u8(number);
+    out.u8(number.to_be_bytes()[1]);
     out.u16(change.idle_timeout);
     out.u16(change.hard_timeout);
     out.u16(change.priority);
@@ -300,12 +310,14 @@ fn put_counters(out: &mut Vec<u8>, flow: &FlowStats) {
 fn put_oxs(out: &mut Vec<u8>, flow: &FlowStats) {
     let start = out.len();
     out.u32(0);
-    for (number, (first, second)) in [(0, seconds(flow.age_ns)), (1, seconds(flow.idle_ns))] {
+    for (number, (first, second)) in
+        [(OFPXST_OFB_DURATION, seconds(flow.age_ns)), (OFPXST_OFB_IDLE_TIME, seconds(flow.idle_ns))]
+    {
         put_oxs_header(out, number, 8);
         out.u32(first);
         out.u32(second);
     }
-    for (number, value) in [(4, flow.packets), (5, flow.bytes)] {
+    for (number, value) in [(OFPXST_OFB_PACKET_COUNT, flow.packets), (OFPXST_OFB_BYTE_COUNT, flow.bytes)] {
         put_oxs_header(out, number, 8);
         out.u64(value);
     }
@@ -314,7 +326,7 @@ fn put_oxs(out: &mut Vec<u8>, flow: &FlowStats) {
 }
 
 fn put_oxs_header(out: &mut Vec<u8>, number: u8, octets: u8) {
-    out.u16(0x8002);
+    out.u16(OFPXSC_OPENFLOW_BASIC);
     out.u8(number << 1);
     out.u8(octets);
 }
@@ -323,9 +335,9 @@ fn put_oxs_header(out: &mut Vec<u8>, number: u8, octets: u8) {
 pub fn put_oxs_sums(out: &mut Vec<u8>, sums: &crate::datapath::Aggregate) {
     let start = out.len();
     out.u32(0);
-    put_oxs_header(out, 3, 4);
+    put_oxs_header(out, OFPXST_OFB_FLOW_COUNT, 4);
     out.u32(sums.flows);
-    for (number, value) in [(4, sums.packets), (5, sums.bytes)] {
+    for (number, value) in [(OFPXST_OFB_PACKET_COUNT, sums.packets), (OFPXST_OFB_BYTE_COUNT, sums.bytes)] {
         put_oxs_header(out, number, 8);
         out.u64(value);
     }
@@ -440,16 +452,16 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowSta
 /// NXT_FLOW_REMOVED.
 pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &FlowStats, why: Removed) {
     let reason = match (why, version) {
-        (Removed::IdleTimeout, _) => 0,
-        (Removed::HardTimeout, _) => 1,
-        (Removed::MeterDelete, Version::V14 | Version::V15) => 4,
-        (Removed::Eviction, Version::V14 | Version::V15) => 5,
-        (Removed::GroupDelete, _) if version != Version::V10 => 3,
-        _ => 2,
+        (Removed::IdleTimeout, _) => OFPRR_IDLE_TIMEOUT,
+        (Removed::HardTimeout, _) => OFPRR_HARD_TIMEOUT,
+        (Removed::MeterDelete, Version::V14 | Version::V15) => OFPRR_METER_DELETE,
+        (Removed::Eviction, Version::V14 | Version::V15) => OFPRR_EVICTION,
+        (Removed::GroupDelete, _) if version != Version::V10 => OFPRR_GROUP_DELETE,
+        _ => OFPRR_DELETE,
     };
     let (sec, nsec) = seconds(flow.age_ns);
     if nicira {
-        let start = begin_experimenter(out, version, super::NICIRA, 14, 0);
+        let start = begin_experimenter(out, version, super::NICIRA, nx::NXT_FLOW_REMOVED, 0);
         out.u64(flow.cookie);
         out.u16(flow.priority);
         out.u8(reason);
@@ -466,7 +478,7 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
         finish(out, start);
         return;
     }
-    let start = begin(out, version, 11, 0);
+    let start = begin(out, version, msg::OFPT_FLOW_REMOVED, 0);
     match version {
         Version::V10 => {
             put_10(out, &flow.matching);
@@ -511,8 +523,7 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
 pub struct Monitor {
     /// ID of the monitor, which the controller has chosen.
     pub id: u32,
-    /// Flags of the monitor: 1 initial entries, 2 added entries, 4 removed entries, 8 modified entries, 16
-    /// with instructions, 32 ([`OWN`]) full updates for the session's own changes.
+    /// Flags of the monitor. OFPFMF_ONLY_OWN is replaced by OFPFMF_NO_ABBREV.
     pub flags: u16,
     /// Filter for the flow entries that are monitored.
     pub filter: FlowFilter,
@@ -529,18 +540,17 @@ pub enum MonitorRequest {
     Delete(u32),
 }
 
-/// Flag of a monitor that requests full updates for the session's own changes (NXFMF_OWN, OFPFMF_NO_ABBREV).
-pub const OWN: u16 = 32;
-
 /// Converts the flags of a monitor request into the bits of OpenFlow 1.4.
 fn monitor_flags(raw: u16, version: Version) -> Result<u16, Error> {
-    let known = if version >= Version::V14 { 0x7f } else { 0x3f };
-    if raw & 0x0e == 0 || raw & !known != 0 {
+    let events = OFPFMF_ADD | OFPFMF_REMOVED | OFPFMF_MODIFY;
+    let common = OFPFMF_INITIAL | events | OFPFMF_INSTRUCTIONS;
+    let own = OFPFMF_NO_ABBREV | if version >= Version::V14 { OFPFMF_ONLY_OWN } else { 0 };
+    if raw & events == 0 || raw & !(common | own) != 0 {
         return Err(Error::MonitorFlags);
     }
     // Open vSwitch handles OFPFMF_ONLY_OWN of OpenFlow 1.4 equally.
-    let own = if raw & 0x60 != 0 { OWN } else { 0 };
-    Ok(raw & 0x1f | own)
+    let full = if raw & own != 0 { OFPFMF_NO_ABBREV } else { 0 };
+    Ok(raw & common | full)
 }
 
 /// Decodes the next flow monitor request. The format is NXST_FLOW_MONITOR in OpenFlow 1.0 to 1.2, the ONF
@@ -554,7 +564,7 @@ pub fn get_monitor(from: &mut Reader<'_>, version: Version) -> Result<MonitorReq
         let (out_port, out_group) = (from.u32()?, from.u32()?);
         let (raw, table, command) = (from.u16()?, from.u8()?, from.u8()?);
         let matching = get_oxm(from)?.matching;
-        if command == 2 {
+        if command == OFPFMC_DELETE {
             return Ok(MonitorRequest::Delete(id));
         }
         let filter = FlowFilter {
@@ -566,8 +576,8 @@ pub fn get_monitor(from: &mut Reader<'_>, version: Version) -> Result<MonitorReq
         };
         let monitor = Monitor { id, flags: monitor_flags(raw, version)?, filter };
         return match command {
-            0 => Ok(MonitorRequest::Add(monitor)),
-            1 => Ok(MonitorRequest::Modify(monitor)),
+            OFPFMC_ADD => Ok(MonitorRequest::Add(monitor)),
+            OFPFMC_MODIFY => Ok(MonitorRequest::Modify(monitor)),
             _ => Err(Error::MonitorCommand),
         };
     }
@@ -609,8 +619,7 @@ pub enum Update {
 /// changed flow entries.
 pub fn put_abbreviated(out: &mut Vec<u8>, version: Version, xid: u32) {
     out.u16(8);
-    // OFPFME_ABBREV and NXFME_ABBREV.
-    out.u16(if version >= Version::V14 { 4 } else { 3 });
+    out.u16(if version >= Version::V14 { OFPFME_ABBREV } else { nx::NXFME_ABBREV });
     out.u32(xid);
 }
 
@@ -619,26 +628,23 @@ pub fn put_abbreviated(out: &mut Vec<u8>, version: Version, xid: u32) {
 pub fn put_update(out: &mut Vec<u8>, version: Version, update: Update, flow: &FlowStats, instructions: bool) {
     let start = out.len();
     let reason = match update {
-        Update::Removed(why) => {
-            let reason: u8 = match why {
-                Removed::IdleTimeout => 0,
-                Removed::HardTimeout => 1,
-                Removed::Delete => 2,
-                Removed::GroupDelete => 3,
-                Removed::MeterDelete => 4,
-                Removed::Eviction => 5,
-            };
-            reason
-        }
+        Update::Removed(why) => match why {
+            Removed::IdleTimeout => OFPRR_IDLE_TIMEOUT,
+            Removed::HardTimeout => OFPRR_HARD_TIMEOUT,
+            Removed::Delete => OFPRR_DELETE,
+            Removed::GroupDelete => OFPRR_GROUP_DELETE,
+            Removed::MeterDelete => OFPRR_METER_DELETE,
+            Removed::Eviction => OFPRR_EVICTION,
+        },
         _ => 0,
     };
     out.u16(0);
     if version >= Version::V14 {
         out.u16(match update {
-            Update::Initial => 0,
-            Update::Added => 1,
-            Update::Removed(_) => 2,
-            Update::Modified => 3,
+            Update::Initial => OFPFME_INITIAL,
+            Update::Added => OFPFME_ADDED,
+            Update::Removed(_) => OFPFME_REMOVED,
+            Update::Modified => OFPFME_MODIFIED,
         });
         out.u8(flow.table);
         out.u8(reason);
@@ -653,9 +659,9 @@ pub fn put_update(out: &mut Vec<u8>, version: Version, update: Update, flow: &Fl
         }
     } else {
         out.u16(match update {
-            Update::Initial | Update::Added => 0,
-            Update::Removed(_) => 1,
-            Update::Modified => 2,
+            Update::Initial | Update::Added => nx::NXFME_ADDED,
+            Update::Removed(_) => nx::NXFME_DELETED,
+            Update::Modified => nx::NXFME_MODIFIED,
         });
         out.u16(u16::from(reason));
         out.u16(flow.priority);

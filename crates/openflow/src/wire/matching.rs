@@ -1,10 +1,12 @@
 //! Encoding and decoding of matches. The formats are the fixed matches of OpenFlow 1.0 (40 octets) and 1.1
 //! (88 octets) with wildcard bits, and lists of NXM or OXM fields.
 
-use packet::MacAddr;
+use packet::{MacAddr, ethertype, ip_proto};
 use switch::flow::{Field, Match, Prerequisite, port};
 
 use super::error::Error;
+use super::ofp::matching::*;
+use super::ofp::nx::NXM_NX_COOKIE;
 use super::oxm::{Entry, Wire, entry};
 use super::{Put, Reader, Version, low16, port_from_16, port_to_16};
 
@@ -12,7 +14,8 @@ use super::{Put, Reader, Version, low16, port_from_16, port_to_16};
 pub const MATCH_10: usize = 40;
 /// Length of the OpenFlow 1.1 match in octets, including its header.
 pub const MATCH_11: u16 = 88;
-const PRESENT: u128 = 0x1000;
+const PRESENT: u128 = OFPVID_PRESENT as u128;
+/// VLAN ID of the fixed matches that stands for packets without a tag (OFP_VLAN_NONE).
 const NO_VLAN: u16 = 0xffff;
 /// Field OXM_OF_PACKET_TYPE with the value for Ethernet (OpenFlow 1.5.1 section 7.2.3.11). The field is
 /// ignored, because every packet is an Ethernet packet.
@@ -86,13 +89,13 @@ pub fn get_oxm(from: &mut Reader<'_>) -> Result<Fields, Error> {
     let kind = from.u16()?;
     let length = usize::from(from.u16()?);
     match kind {
-        0 if length == usize::from(MATCH_11) => {
+        OFPMT_STANDARD if length == usize::from(MATCH_11) => {
             let mut body = Reader { short: Error::MatchLength, ..*from }.part(length - 4)?;
             from.skip(length - 4)?;
             return Ok(Fields { matching: get_11(&mut body)?, ..Fields::default() });
         }
-        0 => return Err(Error::MatchLength),
-        1 => {}
+        OFPMT_STANDARD => return Err(Error::MatchLength),
+        OFPMT_OXM => {}
         _ => return Err(Error::MatchType),
     }
     let body = length.checked_sub(4).ok_or(Error::MatchLength)?;
@@ -165,7 +168,8 @@ pub fn put_nxm(out: &mut Vec<u8>, matching: &Match, cookie: Option<(u64, u64)>) 
     let start = out.len();
     put_fields(out, matching, Version::V10);
     if let Some((value, mask)) = cookie.filter(|cookie| cookie.1 != 0) {
-        out.extend_from_slice(&[0, 1, 30 << 1 | u8::from(mask != u64::MAX), 8]);
+        out.u16(OFPXMC_NXM_1);
+        out.extend_from_slice(&[NXM_NX_COOKIE << 1 | u8::from(mask != u64::MAX), 8]);
         if mask == u64::MAX {
             out.u64(value);
         } else {
@@ -188,7 +192,7 @@ pub fn put_oxm(out: &mut Vec<u8>, matching: &Match, version: Version) {
         return;
     }
     let start = out.len();
-    out.u16(1);
+    out.u16(OFPMT_OXM);
     out.u16(0);
     put_fields(out, matching, version);
     out.set_length(start, 2);
@@ -251,8 +255,8 @@ pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
     }
     let mut whole = |field: Field, value: u128| out.put(field, value, field.all_ones());
     whole(Field::EthType, u128::from(eth_type));
-    let arp = matches!(eth_type, 0x0806 | 0x8035);
-    let ip = matches!(eth_type, 0x0800 | 0x86dd);
+    let arp = matches!(eth_type, ethertype::ARP | ethertype::RARP);
+    let ip = matches!(eth_type, ethertype::IPV4 | ethertype::IPV6);
     if arp && asked(NW_PROTO) {
         whole(Field::ArpOp, u128::from(proto));
     }
@@ -264,15 +268,17 @@ pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
     }
     if ip && asked(NW_PROTO) {
         let (first, second) = match (proto, eth_type) {
-            (6, _) => (Field::TcpSrc, Field::TcpDst),
-            (17, _) => (Field::UdpSrc, Field::UdpDst),
-            (132, _) => (Field::SctpSrc, Field::SctpDst),
+            (ip_proto::TCP, _) => (Field::TcpSrc, Field::TcpDst),
+            (ip_proto::UDP, _) => (Field::UdpSrc, Field::UdpDst),
+            (ip_proto::SCTP, _) => (Field::SctpSrc, Field::SctpDst),
             // A number above 255 is not an ICMP type or code. All 16 bits are compared, so the flow entry
             // matches no packet.
-            (1, 0x0800) | (58, 0x86dd) => (
-                icmp_field(tp_src, if proto == 1 { Field::Icmpv4Type } else { Field::Icmpv6Type }),
-                icmp_field(tp_dst, if proto == 1 { Field::Icmpv4Code } else { Field::Icmpv6Code }),
-            ),
+            (ip_proto::ICMP, ethertype::IPV4) => {
+                (icmp_field(tp_src, Field::Icmpv4Type), icmp_field(tp_dst, Field::Icmpv4Code))
+            }
+            (ip_proto::ICMPV6, ethertype::IPV6) => {
+                (icmp_field(tp_src, Field::Icmpv6Type), icmp_field(tp_dst, Field::Icmpv6Code))
+            }
             _ => (Field::InPort, Field::InPort),
         };
         if first != Field::InPort {
@@ -284,7 +290,7 @@ pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
             }
         }
     }
-    if arp || eth_type == 0x0800 {
+    if arp || eth_type == ethertype::IPV4 {
         let fields = if arp { (Field::ArpSpa, Field::ArpTpa) } else { (Field::Ipv4Src, Field::Ipv4Dst) };
         out.put(fields.0, nw_src, prefix(wild >> NW_SRC_SHIFT & 63));
         out.put(fields.1, nw_dst, prefix(wild >> NW_DST_SHIFT & 63));
@@ -452,7 +458,7 @@ impl Raw11 {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.u16(0);
+        out.u16(OFPMT_STANDARD);
         out.u16(MATCH_11);
         out.u32(self.in_port);
         out.u32(self.wild);
@@ -513,7 +519,7 @@ fn get_11(from: &mut Reader<'_>) -> Result<Match, Error> {
     if typed {
         whole(&mut out, Field::EthType, u128::from(eth_type));
     }
-    let (ip, arp) = (eth_type == 0x0800, matches!(eth_type, 0x0806 | 0x8035));
+    let (ip, arp) = (eth_type == ethertype::IPV4, matches!(eth_type, ethertype::ARP | ethertype::RARP));
     if ip && asked(wild11::NW_TOS) {
         if raw.tos & 3 != 0 {
             return Err(Error::MatchValue);
@@ -526,22 +532,22 @@ fn get_11(from: &mut Reader<'_>) -> Result<Match, Error> {
     }
     if ip && by_protocol {
         let fields = match raw.proto {
-            6 => Some((Field::TcpSrc, Field::TcpDst)),
-            17 => Some((Field::UdpSrc, Field::UdpDst)),
-            132 => Some((Field::SctpSrc, Field::SctpDst)),
-            1 => Some((Field::Icmpv4Type, Field::Icmpv4Code)),
+            ip_proto::TCP => Some((Field::TcpSrc, Field::TcpDst)),
+            ip_proto::UDP => Some((Field::UdpSrc, Field::UdpDst)),
+            ip_proto::SCTP => Some((Field::SctpSrc, Field::SctpDst)),
+            ip_proto::ICMP => Some((Field::Icmpv4Type, Field::Icmpv4Code)),
             _ => None,
         };
         for (bit, value, second) in [(wild11::TP_SRC, raw.tp_src, false), (wild11::TP_DST, raw.tp_dst, true)]
         {
             let Some((first_field, second_field)) = fields.filter(|_| asked(bit)) else { continue };
-            if raw.proto == 1 && value > 0xff {
+            if raw.proto == ip_proto::ICMP && value > 0xff {
                 return Err(Error::MatchField);
             }
             whole(&mut out, if second { second_field } else { first_field }, u128::from(value));
         }
     }
-    if matches!(eth_type, 0x8847 | 0x8848) {
+    if matches!(eth_type, ethertype::MPLS | ethertype::MPLS_MULTICAST) {
         if asked(MPLS_LABEL) {
             if raw.mpls_label >> 20 != 0 {
                 return Err(Error::MatchValue);

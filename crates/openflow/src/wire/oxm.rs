@@ -10,12 +10,13 @@ use std::sync::LazyLock;
 use switch::flow::{Field, SubField};
 
 use super::error::Error;
+use super::ofp::matching::*;
+use super::ofp::nx::NXM_NX_COOKIE;
 use super::{ONF, Put, Reader, Version, port_from_16, port_to_16};
 
-const EXPERIMENTER: u16 = 0xffff;
 /// Class, number and length of the header of the cookie field in Nicira's flow-mods and requests. The length
 /// of the cookie is 8 octets. If the length is one octet, the header is that of the MPLS TTL field.
-const NXM_COOKIE: (u16, u8, usize) = (1, 30, 8);
+const NXM_COOKIE: (u16, u8, usize) = (OFPXMC_NXM_1, NXM_NX_COOKIE, 8);
 
 /// Encoding of a match field in messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +36,7 @@ pub struct Wire {
 }
 
 fn plain(field: Field, (class, number, len): (u16, u8, u8)) -> Wire {
-    let tos = field == Field::IpDscp && class == 0;
+    let tos = field == Field::IpDscp && class == OFPXMC_NXM_0;
     Wire {
         field,
         class,
@@ -52,7 +53,7 @@ fn plain(field: Field, (class, number, len): (u16, u8, u8)) -> Wire {
 }
 
 const IN_PORT_16: Wire =
-    Wire { field: Field::InPort, class: 0, number: 0, len: 2, shift: 0, bits: 16, port16: true };
+    Wire { field: Field::InPort, class: OFPXMC_NXM_0, number: 0, len: 2, shift: 0, bits: 16, port16: true };
 
 /// Known encodings, indexed by class and field number. The classes are Nicira's two classes, OpenFlow's basic
 /// class, the class of extended registers, and the ONF's class.
@@ -69,7 +70,7 @@ static KNOWN: LazyLock<[Vec<Option<Wire>>; 5]> = LazyLock::new(|| {
     for field in [Field::TcpFlags, Field::ActsetOutput] {
         if let Some(id) = field.oxm() {
             known[4][usize::from(id.field)] =
-                Some(Wire { class: EXPERIMENTER, ..plain(field, (id.class, id.field, id.len)) });
+                Some(Wire { class: OFPXMC_EXPERIMENTER, ..plain(field, (id.class, id.field, id.len)) });
         }
     }
     known
@@ -77,11 +78,11 @@ static KNOWN: LazyLock<[Vec<Option<Wire>>; 5]> = LazyLock::new(|| {
 
 fn class_index(class: u16) -> Option<usize> {
     match class {
-        0 => Some(0),
-        1 => Some(1),
-        0x8000 => Some(2),
-        0x8001 => Some(3),
-        EXPERIMENTER => Some(4),
+        OFPXMC_NXM_0 => Some(0),
+        OFPXMC_NXM_1 => Some(1),
+        OFPXMC_OPENFLOW_BASIC => Some(2),
+        OFPXMC_PACKET_REGS => Some(3),
+        OFPXMC_EXPERIMENTER => Some(4),
         _ => None,
     }
 }
@@ -96,7 +97,7 @@ static BY_VERSION: LazyLock<[[Option<Wire>; 4]; Field::ALL.len()]> = LazyLock::n
         };
         let oxm = field.oxm().or(field.nxm()).map(|id| plain(field, (id.class, id.field, id.len)));
         let onf = matches!(field, Field::TcpFlags | Field::ActsetOutput);
-        let oxm13 = oxm.map(|wire| if onf { Wire { class: EXPERIMENTER, ..wire } } else { wire });
+        let oxm13 = oxm.map(|wire| if onf { Wire { class: OFPXMC_EXPERIMENTER, ..wire } } else { wire });
         // These fields have a standard number since OpenFlow 1.3.
         let oxm12 = match field {
             Field::TunId | Field::TcpFlags => nxm,
@@ -134,20 +135,20 @@ impl Wire {
     /// included.
     #[must_use]
     pub fn octets(&self, masked: bool) -> usize {
-        4 + if self.class == EXPERIMENTER { 4 } else { 0 }
+        4 + if self.class == OFPXMC_EXPERIMENTER { 4 } else { 0 }
             + usize::from(self.len) * if masked { 2 } else { 1 }
     }
 
     /// Returns the length of the encoded header in octets.
     #[must_use]
     pub fn octets_of_header(&self) -> usize {
-        if self.class == EXPERIMENTER { 8 } else { 4 }
+        if self.class == OFPXMC_EXPERIMENTER { 8 } else { 4 }
     }
 
     /// Encodes the header of the field without a value. The header contains the length that the value would
     /// have.
     pub fn put_header(&self, out: &mut Vec<u8>, masked: bool) {
-        let experimenter = if self.class == EXPERIMENTER { 4 } else { 0 };
+        let experimenter = if self.class == OFPXMC_EXPERIMENTER { 4 } else { 0 };
         let len = (self.len << u8::from(masked)) + experimenter;
         out.u16(self.class);
         out.u8(self.number << 1 | u8::from(masked));
@@ -226,7 +227,7 @@ pub fn header(from: &mut Reader<'_>) -> Result<FieldHeader, Error> {
     let (masked, number) = (number & 1 != 0, number >> 1);
     let mut len = usize::from(from.u8()?);
     let mut onf = true;
-    if class == EXPERIMENTER {
+    if class == OFPXMC_EXPERIMENTER {
         onf = from.u32()? == ONF;
         len = len.checked_sub(4).ok_or(from.short)?;
     }
@@ -305,7 +306,7 @@ impl Wire {
     /// not a basic field.
     #[must_use]
     pub fn basic_number(&self) -> Option<u8> {
-        (self.class == 0x8000).then_some(self.number)
+        (self.class == OFPXMC_OPENFLOW_BASIC).then_some(self.number)
     }
 
     /// Returns whether the encoded value is a 16-bit port number of OpenFlow 1.0.

@@ -77,3 +77,9 @@ pub const OFPFME_REMOVED: u16 = 2;
 pub const OFPFME_MODIFIED: u16 = 3;
 /// Event of an abbreviated update (section 7.3.5.19).
 pub const OFPFME_ABBREV: u16 = 4;
+
+/// Constants of flow entries that only OpenFlow 1.0 has.
+pub mod ofp10 {
+    /// Flag of an emergency flow entry (OpenFlow 1.0 section 5.3.3).
+    pub const OFPFF_EMERG: u16 = 1 << 2;
+}
