@@ -1,9 +1,12 @@
 //! Decoding of actions and instructions.
 
+use packet::{ethertype, ip_proto};
 use switch::flow::{Action, Field, Instructions, Match, SubField};
 
 use super::{DEPTH, nicira};
 use crate::wire::error::Error;
+use crate::wire::ofp::action::*;
+use crate::wire::ofp::instruction::*;
 use crate::wire::oxm::{Entry, Wire, entry, header, subfield};
 use crate::wire::{NICIRA, ONF, Reader, Version, get_port};
 
@@ -53,9 +56,9 @@ pub fn get_instructions(from: Reader<'_>, version: Version, matching: &Match) ->
             return Err(Error::InstructionLength);
         }
         let mut body = from.part(length - 4)?;
-        let known = if version < Version::V13 { 1..=5 } else { 1..=6 };
-        if !known.contains(&kind) {
-            return Err(if kind == 0xffff {
+        let last = if version < Version::V13 { OFPIT_CLEAR_ACTIONS } else { OFPIT_METER };
+        if !(OFPIT_GOTO_TABLE..=last).contains(&kind) {
+            return Err(if kind == OFPIT_EXPERIMENTER {
                 Error::InstructionExperimenter
             } else {
                 Error::InstructionUnknown
@@ -67,27 +70,27 @@ pub fn get_instructions(from: Reader<'_>, version: Version, matching: &Match) ->
         seen |= 1 << kind;
         let exact = |octets| if length == octets { Ok(()) } else { Err(Error::InstructionLength) };
         match kind {
-            1 => {
+            OFPIT_GOTO_TABLE => {
                 exact(8)?;
                 out.goto = Some(body.u8()?);
             }
-            2 => {
+            OFPIT_WRITE_METADATA => {
                 exact(24)?;
                 body.skip(4)?;
                 let (value, mask) = (body.u64()?, body.u64()?);
                 out.metadata = Some((value & mask, mask));
             }
-            3 | 4 => {
+            OFPIT_WRITE_ACTIONS | OFPIT_APPLY_ACTIONS => {
                 body.skip(4)?;
                 let body = Reader::new(body.data, Error::ActionLength);
                 let actions = get_actions(body, version, matching)?;
-                if kind == 3 {
+                if kind == OFPIT_WRITE_ACTIONS {
                     out.write = actions;
                 } else {
                     out.apply = actions;
                 }
             }
-            5 => {
+            OFPIT_CLEAR_ACTIONS => {
                 exact(8)?;
                 out.clear = true;
             }
@@ -115,7 +118,7 @@ impl Reading<'_> {
                 return Err(Error::ActionLength);
             }
             let body = from.part(length - 4)?;
-            if kind == 0xffff {
+            if kind == OFPAT_EXPERIMENTER {
                 self.experimenter(body, &mut out)?;
             } else if self.version == Version::V10 {
                 self.plain(kind, body, &mut out)?;
@@ -147,47 +150,51 @@ impl Reading<'_> {
     fn plain(&self, kind: u16, mut body: Reader<'_>, out: &mut Vec<Action>) -> Result<(), Error> {
         let octets = body.data.len() + 4;
         let exact = match kind {
-            4 | 5 | 11 => 16,
+            ofp10::OFPAT_SET_DL_SRC | ofp10::OFPAT_SET_DL_DST | ofp10::OFPAT_ENQUEUE => 16,
             _ => 8,
         };
         if octets != exact {
-            return Err(if kind <= 11 { Error::ActionLength } else { Error::ActionType });
+            return Err(if kind <= ofp10::OFPAT_ENQUEUE { Error::ActionLength } else { Error::ActionType });
         }
         let whole =
             |field: Field, value: u128| Action::Set { field, value, mask: field.all_ones(), load: false };
         out.push(match kind {
-            0 => Action::Output { port: get_port(&mut body, Version::V10)?, max_len: body.u16()? },
-            1 => match body.u16()? {
+            ofp10::OFPAT_OUTPUT => {
+                Action::Output { port: get_port(&mut body, Version::V10)?, max_len: body.u16()? }
+            }
+            ofp10::OFPAT_SET_VLAN_VID => match body.u16()? {
                 vid if vid < 0x1000 => Action::SetVlanVid(vid),
                 _ => return Err(Error::ActionArgument),
             },
-            2 => match body.u8()? {
+            ofp10::OFPAT_SET_VLAN_PCP => match body.u8()? {
                 pcp if pcp < 8 => Action::SetVlanPcp(pcp),
                 _ => return Err(Error::ActionArgument),
             },
-            3 => Action::PopVlan,
-            4 | 5 => {
+            ofp10::OFPAT_STRIP_VLAN => Action::PopVlan,
+            ofp10::OFPAT_SET_DL_SRC | ofp10::OFPAT_SET_DL_DST => {
                 let address = body.take(6)?.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
-                whole(if kind == 4 { Field::EthSrc } else { Field::EthDst }, address)
+                let field = if kind == ofp10::OFPAT_SET_DL_SRC { Field::EthSrc } else { Field::EthDst };
+                whole(field, address)
             }
-            6 => whole(Field::Ipv4Src, u128::from(body.u32()?)),
-            7 => whole(Field::Ipv4Dst, u128::from(body.u32()?)),
-            8 => match body.u8()? {
+            ofp10::OFPAT_SET_NW_SRC => whole(Field::Ipv4Src, u128::from(body.u32()?)),
+            ofp10::OFPAT_SET_NW_DST => whole(Field::Ipv4Dst, u128::from(body.u32()?)),
+            ofp10::OFPAT_SET_NW_TOS => match body.u8()? {
                 tos if tos & 3 == 0 => whole(Field::IpDscp, u128::from(tos >> 2)),
                 _ => return Err(Error::ActionArgument),
             },
-            9 | 10 => {
+            ofp10::OFPAT_SET_TP_SRC | ofp10::OFPAT_SET_TP_DST => {
+                let is_destination = kind == ofp10::OFPAT_SET_TP_DST;
                 let port = body.u16()?;
                 let value = u128::from(port);
                 if self.matching.exact(Field::IpProto).is_none() {
                     // The protocol depends on the packet. Of the three actions, only the one for the packet's
                     // protocol has an effect.
-                    out.extend(transport(kind == 10).into_iter().map(|field| whole(field, value)));
+                    out.extend(transport(is_destination).into_iter().map(|field| whole(field, value)));
                     return Ok(());
                 }
-                self.set_transport_port(kind == 10, port)
+                self.set_transport_port(is_destination, port)
             }
-            11 => {
+            ofp10::OFPAT_ENQUEUE => {
                 let port = get_port(&mut body, Version::V10)?;
                 body.skip(6)?;
                 Action::Enqueue { port, queue: body.u32()? }
@@ -201,9 +208,10 @@ impl Reading<'_> {
     /// Without such a protocol, the TCP port is set.
     fn set_transport_port(&self, destination: bool, port: u16) -> Action {
         let [tcp, udp, sctp] = transport(destination);
-        let field = match self.matching.exact(Field::IpProto) {
-            Some(17) => udp,
-            Some(132) => sctp,
+        let proto = self.matching.exact(Field::IpProto);
+        let field = match proto.and_then(|proto| u8::try_from(proto).ok()) {
+            Some(ip_proto::UDP) => udp,
+            Some(ip_proto::SCTP) => sctp,
             _ => tcp,
         };
         Action::Set { field, value: u128::from(port), mask: field.all_ones(), load: false }
@@ -214,21 +222,24 @@ impl Reading<'_> {
     fn set_11(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
         let (field, value, most) = match kind {
             // Unlike in OpenFlow 1.0, a packet without a tag stays untagged.
-            1 => (Field::VlanVid, u128::from(body.u16()?) | 0x1000, 0x1fff),
-            2 => (Field::VlanPcp, u128::from(body.u8()?), 7),
-            3 | 4 => {
+            ofp11::OFPAT_SET_VLAN_VID => (Field::VlanVid, u128::from(body.u16()?) | 0x1000, 0x1fff),
+            ofp11::OFPAT_SET_VLAN_PCP => (Field::VlanPcp, u128::from(body.u8()?), 7),
+            ofp11::OFPAT_SET_DL_SRC | ofp11::OFPAT_SET_DL_DST => {
                 let address = body.take(6)?.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
-                (if kind == 3 { Field::EthSrc } else { Field::EthDst }, address, u128::MAX)
+                let field = if kind == ofp11::OFPAT_SET_DL_SRC { Field::EthSrc } else { Field::EthDst };
+                (field, address, u128::MAX)
             }
-            5 => (Field::Ipv4Src, u128::from(body.u32()?), u128::MAX),
-            6 => (Field::Ipv4Dst, u128::from(body.u32()?), u128::MAX),
-            7 => match body.u8()? {
+            ofp11::OFPAT_SET_NW_SRC => (Field::Ipv4Src, u128::from(body.u32()?), u128::MAX),
+            ofp11::OFPAT_SET_NW_DST => (Field::Ipv4Dst, u128::from(body.u32()?), u128::MAX),
+            ofp11::OFPAT_SET_NW_TOS => match body.u8()? {
                 tos if tos & 3 == 0 => (Field::IpDscp, u128::from(tos >> 2), u128::MAX),
                 _ => return Err(Error::ActionArgument),
             },
-            8 => (Field::IpEcn, u128::from(body.u8()?), 3),
-            9 | 10 => return Ok(self.set_transport_port(kind == 10, body.u16()?)),
-            13 => (Field::MplsLabel, u128::from(body.u32()?), 0xf_ffff),
+            ofp11::OFPAT_SET_NW_ECN => (Field::IpEcn, u128::from(body.u8()?), 3),
+            ofp11::OFPAT_SET_TP_SRC | ofp11::OFPAT_SET_TP_DST => {
+                return Ok(self.set_transport_port(kind == ofp11::OFPAT_SET_TP_DST, body.u16()?));
+            }
+            ofp11::OFPAT_SET_MPLS_LABEL => (Field::MplsLabel, u128::from(body.u32()?), 0xf_ffff),
             _ => (Field::MplsTc, u128::from(body.u8()?), 7),
         };
         if value > most {
@@ -240,49 +251,51 @@ impl Reading<'_> {
     /// Decodes a standard action of OpenFlow 1.1 or later.
     fn standard(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
         let exact = match kind {
-            0 | 3 | 4 => Some(16),
-            25 if self.version >= Version::V12 => None,
-            28 => None,
-            1 | 2 | 5..=24 => Some(8),
-            26 | 27 | 29 if self.version >= Version::V13 => Some(8),
+            OFPAT_OUTPUT | ofp11::OFPAT_SET_DL_SRC | ofp11::OFPAT_SET_DL_DST => Some(16),
+            OFPAT_SET_FIELD if self.version >= Version::V12 => None,
+            OFPAT_COPY_FIELD => None,
+            ofp11::OFPAT_SET_VLAN_VID..=OFPAT_DEC_NW_TTL => Some(8),
+            OFPAT_PUSH_PBB | OFPAT_POP_PBB | OFPAT_METER if self.version >= Version::V13 => Some(8),
             _ => return Err(Error::ActionType),
         };
         if exact.is_some_and(|exact| body.data.len() + 4 != exact) {
             return Err(Error::ActionLength);
         }
         Ok(match kind {
-            0 => Action::Output { port: body.u32()?, max_len: body.u16()? },
-            1..=10 | 13 | 14 => self.set_11(kind, body)?,
-            11 => Action::CopyTtlOut,
-            12 => Action::CopyTtlIn,
-            15 => Action::SetMplsTtl(body.u8()?),
-            16 => Action::DecMplsTtl,
-            17 => match body.u16()? {
-                kind @ (0x8100 | 0x88a8) => Action::PushVlan(kind),
+            OFPAT_OUTPUT => Action::Output { port: body.u32()?, max_len: body.u16()? },
+            ofp11::OFPAT_SET_VLAN_VID..=ofp11::OFPAT_SET_TP_DST
+            | ofp11::OFPAT_SET_MPLS_LABEL
+            | ofp11::OFPAT_SET_MPLS_TC => self.set_11(kind, body)?,
+            OFPAT_COPY_TTL_OUT => Action::CopyTtlOut,
+            OFPAT_COPY_TTL_IN => Action::CopyTtlIn,
+            OFPAT_SET_MPLS_TTL => Action::SetMplsTtl(body.u8()?),
+            OFPAT_DEC_MPLS_TTL => Action::DecMplsTtl,
+            OFPAT_PUSH_VLAN => match body.u16()? {
+                kind @ (ethertype::VLAN | ethertype::SERVICE_VLAN) => Action::PushVlan(kind),
                 _ => return Err(Error::ActionArgument),
             },
-            18 => Action::PopVlan,
-            19 => match body.u16()? {
-                kind @ (0x8847 | 0x8848) => Action::PushMpls(kind),
+            OFPAT_POP_VLAN => Action::PopVlan,
+            OFPAT_PUSH_MPLS => match body.u16()? {
+                kind @ (ethertype::MPLS | ethertype::MPLS_MULTICAST) => Action::PushMpls(kind),
                 _ => return Err(Error::ActionArgument),
             },
-            20 => Action::PopMpls(body.u16()?),
-            21 => Action::SetQueue(body.u32()?),
-            22 => Action::Group(body.u32()?),
-            23 => Action::SetTtl(body.u8()?),
-            24 => Action::DecTtl(Vec::new()),
-            25 => set_field(&mut body, self.version)?,
-            26 => match body.u16()? {
-                kind @ 0x88e7 => Action::PushPbb(kind),
+            OFPAT_POP_MPLS => Action::PopMpls(body.u16()?),
+            OFPAT_SET_QUEUE => Action::SetQueue(body.u32()?),
+            OFPAT_GROUP => Action::Group(body.u32()?),
+            OFPAT_SET_NW_TTL => Action::SetTtl(body.u8()?),
+            OFPAT_DEC_NW_TTL => Action::DecTtl(Vec::new()),
+            OFPAT_SET_FIELD => set_field(&mut body, self.version)?,
+            OFPAT_PUSH_PBB => match body.u16()? {
+                kind @ ethertype::PBB => Action::PushPbb(kind),
                 _ => return Err(Error::ActionArgument),
             },
-            27 => Action::PopPbb,
-            28 if self.version >= Version::V15 => {
+            OFPAT_POP_PBB => Action::PopPbb,
+            OFPAT_COPY_FIELD if self.version >= Version::V15 => {
                 let (bits, from_bit, to_bit) = (body.u16()?, body.u16()?, body.u16()?);
                 body.skip(2)?;
                 copy_field(body, bits, from_bit, to_bit)?
             }
-            29 if self.version >= Version::V15 => Action::Meter(body.u32()?),
+            OFPAT_METER if self.version >= Version::V15 => Action::Meter(body.u32()?),
             _ => return Err(Error::ActionType),
         })
     }

@@ -7,6 +7,8 @@ use switch::flow::{
 use super::get::{Reading, movement, set};
 use super::nx;
 use crate::wire::error::Error;
+use crate::wire::ofp::nx::*;
+use crate::wire::ofp::switch::OFPR_ACTION;
 use crate::wire::oxm::{Entry, entry, header, subfield};
 use crate::wire::{Reader, port_from_16, properties};
 
@@ -25,8 +27,6 @@ pub(super) const BUNDLE: [BundleMode; 2] = [BundleMode::ActiveBackup, BundleMode
 pub(super) const LEARN_IMMEDIATE: u16 = 1 << 13;
 pub(super) const LEARN_LOAD: u16 = 1 << 11;
 pub(super) const LEARN_OUTPUT: u16 = 2 << 11;
-/// Flag NX_LEARN_F_WRITE_RESULT of the learn action.
-pub(super) const LEARN_RESULT: u16 = 4;
 
 /// Returns the first bit and the width of a subfield from their packed form.
 fn bits(packed: u16) -> (u16, u16) {
@@ -72,12 +72,7 @@ pub(super) fn get(
             Action::SetQueue(body.u32()?)
         }
         nx::POP_QUEUE => Action::PopQueue,
-        nx::REG_MOVE => {
-            let (bits, from_bit, to_bit) = (body.u16()?, body.u16()?, body.u16()?);
-            let from = subfield(header(&mut body)?.wire, from_bit, bits, Error::ActionArgument)?;
-            let to = subfield(header(&mut body)?.wire, to_bit, bits, Error::ActionArgument)?;
-            movement(from, to)?
-        }
+        nx::REG_MOVE => reg_move(&mut body)?,
         nx::REG_LOAD => reg_load(&mut body)?,
         nx::REG_LOAD2 => match entry(&mut body)? {
             Entry::Field(wire, value, mask) => set(wire, value, mask, true)?,
@@ -86,17 +81,7 @@ pub(super) fn get(
         nx::NOTE => Action::Note(body.data.to_vec()),
         nx::MULTIPATH => multipath(&mut body)?,
         nx::BUNDLE | nx::BUNDLE_LOAD => bundle(&mut body, subtype == nx::BUNDLE_LOAD)?,
-        nx::OUTPUT_REG => {
-            let (first, width) = bits(body.u16()?);
-            let source = subfield(header(&mut body)?.wire, first, width, Error::ActionArgument)?;
-            Action::OutputReg { source, max_len: body.u16()? }
-        }
-        nx::OUTPUT_REG2 => {
-            let (first, width) = bits(body.u16()?);
-            let max_len = body.u16()?;
-            let source = subfield(header(&mut body)?.wire, first, width, Error::ActionArgument)?;
-            Action::OutputReg { source, max_len }
-        }
+        nx::OUTPUT_REG | nx::OUTPUT_REG2 => output_reg(&mut body, subtype == nx::OUTPUT_REG2)?,
         nx::LEARN | nx::LEARN2 => learn(&mut body, subtype == nx::LEARN2)?,
         nx::EXIT => Action::Exit,
         nx::DEC_TTL => Action::DecTtl(Vec::new()),
@@ -106,16 +91,7 @@ pub(super) fn get(
             Action::Controller { max_len, id, reason, userdata: Vec::new(), pause: false, meter: None }
         }
         nx::CONTROLLER2 => controller2(&mut body)?,
-        nx::DEC_TTL_CNT_IDS => {
-            let count = usize::from(body.u16()?);
-            body.skip(4)?;
-            let mut ids = body.part(count * 2)?;
-            let mut out = Vec::new();
-            while !ids.is_empty() {
-                out.push(ids.u16()?);
-            }
-            Action::DecTtl(out)
-        }
+        nx::DEC_TTL_CNT_IDS => dec_ttl_ids(&mut body)?,
         nx::WRITE_METADATA => {
             body.skip(6)?;
             let (value, mask) = (body.u64()?, body.u64()?);
@@ -140,24 +116,8 @@ pub(super) fn get(
             class if class < 8 => whole(Field::MplsTc, u128::from(class)),
             _ => return Err(Error::ActionArgument),
         },
-        nx::STACK_PUSH | nx::STACK_POP => {
-            let first = body.u16()?;
-            let wire = header(&mut body)?.wire;
-            let part = subfield(wire, first, body.u16()?, Error::ActionArgument)?;
-            match subtype {
-                nx::STACK_PUSH => Action::Push(part),
-                _ if part.field.is_writable() => Action::Pop(part),
-                _ => return Err(Error::ActionArgument),
-            }
-        }
-        nx::CONJUNCTION => {
-            let (clause, clauses) = (body.u8()?, body.u8()?);
-            let id = body.u32()?;
-            if !(2..=64).contains(&clauses) || clause >= clauses {
-                return Err(Error::ActionArgument);
-            }
-            Action::Conjunction(Conjunction { id, clause, clauses })
-        }
+        nx::STACK_PUSH | nx::STACK_POP => stack(&mut body, subtype == nx::STACK_PUSH)?,
+        nx::CONJUNCTION => conjunction(&mut body)?,
         nx::GROUP => {
             body.skip(2)?;
             Action::Group(body.u32()?)
@@ -179,6 +139,56 @@ pub(super) fn get(
 
 fn resubmit_port(port: u16) -> Option<u32> {
     Some(port_from_16(port)).filter(|port| *port != port::IN_PORT)
+}
+
+fn reg_move(body: &mut Reader<'_>) -> Result<Action, Error> {
+    let (bits, from_bit, to_bit) = (body.u16()?, body.u16()?, body.u16()?);
+    let from = subfield(header(body)?.wire, from_bit, bits, Error::ActionArgument)?;
+    let to = subfield(header(body)?.wire, to_bit, bits, Error::ActionArgument)?;
+    movement(from, to)
+}
+
+/// Decodes NXAST_OUTPUT_REG or, if `second` is true, NXAST_OUTPUT_REG2, which has the field at the end.
+fn output_reg(body: &mut Reader<'_>, second: bool) -> Result<Action, Error> {
+    let (first, width) = bits(body.u16()?);
+    let before = if second { Some(body.u16()?) } else { None };
+    let source = subfield(header(body)?.wire, first, width, Error::ActionArgument)?;
+    let max_len = match before {
+        Some(max_len) => max_len,
+        None => body.u16()?,
+    };
+    Ok(Action::OutputReg { source, max_len })
+}
+
+fn dec_ttl_ids(body: &mut Reader<'_>) -> Result<Action, Error> {
+    let count = usize::from(body.u16()?);
+    body.skip(4)?;
+    let mut ids = body.part(count * 2)?;
+    let mut out = Vec::new();
+    while !ids.is_empty() {
+        out.push(ids.u16()?);
+    }
+    Ok(Action::DecTtl(out))
+}
+
+fn stack(body: &mut Reader<'_>, is_push: bool) -> Result<Action, Error> {
+    let first = body.u16()?;
+    let wire = header(body)?.wire;
+    let part = subfield(wire, first, body.u16()?, Error::ActionArgument)?;
+    match is_push {
+        true => Ok(Action::Push(part)),
+        false if part.field.is_writable() => Ok(Action::Pop(part)),
+        false => Err(Error::ActionArgument),
+    }
+}
+
+fn conjunction(body: &mut Reader<'_>) -> Result<Action, Error> {
+    let (clause, clauses) = (body.u8()?, body.u8()?);
+    let id = body.u32()?;
+    if !(2..=64).contains(&clauses) || clause >= clauses {
+        return Err(Error::ActionArgument);
+    }
+    Ok(Action::Conjunction(Conjunction { id, clause, clauses }))
 }
 
 fn reg_load(body: &mut Reader<'_>) -> Result<Action, Error> {
@@ -223,8 +233,8 @@ fn bundle(body: &mut Reader<'_>, load: bool) -> Result<Action, Error> {
     let mode = choice(&BUNDLE, body.u16()?)?;
     let fields = choice(&HASHES, body.u16()?)?;
     let basis = body.u16()?;
-    // Members are ports, which are identified by NXM_OF_IN_PORT.
-    if body.u32()? != 0x0002 {
+    // Members are ports.
+    if body.u32()? != NXM_OF_IN_PORT {
         return Err(Error::ActionArgument);
     }
     let members = usize::from(body.u16()?);
@@ -246,16 +256,16 @@ fn bundle(body: &mut Reader<'_>, load: bool) -> Result<Action, Error> {
 
 fn controller2(body: &mut Reader<'_>) -> Result<Action, Error> {
     body.skip(6)?;
-    let (mut max_len, mut id, mut reason, mut pause, mut meter) = (u16::MAX, 0, 1, false, None);
+    let (mut max_len, mut id, mut reason, mut pause, mut meter) = (u16::MAX, 0, OFPR_ACTION, false, None);
     let mut userdata = Vec::new();
     properties(Reader::new(body.data, Error::PropertyLength), |kind, mut value| {
         match kind {
-            0 => max_len = value.u16()?,
-            1 => id = value.u16()?,
-            2 => reason = value.u8()?,
-            3 => userdata = value.data.to_vec(),
-            4 => pause = true,
-            5 => meter = Some(value.u32()?),
+            NXAC2PT_MAX_LEN => max_len = value.u16()?,
+            NXAC2PT_CONTROLLER_ID => id = value.u16()?,
+            NXAC2PT_REASON => reason = value.u8()?,
+            NXAC2PT_USERDATA => userdata = value.data.to_vec(),
+            NXAC2PT_PAUSE => pause = true,
+            NXAC2PT_METER_ID => meter = Some(value.u32()?),
             _ => return Err(Error::PropertyType),
         }
         Ok(())
@@ -269,7 +279,8 @@ fn learn(body: &mut Reader<'_>, second: bool) -> Result<Action, Error> {
     body.skip(1)?;
     let (fin_idle_timeout, fin_hard_timeout) = (body.u16()?, body.u16()?);
     let (mut limit, mut result) = (0, None);
-    let allowed = if second { 7 } else { 3 };
+    let first = NX_LEARN_F_SEND_FLOW_REM | NX_LEARN_F_DELETE_LEARNED;
+    let allowed = first | if second { NX_LEARN_F_WRITE_RESULT } else { 0 };
     if flags & !allowed != 0 || table == 0xff {
         return Err(Error::ActionArgument);
     }
@@ -277,7 +288,7 @@ fn learn(body: &mut Reader<'_>, second: bool) -> Result<Action, Error> {
         limit = body.u32()?;
         let first = body.u16()?;
         body.skip(2)?;
-        if flags & LEARN_RESULT != 0 {
+        if flags & NX_LEARN_F_WRITE_RESULT != 0 {
             result = Some(destination(body, first, 1)?);
         }
     }

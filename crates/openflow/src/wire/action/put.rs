@@ -1,10 +1,15 @@
 //! Encoding of actions and instructions.
 
+use packet::ethertype;
 use switch::flow::{Action, Field, Instructions, Learn, LearnPart, LearnSource, SubField, port};
 
 use super::get::transport;
-use super::nicira::{BUNDLE, HASHES, LEARN_IMMEDIATE, LEARN_LOAD, LEARN_OUTPUT, LEARN_RESULT, MULTIPATH};
+use super::nicira::{BUNDLE, HASHES, LEARN_IMMEDIATE, LEARN_LOAD, LEARN_OUTPUT, MULTIPATH};
 use super::nx;
+use crate::wire::ofp::action::*;
+use crate::wire::ofp::instruction::*;
+use crate::wire::ofp::nx::*;
+use crate::wire::ofp::switch::OFPR_ACTION;
 use crate::wire::oxm::{Wire, nx_subfield};
 use crate::wire::{NICIRA, Put, Version, low16, port_to_16};
 
@@ -57,13 +62,13 @@ pub fn put_instructions(out: &mut Vec<u8>, version: Version, instructions: &Inst
     }
     // OpenFlow 1.1 and 1.2 have no meters.
     if let (Some(id), Version::V13 | Version::V14) = (meter, version) {
-        out.u16(6);
+        out.u16(OFPIT_METER);
         out.u16(8);
         out.u32(id);
     }
     let meter = meter.filter(|_| version >= Version::V15);
     if !apply.is_empty() || meter.is_some() {
-        list(out, 4, |out| {
+        list(out, OFPIT_APPLY_ACTIONS, |out| {
             if let Some(id) = meter {
                 put(out, version, &Action::Meter(id));
             }
@@ -71,22 +76,22 @@ pub fn put_instructions(out: &mut Vec<u8>, version: Version, instructions: &Inst
         });
     }
     if instructions.clear {
-        out.u16(5);
+        out.u16(OFPIT_CLEAR_ACTIONS);
         out.u16(8);
         out.u32(0);
     }
     if !instructions.write.is_empty() {
-        list(out, 3, |out| put_actions(out, version, &instructions.write));
+        list(out, OFPIT_WRITE_ACTIONS, |out| put_actions(out, version, &instructions.write));
     }
     if let Some((value, mask)) = instructions.metadata {
-        out.u16(2);
+        out.u16(OFPIT_WRITE_METADATA);
         out.u16(24);
         out.u32(0);
         out.u64(value);
         out.u64(mask);
     }
     if let Some(table) = instructions.goto {
-        out.u16(1);
+        out.u16(OFPIT_GOTO_TABLE);
         out.u16(8);
         out.extend_from_slice(&[table, 0, 0, 0]);
     }
@@ -113,7 +118,7 @@ fn standard(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
 
 /// Encodes an action of Nicira with this subtype, with the given body and padding.
 fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
-    standard(out, 0xffff, |out| {
+    standard(out, OFPAT_EXPERIMENTER, |out| {
         out.u32(NICIRA);
         out.u16(subtype);
         body(out);
@@ -149,11 +154,11 @@ fn put_packed(out: &mut Vec<u8>, part: &SubField, between: impl FnOnce(&mut Vec<
 fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
     let plain = version == Version::V10;
     match action {
-        Action::Output { port, max_len } if plain => standard(out, 0, |out| {
+        Action::Output { port, max_len } if plain => standard(out, ofp10::OFPAT_OUTPUT, |out| {
             out.u16(port_to_16(*port));
             out.u16(*max_len);
         }),
-        Action::Output { port, max_len } => standard(out, 0, |out| {
+        Action::Output { port, max_len } => standard(out, OFPAT_OUTPUT, |out| {
             out.u32(*port);
             out.u16(*max_len);
             out.zeros(6);
@@ -166,7 +171,7 @@ fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
         Action::Controller { max_len, id, reason, userdata, pause, meter } => {
             put_controller(out, (*max_len, *id, *reason), userdata, *pause, *meter);
         }
-        Action::Enqueue { port, queue } if plain => standard(out, 11, |out| {
+        Action::Enqueue { port, queue } if plain => standard(out, ofp10::OFPAT_ENQUEUE, |out| {
             out.u16(port_to_16(*port));
             out.zeros(6);
             out.u32(*queue);
@@ -176,14 +181,14 @@ fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
             put(out, version, &Action::Output { port: *port, max_len: 0 });
             put(out, version, &Action::PopQueue);
         }
-        Action::SetQueue(queue) => either(out, version, 21, nx::SET_QUEUE, |out| {
+        Action::SetQueue(queue) => either(out, version, OFPAT_SET_QUEUE, nx::SET_QUEUE, |out| {
             if plain {
                 out.zeros(2);
             }
             out.u32(*queue);
         }),
         Action::PopQueue => nicira(out, nx::POP_QUEUE, |out| out.zeros(6)),
-        Action::Group(group) => either(out, version, 22, nx::GROUP, |out| {
+        Action::Group(group) => either(out, version, OFPAT_GROUP, nx::GROUP, |out| {
             if plain {
                 out.zeros(2);
             }
@@ -191,51 +196,101 @@ fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
         }),
         Action::Meter(meter) => {
             if version >= Version::V15 {
-                standard(out, 29, |out| out.u32(*meter));
+                standard(out, OFPAT_METER, |out| out.u32(*meter));
             }
         }
         Action::Set { field, value, mask, load } => put_set(out, version, *field, *value, *mask, *load),
         Action::Move { from, to } => put_move(out, version, from, to),
         Action::Push(part) => put_stack(out, nx::STACK_PUSH, part),
         Action::Pop(part) => put_stack(out, nx::STACK_POP, part),
-        Action::PushVlan(kind) => {
-            // In OpenFlow 1.0, setting the VLAN pushes a tag.
-            if !plain {
-                standard(out, 17, |out| out.u16(*kind));
-            }
+        Action::PushVlan(_) | Action::PopVlan | Action::SetVlanVid(_) | Action::SetVlanPcp(_) => {
+            put_vlan(out, version, action);
         }
-        Action::PopVlan => standard(out, if plain { 3 } else { 18 }, |out| out.zeros(4)),
-        Action::SetVlanVid(vid) if plain => standard(out, 1, |out| out.u16(*vid)),
+        Action::PushMpls(_)
+        | Action::PopMpls(_)
+        | Action::PushPbb(_)
+        | Action::PopPbb
+        | Action::CopyTtlOut
+        | Action::CopyTtlIn
+        | Action::SetMplsTtl(_)
+        | Action::DecMplsTtl
+        | Action::SetTtl(_)
+        | Action::DecTtl(_) => put_header(out, version, action),
+        Action::Resubmit { .. }
+        | Action::Learn(_)
+        | Action::Conjunction(_)
+        | Action::Note(_)
+        | Action::Clone(_)
+        | Action::Multipath { .. }
+        | Action::Bundle { .. }
+        | Action::CheckPktLarger { .. }
+        | Action::FinTimeout { .. }
+        | Action::Exit => put_nicira(out, version, action),
+    }
+}
+
+/// Encodes an action that changes VLAN tags.
+fn put_vlan(out: &mut Vec<u8>, version: Version, action: &Action) {
+    let plain = version == Version::V10;
+    match action {
+        // In OpenFlow 1.0, setting the VLAN pushes a tag.
+        Action::PushVlan(kind) if !plain => standard(out, OFPAT_PUSH_VLAN, |out| out.u16(*kind)),
+        Action::PopVlan => {
+            let kind = if plain { ofp10::OFPAT_STRIP_VLAN } else { OFPAT_POP_VLAN };
+            standard(out, kind, |out| out.zeros(4));
+        }
+        Action::SetVlanVid(vid) if plain => standard(out, ofp10::OFPAT_SET_VLAN_VID, |out| out.u16(*vid)),
         Action::SetVlanVid(vid) => {
-            standard(out, 17, |out| out.u16(0x8100));
+            standard(out, OFPAT_PUSH_VLAN, |out| out.u16(ethertype::VLAN));
             let value = 0x1000 | u128::from(*vid);
             put_set(out, version, Field::VlanVid, value, Field::VlanVid.all_ones(), false);
         }
-        Action::SetVlanPcp(pcp) if plain => standard(out, 2, |out| out.u8(*pcp)),
+        Action::SetVlanPcp(pcp) if plain => standard(out, ofp10::OFPAT_SET_VLAN_PCP, |out| out.u8(*pcp)),
         Action::SetVlanPcp(pcp) => {
-            standard(out, 17, |out| out.u16(0x8100));
+            standard(out, OFPAT_PUSH_VLAN, |out| out.u16(ethertype::VLAN));
             put_set(out, version, Field::VlanPcp, u128::from(*pcp), Field::VlanPcp.all_ones(), false);
         }
-        Action::PushMpls(kind) => either(out, version, 19, nx::PUSH_MPLS, |out| out.u16(*kind)),
-        Action::PopMpls(kind) => either(out, version, 20, nx::POP_MPLS, |out| out.u16(*kind)),
-        Action::PushPbb(kind) if version >= Version::V13 => standard(out, 26, |out| out.u16(*kind)),
-        Action::PopPbb if version >= Version::V13 => standard(out, 27, |out| out.zeros(4)),
-        Action::CopyTtlOut if !plain => standard(out, 11, |out| out.zeros(4)),
-        Action::CopyTtlIn if !plain => standard(out, 12, |out| out.zeros(4)),
+        _ => {}
+    }
+}
+
+/// Encodes an action that pushes or removes another header, or changes a TTL.
+fn put_header(out: &mut Vec<u8>, version: Version, action: &Action) {
+    let plain = version == Version::V10;
+    match action {
+        Action::PushMpls(kind) => either(out, version, OFPAT_PUSH_MPLS, nx::PUSH_MPLS, |out| out.u16(*kind)),
+        Action::PopMpls(kind) => either(out, version, OFPAT_POP_MPLS, nx::POP_MPLS, |out| out.u16(*kind)),
+        Action::PushPbb(kind) if version >= Version::V13 => {
+            standard(out, OFPAT_PUSH_PBB, |out| out.u16(*kind))
+        }
+        Action::PopPbb if version >= Version::V13 => standard(out, OFPAT_POP_PBB, |out| out.zeros(4)),
+        Action::CopyTtlOut if !plain => standard(out, OFPAT_COPY_TTL_OUT, |out| out.zeros(4)),
+        Action::CopyTtlIn if !plain => standard(out, OFPAT_COPY_TTL_IN, |out| out.zeros(4)),
         // Earlier versions and Nicira have no such actions.
         Action::PushPbb(_) | Action::PopPbb | Action::CopyTtlOut | Action::CopyTtlIn => {}
-        Action::SetMplsTtl(ttl) => either(out, version, 15, nx::SET_MPLS_TTL, |out| out.u8(*ttl)),
-        Action::DecMplsTtl => either(out, version, 16, nx::DEC_MPLS_TTL, |out| out.zeros(4)),
+        Action::SetMplsTtl(ttl) => {
+            either(out, version, OFPAT_SET_MPLS_TTL, nx::SET_MPLS_TTL, |out| out.u8(*ttl))
+        }
+        Action::DecMplsTtl => either(out, version, OFPAT_DEC_MPLS_TTL, nx::DEC_MPLS_TTL, |out| out.zeros(4)),
         Action::SetTtl(ttl) if plain => {
             put_set(out, version, Field::NwTtl, u128::from(*ttl), Field::NwTtl.all_ones(), true);
         }
-        Action::SetTtl(ttl) => standard(out, 23, |out| out.u8(*ttl)),
-        Action::DecTtl(ids) if ids.is_empty() => either(out, version, 24, nx::DEC_TTL, |out| out.zeros(4)),
+        Action::SetTtl(ttl) => standard(out, OFPAT_SET_NW_TTL, |out| out.u8(*ttl)),
+        Action::DecTtl(ids) if ids.is_empty() => {
+            either(out, version, OFPAT_DEC_NW_TTL, nx::DEC_TTL, |out| out.zeros(4))
+        }
         Action::DecTtl(ids) => nicira(out, nx::DEC_TTL_CNT_IDS, |out| {
             out.u16(low16(ids.len()));
             out.zeros(4);
             ids.iter().for_each(|id| out.u16(*id));
         }),
+        _ => {}
+    }
+}
+
+/// Encodes an action that only Nicira has.
+fn put_nicira(out: &mut Vec<u8>, version: Version, action: &Action) {
+    match action {
         Action::Resubmit { port, table } => {
             let port = port_to_16(port.unwrap_or(port::IN_PORT));
             match table {
@@ -275,7 +330,7 @@ fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
                 out.u16(place(&BUNDLE, mode));
                 out.u16(place(&HASHES, fields));
                 out.u16(*basis);
-                out.u32(0x0002);
+                out.u32(NXM_OF_IN_PORT);
                 out.u16(low16(ports.len()));
                 match to {
                     Some(to) => put_packed(out, to, |_| {}),
@@ -297,6 +352,7 @@ fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
             out.u16(*hard);
         }),
         Action::Exit => nicira(out, nx::EXIT, |out| out.zeros(6)),
+        _ => {}
     }
 }
 
@@ -331,7 +387,7 @@ fn put_move(out: &mut Vec<u8>, version: Version, from: &SubField, to: &SubField)
         from_wire.put_header(out, false);
         to_wire.put_header(out, false);
     };
-    if standards { standard(out, 28, body) } else { nicira(out, nx::REG_MOVE, body) }
+    if standards { standard(out, OFPAT_COPY_FIELD, body) } else { nicira(out, nx::REG_MOVE, body) }
 }
 
 fn put_set(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mask: u128, load: bool) {
@@ -350,7 +406,7 @@ fn set_field(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mas
     // Open vSwitch's clients only support this action for 16-bit port numbers.
     let version = if field == Field::InPort { Version::V10 } else { version };
     if let Some(wire) = Wire::of(field, version) {
-        standard(out, 25, |out| wire.put(out, value, mask));
+        standard(out, OFPAT_SET_FIELD, |out| wire.put(out, value, mask));
     }
 }
 
@@ -389,8 +445,7 @@ fn put_legacy(out: &mut Vec<u8>, version: Version, field: Field, value: u128) ->
     let bytes = value.to_be_bytes();
     let last = |octets: usize| &bytes[16 - octets..];
     let old = version == Version::V10;
-    // OpenFlow 1.1 numbers the actions from addresses to TOS one lower.
-    let by_version = |number: u16| if old { number } else { number - 1 };
+    let by_version = |number_10: u16, number_11: u16| if old { number_10 } else { number_11 };
     match field {
         Field::TunId => {
             if let Ok(id) = u32::try_from(value) {
@@ -407,7 +462,7 @@ fn put_legacy(out: &mut Vec<u8>, version: Version, field: Field, value: u128) ->
             return true;
         }
         Field::MplsLabel => {
-            either(out, version, 13, nx::SET_MPLS_LABEL, |out| {
+            either(out, version, ofp11::OFPAT_SET_MPLS_LABEL, nx::SET_MPLS_LABEL, |out| {
                 if old {
                     out.zeros(2);
                 }
@@ -416,7 +471,7 @@ fn put_legacy(out: &mut Vec<u8>, version: Version, field: Field, value: u128) ->
             return true;
         }
         Field::MplsTc => {
-            either(out, version, 14, nx::SET_MPLS_TC, |out| out.u8(bytes[15]));
+            either(out, version, ofp11::OFPAT_SET_MPLS_TC, nx::SET_MPLS_TC, |out| out.u8(bytes[15]));
             return true;
         }
         _ => {}
@@ -424,16 +479,20 @@ fn put_legacy(out: &mut Vec<u8>, version: Version, field: Field, value: u128) ->
     let dscp = [bytes[15] << 2];
     let vid = [bytes[14] & 0xf, bytes[15]];
     let (kind, body): (u16, &[u8]) = match field {
-        Field::VlanVid if !old => (1, &vid),
-        Field::VlanPcp if !old => (2, last(1)),
-        Field::EthSrc => (by_version(4), last(6)),
-        Field::EthDst => (by_version(5), last(6)),
-        Field::Ipv4Src => (by_version(6), last(4)),
-        Field::Ipv4Dst => (by_version(7), last(4)),
-        Field::IpDscp => (by_version(8), &dscp),
-        Field::IpEcn if !old => (8, last(1)),
-        Field::TcpSrc | Field::UdpSrc | Field::SctpSrc => (9, last(2)),
-        Field::TcpDst | Field::UdpDst | Field::SctpDst => (10, last(2)),
+        Field::VlanVid if !old => (ofp11::OFPAT_SET_VLAN_VID, &vid),
+        Field::VlanPcp if !old => (ofp11::OFPAT_SET_VLAN_PCP, last(1)),
+        Field::EthSrc => (by_version(ofp10::OFPAT_SET_DL_SRC, ofp11::OFPAT_SET_DL_SRC), last(6)),
+        Field::EthDst => (by_version(ofp10::OFPAT_SET_DL_DST, ofp11::OFPAT_SET_DL_DST), last(6)),
+        Field::Ipv4Src => (by_version(ofp10::OFPAT_SET_NW_SRC, ofp11::OFPAT_SET_NW_SRC), last(4)),
+        Field::Ipv4Dst => (by_version(ofp10::OFPAT_SET_NW_DST, ofp11::OFPAT_SET_NW_DST), last(4)),
+        Field::IpDscp => (by_version(ofp10::OFPAT_SET_NW_TOS, ofp11::OFPAT_SET_NW_TOS), &dscp),
+        Field::IpEcn if !old => (ofp11::OFPAT_SET_NW_ECN, last(1)),
+        Field::TcpSrc | Field::UdpSrc | Field::SctpSrc => {
+            (by_version(ofp10::OFPAT_SET_TP_SRC, ofp11::OFPAT_SET_TP_SRC), last(2))
+        }
+        Field::TcpDst | Field::UdpDst | Field::SctpDst => {
+            (by_version(ofp10::OFPAT_SET_TP_DST, ofp11::OFPAT_SET_TP_DST), last(2))
+        }
         _ => return false,
     };
     standard(out, kind, |out| out.extend_from_slice(body));
@@ -466,28 +525,28 @@ fn put_controller(
             out.align(start);
         };
         if max_len != u16::MAX {
-            property(0, 8, &max_len.to_be_bytes());
+            property(NXAC2PT_MAX_LEN, 8, &max_len.to_be_bytes());
         }
         if id != 0 {
-            property(1, 8, &id.to_be_bytes());
+            property(NXAC2PT_CONTROLLER_ID, 8, &id.to_be_bytes());
         }
-        if reason != 1 {
-            property(2, 8, &[reason]);
+        if reason != OFPR_ACTION {
+            property(NXAC2PT_REASON, 8, &[reason]);
         }
         if !userdata.is_empty() {
-            property(3, 4 + userdata.len(), userdata);
+            property(NXAC2PT_USERDATA, 4 + userdata.len(), userdata);
         }
         if pause {
-            property(4, 4, &[]);
+            property(NXAC2PT_PAUSE, 4, &[]);
         }
         if let Some(meter) = meter {
-            property(5, 8, &meter.to_be_bytes());
+            property(NXAC2PT_METER_ID, 8, &meter.to_be_bytes());
         }
     });
 }
 
 fn put_learn(out: &mut Vec<u8>, learn: &Learn) {
-    let second = learn.limit != 0 || learn.flags & LEARN_RESULT != 0;
+    let second = learn.limit != 0 || learn.flags & NX_LEARN_F_WRITE_RESULT != 0;
     nicira(out, if second { nx::LEARN2 } else { nx::LEARN }, |out| {
         out.u16(learn.idle_timeout);
         out.u16(learn.hard_timeout);
@@ -499,7 +558,7 @@ fn put_learn(out: &mut Vec<u8>, learn: &Learn) {
         out.u16(learn.fin_idle_timeout);
         out.u16(learn.fin_hard_timeout);
         if second {
-            let result = learn.result.filter(|_| learn.flags & LEARN_RESULT != 0);
+            let result = learn.result.filter(|_| learn.flags & NX_LEARN_F_WRITE_RESULT != 0);
             let result = result.and_then(|part| nx_subfield(&part, Version::V10));
             out.u32(learn.limit);
             out.u16(result.map_or(0, |(_, first, _)| first));
