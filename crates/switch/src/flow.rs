@@ -29,6 +29,7 @@ mod matching;
 mod message;
 mod modify;
 mod normal;
+mod numbers;
 mod options;
 mod packet_out;
 mod pipeline;

@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+use packet::igmp::kind as igmp;
+use packet::mld::kind as mld;
 use packet::record::{FloodClass, NoRecord, Recorder, Step, TagChange};
 use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, ip_proto};
 
@@ -160,10 +162,19 @@ fn control(key: &FlowKey, layers: &Layers) -> Option<Control> {
     if layers.l4().is_none() || layers.is_fragment() {
         return None;
     }
-    match (key.l3_kind(), key.proto(), key.src_port()) {
-        (L3Kind::Ipv4, ip_proto::IGMP, 0x11) | (L3Kind::Ipv6, ip_proto::ICMPV6, 130) => Some(Control::Query),
-        (L3Kind::Ipv4, ip_proto::IGMP, 0x12 | 0x16 | 0x17 | 0x22) => Some(Control::Report),
-        (L3Kind::Ipv6, ip_proto::ICMPV6, 131 | 132 | 143) => Some(Control::Report),
+    // The flow key holds the type of the message in place of the source port.
+    let message = u8::try_from(key.src_port()).ok()?;
+    match (key.l3_kind(), key.proto()) {
+        (L3Kind::Ipv4, ip_proto::IGMP) => match message {
+            igmp::QUERY => Some(Control::Query),
+            igmp::REPORT_V1 | igmp::REPORT_V2 | igmp::LEAVE | igmp::REPORT_V3 => Some(Control::Report),
+            _ => None,
+        },
+        (L3Kind::Ipv6, ip_proto::ICMPV6) => match message {
+            mld::QUERY => Some(Control::Query),
+            mld::REPORT | mld::DONE | mld::REPORT_V2 => Some(Control::Report),
+            _ => None,
+        },
         _ => None,
     }
 }

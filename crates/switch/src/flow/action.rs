@@ -1,6 +1,8 @@
 //! Actions and instructions of flow entries: those of OpenFlow 1.0 to 1.5 and of Nicira, in one
 //! representation.
 
+use packet::ethertype;
+
 use super::{Field, Match};
 
 /// Reserved port numbers of OpenFlow 1.1 and later. Their lowest 16 bits are the reserved port numbers of
@@ -361,6 +363,20 @@ pub(crate) fn memory_of(actions: &[Action]) -> usize {
 }
 
 impl Action {
+    /// Returns whether the EtherType, VLAN, priority or clause of the action is valid. Other actions have none of
+    /// these numbers.
+    pub(crate) fn has_valid_numbers(&self) -> bool {
+        match self {
+            Action::PushVlan(tpid) => matches!(*tpid, ethertype::VLAN | ethertype::SERVICE_VLAN),
+            Action::PushMpls(eth_type) => matches!(*eth_type, ethertype::MPLS | ethertype::MPLS_MULTICAST),
+            Action::PushPbb(eth_type) => *eth_type == ethertype::PBB,
+            Action::SetVlanVid(vid) => *vid <= 4095,
+            Action::SetVlanPcp(pcp) => *pcp <= 7,
+            Action::Conjunction(part) => part.clause < part.clauses && (2..=64).contains(&part.clauses),
+            _ => true,
+        }
+    }
+
     /// Returns the heap memory that the action refers to, in octets, without the size of the action itself.
     fn memory(&self) -> usize {
         match self {

@@ -2,13 +2,30 @@
 //! MPLS labels, the IPv6 flow label and extension headers, hardware addresses in ARP, and targets of
 //! neighbour discovery. Workers extract the extended key only if a megaflow or flow entry needs it.
 
-use packet::{FlowKey, L3Kind, Layers};
+use packet::ethertype::{MPLS, MPLS_MULTICAST, PBB};
+use packet::{FlowKey, L3Kind, Layers, icmpv6, ip_proto};
 
-const MPLS: u16 = 0x8847;
-const MPLS_MULTICAST: u16 = 0x8848;
-const PBB: u16 = 0x88e7;
-const SOLICIT: u16 = 135;
-const ADVERT: u16 = 136;
+const SOLICIT: u16 = icmpv6::kind::NEIGHBOUR_SOLICIT as u16;
+const ADVERT: u16 = icmpv6::kind::NEIGHBOUR_ADVERT as u16;
+/// Option of neighbour discovery with the source link-layer address (RFC 4861 section 4.6.1).
+pub(super) const SOURCE_ADDRESS: u8 = 1;
+/// Option of neighbour discovery with the target link-layer address (RFC 4861 section 4.6.1).
+pub(super) const TARGET_ADDRESS: u8 = 2;
+
+/// Bits of OFPXMT_OFB_IPV6_EXTHDR (OFPIEH_*, OpenFlow 1.5.1 section 7.2.3.8).
+mod exthdr {
+    pub const NO_NEXT: u16 = 1;
+    pub const ESP: u16 = 1 << 1;
+    pub const AUTH: u16 = 1 << 2;
+    pub const DEST: u16 = 1 << 3;
+    pub const FRAG: u16 = 1 << 4;
+    pub const ROUTER: u16 = 1 << 5;
+    pub const HOP: u16 = 1 << 6;
+    /// An extension header is repeated.
+    pub const UNREP: u16 = 1 << 7;
+    /// The extension headers are not in the recommended order.
+    pub const UNSEQ: u16 = 1 << 8;
+}
 
 /// The seven words of the extended key, which complement the flow key. Two words hold three MPLS label stack
 /// entries and the 802.1ah service tag. One word holds the IPv6 flow label and the extension header bits. Two
@@ -72,7 +89,10 @@ fn ipv6(frame: &[u8], l3: usize, l4: Option<usize>, key: &FlowKey, bytes: &mut [
     let kinds = extensions(head[6], frame.get(l3 + 40..).unwrap_or_default(), key.is_later_fragment());
     bytes[20..22].copy_from_slice(&kinds.to_be_bytes());
     let Some(icmp) = l4.and_then(|at| frame.get(at..)) else { return };
-    if key.proto() != 58 || key.is_later_fragment() || !matches!(key.src_port(), SOLICIT | ADVERT) {
+    if key.proto() != ip_proto::ICMPV6
+        || key.is_later_fragment()
+        || !matches!(key.src_port(), SOLICIT | ADVERT)
+    {
         return;
     }
     let Some(target) = icmp.get(8..24) else { return };
@@ -83,46 +103,44 @@ fn ipv6(frame: &[u8], l3: usize, l4: Option<usize>, key: &FlowKey, bytes: &mut [
         if len == 0 || options.len() < len {
             break;
         }
-        if len == 8 && (kind == 1 || kind == 2) {
-            let at = if kind == 1 { 40 } else { 46 };
+        if len == 8 && matches!(kind, SOURCE_ADDRESS | TARGET_ADDRESS) {
+            let at = if kind == SOURCE_ADDRESS { 40 } else { 46 };
             bytes[at..at + 6].copy_from_slice(&options[2..8]);
         }
         options = &options[len..];
     }
 }
 
-/// Returns the value of OFPXMT_OFB_IPV6_EXTHDR for an IPv6 packet. The bits are (OpenFlow 1.5.1, 7.2.3.8): no
-/// next header 1, ESP 2, AH 4, destination options 8, fragment 16, routing 32, hop-by-hop 64, repeated header
-/// 128, not in the recommended order 256.
+/// Returns the value of OFPXMT_OFB_IPV6_EXTHDR for an IPv6 packet.
 fn extensions(first: u8, mut rest: &[u8], later: bool) -> u16 {
     let (mut kinds, mut next, mut last) = (0_u16, first, 0);
     for _ in 0..8 {
         // Position in the order that RFC 8200, section 4.1 recommends. Destination options may appear in two
         // positions.
         let (bit, place) = match next {
-            0 => (64, 1),
-            60 => (8, if kinds & 32 == 0 { 2 } else { 6 }),
-            43 => (32, 3),
-            44 => (16, 4),
-            51 => (4, 5),
-            50 => (2, 5),
-            59 => (1, 7),
+            ip_proto::HOP_BY_HOP => (exthdr::HOP, 1),
+            ip_proto::DEST_OPTS => (exthdr::DEST, if kinds & exthdr::ROUTER == 0 { 2 } else { 6 }),
+            ip_proto::ROUTING => (exthdr::ROUTER, 3),
+            ip_proto::FRAGMENT => (exthdr::FRAG, 4),
+            ip_proto::AH => (exthdr::AUTH, 5),
+            ip_proto::ESP => (exthdr::ESP, 5),
+            ip_proto::NO_NEXT => (exthdr::NO_NEXT, 7),
             _ => return kinds,
         };
-        if kinds & bit != 0 && !(next == 60 && place == 6) {
-            kinds |= 128;
+        if kinds & bit != 0 && !(next == ip_proto::DEST_OPTS && place == 6) {
+            kinds |= exthdr::UNREP;
         }
         if place < last {
-            kinds |= 256;
+            kinds |= exthdr::UNSEQ;
         }
         (kinds, last) = (kinds | bit, place);
         let [following, len, ..] = *rest else { return kinds };
-        if matches!(next, 50 | 59) || (next == 44 && later) {
+        if matches!(next, ip_proto::ESP | ip_proto::NO_NEXT) || (next == ip_proto::FRAGMENT && later) {
             return kinds;
         }
         let octets = match next {
-            44 => 8,
-            51 => (usize::from(len) + 2) * 4,
+            ip_proto::FRAGMENT => 8,
+            ip_proto::AH => (usize::from(len) + 2) * 4,
             _ => (usize::from(len) + 1) * 8,
         };
         let Some(behind) = rest.get(octets..) else { return kinds };

@@ -1,5 +1,8 @@
 //! Matches of flow entries: a value and a mask over a [`Flow`], and their validation.
 
+use packet::icmpv6::kind;
+use packet::{ethertype, ip_proto};
+
 use super::{Field, Flow, Prerequisite};
 
 /// The match of a flow entry: a value and a mask. Bits of the value outside the mask are zero.
@@ -107,14 +110,15 @@ impl Match {
     /// Returns whether every flow that matches meets the prerequisite `need`.
     #[must_use]
     pub fn meets(&self, need: Prerequisite) -> bool {
-        let number = |field| self.exact(field).map(|value| u16::try_from(value).unwrap_or(u16::MAX));
-        let eth = number(Field::EthType);
-        let ip = matches!(eth, Some(0x0800 | 0x86dd));
-        let proto = number(Field::IpProto).filter(|_| ip);
-        let nd = |kinds: &[u16]| {
-            eth == Some(0x86dd)
-                && proto == Some(58)
-                && number(Field::Icmpv6Type).is_some_and(|kind| kinds.contains(&kind))
+        let number16 = |field| self.exact(field).map(|value| u16::try_from(value).unwrap_or(u16::MAX));
+        let number8 = |field| self.exact(field).map(|value| u8::try_from(value).unwrap_or(u8::MAX));
+        let eth = number16(Field::EthType);
+        let ip = matches!(eth, Some(ethertype::IPV4 | ethertype::IPV6));
+        let proto = number8(Field::IpProto).filter(|_| ip);
+        let nd = |kinds: &[u8]| {
+            eth == Some(ethertype::IPV6)
+                && proto == Some(ip_proto::ICMPV6)
+                && number8(Field::Icmpv6Type).is_some_and(|kind| kinds.contains(&kind))
         };
         match need {
             Prerequisite::None => true,
@@ -122,19 +126,19 @@ impl Match {
                 self.value.get(Field::VlanTci) & self.mask.get(Field::VlanTci) & 0x1000 != 0
             }
             Prerequisite::Ip => ip,
-            Prerequisite::Ipv4 => eth == Some(0x0800),
-            Prerequisite::Ipv6 => eth == Some(0x86dd),
-            Prerequisite::Arp => matches!(eth, Some(0x0806 | 0x8035)),
-            Prerequisite::Mpls => matches!(eth, Some(0x8847 | 0x8848)),
-            Prerequisite::Pbb => eth == Some(0x88e7),
-            Prerequisite::Tcp => proto == Some(6),
-            Prerequisite::Udp => proto == Some(17),
-            Prerequisite::Sctp => proto == Some(132),
-            Prerequisite::Icmpv4 => eth == Some(0x0800) && proto == Some(1),
-            Prerequisite::Icmpv6 => eth == Some(0x86dd) && proto == Some(58),
-            Prerequisite::Nd => nd(&[135, 136]),
-            Prerequisite::NdSolicit => nd(&[135]),
-            Prerequisite::NdAdvert => nd(&[136]),
+            Prerequisite::Ipv4 => eth == Some(ethertype::IPV4),
+            Prerequisite::Ipv6 => eth == Some(ethertype::IPV6),
+            Prerequisite::Arp => matches!(eth, Some(ethertype::ARP | ethertype::RARP)),
+            Prerequisite::Mpls => matches!(eth, Some(ethertype::MPLS | ethertype::MPLS_MULTICAST)),
+            Prerequisite::Pbb => eth == Some(ethertype::PBB),
+            Prerequisite::Tcp => proto == Some(ip_proto::TCP),
+            Prerequisite::Udp => proto == Some(ip_proto::UDP),
+            Prerequisite::Sctp => proto == Some(ip_proto::SCTP),
+            Prerequisite::Icmpv4 => eth == Some(ethertype::IPV4) && proto == Some(ip_proto::ICMP),
+            Prerequisite::Icmpv6 => eth == Some(ethertype::IPV6) && proto == Some(ip_proto::ICMPV6),
+            Prerequisite::Nd => nd(&[kind::NEIGHBOUR_SOLICIT, kind::NEIGHBOUR_ADVERT]),
+            Prerequisite::NdSolicit => nd(&[kind::NEIGHBOUR_SOLICIT]),
+            Prerequisite::NdAdvert => nd(&[kind::NEIGHBOUR_ADVERT]),
         }
     }
 }

@@ -563,14 +563,7 @@ impl Pipeline {
             | Action::CheckPktLarger { to: part, .. }
             | Action::Multipath { to: part, .. } => writable(part),
             Action::Bundle { to: Some(part), .. } => writable(part),
-            Action::PushVlan(tpid) if !matches!(tpid, 0x8100 | 0x88a8) => Err(FlowError::BadArgument),
-            Action::PushMpls(eth_type) if !matches!(eth_type, 0x8847 | 0x8848) => Err(FlowError::BadArgument),
-            Action::PushPbb(eth_type) if *eth_type != 0x88e7 => Err(FlowError::BadArgument),
-            Action::SetVlanVid(vid) if *vid > 4095 => Err(FlowError::BadArgument),
-            Action::SetVlanPcp(pcp) if *pcp > 7 => Err(FlowError::BadArgument),
-            Action::Conjunction(part) if part.clause >= part.clauses || !(2..=64).contains(&part.clauses) => {
-                Err(FlowError::BadArgument)
-            }
+            action if !action.has_valid_numbers() => Err(FlowError::BadArgument),
             Action::Learn(learn) => {
                 if usize::from(learn.table) >= TABLES {
                     return Err(FlowError::BadArgument);

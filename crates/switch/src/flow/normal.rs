@@ -2,7 +2,7 @@
 //! use this module. They decide each packet at the time of its arrival.
 
 use packet::record::{Recorder, Step, Steps, TagChange};
-use packet::{DropReason, FlowKey, MacAddr, PortId};
+use packet::{DropReason, FlowKey, MacAddr, PortId, ethertype};
 
 use super::translate::TCI;
 use super::{Field, Flow, Op};
@@ -118,12 +118,12 @@ fn steps(
 fn send(ops: &mut Vec<Op>, flow: &Flow, port: PortId, tag: TagChange) {
     let tci = u16::try_from(flow.get(Field::VlanTci)).unwrap_or_default();
     let tagged = |vid: u16| tci & 0xe000 | 0x1000 | vid;
-    let set = |tci: u16| Op::PushVlan(0x8100, tci);
+    let set = |tci: u16| Op::PushVlan(ethertype::VLAN, tci);
     match tag {
         TagChange::Keep => ops.push(Op::Output(port)),
         TagChange::Push(vid) => ops.extend([set(tagged(vid)), Op::Output(port), Op::PopVlan]),
         TagChange::PushService(vid) => {
-            ops.extend([Op::PushVlan(0x88a8, tagged(vid)), Op::Output(port), Op::PopVlan]);
+            ops.extend([Op::PushVlan(ethertype::SERVICE_VLAN, tagged(vid)), Op::Output(port), Op::PopVlan]);
         }
         TagChange::Pop => ops.extend([Op::PopVlan, Op::Output(port), set(tci)]),
         TagChange::Set(vid) => {

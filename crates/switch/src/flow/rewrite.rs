@@ -4,9 +4,11 @@
 //! Lengths are checked for each frame, because a program applies to all packets of a megaflow, and a frame
 //! may be shorter than the frame that was translated.
 
-use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, checksum, ip_proto};
+use packet::icmpv6::kind as icmpv6;
+use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, checksum, ethertype, ip_proto};
 use zerocopy::IntoBytes;
 
+use super::beyond::{SOURCE_ADDRESS, TARGET_ADDRESS};
 use super::program::{Op, SetBits};
 use super::{BEYOND_WORDS, Field, PBB_TAG};
 
@@ -189,7 +191,7 @@ fn set(frame: &mut impl Frame, bits: &SetBits) -> Result<(), DropReason> {
         }
     }
     let (value, mask) = part(bits, PBB_TAG..PBB_TAG + 4);
-    if mask != [0; 4] && key.eth_type() == 0x88e7 {
+    if mask != [0; 4] && key.eth_type() == ethertype::PBB {
         let at = layers.l2_len();
         mix(frame.head().get_mut(at..at + 4).ok_or(DropReason::EthTruncated)?, value, mask);
     }
@@ -321,7 +323,8 @@ fn set_l4(head: &mut [u8], l4: usize, end: Option<usize>, key: &FlowKey, sum: Op
 }
 
 fn set_nd(head: &mut [u8], l4: usize, key: &FlowKey, sum: Option<Sum>, bits: &SetBits) {
-    if key.proto() != ip_proto::ICMPV6 || !matches!(key.src_port(), 135 | 136) {
+    let is_nd = |kind| matches!(kind, icmpv6::NEIGHBOUR_SOLICIT | icmpv6::NEIGHBOUR_ADVERT);
+    if key.proto() != ip_proto::ICMPV6 || !u8::try_from(key.src_port()).is_ok_and(is_nd) {
         return;
     }
     let (value, mask) = part(bits, Field::NdTarget.octets(16));
@@ -332,8 +335,8 @@ fn set_nd(head: &mut [u8], l4: usize, key: &FlowKey, sum: Option<Sum>, bits: &Se
         if len == 0 {
             break;
         }
-        if len == 8 && (kind == 1 || kind == 2) {
-            let field = if kind == 1 { Field::NdSll } else { Field::NdTll };
+        if len == 8 && matches!(kind, SOURCE_ADDRESS | TARGET_ADDRESS) {
+            let field = if kind == SOURCE_ADDRESS { Field::NdSll } else { Field::NdTll };
             let (value, mask) = part(bits, field.octets(6));
             change(head, at + 2, value, mask, &[sum]);
         }

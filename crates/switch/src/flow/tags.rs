@@ -1,14 +1,11 @@
 //! The number of VLAN tags that flow entries can match: two, or one (Open vSwitch's `vlan-limit`). Everything
 //! behind the last of these tags is payload, whose EtherType is that of the next tag.
 
+use packet::ethertype::{SERVICE_VLAN as SERVICE, VLAN as CUSTOMER};
 use packet::{DropReason, FlowKey, PortId};
 
 use super::pipeline::{Pipeline, Touched};
 use super::{Beyond, Flow};
-
-/// EtherTypes of VLAN tags (IEEE 802.1Q, table 8-1).
-const CUSTOMER: u16 = 0x8100;
-const SERVICE: u16 = 0x88a8;
 
 /// Returns the flow key of a packet with two tags in which the second tag is payload. Returns `None` for
 /// packets with fewer tags, whose key does not change.

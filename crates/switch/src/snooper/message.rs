@@ -29,6 +29,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::groups::Family;
 use crate::multicast::PIM;
 
+/// IPv4 option router alert (RFC 2113).
+const ROUTER_ALERT_V4: u8 = 148;
+/// IPv6 option router alert (RFC 2711 section 2.1).
+const ROUTER_ALERT_V6: u8 = 5;
+/// IPv6 option with one octet of padding (RFC 8200 section 4.2).
+const PAD1: u8 = 0;
+/// IPv6 option with two or more octets of padding (RFC 8200 section 4.2).
+const PADN: u8 = 1;
+/// First octet of a PIM hello: version 2, type 0 (RFC 7761 section 4.9).
+const PIM_HELLO: u8 = 0x20;
+
 /// One event of a multicast control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
@@ -204,7 +215,7 @@ fn read_ipv6(ip: &Ipv6<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
 /// hello's options, and thus its hold time, are not read.
 fn pim_hello(message: &[u8], family: Family, mut tell: impl FnMut(Event)) -> Result<(), DropReason> {
     match message.first() {
-        Some(0x20) => tell(Event::Router(family)),
+        Some(&PIM_HELLO) => tell(Event::Router(family)),
         Some(_) => {}
         None => return Err(DropReason::MulticastControlBad),
     }
@@ -233,7 +244,7 @@ fn may_be_a_source(source: Ipv4Addr) -> bool {
 
 /// Returns whether the IPv4 option is a router alert (RFC 2113).
 fn is_router_alert(option: RawOption<'_>) -> bool {
-    option.kind == 148 && option.data.len() == 2
+    option.kind == ROUTER_ALERT_V4 && option.data.len() == 2
 }
 
 /// Returns whether a hop-by-hop header stands directly before ICMPv6 and holds one router alert for MLD (RFC
@@ -243,19 +254,22 @@ fn has_router_alert_only(ip: &Ipv6<'_>) -> bool {
     const MOST_PADDING: usize = 7;
     let Some(&[ip_proto::ICMPV6, units]) = ip.payload().first_chunk::<2>() else { return false };
     let options = ip.payload().get(2..8 + 8 * usize::from(units));
-    let Some(mut options) = options.filter(|_| ip.next_header() == 0 && ip.header().payload_len.get() != 0)
+    let Some(mut options) =
+        options.filter(|_| ip.next_header() == ip_proto::HOP_BY_HOP && ip.header().payload_len.get() != 0)
     else {
         return false;
     };
     let (mut alerts, mut padding) = (0, 0);
     while let [kind, rest @ ..] = options {
         // Pad1 is one octet. All other options carry their length.
-        let length = if *kind == 0 { 1 } else { 2 + rest.first().map_or(0, |length| usize::from(*length)) };
+        let length =
+            if *kind == PAD1 { 1 } else { 2 + rest.first().map_or(0, |length| usize::from(*length)) };
         let Some((option, after)) = options.split_at_checked(length) else { return false };
         match option {
-            [5, 2, 0, 0] => (alerts, padding) = (alerts + 1, 0),
-            [0] => padding += 1,
-            [1, _, zeros @ ..] if zeros.iter().all(|octet| *octet == 0) => padding += length,
+            // The value 0 stands for MLD.
+            [ROUTER_ALERT_V6, 2, 0, 0] => (alerts, padding) = (alerts + 1, 0),
+            [PAD1] => padding += 1,
+            [PADN, _, zeros @ ..] if zeros.iter().all(|octet| *octet == 0) => padding += length,
             _ => return false,
         }
         if padding > MOST_PADDING {

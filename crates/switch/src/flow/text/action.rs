@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::field::{hex, port, sub_field, value};
 use crate::flow::action::port as reserved;
 use crate::flow::message::{Band, BandKind, Bucket, Group, GroupKind, Meter, SelectMethod};
+use crate::flow::numbers::reason as numbers;
 use crate::flow::{
     Action, BundleMode, Field, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField,
 };
@@ -120,19 +121,17 @@ fn set(field: Field, to: u128, mask: u128, load: bool) -> String {
 }
 
 fn controller(max_len: u16, id: u16, reason: u8, userdata: &[u8], pause: bool, meter: Option<u32>) -> String {
-    /// Number of the packet-in reason OFPR_ACTION.
-    const ACTION: u8 = 1;
-    if reason == ACTION && id == 0 && userdata.is_empty() && !pause && meter.is_none() {
+    if reason == numbers::ACTION && id == 0 && userdata.is_empty() && !pause && meter.is_none() {
         return format!("CONTROLLER:{max_len}");
     }
     let mut parts = Vec::new();
     match reason {
-        0 => parts.push("reason=no_match".to_owned()),
-        ACTION => {}
-        2 => parts.push("reason=invalid_ttl".to_owned()),
-        3 => parts.push("reason=action_set".to_owned()),
-        4 => parts.push("reason=group".to_owned()),
-        5 => parts.push("reason=packet_out".to_owned()),
+        numbers::NO_MATCH => parts.push("reason=no_match".to_owned()),
+        numbers::ACTION => {}
+        numbers::INVALID_TTL => parts.push("reason=invalid_ttl".to_owned()),
+        numbers::ACTION_SET => parts.push("reason=action_set".to_owned()),
+        numbers::GROUP => parts.push("reason=group".to_owned()),
+        numbers::PACKET_OUT => parts.push("reason=packet_out".to_owned()),
         other => parts.push(format!("reason={other}")),
     }
     if max_len != u16::MAX {

@@ -1,13 +1,12 @@
 //! Printing of megaflows and their datapath actions in the style of `ovs-dpctl dump-flows`.
 
-use packet::PortId;
+use packet::{PortId, ethertype};
 
 use super::field::{ethernet, flags as flags_of, value};
+use crate::flow::numbers::{eth_type, proto};
 use crate::flow::{Field, Flow, Op};
 
 const TAG: u128 = 0x1000;
-const IP: u128 = 0x0800;
-const IPV6: u128 = 0x86dd;
 
 /// Prints a megaflow: its ingress port, then the fields that its mask covers.
 #[must_use]
@@ -59,7 +58,7 @@ fn fields(flow: &Flow, mask: &Flow, eth_type: u128, groups: &mut Vec<String>) {
     }
     let proto = flow.get(Field::IpProto);
     match eth_type {
-        0x0806 | 0x8035 => {
+        eth_type::ARP | eth_type::RARP => {
             let mut arp = header();
             let all = [
                 ("sip", Field::ArpSpa),
@@ -71,7 +70,7 @@ fn fields(flow: &Flow, mask: &Flow, eth_type: u128, groups: &mut Vec<String>) {
             all.into_iter().for_each(|(name, field)| arp.add(name, field));
             return arp.close("arp", groups);
         }
-        0x8847 | 0x8848 => {
+        eth_type::MPLS | eth_type::MPLS_MULTICAST => {
             let mut mpls = header();
             let all = [
                 ("label", Field::MplsLabel),
@@ -82,7 +81,7 @@ fn fields(flow: &Flow, mask: &Flow, eth_type: u128, groups: &mut Vec<String>) {
             all.into_iter().for_each(|(name, field)| mpls.add(name, field));
             return mpls.close("mpls", groups);
         }
-        0x88e7 => {
+        eth_type::PBB => {
             let mut pbb = header();
             pbb.add("isid", Field::PbbIsid);
             pbb.add("uca", Field::PbbUca);
@@ -91,7 +90,7 @@ fn fields(flow: &Flow, mask: &Flow, eth_type: u128, groups: &mut Vec<String>) {
         _ => {}
     }
     let mut ip = header();
-    if eth_type == IPV6 {
+    if eth_type == eth_type::IPV6 {
         let all = [
             ("src", Field::Ipv6Src),
             ("dst", Field::Ipv6Dst),
@@ -111,7 +110,7 @@ fn fields(flow: &Flow, mask: &Flow, eth_type: u128, groups: &mut Vec<String>) {
         ("frag", Field::IpFrag),
     ];
     all.into_iter().for_each(|(name, field)| ip.add(name, field));
-    ip.close(if eth_type == IPV6 { "ipv6" } else { "ipv4" }, groups);
+    ip.close(if eth_type == eth_type::IPV6 { "ipv6" } else { "ipv4" }, groups);
     transport(flow, mask, eth_type, proto, groups);
 }
 
@@ -119,12 +118,12 @@ fn transport(flow: &Flow, mask: &Flow, eth_type: u128, proto: u128, groups: &mut
     let header = || Header { flow, mask, parts: Vec::new() };
     let mut ports = header();
     match (eth_type, proto) {
-        (IP, 1) => {
+        (eth_type::IPV4, proto::ICMP) => {
             ports.add("type", Field::Icmpv4Type);
             ports.add("code", Field::Icmpv4Code);
             return ports.close("icmp", groups);
         }
-        (IPV6, 58) => {
+        (eth_type::IPV6, proto::ICMPV6) => {
             ports.add("type", Field::Icmpv6Type);
             ports.add("code", Field::Icmpv6Code);
             ports.close("icmpv6", groups);
@@ -139,9 +138,9 @@ fn transport(flow: &Flow, mask: &Flow, eth_type: u128, proto: u128, groups: &mut
     ports.add("src", Field::TcpSrc);
     ports.add("dst", Field::TcpDst);
     let name = match proto {
-        6 => "tcp",
-        17 => "udp",
-        132 => "sctp",
+        proto::TCP => "tcp",
+        proto::UDP => "udp",
+        proto::SCTP => "sctp",
         // Bits that look-ups depend on because of other rules.
         _ => "l4",
     };
@@ -201,7 +200,8 @@ fn steps(ops: &[Op], name: &impl Fn(PortId) -> String) -> Vec<String> {
                     rest = (mask != Flow::ZERO).then(|| set(&bits.value, &mask));
                 }
                 // Open vSwitch omits the default TPID.
-                let tpid = if *tpid == 0x8100 { String::new() } else { format!("tpid=0x{tpid:04x},") };
+                let tpid =
+                    if *tpid == ethertype::VLAN { String::new() } else { format!("tpid=0x{tpid:04x},") };
                 let push = format!("push_vlan({tpid}vid={},pcp={})", tci & 0xfff, tci >> 13);
                 rest.into_iter().fold(push, |all, rest| all + "," + &rest)
             }
@@ -247,12 +247,12 @@ fn eth_type_of(mask: &Flow) -> u128 {
     let labels = [Field::MplsLabel, Field::MplsTc, Field::MplsTtl];
     let is_there = |field: &Field| mask.get(*field) != 0;
     if beyond(Field::Ipv6Src) || beyond(Field::Ipv6Dst) || mask.get(Field::Ipv6Label) != 0 {
-        IPV6
+        eth_type::IPV6
     } else if labels.iter().any(is_there) {
-        0x8847
+        eth_type::MPLS
     } else if [Field::ArpSha, Field::ArpTha].iter().any(is_there) {
-        0x0806
+        eth_type::ARP
     } else {
-        IP
+        eth_type::IPV4
     }
 }

@@ -2,12 +2,9 @@
 //! `ovs-ofctl dump-flows`.
 
 use super::field::{hex, value};
+use crate::flow::numbers::eth_type::{ARP, IPV4 as IP, IPV6, MPLS, MPLS_MULTICAST, RARP};
+use crate::flow::numbers::proto;
 use crate::flow::{Field, Flow, Match};
-
-const IP: u128 = 0x0800;
-const IPV6: u128 = 0x86dd;
-const ARP: u128 = 0x0806;
-const RARP: u128 = 0x8035;
 
 /// `ovs-ofctl`'s default priority, which is not printed.
 const DEFAULT_PRIORITY: u16 = 0x8000;
@@ -121,21 +118,21 @@ impl<'a> Printer<'a> {
         }
         let proto = self.proto.filter(|_| self.shows_proto);
         match (self.eth_type, proto) {
-            (Some(IP), Some(1)) => (Some("icmp"), true),
-            (Some(IP), Some(2)) => (Some("igmp"), true),
-            (Some(IP), Some(6)) => (Some("tcp"), true),
-            (Some(IP), Some(17)) => (Some("udp"), true),
-            (Some(IP), Some(132)) => (Some("sctp"), true),
-            (Some(IPV6), Some(58)) => (Some("icmp6"), true),
-            (Some(IPV6), Some(6)) => (Some("tcp6"), true),
-            (Some(IPV6), Some(17)) => (Some("udp6"), true),
-            (Some(IPV6), Some(132)) => (Some("sctp6"), true),
+            (Some(IP), Some(proto::ICMP)) => (Some("icmp"), true),
+            (Some(IP), Some(proto::IGMP)) => (Some("igmp"), true),
+            (Some(IP), Some(proto::TCP)) => (Some("tcp"), true),
+            (Some(IP), Some(proto::UDP)) => (Some("udp"), true),
+            (Some(IP), Some(proto::SCTP)) => (Some("sctp"), true),
+            (Some(IPV6), Some(proto::ICMPV6)) => (Some("icmp6"), true),
+            (Some(IPV6), Some(proto::TCP)) => (Some("tcp6"), true),
+            (Some(IPV6), Some(proto::UDP)) => (Some("udp6"), true),
+            (Some(IPV6), Some(proto::SCTP)) => (Some("sctp6"), true),
             (Some(IP), _) => (Some("ip"), false),
             (Some(IPV6), _) => (Some("ipv6"), false),
             (Some(ARP), _) => (Some("arp"), false),
             (Some(RARP), _) => (Some("rarp"), false),
-            (Some(0x8847), _) => (Some("mpls"), false),
-            (Some(0x8848), _) => (Some("mplsm"), false),
+            (Some(MPLS), _) => (Some("mpls"), false),
+            (Some(MPLS_MULTICAST), _) => (Some("mplsm"), false),
             _ => (None, false),
         }
     }
@@ -230,10 +227,10 @@ impl<'a> Printer<'a> {
     fn transport(&self, parts: &mut Vec<String>) {
         let is_v6 = self.eth_type == Some(IPV6);
         match (self.is_ip(), self.proto) {
-            (true, Some(1)) if !is_v6 => {
+            (true, Some(proto::ICMP)) if !is_v6 => {
                 self.named(parts, &[Field::Icmpv4Type, Field::Icmpv4Code]);
             }
-            (true, Some(58)) if is_v6 => {
+            (true, Some(proto::ICMPV6)) if is_v6 => {
                 self.field(parts, "icmp_type", Field::Icmpv6Type);
                 self.field(parts, "icmp_code", Field::Icmpv6Code);
                 self.named(parts, &[Field::NdTarget, Field::NdSll, Field::NdTll]);

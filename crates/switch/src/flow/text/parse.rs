@@ -7,6 +7,7 @@ use packet::MacAddr;
 
 use super::field::{Form, flag_names, form, read_wire_name};
 use crate::flow::action::port as reserved;
+use crate::flow::numbers::{eth_type, proto};
 use crate::flow::{Field, Flow, SubField, packet_meets, translate};
 
 /// The reason why a flow cannot be parsed.
@@ -159,14 +160,14 @@ pub(super) fn read_value(
 /// Returns the field that a name stands for in packets of this kind. Returns `None` if there is no such
 /// field.
 pub(super) fn find(flow: &Flow, name: &str) -> Option<Field> {
-    let is_v6 = flow.get(Field::EthType) == 0x86dd;
-    let proto = flow.get(Field::IpProto);
-    let of = |tcp: Field, udp: Field, sctp: Field| match proto {
-        17 => udp,
-        132 => sctp,
+    let is_v6 = flow.get(Field::EthType) == eth_type::IPV6;
+    let number = flow.get(Field::IpProto);
+    let of = |tcp: Field, udp: Field, sctp: Field| match number {
+        proto::UDP => udp,
+        proto::SCTP => sctp,
         _ => tcp,
     };
-    let is_arp = matches!(flow.get(Field::EthType), 0x0806 | 0x8035);
+    let is_arp = matches!(flow.get(Field::EthType), eth_type::ARP | eth_type::RARP);
     Some(match name {
         "dl_src" => Field::EthSrc,
         "dl_dst" => Field::EthDst,
@@ -244,21 +245,21 @@ pub(super) fn special(text: &str) -> Option<u32> {
 /// word is unknown.
 fn kind(word: &str) -> Option<(u128, u128)> {
     Some(match word {
-        "ip" => (0x0800, 0),
-        "icmp" => (0x0800, 1),
-        "igmp" => (0x0800, 2),
-        "tcp" => (0x0800, 6),
-        "udp" => (0x0800, 17),
-        "sctp" => (0x0800, 132),
-        "ipv6" | "ip6" => (0x86dd, 0),
-        "icmp6" => (0x86dd, 58),
-        "tcp6" => (0x86dd, 6),
-        "udp6" => (0x86dd, 17),
-        "sctp6" => (0x86dd, 132),
-        "arp" => (0x0806, 0),
-        "rarp" => (0x8035, 0),
-        "mpls" => (0x8847, 0),
-        "mplsm" => (0x8848, 0),
+        "ip" => (eth_type::IPV4, 0),
+        "icmp" => (eth_type::IPV4, proto::ICMP),
+        "igmp" => (eth_type::IPV4, proto::IGMP),
+        "tcp" => (eth_type::IPV4, proto::TCP),
+        "udp" => (eth_type::IPV4, proto::UDP),
+        "sctp" => (eth_type::IPV4, proto::SCTP),
+        "ipv6" | "ip6" => (eth_type::IPV6, 0),
+        "icmp6" => (eth_type::IPV6, proto::ICMPV6),
+        "tcp6" => (eth_type::IPV6, proto::TCP),
+        "udp6" => (eth_type::IPV6, proto::UDP),
+        "sctp6" => (eth_type::IPV6, proto::SCTP),
+        "arp" => (eth_type::ARP, 0),
+        "rarp" => (eth_type::RARP, 0),
+        "mpls" => (eth_type::MPLS, 0),
+        "mplsm" => (eth_type::MPLS_MULTICAST, 0),
         _ => return None,
     })
 }

@@ -1,8 +1,9 @@
 //! Execution of the single actions of a translation.
 
 use super::{Action, Field, Flow, MAX_STACK, Op, Origin, Reason, Run, TCI, ToController, Trace, port};
+use crate::flow::numbers::{eth_type, reason};
 use crate::flow::{Instructions, Prerequisite, SubField};
-use packet::{FlowKey, PortId};
+use packet::{FlowKey, PortId, ethertype};
 
 const TAG: u128 = 0x1000;
 use crate::flow::{BEYOND_WORDS, FLOW_WORDS, PBB_TAG, STAGES};
@@ -65,12 +66,12 @@ impl<'p> Run<'p> {
                 }
             }
             Action::Controller { max_len, id, reason, userdata, pause, .. } => {
-                let reason = match reason {
-                    0 => Reason::NoMatch,
-                    2 => Reason::InvalidTtl,
-                    3 => Reason::ActionSet,
-                    4 => Reason::Group,
-                    5 => Reason::PacketOut,
+                let reason = match *reason {
+                    reason::NO_MATCH => Reason::NoMatch,
+                    reason::INVALID_TTL => Reason::InvalidTtl,
+                    reason::ACTION_SET => Reason::ActionSet,
+                    reason::GROUP => Reason::Group,
+                    reason::PACKET_OUT => Reason::PacketOut,
                     _ => Reason::Action,
                 };
                 // A controller that resumes the packet needs all of it.
@@ -191,7 +192,7 @@ impl<'p> Run<'p> {
             let is_tagged = self.ask(Field::VlanTci) & TAG != 0;
             // Setting or clearing the "tag present" bit adds or removes a tag, as in Open vSwitch.
             match (is_tagged, mask & TAG != 0, value & TAG != 0) {
-                (false, true, true) => self.push_vlan(0x8100),
+                (false, true, true) => self.push_vlan(ethertype::VLAN),
                 (true, true, false) => return self.pop_vlan(),
                 (false, _, _) => return,
                 (true, _, _) => {}
@@ -204,7 +205,7 @@ impl<'p> Run<'p> {
 
     fn set_vlan(&mut self, field: Field, value: u128, mask: u128) {
         if self.ask(Field::VlanTci) & TAG == 0 {
-            self.push_vlan(0x8100);
+            self.push_vlan(ethertype::VLAN);
         }
         self.write(field, value, mask);
     }
@@ -253,7 +254,7 @@ impl<'p> Run<'p> {
         } else if self.meets(Prerequisite::Ip) {
             // As in Open vSwitch: label 0 (2 for IPv6), the lowest three bits of the DSCP, bottom of stack,
             // and the packet's TTL, or 64 if that is zero.
-            let label: u128 = if self.flow.get(Field::EthType) == 0x86dd { 2 } else { 0 };
+            let label: u128 = if self.flow.get(Field::EthType) == eth_type::IPV6 { 2 } else { 0 };
             let ttl = match self.ask(Field::NwTtl) {
                 0 => 64,
                 ttl => ttl,
@@ -262,7 +263,7 @@ impl<'p> Run<'p> {
         } else {
             1 << 8 | 64
         };
-        let is_labelled = matches!(self.flow.get(Field::EthType), 0x8847 | 0x8848);
+        let is_labelled = matches!(self.flow.get(Field::EthType), eth_type::MPLS | eth_type::MPLS_MULTICAST);
         if is_labelled {
             self.depend_on(Field::MplsBos);
         }

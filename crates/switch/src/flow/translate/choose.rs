@@ -4,6 +4,7 @@
 use super::{Field, Flow, Run};
 use crate::flow::action::{BundleMode, HashFields, SubField};
 use crate::flow::message::{Bucket, GroupKind, SelectMethod};
+use crate::flow::numbers::eth_type;
 use crate::flow::pipeline::Pipeline;
 use crate::flow::{Prerequisite, port};
 
@@ -247,7 +248,7 @@ impl Run<'_> {
         let mut add = |value: u128| hash = mix(mix(hash, (value >> 64) as u64), value as u64);
         // The hash is equal for both directions.
         let both = |a: u128, b: u128| a ^ b;
-        let is_v6 = |run: &mut Self| run.ask(Field::EthType) == 0x86dd;
+        let is_v6 = |run: &mut Self| run.ask(Field::EthType) == eth_type::IPV6;
         match fields {
             HashFields::EthSrc => add(self.ask(Field::EthSrc)),
             HashFields::NwSrc => {
