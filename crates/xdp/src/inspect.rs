@@ -100,12 +100,16 @@ fn holding_link(program: u32, ifindex: u32) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-pub(crate) fn query(ifindex: u32) -> Result<sys::DeviceQuery, Error> {
-    let (result, _said) = crate::log::captured(|| sys::query(ifindex));
-    result.map_err(|source| match source.raw_os_error() {
+/// Returns the ids of the XDP programs on a device, for each mode.
+pub(crate) fn query(ifindex: u32) -> Result<sys::ProgramIds, Error> {
+    sys::programs_on(ifindex).map_err(|source| not_queried(ifindex, source))
+}
+
+fn not_queried(ifindex: u32, source: io::Error) -> Error {
+    match source.raw_os_error() {
         Some(libc::ENODEV | libc::ENXIO) => Error::NoDevice { ifindex },
         _ => Error::Query { what: "XDP state of a device", source },
-    })
+    }
 }
 
 /// XDP features of a device and its driver (`xdp-features` of the kernel's netdev family).
@@ -172,8 +176,9 @@ impl Features {
 /// Returns [`Error::NoDeviceNamed`] if the device does not exist, or [`Error::Query`] if the query fails.
 pub fn features(name: &str) -> Result<Features, Error> {
     let ifindex = sys::device_index(name).ok_or_else(|| Error::NoDeviceNamed { name: name.to_owned() })?;
-    let query = query(ifindex)?;
-    Ok(Features::from_bits(query.features, query.zero_copy_segments))
+    let (result, _said) = crate::log::captured(|| sys::features(ifindex));
+    let found = result.map_err(|source| not_queried(ifindex, source))?;
+    Ok(Features::from_bits(found.bits, found.zero_copy_segments))
 }
 
 /// Returns the driver name of a device in the calling thread's network namespace, as `ethtool -i` shows it.

@@ -1,6 +1,7 @@
 //! Safe wrappers of the bpf(2) calls that this crate makes through libbpf, over owned and borrowed
 //! descriptors. All `unsafe` blocks of the crate are in this module.
 
+mod link_query;
 mod memory;
 mod print;
 mod query;
@@ -8,6 +9,7 @@ mod run;
 mod trace;
 mod user;
 
+pub(crate) use link_query::{ProgramIds, programs_on};
 pub(crate) use memory::Mapped;
 pub(crate) use print::listen;
 pub(crate) use query::{MapDetails, enable_run_time_statistics, has_helper, map_details};
@@ -455,17 +457,16 @@ pub(crate) fn mount_bpffs(path: &Path) -> io::Result<()> {
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// XDP programs that are attached to a device, and the device's XDP features.
+/// XDP features of a device.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct DeviceQuery {
-    pub native: u32,
-    pub generic: u32,
-    pub offload: u32,
-    pub features: u64,
+pub(crate) struct DeviceFeatures {
+    /// Bits of `enum netdev_xdp_act`.
+    pub bits: u64,
     pub zero_copy_segments: u32,
 }
 
-pub(crate) fn query(ifindex: u32) -> io::Result<DeviceQuery> {
+/// Returns the XDP features of a device. The call lists all devices of the namespace.
+pub(crate) fn features(ifindex: u32) -> io::Result<DeviceFeatures> {
     let target = ifindex_arg(ifindex)?;
     let mut options = ffi::bpf_xdp_query_opts {
         sz: size_of::<ffi::bpf_xdp_query_opts>() as ffi::size_t,
@@ -473,13 +474,7 @@ pub(crate) fn query(ifindex: u32) -> io::Result<DeviceQuery> {
     };
     // SAFETY: `options` carries its own size, and libbpf writes no further than that.
     check(unsafe { ffi::bpf_xdp_query(target, 0, &raw mut options) })?;
-    Ok(DeviceQuery {
-        native: options.drv_prog_id,
-        generic: options.skb_prog_id,
-        offload: options.hw_prog_id,
-        features: options.feature_flags,
-        zero_copy_segments: options.xdp_zc_max_segs,
-    })
+    Ok(DeviceFeatures { bits: options.feature_flags, zero_copy_segments: options.xdp_zc_max_segs })
 }
 
 /// Attaches a program to a device by netlink. In contrast to link creation, netlink returns the driver's
