@@ -36,6 +36,7 @@
 //! # }
 //! ```
 
+mod adopt;
 mod attach;
 mod attached;
 pub mod bridge;
@@ -64,8 +65,9 @@ mod sys;
 pub mod user;
 pub mod watch;
 
+pub use adopt::adopt;
 pub use attach::{AttachMode, Fallback};
-pub use attached::{Attached, HandOver, adopt};
+pub use attached::{Attached, HandOver};
 pub use config::{Constants, LocalAddresses, Owner, ProgramConfig, WhenDown};
 pub use counters::{Counter, Counters};
 pub use error::Error;
