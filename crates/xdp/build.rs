@@ -4,8 +4,18 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 9] =
-    ["trivium", "services", "livegen", "replay", "bench", "filterbench", "watch", "dump", "services_dump"];
+const PROGRAMS: [&str; 10] = [
+    "trivium",
+    "placeholder",
+    "services",
+    "livegen",
+    "replay",
+    "bench",
+    "filterbench",
+    "watch",
+    "dump",
+    "services_dump",
+];
 const MISSING: &str = "install clang, libbpf's headers and the kernel's: \
      `apt-get install clang libbpf-dev linux-libc-dev`, or run `make setup`";
 

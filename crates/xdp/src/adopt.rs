@@ -53,10 +53,12 @@ impl Attached {
             Some(user) => user.leads_to()?.ok_or_else(|| Error::Alone { object: object() })?,
         };
         let program = sys::program_info(own.as_fd()).map_err(query)?;
-        let known = |build: &Build| [build.program(), build.dumping()].contains(&program.name.as_str());
+        let name = program.name.as_str();
+        let known = |build: &Build| [build.program(), build.dumping(), build.placeholder()].contains(&name);
         let build = [Build::Frags, Build::Linear].into_iter().find(known);
         let mut found = MapsOfProgram::open(&program.maps)?;
         let ours = build.zip(found.constants()?);
+        let is_placeholder = ours.is_some_and(|(build, _)| name == build.placeholder());
         let Some((build, constants)) = ours else {
             return Err(Error::NotOurs { object: object(), found: format!("program \"{}\"", program.name) });
         };
@@ -70,9 +72,11 @@ impl Attached {
         let (fib, steer) = (found.fib()?.map(Arc::new), found.steer()?.map(Arc::new));
         let route = found.route()?.map(Arc::new);
         let stages = Stages { filter, bridge, flows, fib, route, steer, dump: None };
-        let maps = match maps {
-            Some(maps) => maps,
-            None => found.into_maps()?,
+        let maps = match (maps, &pin) {
+            (Some(maps), _) => maps,
+            // A placeholder does not refer to the maps of its port.
+            (None, Some(pin)) if is_placeholder => pinned_maps(pin)?,
+            (None, _) => found.into_maps()?,
         };
         let user = user.map(|user| user.with_buffers(build == Build::Frags));
         if let Some(pin) = &pin {
@@ -91,6 +95,7 @@ impl Attached {
             pin,
             stages,
             user,
+            is_placeholder,
         })
     }
 }
@@ -122,6 +127,17 @@ pub fn adopt(pin: &PinPath) -> Result<Option<Attached>, Error> {
         }
         other => other.map(Some),
     }
+}
+
+/// Opens the maps that are pinned for a port.
+fn pinned_maps(pin: &PinPath) -> Result<Maps, Error> {
+    let [xsks, local4, local6, counters] = MAP_NAMES;
+    Ok(Maps {
+        xsks: pin.open_map(xsks)?,
+        local4: pin.open_map(local4)?,
+        local6: pin.open_map(local6)?,
+        counters: pin.open_map(counters)?,
+    })
 }
 
 /// Maps that a loaded program refers to, with their names.

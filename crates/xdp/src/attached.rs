@@ -34,6 +34,8 @@ pub struct Attached {
     pub(crate) stages: Stages,
     /// Custom program that the link runs in front of the port's program.
     pub(crate) user: Option<UserProgram>,
+    /// Whether the link runs a placeholder program ([`crate::Placeholders`]). There is no custom program then.
+    pub(crate) is_placeholder: bool,
 }
 
 impl Loaded {
@@ -63,7 +65,7 @@ impl Loaded {
         allowed: AttachMode,
         pin: Option<&PinPath>,
     ) -> Result<Attached, Error> {
-        let linear = || self.linear().map(|loaded| Some(loaded.program));
+        let linear = || self.linear().map(Some);
         let first = Candidate { program: self.program.as_fd(), multi_buffer: self.multi_buffer() };
         let linked = attach::attach(ifindex, allowed, first, linear)?;
         if let Some(pin) = pin {
@@ -85,6 +87,7 @@ impl Loaded {
             fallbacks: linked.fallbacks,
             pin: pin.cloned(),
             user: None,
+            is_placeholder: self.placeholders.is_some(),
         })
     }
 }
@@ -167,6 +170,26 @@ impl Attached {
                 user.leads_to()?.ok_or(empty)
             }
         }
+    }
+
+    /// Returns whether the device runs a placeholder program ([`crate::Placeholders`]) in place of the port's
+    /// own program.
+    #[must_use]
+    pub fn is_placeholder(&self) -> bool {
+        self.is_placeholder
+    }
+
+    /// Replaces a placeholder program by the port's own program. Does nothing if the port's own program runs
+    /// already.
+    ///
+    /// # Errors
+    /// Returns [`Error::Load`] or [`Error::Swap`]. The placeholder stays in place on failure.
+    pub fn complete(&mut self) -> Result<(), Error> {
+        if !self.is_placeholder {
+            return Ok(());
+        }
+        let loaded = Loaded::new(self.constants, None, self.build, Some(&self.maps), self.stages.clone())?;
+        self.swap(loaded)
     }
 
     /// Returns whether the device still exists. The kernel detaches the link when the device is deleted.
@@ -529,6 +552,7 @@ impl Attached {
         self.constants = loaded.constants;
         self.build = loaded.build;
         self.stages = loaded.stages;
+        self.is_placeholder = loaded.placeholders.is_some();
         loaded.locals.map_or(Ok(()), |locals| self.maps.set_locals(&locals, false))
     }
 
@@ -543,6 +567,7 @@ impl Attached {
     /// failure.
     pub fn set_user(&mut self, user: UserProgram) -> Result<(), Error> {
         user.fits(self)?;
+        self.complete()?;
         let own = self.program()?;
         user.lead_to(own.as_fd()).map_err(|source| self.not_swapped(source))?;
         let staged = self.pin.as_ref().map_or(Ok(()), |pin| pin.stage_user(&user));

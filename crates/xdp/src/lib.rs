@@ -56,6 +56,7 @@ mod log;
 mod needs;
 mod object;
 mod pin;
+mod placeholder;
 mod program;
 pub mod ring;
 pub mod route;
@@ -77,6 +78,7 @@ pub use inspect::{
     program as program_by_id,
 };
 pub use pin::PinPath;
+pub use placeholder::Placeholders;
 pub use program::{LOCAL_CAPACITY, Loaded, PortProgram, TestRun, Verdict};
 
 /// Waits until every BPF program run that is in progress has ended, which takes some milliseconds. Objects

@@ -39,6 +39,11 @@ pub(crate) fn services_object() -> Embedded {
     embed!("services")
 }
 
+/// Returns the object of the placeholder program.
+pub(crate) fn placeholder_object() -> Embedded {
+    embed!("placeholder")
+}
+
 pub(crate) fn generator_object() -> Embedded {
     embed!("livegen")
 }

@@ -132,6 +132,12 @@ impl PinPath {
         }
     }
 
+    /// Opens a pinned map of the port.
+    pub(crate) fn open_map(&self, name: &str) -> Result<OwnedFd, Error> {
+        let path = self.file(name);
+        sys::pinned(&path).map_err(|source| Error::Pin { path, operation: "open", source })
+    }
+
     /// Removes the pin of the link, and then the other pins of the port. Succeeds if nothing is pinned.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         self.remove_file(&self.file(LINK))?;

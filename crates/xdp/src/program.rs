@@ -20,8 +20,10 @@ use crate::object::{
     BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, Opened, ROUTE_CONF, ROUTE_LINKS, ROUTE_VLANS,
     STEER_CONF, dump_object, port_object, services_dump_object, services_object,
 };
+use crate::placeholder::Placeholders;
 use crate::route::{AnswerMaps, RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
+use crate::sys::{MapKind, MapSpec};
 use crate::{Constants, Counter, Error, LocalAddresses, Mode, Owner, ProgramConfig, ProgramInfo, needs, sys};
 
 /// Maximum number of local addresses of each address family in the maps of a port's program:
@@ -41,6 +43,27 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
+    /// Creates the maps that `bpf/include/trivium_maps.h` declares, for a port with `queues` receive queues.
+    fn create(queues: u32) -> Result<Maps, Error> {
+        let locals = u32::try_from(LOCAL_CAPACITY).unwrap_or(u32::MAX);
+        let counted = u32::try_from(Counter::ALL.len()).unwrap_or(u32::MAX);
+        let create = |name, kind, key, value, entries| {
+            let spec = MapSpec { name, kind, key, value, entries };
+            sys::map_create(spec, None).map_err(|source| Error::Map {
+                map: name,
+                operation: "create",
+                source,
+            })
+        };
+        let [xsks, local4, local6, counters] = MAP_NAMES;
+        Ok(Maps {
+            xsks: create(xsks, MapKind::Sockets, 4, 4, queues)?,
+            local4: create(local4, MapKind::SparseHash, 4, 4, locals)?,
+            local6: create(local6, MapKind::SparseHash, 16, 4, locals)?,
+            counters: create(counters, MapKind::PerCpuArray, 4, 8, counted)?,
+        })
+    }
+
     pub(crate) fn list(&self) -> [(&'static str, BorrowedFd<'_>); 4] {
         let fds = [self.xsks.as_fd(), self.local4.as_fd(), self.local6.as_fd(), self.counters.as_fd()];
         let [a, b, c, d] = MAP_NAMES;
@@ -73,6 +96,11 @@ fn copy_keys<const N: usize>(
         sys::map_update(to, &key, &1_u32.to_ne_bytes()).map_err(failed)?;
     }
     Ok(())
+}
+
+fn check_queues(constants: Constants) -> Result<(), Error> {
+    let queues = constants.queues;
+    if queues == 0 || queues > QUEUES_MAX { Err(Error::Queues { queues }) } else { Ok(()) }
 }
 
 fn check_capacity(locals: &LocalAddresses) -> Result<(), Error> {
@@ -144,6 +172,14 @@ impl Build {
         }
     }
 
+    /// Returns the name of the placeholder program of this build.
+    pub(crate) const fn placeholder(self) -> &'static str {
+        match self {
+            Build::Frags => "trivium_wait",
+            Build::Linear => "trivium_waitlin",
+        }
+    }
+
     pub(crate) const fn of(multi_buffer: bool) -> Build {
         if multi_buffer { Build::Frags } else { Build::Linear }
     }
@@ -198,6 +234,29 @@ impl PortProgram {
     /// Returns the errors of [`PortProgram::load`].
     pub fn load_linear(config: &ProgramConfig) -> Result<Loaded, Error> {
         PortProgram::load_build(config, Build::Linear, None)
+    }
+
+    /// Creates the maps of a port, and returns them with one of the shared programs in `placeholders`. The hook
+    /// to which the result is attached gets the port's own program by [`crate::Attached::complete`], or with
+    /// the first change of its stages.
+    ///
+    /// # Errors
+    /// Returns the errors of [`PortProgram::load`], or [`Error::Map`].
+    pub fn load_placeholder(config: &ProgramConfig, placeholders: &Placeholders) -> Result<Loaded, Error> {
+        check_capacity(&config.locals)?;
+        let (constants, build) = (Constants::from(config), Build::Frags);
+        check_queues(constants)?;
+        let maps = Maps::create(constants.queues)?;
+        maps.set_locals(&config.locals, false)?;
+        Ok(Loaded {
+            constants,
+            locals: Some(config.locals.clone()),
+            build,
+            program: placeholders.program(build.placeholder(), constants)?,
+            maps,
+            stages: Stages::default(),
+            placeholders: Some(placeholders.clone()),
+        })
     }
 
     fn load_build(config: &ProgramConfig, build: Build, filter: Option<&Filter>) -> Result<Loaded, Error> {
@@ -264,6 +323,8 @@ pub struct Loaded {
     pub(crate) program: OwnedFd,
     pub(crate) maps: Maps,
     pub(crate) stages: Stages,
+    /// Shared programs of which `program` is one. `None` for the port's own program.
+    pub(crate) placeholders: Option<Placeholders>,
 }
 
 impl Loaded {
@@ -281,9 +342,7 @@ impl Loaded {
         }
         // A filter without rules is not a stage.
         stages.filter = stages.filter.filter(|filter| filter.conf[0] > 0);
-        if constants.queues == 0 || constants.queues > QUEUES_MAX {
-            return Err(Error::Queues { queues: constants.queues });
-        }
+        check_queues(constants)?;
         let services = stages.filter.as_ref().is_some_and(|filter| filter.has_services());
         let mut opened = match (&stages.dump, services) {
             (None, false) => Opened::new(port_object(), build.program())?,
@@ -390,14 +449,17 @@ impl Loaded {
             local6: object.map(local6)?,
             counters: object.map(counters)?,
         };
-        Ok(Loaded { constants, locals, build, program: object.program()?, maps, stages })
+        Ok(Loaded { constants, locals, build, program: object.program()?, maps, stages, placeholders: None })
     }
 
     /// Loads the build without multi-buffer support on the maps of this program, for drivers that refuse
     /// multi-buffer programs.
-    pub(crate) fn linear(&self) -> Result<Loaded, Error> {
-        let stages = self.stages.clone();
-        Loaded::new(self.constants, self.locals.clone(), Build::Linear, Some(&self.maps), stages)
+    pub(crate) fn linear(&self) -> Result<OwnedFd, Error> {
+        if let Some(placeholders) = &self.placeholders {
+            return placeholders.program(Build::Linear.placeholder(), self.constants);
+        }
+        let (locals, stages) = (self.locals.clone(), self.stages.clone());
+        Ok(Loaded::new(self.constants, locals, Build::Linear, Some(&self.maps), stages)?.program)
     }
 
     /// Returns the kernel's information about the program, such as its id, tag and number of instructions.

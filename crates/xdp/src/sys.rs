@@ -230,6 +230,8 @@ pub(crate) enum MapKind {
     Cpus,
     /// Array of programs for tail calls.
     Programs,
+    /// Array of AF_XDP sockets for redirects (XSKMAP).
+    Sockets,
 }
 
 /// Name, type and sizes of a map to create.
@@ -271,6 +273,7 @@ pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io:
         MapKind::Devices => ffi::BPF_MAP_TYPE_DEVMAP,
         MapKind::DevicesByKey => ffi::BPF_MAP_TYPE_DEVMAP_HASH,
         MapKind::Programs => ffi::BPF_MAP_TYPE_PROG_ARRAY,
+        MapKind::Sockets => ffi::BPF_MAP_TYPE_XSKMAP,
         MapKind::SparsePerCpuHash => {
             options.map_flags = ffi::BPF_F_NO_PREALLOC;
             ffi::BPF_MAP_TYPE_PERCPU_HASH
