@@ -188,6 +188,7 @@ impl FrameMemory {
         } else {
             memory.warning = warning;
         }
+        memory.mapping.populate();
         Ok(memory)
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Mapping {
 #[cfg(not(miri))]
 impl Mapping {
     /// Creates and maps a memfd of `len` bytes. If `huge` is true, the memory consists of reserved 2 MiB
-    /// pages.
+    /// pages. Otherwise the memory has no pages before [`Mapping::collapse`] or [`Mapping::populate`].
     pub(super) fn create(len: usize, huge: bool) -> Result<Self, Refusal> {
         let os = |call| move |e: rustix::io::Errno| (call, io::Error::from(e));
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -43,11 +43,15 @@ impl Mapping {
         rustix::fs::ftruncate(&fd, len as u64).map_err(os("ftruncate"))?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(os("fcntl(F_ADD_SEALS)"))?;
-        Self::open(fd, len, huge)
+        Self::map(fd, len, huge, huge)
     }
 
     /// Maps the first `len` bytes of a memfd, which must be sealed against shrinking.
     pub(super) fn open(fd: OwnedFd, len: usize, huge: bool) -> Result<Self, Refusal> {
+        Self::map(fd, len, huge, true)
+    }
+
+    fn map(fd: OwnedFd, len: usize, huge: bool, populate: bool) -> Result<Self, Refusal> {
         let os = |call| move |e: rustix::io::Errno| (call, io::Error::from(e));
         let size = rustix::fs::fstat(&fd).map_err(os("fstat"))?.st_size;
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(os("fcntl(F_GET_SEALS)"))?;
@@ -55,7 +59,7 @@ impl Mapping {
             return Err(("mapping what was handed over", io::Error::from_raw_os_error(libc::EINVAL)));
         }
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let flags = if populate { MapFlags::SHARED | MapFlags::POPULATE } else { MapFlags::SHARED };
         let place = if huge { None } else { reserve(len) };
         let (at, flags) = place.map_or((std::ptr::null_mut(), flags), |at| (at, flags | MapFlags::FIXED));
         // SAFETY: a new mapping of a file that is long enough and cannot shrink, at an address of the
@@ -73,14 +77,35 @@ impl Mapping {
         &self.fd
     }
 
-    /// Converts the pages of the mapping into 2 MiB pages (madvise(2), MADV_COLLAPSE; Linux 6.1). The
-    /// conversion does not depend on the administrator's setting for shared memory. Returns true if all pages
-    /// that can be converted have been converted.
+    /// Backs the mapping with 2 MiB pages (madvise(2), MADV_COLLAPSE; Linux 6.1). This does not depend on the
+    /// administrator's setting for shared memory. The kernel copies pages that exist, so the call should come
+    /// before [`Mapping::populate`]. Returns true if the kernel has provided all of these pages.
     pub(super) fn collapse(&self) -> bool {
         const MADV_COLLAPSE: libc::c_int = 25;
         let whole = self.len & !(HUGE - 1);
+        // The kernel refuses a range of 2 MiB in which no page is mapped.
+        self.touch(whole, HUGE);
         // SAFETY: advice on a mapping of this process.
         whole > 0 && unsafe { libc::madvise(self.base.as_ptr().cast(), whole, MADV_COLLAPSE) } == 0
+    }
+
+    /// Allocates all pages of the mapping that do not exist yet.
+    pub(super) fn populate(&self) {
+        // SAFETY: advice on a mapping of this process.
+        let done = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_POPULATE_WRITE) };
+        // Kernels before 5.14 do not know this advice.
+        if done != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
+            self.touch(self.len, PAGE);
+        }
+    }
+
+    /// Reads the first of each `step` bytes in the first `len` bytes of the mapping. The kernel allocates and
+    /// maps a page that does not exist when the page is read.
+    fn touch(&self, len: usize, step: usize) {
+        for at in (0..len.min(self.len)).step_by(step) {
+            // SAFETY: `at` is less than the length of the mapping. Any byte is a valid u8.
+            let _ = unsafe { self.base.as_ptr().add(at).read_volatile() };
+        }
     }
 }
 
@@ -124,6 +149,8 @@ impl Mapping {
         false
     }
 
+    pub(super) fn populate(&self) {}
+
     pub(super) fn create(len: usize, huge: bool) -> Result<Self, Refusal> {
         let none = || ("memfd_create", io::Error::from_raw_os_error(libc::ENOMEM));
         if huge {
@@ -151,5 +178,56 @@ impl Mapping {
     #[inline]
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    /// Returns the number of pages of the mapping that are in memory.
+    fn resident(mapping: &Mapping) -> usize {
+        let mut pages = vec![0_u8; mapping.len.div_ceil(PAGE)];
+        // SAFETY: the mapping exists, and the vector has a byte for each of its pages.
+        let result = unsafe { libc::mincore(mapping.base.as_ptr().cast(), mapping.len, pages.as_mut_ptr()) };
+        assert_eq!(result, 0);
+        pages.iter().filter(|page| **page & 1 == 1).count()
+    }
+
+    #[test]
+    fn all_pages_exist_in_the_end_with_and_without_huge_pages() {
+        // The last page does not belong to a whole huge page.
+        let len = 3 * HUGE + PAGE;
+        for collapses in [false, true] {
+            let mapping = Mapping::create(len, false).unwrap();
+            assert_eq!(resident(&mapping), 0);
+            if collapses {
+                mapping.collapse();
+            }
+            mapping.populate();
+            assert_eq!(resident(&mapping), len / PAGE, "collapses: {collapses}");
+        }
+    }
+
+    /// The kernel may lack free huge pages, so the result of a collapse depends on the machine. Without
+    /// MADV_COLLAPSE, no attempt succeeds.
+    #[test]
+    fn pages_that_do_not_exist_yet_collapse_like_pages_that_exist() {
+        let whole = |populates: bool| {
+            let mapping = Mapping::create(3 * HUGE, false).unwrap();
+            if populates {
+                mapping.populate();
+            }
+            mapping.collapse()
+        };
+        let attempts = |populates| (0..5).any(|_| whole(populates));
+        assert_eq!(attempts(false), attempts(true));
+    }
+
+    #[test]
+    fn each_page_can_be_touched() {
+        let mapping = Mapping::create(2 * HUGE, false).unwrap();
+        mapping.touch(mapping.len, PAGE);
+        assert_eq!(resident(&mapping), 2 * HUGE / PAGE);
     }
 }
