@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use crate::link_error::LinkError;
 use crate::netlink::{NetlinkError, text, u32_at};
@@ -133,8 +134,16 @@ pub fn channels(device: &str) -> Result<Channels, LinkError> {
 }
 
 /// Returns the names of all features that the kernel knows. The position of a name is the bit number of the
-/// feature.
-fn feature_names(device: &str) -> Result<Vec<String>, LinkError> {
+/// feature. The names are the same for all devices, so only the first call asks the kernel.
+fn feature_names(device: &str) -> Result<&'static [String], LinkError> {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    match NAMES.get() {
+        Some(names) => Ok(names),
+        None => ask_feature_names(device).map(|names| NAMES.get_or_init(|| names).as_slice()),
+    }
+}
+
+fn ask_feature_names(device: &str) -> Result<Vec<String>, LinkError> {
     // struct ethtool_sset_info: cmd, reserved, mask (u64), one count for the one bit requested.
     let mut info = [0; 20];
     put(&mut info, 0, ETHTOOL_GSSET_INFO);
@@ -164,9 +173,12 @@ pub fn features(device: &str) -> Result<Vec<Feature>, LinkError> {
     command(device, "asking for features", &mut buffer)?;
     let bit =
         |i: usize, word: usize| u32_at(&buffer, 8 + i / 32 * 16 + word * 4).unwrap_or(0) >> (i % 32) & 1 == 1;
-    let feature =
-        |(i, name): (usize, String)| Feature { name, active: bit(i, 2), changeable: bit(i, 0) && !bit(i, 3) };
-    Ok(names.into_iter().enumerate().filter(|(_, name)| !name.is_empty()).map(feature).collect())
+    let feature = |(i, name): (usize, &String)| Feature {
+        name: name.clone(),
+        active: bit(i, 2),
+        changeable: bit(i, 0) && !bit(i, 3),
+    };
+    Ok(names.iter().enumerate().filter(|(_, name)| !name.is_empty()).map(feature).collect())
 }
 
 /// Enables or disables offload features, which `changes` identifies by name. Features that the kernel does

@@ -301,8 +301,10 @@ impl VethConfig {
         }
         .map_err(|e| sysctl_error(&self.name, e))?;
         ethtool::set_features(&self.name, &NEAR_OFFLOADS)?;
-        let mtu = (near.mtu != self.mtu).then_some(self.mtu);
-        link::set(near.ifindex, &LinkChange { mtu, ..LinkChange::default() })
+        if near.mtu == self.mtu {
+            return Ok(());
+        }
+        link::set(near.ifindex, &LinkChange { mtu: Some(self.mtu), ..LinkChange::default() })
     }
 
     fn set_far(&self, far: &LinkInfo) -> Result<LinkInfo, LinkError> {

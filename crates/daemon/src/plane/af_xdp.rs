@@ -59,26 +59,25 @@ pub struct Request<'a> {
     pub busy_wait: Duration,
 }
 
-/// Opens the device `ifname` in the calling thread's namespace.
+/// Opens the device `found` of the calling thread's namespace.
 ///
 /// # Errors
 /// Returns an error if the kernel or the device refuses a step. Completed steps are undone.
-pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result<Opened, PlaneError> {
+pub fn open(request: &Request<'_>, found: &LinkInfo, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let name = request.name;
-    let found = link::find(ifname).map_err(|error| failed(name, &error))?;
-    let reserved = pins::reserve(name, ifname, found.ifindex)?;
+    let reserved = pins::reserve(name, &found.name, found.ifindex)?;
     let known = request.former.filter(|former| former.ifindex == found.ifindex);
-    let before = known.unwrap_or_else(|| Former::of(&found));
+    let before = known.unwrap_or_else(|| Former::of(found));
     if let Some(former) = known.filter(|_| !request.bridged && !request.own) {
         // The device belonged to a bridge until now.
         former.listen_again().map_err(|error| failed(name, &error))?;
     }
     let mut opened =
-        prepare_device(request, &found).and_then(|info| open_prepared(request, &info, reserved, pool));
+        prepare_device(request, found).and_then(|info| open_prepared(request, &info, reserved, pool));
     match &mut opened {
         // A device that a predecessor silenced was not silent originally.
         Ok(opened) if opened.adopted && known.is_none() => {
-            opened.footprint.former = Some(Former::usual(&found));
+            opened.footprint.former = Some(Former::usual(found));
         }
         Ok(opened) => opened.footprint.former = Some(before),
         // The original error is more useful than an error of the clean-up.
@@ -95,9 +94,10 @@ fn open_prepared(
     pool: &mut FramePool,
 ) -> Result<Opened, PlaneError> {
     let name = request.name;
-    let queues = queues(request, info)?;
+    let there = device_queues(info);
+    let queues = queues(request, info, there)?;
     let mut notes = Notes::default();
-    let (hook, adopted) = hook(request, info, &mut notes)?;
+    let (hook, adopted) = hook(request, info, there, &mut notes)?;
     let is_locked = request.is_filtered && !has_filter(&hook);
     let claim = Claim::after(reserved, &hook);
     match sockets(request, &info.name, &queues, &hook, is_locked, pool) {
@@ -143,14 +143,18 @@ fn prepare_device(request: &Request<'_>, found: &LinkInfo) -> Result<LinkInfo, P
         foreign::silence(found).map_err(|error| failed(name, &error))?;
     }
     let mtu = request.mtu.filter(|mtu| *mtu != found.mtu);
+    // A veth pair that the daemon has just created or adopted is up already.
+    if request.own && found.up && mtu.is_none() {
+        return Ok(found.clone());
+    }
     let change = LinkChange { up: Some(true), mtu, ..LinkChange::default() };
     link::set(found.ifindex, &change).map_err(|error| failed(name, &error))?;
     link::by_index(found.ifindex).map_err(|error| failed(name, &error))
 }
 
-/// Returns the indices of the device's queues to serve, in ascending order.
-fn queues(request: &Request<'_>, info: &LinkInfo) -> Result<Vec<u16>, PlaneError> {
-    let there = device_queues(info);
+/// Returns the indices of the queues to serve, in ascending order. `there` is the number of queues that the
+/// device has.
+fn queues(request: &Request<'_>, info: &LinkInfo, there: u16) -> Result<Vec<u16>, PlaneError> {
     if matches!(request.options.queues, Queues::All) && there > most_queues() {
         return Err(PlaneError {
             kind: control::FailureKind::Invalid,
@@ -199,10 +203,16 @@ fn device_queues(info: &LinkInfo) -> u16 {
 }
 
 /// Attaches the hook's program to the device. A suitable pinned hook is adopted, otherwise a new hook is
-/// attached. The returned flag is true if a suitable pinned hook was found.
-fn hook(request: &Request<'_>, info: &LinkInfo, notes: &mut Notes) -> Result<(Attached, bool), PlaneError> {
+/// attached. `queues` is the number of queues that the device has. The returned flag is true if a suitable
+/// pinned hook was found.
+fn hook(
+    request: &Request<'_>,
+    info: &LinkInfo,
+    queues: u16,
+    notes: &mut Notes,
+) -> Result<(Attached, bool), PlaneError> {
     let name = request.name;
-    let config = program(request.policy, request.bridged, u32::from(device_queues(info)));
+    let config = program(request.policy, request.bridged, u32::from(queues));
     let pin = PinPath::new(&device::pin_name(name, info.ifindex)).map_err(|error| failed(name, &error))?;
     let (user, was_there) = match adopt(&pin, request, info, &config, notes) {
         Left::Fits(adopted) if request.policy.persist => return Ok((*adopted, true)),

@@ -206,7 +206,8 @@ pub fn open(
         PortKind::AfXdp(port) => {
             let request = request(&port.xdp, false);
             inside(&object(name), port.namespace.as_ref(), || {
-                af_xdp::open(&request, port.device.as_str(), pool)
+                let found = link::find(port.device.as_str()).map_err(|error| failed(name, &error))?;
+                af_xdp::open(&request, &found, pool)
             })?
         }
         PortKind::Veth(port) => {
@@ -287,7 +288,7 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
         // IPv6.
         _ => unready(request.name, &error),
     })?;
-    let mut opened = af_xdp::open(request, port.device.as_str(), pool);
+    let mut opened = af_xdp::open(request, &made.near, pool);
     match &mut opened {
         Ok(opened) => {
             let ends = EndAddresses { near: made.near.mac, far: made.far.mac };
