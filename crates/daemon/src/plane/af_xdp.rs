@@ -2,6 +2,7 @@
 //! the sockets into the hook's map. Hooks that a killed predecessor left pinned are adopted.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use control::PlaneError;
@@ -12,11 +13,14 @@ use port::link::{self, LinkChange, LinkInfo};
 use port::veth::EndAddresses;
 use port::{FramePool, Queue};
 use xdp::user::UserProgram;
-use xdp::{AttachMode, Attached, LocalAddresses, Owner, PinPath, PortProgram, ProgramConfig};
+use xdp::{
+    AttachMode, Attached, Loaded, LocalAddresses, Owner, PinPath, Placeholders, PortProgram, ProgramConfig,
+};
 
 use super::device::{self, Device, failed, object, unready};
 use super::foreign::{self, Former};
 use super::open::{Footprint, Notes, Opened, Wanted};
+use super::parallel;
 use super::pins::{self, Claim, Reserved};
 use super::user;
 
@@ -57,6 +61,41 @@ pub struct Request<'a> {
     pub ends: EndAddresses,
     /// Time limit for waiting until the kernel releases the previous AF_XDP socket of a queue.
     pub busy_wait: Duration,
+    /// State of the start of which the port is a part. `None` if the daemon runs already.
+    pub start: Option<&'a Start>,
+}
+
+/// State that ports share while the daemon starts. The hooks of new ports get a placeholder program, so that
+/// the kernel verifies and attaches only one program of each port: the program with all its stages. At the
+/// end of the start, [`complete`] replaces the placeholders that are left.
+#[derive(Debug, Default)]
+pub struct Start {
+    placeholders: Placeholders,
+    /// Whether a port has got its own program at once. This is the case for the first port, so that a kernel
+    /// that refuses the program is found before other ports are changed.
+    is_tried: AtomicBool,
+}
+
+impl Start {
+    /// Loads the program with which the hook of a port is attached.
+    fn load(&self, config: &ProgramConfig) -> Result<Loaded, xdp::Error> {
+        if !self.is_tried.swap(true, Ordering::Relaxed) {
+            return PortProgram::load(config);
+        }
+        // Without a placeholder, the port gets its own program, or the error of that program.
+        PortProgram::load_placeholder(config, &self.placeholders).or_else(|_| PortProgram::load(config))
+    }
+}
+
+/// Replaces the placeholder programs of ports' hooks by the ports' own programs, in parallel.
+///
+/// # Errors
+/// Returns the error of the first port whose program the kernel refuses.
+pub fn complete<'p>(hooks: impl Iterator<Item = (&'p PortName, &'p mut Attached)>) -> Result<(), PlaneError> {
+    let left = hooks.filter(|(_, hook)| hook.is_placeholder()).collect();
+    let completed =
+        parallel::each(true, left, |(name, hook)| hook.complete().map_err(|error| failed(name, &error)));
+    completed.into_iter().collect()
 }
 
 /// Opens the device `found` of the calling thread's namespace.
@@ -224,7 +263,10 @@ fn hook(
         Left::Program(user) => (user, false),
     };
     let first = if request.is_filtered { locked(&config) } else { config };
-    let mut attached = attach(request, info, &first, request.policy.persist.then_some(pin))?;
+    // A custom program continues with the port's own program.
+    let start = request.start.filter(|_| user.is_none());
+    let pin = request.policy.persist.then_some(pin);
+    let mut attached = attach(request, info, &first, start, pin)?;
     if let Some(user) = user {
         notes.0.push(user::give(name, Some(&mut attached), user));
     }
@@ -244,6 +286,7 @@ fn attach(
     request: &Request<'_>,
     info: &LinkInfo,
     config: &ProgramConfig,
+    start: Option<&Start>,
     pin: Option<PinPath>,
 ) -> Result<Attached, PlaneError> {
     let mode = match request.options.mode {
@@ -251,7 +294,8 @@ fn attach(
         XdpMode::Native => AttachMode::Native,
         XdpMode::Generic => AttachMode::Generic,
     };
-    PortProgram::load(config)
+    start
+        .map_or_else(|| PortProgram::load(config), |start| start.load(config))
         .and_then(|loaded| loaded.attach(info.ifindex, mode, pin))
         .map_err(|error| failed(request.name, &error))
 }

@@ -22,7 +22,7 @@ use port::veth::{self, EndAddresses, VethConfig, VethError};
 use port::{FramePool, Queue, QueueStatus};
 use xdp::Attached;
 
-use super::af_xdp::{self, Request};
+use super::af_xdp::{self, Request, Start};
 use super::device::{Device, failed, inside, object, unready};
 use super::devices::identity;
 use super::fault;
@@ -171,7 +171,8 @@ impl Wanted {
 
 /// Opens a port. `known` contains the settings that the device had before it became a port, and the Ethernet
 /// addresses of a device that the daemon created. `busy_wait` is the time limit for waiting until the kernel
-/// releases the previous AF_XDP socket of a queue.
+/// releases the previous AF_XDP socket of a queue. `start` is the state that the ports of a starting daemon
+/// share.
 ///
 /// # Errors
 /// Returns an error with the port, the cause and the next step. Completed steps are undone. The error is
@@ -181,6 +182,7 @@ pub fn open(
     wanted: &Wanted,
     known: &Footprint,
     busy_wait: Duration,
+    start: Option<&Start>,
     pool: &mut FramePool,
 ) -> Result<Opened, PlaneError> {
     let Footprint { former, ends, .. } = *known;
@@ -201,6 +203,7 @@ pub fn open(
         former,
         ends,
         busy_wait,
+        start,
     };
     let mut opened = match &wanted.port.kind {
         PortKind::AfXdp(port) => {

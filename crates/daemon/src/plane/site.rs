@@ -26,6 +26,7 @@ use port::af_xdp::BUSY_WAIT;
 use xdp::HookSays;
 use xdp::user::UserProgram;
 
+use super::af_xdp::{self, Start};
 use super::bridges::{self, Bridges};
 use super::change;
 use super::device::{Device, inside, object, place};
@@ -144,6 +145,27 @@ impl Site {
         new: &Config,
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
+        let before = self.config.clone();
+        let notes = self.change_to(engine, new, starting)?;
+        let hooks = self.ports.iter_mut().filter_map(|(name, port)| Some((name, port.hook.as_mut()?)));
+        if let Err(error) = af_xdp::complete(hooks) {
+            self.leave_adopted_hooks();
+            if let Err(error) = self.change_to(engine, &before, false) {
+                tracing::error!(%error, "could not be undone after a start that failed");
+            }
+            return Err(error);
+        }
+        Ok(notes)
+    }
+
+    /// Changes the running configuration to `new`. While the daemon is `starting`, the hooks of some ports
+    /// may have placeholder programs afterwards.
+    fn change_to(
+        &mut self,
+        engine: &Engine,
+        new: &Config,
+        starting: bool,
+    ) -> Result<Vec<DoctorFinding>, PlaneError> {
         // The plan is computed against the running configuration, which after a hand-over has more than the
         // control plane's.
         let plan = &model::diff(&self.config, new);
@@ -215,7 +237,7 @@ impl Site {
         for name in steps.add.iter().filter(|name| !done.came.contains(name)).cloned().collect::<Vec<_>>() {
             let busy_wait = deadline.saturating_duration_since(Instant::now());
             let (wanted, opened) =
-                open_one(engine, &name, new, former_of(&done.gone, &name, new), busy_wait)?;
+                open_one(engine, &name, new, former_of(&done.gone, &name, new), busy_wait, None)?;
             done.came.push(name.clone());
             let user = of_name(&mut done.gone, &name).and_then(|gone| gone.user.take());
             notes.extend(self.install(engine, &name, wanted, opened, user)?);
@@ -266,8 +288,9 @@ impl Site {
     /// and continue to forward as before the adoption.
     fn undo(&mut self, engine: &Engine, done: Done, starting: bool) {
         let Done { filters, steers, early, came, mut gone, changed } = done;
-        let adopted = self.ports.values_mut().filter(|running| starting && running.adopted);
-        adopted.for_each(|running| drop(running.hook.take()));
+        if starting {
+            self.leave_adopted_hooks();
+        }
         for (name, wanted, mut opened) in early {
             if starting && opened.adopted {
                 drop(opened.hook.take());
@@ -314,10 +337,16 @@ impl Site {
         self.forget_numbers();
     }
 
+    /// Closes the hooks that a starting daemon has adopted. The hooks stay attached to their devices.
+    fn leave_adopted_hooks(&mut self) {
+        let adopted = self.ports.values_mut().filter(|running| running.adopted);
+        adopted.for_each(|running| drop(running.hook.take()));
+    }
+
     /// Opens a port again that the change had removed. A port that cannot be opened waits for its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
         let Gone { name, wanted, footprint, mut user } = gone;
-        let opened = open::open(&name, &wanted, &footprint, busy_wait, &mut engine.pool());
+        let opened = open::open(&name, &wanted, &footprint, busy_wait, None, &mut engine.pool());
         let installed =
             opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
         let Err(error) = installed else { return };
@@ -576,10 +605,11 @@ fn open_one(
     config: &Config,
     former: Option<Former>,
     busy_wait: Duration,
+    start: Option<&Start>,
 ) -> Result<(Wanted, Opened), PlaneError> {
     let wanted = wanted_of(name, config)?;
     let known = Footprint { former, ..Footprint::default() };
-    let opened = open::open(name, &wanted, &known, busy_wait, &mut engine.pool())?;
+    let opened = open::open(name, &wanted, &known, busy_wait, start, &mut engine.pool())?;
     Ok((wanted, opened))
 }
 
@@ -598,6 +628,7 @@ fn open_all(
     // The ports share one deadline for busy queues.
     let deadline = Instant::now() + BUSY_WAIT;
     let has_failed = AtomicBool::new(false);
+    let start = starting.then(Start::default);
     let open = |name: PortName| {
         if has_failed.load(Ordering::Relaxed) {
             return None;
@@ -607,7 +638,7 @@ fn open_all(
             Some(why) => Ok(Err(why)),
             None => {
                 let busy_wait = deadline.saturating_duration_since(Instant::now());
-                match open_one(engine, &name, new, None, busy_wait) {
+                match open_one(engine, &name, new, None, busy_wait, start.as_ref()) {
                     // One port that cannot be opened, which a tenant can cause, does not prevent the start of
                     // the others.
                     Err(error) if starting && error.kind == FailureKind::Unready => Ok(Err(error.cause)),

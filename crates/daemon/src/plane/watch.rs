@@ -282,7 +282,8 @@ fn reopen(site: &mut Site, engine: &Engine, name: &PortName) -> Result<Running, 
     };
     running.close(engine);
     let (id, wanted, spread) = (running.id, running.wanted.clone(), running.spread.clone());
-    let mut opened = open::open(name, &wanted, &running.footprint, Duration::ZERO, &mut engine.pool())?;
+    let footprint = &running.footprint;
+    let mut opened = open::open(name, &wanted, footprint, Duration::ZERO, None, &mut engine.pool())?;
     if let Err(error) = site.equip(name, &wanted, &mut opened) {
         open::abandon(name, &wanted, opened, &mut engine.pool());
         return Err(error);

@@ -472,7 +472,7 @@ fn resume(
     let opened = opened.map_or_else(
         || {
             // Traffic is stopped at this time, so the open does not wait for busy queues.
-            let mut opened = open::open(name, &wanted, &footprint, Duration::ZERO, pool)?;
+            let mut opened = open::open(name, &wanted, &footprint, Duration::ZERO, None, pool)?;
             match site.filters.equip_anew(name, &wanted, &mut opened, &site.ports) {
                 Ok(()) => Ok(opened),
                 Err(error) => {
