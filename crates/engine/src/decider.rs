@@ -8,8 +8,8 @@
 //! - If the actions have changed, the megaflow gets the new actions.
 //! - If the result depends on more key bits than the megaflow's mask contains, the megaflow is removed.
 //!
-//! A barrier completes when all megaflows have been revalidated and every worker has processed the resulting
-//! messages.
+//! A barrier completes when all megaflows of its bridge have been revalidated and every worker has processed
+//! the resulting messages. The bridges share the time of revalidation ([`sweep`]).
 
 #![allow(
     clippy::disallowed_types,
@@ -25,6 +25,7 @@ mod listen;
 mod look;
 mod packet_out;
 mod record;
+mod sweep;
 mod teaching;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -34,9 +35,11 @@ use std::time::{Duration, Instant};
 
 use ::port::FramePool;
 use budget::{Budgets, Limit, every_bit};
+use look::{Asking, Barrier};
 use lookup::{FlowRef, WordHash};
 use packet::PortId;
 use record::{Bits, Counts, Fate, Fates, Record};
+use sweep::{ROUND_NS, Sweeps};
 use switch::flow::{
     Ahead, Asked as Question, Event, Flow, Op, PacketIn, Pipeline, Translated, packet_and_beyond_bits,
     packet_bits, port,
@@ -72,8 +75,6 @@ const PACKETS_NS: u64 = 200_000;
 /// Maximum time that a terminating slow path waits for tables that control threads hold, to add the last
 /// statistics to the rules.
 const LAST_CREDITS: Duration = Duration::from_millis(500);
-/// Duration of one revalidation round in nanoseconds. Each round revalidates every megaflow once.
-const ROUND_NS: u64 = 500_000_000;
 /// Sampling interval. Each revalidation round translates one of `SAMPLE` megaflows again even if the tables
 /// have not changed.
 const SAMPLE: u64 = 64;
@@ -113,32 +114,6 @@ pub struct DeciderView {
     pub memory: AtomicU64,
 }
 
-/// A barrier request for one bridge. `done` is called when the flow caches agree with the bridge's tables.
-struct Asking {
-    tables: Arc<FlowTables>,
-    done: Box<dyn FnOnce() + Send>,
-}
-
-/// A barrier in progress. A barrier serves all requests that were pending when the barrier started.
-struct Barrier {
-    asking: Vec<Asking>,
-    /// Tables of bridges for which at least one megaflow could not be revalidated, because a control thread
-    /// held the lock. Requests for these bridges are repeated with the next barrier.
-    missed: Vec<Arc<FlowTables>>,
-    /// Index of the next megaflow record to revalidate. `None` when all records have been revalidated and the
-    /// synchronization message has been sent to the workers.
-    sweep: Option<usize>,
-    number: u64,
-    /// For each worker, whether the worker has not reached the barrier yet.
-    left: Vec<bool>,
-    /// For each worker, whether another synchronization message is needed, because a removal became due after
-    /// the first message.
-    again: Vec<bool>,
-    /// Number of the grace period that the driver hook must pass to reach the barrier. `None` if there is
-    /// nothing to wait for.
-    hook: Option<u64>,
-}
-
 /// State of the slow path. See the [module](self) documentation.
 pub struct Decider {
     workers: Vec<WorkerEnd>,
@@ -171,15 +146,16 @@ pub struct Decider {
     meters: HashMap<(u16, u32), (Arc<FlowTables>, Arc<MeterLive>)>,
     flows: usize,
     limit: usize,
-    cursor: usize,
-    round_began: u64,
-    round_work_ns: u64,
+    sweeps: Sweeps,
+    /// Time of the last evaluation of the flow limit, in nanoseconds.
+    evaluated_ns: u64,
     /// Time in nanoseconds that was spent on upcalls and that revalidation has yet to compensate.
     packets_ns: u64,
     second: u64,
     /// Whether the last removal of expired rules ended before all expired rules were removed.
     expiring: bool,
-    barrier: Option<Barrier>,
+    /// Barriers in progress, at most one for each bridge.
+    barriers: Vec<Barrier>,
     asking: Vec<Asking>,
     /// Megaflow statistics that could not be added to the rules yet, because a control thread held the
     /// tables.
@@ -187,9 +163,6 @@ pub struct Decider {
     /// For each worker, the cache locations of megaflows to remove. The slow path dismissed these megaflows
     /// before the worker had reported their locations.
     owed: Vec<Vec<FlowRef>>,
-    /// For each worker, whether a new synchronization message is due, because the worker confirmed the last
-    /// one while removals were still due.
-    resync: Vec<bool>,
     syncs: u64,
     /// Dumps and purges in progress. Each one takes several rounds.
     jobs: Vec<dump::Job>,
@@ -241,7 +214,6 @@ impl Decider {
         Decider {
             workers,
             owed: vec![Vec::new(); count],
-            resync: vec![false; count],
             waker,
             pool,
             bridges,
@@ -261,13 +233,12 @@ impl Decider {
             meters: HashMap::new(),
             flows: 0,
             limit: FLOWS,
-            cursor: 0,
-            round_began: 0,
-            round_work_ns: 0,
+            sweeps: Sweeps::default(),
+            evaluated_ns: 0,
             packets_ns: 0,
             second: 0,
             expiring: false,
-            barrier: None,
+            barriers: Vec::new(),
             asking: Vec::new(),
             uncredited: Vec::new(),
             syncs: 0,
@@ -317,14 +288,14 @@ impl Decider {
             // slow path, so it must poll.
             let waits_for_room = !self.queues.is_empty()
                 || !self.uncredited.is_empty()
-                || self.barrier.is_none() && !self.asking.is_empty()
+                || self.asking.iter().any(|asking| !self.has_barrier(&asking.tables))
                 || self.backlog.iter().any(|backlog| !backlog.is_empty())
                 || bridges.values().any(|bridge| bridge.tables.has_packet_outs());
             if !pending {
                 // Megaflows are revalidated regularly. Without megaflows there is no work.
                 let ms = if waits_for_room {
                     1
-                } else if self.flows > 0 || self.barrier.is_some() {
+                } else if self.flows > 0 || !self.barriers.is_empty() {
                     20
                 } else {
                     500
@@ -426,18 +397,7 @@ impl Decider {
                     }
                     Told::Removed(flow) => self.removed(&flow),
                     Told::Replaced(old) => drop(old),
-                    Told::Synced(number) => {
-                        if let Some(barrier) =
-                            self.barrier.as_mut().filter(|barrier| barrier.number == number)
-                        {
-                            let again = std::mem::take(&mut barrier.again[worker]);
-                            if again || !self.owed[worker].is_empty() {
-                                self.resync[worker] = true;
-                            } else {
-                                barrier.left[worker] = false;
-                            }
-                        }
-                    }
+                    Told::Synced(number) => self.synced(worker, number),
                 }
             }
         }
@@ -453,28 +413,11 @@ impl Decider {
                     // The removal is sent later, because the ring may be full at this point.
                     let worker = record.worker;
                     self.owed[worker].push(at);
-                    if let Some(barrier) = &mut self.barrier {
-                        barrier.again[worker] = true;
-                    }
+                    self.barriers.iter_mut().for_each(|barrier| barrier.again[worker] = true);
                 }
             }
             // The cache had no space, so the megaflow was never installed.
             None => self.forget(id),
-        }
-    }
-
-    /// Sends the removals that are due to the workers. Sends a new synchronization message to each worker
-    /// that confirmed the last one while removals were still due.
-    fn pay(&mut self) {
-        for worker in 0..self.workers.len() {
-            while let Some(at) = self.owed[worker].pop() {
-                self.answer(worker, Answer::Remove(at));
-            }
-            if std::mem::take(&mut self.resync[worker])
-                && let Some(number) = self.barrier.as_ref().map(|barrier| barrier.number)
-            {
-                self.answer(worker, Answer::Sync(number));
-            }
         }
     }
 
@@ -528,6 +471,11 @@ impl Decider {
         if let Some(record) = self.records.get_mut(id as usize).and_then(Option::take) {
             self.unname(record.name, id);
             self.budgets.remove(record.worker, record.port, record.mask);
+            if let Some(moved) = self.sweeps.remove(record.bridge.tables.number(), record.place)
+                && let Some(Some(moved)) = self.records.get_mut(moved as usize)
+            {
+                moved.place = record.place;
+            }
             self.flows -= 1;
             self.free.push(id);
         }
@@ -752,6 +700,7 @@ impl Decider {
         self.install(Record {
             worker,
             at: None,
+            place: 0,
             name: self.name_hash.of(name.into_iter().chain(bits.words())),
             mask: mask_hash,
             bridge: Arc::clone(bridge),
@@ -808,7 +757,7 @@ impl Decider {
         self.backlog[worker].len() >= crate::flows::ANSWERS
     }
 
-    fn install(&mut self, record: Record) {
+    fn install(&mut self, mut record: Record) {
         let is_there = |id: &u32| {
             let there = self.records.get(*id as usize).and_then(Option::as_ref);
             there.is_some_and(|there| there.is_same(&record))
@@ -832,6 +781,7 @@ impl Decider {
         self.tell(&record, true);
         self.names.insert(record.name, id);
         self.budgets.add(worker, record.port, record.mask);
+        record.place = self.sweeps.add(record.bridge.tables.number(), id);
         self.records[id as usize] = Some(record);
         self.flows += 1;
         self.answer(worker, Answer::Install(install));

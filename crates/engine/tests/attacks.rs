@@ -10,11 +10,11 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::frame;
-use common::rules::{Switch, out};
+use common::rules::{Switch, barrier, out};
 use packet::{DropReason, PortId};
 use switch::flow::{
     Action, Band, BandKind, Conjunction, Field, FlowMod, Instructions, Match, Meter, MeterMod, Mod,
@@ -303,6 +303,45 @@ fn packets_that_are_much_work_end_their_ports_turn() {
     switch.rig.assert_accounted();
 }
 
+/// Checks that the revalidation of expensive megaflows of one bridge does not delay the barrier of another
+/// bridge.
+#[test]
+fn flows_that_are_much_work_keep_no_other_bridges_barrier_waiting() {
+    let mut switch = Switch::new(3);
+    let other = switch.another_bridge(1);
+    // The rules contain about 30,000 conjunctions, none of which is complete.
+    let part = |id| Action::Conjunction(Conjunction { id, clause: 0, clauses: 2 });
+    for rule in 0..8 {
+        let parts = (0..4000).map(|id| part(rule * 4000 + id)).collect();
+        switch.add(0, 1000 + u16::try_from(rule).unwrap(), Match::ANY.with(Field::InPort, 1), parts);
+    }
+    // Each source has its own megaflow.
+    switch.add(0, 5, Match::ANY.with(Field::EthSrc, 0x0200_0000_ffff), vec![]);
+    switch.add(0, 1, Match::ANY, vec![out(3)]);
+    for number in 0..64 {
+        let mut packet = frame(1, 2, 0);
+        packet[11] = number;
+        switch.rig.send(0, &packet);
+    }
+    switch.settle();
+    assert_eq!(switch.view().flows, 64);
+    switch.add(0, 2, Match::ANY.with(Field::InPort, 1), vec![out(2)]);
+    let (own, others) = (barrier(&switch.tables), barrier(&other));
+    let begin = Instant::now();
+    while !others.load(Ordering::Acquire) {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the other bridge's barrier waits");
+        switch.decider.round();
+        switch.rig.round();
+    }
+    assert!(!own.load(Ordering::Acquire), "the other bridge's barrier waited for the expensive megaflows");
+    while !own.load(Ordering::Acquire) {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the bridge's own barrier waits");
+        switch.decider.round();
+        switch.rig.round();
+    }
+    switch.rig.assert_accounted();
+}
+
 /// Checks that a meter is found by its number, once for a program, for any number of meters and of uses in
 /// the program.
 #[test]
@@ -344,12 +383,6 @@ fn rules_that_are_held_keep_no_other_bridge_waiting() {
     let mut switch = Switch::new(2);
     let other = switch.another_bridge(1);
     switch.add(0, 1, Match::ANY, vec![out(2)]);
-    let barrier = |tables: &engine::FlowTables| {
-        let done = Arc::new(AtomicBool::new(false));
-        let tells = Arc::clone(&done);
-        tables.barrier(move || tells.store(true, Ordering::Release));
-        done
-    };
     let mut known = frame(1, 2, 0);
     switch.rig.send(0, &known);
     assert_eq!(switch.outputs().len(), 1);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ::port::{Batch, Flags, Offload, Queue};
+use common::rules::barrier;
 use common::{Rig, frame};
 use engine::decider::Bridges;
 use engine::rest::Waker;
@@ -188,12 +189,11 @@ impl Joined {
         self.tables[bridge].change(|own| own.modify(&mods, engine::worker::monotonic().ns)).unwrap();
     }
 
-    /// Waits until the caches agree with the tables.
+    /// Waits until the caches agree with the tables of both bridges.
     fn barrier(&mut self) {
-        let done = Arc::new(AtomicBool::new(false));
-        let tells = Arc::clone(&done);
-        self.tables[1].barrier(move || tells.store(true, Ordering::Release));
-        while !done.load(Ordering::Acquire) {
+        let served = self.served.lock().unwrap().clone();
+        let done: Vec<Arc<AtomicBool>> = served.values().map(|bridge| barrier(&bridge.tables)).collect();
+        while !done.iter().all(|done| done.load(Ordering::Acquire)) {
             self.decider.round();
             self.rig.round();
         }

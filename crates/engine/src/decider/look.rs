@@ -1,5 +1,5 @@
 //! Revalidation of the megaflows, which reads their statistics, removes idle megaflows, and compares the
-//! cached actions with the tables. A barrier waits until all megaflows have been revalidated.
+//! cached actions with the tables. A barrier waits until all megaflows of its bridge have been revalidated.
 
 #[cfg(test)]
 mod tests;
@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 
 use switch::flow::{Asked as Question, Field, Flow, Translated};
 
-use super::{Asking, Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, SLICE};
+use super::sweep::ROUND_NS;
+use super::{Decider, IDLE_FULL_NS, IDLE_NS, PACKETS_NS, SAMPLE, SLICE};
 use crate::flows::{Answer, FlowTables, MeterLive};
 use crate::worker::monotonic;
 
@@ -19,73 +20,191 @@ const BREATH: usize = 16;
 /// Minimum time in nanoseconds that the slow path revalidates megaflows with translations before it serves
 /// pending upcalls. A shorter time would be spent mostly on switching between the two tasks.
 const LEAST_NS: u64 = 10_000;
+/// Time in nanoseconds after which a slice of revalidation ends, so that the next slice may belong to another
+/// bridge.
+const SLICE_NS: u64 = PACKETS_NS;
 /// Number of unread answers in a worker's ring above which revalidation pauses, so that the answer to an
 /// upcall does not wait behind more answers.
 const QUEUED: usize = 256;
 
+/// A barrier request for one bridge. `done` is called when the flow caches agree with the bridge's tables.
+pub(super) struct Asking {
+    pub tables: Arc<FlowTables>,
+    pub done: Box<dyn FnOnce() + Send>,
+}
+
+/// A barrier of one bridge in progress. A barrier serves all requests of the bridge that were pending when the
+/// barrier started.
+pub(super) struct Barrier {
+    tables: Arc<FlowTables>,
+    done: Vec<Box<dyn FnOnce() + Send>>,
+    /// Whether at least one megaflow of the bridge could not be revalidated, because a control thread held
+    /// the tables. The requests are then repeated with the next barrier.
+    missed: bool,
+    /// Bridges whose megaflows the barrier revalidates, with the number of records that are left. `None` when
+    /// all records have been revalidated and the synchronization message has been sent to the workers.
+    sweep: Option<Vec<(u16, usize)>>,
+    number: u64,
+    /// For each worker, whether the worker has not reached the barrier yet.
+    left: Vec<bool>,
+    /// For each worker, whether another synchronization message is needed, because a removal became due after
+    /// the first message.
+    pub again: Vec<bool>,
+    /// For each worker, whether a new synchronization message is due, because the worker confirmed the last
+    /// one while removals were still due.
+    resync: Vec<bool>,
+    /// Number of the grace period that the driver hook must pass to reach the barrier. `None` if there is
+    /// nothing to wait for.
+    hook: Option<u64>,
+}
+
+impl Barrier {
+    /// Returns the number of records of a bridge that the barrier has not revalidated yet. Returns `None` if
+    /// there are none.
+    fn left_of(&self, bridge: u16) -> Option<usize> {
+        let own = self.sweep.iter().flatten().find(|(own, _)| *own == bridge)?;
+        (own.1 > 0).then_some(own.1)
+    }
+
+    fn set_left(&mut self, bridge: u16, left: usize) {
+        if let Some(own) = self.sweep.iter_mut().flatten().find(|(own, _)| *own == bridge) {
+            own.1 = left;
+        }
+    }
+}
+
 impl Decider {
-    /// Revalidates a slice of the megaflows. While a barrier is pending, each round processes a slice until
-    /// all megaflows are revalidated. Otherwise, the slices are distributed over the duration of a
-    /// revalidation round. Returns whether there was any work.
+    /// Revalidates a slice of the megaflows of one bridge. While a barrier of the bridge is pending, the slice
+    /// belongs to the barrier. Otherwise, the slices are distributed over the duration of a revalidation
+    /// round. Returns whether there was any work.
     pub(super) fn look(&mut self, now: u64) -> bool {
-        // A request for tables that a control thread holds for long waits, without delaying other requests.
-        let may = |asking: &mut Asking| asking.tables.lock_for_packets().is_some();
-        let asking =
-            if self.barrier.is_none() { self.asking.extract_if(.., may).collect() } else { Vec::new() };
-        if !asking.is_empty() {
-            self.syncs += 1;
-            self.barrier = Some(Barrier {
-                asking,
-                missed: Vec::new(),
-                sweep: Some(0),
-                number: self.syncs,
-                left: vec![true; self.workers.len()],
-                again: vec![false; self.workers.len()],
-                hook: None,
-            });
-        }
-        let begin = monotonic().ns;
-        let mut did = false;
-        if let Some(at) = self.barrier.as_ref().and_then(|barrier| barrier.sweep) {
-            let end = (at + 4 * SLICE).min(self.records.len());
-            let end = self.slice(at, end, now);
-            did = true;
-            let all = end >= self.records.len();
-            if let Some(barrier) = &mut self.barrier {
-                barrier.sweep = (!all).then_some(end);
-                let number = barrier.number;
-                if all {
-                    let hook = self.fence();
-                    if let Some(barrier) = &mut self.barrier {
-                        barrier.hook = hook;
-                    }
-                    self.pay();
-                    for worker in 0..self.workers.len() {
-                        self.answer(worker, Answer::Sync(number));
-                        self.workers[worker].waker.notify_if_sleeping();
-                    }
-                }
+        self.begin_barriers();
+        let barriers = &self.barriers;
+        let next = self.sweeps.next(now, |bridge| barriers.iter().any(|own| own.left_of(bridge).is_some()));
+        if let Some(bridge) = next {
+            let begin = monotonic().ns;
+            let barrier = self.barriers.iter().enumerate();
+            let barrier = barrier.filter_map(|(at, own)| Some((at, own.left_of(bridge)?))).next();
+            if let Some((at, left)) = barrier {
+                let left = self.slice(bridge, left, 4 * SLICE, now);
+                self.barriers[at].set_left(bridge, left);
+            } else {
+                let (left, due) = self.sweeps.round(bridge, now);
+                let left = self.slice(bridge, left, due.min(SLICE), now);
+                self.sweeps.set_left(bridge, left);
             }
-        } else if self.cursor < self.records.len() {
-            // The slices are distributed over the duration of a round, so that an idle core stays idle. More
-            // megaflows lead to larger slices.
-            let due =
-                self.records.len() as u64 * now.saturating_sub(self.round_began).min(ROUND_NS) / ROUND_NS;
-            let due = usize::try_from(due).unwrap_or(usize::MAX);
-            if due > self.cursor {
-                let end = due.min(self.cursor + SLICE).min(self.records.len());
-                self.cursor = self.slice(self.cursor, end, now);
-                did = true;
-            }
-        } else if now.saturating_sub(self.round_began) >= ROUND_NS {
-            self.end_round(now);
+            self.sweeps.charge(bridge, monotonic().ns - begin, barrier.is_none());
         }
-        self.round_work_ns += monotonic().ns - begin;
+        let did = self.sync_barriers() || next.is_some();
+        let work_ns = self.sweeps.work_ns();
+        if now.saturating_sub(self.evaluated_ns) >= work_ns.max(ROUND_NS) {
+            self.evaluate(now, work_ns);
+        }
         did
     }
 
-    fn end_round(&mut self, now: u64) {
-        let took = self.round_work_ns;
+    /// Starts the barriers that control threads have requested. A request waits while another barrier of its
+    /// bridge is in progress, or while a control thread holds the tables of its bridge.
+    fn begin_barriers(&mut self) {
+        if self.asking.is_empty() {
+            return;
+        }
+        let mut later = Vec::new();
+        let mut begun: Vec<Barrier> = Vec::new();
+        for asking in std::mem::take(&mut self.asking) {
+            if let Some(barrier) = begun.iter_mut().find(|own| Arc::ptr_eq(&own.tables, &asking.tables)) {
+                barrier.done.push(asking.done);
+            } else if self.has_barrier(&asking.tables) || asking.tables.lock_for_packets().is_none() {
+                later.push(asking);
+            } else {
+                begun.push(self.barrier_of(asking));
+            }
+        }
+        self.asking = later;
+        self.barriers.append(&mut begun);
+    }
+
+    /// Creates the barrier of a request. The barrier includes the megaflows of removed bridges, for which no
+    /// barrier can be requested.
+    fn barrier_of(&mut self, asking: Asking) -> Barrier {
+        self.syncs += 1;
+        let served = self.bridges();
+        let own = asking.tables.number();
+        let swept = self.sweeps.bridges().filter(|bridge| *bridge == own || !served.contains_key(bridge));
+        Barrier {
+            done: vec![asking.done],
+            missed: false,
+            sweep: Some(swept.map(|bridge| (bridge, self.sweeps.len(bridge))).collect()),
+            number: self.syncs,
+            left: vec![true; self.workers.len()],
+            again: vec![false; self.workers.len()],
+            resync: vec![false; self.workers.len()],
+            hook: None,
+            tables: asking.tables,
+        }
+    }
+
+    /// Returns whether a barrier of the bridge with these tables is in progress.
+    pub(super) fn has_barrier(&self, tables: &Arc<FlowTables>) -> bool {
+        self.barriers.iter().any(|barrier| Arc::ptr_eq(&barrier.tables, tables))
+    }
+
+    /// Sends the synchronization messages of the barriers whose megaflows have been revalidated. Returns
+    /// whether there were any.
+    fn sync_barriers(&mut self) -> bool {
+        let mut did = false;
+        for at in 0..self.barriers.len() {
+            let sweeps = &self.sweeps;
+            let sweep = &mut self.barriers[at].sweep;
+            // All megaflows of a bridge may have been removed meanwhile.
+            if let Some(left) = sweep {
+                left.retain(|(bridge, left)| *left > 0 && sweeps.len(*bridge) > 0);
+            }
+            if sweep.take_if(|left| left.is_empty()).is_none() {
+                continue;
+            }
+            did = true;
+            self.barriers[at].hook = self.fence();
+            self.pay();
+            for worker in 0..self.workers.len() {
+                self.answer(worker, Answer::Sync(self.barriers[at].number));
+                self.workers[worker].waker.notify_if_sleeping();
+            }
+        }
+        did
+    }
+
+    /// Records that a worker has reached the barrier with this number.
+    pub(super) fn synced(&mut self, worker: usize, number: u64) {
+        let is_owed = !self.owed[worker].is_empty();
+        let Some(barrier) = self.barriers.iter_mut().find(|barrier| barrier.number == number) else { return };
+        if std::mem::take(&mut barrier.again[worker]) || is_owed {
+            barrier.resync[worker] = true;
+        } else {
+            barrier.left[worker] = false;
+        }
+    }
+
+    /// Sends the removals that are due to the workers. Sends a new synchronization message of a barrier to
+    /// each worker that confirmed the last one while removals were still due.
+    pub(super) fn pay(&mut self) {
+        for worker in 0..self.workers.len() {
+            while let Some(at) = self.owed[worker].pop() {
+                self.answer(worker, Answer::Remove(at));
+            }
+            for at in 0..self.barriers.len() {
+                if std::mem::take(&mut self.barriers[at].resync[worker]) {
+                    self.answer(worker, Answer::Sync(self.barriers[at].number));
+                }
+            }
+        }
+    }
+
+    /// Adapts the flow limit to the time that one revalidation of all megaflows takes, and updates the
+    /// statistics. The slow path calls this function once per revalidation round, or less often if the
+    /// revalidation takes longer than a round.
+    fn evaluate(&mut self, now: u64, took: u64) {
+        self.evaluated_ns = now;
         self.view.round_us.store(took / 1000, Ordering::Relaxed);
         let most = self.knobs.limit.load(Ordering::Relaxed) as usize;
         // A round should take less than a second, as in Open vSwitch's design.
@@ -95,7 +214,6 @@ impl Decider {
             self.limit = (self.limit + 1000).min(most);
         }
         self.limit = self.limit.min(most);
-        (self.cursor, self.round_began, self.round_work_ns) = (0, now, 0);
         let flows = self.flows as u64;
         self.view.flows.store(flows, Ordering::Relaxed);
         // The average is computed as in Open vSwitch, with this round weighted by one half.
@@ -105,28 +223,31 @@ impl Decider {
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
-    /// Revalidates the megaflow records `from..to`. Returns the index of the first record that was not
-    /// processed. If upcalls are pending, the function stops early: at the latest after 16 records without a
-    /// translation, or after a translation when 10 us have passed. To compensate for the time spent on
-    /// earlier upcalls, it continues with translations for as long as those upcalls took.
-    fn slice(&mut self, from: usize, to: usize, now: u64) -> usize {
+    /// Revalidates at most `most` of the first `left` megaflow records of a bridge, beginning with the last
+    /// one. Returns the number of records that are left. The function stops when the slice has used its time.
+    /// If upcalls are pending, it stops earlier: at the latest after 16 records without a translation, or
+    /// after a translation when 10 us have passed. To compensate for the time spent on earlier upcalls, it
+    /// continues with translations for as long as those upcalls took.
+    fn slice(&mut self, bridge: u16, left: usize, most: usize, now: u64) -> usize {
         let begin = monotonic().ns;
-        let mut came = to;
-        for at in from..to {
-            let Ok(id) = u32::try_from(at) else { break };
+        let mut left = left.min(self.sweeps.len(bridge));
+        for done in 1..=most.min(left) {
+            left -= 1;
+            let Some(id) = self.sweeps.get(bridge, left) else { break };
             let followed = self.look_at(id, now);
-            let is_time = if followed {
-                monotonic().ns - begin >= self.packets_ns.max(LEAST_NS)
-            } else {
-                (at - from) % BREATH == BREATH - 1
-            };
-            if is_time && (self.somebody_waits() || self.knobs.stop.load(Ordering::Acquire)) {
-                came = at + 1;
+            if !followed && !done.is_multiple_of(BREATH) {
+                continue;
+            }
+            let took = monotonic().ns - begin;
+            let is_time = !followed || took >= self.packets_ns.max(LEAST_NS);
+            let is_interrupted =
+                is_time && (self.somebody_waits() || self.knobs.stop.load(Ordering::Acquire));
+            if is_interrupted || took >= SLICE_NS {
                 break;
             }
         }
         self.packets_ns = self.packets_ns.saturating_sub(monotonic().ns - begin);
-        came
+        left
     }
 
     /// Returns whether upcalls are pending, or whether a worker has more than `QUEUED` unread answers, which
@@ -221,10 +342,9 @@ impl Decider {
     /// Records for the barrier in progress that a megaflow of the bridge with these tables could not be
     /// revalidated.
     fn miss_for_barrier(&mut self, tables: &Arc<FlowTables>) {
-        if let Some(barrier) = self.barrier.as_mut().filter(|barrier| barrier.sweep.is_some())
-            && !barrier.missed.iter().any(|missed| Arc::ptr_eq(missed, tables))
-        {
-            barrier.missed.push(Arc::clone(tables));
+        let own = self.barriers.iter_mut().find(|barrier| Arc::ptr_eq(&barrier.tables, tables));
+        if let Some(barrier) = own.filter(|barrier| barrier.sweep.is_some()) {
+            barrier.missed = true;
         }
     }
 
@@ -280,24 +400,25 @@ impl Decider {
         }
     }
 
-    /// Completes the barrier in progress if every worker and the driver hook have reached it. Returns whether
-    /// the barrier was completed.
+    /// Completes the barriers that every worker and the driver hook have reached. Returns whether any barrier
+    /// was completed.
     pub(super) fn settle(&mut self) -> bool {
-        let is_done = self
-            .barrier
-            .as_ref()
-            .is_some_and(|barrier| barrier.sweep.is_none() && !barrier.left.contains(&true))
-            && self.has_passed(self.barrier.as_ref().and_then(|barrier| barrier.hook));
-        if is_done && let Some(barrier) = self.barrier.take() {
-            for asking in barrier.asking {
-                if barrier.missed.iter().any(|missed| Arc::ptr_eq(missed, &asking.tables)) {
-                    self.asking.push(asking);
-                } else {
-                    (asking.done)();
-                }
+        let mut did = false;
+        for at in (0..self.barriers.len()).rev() {
+            let barrier = &self.barriers[at];
+            if barrier.sweep.is_some() || barrier.left.contains(&true) || !self.has_passed(barrier.hook) {
+                continue;
+            }
+            did = true;
+            let Barrier { tables, done, missed, .. } = self.barriers.remove(at);
+            if missed {
+                let again = done.into_iter().map(|done| Asking { tables: Arc::clone(&tables), done });
+                self.asking.extend(again);
+            } else {
+                done.into_iter().for_each(|done| done());
             }
         }
-        is_done
+        did
     }
 
     /// Continues the removal of expired rules on bridges that had more expired rules than one call removes.

@@ -17,6 +17,8 @@ use crate::flows::{Compiled, FlowBridge, Live, MeterLive};
 pub(super) struct Record {
     pub worker: usize,
     pub at: Option<FlowRef>,
+    /// Position in the list of the bridge's megaflow records.
+    pub place: usize,
     /// Hash of the megaflow's identity, which consists of worker, bridge, port, flow key and mask.
     pub name: u64,
     /// Hash of the megaflow's mask.

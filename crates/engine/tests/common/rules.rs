@@ -115,9 +115,7 @@ impl Switch {
     }
 
     pub fn barrier(&mut self) {
-        let done = Arc::new(AtomicBool::new(false));
-        let tells = Arc::clone(&done);
-        self.tables.barrier(move || tells.store(true, Ordering::Release));
+        let done = barrier(&self.tables);
         for _ in 0..10_000 {
             if done.load(Ordering::Acquire) {
                 return;
@@ -131,6 +129,14 @@ impl Switch {
     pub fn view(&mut self) -> engine::stage::flows::FlowsView {
         self.rig.worker.flows_view()
     }
+}
+
+/// Requests a barrier of the bridge with these tables. The result becomes true when the barrier completes.
+pub fn barrier(tables: &FlowTables) -> Arc<AtomicBool> {
+    let done = Arc::new(AtomicBool::new(false));
+    let tells = Arc::clone(&done);
+    tables.barrier(move || tells.store(true, Ordering::Release));
+    done
 }
 
 pub fn out(port: u32) -> Action {

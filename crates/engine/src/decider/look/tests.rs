@@ -95,8 +95,7 @@ fn fewer_flows_are_kept_when_a_look_at_all_takes_too_long() {
     let mut rig = Rig::new(10_000);
     let decider = rig.decider();
     let mut round = |ms: u64| {
-        decider.round_work_ns = ms * 1_000_000;
-        decider.end_round(0);
+        decider.evaluate(0, ms * 1_000_000);
         assert_eq!(decider.view.limit.load(Ordering::Relaxed), decider.limit as u64);
         decider.limit
     };
