@@ -170,6 +170,12 @@ impl<A: Address> Table<A> {
         Usage { prefixes: self.len(), bytes: 8 * used, touched: 8 * touched, capacity: 8 * capacity }
     }
 
+    /// Returns whether words of the trie wait until no reader can reach them any more.
+    #[must_use]
+    pub fn is_freeing(&self) -> bool {
+        self.parts.is_freeing()
+    }
+
     /// Frees words of the trie that no reader can reach any more. Each change does this implicitly. The
     /// method never waits.
     pub fn collect(&mut self) {

@@ -280,6 +280,11 @@ impl Parts {
         self.waiting.len() < waiting
     }
 
+    /// Returns whether unlinked parts wait for the end of a grace period.
+    pub fn is_freeing(&self) -> bool {
+        !self.fresh.is_empty() || !self.waiting.is_empty()
+    }
+
     /// Begins a grace period for unlinked parts, and frees parts whose grace period is over. The method never
     /// waits.
     pub fn collect(&mut self, all: bool) {

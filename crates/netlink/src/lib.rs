@@ -43,7 +43,7 @@ mod state;
 
 pub use decode::{Event, Object, decode};
 pub use error::NetlinkError;
-pub use feed::{Feed, Limits, Programs, RULES, own_addresses};
+pub use feed::{Feed, GracePeriod, Limits, Programs, RULES, own_addresses};
 pub use follow::{Drift, Follower, Status};
 pub use fpm::{Fpm, FpmError, FpmListener, FpmStatus};
 pub use mirror::{Change, Mirror};

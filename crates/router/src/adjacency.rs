@@ -13,7 +13,7 @@
 //! A freed number is reused only after all readers have released it. Number 0 stands for no neighbour. Routes
 //! for which there was no space refer to number 0, and their packets are punted to the kernel.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -331,6 +331,10 @@ pub struct Adjacencies {
     interfaces: HashMap<u32, u16>,
     free: Vec<u32>,
     leaving: VecDeque<(Ticket, u32)>,
+    /// Known neighbours for which there was no space, with their link-layer addresses.
+    waiting: BTreeMap<Key, MacAddr>,
+    /// Number of adjacencies that have been created so far.
+    created: u64,
     refused: u64,
 }
 
@@ -378,6 +382,8 @@ impl Adjacencies {
             interfaces: HashMap::new(),
             free: (1..=limit).rev().collect(),
             leaving: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            created: 0,
             refused: 0,
         }
     }
@@ -430,23 +436,61 @@ impl Adjacencies {
     }
 
     /// Sets the link-layer address of the neighbour with `address` on a device. A `mac` of `None` means that
-    /// the link-layer address is no longer known.
+    /// the link-layer address is no longer known. A neighbour for which there is no space waits until there is
+    /// ([`Adjacencies::retry`]).
     pub fn resolve(&mut self, device: u32, address: IpAddr, mac: Option<MacAddr>) {
         let key = (device, Some(address));
         match mac {
             Some(mac) => {
-                let Some(number) = self.number(key) else { return };
+                let Some(number) = self.number(key) else {
+                    self.waiting.insert(key, mac);
+                    return;
+                };
                 if let Some(used) = self.used.get_mut(&key) {
                     used.known = true;
                 }
                 self.write(number, mac.to_wire_word() | RESOLVED);
             }
             None => {
+                self.waiting.remove(&key);
                 let Some(used) = self.used.get_mut(&key) else { return };
                 used.known = false;
                 let number = used.number;
                 self.write(number, 0);
                 self.release(key);
+            }
+        }
+    }
+
+    /// Returns the number of known neighbours that wait for space.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns whether numbers of adjacencies wait until no reader uses them any more.
+    #[must_use]
+    pub fn is_freeing(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Returns whether there is space for another adjacency.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.collect();
+        !self.free.is_empty()
+    }
+
+    /// Returns the number of adjacencies that have been created so far.
+    pub(crate) fn created(&self) -> u64 {
+        self.created
+    }
+
+    /// Tries again to find space for the neighbours that wait for it.
+    pub fn retry(&mut self) {
+        while !self.waiting.is_empty() && self.has_room() {
+            let Some(((device, address), mac)) = self.waiting.pop_first() else { return };
+            if let Some(address) = address {
+                self.resolve(device, address, Some(mac));
             }
         }
     }
@@ -493,10 +537,9 @@ impl Adjacencies {
         self.release(key);
     }
 
-    fn number(&mut self, key: Key) -> Option<u32> {
-        if let Some(used) = self.used.get(&key) {
-            return Some(used.number);
-        }
+    /// Frees the numbers that no reader uses any more. If no number is free, the function waits for external
+    /// readers, unless this writer must not wait ([`Readers::without_waiting`]).
+    fn collect(&mut self) {
         while let Some((ticket, number)) = self.leaving.front().copied() {
             if self.free.is_empty() {
                 // Workers pass it soon or not at all. External readers pass it within milliseconds.
@@ -508,6 +551,13 @@ impl Adjacencies {
             self.leaving.pop_front();
             self.free.push(number);
         }
+    }
+
+    fn number(&mut self, key: Key) -> Option<u32> {
+        if let Some(used) = self.used.get(&key) {
+            return Some(used.number);
+        }
+        self.collect();
         let Some(number) = self.free.pop() else {
             self.refused += 1;
             return None;
@@ -520,15 +570,19 @@ impl Adjacencies {
             b.store(high, Ordering::Relaxed);
             c.store(low, Ordering::Relaxed);
         }
-        self.write(number, if address.is_none() { ON_LINK } else { 0 });
+        // A neighbour that has waited for space is known.
+        let mac = self.waiting.remove(&key);
+        let unknown = if address.is_none() { ON_LINK } else { 0 };
+        self.write(number, mac.map_or(unknown, |mac| mac.to_wire_word() | RESOLVED));
         self.place(number, device);
         let found = address.is_some() && self.enter(number, self.shared.hash(device, bits));
         if let (Some(mirror), Some(address)) = (&self.mirror, address) {
             mirror.enter(number, device, address);
         }
-        let used = Used { number, ways: 0, known: false, found, before: self.counted(number) };
+        let used = Used { number, ways: 0, known: mac.is_some(), found, before: self.counted(number) };
         self.used.insert(key, used);
         self.by_number.insert(number, key);
+        self.created += 1;
         Some(number)
     }
 
@@ -593,177 +647,4 @@ impl Adjacencies {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::link_hash::LINK_SECRETS;
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Take(u32, Option<u8>),
-        GiveBack(usize),
-        Resolve(u32, u8, Option<u8>),
-        Bind(u32, Option<u16>),
-        Quiescent,
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        let device = 1_u32..4;
-        prop_oneof![
-            4 => (device.clone(), proptest::option::of(0_u8..6)).prop_map(|(d, a)| Step::Take(d, a)),
-            4 => any::<usize>().prop_map(Step::GiveBack),
-            4 => (device.clone(), 0_u8..6, proptest::option::of(any::<u8>()))
-                .prop_map(|(d, a, mac)| Step::Resolve(d, a, mac)),
-            1 => (device, proptest::option::of(0_u16..9)).prop_map(|(d, i)| Step::Bind(d, i)),
-            2 => Just(Step::Quiescent),
-        ]
-    }
-
-    /// Returns an address that ends in `last`: an IPv4 address for even values, and an IPv6 address for odd
-    /// ones.
-    fn address(last: u8) -> IpAddr {
-        if last.is_multiple_of(2) {
-            [10, 0, 0, last].into()
-        } else {
-            [0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(last)].into()
-        }
-    }
-
-    fn mac(last: u8) -> MacAddr {
-        MacAddr([2, 0, 0, 0, 0, last])
-    }
-
-    proptest! {
-        #[test]
-        fn readers_find_whom_the_writer_knows(steps in proptest::collection::vec(step(), 1..200)) {
-            let domain = Domain::new();
-            let mut reader = domain.register().unwrap();
-            // Few enough that numbers run out and are reused.
-            let mut all = Adjacencies::new(&domain, 9, 2);
-            let view = all.view();
-            let mut taken: Vec<(u32, Key)> = Vec::new();
-            let mut known = BTreeMap::new();
-            let mut bound = BTreeMap::new();
-            for step in steps {
-                match step {
-                    Step::Take(device, last) => {
-                        let way = Way { interface: device, gateway: last.map(address), weight: 1 };
-                        match all.take(&way) {
-                            0 => prop_assert!(all.refused() > 0),
-                            number => taken.push((number, (device, way.gateway))),
-                        }
-                    }
-                    Step::GiveBack(nth) if !taken.is_empty() => {
-                        let (number, _) = taken.swap_remove(nth % taken.len());
-                        all.give_back(number);
-                    }
-                    Step::GiveBack(_) => {}
-                    Step::Resolve(device, last, hardware) => {
-                        let before = all.refused();
-                        all.resolve(device, address(last), hardware.map(mac));
-                        match hardware {
-                            Some(hardware) if all.refused() == before => {
-                                known.insert((device, Some(address(last))), mac(hardware));
-                            }
-                            _ => drop(known.remove(&(device, Some(address(last))))),
-                        }
-                    }
-                    Step::Bind(device, interface) => {
-                        all.bind(device, interface);
-                        bound.insert(device, interface);
-                    }
-                    Step::Quiescent => reader.quiescent(),
-                }
-                // Readers find all known or referenced neighbours and no others.
-                for (device, last) in (1..4).flat_map(|device| (0..6).map(move |last| (device, last))) {
-                    let key = (device, Some(address(last)));
-                    let led_to = taken.iter().find(|(_, to)| *to == key).map(|(number, _)| *number);
-                    let number = view.find(device, bits_of(address(last)));
-                    prop_assert_eq!(number != 0, led_to.is_some() || known.contains_key(&key));
-                    prop_assert!(led_to.is_none_or(|led_to| led_to == number));
-                    prop_assert_eq!(view.read(number).mac(), known.get(&key).copied());
-                    if number != 0 {
-                        let interface = bound.get(&device).copied().flatten().unwrap_or(FOREIGN);
-                        prop_assert_eq!(view.read(number).interface(), interface);
-                        prop_assert_eq!(all.leads(number), Some(key));
-                    }
-                }
-                for (number, (device, address)) in &taken {
-                    let adjacency = view.read(*number);
-                    prop_assert_eq!((adjacency.is_on_link(), adjacency.device()), (address.is_none(), *device));
-                }
-                prop_assert_eq!(all.iter().count(), all.len());
-            }
-        }
-    }
-
-    #[test]
-    fn who_comes_later_begins_at_nothing() {
-        let domain = Domain::new();
-        let mut all = Adjacencies::new(&domain, 1, 2);
-        let view = all.view();
-        all.resolve(3, address(0), Some(mac(1)));
-        let number = view.find(3, bits_of(address(0)));
-        view.counts(0).add(number, 2, 120);
-        view.counts(1).add(number, 1, 60);
-        assert_eq!(all.iter().map(|it| (it.packets, it.bytes)).collect::<Vec<_>>(), [(3, 180)]);
-        all.resolve(3, address(0), None);
-        assert!(all.is_empty() && view.read(number).mac().is_none());
-        all.resolve(3, address(1), Some(mac(2)));
-        let seen: Vec<AdjacencyUse> = all.iter().collect();
-        let [only] = seen.as_slice() else { panic!("{seen:?}") };
-        assert_eq!((only.address, only.packets, only.bytes), (Some(address(1)), 0, 0));
-    }
-
-    /// A host on the link that knew the secret of the hash could fill all entries that another address may
-    /// use. With another secret, the same addresses do not collide.
-    #[test]
-    fn addresses_that_collide_under_one_secret_do_not_under_another() {
-        let known: [u64; LINK_SECRETS] = std::array::from_fn(|nth| 0x9e37_79b9_7f4a_7c15 << nth);
-        let domain = Domain::new();
-        let table = |hash| Adjacencies::made(&Readers::of(&domain), 1000, 1, None, hash);
-        let homes = |all: &Adjacencies, address: u128| {
-            let homes = all.shared.homes(all.shared.hash(1, address));
-            homes.map(std::ptr::from_ref::<Bucket>)
-        };
-        let net = 0x2001_0db8_u128 << 96;
-        let mut attacked = table(LinkHash::with(known));
-        let victim = homes(&attacked, net | 1);
-        assert_ne!(victim[0], victim[1]);
-        let same = |address: &u128| match homes(&attacked, *address) {
-            [one, other] => one != other && victim.contains(&one) && victim.contains(&other),
-        };
-        let chosen: Vec<u128> = (2..1 << 32).map(|low| net | low).filter(same).take(2 * PLACES).collect();
-        assert_eq!(chosen.len(), 2 * PLACES);
-        let address = |bits: u128| IpAddr::V6(bits.into());
-        let mut safe = table(LinkHash::new());
-        for all in [&mut attacked, &mut safe] {
-            chosen.iter().for_each(|bits| all.resolve(1, address(*bits), Some(mac(2))));
-            all.resolve(1, address(net | 1), Some(mac(1)));
-        }
-        assert_eq!((attacked.refused(), attacked.view().find(1, net | 1)), (1, 0), "it is kept out");
-        assert_eq!(safe.refused(), 0);
-        assert!(chosen.iter().chain([&(net | 1)]).all(|bits| safe.view().find(1, *bits) != 0));
-    }
-
-    /// Half of the bucket entries are free. Every neighbour therefore finds an entry, even with consecutive
-    /// addresses, whatever the secret is.
-    #[test]
-    fn a_full_table_finds_everybody() {
-        for round in 0..20 {
-            let domain = Domain::new();
-            let mut all = Adjacencies::new(&domain, 20_000, 1);
-            for nth in 0..20_001_u32 {
-                all.resolve(1, IpAddr::from(nth.to_be_bytes()), Some(mac(1)));
-            }
-            assert_eq!((all.len(), all.refused()), (20_000, 1), "round {round}");
-            let view = all.view();
-            assert!((0..20_000).all(|nth| view.find(1, mapped(nth)) != 0), "round {round}");
-            assert_eq!(view.find(1, mapped(20_000)), 0, "round {round}");
-        }
-    }
-}
+mod tests;

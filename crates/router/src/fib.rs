@@ -199,6 +199,24 @@ impl Fib {
         self.paths.define(shared, path, adjacencies);
     }
 
+    /// Returns the number of paths that wait for space. The kernel forwards the packets of a next hop that
+    /// waits.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.paths.waiting()
+    }
+
+    /// Returns whether memory of the table waits until no reader uses it any more.
+    #[must_use]
+    pub fn is_freeing(&self) -> bool {
+        self.v4.is_freeing() || self.v6.is_freeing() || self.paths.is_freeing()
+    }
+
+    /// Tries again to find space for the paths that wait for it.
+    pub fn retry(&mut self, adjacencies: &mut Adjacencies) {
+        self.paths.retry(adjacencies);
+    }
+
     /// Returns the number of routes of the table, of both families together.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -100,9 +100,10 @@ impl PathMirror {
         PathMirror { paths, groups, free: (0..count).rev().collect(), used, leaving }
     }
 
-    /// Publishes the action or the next hops of the path with a number in the mirror.
-    pub fn write(&mut self, path: u32, saying: &Saying<'_>, readers: &Readers) {
-        let Some(at) = words(&self.paths).get(place(path)) else { return };
+    /// Publishes the action or the next hops of the path with a number in the mirror. Returns false if there
+    /// is no space for the next hops. The path is then left to the workers.
+    pub fn write(&mut self, path: u32, saying: &Saying<'_>, readers: &Readers) -> bool {
+        let Some(at) = words(&self.paths).get(place(path)) else { return true };
         let (word, group) = match saying {
             Saying::Up => (UP, None),
             Saying::Blackhole => (BLACKHOLE, None),
@@ -125,6 +126,20 @@ impl PathMirror {
             None => self.used.remove(&path),
         };
         self.leaving.extend(before.map(|before| (readers.begin(), before)));
+        group.is_some() || !matches!(saying, Saying::Group(_))
+    }
+
+    /// Returns whether there is space for the next hops of another path.
+    pub fn has_room(&mut self, readers: &Readers) -> bool {
+        if let Some(group) = take(&mut self.free, &mut self.leaving, readers) {
+            self.free.push(group);
+        }
+        !self.free.is_empty()
+    }
+
+    /// Returns whether groups wait until no reader uses them any more.
+    pub fn is_freeing(&self) -> bool {
+        !self.leaving.is_empty()
     }
 
     /// Releases the group of a path to which no route refers any more.

@@ -1,7 +1,7 @@
 //! Paths: the actions and next hops that routes lead to. Equal paths are stored once. Each path has a number,
 //! which the tries of the routing table hold.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -241,8 +241,19 @@ pub struct Paths {
     leaving: VecDeque<(Ticket, u32)>,
     /// Definitions of the shared paths, by their number.
     shared: HashMap<u32, Path>,
+    /// Numbers of the paths that refer to an adjacency for which there was no space.
+    without_adjacency: BTreeSet<u32>,
+    /// Numbers of the paths for whose next hops there was no space in the mirror.
+    without_group: BTreeSet<u32>,
+    /// Number of the path that was last tried again.
+    tried: u32,
+    /// Number of adjacencies that had been created when all paths without an adjacency were last tried again.
+    created: u64,
     limit: u32,
 }
+
+/// Number of failed attempts after which [`Paths::retry`] stops.
+const TRIES: usize = 16;
 
 impl Paths {
     /// Creates an empty set with space for `limit` different paths.
@@ -268,6 +279,10 @@ impl Paths {
             free: (1..=limit).rev().collect(),
             leaving: VecDeque::new(),
             shared: HashMap::new(),
+            without_adjacency: BTreeSet::new(),
+            without_group: BTreeSet::new(),
+            tried: 0,
+            created: 0,
             limit,
         }
     }
@@ -314,6 +329,8 @@ impl Paths {
         let taken = std::mem::take(&mut used.taken);
         self.used.remove(path);
         self.by_number.remove(&hop.0);
+        self.without_adjacency.remove(&hop.0);
+        self.without_group.remove(&hop.0);
         taken.into_iter().for_each(|number| adjacencies.give_back(number));
         if let Some(mirror) = &mut self.mirror {
             mirror.leave(hop.0, &self.readers);
@@ -329,11 +346,64 @@ impl Paths {
             Some(path) => drop(self.shared.insert(shared, path.clone())),
             None => drop(self.shared.remove(&shared)),
         }
-        let key = Path::Shared(shared);
-        let Some(used) = self.used.get_mut(&key) else { return };
+        self.compile_again(&Path::Shared(shared), adjacencies);
+    }
+
+    /// Returns the number of paths that wait for space for an adjacency or in the mirror.
+    pub fn waiting(&self) -> usize {
+        self.without_adjacency.len() + self.without_group.len()
+    }
+
+    /// Returns whether numbers of paths or parts of the mirror wait until no reader uses them any more.
+    pub fn is_freeing(&self) -> bool {
+        !self.leaving.is_empty() || self.mirror.as_ref().is_some_and(PathMirror::is_freeing)
+    }
+
+    /// Tries again to find space for the adjacencies of paths, and for their next hops in the mirror. The
+    /// paths take turns, because a call stops after some failed attempts.
+    pub fn retry(&mut self, adjacencies: &mut Adjacencies) {
+        let (mut failed, mut last) = (0, self.tried);
+        // Each path is tried once.
+        let begin = self.tried;
+        let mut has_wrapped = false;
+        // A path also finds an adjacency that was created for another user meanwhile.
+        let created = adjacencies.created();
+        let has_new = created != self.created;
+        while failed < TRIES {
+            let mut lacking: Vec<&BTreeSet<u32>> = Vec::new();
+            if !self.without_adjacency.is_empty() && (has_new || adjacencies.has_room()) {
+                lacking.push(&self.without_adjacency);
+            }
+            let mirror = self.mirror.as_mut().filter(|_| !self.without_group.is_empty());
+            if mirror.is_some_and(|mirror| mirror.has_room(&self.readers)) {
+                lacking.push(&self.without_group);
+            }
+            let next = |from: u32| lacking.iter().filter_map(|set| set.range(from..).next().copied()).min();
+            let number = match next(last.saturating_add(1)) {
+                Some(number) if !has_wrapped || number <= begin => number,
+                None if !has_wrapped => {
+                    (has_wrapped, last) = (true, 0);
+                    continue;
+                }
+                _ => break,
+            };
+            (last, self.tried) = (number, number);
+            let Some(path) = self.by_number.get(&number).cloned() else { continue };
+            self.compile_again(&path, adjacencies);
+            let lacks = self.without_adjacency.contains(&number) || self.without_group.contains(&number);
+            failed += usize::from(lacks);
+        }
+        if failed < TRIES {
+            self.created = created;
+        }
+    }
+
+    /// Compiles a path again after its definition or the available space has changed.
+    fn compile_again(&mut self, key: &Path, adjacencies: &mut Adjacencies) {
+        let Some(used) = self.used.get_mut(key) else { return };
         let (number, before) = (used.number, std::mem::replace(&mut used.held, Held::Nothing));
-        let (held, taken) = self.compile(number, &key, &before, adjacencies);
-        let Some(used) = self.used.get_mut(&key) else { return };
+        let (held, taken) = self.compile(number, key, &before, adjacencies);
+        let Some(used) = self.used.get_mut(key) else { return };
         // A path that is temporarily without next hops keeps its distribution.
         used.held = if matches!(held, Held::Nothing) { before } else { held };
         // Released last, so that adjacencies in use before and after keep their numbers.
@@ -354,8 +424,17 @@ impl Paths {
         };
         let (held, mut taken) = (Held::new(said, before), Vec::new());
         let compiled = held.compile(said, adjacencies, &mut taken);
-        if let Some(mirror) = &mut self.mirror {
-            mirror.write(number, &compiled.saying(), &self.readers);
+        let readers = &self.readers;
+        let has_group =
+            self.mirror.as_mut().is_none_or(|mirror| mirror.write(number, &compiled.saying(), readers));
+        for (lacks, all) in
+            [(taken.contains(&0), &mut self.without_adjacency), (!has_group, &mut self.without_group)]
+        {
+            if lacks {
+                all.insert(number);
+            } else {
+                all.remove(&number);
+            }
         }
         self.say(number, Some(compiled));
         (held, taken)

@@ -92,6 +92,8 @@ impl fmt::Debug for Strangers {
 pub struct Readers {
     workers: Arc<Domain>,
     strangers: Option<Arc<Strangers>>,
+    /// Whether [`Readers::wait_for_strangers`] waits.
+    waits: bool,
 }
 
 /// A grace period for the readers of both kinds. Memory that was unlinked before this period began may be
@@ -104,13 +106,20 @@ impl Readers {
     /// Returns a set of readers that contains only the workers of a domain.
     #[must_use]
     pub fn of(workers: &Arc<Domain>) -> Readers {
-        Readers { workers: Arc::clone(workers), strangers: None }
+        Readers { workers: Arc::clone(workers), strangers: None, waits: true }
     }
 
     /// Returns a set of readers that contains the workers of a domain and external readers.
     #[must_use]
     pub fn with(workers: &Arc<Domain>, strangers: &Arc<Strangers>) -> Readers {
-        Readers { workers: Arc::clone(workers), strangers: Some(Arc::clone(strangers)) }
+        Readers { workers: Arc::clone(workers), strangers: Some(Arc::clone(strangers)), waits: true }
+    }
+
+    /// Returns the same set of readers for a writer that must not wait. [`Readers::wait_for_strangers`] then
+    /// does nothing.
+    #[must_use]
+    pub fn without_waiting(&self) -> Readers {
+        Readers { waits: false, ..self.clone() }
     }
 
     /// Returns the domain of the workers.
@@ -134,9 +143,9 @@ impl Readers {
 
     /// Blocks until no external reader can use memory that was unlinked before `ticket` began, which takes
     /// some milliseconds. Workers may still use the memory afterwards. Only control threads may call this
-    /// method.
+    /// method. The method does nothing for a set of [`Readers::without_waiting`].
     pub fn wait_for_strangers(&self, ticket: Ticket) {
-        if let (Some(strangers), Some(grace)) = (&self.strangers, ticket.1) {
+        if let (true, Some(strangers), Some(grace)) = (self.waits, &self.strangers, ticket.1) {
             strangers.domain.wait(grace);
         }
     }
@@ -180,6 +189,23 @@ mod tests {
         assert!(!readers.are_past(third), "the worker is not past it");
         // The thread does not wait without a request.
         assert!(begins.try_recv().is_err());
+    }
+
+    /// Checks that a writer that must not wait does not wait, and that the grace period lasts as long.
+    #[test]
+    fn a_writer_without_waiting_goes_on() {
+        let domain = Domain::new();
+        let (go, goes) = channel::<()>();
+        let strangers = Strangers::start(move || _ = goes.recv());
+        let waiting = Readers::with(&domain, &strangers.unwrap());
+        let readers = waiting.without_waiting();
+        let ticket = readers.begin();
+        readers.wait_for_strangers(ticket);
+        assert!(!readers.are_past(ticket));
+        go.send(()).unwrap();
+        waiting.wait_for_strangers(ticket);
+        assert!(readers.are_past(ticket));
+        drop(go);
     }
 
     #[test]

@@ -20,11 +20,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use packet::MacAddr;
 use router::{Adjacencies, Fib, FibError, Lookup, NeighbourMirror, Path, Selector, TableMirror, Verdict};
 use sync::qsbr::Domain;
-use sync::readers::Readers;
+use sync::readers::{Readers, Ticket};
 
 pub use self::local::own_addresses;
 
@@ -81,6 +82,8 @@ pub struct Programs {
 /// state.
 pub struct Feed {
     domain: Arc<Domain>,
+    /// Readers of the tables. The tables themselves never wait for the readers.
+    readers: Readers,
     /// Memory for the copy of the main table that BPF programs read. `None` without BPF programs, and after
     /// the main table was created.
     programs: Option<(Readers, TableMirror)>,
@@ -100,6 +103,28 @@ pub struct Feed {
     outcome: FibOutcome,
 }
 
+/// A grace period of the readers of a feed's tables. The caller waits for its end without a lock on the feed.
+#[derive(Debug)]
+pub struct GracePeriod {
+    readers: Readers,
+    ticket: Ticket,
+}
+
+/// Maximum time that [`GracePeriod::wait`] waits for workers. Workers that are held reach no quiescent point.
+const WORKERS_LIMIT: Duration = Duration::from_millis(100);
+
+impl GracePeriod {
+    /// Waits until BPF programs no longer use the memory. Then waits for a limited time until workers no
+    /// longer use the memory.
+    pub fn wait(self) {
+        self.readers.wait_for_strangers(self.ticket);
+        let deadline = Instant::now() + WORKERS_LIMIT;
+        while !self.readers.are_past(self.ticket) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tables = self.fibs.keys().collect::<Vec<_>>();
@@ -117,6 +142,7 @@ impl Feed {
     pub fn new(domain: &Arc<Domain>, limits: Limits, workers: usize) -> Feed {
         Feed {
             domain: Arc::clone(domain),
+            readers: Readers::of(domain),
             programs: None,
             mirrored: false,
             limits,
@@ -134,9 +160,11 @@ impl Feed {
     #[must_use]
     pub fn mirrored(domain: &Arc<Domain>, limits: Limits, workers: usize, programs: Programs) -> Feed {
         let Programs { readers, table, neighbours } = programs;
-        let adjacencies = Adjacencies::mirrored(&readers, limits.neighbours, workers, neighbours);
+        let own = readers.without_waiting();
+        let adjacencies = Adjacencies::mirrored(&own, limits.neighbours, workers, neighbours);
         Feed {
-            programs: Some((readers, table)),
+            readers,
+            programs: Some((own, table)),
             adjacencies,
             limits,
             ..Feed::new(domain, Limits { neighbours: 0, ..limits }, 1)
@@ -275,9 +303,13 @@ impl Feed {
         self.refused
     }
 
-    /// Returns the routes that were refused, or were installed after a refusal, since the last call.
+    /// Returns the routes that were refused, or were installed after a refusal, since the last call. A route
+    /// is in one of the two lists only.
     pub fn take_outcome(&mut self) -> FibOutcome {
-        std::mem::take(&mut self.outcome)
+        let FibOutcome { mut refused, mut found } = std::mem::take(&mut self.outcome);
+        refused.retain(|(table, prefix)| self.waits(*table, prefix.address, prefix.length));
+        found.retain(|(table, prefix)| !self.waits(*table, prefix.address, prefix.length));
+        FibOutcome { refused, found }
     }
 
     /// Returns whether a route to exactly this prefix of a kernel table is not installed yet, because there
@@ -337,6 +369,9 @@ impl Feed {
 
     /// Applies changes of the mirror to the tables and adjacencies. Returns an error for each route that was
     /// refused. All other changes are applied.
+    ///
+    /// The method never waits for readers. A route may be refused only because readers still use the memory
+    /// that earlier changes have freed. The caller then waits for [`Feed::grace`] and calls [`Feed::retry`].
     pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Vec<FibError> {
         let mut errors = Vec::new();
         // Each object is processed once, regardless of the number of its changes.
@@ -391,8 +426,38 @@ impl Feed {
             self.fibs.values_mut().for_each(|fib| fib.define(id, None, &mut self.adjacencies));
         }
         self.change_tables(mirror);
+        self.retry_paths();
         self.refused += u64::try_from(errors.len()).unwrap_or(u64::MAX);
         errors
+    }
+
+    /// Begins a grace period, after which memory becomes available for the routes and neighbours that wait
+    /// for it. Returns `None` if none of them waits, or if no memory becomes available.
+    #[must_use]
+    pub fn grace(&self) -> Option<GracePeriod> {
+        let is_freeing = self.adjacencies.is_freeing() || self.fibs.values().any(Fib::is_freeing);
+        (self.waiting() > 0 && is_freeing)
+            .then(|| GracePeriod { readers: self.readers.clone(), ticket: self.readers.begin() })
+    }
+
+    /// Tries again to install the routes and neighbours that wait for space. Returns whether any of them were
+    /// installed.
+    pub fn retry(&mut self, mirror: &Mirror) -> bool {
+        let before = self.waiting();
+        self.bring_waiting(mirror);
+        self.retry_paths();
+        self.waiting() < before
+    }
+
+    fn retry_paths(&mut self) {
+        self.fibs.values_mut().for_each(|fib| fib.retry(&mut self.adjacencies));
+        self.adjacencies.retry();
+    }
+
+    /// Returns the number of routes, paths and neighbours that wait for space.
+    fn waiting(&self) -> usize {
+        let paths: usize = self.fibs.values().map(Fib::waiting).sum();
+        self.waiting.len() + self.adjacencies.waiting() + paths
     }
 
     /// Installs waiting routes as far as space is available. Each table and family has separate space. The
@@ -506,128 +571,4 @@ impl Feed {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use super::*;
-    use crate::decode::Object;
-    use crate::state::{Hop, Kind, RouteKey};
-
-    const MANY: u32 = 200;
-
-    fn rule(priority: u32, table: u32) -> Rule {
-        Rule {
-            priority,
-            v6: false,
-            action: FR_ACT_TO_TBL,
-            table,
-            source: None,
-            destination: None,
-            tos: 0,
-            input: None,
-            output: None,
-            mark: None,
-            flags: 0,
-            other: Vec::new(),
-        }
-    }
-
-    fn path() -> state::Path {
-        let hop = Hop { link: 3, gateway: None, weight: 1, onlink: true, encapsulates: false, dead: false };
-        state::Path {
-            kind: Kind::Unicast,
-            protocol: 3,
-            scope: 0,
-            next_hop: None,
-            hops: vec![hop],
-            source: None,
-            mtu: None,
-        }
-    }
-
-    fn key(table: u32, third: u8) -> RouteKey<Ipv4Addr> {
-        let everyone = state::Prefix { address: Ipv4Addr::UNSPECIFIED, length: 0 };
-        let prefix = state::Prefix { address: Ipv4Addr::new(10, 0, third, 0), length: 24 };
-        RouteKey { table, prefix, tos: 0, metric: 0, from: everyone }
-    }
-
-    fn feed() -> Feed {
-        let limits = Limits { words: 1 << 21, routes: 1000, paths: 16, neighbours: 16 };
-        Feed::new(&Domain::new(), limits, 1)
-    }
-
-    /// Applies all changes of a step to the feed. Returns the number of routes that were refused, and the
-    /// number of routes that were installed after a refusal.
-    fn told(feed: &mut Feed, mirror: &Mirror, changes: &[Change]) -> (usize, usize) {
-        feed.apply(mirror, changes);
-        let outcome = feed.take_outcome();
-        (outcome.refused.len(), outcome.found.len())
-    }
-
-    fn routes(mirror: &mut Mirror, tables: impl Iterator<Item = u32>, gone: bool) -> Vec<Change> {
-        let mut changes = Vec::new();
-        for table in tables {
-            let object = Object::Route4(key(table, 1), path());
-            mirror.apply(crate::decode::Event { gone, flags: 0, object }, &mut changes);
-        }
-        changes
-    }
-
-    #[test]
-    fn tables_beyond_the_limit_are_the_kernels() {
-        let (mut feed, mut mirror) = (feed(), Mirror::default());
-        mirror.dumped(Object::Rule(rule(10, 1)));
-        mirror.dumped(Object::Rule(rule(20, MANY)));
-        mirror.dumped(Object::Rule(rule(30, RT_TABLE_MAIN)));
-        let says = |feed: &Feed, mirror: &Mirror| {
-            let lookups = feed.lookups(mirror, false, |_| None);
-            lookups.iter().filter(|lookup| lookup.says(Verdict::Local)).count()
-        };
-        let changes = routes(&mut mirror, (1..=MANY).chain([RT_TABLE_MAIN, RT_TABLE_LOCAL]), false);
-        let refused = usize::try_from(MANY).unwrap() - TABLES;
-        assert_eq!(told(&mut feed, &mirror, &changes), (refused, 0));
-        assert_eq!(feed.tables().count(), TABLES + 2);
-        assert!(feed.table(RT_TABLE_MAIN).is_some() && feed.table(RT_TABLE_LOCAL).is_some());
-        assert!(feed.waits(MANY, "10.0.1.0".parse().unwrap(), 24));
-        // The rule for a table that has no room gives its packets to the kernel.
-        assert_eq!(says(&feed, &mirror), 1);
-        // An empty table leaves its place to another, unless a rule names it.
-        let changes = routes(&mut mirror, 1..=10, true);
-        assert_eq!(told(&mut feed, &mirror, &changes), (0, 9));
-        assert_eq!(feed.tables().count(), TABLES + 2);
-        assert!(feed.table(1).is_some() && feed.table(2).is_none());
-        mirror.rules.retain(|rule| rule.table != 1);
-        assert_eq!(told(&mut feed, &mirror, &[Change::Rules]), (0, 1));
-        assert!(feed.table(1).is_none());
-        // All of them go.
-        let changes = routes(&mut mirror, 1..=MANY, true);
-        assert_eq!(told(&mut feed, &mirror, &changes).0, 0);
-        assert_eq!(feed.tables().collect::<Vec<_>>(), [RT_TABLE_MAIN, RT_TABLE_LOCAL]);
-        assert_eq!(says(&feed, &mirror), 0);
-        assert!(!feed.waits(MANY, "10.0.1.0".parse().unwrap(), 24));
-    }
-
-    #[test]
-    fn a_family_with_too_many_rules_is_the_kernels() {
-        let (mut feed, mut mirror) = (feed(), Mirror::default());
-        let changes = routes(&mut mirror, [RT_TABLE_MAIN].into_iter(), false);
-        told(&mut feed, &mirror, &changes);
-        let says = |mirror: &Mirror| {
-            let lookups = feed.lookups(mirror, false, |_| None);
-            let kernel = matches!(lookups.as_slice(), [only] if only.says(Verdict::Local));
-            (lookups.len(), kernel, feed.excess_rules(mirror, false, |_| None))
-        };
-        for priority in 0..128 {
-            mirror.dumped(Object::Rule(rule(priority, RT_TABLE_MAIN)));
-            mirror.dumped(Object::Rule(Rule {
-                output: Some("e1".to_owned()),
-                ..rule(priority, RT_TABLE_MAIN)
-            }));
-        }
-        assert_eq!(says(&mirror), (128, false, None));
-        mirror.dumped(Object::Rule(rule(200, RT_TABLE_MAIN)));
-        assert_eq!(says(&mirror), (1, true, Some(129)));
-        // The other family has none of them.
-        assert_eq!(feed.lookups(&mirror, true, |_| None).len(), 0);
-    }
-}
+mod tests;

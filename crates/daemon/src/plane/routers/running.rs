@@ -27,7 +27,7 @@ use super::hook::{self, Hook};
 use super::mirrors::{self, MirrorDevice};
 use super::prompts::Prompts;
 use super::relay::Relay;
-use super::seen::{Seat, Seen, State};
+use super::seen::{self, Seat, Seen, State};
 use super::{PATHS, object};
 
 /// TCP port of BGP (RFC 4271, section 8).
@@ -110,11 +110,12 @@ impl Running {
             switch: hook.as_ref().map(|hook| hook.switch().clone()),
             wake: wake.clone(),
             refused: None,
+            errors: Vec::new(),
             is_renumbered: false,
         }));
         let netns = wanted.settings.namespace.as_ref().map(|namespace| Netns::Path(namespace.path()));
         let writer = Arc::clone(&state);
-        let told = move |mirror: &Mirror, changes: &[Change]| locked(&writer).apply(mirror, changes);
+        let told = move |mirror: &Mirror, changes: &[Change]| seen::apply(&writer, mirror, changes);
         let follower = match fpm {
             Some(fpm) => Follower::start_with_fpm(netns.as_ref(), Follower::BUFFER, fpm, told),
             None => Follower::start(netns.as_ref(), Follower::BUFFER, move |mirror: &Mirror, changes| {

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Mutex;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use model::RouterName;
-use netlink::{Change, Feed, FibOutcome, Mirror, own_addresses};
+use netlink::{Change, Feed, FibOutcome, GracePeriod, Mirror, own_addresses};
 use packet::MacAddr;
-use router::Lookup;
+use router::{FibError, Lookup};
 
+use super::super::locked;
 use super::hook::Switch;
 
 /// State that the follower's thread of one router writes.
@@ -30,6 +32,9 @@ pub struct State {
     pub switch: Option<Switch>,
     pub wake: SyncSender<()>,
     pub refused: Option<Instant>,
+    /// Refusals of routes by the changes that are being applied. The routes may find space when readers no
+    /// longer use the memory that the changes have freed.
+    pub errors: Vec<FibError>,
     /// Whether interface numbers have changed since the state was last read.
     pub is_renumbered: bool,
 }
@@ -68,18 +73,23 @@ pub fn excess(count: usize) -> String {
     )
 }
 
+/// Applies changes of the mirror to the tables. Returns how the tables of routes were affected. If routes or
+/// neighbours find no space, the function waits until readers no longer use freed memory, and tries again. The
+/// state is not locked meanwhile, and one grace period serves all changes.
+pub fn apply(state: &Mutex<State>, mirror: &Mirror, changes: &[Change]) -> FibOutcome {
+    let mut grace = locked(state).apply(mirror, changes);
+    while let Some(period) = grace {
+        period.wait();
+        grace = locked(state).retry(mirror);
+    }
+    locked(state).outcome()
+}
+
 impl State {
-    /// Applies changes of the mirror to the tables. Returns how the tables of routes were affected.
-    pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> FibOutcome {
-        let errors = self.feed.apply(mirror, changes);
-        if let Some(error) = errors.first() {
-            // A full table refuses every further route, so the log has one message a minute.
-            if self.refused.is_none_or(|last| last.elapsed().as_secs() >= 60) {
-                let count = errors.len();
-                tracing::error!(router = %self.router, count, "{error}; what there is goes on forwarding");
-                self.refused = Some(Instant::now());
-            }
-        }
+    /// Applies changes of the mirror to the tables. Returns a grace period after which changes that found no
+    /// space may find it.
+    fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Option<GracePeriod> {
+        self.errors = self.feed.apply(mirror, changes);
         for change in changes {
             let Change::Neighbour(key) = change else { continue };
             if mirror.neighbours.get(key).is_some_and(|known| known.permanent) {
@@ -94,15 +104,40 @@ impl State {
             Change::Route6(key) => key.table == netlink::RT_TABLE_LOCAL,
             Change::Neighbour(_) | Change::NextHop(_) => false,
         };
-        if self.is_renumbered
-            || changes.iter().any(elsewhere)
-            || !self.feed.tables().eq(self.seen.tables.iter().copied())
-        {
+        self.look_if(self.is_renumbered || changes.iter().any(elsewhere), mirror);
+        self.feed.grace()
+    }
+
+    /// Tries again to install routes and neighbours that found no space. Returns the next grace period if any
+    /// of them were installed and others still wait.
+    fn retry(&mut self, mirror: &Mirror) -> Option<GracePeriod> {
+        let has_progress = self.feed.retry(mirror);
+        self.look_if(false, mirror);
+        if has_progress { self.feed.grace() } else { None }
+    }
+
+    /// Returns how the tables of routes were affected since the last call, and logs refused routes.
+    fn outcome(&mut self) -> FibOutcome {
+        let outcome = self.feed.take_outcome();
+        let errors = std::mem::take(&mut self.errors);
+        // A full table refuses every further route, so the log has one message a minute.
+        let is_due = self.refused.is_none_or(|last| last.elapsed().as_secs() >= 60);
+        if let (false, true, Some(error)) = (outcome.refused.is_empty(), is_due, errors.first()) {
+            let count = outcome.refused.len();
+            tracing::error!(router = %self.router, count, "{error}; what there is goes on forwarding");
+            self.refused = Some(Instant::now());
+        }
+        outcome
+    }
+
+    /// Reads the state again, except for routes and neighbours, if `is_changed` or if the tables are not those
+    /// of the last time.
+    fn look_if(&mut self, is_changed: bool, mirror: &Mirror) {
+        if is_changed || !self.feed.tables().eq(self.seen.tables.iter().copied()) {
             self.look(mirror);
             // One pending wake-up is enough.
             let _ = self.wake.try_send(());
         }
-        self.feed.take_outcome()
     }
 
     /// Reads the state again, except for routes and neighbours, if interface numbers have changed since it
