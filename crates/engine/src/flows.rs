@@ -304,7 +304,8 @@ impl FlowTables {
     }
 
     /// Returns whether barriers, dumps or purges of this bridge wait for the slow path.
-    pub(crate) fn has_requests(&self) -> bool {
+    #[must_use]
+    pub fn has_requests(&self) -> bool {
         !self.asked.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 

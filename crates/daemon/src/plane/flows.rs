@@ -146,6 +146,49 @@ struct Given {
     leader: Option<LeaderLetter>,
 }
 
+/// Requested barriers of bridges.
+struct Barriers {
+    asked: usize,
+    /// Receives one value for each completed barrier.
+    is_done: std::sync::mpsc::Receiver<()>,
+}
+
+impl Barriers {
+    /// Waits until all barriers have completed. Returns false if this takes longer than `patience`.
+    fn all_by(&self, patience: Duration) -> bool {
+        self.completed(self.asked, patience)
+    }
+
+    /// Waits until one of the barriers has completed. Returns false if there is none or if this takes longer
+    /// than `patience`.
+    fn any_by(&self, patience: Duration) -> bool {
+        self.asked > 0 && self.completed(1, patience)
+    }
+
+    fn completed(&self, count: usize, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        (0..count).all(|_| self.is_done.recv_timeout(left()).is_ok())
+    }
+}
+
+/// Effect of a change on the ports of a bridge.
+struct Followed {
+    /// Whether the bridge has lost ports.
+    has_lost: bool,
+    /// Whether the ports in the flow tables have changed.
+    is_changed: bool,
+}
+
+/// Removed ports and bridges of which the workers' caches may contain megaflows.
+#[derive(Debug, Default)]
+struct Stale {
+    /// Bridges that have lost ports.
+    bridges: BTreeSet<BridgeName>,
+    /// Whether bridges were removed. A barrier of any bridge also removes their megaflows.
+    has_bridges: bool,
+}
+
 /// OpenFlow bridges of the daemon and their slow path.
 pub struct Flows {
     waker: Option<Arc<Waker>>,
@@ -154,8 +197,10 @@ pub struct Flows {
     deciding: Option<Deciding>,
     /// Hook table of offloaded flows. It is created when the slow path first starts.
     table: Option<FlowTable>,
-    /// Whether the workers' caches contain megaflows of removed ports or bridges.
-    stale: bool,
+    /// Removed ports and bridges of which the workers' caches may contain megaflows.
+    stale: Stale,
+    /// Bridges whose ports have changed since the last [`Flows::settle`].
+    changed: BTreeSet<BridgeName>,
     /// Initial states of bridges that do not exist yet, indexed by bridge name.
     given: BTreeMap<String, Given>,
     /// Megaflows that the workers had cached when the last slow path ended, in this process or in a
@@ -175,7 +220,8 @@ impl Default for Flows {
             bridges: BTreeMap::new(),
             deciding: None,
             table: None,
-            stale: false,
+            stale: Stale::default(),
+            changed: BTreeSet::new(),
             given: BTreeMap::new(),
             known: Vec::new(),
             damaged: Vec::new(),
@@ -190,22 +236,34 @@ impl Flows {
     pub fn follow(&mut self, config: &Config, ports: &Ports, bridges: &Bridges) {
         let wants =
             |name: &BridgeName| config.bridges.get(name).is_some_and(|own| own.settings.openflow.is_some());
-        let before = self.bridges.len();
-        self.bridges.retain(|name, _| wants(name) && bridges.contains_key(name));
-        let mut changed = self.bridges.len() != before;
+        let stays = |name: &BridgeName| wants(name) && bridges.contains_key(name);
+        let gone: BTreeSet<u16> =
+            self.bridges.extract_if(.., |name, _| !stays(name)).map(|(_, own)| own.tables.number()).collect();
+        let mut changed = !gone.is_empty();
         // A megaflow of a port must not match its packets in another bridge.
-        self.stale |= changed;
+        self.stale.has_bridges |= changed;
         for (name, bridge) in bridges {
             let Some(own) = config.bridges.get(name) else { continue };
             let Some(settings) = &own.settings.openflow else { continue };
             if !self.bridges.contains_key(name) {
                 let Some(flowing) = self.make(name, bridge, settings) else { continue };
+                // The slow path finds the megaflows of a removed bridge under its number.
+                if gone.contains(&flowing.tables.number()) {
+                    self.stale.bridges.insert(name.clone());
+                }
                 self.bridges.insert(name.clone(), flowing);
                 changed = true;
             }
             let Some(flowing) = self.bridges.get_mut(name) else { continue };
-            changed |= flowing.follow(name, bridge, settings);
-            self.stale |= flowing.follow_ports(name, &own.ports, ports);
+            let has_followed = flowing.follow(name, bridge, settings);
+            changed |= has_followed;
+            let followed = flowing.follow_ports(name, &own.ports, ports);
+            if followed.has_lost {
+                self.stale.bridges.insert(name.clone());
+            }
+            if followed.is_changed || has_followed {
+                self.changed.insert(name.clone());
+            }
         }
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         *served = self
@@ -265,12 +323,10 @@ impl Flows {
     /// bridge is left or the slow path does not answer, all megaflows are removed, and upcalls are not
     /// processed until [`Flows::ensure`] is called.
     pub fn forget(&mut self, engine: &Engine) {
-        if !std::mem::take(&mut self.stale) || self.deciding.is_none() {
-            return;
-        }
+        let stale = std::mem::take(&mut self.stale);
         // The slow path no longer knows such ports and bridges, and removes their megaflows when it
         // revalidates.
-        if self.agree() {
+        if self.deciding.is_none() || self.are_forgotten(&stale) {
             return;
         }
         let detached = engine.detach_flows();
@@ -355,28 +411,37 @@ impl Flows {
 
     /// Waits until the workers' caches agree with the flow tables. A change of ports is acknowledged only
     /// after that.
-    pub fn settle(&self) {
-        if self.deciding.is_some() && !self.bridges.is_empty() && !self.agree() {
+    pub fn settle(&mut self) {
+        let changed = std::mem::take(&mut self.changed);
+        if self.deciding.is_some() && !self.ask(|name| changed.contains(name)).all_by(PATIENCE) {
             tracing::warn!("cached flows have not been looked at within {PATIENCE:?}");
         }
     }
 
-    /// Waits until the workers' caches agree with the flow tables. Returns false if there is no bridge or the
-    /// wait takes too long.
-    fn agree(&self) -> bool {
-        let ask = |flowing: &Flowing| {
-            let (done, is_done) = std::sync::mpsc::channel();
+    /// Waits until the workers' caches contain no megaflows of removed ports and bridges. Only bridges that
+    /// the removals concern are waited for. Returns false if there is no bridge left or the wait takes too
+    /// long.
+    fn are_forgotten(&self, stale: &Stale) -> bool {
+        let own = self.ask(|name| stale.bridges.contains(name));
+        if own.asked > 0 || !stale.has_bridges {
+            return own.all_by(PATIENCE);
+        }
+        // The first bridge that answers is enough, so a slow bridge delays nothing.
+        self.ask(|_| true).any_by(PATIENCE)
+    }
+
+    /// Requests a barrier of each bridge that `concerns` selects.
+    fn ask(&self, concerns: impl Fn(&BridgeName) -> bool) -> Barriers {
+        let (done, is_done) = std::sync::mpsc::channel();
+        let mut asked = 0;
+        for (_, flowing) in self.bridges.iter().filter(|(name, _)| concerns(name)) {
+            let done = done.clone();
             flowing.tables.barrier(move || {
                 let _ = done.send(());
             });
-            is_done
-        };
-        let deadline = std::time::Instant::now() + PATIENCE;
-        let asked: Vec<_> = self.bridges.values().map(ask).collect();
-        let in_time = |is_done: &std::sync::mpsc::Receiver<()>| {
-            is_done.recv_timeout(deadline.saturating_duration_since(std::time::Instant::now())).is_ok()
-        };
-        !asked.is_empty() && asked.iter().all(in_time)
+            asked += 1;
+        }
+        Barriers { asked, is_done }
     }
 
     /// Returns the bridges' flow tables as hand-over state.
@@ -502,20 +567,20 @@ impl Flowing {
         changed
     }
 
-    /// Updates the ports of an OpenFlow bridge. Returns whether a port was removed.
+    /// Updates the ports of an OpenFlow bridge.
     fn follow_ports(
         &mut self,
         bridge: &BridgeName,
         members: &BTreeMap<PortName, model::Member>,
         ports: &Ports,
-    ) -> bool {
+    ) -> Followed {
         let here = |name: &PortName| members.contains_key(name) && ports.contains_key(name);
         let wanted = |name: &PortName| {
             let number = || members.get(name)?.number.map(u32::from);
             if name.as_str() == bridge.as_str() { Some(port::LOCAL) } else { number() }
         };
         let before = self.numbers.clone();
-        let has_gone = before.keys().any(|name| !here(name));
+        let has_lost = before.keys().any(|name| !here(name));
         // Ports whose number changes release it before other ports are numbered.
         self.numbers.retain(|name, known| here(name) && wanted(name).is_none_or(|wanted| wanted == *known));
         let mut taken: BTreeSet<u32> = self.numbers.values().copied().collect();
@@ -535,7 +600,8 @@ impl Flowing {
         for (_, number) in before.iter().filter(|(name, number)| numbers.get(*name) != Some(*number)) {
             leader.undress(*number);
         }
-        self.tables.change(|pipeline| {
+        let is_changed = self.tables.change(|pipeline| {
+            let version = pipeline.version();
             let old: Vec<u32> = pipeline.ports().keys().copied().collect();
             for number in old {
                 if !numbers.values().any(|own| *own == number) {
@@ -546,8 +612,9 @@ impl Flowing {
                 let (Some(running), Some(member)) = (ports.get(name), members.get(name)) else { continue };
                 pipeline.set_port(*number, Some(leader.dress(describe(name, *number, running, member))));
             }
+            pipeline.version() != version
         });
-        has_gone
+        Followed { has_lost, is_changed }
     }
 }
 
@@ -676,6 +743,34 @@ mod tests {
         flows.deciding = Some(deciding(Box::new(|| {})));
         assert!(flows.halt_by(Some(Instant::now() + Duration::from_secs(60))));
         assert_eq!(flows.known.len(), 1);
+    }
+
+    /// A bridge whose megaflows take long to revalidate does not delay changes of other bridges. A change asks
+    /// only the bridges that it concerns. The slow path of this test never answers.
+    #[test]
+    fn a_slow_bridge_delays_no_change_of_another() {
+        let mut flows = Flows::default();
+        for name in ["slow", "other"] {
+            let name: BridgeName = name.parse().unwrap();
+            let config = switch::BridgeConfig { name: name.to_string(), ..switch::BridgeConfig::default() };
+            let bridge = Arc::new(switch::Bridge::new(&config, 1));
+            let flowing = flows.make(&name, &bridge, &OpenFlow::default()).unwrap();
+            flows.bridges.insert(name, flowing);
+        }
+        let is_asked = |flows: &Flows, name: &str| {
+            let name: BridgeName = name.parse().unwrap();
+            flows.bridges[&name].tables.has_requests()
+        };
+        assert!(flows.are_forgotten(&Stale::default()), "nothing has gone");
+        let barriers = flows.ask(|name| name.as_str() == "other");
+        assert_eq!(barriers.asked, 1);
+        assert!(is_asked(&flows, "other") && !is_asked(&flows, "slow"));
+        assert!(!barriers.all_by(Duration::from_millis(10)));
+        // One barrier is enough to remove the megaflows of a removed bridge.
+        let (done, is_done) = channel();
+        done.send(()).unwrap();
+        let barriers = Barriers { asked: 2, is_done };
+        assert!(barriers.any_by(Duration::from_secs(5)) && !barriers.all_by(Duration::from_millis(10)));
     }
 
     /// Flow tables that are still locked at the deadline are reported, and unlocked ones are not.
