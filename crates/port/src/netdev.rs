@@ -68,6 +68,32 @@ pub fn xdp_features() -> Result<BTreeMap<u32, u64>, NetlinkError> {
 /// [`NetlinkError`] if the kernel refuses the request or there is no such device.
 pub fn xdp_features_of(ifindex: u32) -> Result<Option<u64>, NetlinkError> {
     let Some((mut socket, family)) = open()? else { return Ok(None) };
+    ask(&mut socket, family, ifindex)
+}
+
+/// Returns the XDP features (`enum netdev_xdp_act`) of some devices in the calling thread's namespace, by
+/// interface index. The number of other devices in the namespace does not matter. Devices that do not exist
+/// are not in the result. The result is empty before Linux 6.3, because the kernel does not report the
+/// features.
+///
+/// # Errors
+/// [`NetlinkError`] if the kernel refuses a request.
+pub fn xdp_features_among(
+    devices: impl IntoIterator<Item = u32>,
+) -> Result<BTreeMap<u32, u64>, NetlinkError> {
+    let Some((mut socket, family)) = open()? else { return Ok(BTreeMap::new()) };
+    let mut found = BTreeMap::new();
+    for ifindex in devices {
+        match ask(&mut socket, family, ifindex) {
+            Err(error) if error.errno() == libc::ENODEV => {}
+            bits => found.extend(bits?.map(|bits| (ifindex, bits))),
+        }
+    }
+    Ok(found)
+}
+
+/// Queries the XDP features of one device.
+fn ask(socket: &mut Netlink, family: u16, ifindex: u32) -> Result<Option<u64>, NetlinkError> {
     let mut request = Request::new(family, NLM_F_ACK, &header(NETDEV_CMD_DEV_GET));
     request.number(NETDEV_A_DEV_IFINDEX, ifindex);
     let answer = socket.transact(request)?;

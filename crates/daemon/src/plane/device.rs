@@ -3,7 +3,7 @@
 //! A device is identified by namespace and ifindex. A device in another namespace is opened on a thread
 //! inside that namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -115,6 +115,13 @@ pub fn xdp_features() -> BTreeMap<u32, Features> {
     bits.into_iter().map(|(ifindex, bits)| (ifindex, Features::from_bits(bits, 0))).collect()
 }
 
+/// Returns the XDP features of some devices in the calling thread's namespace, indexed by ifindex. Devices that
+/// do not exist are not in the map. The map is empty if the kernel does not report features.
+pub fn xdp_features_among(devices: &BTreeSet<u32>) -> BTreeMap<u32, Features> {
+    let bits = netdev::xdp_features_among(devices.iter().copied()).unwrap_or_default();
+    bits.into_iter().map(|(ifindex, bits)| (ifindex, Features::from_bits(bits, 0))).collect()
+}
+
 /// Returns the name under which the hook of a device in the calling thread's namespace is pinned. The name
 /// contains the namespace and the ifindex. Therefore, the pins of several daemons differ. The name stays the
 /// same when the daemon restarts.
@@ -154,7 +161,8 @@ pub fn object(port: &PortName) -> String {
 mod tests {
     use super::*;
 
-    /// A dump of all devices in a namespace reports the same XDP features as queries for each single device.
+    /// A dump of all devices in a namespace reports the same XDP features as queries for each single device. A
+    /// query for some devices reports no other devices.
     #[test]
     fn features_of_all_devices_are_those_of_each() {
         testbed::require!("ip", "ethtool");
@@ -178,6 +186,10 @@ mod tests {
             );
             assert_eq!(one, Features { zero_copy_segments: one.zero_copy_segments, ..asked_one });
             assert_eq!(two, Features { zero_copy_segments: two.zero_copy_segments, ..asked_two });
+            let two = link::find("two").unwrap().ifindex;
+            let absent = all.keys().max().unwrap() + 1;
+            let some = xdp_features_among(&BTreeSet::from([two, absent]));
+            assert_eq!(some, BTreeMap::from([(two, all[&two])]));
         })
         .unwrap();
     }

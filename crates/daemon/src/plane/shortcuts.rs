@@ -7,7 +7,7 @@
 //! ([`Shortcuts::forget`]), and leaves all flows to the workers until the change ends. The next poll adds the
 //! entries again. The slow path selects the offloaded flows ([`super::flows`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -205,6 +205,7 @@ impl Shortcuts {
         let warn = |name: &PortName, error: &xdp::Error| {
             tracing::warn!(port = %name, %error, "its bridge does not answer in the driver hook");
         };
+        let mut features = NamespaceFeatures::new(ports);
         let mut entering = Vec::new();
         for (name, running) in &mut *ports {
             match self.ensure_port(engine, config, name, running, bridges, table) {
@@ -220,7 +221,6 @@ impl Shortcuts {
             let put = entering.running.hook.as_mut().map_or(Ok(()), |hook| entering.stage.put_on(hook));
             (entering, put)
         });
-        let mut features = NamespaceFeatures::default();
         for (entering, put) in entered {
             match put {
                 Ok(()) => self.enter(engine, entering, &mut features),
@@ -405,11 +405,11 @@ impl Shortcuts {
         }
         let now = seconds();
         let doubted = second && self.seconds.is_multiple_of(DOUBT);
-        let mut features = NamespaceFeatures::default();
+        let mut features = second.then(|| NamespaceFeatures::new(ports));
         for (name, shortcut) in &mut self.ports {
             let Some(running) = ports.get(name) else { continue };
             shortcut.stage.orders().set_now(now);
-            if second {
+            if let Some(features) = &mut features {
                 shortcut.transmits = features.transmits(name, running);
             }
             let reaches = shortcut.transmits && shortcut.is_on(running) && running.is_up();
@@ -556,19 +556,39 @@ fn wanted<'s>(
     (settings.hook && possible).then_some((bridge_name, bridge, kind))
 }
 
-/// XDP features of the devices in each namespace. Each namespace is queried only once.
-#[derive(Default)]
-struct NamespaceFeatures(BTreeMap<PathBuf, BTreeMap<u32, Features>>);
+/// XDP features of the ports' devices, by namespace. Each namespace is entered only once, and only the ports'
+/// devices are queried. A tenant's namespace may have many other devices.
+struct NamespaceFeatures {
+    /// Interface indices of the ports' devices.
+    devices: BTreeMap<PathBuf, BTreeSet<u32>>,
+    known: BTreeMap<PathBuf, BTreeMap<u32, Features>>,
+}
 
 impl NamespaceFeatures {
+    /// Creates a cache for the devices of `ports`. No device is queried yet.
+    fn new(ports: &Ports) -> NamespaceFeatures {
+        let mut devices: BTreeMap<PathBuf, BTreeSet<u32>> = BTreeMap::new();
+        for device in ports.values().filter_map(|running| running.device.as_ref()) {
+            devices.entry(place(device.namespace.as_ref())).or_default().insert(device.ifindex);
+        }
+        NamespaceFeatures { devices, known: BTreeMap::new() }
+    }
+
     /// Returns whether a port's device transmits frames that other hooks redirect to it.
     fn transmits(&mut self, name: &PortName, running: &Running) -> bool {
         let Some(device) = &running.device else { return false };
         let kernel = matches!(running.wanted.port.kind, PortKind::AfXdp(_) | PortKind::Veth(_));
         let namespace = device.namespace.as_ref();
-        let ask = || inside(&object(name), namespace, || Ok(device::xdp_features())).unwrap_or_default();
-        let mut features =
-            || self.0.entry(place(namespace)).or_insert_with(ask).get(&device.ifindex).copied();
+        let place = place(namespace);
+        let devices = self.devices.get(&place);
+        let ask = || {
+            let devices = devices?;
+            inside(&object(name), namespace, || Ok(device::xdp_features_among(devices))).ok()
+        };
+        let mut features = || {
+            let known = self.known.entry(place.clone()).or_insert_with(|| ask().unwrap_or_default());
+            known.get(&device.ifindex).copied()
+        };
         kernel && features().is_some_and(|features| features.transmit)
     }
 }
