@@ -1,7 +1,10 @@
 //! Connection over which hand-over messages are sent. It is a unix socket. A message is JSON text preceded by
 //! its length, with the file descriptors that belong to it.
+//!
+//! Neither side holds the text of a long message in memory. The sender serialises such a message twice, first
+//! to count its bytes and then piece by piece into the socket. The receiver decodes the pieces as they arrive.
 
-use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::io::{BufReader, BufWriter, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -22,6 +25,12 @@ const TOGETHER: usize = 64;
 pub const LIMIT: usize = 2 << 30;
 /// Maximum number of descriptors of one message.
 const DESCRIPTORS: usize = 65_536;
+/// Length of a message in bytes above which the message is sent and decoded piece by piece.
+const LONG: usize = 16 << 20;
+/// Length of a piece of a long message in bytes.
+const PIECE: usize = 1 << 20;
+/// Length of the head of a message in bytes: the length of the text, and the number of descriptors.
+const HEAD: usize = 16;
 
 /// One side of the connection between predecessor and successor.
 #[derive(Debug)]
@@ -111,12 +120,23 @@ impl Link {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), HandoverError> {
         let silent = |error| HandoverError::Silent("a letter's arrival", error);
-        let text = serde_json::to_vec(letter).map_err(|error| HandoverError::Own(error.to_string()))?;
-        let number = |of: usize| u64::try_from(of).unwrap_or(u64::MAX).to_le_bytes();
+        let own = |error: serde_json::Error| HandoverError::Own(error.to_string());
         let deadline = self.deadline();
-        // The message is written in one piece, so that a short message arrives completely or not at all.
-        let whole = [&number(text.len())[..], &number(descriptors.len()), &text].concat();
-        self.write(&whole, deadline).map_err(silent)?;
+        let mut text = Text { bytes: vec![0; HEAD], length: 0 };
+        serde_json::to_writer(&mut text, letter).map_err(own)?;
+        let number = |of: usize| u64::try_from(of).unwrap_or(u64::MAX).to_le_bytes();
+        let head = [number(text.length), number(descriptors.len())].concat();
+        if text.is_long() {
+            drop(text);
+            let mut pieces = BufWriter::with_capacity(PIECE, Timed { link: self, deadline });
+            pieces.write_all(&head).map_err(silent)?;
+            serde_json::to_writer(&mut pieces, letter).map_err(|error| silent(error.into()))?;
+            pieces.flush().map_err(silent)?;
+        } else {
+            // A short message is written in one piece, so that it arrives completely or not at all.
+            text.bytes[..HEAD].copy_from_slice(&head);
+            self.write(&text.bytes, deadline).map_err(silent)?;
+        }
         for some in descriptors.chunks(TOGETHER) {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -138,7 +158,7 @@ impl Link {
     ) -> Result<(T, Vec<OwnedFd>), HandoverError> {
         let silent = |error| HandoverError::Silent(what, error);
         let deadline = self.deadline();
-        let mut head = [0; 16];
+        let mut head = [0; HEAD];
         self.read(&mut head, deadline).map_err(silent)?;
         let number = |at: usize| {
             let mut bytes = [0; 8];
@@ -149,15 +169,35 @@ impl Link {
         if length > LIMIT || count > DESCRIPTORS {
             return Err(HandoverError::Strange(format!("{length} bytes with {count} descriptors")));
         }
-        let mut text = vec![0; length];
-        self.read(&mut text, deadline).map_err(silent)?;
+        let letter = self.receive_text(length, deadline).map_err(|error| match error.io_error_kind() {
+            Some(_) => silent(error.into()),
+            None => HandoverError::Strange(error.to_string()),
+        });
+        let letter = letter?;
         let mut descriptors = Vec::with_capacity(count);
         while descriptors.len() < count {
             self.wait_until(deadline).and_then(|()| self.receive_some(&mut descriptors)).map_err(silent)?;
         }
-        let letter =
-            serde_json::from_slice(&text).map_err(|error| HandoverError::Strange(error.to_string()))?;
         Ok((letter, descriptors))
+    }
+
+    /// Receives and decodes the text of a message.
+    fn receive_text<T: DeserializeOwned>(
+        &mut self,
+        length: usize,
+        deadline: Option<Instant>,
+    ) -> Result<T, serde_json::Error> {
+        if length <= LONG {
+            let mut text = vec![0; length];
+            self.read(&mut text, deadline).map_err(serde_json::Error::io)?;
+            return serde_json::from_slice(&text);
+        }
+        let length = u64::try_from(length).unwrap_or(u64::MAX);
+        let pieces = BufReader::with_capacity(PIECE, Timed { link: self, deadline }.take(length));
+        let mut decoder = serde_json::Deserializer::from_reader(pieces);
+        let letter = T::deserialize(&mut decoder)?;
+        decoder.end()?;
+        Ok(letter)
     }
 
     /// Returns whether the socket still contains data. The other process must have ended.
@@ -184,9 +224,61 @@ impl Link {
     }
 }
 
+/// Collects the text of a short message behind the space for its head. Only counts the bytes of a long one.
+struct Text {
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl Text {
+    fn is_long(&self) -> bool {
+        self.length > LONG
+    }
+}
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.length = self.length.saturating_add(bytes.len());
+        if self.is_long() {
+            self.bytes = Vec::new();
+        } else {
+            self.bytes.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The bytes of one message on a connection, with the deadline of the message.
+struct Timed<'l> {
+    link: &'l mut Link,
+    deadline: Option<Instant>,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.link.wait_until(self.deadline)?;
+        self.link.socket.read(bytes)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.link.write(bytes, self.deadline).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
 
@@ -207,6 +299,53 @@ mod tests {
         let (first, second) = reader.join().unwrap();
         assert_eq!((first.0.len(), first.1.len()), (1 << 20, 150));
         assert_eq!((second.0, second.1.len()), (7, 0));
+    }
+
+    /// A list of numbers that exists only while it is serialised.
+    struct Numbers<'n> {
+        count: u32,
+        /// Number of numbers that have been serialised.
+        written: &'n AtomicU32,
+    }
+
+    impl Serialize for Numbers<'_> {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let count = |number| {
+                self.written.fetch_add(1, Ordering::Relaxed);
+                number
+            };
+            serializer.collect_seq((0..self.count).map(count))
+        }
+    }
+
+    /// Neither side holds the text of a long message, for example of a million flow entries. The sender
+    /// serialises no more than the socket and one piece hold, and the descriptors arrive after the text.
+    #[test]
+    fn a_long_letter_goes_over_in_pieces() {
+        const COUNT: u32 = 5_000_000;
+        let (mut ours, theirs) = Link::pair().unwrap();
+        let mut theirs = Link::over(theirs);
+        theirs.until(Instant::now() + Duration::from_secs(60));
+        let written = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let file = File::open("/dev/null").unwrap();
+                ours.send(&Numbers { count: COUNT, written: &written }, &[file.as_fd()]).unwrap();
+                ours.send(&1_u32, &[]).unwrap();
+            });
+            let begin = Instant::now();
+            while written.load(Ordering::Relaxed) <= COUNT && begin.elapsed() < Duration::from_secs(30) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            let before = written.load(Ordering::Relaxed);
+            assert!((COUNT..COUNT + COUNT / 4).contains(&before), "{before} numbers without a reader");
+            let (numbers, descriptors) = theirs.receive::<Vec<u32>>("the numbers").unwrap();
+            assert!(numbers.into_iter().eq(0..COUNT));
+            assert_eq!(descriptors.len(), 1);
+            assert_eq!(theirs.receive::<u32>("the next").unwrap().0, 1);
+            sender.join().unwrap();
+        });
     }
 
     #[test]
