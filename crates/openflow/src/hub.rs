@@ -146,6 +146,10 @@ impl State {
     }
 }
 
+/// Number of concurrent dumps that the sessions of a bridge may always make, regardless of the dumps of other
+/// bridges.
+const DUMPS: usize = 2;
+
 /// Connection manager of a bridge. See the [module](self).
 pub(crate) struct Hub {
     pub datapath: Arc<dyn Datapath>,
@@ -160,6 +164,8 @@ pub(crate) struct Hub {
     /// Permit for committing a large bundle. At most one large bundle of the bridge is committed at a time,
     /// or waits for its commit.
     pub commits: Arc<Semaphore>,
+    /// Permits for dumps that only sessions of the bridge may take.
+    pub dumps: Arc<Semaphore>,
     /// Permit for a slow change. At most one slow change of the bridge is made at a time.
     changes: Arc<Semaphore>,
     state: Mutex<State>,
@@ -191,9 +197,9 @@ impl Hub {
         let said = broadcast::Sender::new(OVERHEARD);
         let packet_outs = budget::of_bridge();
         let (commits, changes) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
-        let bundles = Arc::default();
+        let (bundles, dumps) = (Arc::default(), Arc::new(Semaphore::new(DUMPS)));
         let (state, told) = (Mutex::default(), Notify::new());
-        Arc::new(Hub { datapath, interest, said, packet_outs, bundles, commits, changes, state, told })
+        Arc::new(Hub { datapath, interest, said, packet_outs, bundles, commits, dumps, changes, state, told })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

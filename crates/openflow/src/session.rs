@@ -1,7 +1,8 @@
 //! A session: one connection with a controller, or with a client such as `ovs-ofctl`.
 //!
-//! One task reads requests, answers them in order, and sends events of the bridge between the answers. The
-//! task waits only for its own peer. If the peer does not read in time, packet-in messages are dropped, and a
+//! One task reads requests, answers them in order, and sends events of the bridge between the answers. An echo
+//! request is also answered while an earlier request takes long, because a peer ends a session whose echo
+//! requests are not answered. The task waits only for its own peer. If the peer does not read in time, packet-in messages are dropped, and a
 //! delayed answer ends the session. Other sessions are not affected.
 
 mod bundle;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
 use self::bundle::Bundles;
@@ -52,6 +53,11 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Minimum rate in octets per second at which a peer must read an answer. The peer has a fixed time for each
 /// answer in addition.
 const LEAST_RATE: u32 = 256 * 1024;
+/// Time for which a request may be processed before later echo requests of the peer are answered.
+const ECHO_DELAY: Duration = Duration::from_millis(250);
+/// Number of received octets up to which the session reads on while a request is processed. Echo requests
+/// behind these octets are answered afterwards.
+const READ_AHEAD: usize = 256 * 1024;
 
 /// Options with which a session is run.
 pub(crate) struct Options {
@@ -202,6 +208,23 @@ impl<S: AsyncRead> Incoming<S> {
         Ok(Some(message.to_vec()))
     }
 
+    /// Removes the echo requests of a version from the received messages. Returns these requests.
+    fn take_echoes(&mut self, version: Version) -> Vec<Vec<u8>> {
+        let (mut at, mut taken) = (self.used, Vec::new());
+        while let Some(head) = self.data.get(at..).and_then(Header::read) {
+            let end = at + usize::from(head.length);
+            if usize::from(head.length) < HEADER || end > self.data.len() {
+                break;
+            }
+            if (head.kind, head.version) == (msg::OFPT_ECHO_REQUEST, version.number()) {
+                taken.push(self.data.drain(at..end).collect());
+            } else {
+                at = end;
+            }
+        }
+        taken
+    }
+
     /// Waits until further data have been received. No data are lost if the future is dropped before.
     async fn more(&mut self) -> Result<(), Ended> {
         self.data.drain(..self.used);
@@ -215,6 +238,80 @@ impl<S: AsyncRead> Incoming<S> {
     }
 }
 
+/// Writes the reply to an echo request.
+fn put_echo_reply(out: &mut Vec<u8>, version: Version, xid: u32, data: &[u8]) {
+    let start = begin(out, version, msg::OFPT_ECHO_REPLY, xid);
+    out.extend_from_slice(data);
+    finish(out, start);
+}
+
+/// Writing half of the connection.
+struct Outgoing<S> {
+    to: WriteHalf<S>,
+    /// Echo replies that overtake the answers to earlier requests. The first of them may be sent in part, so
+    /// they must be sent before anything else.
+    echoes: Vec<u8>,
+}
+
+impl<S: AsyncWrite> Outgoing<S> {
+    /// Sends the echo replies. No reply is lost if the future is dropped before.
+    async fn send_echoes(&mut self) -> io::Result<()> {
+        while !self.echoes.is_empty() {
+            match self.to.write(&self.echoes).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                sent => drop(self.echoes.drain(..sent)),
+            }
+        }
+        self.to.flush().await
+    }
+
+    /// Sends complete messages.
+    async fn send(&mut self, messages: &[u8]) -> io::Result<()> {
+        if !self.echoes.is_empty() {
+            self.send_echoes().await?;
+        }
+        self.to.write_all(messages).await?;
+        // With TLS, written data may still be buffered.
+        self.to.flush().await
+    }
+}
+
+/// Answers to echo requests while a session processes an earlier request.
+struct Echoes<S> {
+    to: Arc<Mutex<Outgoing<S>>>,
+    version: Version,
+    activity: Arc<Activity>,
+    /// The bridge's hub, if snooping listeners receive the messages of the session.
+    overhears: Option<Arc<Hub>>,
+}
+
+impl<S: AsyncRead + AsyncWrite> Echoes<S> {
+    /// Waits for a while, and then answers the echo requests of the peer. Other messages are kept for the
+    /// session. The function never returns, because the session itself reads the end of the connection.
+    async fn answer(&self, incoming: &mut Incoming<S>) -> std::convert::Infallible {
+        tokio::time::sleep(ECHO_DELAY).await;
+        loop {
+            let mut to = self.to.lock().await;
+            for request in incoming.take_echoes(self.version) {
+                let Some(head) = Header::read(&request) else { continue };
+                self.activity.touch();
+                let start = to.echoes.len();
+                put_echo_reply(&mut to.echoes, self.version, head.xid, &request[HEADER..]);
+                if let Some(hub) = &self.overhears {
+                    hub.overhear(&request);
+                    hub.overhear(&to.echoes[start..]);
+                }
+            }
+            let is_broken = !to.echoes.is_empty() && to.send_echoes().await.is_err();
+            drop(to);
+            let received = incoming.data.len() - incoming.used;
+            if is_broken || received >= READ_AHEAD || incoming.more().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
 /// A session whose version has been negotiated.
 pub(crate) struct Session<S> {
     hub: Arc<Hub>,
@@ -222,7 +319,7 @@ pub(crate) struct Session<S> {
     seat: Seat,
     options: Options,
     version: Version,
-    to: WriteHalf<S>,
+    to: Arc<Mutex<Outgoing<S>>>,
     /// Encoded answers that have not been sent yet.
     out: Vec<u8>,
     /// Remaining time for the peer to read the current answer.
@@ -282,7 +379,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         hub: Arc::clone(hub),
         board: Arc::clone(board),
         version,
-        to,
+        to: Arc::new(Mutex::new(Outgoing { to, echoes: Vec::new() })),
         out: Vec::new(),
         credit: options.patience,
         // Clients receive packets only after setting `miss_send_len`.
@@ -390,8 +487,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Ok(never) => match never {},
             Err(ended) => {
                 // Completed answers are sent if this is possible immediately.
-                let _ = tokio::time::timeout(Duration::from_millis(100), self.to.write_all(&self.out)).await;
-                let _ = tokio::time::timeout(Duration::from_millis(100), self.to.shutdown()).await;
+                let mut to = self.to.lock().await;
+                let _ = tokio::time::timeout(Duration::from_millis(100), to.send(&self.out)).await;
+                let _ = tokio::time::timeout(Duration::from_millis(100), to.to.shutdown()).await;
                 ended
             }
         }
@@ -400,16 +498,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     async fn serve_until(&mut self, incoming: &mut Incoming<S>) -> Result<std::convert::Infallible, Ended> {
         let mut heard = Instant::now();
         let mut asked = false;
+        let echoes = Echoes {
+            to: Arc::clone(&self.to),
+            version: self.version,
+            activity: Arc::clone(&self.options.activity),
+            overhears: self.options.controller.then(|| Arc::clone(&self.hub)),
+        };
         loop {
             let mut busy = Instant::now();
             while let Some(message) = incoming.message()? {
-                (heard, asked) = (Instant::now(), false);
                 self.overheard(&message);
                 if !matches!(message[1], msg::OFPT_HELLO | msg::OFPT_ECHO_REPLY) {
                     self.options.activity.touch();
                 }
                 self.credit = self.options.patience;
-                self.handle(&message).await?;
+                tokio::select! {
+                    biased;
+                    handled = self.handle(&message) => handled?,
+                    never = echoes.answer(incoming) => match never {},
+                }
+                // The time that the session needed is no silence of the peer.
+                (heard, asked) = (Instant::now(), false);
                 if self.out.len() >= GATHER {
                     self.flush().await?;
                 }
@@ -461,13 +570,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     /// Sends the collected answers. The session ends with an error if the peer does not read them in the time
     /// that remains for the current answer.
     async fn flush(&mut self) -> Result<(), Ended> {
-        if self.out.is_empty() {
+        // An echo reply may have been sent in part.
+        if self.out.is_empty() && self.to.lock().await.echoes.is_empty() {
             return Ok(());
         }
-        let sent = async {
-            self.to.write_all(&self.out).await?;
-            self.to.flush().await
-        };
+        let sent = async { self.to.lock().await.send(&self.out).await };
         let octets = u32::try_from(self.out.len()).unwrap_or(u32::MAX);
         let most = self.credit + Duration::from_secs(1) * octets / LEAST_RATE;
         let begin = Instant::now();

@@ -26,14 +26,21 @@ use crate::wire::{
 pub(super) const MOST: usize = 0xffff;
 /// Maximum number of tables in one table features request.
 const DESCRIBED: usize = 256;
-/// Semaphore that limits the concurrent dumps in the process. A dump uses 8 octets of memory for each flow
+/// Semaphore that limits the concurrent dumps in the process, in addition to the dumps that each bridge may
+/// always make ([`crate::hub::Hub::dumps`]). A dump uses 8 octets of memory for each flow
 /// entry, and less than 1 MiB in addition.
 static DUMPS: Semaphore = Semaphore::const_new(16);
 /// Maximum number of concurrent dumps of one listener or one controller.
 pub(crate) const OWN_DUMPS: usize = 4;
 
-/// Permits for making a dump: from the target's limit, and from the limit of the process.
-type Turn = (OwnedSemaphorePermit, SemaphorePermit<'static>);
+/// Permit for making a dump.
+#[allow(dead_code, reason = "the permits are only held")]
+enum Turn {
+    /// Permit of the bridge.
+    Bridge(OwnedSemaphorePermit),
+    /// Permits from the target's limit and from the limit of the process.
+    Shared(OwnedSemaphorePermit, SemaphorePermit<'static>),
+}
 
 /// Maximum number of flow monitors of a session.
 const MONITORS: usize = 1024;
@@ -269,16 +276,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Waits for the permits to make a dump. The process limits the number of dumps, and so does each
-    /// listener or controller.
+    /// Waits for the permit to make a dump. Each bridge has permits of its own, which sessions of other
+    /// bridges cannot take. The process limits the number of further dumps, and so does each listener or
+    /// controller.
     async fn turn(&mut self) -> Result<Option<Turn>, Ended> {
+        let of_bridge = Arc::clone(&self.hub.dumps);
+        if let Ok(permit) = Arc::clone(&of_bridge).try_acquire_owned() {
+            return Ok(Some(Turn::Bridge(permit)));
+        }
         let own = Arc::clone(&self.board.dumps);
         if own.available_permits() == 0 || DUMPS.available_permits() == 0 {
             self.flush().await?;
         }
         // The semaphores are never closed.
-        let Ok(own) = own.acquire_owned().await else { return Ok(None) };
-        Ok(DUMPS.acquire().await.ok().map(|of_all| (own, of_all)))
+        let shared = async {
+            let own = own.acquire_owned().await.ok()?;
+            Some(Turn::Shared(own, DUMPS.acquire().await.ok()?))
+        };
+        Ok(tokio::select! {
+            biased;
+            turn = shared => turn,
+            permit = of_bridge.acquire_owned() => permit.ok().map(Turn::Bridge),
+        })
     }
 
     /// Writes a large number of entries into a reply. Complete parts are sent while further entries are

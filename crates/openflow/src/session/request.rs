@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::multipart::apart;
 use super::notice::Async;
-use super::{Answer, Refused, Session};
+use super::{Answer, Refused, Session, put_echo_reply};
 use crate::datapath::{Datapath, Fragments};
 use crate::hub::Role;
 use crate::wire::error::Error;
@@ -81,9 +81,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 Ok(())
             }
             msg::OFPT_ECHO_REQUEST => {
-                let start = begin(&mut self.out, self.version, msg::OFPT_ECHO_REPLY, head.xid);
-                self.out.extend_from_slice(body.data);
-                finish(&mut self.out, start);
+                put_echo_reply(&mut self.out, self.version, head.xid, body.data);
                 Ok(())
             }
             msg::OFPT_FEATURES_REQUEST => self.features(head, body),

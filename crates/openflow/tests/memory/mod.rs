@@ -47,6 +47,8 @@ pub struct Memory {
     /// Number of blocked changes.
     pub stalled: AtomicUsize,
     pub barriers: Mutex<u32>,
+    /// Whether barriers and dumps do not complete until this is false.
+    pub waits: Arc<AtomicBool>,
     /// Whether added flow entries are new, so that none is searched for replacement.
     pub fresh: AtomicBool,
     subscribers: Mutex<Vec<EventSender>>,
@@ -79,6 +81,7 @@ impl Memory {
             stalls: AtomicBool::new(false),
             stalled: AtomicUsize::new(0),
             barriers: Mutex::default(),
+            waits: Arc::default(),
             fresh: AtomicBool::new(false),
             subscribers: Mutex::default(),
             interest: Interest::default(),
@@ -470,7 +473,15 @@ impl Datapath for Memory {
                 && filter.out_port.is_none_or(|port| flow.instructions.outputs_to(port))
                 && filter.out_group.is_none_or(|group| flow.instructions.uses_group(group))
         };
-        batches(tables.flows.iter().filter(wanted).cloned().collect())
+        let waits = Arc::clone(&self.waits);
+        let wait = move || {
+            while waits.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            None
+        };
+        let flows = batches(tables.flows.iter().filter(wanted).cloned().collect());
+        Box::new(std::iter::from_fn(wait).chain(flows))
     }
 
     fn tables(&self) -> Vec<TableStats> {
@@ -564,7 +575,13 @@ impl Datapath for Memory {
 
     fn barrier(&self) -> Settled {
         *self.barriers.lock().unwrap() += 1;
-        Box::pin(tokio::time::sleep(Duration::from_millis(1)))
+        let waits = Arc::clone(&self.waits);
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            while waits.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
     }
 
     fn subscribe(&self) -> Subscription {

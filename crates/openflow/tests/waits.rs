@@ -1,0 +1,128 @@
+//! Sessions that wait for the bridge: other sessions and echo requests are served meanwhile.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod memory;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use memory::Memory;
+use openflow::{Address, Controllers, Target};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Message types of OpenFlow 1.3.
+const ECHO_REQUEST: u8 = 2;
+const ECHO_REPLY: u8 = 3;
+const MULTIPART_REQUEST: u8 = 18;
+const MULTIPART_REPLY: u8 = 19;
+const BARRIER_REQUEST: u8 = 20;
+const BARRIER_REPLY: u8 = 21;
+
+/// An OpenFlow 1.3 peer after version negotiation.
+struct Peer(TcpStream);
+
+impl Peer {
+    async fn connect(to: SocketAddr) -> Peer {
+        let mut peer = Peer(TcpStream::connect(to).await.unwrap());
+        peer.send(0, 1, &[]).await;
+        assert_eq!(peer.next().await.0, 0);
+        peer
+    }
+
+    async fn send(&mut self, kind: u8, xid: u8, body: &[u8]) {
+        let length = u16::try_from(8 + body.len()).unwrap().to_be_bytes();
+        let head = [4, kind, length[0], length[1], 0, 0, 0, xid];
+        self.0.write_all(&[&head[..], body].concat()).await.unwrap();
+    }
+
+    /// Requests all flow entries.
+    async fn dump(&mut self, xid: u8) {
+        let mut all = vec![0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0];
+        all.extend([0xff; 8]);
+        all.extend([0; 20]);
+        all.extend([0, 1, 0, 4, 0, 0, 0, 0]);
+        self.send(MULTIPART_REQUEST, xid, &all).await;
+    }
+
+    /// Returns type, transaction ID and body of the next message.
+    async fn next(&mut self) -> (u8, u8, Vec<u8>) {
+        let reading = async {
+            let mut head = [0; 8];
+            self.0.read_exact(&mut head).await.unwrap();
+            let mut body = vec![0; usize::from(u16::from_be_bytes([head[2], head[3]])) - 8];
+            self.0.read_exact(&mut body).await.unwrap();
+            (head[1], head[7], body)
+        };
+        tokio::time::timeout(Duration::from_secs(20), reading).await.expect("something in 20 s")
+    }
+}
+
+/// Starts a bridge with a listener. The bridge waits with barriers and dumps while `waits` is set.
+async fn listening() -> (Arc<Memory>, Controllers, SocketAddr) {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let bridge = Memory::new();
+    let mut controllers = Controllers::new(bridge.clone());
+    controllers.set(vec![Target::new(Address::ListenTcp(free))]).await;
+    while TcpStream::connect(free).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    (bridge, controllers, free)
+}
+
+/// A peer that gets no echo reply in time ends the session, so a session answers echo requests while it waits
+/// for a barrier. The other answers keep their order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn echo_requests_are_answered_while_a_barrier_waits() {
+    let (bridge, controllers, at) = listening().await;
+    let mut peer = Peer::connect(at).await;
+    bridge.waits.store(true, Ordering::Relaxed);
+    peer.send(BARRIER_REQUEST, 2, &[]).await;
+    peer.send(BARRIER_REQUEST, 3, &[]).await;
+    for xid in 4..7 {
+        let begin = Instant::now();
+        peer.send(ECHO_REQUEST, xid, b"alive").await;
+        assert_eq!(peer.next().await, (ECHO_REPLY, xid, b"alive".to_vec()));
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    }
+    bridge.waits.store(false, Ordering::Relaxed);
+    for xid in [2, 3] {
+        assert_eq!(peer.next().await, (BARRIER_REPLY, xid, Vec::new()));
+    }
+    peer.send(ECHO_REQUEST, 7, &[]).await;
+    assert_eq!(peer.next().await, (ECHO_REPLY, 7, Vec::new()));
+    controllers.shutdown().await;
+}
+
+/// A bridge whose dumps take long leaves other bridges their dumps, even if it has many listeners.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dumps_of_one_bridge_leave_others_theirs() {
+    let mut slow = Vec::new();
+    let mut peers = Vec::new();
+    // The bridges take all dumps of the process that are not reserved.
+    for _ in 0..5 {
+        let (bridge, controllers, at) = listening().await;
+        bridge.waits.store(true, Ordering::Relaxed);
+        for _ in 0..6 {
+            let mut peer = Peer::connect(at).await;
+            peer.dump(2).await;
+            peers.push(peer);
+        }
+        slow.push((bridge, controllers));
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let (_bridge, controllers, at) = listening().await;
+    let mut peer = Peer::connect(at).await;
+    let begin = Instant::now();
+    peer.dump(3).await;
+    assert_eq!(peer.next().await.0, MULTIPART_REPLY);
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    controllers.shutdown().await;
+    for (bridge, controllers) in slow {
+        bridge.waits.store(false, Ordering::Relaxed);
+        controllers.shutdown().await;
+    }
+}
