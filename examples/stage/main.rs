@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
-use engine::{Arrivals, Engine, EngineConfig, OwnStage, PortView, Room, Verdicts};
+use engine::{Arrivals, Engine, EngineConfig, Function, IngressStage, PortView, Verdicts};
 use packet::{DropReason, FlowKey, PortId, QueueId, WorkerId, checksum};
 use port::pcap::{PcapConfig, PcapQueue};
 use port::{Depot, FrameMemory, MemoryConfig};
 
 struct Guard;
-impl OwnStage for Guard {
+impl IngressStage for Guard {
     fn run(&self, arrivals: &mut Arrivals<'_>, verdicts: &mut Verdicts) {
         let Arrivals { port, packets, keys, memory, .. } = arrivals;
         for ((packet, key), verdict) in packets.iter_mut().zip(keys.iter_mut()).zip(verdicts) {
             let (len, head) = (packet.len(), packet.head_mut(memory));
             match (key.proto(), key.dst_port()) {
-                (6, 23) => *verdict = Some(DropReason::OwnStage),
+                (6, 23) => *verdict = Some(DropReason::IngressStage),
                 (17, 5060) if head[12..15] == [0x08, 0x00, 0x45] => {
                     head[15] = 46 << 2;
                     head[24..26].fill(0);
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let memory = Arc::new(FrameMemory::new(MemoryConfig::default())?);
     let engine = Engine::start(&EngineConfig::default(), Depot::new(memory))?;
     for (port, read, write) in [(0, None, write), (1, read, None)] {
-        let mut view = PortView::new(Room::Wire(PortId(1 - port)), WorkerId(0));
+        let mut view = PortView::new(Function::CrossConnect(PortId(1 - port)), WorkerId(0));
         view.own = Some(Arc::new(Guard));
         engine.update(|all| all.set_port(PortId(port), Some(view)));
         let config = PcapConfig { read, write, rounds: Some(1), ..PcapConfig::default() };

@@ -3,13 +3,13 @@
 #![no_main]
 
 use ovsdb::rpc::Framer;
-use ovsdb::{Desired, Session, Told};
+use ovsdb::{Desired, Session, SwitchStatus};
 
 /// What a session makes of a stream, and whether it could read all of it.
 fn played(pieces: &[&[u8]]) -> (Option<Desired>, bool) {
     let mut session = Session::new("lock");
     let mut framer = Framer::new(1 << 16);
-    let told = Told { cur_cfg: Some(1), ..Told::default() };
+    let told = SwitchStatus { cur_cfg: Some(1), ..SwitchStatus::default() };
     let mut play = || {
         for piece in pieces {
             framer.push(piece);

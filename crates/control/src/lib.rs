@@ -18,10 +18,10 @@
 //! ```
 
 mod access;
+mod admission;
 mod api;
 mod bind;
 mod caller;
-mod door;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
@@ -47,5 +47,5 @@ pub use quota::BLOCKING_WORK;
 pub use rules::RulePlace;
 pub use serve::{ServeError, serve};
 pub use storage::{StorageError, put_aside};
-pub use store::{Outcome, PendingReport, Store, Terms, stored_api_objects};
+pub use store::{ApplyOptions, Outcome, PendingReport, Store, stored_api_objects};
 pub use tls::{Guard, GuardError};

@@ -146,8 +146,8 @@ fn filters(text: &mut Exposition, filters: &[FilterState]) {
 type SentField = fn(&SteerSent) -> u64;
 
 const SENT_COUNTERS: [(&str, &str, SentField); 2] = [
-    ("trivium_steer_packets_total", "Packets that a steering has sent there.", |sent| sent.packets),
-    ("trivium_steer_bytes_total", "Bytes of these.", |sent| sent.bytes),
+    ("trivium_steering_packets_total", "Packets that a steering has sent there.", |sent| sent.packets),
+    ("trivium_steering_bytes_total", "Bytes of these.", |sent| sent.bytes),
 ];
 
 fn steers(text: &mut Exposition, steers: &[SteerState]) {
@@ -159,11 +159,15 @@ fn steers(text: &mut Exposition, steers: &[SteerState]) {
             }
         }
     }
-    text.family("trivium_steer_flows", "gauge", "Exact flows of the steering.");
+    text.family("trivium_steering_flows", "gauge", "Exact flows of the steering.");
     for steer in steers {
         text.sample(&[("steer", &steer.name)], steer.flows);
     }
-    text.family("trivium_steer_unmarked_total", "counter", "Packets whose driver had no room for metadata.");
+    text.family(
+        "trivium_steering_unmarked_total",
+        "counter",
+        "Packets whose driver had no room for metadata.",
+    );
     for steer in steers {
         text.sample(&[("steer", &steer.name)], steer.unmarked);
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use model::{Change, Filter, FilterName, Layers, ObjectKey, Owner, Refusal, RuleName, load_change};
 use serde_json::{Value, json};
 
-use crate::{ChangeError, Outcome, Store, Terms};
+use crate::{ApplyOptions, ChangeError, Outcome, Store};
 
 /// Position of a new rule among the rules of its filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,10 +38,10 @@ impl Store {
         rule: Value,
         place: RulePlace,
         persist: Option<bool>,
-        terms: Terms,
+        options: ApplyOptions,
     ) -> Result<Outcome, ChangeError> {
         let change = move |layers: &Layers| with_rule(layers, &filter, rule, &place);
-        self.change_by(Owner::Api, persist, terms, change).await
+        self.change_by(Owner::Api, persist, options, change).await
     }
 
     /// Removes a rule from a filter that the API owns. The filter is kept, even if it has no rules left.
@@ -55,10 +55,10 @@ impl Store {
         filter: FilterName,
         rule: RuleName,
         persist: Option<bool>,
-        terms: Terms,
+        options: ApplyOptions,
     ) -> Result<Outcome, ChangeError> {
         let change = move |layers: &Layers| without_rule(layers, filter, &rule);
-        self.change_by(Owner::Api, persist, terms, change).await
+        self.change_by(Owner::Api, persist, options, change).await
     }
 }
 

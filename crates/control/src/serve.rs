@@ -36,9 +36,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
+use crate::admission::{AdmissionGate, ConnectionGuard};
 use crate::api::router;
 use crate::caller::{Caller, Origin};
-use crate::door::{Door, Visit};
 use crate::error::ApiError;
 use crate::pace::Paced;
 use crate::places::{Arrival, Client, Place, Places};
@@ -84,7 +84,7 @@ pub async fn serve(
     store: Arc<Store>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let door = Door::default();
+    let door = AdmissionGate::default();
     let api = router(store, door.clone());
     listeners.unix.set_nonblocking(true)?;
     let unix = UnixListener::from_std(listeners.unix)?;
@@ -116,7 +116,7 @@ async fn serve_unix(
     socket: UnixListener,
     group: Scope,
     api: Router,
-    door: Door,
+    door: AdmissionGate,
     stopping: watch::Receiver<()>,
 ) {
     let places = Places::new(UNIX_CONNECTIONS, USER_CONNECTIONS, ROOT_CONNECTIONS);
@@ -153,7 +153,7 @@ async fn serve_tcp(
     socket: TcpListener,
     guard: Guard,
     api: Router,
-    door: Door,
+    door: AdmissionGate,
     stopping: watch::Receiver<()>,
 ) {
     let places = Places::new(TCP_CONNECTIONS, ADDRESS_CONNECTIONS, 0);
@@ -209,7 +209,7 @@ async fn until_placed(arrival: Arrival, stopping: &watch::Receiver<()>) -> Optio
 /// accepted. Returns `None` when the daemon stops.
 async fn accepted<T, F: Future<Output = T>>(
     accept: impl Fn() -> F,
-    door: &Door,
+    door: &AdmissionGate,
     stopping: &watch::Receiver<()>,
 ) -> Option<T> {
     let mut stopping = stopping.clone();
@@ -236,8 +236,8 @@ async fn pause_after_error() {
 /// State of an accepted client, which its connection task needs.
 struct Visitor {
     /// Admission of the client at the gate, which is held until the first request is answered.
-    visit: Visit,
-    door: Door,
+    visit: ConnectionGuard,
+    door: AdmissionGate,
     /// Flag that the first permitted request sets. Connections without such a request can be evicted.
     asked: Arc<AtomicBool>,
 }

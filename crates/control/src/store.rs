@@ -45,7 +45,7 @@ const NAMED: usize = 8;
 
 /// Conditions under which a change is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Terms {
+pub struct ApplyOptions {
     /// Whether the change is only planned and not applied.
     pub dry_run: bool,
     /// Time after which the change is rolled back unless it is confirmed. `None`: no confirmation is
@@ -247,10 +247,11 @@ impl Store {
             Ok((layers, names))
         };
         // The file of stored objects is the source of the change, so it is not written.
-        let mut outcome = match self.make_with(Terms::default(), Stored::AsItIs, layers_of.clone()).await {
-            Err(error) if taken_over => self.go_on(layers_of, &error).await,
-            made => made?,
-        };
+        let mut outcome =
+            match self.make_with(ApplyOptions::default(), Stored::AsItIs, layers_of.clone()).await {
+                Err(error) if taken_over => self.go_on(layers_of, &error).await,
+                made => made?,
+            };
         if let Some(trouble) = trouble {
             outcome.notices.push(trouble.clone());
             self.tell(trouble).await;
@@ -371,14 +372,14 @@ impl Store {
         self: &Arc<Self>,
         owner: Owner,
         mut config: Config,
-        terms: Terms,
+        options: ApplyOptions,
     ) -> Result<Outcome, ChangeError> {
         if let Some(socket) = &self.socket {
             config.daemon.api.clone_from(socket);
         }
-        self.make(terms, move |state| {
+        self.make(options, move |state| {
             let layers = state.layers.replaced(owner, &config).map_err(ChangeError::Refused)?;
-            if owner == Owner::File && !terms.force && !terms.dry_run {
+            if owner == Owner::File && !options.force && !options.dry_run {
                 not_most(&state.layers, &layers)?;
             }
             Ok((layers, state.stored.clone()))
@@ -397,9 +398,9 @@ impl Store {
         owner: Owner,
         change: Change,
         persist: Option<bool>,
-        terms: Terms,
+        options: ApplyOptions,
     ) -> Result<Outcome, ChangeError> {
-        self.change_by(owner, persist, terms, move |_| Ok(change)).await
+        self.change_by(owner, persist, options, move |_| Ok(change)).await
     }
 
     /// Makes one change as `owner`. The function `change` computes the change from the current objects. No
@@ -408,10 +409,10 @@ impl Store {
         self: &Arc<Self>,
         owner: Owner,
         persist: Option<bool>,
-        terms: Terms,
+        options: ApplyOptions,
         change: impl FnOnce(&Layers) -> Result<Change, ChangeError> + Send + 'static,
     ) -> Result<Outcome, ChangeError> {
-        self.make(terms, move |state| {
+        self.make(options, move |state| {
             let change = change(&state.layers)?;
             let object = change.object();
             let layers =
@@ -469,44 +470,44 @@ impl Store {
     /// Makes a change in a task of its own. The task continues if the caller is cancelled.
     async fn make(
         self: &Arc<Self>,
-        terms: Terms,
+        options: ApplyOptions,
         change: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError> + Send + 'static,
     ) -> Result<Outcome, ChangeError> {
-        self.make_with(terms, Stored::Follows, change).await
+        self.make_with(options, Stored::Follows, change).await
     }
 
     async fn make_with(
         self: &Arc<Self>,
-        terms: Terms,
+        options: ApplyOptions,
         stored_file: Stored,
         change: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError> + Send + 'static,
     ) -> Result<Outcome, ChangeError> {
         let store = self.clone();
-        let task = tokio::spawn(async move { store.make_here(terms, stored_file, change).await });
+        let task = tokio::spawn(async move { store.make_here(options, stored_file, change).await });
         task.await.map_err(|_| ChangeError::Interrupted)?
     }
 
     async fn make_here(
         self: Arc<Self>,
-        terms: Terms,
+        options: ApplyOptions,
         stored_file: Stored,
         change: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,
     ) -> Result<Outcome, ChangeError> {
         let mut gate = self.gate.lock().await;
-        if let Some(pending) = gate.pending.as_ref().filter(|_| !terms.dry_run) {
+        if let Some(pending) = gate.pending.as_ref().filter(|_| !options.dry_run) {
             return Err(pending.refusal());
         }
         let before = self.state.borrow().clone();
         let (layers, stored) = change(&before)?;
         let (after, warnings) = self.checked(layers, stored)?;
-        terms.access.check(&before.merged.config, &after.merged.config, &self.running.daemon.files)?;
+        options.access.check(&before.merged.config, &after.merged.config, &self.running.daemon.files)?;
         let plan = self.plan(&before, &after);
         let mut outcome = Outcome { plan: plan.report(), warnings, ..Outcome::default() };
-        if terms.dry_run {
+        if options.dry_run {
             return Ok(outcome);
         }
         // A change that requires confirmation is stored when it is confirmed.
-        let prepared = match terms.confirm {
+        let prepared = match options.confirm {
             Some(_) => None,
             None if stored_file == Stored::AsItIs => None,
             None => self.prepare(&before, &after).await?,
@@ -520,7 +521,7 @@ impl Store {
         }
         outcome.applied = true;
         self.state.send_replace(Arc::new(after));
-        if let Some(time) = terms.confirm {
+        if let Some(time) = options.confirm {
             let what = outcome.summary();
             outcome.confirm_within_s = Some(time.as_secs());
             self.expect_confirmation(&mut gate, State::clone(&before), time, what);

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use control::{ConfigReport, ExplainRequest, Outcome, PendingReport, Terms};
+use control::{ApplyOptions, ConfigReport, ExplainRequest, Outcome, PendingReport};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
@@ -163,9 +163,9 @@ async fn steerings_are_put_shown_and_changed() {
     assert_eq!(error.object, "port.a.steer");
     let (_, metrics) = daemon.ask("GET", "/metrics", "").await;
     for line in [
-        "trivium_steer_packets_total{steer=\"spread\",to=\"cpu 1\"} 9",
-        "trivium_steer_flows{steer=\"spread\"} 1",
-        "trivium_steer_unmarked_total{steer=\"spread\"} 3",
+        "trivium_steering_packets_total{steer=\"spread\",to=\"cpu 1\"} 9",
+        "trivium_steering_flows{steer=\"spread\"} 1",
+        "trivium_steering_unmarked_total{steer=\"spread\"} 3",
     ] {
         assert!(metrics.lines().any(|other| other == line), "{metrics}");
     }
@@ -749,7 +749,7 @@ async fn no_change_is_made_while_a_successor_takes_over() {
         }
         let text = daemon.file(OBJECTS) + "[port.later]\nkind='null'\n";
         let config = model::load(&text, "later.toml").unwrap();
-        daemon.store.apply(Owner::File, config, Terms::default()).await.unwrap();
+        daemon.store.apply(Owner::File, config, ApplyOptions::default()).await.unwrap();
         daemon.plane.upgrading.load(Ordering::Relaxed)
     };
     let (_, during) = tokio::join!(upgrade, change);

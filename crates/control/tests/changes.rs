@@ -8,12 +8,12 @@ mod memory;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use control::{ChangeError, RulePlace, Store, Terms, stored_api_objects};
+use control::{ApplyOptions, ChangeError, RulePlace, Store, stored_api_objects};
 use memory::{Daemon, OBJECTS};
 use model::*;
 
-fn confirm() -> Terms {
-    Terms { confirm: Some(Duration::from_secs(60)), force: true, ..Terms::default() }
+fn confirm() -> ApplyOptions {
+    ApplyOptions { confirm: Some(Duration::from_secs(60)), force: true, ..ApplyOptions::default() }
 }
 
 fn config(daemon: &Daemon, objects: &str) -> Config {
@@ -32,7 +32,7 @@ fn remove_port(name: &str) -> Change {
 async fn what_is_not_confirmed_is_rolled_back() {
     let daemon = Daemon::new("rollback");
     let first = config(&daemon, OBJECTS);
-    daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap();
+    daemon.store.apply(Owner::File, first.clone(), ApplyOptions::default()).await.unwrap();
     let second = config(&daemon, "[port.a]\nkind='ring'\n");
     let outcome = daemon.store.apply(Owner::File, second.clone(), confirm()).await.unwrap();
     assert_eq!(outcome.confirm_within_s, Some(60));
@@ -57,7 +57,7 @@ async fn what_is_not_confirmed_is_rolled_back() {
 async fn a_roll_back_that_fails_is_tried_again() {
     let daemon = Daemon::new("retry");
     let first = config(&daemon, OBJECTS);
-    daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap();
+    daemon.store.apply(Owner::File, first.clone(), ApplyOptions::default()).await.unwrap();
     let second = config(&daemon, "[port.a]\nkind='ring'\n");
     daemon.store.apply(Owner::File, second.clone(), confirm()).await.unwrap();
     daemon.plane.fail.store(true, Ordering::Relaxed);
@@ -82,7 +82,7 @@ async fn a_roll_back_that_fails_is_tried_again() {
         "{found:?}"
     );
     // No other change is accepted, and a requested rollback fails as well.
-    let refused = daemon.store.apply(Owner::File, second.clone(), Terms::default()).await.unwrap_err();
+    let refused = daemon.store.apply(Owner::File, second.clone(), ApplyOptions::default()).await.unwrap_err();
     assert!(matches!(refused, ChangeError::Pending { .. }), "{refused}");
     daemon.store.roll_back().await.unwrap_err();
     assert!(daemon.store.pending().await.pending);
@@ -99,12 +99,12 @@ async fn what_is_confirmed_stays() {
     let daemon = Daemon::new("confirm");
     let first = config(&daemon, OBJECTS);
     daemon.store.apply(Owner::File, first.clone(), confirm()).await.unwrap();
-    let refused = daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap_err();
+    let refused = daemon.store.apply(Owner::File, first.clone(), ApplyOptions::default()).await.unwrap_err();
     assert!(matches!(refused, ChangeError::Pending { .. }), "{refused}");
     // A dry run is permitted.
     daemon
         .store
-        .apply(Owner::File, first.clone(), Terms { dry_run: true, ..Terms::default() })
+        .apply(Owner::File, first.clone(), ApplyOptions { dry_run: true, ..ApplyOptions::default() })
         .await
         .unwrap();
     daemon.store.confirm().await.unwrap();
@@ -124,17 +124,17 @@ async fn what_is_confirmed_stays() {
 async fn a_data_plane_that_fails_changes_nothing() {
     let daemon = Daemon::new("fails");
     let first = config(&daemon, OBJECTS);
-    daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap();
+    daemon.store.apply(Owner::File, first.clone(), ApplyOptions::default()).await.unwrap();
     daemon.plane.fail.store(true, Ordering::Relaxed);
     let error = daemon
         .store
-        .apply(Owner::File, config(&daemon, ""), Terms { force: true, ..Terms::default() })
+        .apply(Owner::File, config(&daemon, ""), ApplyOptions { force: true, ..ApplyOptions::default() })
         .await
         .unwrap_err();
     assert_eq!(error.to_string(), "port.a: Operation not supported (os error 95); use another kernel");
     assert_eq!(daemon.store.merged().config, first);
     let change = put_port("c", r#"{"kind": "null"}"#);
-    daemon.store.change(Owner::Api, change, Some(true), Terms::default()).await.unwrap_err();
+    daemon.store.change(Owner::Api, change, Some(true), ApplyOptions::default()).await.unwrap_err();
     assert_eq!(stored_api_objects(&first.daemon.state_dir).unwrap(), Fragment::default());
     assert!(!first.daemon.state_dir.join("api-objects.json.new").exists());
 }
@@ -144,10 +144,10 @@ async fn a_client_that_goes_away_leaves_nothing_half_done() {
     let daemon = Daemon::new("abandoned");
     daemon.plane.slow.store(true, Ordering::Relaxed);
     let wanted = config(&daemon, OBJECTS);
-    let apply = daemon.store.apply(Owner::File, wanted.clone(), Terms::default());
+    let apply = daemon.store.apply(Owner::File, wanted.clone(), ApplyOptions::default());
     tokio::time::timeout(Duration::from_millis(50), apply).await.unwrap_err();
     // The next change waits for the first one, which continued.
-    let again = daemon.store.apply(Owner::File, wanted.clone(), Terms::default()).await.unwrap();
+    let again = daemon.store.apply(Owner::File, wanted.clone(), ApplyOptions::default()).await.unwrap();
     assert!(again.plan.lines.is_empty(), "{}", again.plan);
     assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 1);
     assert_eq!(daemon.store.merged().config, wanted);
@@ -160,9 +160,12 @@ async fn objects_survive_a_restart_when_asked_to() {
     daemon.store.start(file.clone(), None).await.unwrap();
     let store = &daemon.store;
     let ring = r#"{"kind": "ring"}"#;
-    store.change(Owner::Api, put_port("kept", ring), Some(true), Terms::default()).await.unwrap();
-    store.change(Owner::Api, put_port("lost", ring), None, Terms::default()).await.unwrap();
-    store.change(Owner::Api, put_port("kept", r#"{"kind": "null"}"#), None, Terms::default()).await.unwrap();
+    store.change(Owner::Api, put_port("kept", ring), Some(true), ApplyOptions::default()).await.unwrap();
+    store.change(Owner::Api, put_port("lost", ring), None, ApplyOptions::default()).await.unwrap();
+    store
+        .change(Owner::Api, put_port("kept", r#"{"kind": "null"}"#), None, ApplyOptions::default())
+        .await
+        .unwrap();
 
     let next =
         Daemon { plane: Default::default(), store: restarted(&daemon), place: memory::Place::new("unused") };
@@ -176,7 +179,7 @@ async fn objects_survive_a_restart_when_asked_to() {
     successor.start(file.clone(), Some(daemon.store.handed_over())).await.unwrap();
     assert!(successor.merged().config.ports.contains_key("lost"));
 
-    next.store.change(Owner::Api, remove_port("kept"), None, Terms::default()).await.unwrap();
+    next.store.change(Owner::Api, remove_port("kept"), None, ApplyOptions::default()).await.unwrap();
     assert_eq!(stored_api_objects(&file.daemon.state_dir).unwrap(), Fragment::default());
 }
 
@@ -194,7 +197,7 @@ async fn routers_survive_a_restart_when_asked_to() {
         (put(port("a"), r#"{"miss": "punt"}"#), Some(true)),
         (put(port("b"), "{}"), None),
     ] {
-        daemon.store.change(Owner::Api, change, persist, Terms::default()).await.unwrap();
+        daemon.store.change(Owner::Api, change, persist, ApplyOptions::default()).await.unwrap();
     }
     let next = restarted(&daemon);
     next.start(file.clone(), None).await.unwrap();
@@ -206,7 +209,7 @@ async fn routers_survive_a_restart_when_asked_to() {
     successor.start(file.clone(), Some(daemon.store.handed_over())).await.unwrap();
     assert!(successor.merged().config.router_of("b").is_some());
 
-    next.change(Owner::Api, Change::Remove(router), None, Terms::default()).await.unwrap();
+    next.change(Owner::Api, Change::Remove(router), None, ApplyOptions::default()).await.unwrap();
     assert!(next.merged().config.routers.is_empty());
     assert_eq!(stored_api_objects(&file.daemon.state_dir).unwrap(), Fragment::default());
 }
@@ -233,9 +236,9 @@ async fn rules_that_are_added_at_once_all_stand() {
         .map(|at| {
             let (store, edge) = (daemon.store.clone(), edge.clone());
             let rule = drop_rule(&format!("r{at}"));
-            tokio::spawn(
-                async move { store.add_rule(edge, rule, RulePlace::First, None, Terms::default()).await },
-            )
+            tokio::spawn(async move {
+                store.add_rule(edge, rule, RulePlace::First, None, ApplyOptions::default()).await
+            })
         })
         .collect();
     for added in added {
@@ -245,8 +248,8 @@ async fn rules_that_are_added_at_once_all_stand() {
     all.sort();
     assert_eq!(all, ["r0", "r1", "r2", "r3"]);
     let (one, other) = tokio::join!(
-        daemon.store.remove_rule(edge.clone(), "r1".parse().unwrap(), None, Terms::default()),
-        daemon.store.remove_rule(edge.clone(), "r2".parse().unwrap(), None, Terms::default()),
+        daemon.store.remove_rule(edge.clone(), "r1".parse().unwrap(), None, ApplyOptions::default()),
+        daemon.store.remove_rule(edge.clone(), "r2".parse().unwrap(), None, ApplyOptions::default()),
     );
     for removed in [one, other] {
         removed.unwrap();
@@ -263,37 +266,38 @@ async fn rules_are_their_filters_owners_and_as_lasting_as_it() {
     store.start(file.clone(), None).await.unwrap();
     let (own, edge): (FilterName, FilterName) = ("own".parse().unwrap(), "edge".parse().unwrap());
     let rule = |name: &str| -> RuleName { name.parse().unwrap() };
-    let terms = Terms::default();
+    let options = ApplyOptions::default();
     // The owner is checked before the position.
     for place in [RulePlace::Last, RulePlace::Before(rule("nobody"))] {
-        let error = store.add_rule(own.clone(), drop_rule("b"), place, None, terms).await.unwrap_err();
+        let error = store.add_rule(own.clone(), drop_rule("b"), place, None, options).await.unwrap_err();
         let text = "filter.own: it belongs to file, and api wants to change it; change it in the file and apply that";
         assert!(error.to_string().contains(text), "{error}");
     }
-    store.remove_rule(own.clone(), rule("a"), None, terms).await.unwrap_err();
+    store.remove_rule(own.clone(), rule("a"), None, options).await.unwrap_err();
     assert_eq!(store.merged().config, file);
 
     let stored = || stored_api_objects(&file.daemon.state_dir).unwrap().filters;
-    store.add_rule(edge.clone(), drop_rule("a"), RulePlace::Last, None, terms).await.unwrap();
+    store.add_rule(edge.clone(), drop_rule("a"), RulePlace::Last, None, options).await.unwrap();
     assert!(stored().is_empty());
-    store.add_rule(edge.clone(), drop_rule("b"), RulePlace::Last, Some(true), terms).await.unwrap();
-    store.add_rule(edge.clone(), drop_rule("c"), RulePlace::Last, None, terms).await.unwrap();
-    store.remove_rule(edge.clone(), rule("a"), None, terms).await.unwrap();
+    store.add_rule(edge.clone(), drop_rule("b"), RulePlace::Last, Some(true), options).await.unwrap();
+    store.add_rule(edge.clone(), drop_rule("c"), RulePlace::Last, None, options).await.unwrap();
+    store.remove_rule(edge.clone(), rule("a"), None, options).await.unwrap();
     assert_eq!(stored()["edge"], store.merged().config.filters["edge"]);
     let next = restarted(&daemon);
     next.start(file.clone(), None).await.unwrap();
     assert_eq!(rules(&next, "edge"), ["b", "c"]);
-    next.add_rule(edge.clone(), drop_rule("d"), RulePlace::After(rule("b")), None, terms).await.unwrap();
+    next.add_rule(edge.clone(), drop_rule("d"), RulePlace::After(rule("b")), None, options).await.unwrap();
     assert_eq!(rules(&next, "edge"), ["b", "d", "c"]);
 
     // A rollback removes the rule, and a failing data plane does not contain it.
     next.add_rule(edge.clone(), drop_rule("e"), RulePlace::Last, None, confirm()).await.unwrap();
-    let error = next.add_rule(edge.clone(), drop_rule("f"), RulePlace::Last, None, terms).await.unwrap_err();
+    let error =
+        next.add_rule(edge.clone(), drop_rule("f"), RulePlace::Last, None, options).await.unwrap_err();
     assert!(matches!(error, ChangeError::Pending { .. }), "{error}");
     next.roll_back().await.unwrap();
     assert_eq!(rules(&next, "edge"), ["b", "d", "c"]);
     daemon.plane.fail.store(true, Ordering::Relaxed);
-    store.add_rule(edge.clone(), drop_rule("g"), RulePlace::Last, None, terms).await.unwrap_err();
+    store.add_rule(edge.clone(), drop_rule("g"), RulePlace::Last, None, options).await.unwrap_err();
     assert_eq!(rules(store, "edge"), ["b", "c"]);
 }
 
@@ -305,8 +309,9 @@ async fn a_filter_takes_no_more_rules_one_by_one_than_at_once() {
     let all: Vec<_> = (0..4096).map(|at| drop_rule(&format!("r{at}"))).collect();
     let whole = serde_json::json!({ "rule": all }).to_string();
     let change = load_change(&ObjectKey::Filter(edge.clone()), &whole).unwrap();
-    daemon.store.change(Owner::Api, change, None, Terms::default()).await.unwrap();
-    let more = daemon.store.add_rule(edge, drop_rule("more"), RulePlace::First, None, Terms::default());
+    daemon.store.change(Owner::Api, change, None, ApplyOptions::default()).await.unwrap();
+    let more =
+        daemon.store.add_rule(edge, drop_rule("more"), RulePlace::First, None, ApplyOptions::default());
     let error = more.await.unwrap_err().to_string();
     assert!(error.contains("filter.edge.rule: there are 4097 rules, and at most 4096"), "{error}");
     assert_eq!(rules(&daemon.store, "edge").len(), 4096);
@@ -329,13 +334,16 @@ async fn a_state_directory_that_cannot_be_written_stops_the_change() {
     // A file in place of the directory has the effect of a full disk, for root as well.
     std::fs::write(daemon.place.settings().daemon.state_dir, "").unwrap();
     let change = put_port("c", r#"{"kind": "null"}"#);
-    let error =
-        daemon.store.change(Owner::Api, change.clone(), Some(true), Terms::default()).await.unwrap_err();
+    let error = daemon
+        .store
+        .change(Owner::Api, change.clone(), Some(true), ApplyOptions::default())
+        .await
+        .unwrap_err();
     assert!(matches!(error, ChangeError::Storage(_)), "{error}");
     assert!(daemon.plane.running().ports.is_empty() && daemon.store.merged().config.ports.is_empty());
     assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 0);
     // A change without persistence is possible.
-    daemon.store.change(Owner::Api, change, None, Terms::default()).await.unwrap();
+    daemon.store.change(Owner::Api, change, None, ApplyOptions::default()).await.unwrap();
 }
 
 /// All writes to /dev/full fail like on a full disk.
@@ -346,7 +354,8 @@ async fn a_full_disk_stops_the_change() {
     std::fs::create_dir_all(&state).unwrap();
     std::os::unix::fs::symlink("/dev/full", state.join("api-objects.json.new")).unwrap();
     let change = put_port("c", r#"{"kind": "null"}"#);
-    let error = daemon.store.change(Owner::Api, change, Some(true), Terms::default()).await.unwrap_err();
+    let error =
+        daemon.store.change(Owner::Api, change, Some(true), ApplyOptions::default()).await.unwrap_err();
     assert!(error.to_string().contains("make room on its disk"), "{error}");
     assert!(daemon.plane.running().ports.is_empty());
 }
@@ -356,7 +365,7 @@ async fn settings_wait_for_a_restart_and_are_named_until_then() {
     let daemon = Daemon::new("settings");
     let file = config(&daemon, "[engine]\nspin_us = 64\n");
     for _ in 0..2 {
-        let outcome = daemon.store.apply(Owner::File, file.clone(), Terms::default()).await.unwrap();
+        let outcome = daemon.store.apply(Owner::File, file.clone(), ApplyOptions::default()).await.unwrap();
         assert_eq!(outcome.plan.to_string(), "! engine.spin_us: 50 -> 64 (needs a restart)\n");
     }
     assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 0);
@@ -366,7 +375,7 @@ async fn settings_wait_for_a_restart_and_are_named_until_then() {
 async fn cores_that_are_missing_are_warned_of() {
     let daemon = Daemon::new("cores");
     let file = config(&daemon, "[engine]\nworkers = [0, 9]\n");
-    let outcome = daemon.store.apply(Owner::File, file, Terms::default()).await.unwrap();
+    let outcome = daemon.store.apply(Owner::File, file, ApplyOptions::default()).await.unwrap();
     assert_eq!(outcome.warnings.len(), 1);
     assert!(outcome.applied);
 }
@@ -384,7 +393,7 @@ async fn a_file_of_stored_objects_that_is_broken_is_put_aside_and_told() {
     assert_eq!(daemon.plane.running(), config(&daemon, OBJECTS));
     // The damaged file is kept unchanged when other objects are stored.
     let change = put_port("c", r#"{"kind": "null"}"#);
-    daemon.store.change(Owner::Api, change, Some(true), Terms::default()).await.unwrap();
+    daemon.store.change(Owner::Api, change, Some(true), ApplyOptions::default()).await.unwrap();
     assert_eq!(std::fs::read_to_string(state.join("api-objects.json.damaged")).unwrap(), broken);
     assert_eq!(daemon.store.examine_state().await.len(), 1);
 }
@@ -395,7 +404,7 @@ async fn a_state_directory_that_cannot_be_written_does_not_stop_a_start() {
     let daemon = Daemon::new("readonly");
     let state = daemon.place.settings().daemon.state_dir;
     let change = put_port("c", r#"{"kind": "null"}"#);
-    daemon.store.change(Owner::Api, change, Some(true), Terms::default()).await.unwrap();
+    daemon.store.change(Owner::Api, change, Some(true), ApplyOptions::default()).await.unwrap();
     assert_eq!(daemon.store.examine_state().await, []);
     for file in ["api-objects.json.new", "write-probe"] {
         std::os::unix::fs::symlink("/dev/full", state.join(file)).unwrap();
@@ -421,14 +430,14 @@ async fn a_successor_whose_data_plane_refuses_goes_on_and_says_so() {
     assert_eq!(daemon.store.merged().config, file);
     // The file is applied again although nothing differs.
     daemon.plane.behind.store(true, Ordering::Relaxed);
-    daemon.store.apply(Owner::File, file.clone(), Terms::default()).await.unwrap_err();
+    daemon.store.apply(Owner::File, file.clone(), ApplyOptions::default()).await.unwrap_err();
     assert!(told().await);
     daemon.plane.fail.store(false, Ordering::Relaxed);
-    daemon.store.apply(Owner::File, file.clone(), Terms::default()).await.unwrap();
+    daemon.store.apply(Owner::File, file.clone(), ApplyOptions::default()).await.unwrap();
     assert!(!told().await);
     assert_eq!(daemon.plane.running(), file);
     // From then on, nothing is applied if nothing differs.
     let applied = daemon.plane.applied.load(Ordering::Relaxed);
-    daemon.store.apply(Owner::File, file, Terms::default()).await.unwrap();
+    daemon.store.apply(Owner::File, file, ApplyOptions::default()).await.unwrap();
     assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), applied);
 }

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use model::{BridgeName, Controller, OpenFlow, OpenFlowVersion};
 use openflow::{Address, Controllers, Role, Sockets, Status, Target, Tls, Version};
-use ovsdb::ControllerTold;
+use ovsdb::ControllerStatus;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::database::{Database, allows_remote};
-use crate::plane::{DataPlane, Leader};
+use crate::plane::{DataPlane, OfDatapath};
 use crate::users::number_of;
 
 /// Interval at which the status of the controllers is checked.
@@ -39,7 +39,7 @@ const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 type Led = BTreeMap<BridgeName, Sessions>;
 
 struct Sessions {
-    leader: Arc<Leader>,
+    leader: Arc<OfDatapath>,
     /// Datapath id that the controllers of the bridge have received.
     datapath_id: u64,
     controllers: Controllers,
@@ -129,14 +129,15 @@ async fn until_open(path: &Path) {
 /// Starts, updates and ends sessions according to the bridges that currently use OpenFlow.
 async fn follow(
     plane: &Arc<DataPlane>,
-    leaders: &mut watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
+    leaders: &mut watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<OfDatapath>)>>,
     sessions: &mut Led,
     (directory, sockets): (&Path, &Arc<Sockets>),
 ) {
     let wanted = leaders.borrow_and_update().clone();
     // A bridge with a changed datapath id is a new bridge for controllers, so its sessions start again.
     let stays = |name: &BridgeName, led: &Sessions| {
-        let same = |own: &Arc<Leader>| Arc::ptr_eq(own, &led.leader) && own.datapath_id() == led.datapath_id;
+        let same =
+            |own: &Arc<OfDatapath>| Arc::ptr_eq(own, &led.leader) && own.datapath_id() == led.datapath_id;
         wanted.get(name).is_some_and(|(_, own)| same(own))
     };
     let gone = sessions.iter().filter(|(name, led)| !stays(name, led));
@@ -230,7 +231,7 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
                 }
             }
             let role = own.connected.then(|| role(own.role).to_owned());
-            told.insert(*row, ControllerTold { is_connected: own.connected, role, status: says });
+            told.insert(*row, ControllerStatus { is_connected: own.connected, role, status: says });
         }
     }
     database.controllers.send_if_modified(|before| {

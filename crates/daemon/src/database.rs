@@ -12,28 +12,28 @@
 //! attempt. `cur_cfg` is updated after a state of the tables has been applied. While the server is away, the
 //! daemon keeps the last configuration from the tables.
 
+mod desired;
 mod numbers;
 mod openflow;
-mod told;
-mod wanted;
+mod status;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{ChangeError, FailureKind, Plane, Store, Terms};
+use control::{ApplyOptions, ChangeError, FailureKind, Plane, Store};
 use model::{Config, ObjectKey, Owner, PortState, Severity, StaticKey};
-use ovsdb::{Client, ControllerTold, Desired, Options, Told, Uuid};
+use ovsdb::{Client, ControllerStatus, Desired, Options, SwitchStatus, Uuid};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
+use desired::{DesiredConfig, LeftOut};
 use numbers::Numbers;
-use wanted::{LeftOut, Wanted};
 
 use crate::plane::DataPlane;
 
 pub use self::openflow::allows_remote;
-pub use wanted::UNTAGGED;
+pub use desired::UNTAGGED;
 
 /// Interval at which link states are compared and missing devices are looked for.
 const TICK: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ pub struct Database {
     /// Last applied state of the tables. The value changes after each state of the tables that was applied.
     pub layout: watch::Receiver<Layout>,
     /// Status of each OpenFlow controller by database row. The OpenFlow sessions write the status.
-    pub controllers: Arc<watch::Sender<BTreeMap<Uuid, ControllerTold>>>,
+    pub controllers: Arc<watch::Sender<BTreeMap<Uuid, ControllerStatus>>>,
     /// Static MAC table entries that last until the process ends. `ovs-appctl fdb/add` sets them.
     pub stations: Arc<watch::Sender<Stations>>,
     first: watch::Receiver<bool>,
@@ -97,9 +97,9 @@ impl Database {
             stations: added,
             first,
             numbers: Numbers::default(),
-            wanted: Wanted::default(),
+            wanted: DesiredConfig::default(),
             applied: None,
-            told: Told::default(),
+            told: SwitchStatus::default(),
             told_statistics: None,
             tried: None,
             retry_at: None,
@@ -132,15 +132,15 @@ struct Follower {
     ring_size: u32,
     client: Client,
     layout: watch::Sender<Layout>,
-    controllers: watch::Receiver<BTreeMap<Uuid, ControllerTold>>,
+    controllers: watch::Receiver<BTreeMap<Uuid, ControllerStatus>>,
     stations: watch::Receiver<Stations>,
     first: watch::Sender<bool>,
     numbers: Numbers,
     /// Configuration derived from the last applied state of the tables.
-    wanted: Wanted,
+    wanted: DesiredConfig,
     /// Last applied state of the tables. `None` until a state has been applied.
     applied: Option<Arc<Desired>>,
-    told: Told,
+    told: SwitchStatus,
     told_statistics: Option<Instant>,
     /// Last state of the tables that the follower tried to apply. `None` forces another attempt.
     tried: Option<Arc<Desired>>,
@@ -193,21 +193,24 @@ impl Follower {
         // Each iteration leaves out at least one more interface.
         loop {
             let (of, out, ring_size) = (Arc::clone(desired), left_out.clone(), self.ring_size);
-            let Some(mut wanted) = blocking(move || wanted::read(&of, ring_size, &out)).await else { return };
+            let Some(mut wanted) = blocking(move || desired::read(&of, ring_size, &out)).await else {
+                return;
+            };
             let mut numbers = self.numbers.clone();
             numbers.assign(desired, &wanted.refused);
             wanted.number(&numbers);
             add_stations(&mut wanted.config, &self.stations.borrow_and_update());
-            let error = match self.store.apply(Owner::Ovsdb, wanted.config.clone(), Terms::default()).await {
-                Ok(outcome) => {
-                    if outcome.applied && !outcome.plan.lines.is_empty() {
-                        tracing::info!("ovsdb: applied, {} changes", outcome.plan.lines.len());
+            let error =
+                match self.store.apply(Owner::Ovsdb, wanted.config.clone(), ApplyOptions::default()).await {
+                    Ok(outcome) => {
+                        if outcome.applied && !outcome.plan.lines.is_empty() {
+                            tracing::info!("ovsdb: applied, {} changes", outcome.plan.lines.len());
+                        }
+                        self.done(desired, wanted, &left_out);
+                        return;
                     }
-                    self.done(desired, wanted, &left_out);
-                    return;
-                }
-                Err(error) => error,
-            };
+                    Err(error) => error,
+                };
             if is_passing(&error) {
                 tracing::info!("ovsdb: {error}; trying again");
                 self.retry_at = Some(Instant::now() + TICK);
@@ -225,14 +228,14 @@ impl Follower {
 
     /// Returns the last interface that does not run yet, which is then left out of the configuration. An
     /// error that names no object (for example too few frames) is attributed to this interface.
-    fn newest(&self, wanted: &Wanted, error: &ChangeError) -> LeftOut {
+    fn newest(&self, wanted: &DesiredConfig, error: &ChangeError) -> LeftOut {
         let running = &self.store.merged().config.ports;
         let newest = wanted.rows.iter().rev().find(|(port, _)| !running.contains_key(*port));
         let interfaces = newest.map(|(_, row)| (*row, error.to_string())).into_iter().collect();
         LeftOut { interfaces, ..LeftOut::default() }
     }
 
-    fn done(&mut self, desired: &Arc<Desired>, wanted: Wanted, left_out: &LeftOut) {
+    fn done(&mut self, desired: &Arc<Desired>, wanted: DesiredConfig, left_out: &LeftOut) {
         for (name, why) in wanted.problems() {
             if !self.wanted.problems().any(|known| known == (name, why)) {
                 tracing::warn!("ovsdb: {name}: {why}");
@@ -271,7 +274,7 @@ impl Follower {
             self.told_statistics = Some(now);
         }
         let before = (!counting).then_some(&self.told);
-        let mut told = told::told(desired, &self.wanted, &self.numbers, &states, before);
+        let mut told = status::told(desired, &self.wanted, &self.numbers, &states, before);
         // Rows are reported as applied, and only the running state is acknowledged.
         told.cur_cfg = self.applied.as_ref().map(|applied| applied.next_cfg);
         told.controllers = self.controllers.borrow().clone();
@@ -284,7 +287,7 @@ impl Follower {
 
 /// Logs the bridges and interfaces that were added and removed. The messages have Open vSwitch's wording,
 /// because scripts search for it.
-fn log_changes(before: &Layout, after: &Layout, wanted: &Wanted) {
+fn log_changes(before: &Layout, after: &Layout, wanted: &DesiredConfig) {
     for (name, bridge) in &after.desired.bridges {
         let is_new = !before.desired.bridges.contains_key(name);
         if let Some(id) = wanted.ids.get(&bridge.uuid).filter(|_| is_new) {

@@ -96,7 +96,7 @@ pub enum Stage {
     /// Ingress stage of an embedding program.
     Own,
     /// Function of the port, for example the bridge lookup.
-    Room,
+    Function,
     /// Execution of the decisions: the stage rewrites and copies packets, and sorts packets by output port.
     Execute,
     /// Transmission: the stage gives packets to queues and kicks the queues.
@@ -108,7 +108,7 @@ impl Stage {
     pub const COUNT: usize = 7;
     /// All stages in the order in which packets pass them.
     pub const ALL: [Self; Self::COUNT] =
-        [Self::Receive, Self::Parse, Self::Spread, Self::Own, Self::Room, Self::Execute, Self::Transmit];
+        [Self::Receive, Self::Parse, Self::Spread, Self::Own, Self::Function, Self::Execute, Self::Transmit];
 
     /// Returns the name of the stage that statistics display.
     #[must_use]
@@ -116,9 +116,9 @@ impl Stage {
         match self {
             Self::Receive => "receive",
             Self::Parse => "parse",
-            Self::Spread => "spread",
-            Self::Own => "own",
-            Self::Room => "room",
+            Self::Spread => "software-rss",
+            Self::Own => "ingress",
+            Self::Function => "function",
             Self::Execute => "execute",
             Self::Transmit => "transmit",
         }

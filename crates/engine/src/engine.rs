@@ -11,7 +11,7 @@
     reason = "control threads wait and lock; workers never do"
 )]
 
-mod hold;
+mod quiesce;
 mod resume;
 mod watch;
 
@@ -31,15 +31,15 @@ use sync::spsc::{Consumer, Producer, channel};
 
 use crate::burst::Burst;
 use crate::counters::{PortTotals, Stage, WorkerCounters};
-use crate::decider::{Decider, KnownFlow};
 use crate::explain::{self, Explained};
-use crate::finish::Finisher;
 use crate::handover::mesh;
-use crate::rest::{PollMode, Rest, Waker};
+use crate::idle::{PollMode, Rest, Waker};
+use crate::ordering::CompletionSink;
+use crate::slow_path::{KnownFlow, SlowPath};
 use crate::stage::flows::{Flows, FlowsView};
-use crate::stage::spread::Applied;
+use crate::stage::software_rss::Applied;
 use crate::stage::transmit::OwnedQueue;
-use crate::stage::{Punt, PuntRing, Tools};
+use crate::stage::{Punt, PuntRing, WorkerContext};
 use crate::state::Forwarding;
 use crate::worker::{Change, Command, Status, Worker};
 
@@ -252,7 +252,7 @@ impl Engine {
                 refused: Vec::new(),
                 local: Vec::new(),
                 burst: Burst::default(),
-                tools: Tools::new(WorkerId(id), depot.pool(), block.clone()),
+                context: WorkerContext::new(WorkerId(id), depot.pool(), block.clone()),
                 links,
                 rest: Rest::new(config.mode, spin, waker.clone()).map_err(os(id, "epoll"))?,
                 commands,
@@ -260,7 +260,7 @@ impl Engine {
                 trace: None,
                 version: u64::MAX,
                 draining: None,
-                finishing: crate::finish::Finishing::default(),
+                finishing: crate::ordering::Finishing::default(),
             });
             handles.push(Handle {
                 commands: Mutex::new(mailbox),
@@ -404,7 +404,7 @@ impl Engine {
         worker: WorkerId,
         port: PortId,
         id: QueueId,
-        to: Option<Box<dyn Finisher>>,
+        to: Option<Box<dyn CompletionSink>>,
     ) -> Result<(), EngineError> {
         self.tell(worker, Command::Finish(port, id, to))
     }
@@ -477,22 +477,22 @@ impl Engine {
     }
 
     /// Creates the slow path of all OpenFlow bridges and connects it to every worker. The caller runs the
-    /// returned slow path on a thread ([`Decider::run`]). `bridges` contains the bridges to serve, by bridge
+    /// returned slow path on a thread ([`SlowPath::run`]). `bridges` contains the bridges to serve, by bridge
     /// identifier. `waker` wakes the slow path. The function may be called again only after
     /// `Engine::detach_flows`.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
-    pub fn decider(
+    pub fn slow_path(
         &self,
         limits: lookup::FlowLimits,
         waker: Arc<Waker>,
-        bridges: crate::decider::Bridges,
-    ) -> Result<Decider, EngineError> {
+        bridges: crate::slow_path::Bridges,
+    ) -> Result<SlowPath, EngineError> {
         self.decider_with(limits, waker, bridges, &[])
     }
 
-    /// Like [`Engine::decider`], with initial megaflows. The megaflows in `known` are installed in the
+    /// Like [`Engine::slow_path`], with initial megaflows. The megaflows in `known` are installed in the
     /// workers' caches before the first upcall.
     ///
     /// # Errors
@@ -501,23 +501,23 @@ impl Engine {
         &self,
         limits: lookup::FlowLimits,
         waker: Arc<Waker>,
-        bridges: crate::decider::Bridges,
+        bridges: crate::slow_path::Bridges,
         known: &[KnownFlow],
-    ) -> Result<Decider, EngineError> {
+    ) -> Result<SlowPath, EngineError> {
         let rings = self.workers.iter().map(|handle| crate::flows::rings(&waker, &handle.waker));
         let (theirs, ends): (Vec<_>, Vec<_>) = rings.unzip();
         let decided = Arc::clone(&self.decided);
-        let mut decider = Decider::new(ends, waker, self.depot.pool(), bridges, decided);
-        decider.begin_with(known);
+        let mut slow_path = SlowPath::new(ends, waker, self.depot.pool(), bridges, decided);
+        slow_path.begin_with(known);
         for (id, mine) in (0_u16..).map(WorkerId).zip(theirs) {
             self.tell(id, Command::Flows(Box::new(Flows::new(mine, limits))))?;
         }
-        Ok(decider)
+        Ok(slow_path)
     }
 
     /// Takes the flow caches and the rings to the slow path from all workers. When this function returns, no
     /// worker sends messages to the slow path. Packets that arrive at OpenFlow bridges wait in their queues
-    /// until the next call of [`Engine::decider`]. The caller must stop the slow path and then call
+    /// until the next call of [`Engine::slow_path`]. The caller must stop the slow path and then call
     /// [`Flows::close`] on each result.
     ///
     /// # Errors
@@ -616,8 +616,8 @@ pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn 
         touched: false,
         spread: Applied::new(worker),
         finish: None,
-        parked: crate::finish::Parked::default(),
-        unsent: crate::finish::Unsent::default(),
+        parked: crate::ordering::Parked::default(),
+        unsent: crate::ordering::Unsent::default(),
     }
 }
 

@@ -11,10 +11,10 @@ use port::{Depot, FrameMemory, HugePages, MemoryConfig};
 use crate::burst::Burst;
 use crate::counters::WorkerCounters;
 use crate::handover::mesh;
-use crate::rest::Waker;
-use crate::stage::transmit::Exits;
-use crate::stage::{Tools, spread};
-use crate::state::{Forwarding, SPREAD_BUCKETS};
+use crate::idle::Waker;
+use crate::stage::transmit::Egress;
+use crate::stage::{WorkerContext, software_rss};
+use crate::state::{Forwarding, RSS_BUCKETS};
 use crate::worker::{Source, forward, monotonic};
 use sync::qsbr::Reader;
 
@@ -30,7 +30,7 @@ pub struct Explained {
     /// OpenFlow trace reports. Each report lists the rules that the packet matches and the reasons for the
     /// mask of its megaflow. There is one report for each uninterrupted sequence of [`Step::Rule`] and
     /// [`Step::NoRule`].
-    pub stories: Vec<switch::flow::Story>,
+    pub trace_reports: Vec<switch::flow::TraceReport>,
 }
 
 /// Explains how `frame` would be processed if it arrived on `port`. `reader` must belong to the QSBR domain
@@ -43,7 +43,7 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
     let mut explained = Explained::default();
     let mut refused = None;
     match (forwarding.port(port), Waker::new()) {
-        (None, _) => refused = Some(DropReason::NoRoom),
+        (None, _) => refused = Some(DropReason::NoFunction),
         (Some(view), _) if !view.up => refused = Some(DropReason::PortDown),
         (_, Err(_)) => refused = Some(DropReason::NoFrame),
         (Some(view), Ok(waker)) => {
@@ -60,15 +60,16 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
                 return explained;
             };
             let depot = Depot::new(Arc::new(memory));
-            let mut tools = Tools::new(WorkerId(0), depot.pool(), Arc::new(WorkerCounters::default()));
-            tools.outbox.fit(forwarding);
+            let mut context =
+                WorkerContext::new(WorkerId(0), depot.pool(), Arc::new(WorkerCounters::default()));
+            context.outbox.fit(forwarding);
             let mut burst = Burst::default();
-            match tools.pool.alloc_copy(frame) {
+            match context.pool.alloc_copy(frame) {
                 Err(reason) => refused = Some(reason),
                 Ok(packet) => {
                     burst.packets.push(packet);
                     let mut links = mesh(&[Arc::new(waker)]);
-                    let mut exits = Exits {
+                    let mut egress = Egress {
                         queues: &mut [],
                         local: &[],
                         links: &mut links[0],
@@ -78,14 +79,15 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
                     let begin = recorder.0.len();
                     let source =
                         Source { forwarding, port, view, queue: None, seen: false, origin: None, reader };
-                    forward(&source, &mut burst, monotonic(), &mut exits, &mut tools, &mut recorder);
-                    explained.stories = std::mem::take(&mut tools.stories);
-                    let own = [DropReason::OwnStage, DropReason::FilterDropped, DropReason::FilterLimited];
+                    forward(&source, &mut burst, monotonic(), &mut egress, &mut context, &mut recorder);
+                    explained.trace_reports = std::mem::take(&mut context.trace_reports);
+                    let own =
+                        [DropReason::IngressStage, DropReason::FilterDropped, DropReason::FilterLimited];
                     let is_refused = own.iter().any(|reason| recorder.0.contains(&Step::Dropped(*reason)));
                     // A packet that the ingress stage drops is not handed to another worker.
                     if let (Some(table), Some(key), false) = (&view.spread, &explained.key, is_refused) {
-                        let worker = table[key.hash_symmetric() as usize % SPREAD_BUCKETS];
-                        recorder.0.insert(begin, spread::step(key, worker));
+                        let worker = table[key.hash_symmetric() as usize % RSS_BUCKETS];
+                        recorder.0.insert(begin, software_rss::step(key, worker));
                     }
                 }
             }

@@ -28,7 +28,7 @@ use lookup::FlowRef;
 use packet::{DropReason, FlowKey, PortId};
 use port::Packet;
 use switch::Bridge;
-use switch::flow::{BandKind, Beyond, DecidedPacket, Event, Meter, Op, PacketOut, Pipeline, Program};
+use switch::flow::{BandKind, DecidedPacket, Event, ExtendedKey, Meter, Op, PacketOut, Pipeline, Program};
 use sync::counter::Counter;
 use sync::spsc::{Consumer, Producer};
 use sync::token_bucket::TokenBucket;
@@ -37,7 +37,7 @@ use sync::wake::Waker;
 use crate::packet_outs::{Outgoing, PacketOuts, Queued};
 
 /// Number of 64-bit words of the extended key that the flow caches can match.
-pub const BEYOND: usize = 7;
+pub const EXTENDED_WORDS: usize = 7;
 /// Capacity of the ring for upcalls from one worker to the slow path.
 pub const UPCALLS: usize = 2048;
 /// Capacity of the ring for answers from the slow path to one worker.
@@ -70,7 +70,7 @@ pub(crate) enum Asked {
     /// Requests a call of the function when the flow caches agree with the bridge's tables.
     Barrier(Box<dyn FnOnce() + Send>),
     /// Requests that all megaflows of the bridge are sent to this channel.
-    Dump(std::sync::mpsc::SyncSender<crate::decider::MegaflowView>),
+    Dump(std::sync::mpsc::SyncSender<crate::slow_path::MegaflowView>),
     /// Requests the removal of all megaflows of the bridge. The function is called when all removals have
     /// been sent to the workers.
     Purge(Box<dyn FnOnce() + Send>),
@@ -491,7 +491,7 @@ pub(crate) struct Upcall {
     pub port: PortId,
     pub packet: Packet,
     pub key: FlowKey,
-    pub beyond: Beyond,
+    pub extended: ExtendedKey,
 }
 
 /// A megaflow to install in a worker's cache. The worker returns the box without the megaflow to the slow
@@ -501,13 +501,13 @@ pub(crate) struct Install {
     pub id: u32,
     pub key: FlowKey,
     pub mask: FlowKey,
-    pub beyond: Beyond,
-    pub beyond_mask: Beyond,
+    pub extended: ExtendedKey,
+    pub extended_mask: ExtendedKey,
     pub flow: Option<CachedFlow>,
 }
 
 /// A message from the slow path to a worker.
-pub(crate) enum Answer {
+pub(crate) enum CacheCommand {
     /// Returns a packet to the worker, which executes the actions on it. `key` is the flow key of the upcall,
     /// or `None` for the packet of a packet-out.
     Release {
@@ -523,13 +523,13 @@ pub(crate) enum Answer {
     Replace(FlowRef, Arc<Compiled>),
     /// Removes the megaflow at this cache location.
     Remove(FlowRef),
-    /// Requests the message [`Told::Synced`] with this number when the worker has processed all earlier
+    /// Requests the message [`CacheCompletion::Synced`] with this number when the worker has processed all earlier
     /// answers.
     Sync(u64),
 }
 
 /// A message from a worker to the slow path.
-pub(crate) enum Told {
+pub(crate) enum CacheCompletion {
     /// Reports the cache location of a newly installed megaflow, or `None` if the cache had no space for it.
     /// The first field is the index of the megaflow's record. The last field returns the empty message.
     Installed(u32, Option<FlowRef>, Box<Install>),
@@ -537,35 +537,35 @@ pub(crate) enum Told {
     Removed(CachedFlow),
     /// Returns the previous actions of a megaflow after a replacement.
     Replaced(Arc<Compiled>),
-    /// Reports that the worker has processed all answers up to the [`Answer::Sync`] with this number.
+    /// Reports that the worker has processed all answers up to the [`CacheCommand::Sync`] with this number.
     Synced(u64),
 }
 
 /// A worker's ends of the rings between the worker and the slow path.
 pub struct WorkerFlows {
     pub(crate) upcalls: Producer<Upcall>,
-    pub(crate) answers: Consumer<Answer>,
-    pub(crate) told: Producer<Told>,
+    pub(crate) answers: Consumer<CacheCommand>,
+    pub(crate) told: Producer<CacheCompletion>,
     pub(crate) waker: Arc<Waker>,
 }
 
 /// The slow path's ends of the rings between one worker and the slow path.
 pub(crate) struct WorkerEnd {
     pub upcalls: Consumer<Upcall>,
-    pub answers: Producer<Answer>,
-    pub told: Consumer<Told>,
+    pub answers: Producer<CacheCommand>,
+    pub told: Consumer<CacheCompletion>,
     pub waker: Arc<Waker>,
 }
 
 /// Creates the rings between one worker and the slow path. Returns the worker's ends and the slow path's
 /// ends.
-pub(crate) fn rings(decider: &Arc<Waker>, worker: &Arc<Waker>) -> (WorkerFlows, WorkerEnd) {
+pub(crate) fn rings(slow_path: &Arc<Waker>, worker: &Arc<Waker>) -> (WorkerFlows, WorkerEnd) {
     use sync::spsc::channel;
     let (upcalls, asked) = channel(UPCALLS);
     let (answers, answered) = channel(ANSWERS);
     let (told, heard) = channel(2 * ANSWERS);
     (
-        WorkerFlows { upcalls, answers: answered, told, waker: Arc::clone(decider) },
+        WorkerFlows { upcalls, answers: answered, told, waker: Arc::clone(slow_path) },
         WorkerEnd { upcalls: asked, answers, told: heard, waker: Arc::clone(worker) },
     )
 }

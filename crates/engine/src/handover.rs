@@ -19,7 +19,7 @@ use packet::{PortId, WorkerId};
 use port::Packet;
 use sync::spsc::{Consumer, Producer, channel};
 
-use crate::rest::Waker;
+use crate::idle::Waker;
 
 /// Capacity of one ring between two workers, in packets.
 pub const RING: usize = 1024;
@@ -105,7 +105,7 @@ struct Inlet {
 }
 
 /// One worker's ends of all rings between workers.
-pub struct Links {
+pub struct WorkerRings {
     me: WorkerId,
     work: Vec<Producer<Work>>,
     inlets: Vec<Inlet>,
@@ -166,7 +166,7 @@ fn rings<T: Send>(n: usize) -> (Vec<Vec<Producer<T>>>, Vec<Vec<Consumer<T>>>) {
 /// Creates the rings between all pairs of `wakers.len()` workers, and returns the ends of each worker. Each
 /// worker also has a work ring to itself.
 #[must_use]
-pub fn mesh(wakers: &[Arc<Waker>]) -> Vec<Links> {
+pub fn mesh(wakers: &[Arc<Waker>]) -> Vec<WorkerRings> {
     let n = wakers.len();
     let progress = Arc::new(Progress::new(n));
     let (work, inlets) = rings(n);
@@ -174,7 +174,7 @@ pub fn mesh(wakers: &[Arc<Waker>]) -> Vec<Links> {
     let ends = work.into_iter().zip(inlets).zip(outputs.into_iter().zip(output_inlets));
     (0_u16..)
         .zip(ends)
-        .map(|(me, ((work, inlets), (outputs, output_inlets)))| Links {
+        .map(|(me, ((work, inlets), (outputs, output_inlets)))| WorkerRings {
             me: WorkerId(me),
             work,
             inlets: inlets.into_iter().map(|ring| Inlet { ring, blocked: None, carry: None }).collect(),
@@ -190,7 +190,7 @@ pub fn mesh(wakers: &[Arc<Waker>]) -> Vec<Links> {
         .collect()
 }
 
-impl Links {
+impl WorkerRings {
     /// Returns the identifier of the worker that holds these ring ends.
     #[must_use]
     pub fn me(&self) -> WorkerId {
@@ -225,7 +225,7 @@ impl Links {
         }
     }
 
-    /// Records that this worker begins a round. [`Links::publish`] records the end of the round.
+    /// Records that this worker begins a round. [`WorkerRings::publish`] records the end of the round.
     #[inline]
     pub fn begin_round(&self) {
         self.round();
@@ -248,7 +248,7 @@ impl Links {
         }
     }
 
-    /// Returns whether the wait that [`Links::settle`] began is over. The wait is over when the other workers
+    /// Returns whether the wait that [`WorkerRings::settle`] began is over. The wait is over when the other workers
     /// have taken the packets and have ended the rounds in which they took them.
     pub(crate) fn has_settled(&self, settling: &mut Settling) -> bool {
         if self.workers() == 1 {
@@ -324,7 +324,7 @@ impl Links {
         }
     }
 
-    /// Puts back a packet from `Links::take` that does not fit into the current burst.
+    /// Puts back a packet from `WorkerRings::take` that does not fit into the current burst.
     #[inline]
     pub fn put_back(&mut self, from: usize, packet: Packet, port: PortId, seen: bool) {
         self.inlets[from].carry = Some(Work::Process { packet, port, seen });

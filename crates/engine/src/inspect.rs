@@ -10,7 +10,7 @@ use packet::{DropReason, PortId, QueueId, WorkerId};
 use port::{QueueCounters, QueueState, QueueStatus};
 
 use crate::Engine;
-use crate::stage::Tools;
+use crate::stage::WorkerContext;
 use crate::stage::transmit::OwnedQueue;
 use crate::worker::Command;
 
@@ -103,32 +103,32 @@ impl Engine {
 /// Counts packets that the kernel has refused since the last inspection of the queue as dropped, and returns
 /// the queue's counters. `seen` is the total number of refused packets at the last inspection. The function
 /// updates it.
-pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, tools: &Tools) -> QueueCounters {
+pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, context: &WorkerContext) -> QueueCounters {
     let counters = own.queue.counters();
     let refused = counters.tx_invalid.saturating_sub(*seen);
     if refused > 0 {
         let gone = own.queue.state() == QueueState::Gone;
         let reason = if gone { DropReason::DeviceGone } else { DropReason::TxFailed };
-        tools.counters.port(own.port).refuse_n(reason, refused);
+        context.counters.port(own.port).refuse_n(reason, refused);
     }
     *seen = counters.tx_invalid;
     counters
 }
 
 /// If a queue's device is gone, counts the packets that are still in the queue as dropped.
-pub(crate) fn abandon(own: &OwnedQueue, tools: &Tools) {
+pub(crate) fn abandon(own: &OwnedQueue, context: &WorkerContext) {
     if own.queue.state() == QueueState::Gone {
         let left = u64::try_from(own.queue.in_flight()).unwrap_or(u64::MAX);
-        tools.counters.port(own.port).refuse_n(DropReason::DeviceGone, left);
+        context.counters.port(own.port).refuse_n(DropReason::DeviceGone, left);
     }
 }
 
 /// Builds a worker's answer to [`Command::Inspect`], with one entry for each of the worker's queues.
-pub(crate) fn views(queues: &[OwnedQueue], refused: &mut [u64], tools: &Tools) -> Vec<QueueView> {
+pub(crate) fn views(queues: &[OwnedQueue], refused: &mut [u64], context: &WorkerContext) -> Vec<QueueView> {
     let view = |(own, seen): (&OwnedQueue, &mut u64)| QueueView {
         port: own.port,
         queue: own.id,
-        counters: settle(own, seen, tools),
+        counters: settle(own, seen, context),
         status: own.queue.status(),
         state: own.queue.state(),
     };

@@ -9,35 +9,35 @@ use router::Router;
 use switch::Bridge;
 
 use crate::flows::FlowBridge;
-use crate::stage::own::OwnStage;
+use crate::stage::ingress::IngressStage;
 
 /// Number of buckets into which software RSS divides the flows of a port, by a symmetric hash.
-pub const SPREAD_BUCKETS: usize = 256;
+pub const RSS_BUCKETS: usize = 256;
 
 /// Function of a port, which determines how received packets are forwarded.
 #[derive(Clone)]
-pub enum Room {
-    /// The port has no function. Received packets are dropped with the reason `no-room`.
+pub enum Function {
+    /// The port has no function. Received packets are dropped with the reason `no-function`.
     None,
     /// The port is a member of a learning bridge.
-    Switch(Arc<Bridge>),
+    Bridge(Arc<Bridge>),
     /// The port belongs to an OpenFlow bridge.
-    Flows(Arc<FlowBridge>),
+    OpenFlow(Arc<FlowBridge>),
     /// The port is an interface of a router. The second field is the index of the interface in the router.
-    Route(Arc<Router>, u16),
+    Router(Arc<Router>, u16),
     /// The port is the end of a cross-connect. Received packets are transmitted by the given port without
     /// being parsed.
-    Wire(PortId),
+    CrossConnect(PortId),
     /// The port is the end of a cross-connect that adds VLAN tags. Received packets get the given tags and
     /// are transmitted by the given port.
-    Tagged(PortId, VlanTags),
+    TaggedCrossConnect(PortId, VlanTags),
 }
 
 /// State of a port that a worker needs to receive, forward and transmit packets.
 #[derive(Clone)]
 pub struct PortView {
     /// Function of the port.
-    pub room: Room,
+    pub function: Function,
     /// Worker that transmits the port's packets for all workers that own no queue of the port.
     pub tx_owner: WorkerId,
     /// Whether the port is administratively and operationally up. Packets for a port that is down are dropped
@@ -48,7 +48,7 @@ pub struct PortView {
     pub max_frame: u32,
     /// Software RSS table of the port, which maps each hash bucket to a worker. With `None`, each packet is
     /// processed by the worker that receives it.
-    pub spread: Option<Arc<[WorkerId; SPREAD_BUCKETS]>>,
+    pub spread: Option<Arc<[WorkerId; RSS_BUCKETS]>>,
     /// Whether the worker completes TCP and UDP checksums that contain only the pseudo-header sum. This is
     /// needed for veth devices whose peer is in another namespace.
     pub complete_checksums: bool,
@@ -64,15 +64,15 @@ pub struct PortView {
     pub carrier: Option<Arc<AtomicBool>>,
     /// Ingress stage of an embedding program. The stage gets received packets before the port's function
     /// does.
-    pub own: Option<Arc<dyn OwnStage>>,
+    pub own: Option<Arc<dyn IngressStage>>,
 }
 
 impl PortView {
-    /// Creates the state of a port that is up, with function `room`, the Ethernet MTU and default settings.
+    /// Creates the state of a port that is up, with function `function`, the Ethernet MTU and default settings.
     #[must_use]
-    pub fn new(room: Room, tx_owner: WorkerId) -> Self {
+    pub fn new(function: Function, tx_owner: WorkerId) -> Self {
         Self {
-            room,
+            function,
             tx_owner,
             up: true,
             max_frame: 1514,

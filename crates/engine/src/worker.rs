@@ -20,15 +20,16 @@ use sync::spsc::{Consumer, Producer};
 use crate::burst::Burst;
 use crate::capture::{CaptureTap, key_of};
 use crate::counters::Stage;
-use crate::finish::{Finish, Finisher, Finishing};
-use crate::handover::Links;
+use crate::handover::WorkerRings;
+use crate::idle::Rest;
 use crate::inspect::{self, QueueView};
-use crate::rest::Rest;
-use crate::stage::transmit::{Exits, NOT_MINE, OwnedQueue};
+use crate::ordering::{CompletionSink, Finish, Finishing};
+use crate::stage::transmit::{Egress, NOT_MINE, OwnedQueue};
 use crate::stage::{
-    PuntRing, Tools, execute, flows, own, parse, patch, receive, room, route, spread, transmit,
+    PuntRing, WorkerContext, execute, flows, function, ingress, parse, patch, receive, route, software_rss,
+    transmit,
 };
-use crate::state::{Forwarding, PortView, Room};
+use crate::state::{Forwarding, Function, PortView};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
 
 /// A function that changes a queue. A worker calls the function between two bursts.
@@ -66,7 +67,7 @@ pub enum Command {
     /// the worker's queues.
     Frames(mpsc::Sender<(usize, usize)>),
     /// Sets the receiver of a queue's progress reports. `None` stops the reports.
-    Finish(PortId, QueueId, Option<Box<dyn Finisher>>),
+    Finish(PortId, QueueId, Option<Box<dyn CompletionSink>>),
     /// Removes all queues of a port from the worker and sends them back without waiting for the kernel to
     /// take packets. The queues continue at another worker.
     Part(PortId, mpsc::Sender<Vec<OwnedQueue>>),
@@ -98,8 +99,8 @@ pub struct Worker {
     pub(crate) refused: Vec<u64>,
     pub(crate) local: Vec<u16>,
     pub(crate) burst: Burst,
-    pub(crate) tools: Tools,
-    pub(crate) links: Links,
+    pub(crate) context: WorkerContext,
+    pub(crate) links: WorkerRings,
     pub(crate) rest: Rest,
     pub(crate) commands: Consumer<Command>,
     pub(crate) status: Arc<Status>,
@@ -128,7 +129,7 @@ impl Worker {
             }
             let after = tsc();
             let spent = after.wrapping_sub(before);
-            let counters = &self.tools.counters;
+            let counters = &self.context.counters;
             if packets > 0 {
                 counters.busy_cycles.add(spent)
             } else {
@@ -138,31 +139,32 @@ impl Worker {
             if self.rest.wants_sleep(packets, after) {
                 self.sleep();
                 before = tsc();
-                self.tools.counters.asleep_cycles.add(before.wrapping_sub(after));
+                self.context.counters.asleep_cycles.add(before.wrapping_sub(after));
             }
         }
     }
 
     /// Runs one round, which polls every queue and every ring once. Returns the number of packets found.
     pub fn round(&mut self) -> usize {
-        let Self { forwarding, reader, queues, local, burst, tools, links, trace, version, draining, .. } =
-            self;
+        let Self {
+            forwarding, reader, queues, local, burst, context, links, trace, version, draining, ..
+        } = self;
         links.begin_round();
         let forwarding = forwarding.read(reader);
         if *version != forwarding.version {
             *version = forwarding.version;
-            tools.outbox.fit(forwarding);
-            tools.capture_drops = forwarding.capture_drops;
+            context.outbox.fit(forwarding);
+            context.capture_drops = forwarding.capture_drops;
         }
-        let now = clock(tools);
+        let now = clock(context);
         let mut packets = 0;
-        if tools.flows.as_ref().is_some_and(|flows| flows.has_pending()) {
-            let mut exits = Exits { queues, local, links, collected: None };
-            tools.begin_burst();
-            packets += flows::answers(forwarding, now, &mut exits, tools);
-            transmit::run(forwarding, &mut exits, tools, &mut NoRecord);
-            if !tools.patched.is_empty() {
-                patch::through(forwarding, reader, None, burst, now, &mut exits, tools, &mut NoRecord);
+        if context.flows.as_ref().is_some_and(|flows| flows.has_pending()) {
+            let mut egress = Egress { queues, local, links, collected: None };
+            context.begin_burst();
+            packets += flows::answers(forwarding, now, &mut egress, context);
+            transmit::run(forwarding, &mut egress, context, &mut NoRecord);
+            if !context.patched.is_empty() {
+                patch::through(forwarding, reader, None, burst, now, &mut egress, context, &mut NoRecord);
             }
         }
         let own = if draining.is_some() { 0 } else { queues.len() };
@@ -172,10 +174,10 @@ impl Worker {
             // Packets that arrive before the snapshot contains the port wait in the queue.
             let Some(view) = forwarding.port(port) else { continue };
             // Packets of an OpenFlow bridge wait in the queue until the slow path exists.
-            if waits_for_decider(forwarding, port, tools) {
+            if waits_for_decider(forwarding, port, context) {
                 continue;
             }
-            let n = receive::run(&mut *queues[index].queue, port, view, burst, tools);
+            let n = receive::run(&mut *queues[index].queue, port, view, burst, context);
             if n == 0 {
                 continue;
             }
@@ -183,14 +185,14 @@ impl Worker {
             let OwnedQueue { finish, parked, .. } = &mut queues[index];
             parked.begin(finish.as_ref().map(Finish::last));
             if let Some(finish) = finish {
-                let memory = tools.pool.memory();
+                let memory = context.pool.memory();
                 finish.received(burst.packets.iter().rev().filter_map(|packet| packet.before(memory)));
             }
-            count(tools, Stage::Receive, n, begin);
+            count(context, Stage::Receive, n, begin);
             links.begin_own();
-            tools.begin_burst();
+            context.begin_burst();
             if !view.accepts() {
-                refuse(port, DropReason::PortDown, burst, tools);
+                refuse(port, DropReason::PortDown, burst, context);
                 continue;
             }
             let source = Source {
@@ -202,10 +204,10 @@ impl Worker {
                 origin: Some(index),
                 reader,
             };
-            let mut exits = Exits { queues, local, links, collected: None };
+            let mut egress = Egress { queues, local, links, collected: None };
             match (&forwarding.trace, &mut *trace) {
-                (Some(filter), Some(ring)) => traced(&source, filter, ring, burst, now, &mut exits, tools),
-                _ => forward(&source, burst, now, &mut exits, tools, &mut NoRecord),
+                (Some(filter), Some(ring)) => traced(&source, filter, ring, burst, now, &mut egress, context),
+                _ => forward(&source, burst, now, &mut egress, context, &mut NoRecord),
             }
         }
         for from in 0..links.workers() {
@@ -218,24 +220,24 @@ impl Worker {
                 queues,
                 local,
                 links,
-                tools,
+                context,
                 trace.as_mut(),
             );
         }
         for own in queues.iter_mut() {
             if packets > 0 || std::mem::take(&mut own.touched) {
-                own.queue.kick(&mut tools.pool);
+                own.queue.kick(&mut context.pool);
             }
         }
         // Packets that arrived by patch ports and wait for the slow path belong to no queue's burst.
-        let waits = tools.flows.as_ref().is_some_and(|flows| flows.is_waited_for_beyond_queues());
+        let waits = context.flows.as_ref().is_some_and(|flows| flows.is_waited_for_beyond_queues());
         if self.finishing.active && !waits {
             self.finishing.run(queues, links);
         }
         links.publish();
         if packets > 0 {
-            tools.counters.bursts.add(1);
-            tools.counters.packets.add(packets as u64);
+            context.counters.bursts.add(1);
+            context.counters.packets.add(packets as u64);
         }
         reader.quiescent();
         packets
@@ -252,7 +254,7 @@ impl Worker {
     /// without a thread use this function.
     #[must_use]
     pub fn flows_view(&self) -> flows::FlowsView {
-        self.tools.flows.as_ref().map(|flows| flows.view()).unwrap_or_default()
+        self.context.flows.as_ref().map(|flows| flows.view()).unwrap_or_default()
     }
 
     /// Calls `change` while the worker's QSBR reader is offline, as during sleep. Tests in which one thread
@@ -262,18 +264,18 @@ impl Worker {
     }
 
     fn sleep(&mut self) {
-        let Self { rest, reader, queues, links, commands, status, tools, .. } = self;
+        let Self { rest, reader, queues, links, commands, status, context, .. } = self;
         for own in queues.iter_mut() {
-            own.queue.kick(&mut tools.pool);
+            own.queue.kick(&mut context.pool);
         }
-        let tools = &*tools;
+        let context = &*context;
         let pending = || {
             !commands.is_empty()
                 || links.has_pending()
-                || tools.flows.as_ref().is_some_and(|flows| flows.has_pending())
+                || context.flows.as_ref().is_some_and(|flows| flows.has_pending())
                 || queues.iter_mut().any(|own| own.queue.has_pending())
         };
-        tools.counters.sleeps.add(1);
+        context.counters.sleeps.add(1);
         rest.sleep(pending, |doze| {
             status.asleep.store(true, Ordering::Relaxed);
             reader.offline();
@@ -300,15 +302,15 @@ impl Worker {
                     let _ = reply.send(());
                 }
                 Command::Capture(tap) => {
-                    self.tools.capture = tap;
+                    self.context.capture = tap;
                 }
                 Command::Trace(ring) => self.trace = ring,
-                Command::Punt(ring) => self.tools.punt = Some(ring),
+                Command::Punt(ring) => self.context.punt = Some(ring),
                 Command::Flows(flows) => {
                     // The old caches belong to a slow path for which this worker received no
                     // [`Command::NoFlows`].
                     let old = self.leave_flows();
-                    self.tools.flows = Some(flows);
+                    self.context.flows = Some(flows);
                     self.close_flows(old);
                 }
                 Command::NoFlows(reply) => {
@@ -318,25 +320,25 @@ impl Worker {
                     }
                 }
                 Command::FlowsView(reply) => {
-                    let view = self.tools.flows.as_ref().map(|flows| flows.view()).unwrap_or_default();
+                    let view = self.context.flows.as_ref().map(|flows| flows.view()).unwrap_or_default();
                     let _ = reply.send(view);
                 }
                 Command::ExactCache(one_in) => {
-                    if let Some(flows) = &mut self.tools.flows {
+                    if let Some(flows) = &mut self.context.flows {
                         flows.set_exact(one_in);
                     }
                 }
                 Command::Inspect(reply) => {
-                    let _ = reply.send(inspect::views(&self.queues, &mut self.refused, &self.tools));
+                    let _ = reply.send(inspect::views(&self.queues, &mut self.refused, &self.context));
                 }
                 Command::Frames(reply) => {
                     let queued = self.queues.iter().map(|own| own.queue.frames()).sum();
-                    let _ = reply.send((self.tools.pool.len(), queued));
+                    let _ = reply.send((self.context.pool.len(), queued));
                 }
                 Command::Finish(port, id, to) => self.finish(port, id, to),
                 Command::Part(port, reply) => {
-                    let _ = reply.send(self.take(port, |own, refused, tools| {
-                        inspect::settle(own, refused, tools);
+                    let _ = reply.send(self.take(port, |own, refused, context| {
+                        inspect::settle(own, refused, context);
                     }));
                 }
                 Command::Drain(look) => self.draining = Some(look),
@@ -344,9 +346,9 @@ impl Worker {
                 Command::Stop(reply) => {
                     let ports: Vec<PortId> = self.queues.iter().map(|own| own.port).collect();
                     let queues = ports.into_iter().flat_map(|port| self.remove(port)).collect();
-                    let pool = &mut self.tools.pool;
-                    if let Some(mut flows) = self.tools.flows.take() {
-                        flows.abandon(&self.tools.counters);
+                    let pool = &mut self.context.pool;
+                    if let Some(mut flows) = self.context.flows.take() {
+                        flows.abandon(&self.context.counters);
                         flows.close(&mut |packet| pool.free(packet));
                     }
                     self.links.drain(|packet| pool.free(packet));
@@ -361,7 +363,7 @@ impl Worker {
 
     #[cold]
     fn tell_quiet(&self) {
-        let settled = self.tools.flows.as_ref().is_none_or(|flows| flows.is_settled());
+        let settled = self.context.flows.as_ref().is_none_or(|flows| flows.is_settled());
         if let Some(look) = self.draining.filter(|_| settled && !self.links.has_pending()) {
             self.status.quiet.store(look, Ordering::Release);
         }
@@ -379,9 +381,9 @@ impl Worker {
 
     /// Takes the flow cache from the worker. Counts packets that wait for the slow path as dropped.
     fn leave_flows(&mut self) -> Option<Box<flows::Flows>> {
-        let mut flows = self.tools.flows.take();
+        let mut flows = self.context.flows.take();
         if let Some(flows) = &mut flows {
-            flows.abandon(&self.tools.counters);
+            flows.abandon(&self.context.counters);
         }
         self.queues.iter_mut().for_each(|own| own.parked.clear());
         flows
@@ -389,11 +391,11 @@ impl Worker {
 
     /// Frees the frames that the worker's former flow cache still holds.
     fn close_flows(&mut self, gone: Option<Box<flows::Flows>>) {
-        let pool = &mut self.tools.pool;
+        let pool = &mut self.context.pool;
         gone.into_iter().for_each(|mut gone| gone.close(&mut |packet| pool.free(packet)));
     }
 
-    fn finish(&mut self, port: PortId, id: QueueId, to: Option<Box<dyn Finisher>>) {
+    fn finish(&mut self, port: PortId, id: QueueId, to: Option<Box<dyn CompletionSink>>) {
         if let Some(own) = self.queues.iter_mut().find(|own| own.port == port && own.id == id) {
             own.finish = to.map(Finish::new);
             own.parked.renumber();
@@ -404,22 +406,22 @@ impl Worker {
     /// Removes all queues of a port when the kernel has taken the packets to transmit, and updates the port's
     /// drop counters. Returns the queues.
     fn remove(&mut self, port: PortId) -> Vec<OwnedQueue> {
-        self.take(port, |own, refused, tools| {
+        self.take(port, |own, refused, context| {
             for _ in 0..1000 {
                 if own.queue.in_flight() == 0 {
                     break;
                 }
-                own.queue.kick(&mut tools.pool);
+                own.queue.kick(&mut context.pool);
             }
-            inspect::settle(own, refused, tools);
-            inspect::abandon(own, tools);
+            inspect::settle(own, refused, context);
+            inspect::abandon(own, context);
         })
     }
 
     fn take(
         &mut self,
         port: PortId,
-        mut last: impl FnMut(&mut OwnedQueue, &mut u64, &mut Tools),
+        mut last: impl FnMut(&mut OwnedQueue, &mut u64, &mut WorkerContext),
     ) -> Vec<OwnedQueue> {
         let mut gone = Vec::new();
         let mut at = 0;
@@ -430,7 +432,7 @@ impl Worker {
                 if let Some(fd) = own.queue.wait_fd() {
                     self.rest.forget(fd);
                 }
-                last(&mut own, &mut refused, &mut self.tools);
+                last(&mut own, &mut refused, &mut self.context);
                 gone.push(own);
             } else {
                 at += 1;
@@ -477,14 +479,14 @@ pub(crate) fn forward<R: Recorder>(
     source: &Source<'_>,
     burst: &mut Burst,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    path(source, burst, now, exits, tools, recorder);
-    if !tools.patched.is_empty() {
+    path(source, burst, now, egress, context, recorder);
+    if !context.patched.is_empty() {
         let Source { forwarding, origin, reader, .. } = *source;
-        patch::through(forwarding, reader, origin, burst, now, exits, tools, recorder);
+        patch::through(forwarding, reader, origin, burst, now, egress, context, recorder);
     }
 }
 
@@ -494,16 +496,16 @@ pub(crate) fn path<R: Recorder>(
     source: &Source<'_>,
     burst: &mut Burst,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let Source { forwarding, port, view, queue, seen, origin, reader } = *source;
     let n = burst.len();
     let mut begin = tsc();
-    tools.queue = origin;
-    let spreads = queue.filter(|at| view.spread.is_some() || exits.queues[*at].spread.is_away());
-    if let Room::Route(router, interface) = &view.room
+    context.queue = origin;
+    let spreads = queue.filter(|at| view.spread.is_some() || egress.queues[*at].spread.is_away());
+    if let Function::Router(router, interface) = &view.function
         && !R::ACTIVE
         && spreads.is_none()
         && !view.complete_checksums
@@ -511,44 +513,46 @@ pub(crate) fn path<R: Recorder>(
     {
         // Plain routed packets need no flow key.
         if router.mirrored.has_vlans() {
-            route::untag(port, router, *interface, burst, false, tools);
+            route::untag(port, router, *interface, burst, false, context);
         }
-        route::read(port, router, *interface, burst, tools);
-        begin = count(tools, Stage::Parse, n, begin);
-        route::look_up(port, router, *interface, reader, burst, tools);
-        begin = count(tools, Stage::Room, n, begin);
+        route::read(port, router, *interface, burst, context);
+        begin = count(context, Stage::Parse, n, begin);
+        route::look_up(port, router, *interface, reader, burst, context);
+        begin = count(context, Stage::Function, n, begin);
         route::run::<R, true>(
-            forwarding, port, router, *interface, burst, now, reader, exits, tools, recorder,
+            forwarding, port, router, *interface, burst, now, reader, egress, context, recorder,
         );
-        begin = count(tools, Stage::Execute, n, begin);
-        transmit::run(forwarding, exits, tools, recorder);
-        count(tools, Stage::Transmit, n, begin);
+        begin = count(context, Stage::Execute, n, begin);
+        transmit::run(forwarding, egress, context, recorder);
+        count(context, Stage::Transmit, n, begin);
         return;
     }
-    if !matches!(view.room, Room::Wire(_) | Room::Tagged(..)) || view.own.is_some() {
-        parse::run(port, view, spreads.is_some(), burst, tools, recorder);
-        begin = count(tools, Stage::Parse, n, begin);
+    if !matches!(view.function, Function::CrossConnect(_) | Function::TaggedCrossConnect(..))
+        || view.own.is_some()
+    {
+        parse::run(port, view, spreads.is_some(), burst, context, recorder);
+        begin = count(context, Stage::Parse, n, begin);
         // The ingress stage runs first, so that packets that it drops take no space in the rings between
         // workers.
         if let Some(stage) = view.own.as_ref().filter(|_| !seen) {
             let n = burst.len();
-            own::run(port, stage.as_ref(), burst, now, tools, recorder);
-            begin = count(tools, Stage::Own, n, begin);
+            ingress::run(port, stage.as_ref(), burst, now, context, recorder);
+            begin = count(context, Stage::Own, n, begin);
         }
         if let Some(index) = spreads {
-            let applied = &mut exits.queues[index].spread;
+            let applied = &mut egress.queues[index].spread;
             let (seen, table) = (view.own.is_some(), view.spread.as_ref());
-            spread::run(port, seen, table, applied, burst, exits.links, tools, recorder);
-            begin = count(tools, Stage::Spread, n, begin);
+            software_rss::run(port, seen, table, applied, burst, egress.links, context, recorder);
+            begin = count(context, Stage::Spread, n, begin);
         }
     }
-    room::run(port, &view.room, burst, now, reader, tools, recorder);
-    begin = count(tools, Stage::Room, burst.len(), begin);
+    function::run(port, &view.function, burst, now, reader, context, recorder);
+    begin = count(context, Stage::Function, burst.len(), begin);
     let n = burst.len();
-    execute::run(forwarding, port, &view.room, burst, now, reader, exits, tools, recorder);
-    begin = count(tools, Stage::Execute, n, begin);
-    transmit::run(forwarding, exits, tools, recorder);
-    count(tools, Stage::Transmit, n, begin);
+    execute::run(forwarding, port, &view.function, burst, now, reader, egress, context, recorder);
+    begin = count(context, Stage::Execute, n, begin);
+    transmit::run(forwarding, egress, context, recorder);
+    count(context, Stage::Transmit, n, begin);
 }
 
 /// Processes the packets of a burst one by one with a recorder. Sends a trace report for each packet that
@@ -560,22 +564,22 @@ fn traced(
     ring: &mut Producer<Box<Traced>>,
     burst: &mut Burst,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
 ) {
     for packet in std::mem::take(&mut *burst.packets) {
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
         // The burst's keys cannot be used. A cross-connect does not parse packets, and a frame that cannot be
         // parsed leaves the key of an earlier packet in place.
-        let key = key_of(&packet, tools.pool.memory(), source.port);
+        let key = key_of(&packet, context.pool.memory(), source.port);
         let mut recorder = TraceRecorder::default();
-        recorder.step(0, Step::Received { port: source.port, queue: queue_id(source, exits), len });
+        recorder.step(0, Step::Received { port: source.port, queue: queue_id(source, egress), len });
         if let (None, Some(key), Some(_)) = (source.queue, &key, &source.view.spread) {
             // The worker that owns the queue handed the packet to this worker by software RSS.
-            recorder.step(0, spread::step(key, tools.id));
+            recorder.step(0, software_rss::step(key, context.id));
         }
         burst.packets.push(packet);
-        forward(source, burst, now, exits, tools, &mut recorder);
+        forward(source, burst, now, egress, context, &mut recorder);
         if recorder.handed_over() {
             // The worker that the packet was handed to reports the trace.
             continue;
@@ -583,14 +587,14 @@ fn traced(
         let mut asked = key.unwrap_or(FlowKey::ZERO);
         asked.set_in_port(source.port);
         if ring.free() > 0 && filter.claims(&asked) {
-            let traced = Traced { worker: tools.id, port: source.port, len, key, steps: recorder.steps };
+            let traced = Traced { worker: context.id, port: source.port, len, key, steps: recorder.steps };
             let _ = ring.push(Box::new(traced));
         }
     }
 }
 
-fn queue_id(source: &Source<'_>, exits: &Exits<'_>) -> QueueId {
-    source.queue.map_or(QueueId(0), |index| exits.queues[index].id)
+fn queue_id(source: &Source<'_>, egress: &Egress<'_>) -> QueueId {
+    source.queue.map_or(QueueId(0), |index| egress.queues[index].id)
 }
 
 /// Takes packets that worker `from` has handed over. The function first takes the packets to transmit, and
@@ -604,27 +608,27 @@ fn handed_over(
     reader: &Reader,
     queues: &mut [OwnedQueue],
     local: &[u16],
-    links: &mut Links,
-    tools: &mut Tools,
+    links: &mut WorkerRings,
+    context: &mut WorkerContext,
     trace: Option<&mut Producer<Box<Traced>>>,
 ) -> usize {
-    let mut exits = Exits { queues, local, links, collected: None };
+    let mut egress = Egress { queues, local, links, collected: None };
     let mut relayed = 0;
     while relayed < port::BURST {
-        let Some(output) = exits.links.take_output(from) else { break };
+        let Some(output) = egress.links.take_output(from) else { break };
         relayed += 1;
-        relay(forwarding, output.packet, output.out, &mut exits, tools);
+        relay(forwarding, output.packet, output.out, &mut egress, context);
     }
-    transmit::run(forwarding, &mut exits, tools, &mut NoRecord);
-    if !tools.patched.is_empty() {
-        patch::through(forwarding, reader, None, burst, now, &mut exits, tools, &mut NoRecord);
+    transmit::run(forwarding, &mut egress, context, &mut NoRecord);
+    if !context.patched.is_empty() {
+        patch::through(forwarding, reader, None, burst, now, &mut egress, context, &mut NoRecord);
     }
     let mut arrived = None;
     while !burst.packets.is_full() {
-        match exits.links.take(from) {
+        match egress.links.take(from) {
             // Packets of an OpenFlow bridge wait until the slow path exists.
-            Some((packet, port, seen)) if waits_for_decider(forwarding, port, tools) => {
-                exits.links.put_back(from, packet, port, seen);
+            Some((packet, port, seen)) if waits_for_decider(forwarding, port, context) => {
+                egress.links.put_back(from, packet, port, seen);
                 break;
             }
             Some((packet, port, seen)) if arrived.is_none_or(|first| first == (port, seen)) => {
@@ -632,7 +636,7 @@ fn handed_over(
                 burst.packets.push(packet);
             }
             Some((packet, port, seen)) => {
-                exits.links.put_back(from, packet, port, seen);
+                egress.links.put_back(from, packet, port, seen);
                 break;
             }
             None => break,
@@ -640,29 +644,30 @@ fn handed_over(
     }
     let n = burst.len();
     if let Some((port, seen)) = arrived {
-        tools.begin_burst();
+        context.begin_burst();
         match forwarding.port(port) {
             Some(view) if view.accepts() => {
                 let source = Source { forwarding, port, view, queue: None, seen, origin: None, reader };
                 match (&forwarding.trace, trace) {
                     (Some(filter), Some(ring)) => {
-                        traced(&source, filter, ring, burst, now, &mut exits, tools)
+                        traced(&source, filter, ring, burst, now, &mut egress, context)
                     }
-                    _ => forward(&source, burst, now, &mut exits, tools, &mut NoRecord),
+                    _ => forward(&source, burst, now, &mut egress, context, &mut NoRecord),
                 }
             }
-            Some(_) => refuse(port, DropReason::PortDown, burst, tools),
-            None => refuse(port, DropReason::PortRemoved, burst, tools),
+            Some(_) => refuse(port, DropReason::PortDown, burst, context),
+            None => refuse(port, DropReason::PortRemoved, burst, context),
         }
     }
-    tools.counters.taken_over.add((relayed + n) as u64);
+    context.counters.taken_over.add((relayed + n) as u64);
     relayed + n
 }
 
 /// Returns whether `port` belongs to an OpenFlow bridge although the worker has no flow cache, because there
 /// is no slow path.
-fn waits_for_decider(forwarding: &Forwarding, port: PortId, tools: &Tools) -> bool {
-    tools.flows.is_none() && forwarding.port(port).is_some_and(|view| matches!(view.room, Room::Flows(_)))
+fn waits_for_decider(forwarding: &Forwarding, port: PortId, context: &WorkerContext) -> bool {
+    context.flows.is_none()
+        && forwarding.port(port).is_some_and(|view| matches!(view.function, Function::OpenFlow(_)))
 }
 
 /// Puts a packet that another worker has processed into the outbox for transmission.
@@ -670,39 +675,39 @@ fn relay(
     forwarding: &Forwarding,
     packet: port::Packet,
     out: PortId,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
 ) {
     use crate::stage::outbox::Refused;
     // The queue may have moved to a third worker. Forwarding the packet again could send packets in a loop.
-    if exits.local.get(out.index()).is_none_or(|at| *at == NOT_MINE) {
-        return tools.drop_at_output(packet, out, DropReason::PortRemoved);
+    if egress.local.get(out.index()).is_none_or(|at| *at == NOT_MINE) {
+        return context.drop_at_output(packet, out, DropReason::PortRemoved);
     }
-    let packet = match tools.outbox.push(out, packet) {
+    let packet = match context.outbox.push(out, packet) {
         Ok(()) => return,
         Err(Refused::Full(packet)) => packet,
-        Err(Refused::NoPort(packet)) => return tools.drop_at_output(packet, out, DropReason::PortRemoved),
+        Err(Refused::NoPort(packet)) => return context.drop_at_output(packet, out, DropReason::PortRemoved),
     };
-    transmit::port(forwarding, out, exits, tools, &mut NoRecord);
-    if let Err(Refused::Full(packet) | Refused::NoPort(packet)) = tools.outbox.push(out, packet) {
-        tools.drop_at_output(packet, out, DropReason::PortRemoved);
+    transmit::port(forwarding, out, egress, context, &mut NoRecord);
+    if let Err(Refused::Full(packet) | Refused::NoPort(packet)) = context.outbox.push(out, packet) {
+        context.drop_at_output(packet, out, DropReason::PortRemoved);
     }
 }
 
 /// Drops all packets of a burst that arrived on `port`. The port is down or has been removed.
 #[cold]
-fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, tools: &mut Tools) {
+fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, context: &mut WorkerContext) {
     for packet in std::mem::take(&mut *burst.packets) {
-        tools.drop(packet, port, reason);
+        context.drop(packet, port, reason);
     }
 }
 
 /// Adds the packets and the time since `begin` to the counters of a stage. Returns the current time in TSC
 /// cycles, which is the begin of the next stage.
 #[inline]
-fn count(tools: &Tools, stage: Stage, packets: usize, begin: u64) -> u64 {
+fn count(context: &WorkerContext, stage: Stage, packets: usize, begin: u64) -> u64 {
     let now = tsc();
-    let counters = &tools.counters.stages[stage as usize];
+    let counters = &context.counters.stages[stage as usize];
     counters.packets.add(packets as u64);
     counters.cycles.add(now.wrapping_sub(begin));
     now
@@ -710,9 +715,9 @@ fn count(tools: &Tools, stage: Stage, packets: usize, begin: u64) -> u64 {
 
 /// Returns the time that the packets of this round get.
 #[inline]
-fn clock(tools: &mut Tools) -> Now {
+fn clock(context: &mut WorkerContext) -> Now {
     let now = monotonic();
-    if let Some(tap) = &mut tools.capture {
+    if let Some(tap) = &mut context.capture {
         tap.now_ns = now.ns;
     }
     now

@@ -113,7 +113,7 @@ fn an_attack_on_the_tuple_space_costs_another_port_no_look_up_and_its_own_few() 
     let asked = after.counters.probes - before.counters.probes;
     assert!(asked <= sent * 66, "{asked} look-ups by masks for {sent} packets");
     assert!(after.masks <= before.masks + 65, "{} masks, {} before", after.masks, before.masks);
-    let narrowed = switch.decider.view().narrowed.load(Ordering::Relaxed);
+    let narrowed = switch.slow_path.view().narrowed.load(Ordering::Relaxed);
     assert!(narrowed > 100, "{narrowed} flows of every bit: the attack is none");
     assert_eq!(switch.rig.dropped()[DropReason::RuleDrop.index()], sent);
     let (left, attacked) = passed(&mut switch, 0, &victims);
@@ -162,11 +162,11 @@ fn a_storm_of_misses_leaves_others_their_packets_and_their_flows() {
     // Each source has its own megaflow.
     switch.add(0, 5, Match::ANY.with(Field::EthSrc, 0x0200_0000_ffff), vec![]);
     switch.add(0, 1, Match::ANY, vec![out(3)]);
-    switch.decider.knobs().limit.store(1000, Ordering::Relaxed);
+    switch.slow_path.knobs().limit.store(1000, Ordering::Relaxed);
     let begin = Instant::now();
-    while switch.decider.view().limit.load(Ordering::Relaxed) != 1000 {
+    while switch.slow_path.view().limit.load(Ordering::Relaxed) != 1000 {
         assert!(begin.elapsed() < Duration::from_secs(60));
-        switch.decider.round();
+        switch.slow_path.round();
     }
     let station = |kind: u8, number: u32| {
         let mut own = frame(1, 2, number);
@@ -192,7 +192,7 @@ fn a_storm_of_misses_leaves_others_their_packets_and_their_flows() {
         sent += 22;
         // The numbers of worker and slow-path rounds match those of a system with a core for each.
         switch.rig.round();
-        switch.decider.round();
+        switch.slow_path.round();
         left += switch.rig.outputs().iter().filter(|(_, frame)| frame[7] != 9).count();
     }
     switch.settle();
@@ -291,7 +291,7 @@ fn packets_that_are_much_work_end_their_ports_turn() {
     // A round may end after the expensive packets. The next round then continues with the other port.
     let (mut much, mut usual) = (0, 0);
     for _ in 0..4 {
-        switch.decider.round();
+        switch.slow_path.round();
         switch.rig.round();
         let outputs = switch.rig.outputs();
         much += outputs.iter().filter(|(_, frame)| frame[10] == 0).count();
@@ -330,13 +330,13 @@ fn flows_that_are_much_work_keep_no_other_bridges_barrier_waiting() {
     let begin = Instant::now();
     while !others.load(Ordering::Acquire) {
         assert!(begin.elapsed() < Duration::from_secs(10), "the other bridge's barrier waits");
-        switch.decider.round();
+        switch.slow_path.round();
         switch.rig.round();
     }
     assert!(!own.load(Ordering::Acquire), "the other bridge's barrier waited for the expensive megaflows");
     while !own.load(Ordering::Acquire) {
         assert!(begin.elapsed() < Duration::from_secs(10), "the bridge's own barrier waits");
-        switch.decider.round();
+        switch.slow_path.round();
         switch.rig.round();
     }
     switch.rig.assert_accounted();
@@ -361,18 +361,18 @@ fn meters_are_found_by_their_numbers() {
         switch.rig.send(0, &packet);
         switch.rig.round();
         let begin = Instant::now();
-        switch.decider.round();
+        switch.slow_path.round();
         let took = begin.elapsed();
         // A search of all meters for each step would take over 200 ms.
         assert!(took < Duration::from_millis(80), "{number}: {took:?}");
         assert_eq!(switch.outputs().len(), 1, "{number}");
     }
-    switch.decider.round();
+    switch.slow_path.round();
     let counted = || switch.tables.lock().meter_stats(0).iter().map(|meter| meter.packets).sum::<u64>();
     let begin = Instant::now();
     while counted() != 8000 {
         assert!(begin.elapsed() < Duration::from_secs(10), "{} packets were counted", counted());
-        switch.decider.round();
+        switch.slow_path.round();
     }
 }
 
@@ -396,13 +396,13 @@ fn rules_that_are_held_keep_no_other_bridge_waiting() {
     while !others.load(Ordering::Acquire) {
         assert!(begin.elapsed() < Duration::from_secs(10), "the other bridge's barrier waits");
         switch.rig.round();
-        switch.decider.round();
+        switch.slow_path.round();
     }
     // Rules expire and megaflows are revalidated within this second.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(1200) {
         switch.rig.round();
-        switch.decider.round();
+        switch.slow_path.round();
     }
     assert!(!own.load(Ordering::Acquire), "flows of the bridge were not looked at");
     drop(held);
@@ -410,14 +410,14 @@ fn rules_that_are_held_keep_no_other_bridge_waiting() {
     while !own.load(Ordering::Acquire) {
         assert!(begin.elapsed() < Duration::from_secs(10), "the bridge's own barrier waits");
         switch.rig.round();
-        switch.decider.round();
+        switch.slow_path.round();
     }
     switch.barrier();
     let begin = Instant::now();
     let counted = || tables.lock().flows(&switch::flow::FlowFilter::default(), 0)[0].packets;
     while counted() != 2 {
         assert!(begin.elapsed() < Duration::from_secs(10), "{} packets were counted", counted());
-        switch.decider.round();
+        switch.slow_path.round();
     }
     switch.rig.assert_accounted();
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::{Rig, frame, transparent};
-use engine::{EngineConfig, PortView, Room};
+use engine::{EngineConfig, Function, PortView};
 use packet::record::Step;
 use packet::{DropReason, PortId, QueueId, VlanId, WorkerId};
 use port::packet::{Flags, Gso, Offload};
@@ -154,7 +154,7 @@ fn full_rings_are_counted_for_minutes_and_nothing_leaks() {
 /// A transmit ring with little space, to which a kick adds space.
 struct Narrow {
     ring: RingQueue,
-    room: Arc<AtomicUsize>,
+    function: Arc<AtomicUsize>,
     more: Arc<AtomicUsize>,
 }
 
@@ -164,15 +164,15 @@ impl Queue for Narrow {
     }
 
     fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
-        let count = batch.len().min(self.room.load(Relaxed));
-        self.room.fetch_sub(count, Relaxed);
+        let count = batch.len().min(self.function.load(Relaxed));
+        self.function.fetch_sub(count, Relaxed);
         let mut part: Batch = batch.drain(..count).collect();
         assert_eq!(self.ring.transmit(pool, &mut part), count, "the test empties the ring behind each burst");
         count
     }
 
     fn kick(&mut self, _pool: &mut FramePool) {
-        self.room.fetch_add(self.more.swap(0, Relaxed), Relaxed);
+        self.function.fetch_add(self.more.swap(0, Relaxed), Relaxed);
     }
 
     fn has_pending(&mut self) -> bool {
@@ -198,15 +198,15 @@ impl Queue for Narrow {
 fn octets_of_a_burst_that_is_sent_in_part_are_those_that_left() {
     const BURST: usize = 16;
     let bridge = Arc::new(Bridge::new(&transparent(2), 7));
-    let room = || Room::Switch(Arc::clone(&bridge));
-    let mut rig = Rig::with(&EngineConfig::default(), &[PortId(0)], |_| room());
+    let function = || Function::Bridge(Arc::clone(&bridge));
+    let mut rig = Rig::with(&EngineConfig::default(), &[PortId(0)], |_| function());
     let (near, far) = ring::pair(1024);
     let (free, more) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let narrow = Narrow { ring: near, room: Arc::clone(&free), more: Arc::clone(&more) };
+    let narrow = Narrow { ring: near, function: Arc::clone(&free), more: Arc::clone(&more) };
     rig.engine.add_queue(WorkerId(0), PortId(1), QueueId(0), Box::new(narrow)).unwrap();
     rig.far.push(far);
     rig.worker.round_with_commands();
-    let view = PortView::new(room(), WorkerId(0));
+    let view = PortView::new(function(), WorkerId(0));
     rig.publish(|forwarding| forwarding.set_port(PortId(1), Some(view)));
     rig.send(1, &frame(2, 1, 0));
     rig.round();
@@ -381,8 +381,8 @@ fn a_flood_of_reports_leaves_others_their_places_in_the_ring() {
     config.snooping = true;
     let bridge = Arc::new(Bridge::new(&config, 7));
     let ports: Vec<PortId> = config.ports.iter().map(|member| member.port).collect();
-    let room = Room::Switch(Arc::clone(&bridge));
-    let mut rig = Rig::with(&EngineConfig::default(), &ports, |_| room.clone());
+    let function = Function::Bridge(Arc::clone(&bridge));
+    let mut rig = Rig::with(&EngineConfig::default(), &ports, |_| function.clone());
     let mut copies = rig.engine.punts().unwrap().remove(0);
     rig.worker.round_with_commands();
     let mut read = |rig: &mut Rig, port: u16| {

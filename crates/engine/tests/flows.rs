@@ -103,7 +103,7 @@ fn packets_of_a_flow_keep_their_order_around_a_miss() {
     }
     switch.rig.round();
     assert_eq!(switch.rig.outputs(), [], "the first is with the decider, the others wait behind it");
-    switch.decider.round();
+    switch.slow_path.round();
     for sequence in 20..40 {
         switch.rig.send(0, &frame(1, 2, sequence));
     }
@@ -148,14 +148,14 @@ fn a_rule_elsewhere_leaves_flows_alone() {
     switch.add(0, 5, from(1), vec![out(2)]);
     switch.rig.send(0, &frame(1, 2, 0));
     switch.settle();
-    let before = switch.decider.view().revalidated.load(Ordering::Relaxed);
+    let before = switch.slow_path.view().revalidated.load(Ordering::Relaxed);
     switch.add(3, 5, Match::ANY, vec![out(3)]);
     switch.add(0, 9, from(2), vec![out(3)]);
     switch.barrier();
-    assert_eq!(switch.decider.view().revalidated.load(Ordering::Relaxed), before);
+    assert_eq!(switch.slow_path.view().revalidated.load(Ordering::Relaxed), before);
     switch.add(0, 9, from(1).with(Field::EthType, 0x0806), vec![out(3)]);
     switch.barrier();
-    assert_eq!(switch.decider.view().revalidated.load(Ordering::Relaxed), before + 1);
+    assert_eq!(switch.slow_path.view().revalidated.load(Ordering::Relaxed), before + 1);
 }
 
 #[test]
@@ -202,9 +202,9 @@ fn packet_outs_are_decided_in_budgets_and_in_turn() {
     flood(&switch, 2, 3, &other);
     switch.rig.send(0, &frame(1, 2, 9));
     switch.rig.round();
-    switch.decider.round();
+    switch.slow_path.round();
     assert_eq!(
-        switch.decider.view().upcalls.load(Ordering::Relaxed),
+        switch.slow_path.view().upcalls.load(Ordering::Relaxed),
         1,
         "the upcall waits for no packet-out"
     );
@@ -214,7 +214,7 @@ fn packet_outs_are_decided_in_budgets_and_in_turn() {
     // All packet-outs leave in the end.
     let mut sent = 0;
     while Arc::strong_count(&flooder) > 1 {
-        switch.decider.round();
+        switch.slow_path.round();
         switch.rig.round();
         sent += switch.rig.outputs().len();
     }
@@ -240,7 +240,7 @@ fn released_packets_share_a_budget_of_copies_in_each_round() {
         switch.tables.packet_out(0, packet, Arc::clone(&waiting));
     }
     for _ in 0..100 {
-        switch.decider.round();
+        switch.slow_path.round();
     }
     let copies = |switch: &Switch| switch.rig.totals().iter().map(|totals| totals.copies).sum::<u64>();
     let most = u64::from(engine::stage::CLONE_BUDGET) + 2 * OUTPUTS as u64;
@@ -250,7 +250,7 @@ fn released_packets_share_a_budget_of_copies_in_each_round() {
         switch.rig.round();
         let made = copies(&switch) - before;
         assert!(made <= most, "{made} copies in one round");
-        switch.decider.round();
+        switch.slow_path.round();
         switch.rig.outputs();
         rounds += 1;
     }
@@ -268,7 +268,7 @@ fn the_slow_path_goes_on_and_ends_while_a_worker_takes_nothing() {
     let flooder = Arc::new(());
     flood(&switch, 1, 20_000, &flooder);
     for _ in 0..1_000 {
-        switch.decider.round();
+        switch.slow_path.round();
     }
     let left = Arc::strong_count(&flooder) - 1;
     assert!(
@@ -289,7 +289,7 @@ fn a_flow_that_was_under_way_when_rules_changed_is_not_kept_as_it_was() {
     switch.rig.send(0, &frame(1, 2, 0));
     switch.rig.round();
     // The megaflow is on its way to the worker, which has not read it yet.
-    switch.decider.round();
+    switch.slow_path.round();
     switch.add(0, 5, Match::ANY, vec![out(3)]);
     switch.barrier();
     switch.rig.outputs();
@@ -335,7 +335,7 @@ fn what_waits_when_flows_are_taken_away_is_counted() {
         switch.rig.send(0, &frame(1, 2, sequence));
     }
     switch.rig.round();
-    switch.decider.round();
+    switch.slow_path.round();
     let common::Rig { engine, worker, .. } = &mut switch.rig;
     std::thread::scope(|scope| {
         let detached = scope.spawn(|| engine.detach_flows().unwrap());
@@ -469,7 +469,7 @@ fn a_storm_of_misses_leaves_other_ports_their_turn() {
     switch.rig.send(1, &frame(5, 6, 0));
     switch.rig.round();
     // After one turn of the slow path, the other port's packet has been processed.
-    switch.decider.round();
+    switch.slow_path.round();
     switch.rig.round();
     let left = switch.rig.outputs();
     assert!(left.iter().any(|(_, sent)| *sent == frame(5, 6, 0)), "not behind a thousand others");
@@ -518,12 +518,12 @@ fn a_list_of_flows_is_told_in_slices_and_a_purge_leaves_none() {
     }
     let list = switch.tables.megaflows();
     for _ in 0..100 {
-        switch.decider.round();
+        switch.slow_path.round();
     }
     // The receiver reads nothing. The slow path holds a limited part of the list and continues its work.
     switch.rig.send(1, &from_station(9));
     switch.rig.round();
-    switch.decider.round();
+    switch.slow_path.round();
     assert_eq!(switch.tables.upcalls(), u64::from(FLOWS) + 1);
     let first: Vec<_> = list.try_iter().collect();
     assert!(first.len() < 2_000, "{}", first.len());

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Rig, frame, transparent};
-use engine::decider::Bridges;
-use engine::rest::Waker;
+use engine::idle::Waker;
+use engine::slow_path::Bridges;
 use engine::worker::monotonic;
-use engine::{Decider, EngineConfig, FlowBridge, FlowTables, HookCounts, HookFlows, Room};
+use engine::{EngineConfig, FlowBridge, FlowTables, Function, HookCounts, HookFlows, SlowPath};
 use packet::{DropReason, FlowKey, MacAddr, PortId};
 use switch::Bridge;
 use switch::flow::{
@@ -98,7 +98,7 @@ impl HookFlows for Memory {
 
 struct Switch {
     rig: Rig,
-    decider: Decider,
+    slow_path: SlowPath,
     tables: Arc<FlowTables>,
     hook: Memory,
 }
@@ -121,13 +121,13 @@ impl Switch {
         let bridge = Arc::new(Bridge::new(&transparent(ports), 7));
         let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge });
         let ids: Vec<PortId> = (0..ports).map(PortId).collect();
-        let mut rig = Rig::with(&EngineConfig::default(), &ids, |_| Room::Flows(Arc::clone(&bridge)));
+        let mut rig = Rig::with(&EngineConfig::default(), &ids, |_| Function::OpenFlow(Arc::clone(&bridge)));
         let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, bridge)])));
-        let mut decider = rig.engine.decider(lookup::FlowLimits::default(), waker, bridges).unwrap();
+        let mut slow_path = rig.engine.slow_path(lookup::FlowLimits::default(), waker, bridges).unwrap();
         let hook = Memory::default();
-        decider.set_hook(Box::new(hook.clone()));
+        slow_path.set_hook(Box::new(hook.clone()));
         rig.worker.round_with_commands();
-        Switch { rig, decider, tables, hook }
+        Switch { rig, slow_path, tables, hook }
     }
 
     fn add(&self, priority: u16, matching: Match, actions: Vec<Action>) {
@@ -138,7 +138,7 @@ impl Switch {
 
     fn turn(&mut self) {
         self.rig.round();
-        self.decider.round();
+        self.slow_path.round();
     }
 
     /// Runs worker and slow path until a condition holds.

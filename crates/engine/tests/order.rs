@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{depot, frame, transparent};
-use engine::{Arrivals, Engine, EngineConfig, OwnStage, PollMode, PortView, Room, Verdicts};
+use engine::{Arrivals, Engine, EngineConfig, Function, IngressStage, PollMode, PortView, Verdicts};
 use packet::{PortId, QueueId, WorkerId};
 use port::ring::{self, RingQueue};
 use port::{Batch, Queue};
@@ -24,7 +24,7 @@ use switch::Bridge;
 #[derive(Default)]
 struct Seen([AtomicU64; 3]);
 
-impl OwnStage for Seen {
+impl IngressStage for Seen {
     fn run(&self, arrivals: &mut Arrivals<'_>, _: &mut Verdicts) {
         self.0[arrivals.worker.index()].fetch_add(arrivals.packets.len() as u64, Ordering::Relaxed);
     }
@@ -109,11 +109,11 @@ fn flows_keep_their_order_while_buckets_move() {
     };
     let seen = Arc::new(Seen::default());
     engine.update(|f| {
-        let mut view = PortView::new(Room::Switch(bridge.clone()), WorkerId(0));
+        let mut view = PortView::new(Function::Bridge(bridge.clone()), WorkerId(0));
         view.spread = Some(table(0));
         view.own = Some(seen.clone());
         f.set_port(PortId(0), Some(view));
-        f.set_port(PortId(1), Some(PortView::new(Room::Switch(bridge.clone()), WorkerId(1))));
+        f.set_port(PortId(1), Some(PortView::new(Function::Bridge(bridge.clone()), WorkerId(1))));
     });
     let mut moves = 0_u64;
     let change = |received: u64| {
@@ -151,11 +151,11 @@ fn flows_keep_their_order_while_queues_move() {
     engine.add_queue(WorkerId(0), PortId(0), QueueId(0), Box::new(near0)).unwrap();
     engine.add_queue(WorkerId(1), PortId(1), QueueId(0), Box::new(near1)).unwrap();
     engine.update(|f| {
-        let mut view = PortView::new(Room::Switch(bridge.clone()), WorkerId(0));
+        let mut view = PortView::new(Function::Bridge(bridge.clone()), WorkerId(0));
         view.spread =
             Some(Arc::new(std::array::from_fn(|bucket| WorkerId(u16::try_from(bucket).unwrap() % WORKERS))));
         f.set_port(PortId(0), Some(view));
-        f.set_port(PortId(1), Some(PortView::new(Room::Switch(bridge.clone()), WorkerId(1))));
+        f.set_port(PortId(1), Some(PortView::new(Function::Bridge(bridge.clone()), WorkerId(1))));
     });
     let moves = std::sync::atomic::AtomicU16::new(0);
     let done = std::sync::atomic::AtomicBool::new(false);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::Rig;
-use engine::{Arrivals, EngineConfig, OwnStage, Room, Verdicts};
+use engine::{Arrivals, EngineConfig, Function, IngressStage, Verdicts};
 use packet::record::Step;
 use packet::{DropReason, PortId, WorkerId, spec};
 use port::pcap::{Reader, Writer};
@@ -26,7 +26,7 @@ fn example() -> PathBuf {
 
 #[test]
 fn the_example_refuses_and_marks() {
-    let directory = std::env::temp_dir().join(format!("trivium-own-stage-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("trivium-ingress-stage-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let (input, output) = (directory.join("in.pcap"), directory.join("out.pcap"));
     let mut writer = Writer::classic(File::create(&input).unwrap()).unwrap();
@@ -61,14 +61,14 @@ fn the_example_refuses_and_marks() {
 /// An ingress stage that drops every other packet, and counts packets except in a dry run.
 struct Half(AtomicUsize);
 
-impl OwnStage for Half {
+impl IngressStage for Half {
     fn run(&self, arrivals: &mut Arrivals<'_>, verdicts: &mut Verdicts) {
         assert!(arrivals.now_ns > 0 && arrivals.worker == WorkerId(0));
         if !arrivals.dry_run {
             self.0.fetch_add(arrivals.packets.len(), Ordering::Relaxed);
         }
         for verdict in verdicts[..arrivals.packets.len()].iter_mut().step_by(2) {
-            *verdict = Some(DropReason::OwnStage);
+            *verdict = Some(DropReason::IngressStage);
         }
     }
 }
@@ -76,9 +76,10 @@ impl OwnStage for Half {
 #[test]
 fn what_a_stage_refuses_is_counted_and_explained() {
     let ports = [PortId(0), PortId(1)];
-    let mut rig = Rig::with(&EngineConfig::default(), &ports, |port| Room::Wire(PortId(1 - port.0)));
+    let mut rig =
+        Rig::with(&EngineConfig::default(), &ports, |port| Function::CrossConnect(PortId(1 - port.0)));
     let stage = Arc::new(Half(AtomicUsize::new(0)));
-    let own: Arc<dyn OwnStage> = stage.clone();
+    let own: Arc<dyn IngressStage> = stage.clone();
     rig.publish(|f| {
         let mut view = f.port(PortId(0)).unwrap().clone();
         view.own = Some(own);
@@ -91,7 +92,7 @@ fn what_a_stage_refuses_is_counted_and_explained() {
     rig.round();
     let sent: Vec<Vec<u8>> = rig.outputs().into_iter().map(|(_, bytes)| bytes).collect();
     assert_eq!(sent, [&frames[1], &frames[3], &frames[5]].map(Clone::clone), "the others, in order");
-    assert_eq!(rig.dropped()[DropReason::OwnStage.index()], 4);
+    assert_eq!(rig.dropped()[DropReason::IngressStage.index()], 4);
     assert_eq!(stage.0.load(Ordering::Relaxed), 7);
     // The other port has no ingress stage.
     rig.send(1, &frames[0]);
@@ -99,7 +100,7 @@ fn what_a_stage_refuses_is_counted_and_explained() {
     assert_eq!(rig.outputs().len(), 1);
     rig.assert_accounted();
     let explained = rig.worker.while_offline(|| rig.engine.explain(PortId(0), &frames[0]));
-    assert!(explained.steps.contains(&Step::Dropped(DropReason::OwnStage)), "{:?}", explained.steps);
+    assert!(explained.steps.contains(&Step::Dropped(DropReason::IngressStage)), "{:?}", explained.steps);
     assert!(explained.outputs.is_empty());
     assert_eq!(stage.0.load(Ordering::Relaxed), 7, "whoever asks leaves no mark");
 }

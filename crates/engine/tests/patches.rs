@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use ::port::{Batch, Flags, Offload, Queue};
 use common::rules::barrier;
 use common::{Rig, frame};
-use engine::decider::Bridges;
-use engine::rest::Waker;
-use engine::{Decider, EngineConfig, FlowBridge, FlowTables, PortView, Room};
+use engine::idle::Waker;
+use engine::slow_path::Bridges;
+use engine::{EngineConfig, FlowBridge, FlowTables, Function, PortView, SlowPath};
 use packet::record::Step;
 use packet::{DropReason, MacAddr, PortId};
 use switch::flow::{Action, Field, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc, port};
@@ -41,8 +41,8 @@ fn join(rig: &mut Rig, one: u16, other: u16) {
 /// Creates two bridges with the ports 0 and 1, and 2 and 3. Ports 1 and 2 are joined.
 fn two_bridges() -> Rig {
     let (a, b) = (learning(&[0, 1], 1), learning(&[2, 3], 2));
-    let room = |port: PortId| Room::Switch(Arc::clone(if port.0 < 2 { &a } else { &b }));
-    let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3].map(PortId), room);
+    let function = |port: PortId| Function::Bridge(Arc::clone(if port.0 < 2 { &a } else { &b }));
+    let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3].map(PortId), function);
     join(&mut rig, 1, 2);
     rig
 }
@@ -113,8 +113,8 @@ fn a_port_that_is_down_at_the_other_end_ends_packets_there() {
 fn loops_end_and_are_counted() {
     // Bridges of ports 0 to 3 and 4 to 7 are joined three times, so each packet that circulates becomes two.
     let (a, b) = (learning(&[0, 1, 2, 3], 1), learning(&[4, 5, 6, 7], 2));
-    let room = |port: PortId| Room::Switch(Arc::clone(if port.0 < 4 { &a } else { &b }));
-    let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3, 4, 5, 6, 7].map(PortId), room);
+    let function = |port: PortId| Function::Bridge(Arc::clone(if port.0 < 4 { &a } else { &b }));
+    let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3, 4, 5, 6, 7].map(PortId), function);
     join(&mut rig, 1, 5);
     rig.send(0, &frame(1, 0xff, 0));
     rig.round();
@@ -155,7 +155,7 @@ fn pipeline(ports: &[u16]) -> Pipeline {
 
 struct Joined {
     rig: Rig,
-    decider: Decider,
+    slow_path: SlowPath,
     tables: [Arc<FlowTables>; 2],
     bridges: [Arc<FlowBridge>; 2],
     served: Bridges,
@@ -169,16 +169,16 @@ fn with_rules() -> Joined {
         Arc::new(FlowBridge { tables, bridge: learning(ports, 7) })
     };
     let bridges = [make(0, &[0, 1]), make(1, &[2, 3])];
-    let room = |port: PortId| Room::Flows(Arc::clone(&bridges[usize::from(port.0 / 2)]));
-    let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3].map(PortId), room);
+    let function = |port: PortId| Function::OpenFlow(Arc::clone(&bridges[usize::from(port.0 / 2)]));
+    let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3].map(PortId), function);
     join(&mut rig, 1, 2);
     let served: Bridges =
         Arc::new(Mutex::new(BTreeMap::from([(0, Arc::clone(&bridges[0])), (1, Arc::clone(&bridges[1]))])));
     let (limits, waker) = (lookup::FlowLimits::default(), Arc::clone(&waker));
-    let decider = rig.engine.decider(limits, waker, Arc::clone(&served)).unwrap();
+    let slow_path = rig.engine.slow_path(limits, waker, Arc::clone(&served)).unwrap();
     rig.worker.round_with_commands();
     let tables = bridges.each_ref().map(|bridge| Arc::clone(&bridge.tables));
-    Joined { rig, decider, tables, bridges, served }
+    Joined { rig, slow_path, tables, bridges, served }
 }
 
 impl Joined {
@@ -194,7 +194,7 @@ impl Joined {
         let served = self.served.lock().unwrap().clone();
         let done: Vec<Arc<AtomicBool>> = served.values().map(|bridge| barrier(&bridge.tables)).collect();
         while !done.iter().all(|done| done.load(Ordering::Acquire)) {
-            self.decider.round();
+            self.slow_path.round();
             self.rig.round();
         }
     }
@@ -215,14 +215,14 @@ impl Joined {
         self.barrier();
         self.rig.publish(|forwarding| {
             let view = forwarding.port(port).unwrap().clone();
-            forwarding.set_port(port, Some(PortView { room: Room::Flows(bridge), ..view }));
+            forwarding.set_port(port, Some(PortView { function: Function::OpenFlow(bridge), ..view }));
         });
     }
 
     fn settle(&mut self) {
         let mut quiet = 0;
         while quiet < 3 {
-            let busy = self.rig.round() > 0 || self.decider.round();
+            let busy = self.rig.round() > 0 || self.slow_path.round();
             quiet = if busy { 0 } else { quiet + 1 };
         }
     }
@@ -274,7 +274,7 @@ fn the_story_goes_on_behind_the_patch() {
     joined.add(1, 3, vec![out(4)]);
     let told = joined.rig.engine.explain(PortId(0), &frame(1, 2, 0));
     assert_eq!(told.outputs, [(PortId(3), frame(1, 2, 0))]);
-    assert_eq!(told.stories.len(), 2, "one for each bridge");
+    assert_eq!(told.trace_reports.len(), 2, "one for each bridge");
     let arrives = |step: &Step| matches!(step, Step::Received { port: PortId(2), .. });
     assert!(told.steps.iter().any(arrives), "{:?}", told.steps);
     // The packet loops. The explanation ends at the hop limit.

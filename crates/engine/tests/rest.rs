@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{depot, frame, transparent};
 use engine::capture::Wanted;
-use engine::{Engine, EngineConfig, PollMode, PortView, Room};
+use engine::{Engine, EngineConfig, Function, PollMode, PortView};
 use packet::{PortId, QueueId, WorkerId};
 use port::{Batch, Capabilities, FramePool, Queue, QueueStatus, ring};
 use switch::Bridge;
@@ -40,7 +40,7 @@ fn idle_workers_sleep() {
     assert!(idle * 100 < naps, "{idle} cycles polling in vain against {naps} asleep");
     // Commands are executed without waiting for the timeout of a sleep.
     let begin = Instant::now();
-    engine.update(|f| f.set_port(PortId(0), Some(PortView::new(Room::None, WorkerId(0)))));
+    engine.update(|f| f.set_port(PortId(0), Some(PortView::new(Function::None, WorkerId(0)))));
     assert_eq!(engine.remove_queues(PortId(0)).unwrap().len(), 1);
     assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
 }
@@ -97,13 +97,13 @@ fn stopping_gives_every_queue_and_every_frame_back() {
     let depot = depot(4096);
     let all = depot.available();
     let engine = Engine::start(&config(PollMode::Busy), depot.clone()).unwrap();
-    let room = Room::Switch(Arc::new(Bridge::new(&transparent(2), 7)));
+    let function = Function::Bridge(Arc::new(Bridge::new(&transparent(2), 7)));
     let mut far = Vec::new();
     for port in [0_u16, 1] {
         let (near, end) = ring::pair(256);
         // Each port's queue belongs to another worker, so that packets cross the rings between workers.
         engine.add_queue(WorkerId(port), PortId(port), QueueId(0), Box::new(near)).unwrap();
-        let view = PortView::new(room.clone(), WorkerId(port));
+        let view = PortView::new(function.clone(), WorkerId(port));
         engine.update(|f| f.set_port(PortId(port), Some(view)));
         far.push(end);
     }

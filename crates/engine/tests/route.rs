@@ -9,14 +9,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use common::Rig;
-use engine::{EngineConfig, Room};
+use engine::{EngineConfig, Function};
 use lookup::Prefix;
 use packet::ipv4::Ipv4;
 use packet::record::Step;
 use packet::{DropReason, MacAddr, PortId, PuntClass, VlanId, VlanTags, spec};
 use proptest::prelude::*;
 use router::{
-    Adjacencies, Errors, Fib, Gate, Interface, Kernel, Lookup, Mirrored, Path, Punt, Router, Selector,
+    Adjacencies, Errors, Fib, Interface, Kernel, Lookup, Mirrored, Path, Punt, PuntPolicer, Router, Selector,
     Verdict, Way,
 };
 
@@ -45,7 +45,7 @@ fn way(device: u32, gateway: Option<&str>) -> Way {
 struct Tables {
     fib: Fib,
     adjacencies: Adjacencies,
-    gate: Arc<Gate>,
+    gate: Arc<PuntPolicer>,
 }
 
 impl Tables {
@@ -54,7 +54,7 @@ impl Tables {
         let mut tables = Tables {
             fib: Fib::new(domain, 1 << 19, 100),
             adjacencies: Adjacencies::new(domain, 100, 1),
-            gate: Arc::new(Gate::new(|_| 1_000_000, 1, 0)),
+            gate: Arc::new(PuntPolicer::new(|_| 1_000_000, 1, 0)),
         };
         tables.adjacencies.bind(10, Some(0));
         tables.adjacencies.bind(11, Some(1));
@@ -121,8 +121,8 @@ impl Tables {
 fn rig(config: &EngineConfig, router: Router) -> Rig {
     let router = Arc::new(router);
     Rig::with(config, &PORTS, |port| match port {
-        PortId(2) => Room::None,
-        PortId(interface) => Room::Route(Arc::clone(&router), interface),
+        PortId(2) => Function::None,
+        PortId(interface) => Function::Router(Arc::clone(&router), interface),
     })
 }
 
@@ -478,7 +478,7 @@ fn senders_are_told_what_no_route_is_for() {
 fn errors_have_their_limit_and_one_address() {
     let config = EngineConfig::default();
     let mut tables = Tables::new(&config);
-    tables.gate = Arc::new(Gate::new(|_| 100, 1, engine::worker::monotonic().ns));
+    tables.gate = Arc::new(PuntPolicer::new(|_| 100, 1, engine::worker::monotonic().ns));
     let mut limited = rig(&config, telling(&tables));
     let frame = frame("ip_src=10.0.0.2,ip_dst=30.0.0.1,udp");
     let told: usize = (0..500).map(|_| through(&mut limited, &frame).len()).sum();
@@ -539,7 +539,7 @@ fn where_nothing_is_routed_the_kernel_has_what_comes_in_by_a_tap() {
 fn one_kind_of_punts_does_not_starve_another() {
     let config = EngineConfig::default();
     let mut tables = Tables::new(&config);
-    tables.gate = Arc::new(Gate::new(|_| 100, 1, engine::worker::monotonic().ns));
+    tables.gate = Arc::new(PuntPolicer::new(|_| 100, 1, engine::worker::monotonic().ns));
     let mut rig = rig(&config, tables.router());
     let mut out = 0;
     for _ in 0..500 {
@@ -659,9 +659,9 @@ fn vlans_are_interfaces() {
     let router = Arc::new(router);
     let ports = [PortId(0), PortId(1), PortId(2), PortId(3)];
     let mut rig = Rig::with(&config, &ports, |port| match port {
-        PortId(2) => Room::None,
-        PortId(3) => Room::Tagged(PortId(0), VlanTags::one(VlanId::new(100).unwrap())),
-        PortId(interface) => Room::Route(Arc::clone(&router), interface),
+        PortId(2) => Function::None,
+        PortId(3) => Function::TaggedCrossConnect(PortId(0), VlanTags::one(VlanId::new(100).unwrap())),
+        PortId(interface) => Function::Router(Arc::clone(&router), interface),
     });
     let tagged = |bytes: &[u8], vid: u8| [&bytes[..12], &[0x81, 0, 0, vid], &bytes[12..]].concat();
     let for_vlan = |text: &str| spec::parse(&format!("eth_dst={mac},{text}")).unwrap();
@@ -724,9 +724,9 @@ fn two_tags_are_an_interface() {
         let router = Arc::new(router);
         let ports = [PortId(0), PortId(1), PortId(2), PortId(3)];
         let mut rig = Rig::with(&config, &ports, |port| match port {
-            PortId(2) => Room::None,
-            PortId(3) => Room::Tagged(PortId(0), tags),
-            PortId(interface) => Room::Route(Arc::clone(&router), interface),
+            PortId(2) => Function::None,
+            PortId(3) => Function::TaggedCrossConnect(PortId(0), tags),
+            PortId(interface) => Function::Router(Arc::clone(&router), interface),
         });
         let kind = |service: bool| if service { [0x88, 0xa8] } else { [0x81, 0] };
         let with = |bytes: &[u8], service: bool, outer: u8, inner: u8| {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{Rig, depot, frame, transparent};
 use engine::trace::{TraceFilter, Traced};
-use engine::{Engine, EngineConfig, PollMode, PortView, Room};
+use engine::{Engine, EngineConfig, Function, PollMode, PortView};
 use packet::filter::Filter;
 use packet::record::Step;
 use packet::{DropReason, PortId, QueueId, WorkerId};
@@ -44,11 +44,11 @@ fn a_packet_that_is_spread_is_followed_to_its_end() {
     engine.add_queue(WorkerId(0), PortId(0), QueueId(0), Box::new(near0)).unwrap();
     engine.add_queue(WorkerId(0), PortId(1), QueueId(0), Box::new(near1)).unwrap();
     engine.update(|f| {
-        let mut view = PortView::new(Room::Switch(bridge.clone()), WorkerId(0));
+        let mut view = PortView::new(Function::Bridge(bridge.clone()), WorkerId(0));
         // The queue's own worker processes no packet.
-        view.spread = Some(Arc::new([WorkerId(1); engine::state::SPREAD_BUCKETS]));
+        view.spread = Some(Arc::new([WorkerId(1); engine::state::RSS_BUCKETS]));
         f.set_port(PortId(0), Some(view));
-        f.set_port(PortId(1), Some(PortView::new(Room::Switch(bridge.clone()), WorkerId(0))));
+        f.set_port(PortId(1), Some(PortView::new(Function::Bridge(bridge.clone()), WorkerId(0))));
     });
     let mut rings = engine.trace(TraceFilter::new([Filter::default()], 2)).unwrap();
     let mut pool = depot.pool();
@@ -89,8 +89,8 @@ fn the_first_packet_after_arming_is_traced() {
     let (near, mut far) = ring::pair(64);
     engine.add_queue(WorkerId(0), PortId(0), QueueId(0), Box::new(near)).unwrap();
     engine.update(|f| {
-        let mut view = PortView::new(Room::Switch(bridge.clone()), WorkerId(0));
-        view.spread = Some(Arc::new([WorkerId(1); engine::state::SPREAD_BUCKETS]));
+        let mut view = PortView::new(Function::Bridge(bridge.clone()), WorkerId(0));
+        view.spread = Some(Arc::new([WorkerId(1); engine::state::RSS_BUCKETS]));
         f.set_port(PortId(0), Some(view));
     });
     let mut pool = depot.pool();
@@ -123,7 +123,7 @@ fn a_frame_that_cannot_be_read_does_not_borrow_the_key_of_the_one_before() {
     assert!(whole.key.is_some_and(|key| key.dst_port() == 9));
     assert_eq!((broken.key, broken.len), (None, 15));
     assert!(
-        matches!(broken.steps.last(), Some(Step::Dropped(reason)) if *reason != DropReason::NoRoom),
+        matches!(broken.steps.last(), Some(Step::Dropped(reason)) if *reason != DropReason::NoFunction),
         "{broken:?}"
     );
     // The packet does not match a filter that selects more than the port.

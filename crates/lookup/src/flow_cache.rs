@@ -163,7 +163,7 @@ pub struct FlowCache<const X: usize, T> {
     free: u32,
     len: usize,
     /// Masked extended keys of those flows whose masks have bits in the extended key.
-    beyond: Vec<[u64; X]>,
+    extended: Vec<[u64; X]>,
     free_beyond: Vec<u32>,
     masks: Vec<Mask<X>>,
     free_masks: Vec<u32>,
@@ -189,7 +189,7 @@ impl<const X: usize, T> FlowCache<X, T> {
             flows,
             free: NONE,
             len: 0,
-            beyond: Vec::new(),
+            extended: Vec::new(),
             free_beyond: Vec::new(),
             masks: Vec::new(),
             free_masks: Vec::new(),
@@ -208,7 +208,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.hints.set_one_in(one_in);
     }
 
-    /// Inserts a flow. The flow matches packets of a port whose key and extended key equal `key` and `beyond`
+    /// Inserts a flow. The flow matches packets of a port whose key and extended key equal `key` and `extended`
     /// in the bits of the masks. The port itself is not compared, so keys and masks must distinguish ports.
     ///
     /// # Errors
@@ -217,13 +217,13 @@ impl<const X: usize, T> FlowCache<X, T> {
         &mut self,
         port: u16,
         key: &[u64; KEY_WORDS],
-        beyond: &[u64; X],
+        extended: &[u64; X],
         mask: &[u64; KEY_WORDS],
-        beyond_mask: &[u64; X],
+        extended_mask: &[u64; X],
         value: T,
     ) -> Result<FlowRef, FlowRefused> {
-        let known = self.mask_number(mask, beyond_mask);
-        if let Some(index) = known.and_then(|number| self.same_flow(number, key, beyond)) {
+        let known = self.mask_number(mask, extended_mask);
+        if let Some(index) = known.and_then(|number| self.same_flow(number, key, extended)) {
             return Err(FlowRefused::Exists(self.reference(index)));
         }
         if self.len >= self.limits.flows as usize {
@@ -235,7 +235,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         {
             return Err(FlowRefused::Masks { most: self.limits.masks });
         }
-        let number = known.unwrap_or_else(|| self.add_mask(mask, beyond_mask));
+        let number = known.unwrap_or_else(|| self.add_mask(mask, extended_mask));
         if self.ranks.len() <= usize::from(port) {
             self.ranks.resize_with(usize::from(port) + 1, Vec::new);
         }
@@ -249,15 +249,15 @@ impl<const X: usize, T> FlowCache<X, T> {
         let link = match free_beyond {
             _ if !mask.has_beyond() => NONE,
             Some(at) => {
-                self.beyond[at as usize] = mask.beyond_of(beyond);
+                self.extended[at as usize] = mask.beyond_of(extended);
                 at
             }
             None => {
-                self.beyond.push(mask.beyond_of(beyond));
-                place(self.beyond.len() - 1)
+                self.extended.push(mask.beyond_of(extended));
+                place(self.extended.len() - 1)
             }
         };
-        let (hash, key) = (mask.hash(key, || *beyond), mask.key_of(key));
+        let (hash, key) = (mask.hash(key, || *extended), mask.key_of(key));
         let index = if self.free == NONE { place(self.flows.len()) } else { self.free };
         mask.index.insert(hash, index);
         mask.flows += 1;
@@ -283,11 +283,11 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
         let value = place.value.take()?;
         let mask = &mut self.masks[place.mask as usize];
-        let beyond = self.beyond.get(place.link as usize).copied();
-        let hash = mask.hash(&place.key, || beyond.unwrap_or([0; X]));
+        let extended = self.extended.get(place.link as usize).copied();
+        let hash = mask.hash(&place.key, || extended.unwrap_or([0; X]));
         mask.index.remove(hash, flow.index);
         mask.flows -= 1;
-        if beyond.is_some() {
+        if extended.is_some() {
             self.free_beyond.push(place.link);
         }
         let (number, port) = (std::mem::replace(&mut place.mask, NONE), place.port);
@@ -399,7 +399,7 @@ impl<const X: usize, T> FlowCache<X, T> {
             + size_of::<Notes>()
             + self.hints.memory()
             + self.flows.len() * size_of::<Flow<T>>()
-            + self.beyond.capacity() * size_of::<[u64; X]>()
+            + self.extended.capacity() * size_of::<[u64; X]>()
             + self.masks.iter().map(Mask::memory).sum::<usize>()
             + (self.free_beyond.capacity() + self.free_masks.capacity()) * size_of::<u32>()
             + self.ranks.capacity() * size_of::<Vec<Ranked>>()
@@ -411,26 +411,26 @@ impl<const X: usize, T> FlowCache<X, T> {
         FlowRef { index, generation: self.flows.get(index as usize).map_or(0, |flow| flow.generation) }
     }
 
-    fn mask_number(&self, mask: &[u64; KEY_WORDS], beyond_mask: &[u64; X]) -> Option<u32> {
-        self.by_mask.find(Mask::number_hash(&self.secrets, mask, beyond_mask), |number| {
-            self.masks[number as usize].is(mask, beyond_mask)
+    fn mask_number(&self, mask: &[u64; KEY_WORDS], extended_mask: &[u64; X]) -> Option<u32> {
+        self.by_mask.find(Mask::number_hash(&self.secrets, mask, extended_mask), |number| {
+            self.masks[number as usize].is(mask, extended_mask)
         })
     }
 
-    fn add_mask(&mut self, mask: &[u64; KEY_WORDS], beyond_mask: &[u64; X]) -> u32 {
-        let new = Mask::new(&self.secrets, mask, beyond_mask);
+    fn add_mask(&mut self, mask: &[u64; KEY_WORDS], extended_mask: &[u64; X]) -> u32 {
+        let new = Mask::new(&self.secrets, mask, extended_mask);
         let number = self.free_masks.pop().unwrap_or(place(self.masks.len()));
         match self.masks.get_mut(number as usize) {
             Some(old) => *old = new,
             None => self.masks.push(new),
         }
-        self.by_mask.insert(Mask::number_hash(&self.secrets, mask, beyond_mask), number);
+        self.by_mask.insert(Mask::number_hash(&self.secrets, mask, extended_mask), number);
         number
     }
 
     fn remove_mask(&mut self, number: u32) {
-        let (mask, beyond_mask) = self.masks[number as usize].words();
-        self.by_mask.remove(Mask::number_hash(&self.secrets, &mask, &beyond_mask), number);
+        let (mask, extended_mask) = self.masks[number as usize].words();
+        self.by_mask.remove(Mask::number_hash(&self.secrets, &mask, &extended_mask), number);
         self.masks[number as usize].index = Buckets::new();
         self.free_masks.push(number);
     }
@@ -443,10 +443,10 @@ impl<const X: usize, T> FlowCache<X, T> {
 
     /// Returns the index of the flow whose mask and masked words equal the given ones. Returns `None` if
     /// there is no such flow.
-    fn same_flow(&self, number: u32, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> Option<u32> {
+    fn same_flow(&self, number: u32, key: &[u64; KEY_WORDS], extended: &[u64; X]) -> Option<u32> {
         let mask = &self.masks[number as usize];
-        let same = |index: u32| self.flows[index as usize].is(mask, &self.beyond, key, || *beyond);
-        mask.index.find(mask.hash(key, || *beyond), same)
+        let same = |index: u32| self.flows[index as usize].is(mask, &self.extended, key, || *extended);
+        mask.index.find(mask.hash(key, || *extended), same)
     }
 }
 
@@ -463,10 +463,10 @@ impl<T> Flow<T> {
         mask: &Mask<X>,
         all_beyond: &[[u64; X]],
         key: &[u64; KEY_WORDS],
-        beyond: impl FnOnce() -> [u64; X],
+        extended: impl FnOnce() -> [u64; X],
     ) -> bool {
         mask.matches(key, &self.key)
             && (!mask.has_beyond()
-                || all_beyond.get(self.link as usize).is_some_and(|own| mask.beyond_of(&beyond()) == *own))
+                || all_beyond.get(self.link as usize).is_some_and(|own| mask.beyond_of(&extended()) == *own))
     }
 }

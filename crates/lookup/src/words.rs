@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sync::qsbr::Domain;
-use sync::readers::{Memory, Readers, Ticket};
+use sync::readers::{GracePeriods, Memory, Readers};
 use zerocopy::FromZeros;
 
 /// Number of words in the longest part: 64 nodes of three words each.
@@ -64,7 +64,7 @@ pub struct Parts {
     joined_at: usize,
     /// Parts that were unlinked since the last grace period began.
     fresh: Vec<Part>,
-    waiting: VecDeque<(Ticket, Vec<Part>)>,
+    waiting: VecDeque<(GracePeriods, Vec<Part>)>,
     /// Number of words that are allocated, or unlinked and waiting for the end of a grace period.
     used: usize,
     /// Whether allocations may use the words that [`RESERVE`] sets aside.

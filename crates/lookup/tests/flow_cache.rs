@@ -9,60 +9,61 @@ use std::num::NonZeroU32;
 use lookup::{FlowCache, FlowLimits, FlowRef, FlowRefused, MISS, naive};
 use proptest::prelude::*;
 
-const BEYOND: usize = 2;
+const EXTENDED_WORDS: usize = 2;
 /// Port of all packets in tests that do not depend on the port.
 const PORT: u16 = 3;
 type Key = [u64; 8];
-type Beyond = [u64; BEYOND];
-type Cache = FlowCache<BEYOND, u32>;
+type ExtendedKey = [u64; EXTENDED_WORDS];
+type Cache = FlowCache<EXTENDED_WORDS, u32>;
 
 #[derive(Clone, Debug)]
 struct Flow {
     key: Key,
-    beyond: Beyond,
+    extended: ExtendedKey,
     mask: Key,
-    beyond_mask: Beyond,
+    extended_mask: ExtendedKey,
     value: u32,
     reference: FlowRef,
 }
 
 impl Flow {
-    fn matches(&self, key: &Key, beyond: &Beyond) -> bool {
-        naive::matches(key, &self.key, &self.mask) && naive::matches(beyond, &self.beyond, &self.beyond_mask)
+    fn matches(&self, key: &Key, extended: &ExtendedKey) -> bool {
+        naive::matches(key, &self.key, &self.mask)
+            && naive::matches(extended, &self.extended, &self.extended_mask)
     }
 }
 
 /// Returns keys with few different values, so that flows overlap.
-fn key() -> impl Strategy<Value = (Key, Beyond)> {
+fn key() -> impl Strategy<Value = (Key, ExtendedKey)> {
     let word = || prop::sample::select(vec![0_u64, 1, 2, 1 << 63, u64::MAX]);
     (prop::array::uniform8(word()), prop::array::uniform2(word())).boxed()
 }
 
-fn mask() -> impl Strategy<Value = (Key, Beyond)> {
+fn mask() -> impl Strategy<Value = (Key, ExtendedKey)> {
     let word = || prop::sample::select(vec![0_u64, 0, 0, 1, 3, 1 << 63, u64::MAX]);
-    let beyond = prop_oneof![2 => Just([0; BEYOND]), 1 => prop::array::uniform2(word())];
-    (prop::array::uniform8(word()), beyond).boxed()
+    let extended = prop_oneof![2 => Just([0; EXTENDED_WORDS]), 1 => prop::array::uniform2(word())];
+    (prop::array::uniform8(word()), extended).boxed()
 }
 
 #[derive(Clone, Debug)]
 enum Op {
-    Insert(prop::sample::Index, (Key, Beyond)),
+    Insert(prop::sample::Index, (Key, ExtendedKey)),
     Remove(prop::sample::Index),
     RemoveAll,
     Rerank,
     SetExact(u32),
-    Find(Vec<(Key, Beyond)>),
+    Find(Vec<(Key, ExtendedKey)>),
     /// Looks up keys that equal a flow's key in the bits of its mask and a given key elsewhere.
-    FindNear(Vec<(prop::sample::Index, (Key, Beyond))>),
+    FindNear(Vec<(prop::sample::Index, (Key, ExtendedKey))>),
     /// Like `FindNear`, with each key several times in a row and a separate extended key each time.
-    FindRows(Vec<(prop::sample::Index, (Key, Beyond), Vec<Beyond>)>),
+    FindRows(Vec<(prop::sample::Index, (Key, ExtendedKey), Vec<ExtendedKey>)>),
 }
 
 fn op() -> impl Strategy<Value = Op> {
     let index = any::<prop::sample::Index>;
     let near = prop::collection::vec((index(), key()), 1..20);
-    let beyond = prop::array::uniform2(prop::sample::select(vec![0_u64, 1, 3, 1 << 63]));
-    let row = (index(), key(), prop::collection::vec(beyond, 0..8));
+    let extended = prop::array::uniform2(prop::sample::select(vec![0_u64, 1, 3, 1 << 63]));
+    let row = (index(), key(), prop::collection::vec(extended, 0..8));
     prop_oneof![
         8 => (index(), key()).prop_map(|(mask, key)| Op::Insert(mask, key)),
         4 => index().prop_map(Op::Remove),
@@ -84,15 +85,20 @@ struct Pair {
 }
 
 impl Pair {
-    fn insert(&mut self, (mask, beyond_mask): (Key, Beyond), (key, beyond): (Key, Beyond), value: u32) {
+    fn insert(
+        &mut self,
+        (mask, extended_mask): (Key, ExtendedKey),
+        (key, extended): (Key, ExtendedKey),
+        value: u32,
+    ) {
         let same = |flow: &&Flow| {
-            flow.mask == mask && flow.beyond_mask == beyond_mask && flow.matches(&key, &beyond)
+            flow.mask == mask && flow.extended_mask == extended_mask && flow.matches(&key, &extended)
         };
         let known = self.flows.iter().find(same).map(|flow| flow.reference);
-        match self.cache.insert(PORT, &key, &beyond, &mask, &beyond_mask, value) {
+        match self.cache.insert(PORT, &key, &extended, &mask, &extended_mask, value) {
             Ok(reference) => {
                 assert_eq!(known, None);
-                self.flows.push(Flow { key, beyond, mask, beyond_mask, value, reference });
+                self.flows.push(Flow { key, extended, mask, extended_mask, value, reference });
             }
             Err(refused) => assert_eq!(Some(refused), known.map(FlowRefused::Exists)),
         }
@@ -104,12 +110,12 @@ impl Pair {
         self.gone.push(flow.reference);
     }
 
-    fn find(&mut self, keys: &[(Key, Beyond)]) {
+    fn find(&mut self, keys: &[(Key, ExtendedKey)]) {
         let mut found = vec![7; keys.len()];
         let before = self.cache.counters();
         self.cache.find_burst(PORT, |packet| &keys[packet].0, |packet| keys[packet].1, &mut found);
-        for ((key, beyond), found) in keys.iter().zip(&found) {
-            let of = |flow: &&Flow| flow.matches(key, beyond);
+        for ((key, extended), found) in keys.iter().zip(&found) {
+            let of = |flow: &&Flow| flow.matches(key, extended);
             let values: BTreeSet<u32> = self.flows.iter().filter(of).map(|flow| flow.value).collect();
             match self.cache.get_at(*found) {
                 None => assert!(*found == MISS && values.is_empty(), "{values:?} missed"),
@@ -125,7 +131,7 @@ impl Pair {
         );
     }
 
-    fn apply(&mut self, op: &Op, masks: &[(Key, Beyond)], number: u32) {
+    fn apply(&mut self, op: &Op, masks: &[(Key, ExtendedKey)], number: u32) {
         match op {
             Op::Insert(mask, key) => self.insert(*mask.get(masks), *key, number),
             Op::Remove(index) if !self.flows.is_empty() => self.remove(index.index(self.flows.len())),
@@ -134,20 +140,21 @@ impl Pair {
             Op::SetExact(one_in) => self.cache.set_exact(NonZeroU32::new(*one_in)),
             Op::Find(keys) => self.find(keys),
             Op::FindNear(near) if !self.flows.is_empty() => {
-                let keys: Vec<(Key, Beyond)> =
+                let keys: Vec<(Key, ExtendedKey)> =
                     near.iter().map(|(index, key)| self.towards(*index, key)).collect();
                 // The second look-up uses hints.
                 self.find(&keys);
                 self.find(&keys);
             }
             Op::FindRows(rows) if !self.flows.is_empty() => {
-                let row = |(index, key, more): &(prop::sample::Index, (Key, Beyond), Vec<Beyond>)| {
-                    let first = self.towards(*index, key);
-                    std::iter::once(first)
-                        .chain(more.iter().map(move |beyond| (first.0, *beyond)))
-                        .collect::<Vec<_>>()
-                };
-                let keys: Vec<(Key, Beyond)> = rows.iter().flat_map(row).collect();
+                let row =
+                    |(index, key, more): &(prop::sample::Index, (Key, ExtendedKey), Vec<ExtendedKey>)| {
+                        let first = self.towards(*index, key);
+                        std::iter::once(first)
+                            .chain(more.iter().map(move |extended| (first.0, *extended)))
+                            .collect::<Vec<_>>()
+                    };
+                let keys: Vec<(Key, ExtendedKey)> = rows.iter().flat_map(row).collect();
                 self.find(&keys);
                 self.find(&keys);
             }
@@ -156,17 +163,22 @@ impl Pair {
     }
 
     /// Returns a key that equals a flow's key in the bits of its mask and this key elsewhere.
-    fn towards(&self, index: prop::sample::Index, (key, beyond): &(Key, Beyond)) -> (Key, Beyond) {
+    fn towards(
+        &self,
+        index: prop::sample::Index,
+        (key, extended): &(Key, ExtendedKey),
+    ) -> (Key, ExtendedKey) {
         let flow = index.get(&self.flows);
         let other = |word: usize| flow.key[word] & flow.mask[word] | key[word] & !flow.mask[word];
-        let further =
-            |word: usize| flow.beyond[word] & flow.beyond_mask[word] | beyond[word] & !flow.beyond_mask[word];
+        let further = |word: usize| {
+            flow.extended[word] & flow.extended_mask[word] | extended[word] & !flow.extended_mask[word]
+        };
         (std::array::from_fn(other), std::array::from_fn(further))
     }
 
     fn check(&self) {
         assert_eq!(self.cache.len(), self.flows.len());
-        let masks: BTreeSet<_> = self.flows.iter().map(|flow| (flow.mask, flow.beyond_mask)).collect();
+        let masks: BTreeSet<_> = self.flows.iter().map(|flow| (flow.mask, flow.extended_mask)).collect();
         assert_eq!(self.cache.masks(), masks.len());
         for flow in &self.flows {
             assert_eq!(self.cache.get(flow.reference), Some(&flow.value));
@@ -201,7 +213,7 @@ proptest! {
 
 fn find(cache: &mut Cache, keys: &[Key]) -> Vec<Option<u32>> {
     let mut found = vec![0; keys.len()];
-    cache.find_burst(PORT, |packet| &keys[packet], |_| [0; BEYOND], &mut found);
+    cache.find_burst(PORT, |packet| &keys[packet], |_| [0; EXTENDED_WORDS], &mut found);
     let value = |at: &u32| {
         let value = cache.get_at(*at).copied();
         assert_eq!(value.is_none(), *at == MISS);
@@ -216,7 +228,8 @@ fn station(number: u64) -> Key {
 
 #[test]
 fn a_place_that_another_flow_has_taken_is_not_what_the_hint_meant() {
-    let (narrow, wide, none) = ([0, u64::MAX, 0, 0, 0, 0, 0, 0], [0, 0xff, 0, 0, 0, 0, 0, 0], [0; BEYOND]);
+    let (narrow, wide, none) =
+        ([0, u64::MAX, 0, 0, 0, 0, 0, 0], [0, 0xff, 0, 0, 0, 0, 0, 0], [0; EXTENDED_WORDS]);
     let key = |word| [9, word, 9, 9, 9, 9, 9, 9];
     let mut cache = Cache::new(FlowLimits::default());
     // The hint of 0x1234 leads to the first place.
@@ -251,7 +264,14 @@ fn thousands_of_flows_are_answered_by_hints() {
     let mask = [u64::MAX, u64::MAX, 0, 0, 0, 0, 0, 0];
     for number in 0..4096 {
         cache
-            .insert(PORT, &station(number), &[0; BEYOND], &mask, &[0; BEYOND], u32::try_from(number).unwrap())
+            .insert(
+                PORT,
+                &station(number),
+                &[0; EXTENDED_WORDS],
+                &mask,
+                &[0; EXTENDED_WORDS],
+                u32::try_from(number).unwrap(),
+            )
             .unwrap();
     }
     let keys: Vec<Key> = (0..4096).map(station).collect();
@@ -290,7 +310,7 @@ fn masks_that_answer_most_are_asked_first() {
     for word in 0..8_u32 {
         let (mut key, mut mask) = ([0; 8], [0; 8]);
         (key[word as usize], mask[word as usize]) = (7, u64::MAX);
-        cache.insert(PORT, &key, &[0; BEYOND], &mask, &[0; BEYOND], word).unwrap();
+        cache.insert(PORT, &key, &[0; EXTENDED_WORDS], &mask, &[0; EXTENDED_WORDS], word).unwrap();
     }
     let last = [0, 0, 0, 0, 0, 0, 0, 7];
     assert_eq!(find(&mut cache, &[last; 100]), [Some(7); 100]);
@@ -313,8 +333,9 @@ fn masks_that_answer_most_are_asked_first() {
 fn what_is_too_much_is_refused_and_changes_nothing() {
     let mut cache = Cache::new(FlowLimits { flows: 3, masks: 2 });
     let mask = |bits| [bits, 0, 0, 0, 0, 0, 0, 0];
-    let mut insert =
-        |key: u64, bits: u64| cache.insert(PORT, &mask(key), &[0; BEYOND], &mask(bits), &[0; BEYOND], 0);
+    let mut insert = |key: u64, bits: u64| {
+        cache.insert(PORT, &mask(key), &[0; EXTENDED_WORDS], &mask(bits), &[0; EXTENDED_WORDS], 0)
+    };
     let first = insert(1, 0xff).unwrap();
     insert(1, 0xfff).unwrap();
     assert_eq!(insert(1, 0xf), Err(FlowRefused::Masks { most: 2 }));
@@ -325,17 +346,17 @@ fn what_is_too_much_is_refused_and_changes_nothing() {
     assert_eq!((cache.len(), cache.masks()), (3, 2));
     assert_eq!(find(&mut cache, &[mask(3)]), [None]);
     cache.remove(first);
-    assert!(cache.insert(PORT, &mask(3), &[0; BEYOND], &mask(0xff), &[0; BEYOND], 0).is_ok());
+    assert!(cache.insert(PORT, &mask(3), &[0; EXTENDED_WORDS], &mask(0xff), &[0; EXTENDED_WORDS], 0).is_ok());
 }
 
 #[test]
 fn a_cache_for_nothing_finds_nothing() {
     let mut cache = Cache::new(FlowLimits { flows: 0, masks: 0 });
     assert_eq!(find(&mut cache, &[[0; 8], [1; 8]]), [None, None]);
-    let refused = cache.insert(PORT, &[0; 8], &[0; BEYOND], &[0; 8], &[0; BEYOND], 0);
+    let refused = cache.insert(PORT, &[0; 8], &[0; EXTENDED_WORDS], &[0; 8], &[0; EXTENDED_WORDS], 0);
     assert_eq!(refused, Err(FlowRefused::Flows { most: 0 }));
     let mut cache = Cache::new(FlowLimits { flows: 1, masks: 1 });
-    cache.insert(PORT, &[0; 8], &[0; BEYOND], &[0; 8], &[0; BEYOND], 5).unwrap();
+    cache.insert(PORT, &[0; 8], &[0; EXTENDED_WORDS], &[0; 8], &[0; EXTENDED_WORDS], 5).unwrap();
     assert_eq!(find(&mut cache, &[[0; 8], [1; 8]]), [Some(5); 2]);
     assert_eq!(find(&mut cache, &[[0; 8], [1; 8]]), [Some(5); 2]);
 }
@@ -365,16 +386,16 @@ fn flows_that_come_and_go_take_no_more_memory() {
 fn what_stands_beyond_the_key_is_asked_for_only_where_it_counts() {
     let mut cache = Cache::new(FlowLimits::default());
     let plain = [u64::MAX, 0, 0, 0, 0, 0, 0, 0];
-    cache.insert(PORT, &[1; 8], &[0; BEYOND], &plain, &[0; BEYOND], 1).unwrap();
+    cache.insert(PORT, &[1; 8], &[0; EXTENDED_WORDS], &plain, &[0; EXTENDED_WORDS], 1).unwrap();
     let (mut asked, mut found) = (0, [0; 2]);
     let keys = [[1; 8], [2; 8]];
-    let mut beyond = |packet: usize| {
+    let mut extended = |packet: usize| {
         asked += 1;
         [packet as u64, 5]
     };
-    cache.find_burst(PORT, |packet| &keys[packet], &mut beyond, &mut found);
+    cache.find_burst(PORT, |packet| &keys[packet], &mut extended, &mut found);
     cache.insert(PORT, &[2; 8], &[1, 5], &plain, &[u64::MAX, 1], 2).unwrap();
-    cache.find_burst(PORT, |packet| &keys[packet], &mut beyond, &mut found);
+    cache.find_burst(PORT, |packet| &keys[packet], &mut extended, &mut found);
     assert_eq!(found.map(|at| cache.get_at(at).copied()), [Some(1), Some(2)]);
     // The first packet was found by its hint.
     assert!((1..=3).contains(&asked), "{asked}");
@@ -384,7 +405,7 @@ fn what_stands_beyond_the_key_is_asked_for_only_where_it_counts() {
 fn a_port_is_not_asked_against_the_masks_of_another() {
     let mut cache = Cache::new(FlowLimits { masks: 64, ..FlowLimits::default() });
     cache.set_exact(None);
-    let none = [0; BEYOND];
+    let none = [0; EXTENDED_WORDS];
     // The first word distinguishes the ports.
     let mask = |bits: u64| [u64::MAX, bits, 0, 0, 0, 0, 0, 0];
     cache.insert(1, &[1, 7, 0, 0, 0, 0, 0, 0], &none, &mask(0xff), &none, 1).unwrap();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lookup::{Address, Hop, Prefix, Table, TableFull};
 use proptest::prelude::*;
 use sync::qsbr::Domain;
-use sync::readers::{Memory, Readers, Strangers};
+use sync::readers::{ExternalReaders, Memory, Readers};
 
 #[derive(Clone)]
 struct Words(Arc<[AtomicU64]>);
@@ -61,7 +61,7 @@ impl Words {
 /// Returns a reader set without readers.
 fn nobody() -> (Arc<Domain>, Readers) {
     let domain = Domain::new();
-    let readers = Readers::with(&domain, &Strangers::start(|| ()).unwrap());
+    let readers = Readers::with(&domain, &ExternalReaders::start(|| ()).unwrap());
     (domain, readers)
 }
 
@@ -124,13 +124,13 @@ fn a_stranger_never_meets_words_that_are_used_again() {
     // The parity of `turn` marks whether a look-up is in progress.
     let (turn, end) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let waits = Arc::clone(&turn);
-    let strangers = Strangers::start(move || {
+    let external_readers = ExternalReaders::start(move || {
         let began = waits.load(Ordering::SeqCst);
         while began & 1 == 1 && waits.load(Ordering::SeqCst) == began {
             std::thread::yield_now();
         }
     });
-    let readers = Readers::with(&Domain::new(), &strangers.unwrap());
+    let readers = Readers::with(&Domain::new(), &external_readers.unwrap());
     let mut table = Table::<u32>::mirrored(&readers, words.memory()).unwrap();
     let address = |number: u32| 0x0a00_0000 | number.wrapping_mul(0x9e37_79b1) >> 14;
     table.insert(Prefix::new(0, 0), Hop(1)).unwrap();

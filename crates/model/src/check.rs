@@ -48,9 +48,10 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
         check_statics(config, name, bridge, declared, &mut problems);
     }
     check_namespaces(config, &mut problems);
-    let mut rooms: Rooms<'_> = homes.into_iter().map(|(port, bridge)| (port, Room::Bridge(bridge))).collect();
+    let mut functions: Functions<'_> =
+        homes.into_iter().map(|(port, bridge)| (port, Function::Bridge(bridge))).collect();
     for (name, router) in &config.routers {
-        check_interfaces(config, name, router, declared, &mut rooms, &mut problems);
+        check_interfaces(config, name, router, declared, &mut functions, &mut problems);
     }
     problems
 }
@@ -382,18 +383,18 @@ fn namespace_text(namespace: Option<&Namespace>) -> String {
 
 /// Bridge or router that a port belongs to.
 #[derive(Clone, Copy)]
-enum Room<'a> {
+enum Function<'a> {
     Bridge(&'a BridgeName),
     Router(&'a RouterName),
 }
 
-type Rooms<'a> = BTreeMap<&'a PortName, Room<'a>>;
+type Functions<'a> = BTreeMap<&'a PortName, Function<'a>>;
 
-impl std::fmt::Display for Room<'_> {
+impl std::fmt::Display for Function<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Room::Bridge(bridge) => write!(f, "bridge `{bridge}`"),
-            Room::Router(router) => write!(f, "router `{router}`"),
+            Function::Bridge(bridge) => write!(f, "bridge `{bridge}`"),
+            Function::Router(router) => write!(f, "router `{router}`"),
         }
     }
 }
@@ -403,7 +404,7 @@ fn check_interfaces<'a>(
     name: &'a RouterName,
     router: &'a Router,
     declared: &BTreeSet<String>,
-    rooms: &mut Rooms<'a>,
+    functions: &mut Functions<'a>,
     problems: &mut Vec<Problem>,
 ) {
     let count = router.ports.values().map(|port| port.tags().count()).sum();
@@ -417,7 +418,7 @@ fn check_interfaces<'a>(
             let cause = no_such_port(config, port, problems.len());
             problems.push(Problem::new(object.clone(), cause));
         }
-        if let Some(other) = rooms.insert(port, Room::Router(name)) {
+        if let Some(other) = functions.insert(port, Function::Router(name)) {
             let cause = Cause::TwoRooms { port: port.to_string(), other: other.to_string() };
             problems.push(Problem::new(object.clone(), cause));
         }

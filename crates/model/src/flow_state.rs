@@ -195,7 +195,7 @@ pub struct CacheState {
 /// State of the slow path, which determines the actions of packets that match no megaflow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct DeciderState {
+pub struct SlowPathState {
     /// Number of megaflows that the workers currently have installed.
     pub flows: u64,
     /// Average number of megaflows over the last revalidation rounds.
@@ -238,7 +238,8 @@ pub struct CachesState {
     pub workers: Vec<CacheState>,
     /// State of the slow path. Absent while no slow path runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decider: Option<DeciderState>,
+    #[serde(alias = "decider")]
+    pub slow_path: Option<SlowPathState>,
     /// Memory that the flow caches and tables use, by consumer.
     pub memory: Vec<MemoryState>,
 }

@@ -75,8 +75,8 @@ pub use filter::{
     VlanMatch,
 };
 pub use flow_state::{
-    CacheState, CachesState, DeciderState, FlowCount, FlowQuery, FlowRuleState, FlowTuning, GroupState,
-    MegaflowState, MemoryState, MeterState, TracePacket, TraceRequest,
+    CacheState, CachesState, FlowCount, FlowQuery, FlowRuleState, FlowTuning, GroupState, MegaflowState,
+    MemoryState, MeterState, SlowPathState, TracePacket, TraceRequest,
 };
 pub use hook::HookPolicy;
 pub use hook_state::{HookMap, HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange, UserProgram};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use packet::PortId;
-use switch::{Bridge, Shortcut};
+use switch::{Bridge, OffloadInvalidator};
 use xdp::Error;
 use xdp::bridge::{BridgePort, Place, StationTable};
 
@@ -35,7 +35,7 @@ impl fmt::Debug for Revoker {
     }
 }
 
-impl Shortcut for Revoker {
+impl OffloadInvalidator for Revoker {
     fn revoke(&self, key: u64) {
         self.0.remove(key);
     }
@@ -61,7 +61,7 @@ impl BridgeOffload {
 
     /// Returns the listener that removes an entry from the hook's table when the bridge's MAC table changes.
     #[must_use]
-    pub fn shortcut(&self) -> Arc<dyn Shortcut> {
+    pub fn offload_invalidator(&self) -> Arc<dyn OffloadInvalidator> {
         Arc::new(Revoker(Arc::clone(&self.table)))
     }
 

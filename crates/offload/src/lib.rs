@@ -5,7 +5,7 @@
 //!  switch's MAC table --[`BridgeOffload::sync`]--> stations in the hook's table
 //!          |  ^                                         |
 //!          |  '----[`BridgeOffload::feed_back`]---------'  when they were last seen there
-//!          '--- `switch::Shortcut::revoke`, by whoever changes the table: the hook's entry is gone when that returns
+//!          '--- `switch::OffloadInvalidator::revoke`, by whoever changes the table: the hook's entry is gone when that returns
 //! ```
 //!
 //! From OpenFlow bridges, the hook gets the megaflows with the most traffic ([`FlowOffload`]). Only the slow

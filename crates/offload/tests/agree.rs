@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::explain::{Explained, explain};
-use engine::state::{Forwarding, PortView, Room};
+use engine::state::{Forwarding, Function, PortView};
 use offload::{BridgeOffload, HookPort, port_stage};
 use packet::record::Step;
 use packet::{BridgeId, FlowKey, MacAddr, PortId, VlanId, WorkerId};
@@ -116,7 +116,7 @@ impl Hooks {
         flows.renew(u64::MAX);
         let mut flows = FlowWriter::new(&flows);
         let (devices, mut offload) = (BridgeDevices::new().unwrap(), BridgeOffload::new(256, 5).unwrap());
-        assert!(bridge.tables().set_shortcut(offload.shortcut()));
+        assert!(bridge.tables().set_offload_invalidator(offload.offload_invalidator()));
         let (mut attached, mut loaded, mut ifindex) = (Vec::new(), Vec::new(), Vec::new());
         for port in 0..PORTS {
             hub.run([
@@ -229,7 +229,7 @@ fn forwarding(bridge: &Bridge) -> Forwarding {
     let mut forwarding = Forwarding::default();
     let room = Arc::new(bridge.clone());
     for port in 0..PORTS {
-        let view = PortView::new(Room::Switch(Arc::clone(&room)), WorkerId(0));
+        let view = PortView::new(Function::Bridge(Arc::clone(&room)), WorkerId(0));
         let view = PortView { complete_checksums: port == 0, ..view };
         forwarding.set_port(PortId(port), Some(view));
     }

@@ -14,7 +14,7 @@ use offload::action;
 use packet::{FlowKey, L3Kind, PortId};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use switch::flow::{Beyond, Field, Flow, Op, Program, SetBits, rewrite};
+use switch::flow::{ExtendedKey, Field, Flow, Op, Program, SetBits, rewrite};
 use testbed::{Lab, require};
 use xdp::bridge::BridgeDevices;
 use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter, Refused};
@@ -466,7 +466,7 @@ fn flows_are_found_by_every_mask_and_counted_apart() {
             let mut mask = Flow::ZERO;
             mask.want(Field::EthType);
             mask.want(field);
-            let _ = Beyond::extract(&frame, &key, &layers);
+            let _ = ExtendedKey::extract(&frame, &key, &layers);
             let mut mask = mask.key();
             mask.set_in_port(PortId(u16::MAX));
             let action = action(&Program { ops: vec![Op::Output(OUT)] }, &key, &mask).unwrap();

@@ -16,8 +16,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{Id, JoinHandle, JoinSet};
 
 use crate::admission::Admission;
+use crate::connection_manager::{ConnectionManager, Role};
 use crate::datapath::Datapath;
-use crate::hub::{Hub, Role};
 use crate::session::multipart::OWN_DUMPS;
 use crate::session::{self, Activity, Ended, Options};
 use crate::sockets::{Sockets, bind_private};
@@ -58,14 +58,14 @@ pub struct Status {
 }
 
 /// Status of a target. The target's task writes it, and [`Controllers::status`] reads it.
-pub(crate) struct Board {
+pub(crate) struct TargetStatus {
     status: Mutex<Status>,
     pub lost: AtomicU64,
     /// Semaphore that limits the concurrent dumps in all sessions of the target.
     pub dumps: Arc<Semaphore>,
 }
 
-impl Board {
+impl TargetStatus {
     fn change(&self, change: impl FnOnce(&mut Status)) {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -100,7 +100,7 @@ impl Board {
 
 struct Running {
     target: Target,
-    board: Arc<Board>,
+    board: Arc<TargetStatus>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -108,7 +108,7 @@ struct Running {
 /// The controllers of a bridge. See the [module](self). This type requires a multi-threaded tokio runtime.
 /// Dropping a value ends all its sessions.
 pub struct Controllers {
-    hub: Arc<Hub>,
+    manager: Arc<ConnectionManager>,
     events: JoinHandle<()>,
     running: HashMap<Address, Running>,
     sockets: Arc<Sockets>,
@@ -132,9 +132,9 @@ impl Controllers {
     #[must_use]
     pub fn with_sockets(datapath: Arc<dyn Datapath>, sockets: Arc<Sockets>) -> Controllers {
         let subscription = datapath.subscribe();
-        let hub = Hub::new(datapath, subscription.interest.clone());
-        let events = tokio::spawn(Arc::clone(&hub).run(subscription));
-        Controllers { hub, events, running: HashMap::new(), sockets }
+        let manager = ConnectionManager::new(datapath, subscription.interest.clone());
+        let events = tokio::spawn(Arc::clone(&manager).run(subscription));
+        Controllers { manager, events, running: HashMap::new(), sockets }
     }
 
     /// Replaces the list of targets. Sessions of unchanged targets continue. Sessions of removed targets end,
@@ -162,7 +162,7 @@ impl Controllers {
     }
 
     fn begin(&self, target: Target) -> Running {
-        let board = Arc::new(Board {
+        let board = Arc::new(TargetStatus {
             status: Mutex::new(Status {
                 address: target.address.clone(),
                 connected: false,
@@ -179,7 +179,7 @@ impl Controllers {
         });
         let (stop, stopped) = watch::channel(false);
         let own = Own {
-            hub: Arc::clone(&self.hub),
+            manager: Arc::clone(&self.manager),
             board: Arc::clone(&board),
             target: target.clone(),
             stopped,
@@ -241,8 +241,8 @@ impl Drop for Controllers {
 /// State that the task of one target owns.
 #[derive(Clone)]
 struct Own {
-    hub: Arc<Hub>,
-    board: Arc<Board>,
+    manager: Arc<ConnectionManager>,
+    board: Arc<TargetStatus>,
     target: Target,
     stopped: watch::Receiver<bool>,
     sockets: Arc<Sockets>,
@@ -280,7 +280,7 @@ impl Own {
                 Ok(stream) => {
                     session::run(
                         stream,
-                        &self.hub,
+                        &self.manager,
                         &self.board,
                         self.options(Arc::default()),
                         self.stopped.clone(),
@@ -321,9 +321,10 @@ impl Own {
             _ => stream,
         };
         if self.target.snoops {
-            return session::snoop::run(stream, &self.hub, &self.board, &self.target.versions, stopped).await;
+            return session::snoop::run(stream, &self.manager, &self.board, &self.target.versions, stopped)
+                .await;
         }
-        session::run(stream, &self.hub, &self.board, self.options(activity), stopped).await
+        session::run(stream, &self.manager, &self.board, self.options(activity), stopped).await
     }
 
     /// Returns whether a peer is admitted. A refused peer is logged and recorded in the status.

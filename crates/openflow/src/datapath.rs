@@ -391,7 +391,7 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// An event that sessions share until all of them have processed it.
 #[derive(Debug)]
-pub struct Told {
+pub struct SharedEvent {
     /// Event of the bridge.
     pub event: Event,
     /// Whether this event and the previous one are consecutive parts of the events of one request.
@@ -400,24 +400,24 @@ pub struct Told {
     octets: usize,
 }
 
-impl Told {
+impl SharedEvent {
     /// Creates a shared event if the process may use the memory for it, otherwise returns the event.
     /// Packet-in events may use only half of the memory, so that the rest is left to other events.
     #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
-    fn new(event: Event, continues: bool) -> Result<Told, Event> {
+    fn new(event: Event, continues: bool) -> Result<SharedEvent, Event> {
         let octets = event.memory();
         let most = if matches!(event, Event::PacketIn(_)) { PROCESS_OCTETS / 2 } else { PROCESS_OCTETS };
         let fits = |held: usize| held.checked_add(octets).filter(|held| *held <= most);
         match HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Ok(_) => Ok(Told { event, continues, octets }),
+            Ok(_) => Ok(SharedEvent { event, continues, octets }),
             Err(_) => Err(event),
         }
     }
 
     /// Creates an event which reports that `count` events were dropped. The memory of this event is not
     /// counted.
-    fn lost(count: u64) -> Told {
-        Told { event: Event::Lost(count), continues: false, octets: 0 }
+    fn lost(count: u64) -> SharedEvent {
+        SharedEvent { event: Event::Lost(count), continues: false, octets: 0 }
     }
 
     /// Returns the approximate memory in octets that the event uses.
@@ -426,7 +426,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for SharedEvent {
     fn drop(&mut self) {
         HELD.fetch_sub(self.octets, Ordering::Relaxed);
     }
@@ -435,7 +435,7 @@ impl Drop for Told {
 /// Sender of a bridge's events. Clones share one queue.
 #[derive(Clone, Debug)]
 pub struct EventSender {
-    to: mpsc::Sender<Told>,
+    to: mpsc::Sender<SharedEvent>,
     lost: Arc<AtomicU64>,
     /// Number of dropped events about flow entries that have not been reported to the receiver yet.
     missed: Arc<AtomicU64>,
@@ -446,7 +446,7 @@ pub struct EventSender {
 #[derive(Debug)]
 pub struct Subscription {
     /// Queue of events, in the order in which the events occurred.
-    pub events: mpsc::Receiver<Told>,
+    pub events: mpsc::Receiver<SharedEvent>,
     /// Number of events that were dropped because the queue was full, or because events used too much memory.
     pub lost: Arc<AtomicU64>,
     /// Number of events about flow entries that were dropped since this counter was last reset. If it is not
@@ -565,7 +565,7 @@ impl EventSender {
         if is_packet && self.to.capacity() <= self.to.max_capacity() / 4 {
             return self.lose(&event);
         }
-        match Told::new(event, continues) {
+        match SharedEvent::new(event, continues) {
             Ok(told) => {
                 if let Err(mpsc::error::TrySendError::Full(told)) = self.to.try_send(told) {
                     self.lose(&told.event);
@@ -575,7 +575,7 @@ impl EventSender {
                 self.lose(&event);
                 // Monitoring sessions are notified of the gap, at the latest with the next event.
                 if !is_packet {
-                    let _ = self.to.try_send(Told::lost(0));
+                    let _ = self.to.try_send(SharedEvent::lost(0));
                 }
             }
         }
@@ -690,7 +690,7 @@ mod tests {
         assert!(to.send(Event::Port(1, port)));
         assert_eq!(from.lost.load(Ordering::Relaxed), 15);
         let mut packets = 0;
-        while let Ok(Told { event: Event::PacketIn(_), .. }) = from.events.try_recv() {
+        while let Ok(SharedEvent { event: Event::PacketIn(_), .. }) = from.events.try_recv() {
             packets += 1;
         }
         assert_eq!(packets, 6);

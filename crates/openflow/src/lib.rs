@@ -24,19 +24,19 @@
 
 mod admission;
 mod budget;
+mod connection_manager;
 pub mod controllers;
 pub mod datapath;
 pub mod fuzz;
-mod hub;
 mod session;
 pub mod sockets;
 pub mod target;
 pub mod tls;
 pub mod wire;
 
+pub use connection_manager::Role;
 pub use controllers::{Controllers, Status};
 pub use datapath::{Datapath, Subscription, events};
-pub use hub::Role;
 pub use sockets::Sockets;
 pub use target::{Address, Target, TargetError};
 pub use tls::{Tls, TlsError};

@@ -2,8 +2,8 @@
 //!
 //! One task reads requests, answers them in order, and sends events of the bridge between the answers. An echo
 //! request is also answered while an earlier request takes long, because a peer ends a session whose echo
-//! requests are not answered. The task waits only for its own peer. If the peer does not read in time, packet-in messages are dropped, and a
-//! delayed answer ends the session. Other sessions are not affected.
+//! requests are not answered. The task waits only for its own peer. If the peer does not read in time,
+//! packet-in messages are dropped, and a delayed answer ends the session. Other sessions are not affected.
 
 mod bundle;
 pub(crate) mod multipart;
@@ -23,9 +23,9 @@ use tokio::time::Instant;
 use self::bundle::Bundles;
 use self::notice::{Async, Limit, Own};
 use crate::budget::PacketOutBudget;
-use crate::controllers::Board;
+use crate::connection_manager::{ConnectionManager, Role, SessionSeat};
+use crate::controllers::TargetStatus;
 use crate::datapath::TableMod;
-use crate::hub::{Hub, Role, Seat};
 use crate::tls::{TlsError, is_from_tls};
 use crate::wire::error::Error;
 use crate::wire::flow::Monitor;
@@ -282,7 +282,7 @@ struct Echoes<S> {
     version: Version,
     activity: Arc<Activity>,
     /// The bridge's hub, if snooping listeners receive the messages of the session.
-    overhears: Option<Arc<Hub>>,
+    overhears: Option<Arc<ConnectionManager>>,
 }
 
 impl<S: AsyncRead + AsyncWrite> Echoes<S> {
@@ -297,9 +297,9 @@ impl<S: AsyncRead + AsyncWrite> Echoes<S> {
                 self.activity.touch();
                 let start = to.echoes.len();
                 put_echo_reply(&mut to.echoes, self.version, head.xid, &request[HEADER..]);
-                if let Some(hub) = &self.overhears {
-                    hub.overhear(&request);
-                    hub.overhear(&to.echoes[start..]);
+                if let Some(manager) = &self.overhears {
+                    manager.overhear(&request);
+                    manager.overhear(&to.echoes[start..]);
                 }
             }
             let is_broken = !to.echoes.is_empty() && to.send_echoes().await.is_err();
@@ -314,9 +314,9 @@ impl<S: AsyncRead + AsyncWrite> Echoes<S> {
 
 /// A session whose version has been negotiated.
 pub(crate) struct Session<S> {
-    hub: Arc<Hub>,
-    board: Arc<Board>,
-    seat: Seat,
+    manager: Arc<ConnectionManager>,
+    board: Arc<TargetStatus>,
+    seat: SessionSeat,
     options: Options,
     version: Version,
     to: Arc<Mutex<Outgoing<S>>>,
@@ -352,8 +352,8 @@ pub(crate) async fn until(stopped: &mut watch::Receiver<bool>) {
 /// Runs a session until it has ended.
 pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
-    hub: &Arc<Hub>,
-    board: &Arc<Board>,
+    manager: &Arc<ConnectionManager>,
+    board: &Arc<TargetStatus>,
     options: Options,
     mut stopped: watch::Receiver<bool>,
 ) -> Ended {
@@ -368,15 +368,15 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         Ok(Err(ended)) => return ended,
         Err(_) => return Ended::Silent(PATIENCE),
     };
-    let seat = hub.join(options.controller);
+    let seat = manager.join(options.controller);
     tokio::select! {
         () = seat.told() => {}
         () = until(&mut stopped) => return Ended::Stopped,
     }
     let mut session = Session {
-        packet_outs: PacketOutBudget::new(seat.number(), Arc::clone(&hub.packet_outs)),
+        packet_outs: PacketOutBudget::new(seat.number(), Arc::clone(&manager.packet_outs)),
         seat,
-        hub: Arc::clone(hub),
+        manager: Arc::clone(manager),
         board: Arc::clone(board),
         version,
         to: Arc::new(Mutex::new(Outgoing { to, echoes: Vec::new() })),
@@ -502,7 +502,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             to: Arc::clone(&self.to),
             version: self.version,
             activity: Arc::clone(&self.options.activity),
-            overhears: self.options.controller.then(|| Arc::clone(&self.hub)),
+            overhears: self.options.controller.then(|| Arc::clone(&self.manager)),
         };
         loop {
             let mut busy = Instant::now();
@@ -589,16 +589,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     /// Passes messages of this session to the snooping listeners.
     fn overheard(&self, messages: &[u8]) {
         if self.options.controller {
-            self.hub.overhear(messages);
+            self.manager.overhear(messages);
         }
     }
 
     async fn handle(&mut self, message: &[u8]) -> Result<(), Ended> {
         let Some(head) = Header::read(message) else { return Ok(()) };
         // Hello, error and echo messages do not access the bridge.
-        if head.kind > msg::OFPT_ECHO_REPLY && self.hub.is_changing() {
+        if head.kind > msg::OFPT_ECHO_REPLY && self.manager.is_changing() {
             self.flush().await?;
-            drop(self.hub.turn().await);
+            drop(self.manager.turn().await);
         }
         let answer = self.request(head, message).await;
         self.follow_misses();

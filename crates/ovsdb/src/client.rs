@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::rpc::{Framer, RpcError};
-use crate::{Desired, Event, Session, SessionError, Target, Told};
+use crate::{Desired, Event, Session, SessionError, SwitchStatus, Target};
 
 /// Maximum length of a received message in bytes. A message of this length contains some hundred thousand
 /// rows.
@@ -72,14 +72,14 @@ pub struct Client {
     /// State of the connection to the server.
     pub standing: watch::Receiver<Standing>,
     /// Status that the client writes to the database. The user of the client publishes it here.
-    pub told: watch::Sender<Arc<Told>>,
+    pub told: watch::Sender<Arc<SwitchStatus>>,
 }
 
 /// The client's ends of the channels of a [`Client`].
 struct Ends {
     desired: watch::Sender<Option<Arc<Desired>>>,
     standing: watch::Sender<Standing>,
-    told: watch::Receiver<Arc<Told>>,
+    told: watch::Receiver<Arc<SwitchStatus>>,
 }
 
 /// Reason why the connection to the server ended.

@@ -10,7 +10,7 @@
 //! [`client::run`] maintains the connection. The client reconnects with increasing pauses, requests the lock
 //! that `ovs-vswitchd` uses, follows the tables and publishes a [`Desired`] after every transaction. To
 //! follow the tables it uses the first method that the server supports of `monitor_cond_since`,
-//! `monitor_cond` and `monitor`. The user of the crate returns a [`Told`] with the resulting status, and only
+//! `monitor_cond` and `monitor`. The user of the crate returns a [`SwitchStatus`] with the resulting status, and only
 //! values that differ from the database are written. This crate handles values only. The user of the crate
 //! applies the configuration.
 //!
@@ -37,7 +37,7 @@ mod replica;
 pub mod rpc;
 mod schema;
 mod session;
-mod told;
+mod status;
 
 pub use client::{Client, Options, Standing};
 pub use datum::{Atom, Datum, DatumError, Uuid};
@@ -48,4 +48,4 @@ pub use model::{Target, TargetError};
 pub use replica::{Replica, UpdateError};
 pub use schema::{Schema, SchemaError};
 pub use session::{Event, Session, SessionError};
-pub use told::{BridgeTold, ControllerTold, InterfaceTold, Told};
+pub use status::{BridgeStatus, ControllerStatus, InterfaceStatus, SwitchStatus};

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::replica::{NEEDED, Replica, UpdateError};
 use crate::rpc::{Message, shortened};
 use crate::schema::{Schema, SchemaError};
-use crate::told::Told;
+use crate::status::SwitchStatus;
 
 /// Name of the database on the server (ovs-vswitchd.conf.db(5)).
 const DATABASE: &str = "Open_vSwitch";
@@ -176,7 +176,7 @@ impl Session {
 
     /// Begins a transaction that writes the values of `told` that differ from the database. Returns whether a
     /// transaction was begun. None is begun if no value differs, or if [`Session::is_free`] is false.
-    pub fn tell(&mut self, told: &Told) -> bool {
+    pub fn tell(&mut self, told: &SwitchStatus) -> bool {
         if !self.is_free() {
             return false;
         }
@@ -350,7 +350,7 @@ fn unexpected(what: &str, value: &Value) -> SessionError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::told::InterfaceTold;
+    use crate::status::InterfaceStatus;
     use crate::{Desired, Uuid};
     use proptest::prelude::*;
 
@@ -433,8 +433,8 @@ mod tests {
     #[test]
     fn one_transaction_at_a_time_with_the_lock_alone() {
         let mut session = ready();
-        let interface = InterfaceTold { ofport: Some(1), ..InterfaceTold::default() };
-        let told = Told { interfaces: [(Uuid(2), interface)].into(), ..Told::default() };
+        let interface = InterfaceStatus { ofport: Some(1), ..InterfaceStatus::default() };
+        let told = SwitchStatus { interfaces: [(Uuid(2), interface)].into(), ..SwitchStatus::default() };
         assert!(session.tell(&told));
         assert!(!session.tell(&told), "one is under way");
         let asked = session.outgoing();
@@ -529,7 +529,7 @@ mod tests {
                     break;
                 }
                 let _ = session.replica().and_then(Desired::read);
-                session.tell(&Told { cur_cfg: Some(3), ..Told::default() });
+                session.tell(&SwitchStatus { cur_cfg: Some(3), ..SwitchStatus::default() });
                 session.outgoing();
             }
         }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ovsdb::{
-    BridgeTold, Client, Desired, FailMode, InterfaceTold, Mode, Options, Standing, Target, Told, client,
+    BridgeStatus, Client, Desired, FailMode, InterfaceStatus, Mode, Options, Standing, SwitchStatus, Target,
+    client,
 };
 use testbed::{OvsdbServer, have_command, skip};
 use tokio::time::timeout;
@@ -90,15 +91,18 @@ async fn what_ovs_vsctl_says_is_wanted_and_what_is_told_is_there() {
         ("internal", Some(1400), Some(7))
     );
 
-    let mut told =
-        Told { version: Some("0.1".into()), iface_types: vec!["internal".into()], ..Told::default() };
+    let mut told = SwitchStatus {
+        version: Some("0.1".into()),
+        iface_types: vec!["internal".into()],
+        ..SwitchStatus::default()
+    };
     let id = Some("00000000000000aa".to_owned());
-    told.bridges.insert(bridge.uuid, BridgeTold { datapath_id: id });
-    let up = InterfaceTold {
+    told.bridges.insert(bridge.uuid, BridgeStatus { datapath_id: id });
+    let up = InterfaceStatus {
         ofport: Some(7),
         link_up: Some(true),
         statistics: [("rx_packets".to_owned(), 3)].into(),
-        ..InterfaceTold::default()
+        ..InterfaceStatus::default()
     };
     told.interfaces.insert(interface.uuid, up);
     client.told.send_replace(Arc::new(told.clone()));
@@ -126,7 +130,10 @@ async fn what_ovs_vsctl_says_is_wanted_and_what_is_told_is_there() {
         let changed =
             news.wait_for(|desired| !desired.as_ref().unwrap().bridges["br0"].ports.contains_key("p2"));
         let number = changed.await.unwrap().as_ref().unwrap().next_cfg;
-        tell.send_replace(Arc::new(Told { cur_cfg: Some(number), ..Told::clone(&told_again) }));
+        tell.send_replace(Arc::new(SwitchStatus {
+            cur_cfg: Some(number),
+            ..SwitchStatus::clone(&told_again)
+        }));
     });
     vsctl(&server, "del-port br0 p2").await;
     waiting.await.unwrap();
@@ -175,7 +182,9 @@ async fn a_server_that_goes_and_comes_is_followed_again() {
     assert!(!gone.connected && !gone.whole);
     assert!(client.desired.borrow().is_some(), "what was wanted stays");
     // Status that is set while the server is away is written later.
-    client.told.send_replace(Arc::new(Told { version: Some("9.9".into()), ..Told::default() }));
+    client
+        .told
+        .send_replace(Arc::new(SwitchStatus { version: Some("9.9".into()), ..SwitchStatus::default() }));
     tokio::task::block_in_place(|| server.resume().unwrap());
     vsctl(&server, "--no-wait del-br br0 -- add-br br1").await;
     let desired = wanted(&mut client, "the change", |desired| desired.bridges.contains_key("br1")).await;
@@ -200,8 +209,12 @@ async fn the_lock_is_one_daemons() {
     let waits = standing(&mut second, "the tables", |standing| standing.whole).await;
     assert!(!waits.locked);
     assert!(second.desired.borrow().is_none());
-    second.told.send_replace(Arc::new(Told { version: Some("second".into()), ..Told::default() }));
-    first.told.send_replace(Arc::new(Told { version: Some("first".into()), ..Told::default() }));
+    second
+        .told
+        .send_replace(Arc::new(SwitchStatus { version: Some("second".into()), ..SwitchStatus::default() }));
+    first
+        .told
+        .send_replace(Arc::new(SwitchStatus { version: Some("first".into()), ..SwitchStatus::default() }));
     timeout(PATIENCE, async {
         while vsctl(&server, "get open_vswitch . ovs_version").await != "first" {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -229,11 +242,11 @@ async fn a_schema_that_lacks_columns_is_followed() {
     vsctl(&server, "--no-wait add-br br0").await;
     let desired = wanted(&mut client, "a bridge", |desired| desired.bridges.contains_key("br0")).await;
     let (_, _, _, interface) = desired.interfaces().next().unwrap();
-    let told = InterfaceTold { ofport: Some(5), error: Some("none".into()), ..InterfaceTold::default() };
-    let told = Told {
+    let told = InterfaceStatus { ofport: Some(5), error: Some("none".into()), ..InterfaceStatus::default() };
+    let told = SwitchStatus {
         interfaces: [(interface.uuid, told)].into(),
         iface_types: vec!["x".into()],
-        ..Told::default()
+        ..SwitchStatus::default()
     };
     client.told.send_replace(Arc::new(told));
     wanted(&mut client, "the number", |desired| desired.interfaces().next().unwrap().3.ofport == Some(5))

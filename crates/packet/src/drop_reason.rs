@@ -120,7 +120,7 @@ drop_reasons! {
         "No other port that is up is a member of the VLAN (or of the multicast group); add members or check their links.";
     FdbDiscard = 36, "fdb-discard",
         "A static entry says that frames for this address are discarded; remove the entry to let them pass.";
-    NoRoom = 37, "no-room",
+    NoFunction = 37, "no-function",
         "The port belongs to no bridge, router or balancer; give it a place in the configuration.";
     HopLimit = 38, "hop-limit",
         "The packet passed between rooms or through patch ports more often than allowed; look for a loop in the configuration.";
@@ -190,7 +190,7 @@ drop_reasons! {
         "More packets of this kind are for the kernel than the router's `punts` lets in each second; look for a flood, or raise it.";
     NoKernel = 66, "no-kernel",
         "The packet is for the kernel, and there is no way into it from here; see `trivium doctor`.";
-    OwnStage = 67, "own-stage",
+    IngressStage = 67, "ingress-stage",
         "A stage of your own, which this program has put into the port's path, refused the packet; see its code.";
 
     // OpenFlow.
@@ -225,8 +225,14 @@ impl DropReason {
         if (id as usize) < Self::COUNT { Some(Self::ALL[id as usize]) } else { None }
     }
 
-    /// Returns the reason with this stable name. Returns `None` if no reason has the name.
+    /// Returns the reason with this stable name, or with a name that an older release used for it. Returns
+    /// `None` if no reason has the name.
     pub fn from_name(name: &str) -> Option<DropReason> {
+        let name = match name {
+            "no-room" => "no-function",
+            "own-stage" => "ingress-stage",
+            name => name,
+        };
         Self::ALL.into_iter().find(|reason| reason.name() == name)
     }
 
@@ -247,6 +253,13 @@ impl std::fmt::Display for DropReason {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn names_of_older_releases_are_understood() {
+        assert_eq!(DropReason::from_name("no-room"), Some(DropReason::NoFunction));
+        assert_eq!(DropReason::from_name("own-stage"), Some(DropReason::IngressStage));
+        assert_eq!(DropReason::from_name("no-such-reason"), None);
+    }
 
     #[test]
     fn numbers_are_dense_and_names_unique() {

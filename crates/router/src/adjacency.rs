@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use packet::MacAddr;
 use sync::counter::{CounterArray, Row};
 use sync::qsbr::Domain;
-use sync::readers::{Readers, Ticket};
+use sync::readers::{GracePeriods, Readers};
 
 use crate::link_hash::LinkHash;
 use crate::mirror::{NeighbourMirror, Neighbours};
@@ -330,7 +330,7 @@ pub struct Adjacencies {
     /// Interface number of the router for each kernel device.
     interfaces: HashMap<u32, u16>,
     free: Vec<u32>,
-    leaving: VecDeque<(Ticket, u32)>,
+    leaving: VecDeque<(GracePeriods, u32)>,
     /// Known neighbours for which there was no space, with their link-layer addresses.
     waiting: BTreeMap<Key, MacAddr>,
     /// Number of adjacencies that have been created so far.

@@ -12,8 +12,8 @@ use packet::{DropReason, FlowKey, PortId, checksum, ethertype, ip_proto};
 use sync::qsbr::Reader;
 
 use crate::adjacency::{FOREIGN, bits_of};
-use crate::plain;
-use crate::room::{Admitted, Decision, Punt, Refusal, Router, Scratch};
+use crate::decision::{Admitted, Decision, Punt, Refusal, Router, Scratch};
+use crate::fast_path;
 
 /// Length of the Ethernet header in octets.
 const ETHERNET: usize = 14;
@@ -235,8 +235,8 @@ impl Router {
 /// Returns whether an error may be sent for an IPv4 packet (Linux `__icmp_send`). Returns the decision to
 /// drop the packet if its header checksum is wrong.
 fn asks_4(head: &[u8], len: usize) -> Result<Asked, Decision> {
-    let Some(ip) = head.first_chunk::<{ plain::HEAD_4 }>() else { return Ok(Asked::Kernels) };
-    if !plain::is_sound(ip) {
+    let Some(ip) = head.first_chunk::<{ fast_path::HEAD_4 }>() else { return Ok(Asked::Kernels) };
+    if !fast_path::is_sound(ip) {
         return Err(Decision::Drop(DropReason::Ipv4BadChecksum));
     }
     let length = usize::from(u16::from_be_bytes([ip[16], ip[17]]));
@@ -256,7 +256,7 @@ fn asks_4(head: &[u8], len: usize) -> Result<Asked, Decision> {
 
 /// Returns whether an error may be sent for an IPv6 packet (Linux `icmp6_send`).
 fn asks_6(head: &[u8], len: usize) -> Asked {
-    let Some(ip) = head.first_chunk::<{ plain::HEAD_6 }>() else { return Asked::Kernels };
+    let Some(ip) = head.first_chunk::<{ fast_path::HEAD_6 }>() else { return Asked::Kernels };
     let length = 40 + usize::from(u16::from_be_bytes([ip[18], ip[19]]));
     if length + ETHERNET > len {
         return Asked::Kernels;

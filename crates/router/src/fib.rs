@@ -10,7 +10,7 @@ use sync::readers::Readers;
 
 use crate::adjacency::Adjacencies;
 use crate::mirror::{PathMirror, TableMirror};
-use crate::paths::{Path, PathView, Paths, Sayings, Verdict};
+use crate::paths::{Path, PathEntries, PathView, Paths, Verdict};
 
 /// Number of addresses of a burst that are looked up in the trie together.
 const CHUNK: usize = 64;
@@ -320,7 +320,7 @@ impl View {
     /// Returns the paths that belong to the hops from [`View::hops4`] and [`View::hops6`], as `reader` sees
     /// them.
     #[inline(always)]
-    pub(crate) fn said<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {
+    pub(crate) fn said<'a>(&'a self, reader: &'a Reader) -> PathEntries<'a> {
         self.paths.seen_by(reader)
     }
 

@@ -40,33 +40,33 @@
 
 mod adjacency;
 mod buckets;
+mod decision;
 pub mod dhcp;
 pub mod dhcp6;
 mod errors;
+pub mod fast_path;
 mod fib;
-mod gate;
 mod link_hash;
 mod mirror;
 mod mirrored;
 mod own_addresses;
 mod paths;
-pub mod plain;
 mod policy;
+mod punt_policer;
 mod reverse;
-mod room;
 
 pub use adjacency::{
     Acquaintance, Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, MOST,
 };
 pub use buckets::{BUCKETS, Buckets, spread};
+pub use decision::{Admitted, Decision, Gathering, Interface, Kernel, Punt, Refusal, Router, Scratch};
 pub use errors::{Errors, IcmpError};
 pub use fib::{Fib, FibError, View};
-pub use gate::{Gate, Origin, Peer, class};
 pub use link_hash::LINK_SECRETS;
 pub use mirror::{COUNT_WORDS, GROUP_WORDS, LINE_WORDS, NEIGHBOUR_WORDS, NeighbourMirror, TableMirror};
 pub use mirrored::Mirrored;
 pub use own_addresses::OwnAddresses;
 pub use paths::{Path, Verdict, Way};
 pub use policy::{Lookup, Selector};
+pub use punt_policer::{Origin, Peer, PuntPolicer, class};
 pub use reverse::ReversePath;
-pub use room::{Admitted, Decision, Gathering, Interface, Kernel, Punt, Refusal, Router, Scratch};

@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sync::readers::{Memory, Readers, Ticket};
+use sync::readers::{GracePeriods, Memory, Readers};
 
 use crate::adjacency::{MOST, bits_of, halves, place};
 use crate::buckets::{BUCKETS, Buckets};
@@ -76,7 +76,7 @@ fn words(memory: &Memory) -> &[AtomicU64] {
 }
 
 /// The form of a path in the mirror.
-pub enum Saying<'a> {
+pub enum PathEntry<'a> {
     Up,
     Blackhole,
     Way(u32),
@@ -90,7 +90,7 @@ pub struct PathMirror {
     free: Vec<u32>,
     /// Index of the group of each path that uses one, by path number.
     used: HashMap<u32, u32>,
-    leaving: VecDeque<(Ticket, u32)>,
+    leaving: VecDeque<(GracePeriods, u32)>,
 }
 
 impl PathMirror {
@@ -102,13 +102,13 @@ impl PathMirror {
 
     /// Publishes the action or the next hops of the path with a number in the mirror. Returns false if there
     /// is no space for the next hops. The path is then left to the workers.
-    pub fn write(&mut self, path: u32, saying: &Saying<'_>, readers: &Readers) -> bool {
+    pub fn write(&mut self, path: u32, entry: &PathEntry<'_>, readers: &Readers) -> bool {
         let Some(at) = words(&self.paths).get(place(path)) else { return true };
-        let (word, group) = match saying {
-            Saying::Up => (UP, None),
-            Saying::Blackhole => (BLACKHOLE, None),
-            Saying::Way(number) => (WAY | u64::from(*number), None),
-            Saying::Group(buckets) => match take(&mut self.free, &mut self.leaving, readers) {
+        let (word, group) = match entry {
+            PathEntry::Up => (UP, None),
+            PathEntry::Blackhole => (BLACKHOLE, None),
+            PathEntry::Way(number) => (WAY | u64::from(*number), None),
+            PathEntry::Group(buckets) => match take(&mut self.free, &mut self.leaving, readers) {
                 Some(group) => {
                     let first = place(group) * GROUP_WORDS;
                     for (word, at) in words(&self.groups).iter().skip(first).take(GROUP_WORDS).zip(0..) {
@@ -126,7 +126,7 @@ impl PathMirror {
             None => self.used.remove(&path),
         };
         self.leaving.extend(before.map(|before| (readers.begin(), before)));
-        group.is_some() || !matches!(saying, Saying::Group(_))
+        group.is_some() || !matches!(entry, PathEntry::Group(_))
     }
 
     /// Returns whether there is space for the next hops of another path.
@@ -149,7 +149,7 @@ impl PathMirror {
     }
 }
 
-fn take(free: &mut Vec<u32>, leaving: &mut VecDeque<(Ticket, u32)>, readers: &Readers) -> Option<u32> {
+fn take(free: &mut Vec<u32>, leaving: &mut VecDeque<(GracePeriods, u32)>, readers: &Readers) -> Option<u32> {
     if let (true, Some((ticket, _))) = (free.is_empty(), leaving.front()) {
         readers.wait_for_strangers(*ticket);
     }

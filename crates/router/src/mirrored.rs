@@ -4,7 +4,7 @@
 
 use packet::VlanTags;
 
-use crate::room::Kernel;
+use crate::decision::Kernel;
 
 /// VLAN tags and punt TAPs of the interfaces of a router. See the module documentation.
 #[derive(Clone, Debug, Default)]

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lookup::Hop;
 use sync::qsbr::{Domain, Reader};
-use sync::readers::{Readers, Ticket};
+use sync::readers::{GracePeriods, Readers};
 use sync::slots::{Seen, Slots};
 
 use crate::adjacency::Adjacencies;
 use crate::buckets::Buckets;
-use crate::mirror::{PathMirror, Saying};
+use crate::mirror::{PathEntry, PathMirror};
 
 /// A next hop of a route: device, gateway and weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,12 +77,12 @@ enum Compiled {
 
 impl Compiled {
     /// Returns the path in the form for a mirror. Paths that a mirror cannot express are left to the workers.
-    fn saying(&self) -> Saying<'_> {
+    fn entry(&self) -> PathEntry<'_> {
         match self {
-            Compiled::Always(Verdict::Forward(number)) => Saying::Way(*number),
-            Compiled::Always(Verdict::Blackhole) => Saying::Blackhole,
-            Compiled::Always(_) => Saying::Up,
-            Compiled::Shared(buckets) => Saying::Group(buckets),
+            Compiled::Always(Verdict::Forward(number)) => PathEntry::Way(*number),
+            Compiled::Always(Verdict::Blackhole) => PathEntry::Blackhole,
+            Compiled::Always(_) => PathEntry::Up,
+            Compiled::Shared(buckets) => PathEntry::Group(buckets),
         }
     }
 }
@@ -162,18 +162,18 @@ impl PathView {
 
     /// Returns the paths of the table as a reader sees them.
     #[inline]
-    pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {
-        Sayings { slots: self.slots.seen_by(reader), words: &self.words }
+    pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> PathEntries<'a> {
+        PathEntries { slots: self.slots.seen_by(reader), words: &self.words }
     }
 }
 
 /// The paths of a table as one reader sees them.
-pub struct Sayings<'a> {
+pub struct PathEntries<'a> {
     slots: Seen<'a, Compiled>,
     words: &'a [AtomicU64],
 }
 
-impl Sayings<'_> {
+impl PathEntries<'_> {
     /// Returns the verdict of a path for a flow. `hash` returns the hash of the flow, and is called only if
     /// the path has several next hops.
     #[inline(always)]
@@ -238,7 +238,7 @@ pub struct Paths {
     by_number: HashMap<u32, Path>,
     free: Vec<u32>,
     /// Freed path numbers that readers may still use, each with the ticket that shows when no reader uses it.
-    leaving: VecDeque<(Ticket, u32)>,
+    leaving: VecDeque<(GracePeriods, u32)>,
     /// Definitions of the shared paths, by their number.
     shared: HashMap<u32, Path>,
     /// Numbers of the paths that refer to an adjacency for which there was no space.
@@ -426,7 +426,7 @@ impl Paths {
         let compiled = held.compile(said, adjacencies, &mut taken);
         let readers = &self.readers;
         let has_group =
-            self.mirror.as_mut().is_none_or(|mirror| mirror.write(number, &compiled.saying(), readers));
+            self.mirror.as_mut().is_none_or(|mirror| mirror.write(number, &compiled.entry(), readers));
         for (lacks, all) in
             [(taken.contains(&0), &mut self.without_adjacency), (!has_group, &mut self.without_group)]
         {

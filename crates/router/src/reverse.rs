@@ -11,9 +11,9 @@ use packet::{DropReason, FlowKey, L3Kind};
 use sync::qsbr::Reader;
 
 use crate::adjacency::FOREIGN;
+use crate::decision::{Decision, Punt, Routed, Router};
 use crate::paths::Verdict;
 use crate::policy::Lookup;
-use crate::room::{Decision, Punt, Routed, Router};
 
 /// The source verification mode of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use router::{
     Verdict, Way,
 };
 use sync::qsbr::{Domain, Reader};
-use sync::readers::{Memory, Readers, Strangers};
+use sync::readers::{ExternalReaders, Memory, Readers};
 
 #[derive(Clone)]
 struct Words(Arc<[AtomicU64]>);
@@ -73,7 +73,7 @@ enum Says {
 impl Rig {
     fn new() -> Rig {
         let domain = Domain::new();
-        let readers = Readers::with(&domain, &Strangers::start(|| ()).unwrap());
+        let readers = Readers::with(&domain, &ExternalReaders::start(|| ()).unwrap());
         let (trie, six) = (Words::new(1 << 19), Words::new(1 << 18));
         let (paths, groups) = (Words::new(20), Words::new(GROUPS * GROUP_WORDS));
         let (neighbours, links) = (Words::new(NUMBERS * NEIGHBOUR_WORDS), Words::new(LINES * LINE_WORDS));

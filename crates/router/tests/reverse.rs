@@ -11,8 +11,8 @@ use packet::record::WayBack;
 use packet::{DropReason, FlowKey, Layers, MacAddr, PortId, spec};
 use proptest::prelude::*;
 use router::{
-    Adjacencies, Decision, Errors, Fib, Gate, Interface, Lookup, Mirrored, Path, Punt, ReversePath, Router,
-    Scratch, Selector, Verdict, Way,
+    Adjacencies, Decision, Errors, Fib, Interface, Lookup, Mirrored, Path, Punt, PuntPolicer, ReversePath,
+    Router, Scratch, Selector, Verdict, Way,
 };
 use sync::qsbr::Domain;
 
@@ -135,7 +135,7 @@ proptest! {
             reverse_paths: Vec::new(),
             own_addresses: Arc::default(),
             errors: Errors::default(),
-            gate: Arc::new(Gate::new(|_| 1, 1, 0)),
+            gate: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
             seed: 1,
         };
         let reader = domain.register().unwrap();
@@ -202,7 +202,7 @@ fn what_is_the_kernels_is_left_to_it() {
         reverse_paths: vec![ReversePath::Strict],
         own_addresses: Arc::default(),
         errors: Errors::default(),
-        gate: Arc::new(Gate::new(|_| 1, 1, 0)),
+        gate: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
         seed: 1,
     };
     let reader = domain.register().unwrap();

@@ -88,7 +88,7 @@ impl Decision {
 impl Default for Decision {
     /// Returns a drop decision, with which an engine fills its array of decisions before the first burst.
     fn default() -> Self {
-        Decision::Drop(DropReason::NoRoom)
+        Decision::Drop(DropReason::NoFunction)
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! [`Flow`] is the extended flow key of a packet in OpenFlow's terms. It holds metadata, tunnel metadata and
 //! registers, which start at zero (no port is a tunnel), then the words of the [`FlowKey`], then the fields
-//! that only some packets have ([`Beyond`]). A [`Match`] consists of two of them, value and mask. [`Field`]
+//! that only some packets have ([`ExtendedKey`]). A [`Match`] consists of two of them, value and mask. [`Field`]
 //! gives the position of each field. The crate `openflow` implements the protocol versions and wire formats.
 //!
 //! A [`Rule`] is a flow entry of an OpenFlow table. A [`Megaflow`] is the result of a translation that
@@ -17,14 +17,14 @@
 
 mod action;
 mod batch;
-mod beyond;
 mod bounds;
 mod conjunction;
 mod dump;
 mod events;
 mod expire;
+mod extended_key;
 mod field;
-mod lessons;
+mod learned;
 mod matching;
 mod message;
 mod modify;
@@ -37,9 +37,9 @@ mod program;
 mod rewrite;
 mod rule;
 mod shown;
-mod story;
 mod tags;
 pub mod text;
+mod trace_report;
 mod translate;
 mod uses;
 mod work;
@@ -48,11 +48,11 @@ pub use action::{
     Action, BundleMode, Conjunction, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField, port,
 };
 pub use batch::{BATCH_WORK, DecidedPacket};
-pub use beyond::Beyond;
 pub use bounds::{TableBounds, TableWishes};
 pub use dump::{FlowDump, FlowSums, NumberedDump};
+pub use extended_key::ExtendedKey;
 pub use field::{Field, Prerequisite, TUN_METADATA};
-pub use lessons::Lesson;
+pub use learned::LearnedFlow;
 pub use matching::{Match, MatchError, packet_meets};
 pub use message::*;
 pub use normal::{Arrival, NormalNote, Resolved, resolve};
@@ -64,8 +64,8 @@ pub use program::{Megaflow, Op, Program, SetBits};
 pub use rewrite::{Frame, apply as rewrite};
 pub use rule::{Rule, RuleRef};
 pub use shown::{GroupShown, MeterShown};
-pub use story::{Bits, Line, Story};
 pub use tags::one_tag;
+pub use trace_report::{Bits, TraceLine, TraceReport};
 pub use translate::{
     Ahead, Asked, Failed, TRACED, ToController, Trace, Translated, all_bits, packet_and_beyond_bits,
     packet_bits,
@@ -82,7 +82,7 @@ pub const STAGES: [usize; 4] = [26, 31, 40, FLOW_WORDS];
 pub(crate) const KEY_WORDS: [usize; 8] = [26, 27, 28, 31, 32, 33, 34, 40];
 /// Index of the octet of a flow at which the 802.1ah service tag begins.
 pub(crate) const PBB_TAG: usize = Field::PbbUca.octet();
-/// Indices of the words of a flow that are copied from [`Beyond`], in the order of its words.
+/// Indices of the words of a flow that are copied from [`ExtendedKey`], in the order of its words.
 pub(crate) const BEYOND_WORDS: [usize; 7] = [29, 30, 35, 36, 37, 38, 39];
 
 /// The extended flow key of a packet in OpenFlow's terms. See the [module](self).
@@ -95,12 +95,12 @@ impl Flow {
 
     /// Returns the flow of a packet that arrived on the OpenFlow port `in_port`.
     #[must_use]
-    pub fn new(key: &FlowKey, beyond: &Beyond, in_port: u32) -> Flow {
+    pub fn new(key: &FlowKey, extended: &ExtendedKey, in_port: u32) -> Flow {
         let mut flow = Flow::ZERO;
         for (word, place) in key.words().iter().zip(KEY_WORDS) {
             flow.0[place] = *word;
         }
-        for (word, place) in beyond.0.iter().zip(BEYOND_WORDS) {
+        for (word, place) in extended.0.iter().zip(BEYOND_WORDS) {
             flow.0[place] = *word;
         }
         // The engine's port number in the key is replaced by the OpenFlow port number.
@@ -118,8 +118,8 @@ impl Flow {
 
     /// Returns the part of the flow that comes from the extended key.
     #[must_use]
-    pub fn beyond(&self) -> Beyond {
-        Beyond(BEYOND_WORDS.map(|place| self.0[place]))
+    pub fn extended(&self) -> ExtendedKey {
+        ExtendedKey(BEYOND_WORDS.map(|place| self.0[place]))
     }
 
     /// Returns the value of a field, right-aligned.

@@ -2,7 +2,7 @@
 //!
 //! Frames are processed one after another. Each frame is admitted to its VLAN (IEEE 802.1Q clause 8.6.2),
 //! then its source is looked up (learning process, 8.7), then its destination (forwarding process, 8.6). With
-//! few MAC table entries, the per-worker MAC cache decides most frames (see `recalling`). With many entries,
+//! few MAC table entries, the per-worker MAC cache decides most frames (see `mac_caching`). With many entries,
 //! the buckets of the next frames are prefetched while earlier frames are decided (see `fetching`). Both
 //! variants have a tight loop for known addresses and decide all other frames on the slow path. Storm limits
 //! are applied last. Consecutive frames of one port share one lease of tokens.
@@ -13,7 +13,7 @@
 
 mod fetching;
 mod learning;
-mod recalling;
+mod mac_caching;
 mod storm;
 
 use packet::record::{FloodClass, Recorder, Step};
@@ -24,8 +24,8 @@ use crate::bridge::{Bridge, View};
 use crate::config::Now;
 use crate::decision::{Decision, TagForm};
 use crate::key_words::{MAC_MASK, addresses, ingress};
+use crate::mac_cache::{self, Class, MacCache, Way};
 use crate::member::{Ingress, Member};
-use crate::recall::{self, Class, Recall, Way};
 use crate::tables::{Station, mac_of, station_key};
 
 /// Maximum number of frames processed in one pass. Longer bursts are divided.
@@ -44,13 +44,13 @@ type Places = (BucketIndex, BucketIndex);
 pub struct Scratch {
     /// Indices in the burst of the frames that a storm limit applies to.
     judged: Vec<u16>,
-    recall: Recall,
+    mac_cache: MacCache,
 }
 
 impl Scratch {
     /// Allocates scratch memory, which serves bursts of any length.
     pub fn new() -> Scratch {
-        Scratch { judged: Vec::with_capacity(BURST), recall: Recall::new() }
+        Scratch { judged: Vec::with_capacity(BURST), mac_cache: MacCache::new() }
     }
 }
 
@@ -66,7 +66,7 @@ impl Bridge {
     /// `layers` and `out` are as long as `keys`. Excess elements are ignored. The L3 fields of a key are read
     /// only for group destinations of a snooping bridge, and only if `layers` shows an L3 header. For other
     /// frames [`FlowKey::extract_l2`] suffices. A frame of a port that is not a member is dropped with
-    /// [`DropReason::NoRoom`].
+    /// [`DropReason::NoFunction`].
     pub fn forward<R: Recorder>(
         &self,
         keys: &[FlowKey],
@@ -87,10 +87,10 @@ impl Bridge {
                 table: self.tables.table(),
                 now,
                 first: number * BURST,
-                admission: Admission { ingress: NO_INGRESS, outcome: Err(DropReason::NoRoom) },
+                admission: Admission { ingress: NO_INGRESS, outcome: Err(DropReason::NoFunction) },
                 recorder,
             };
-            if !R::ACTIVE && self.tables.len() <= recall::STATIONS {
+            if !R::ACTIVE && self.tables.len() <= mac_cache::STATIONS {
                 pass.decide_recalling(keys, layers, out, scratch);
             } else {
                 pass.decide_fetching(keys, layers, out, scratch);
@@ -155,15 +155,15 @@ struct Lane<'a> {
 }
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Returns the ingress direction of a frame: its port and tag. A new direction is registered in `recall`.
+    /// Returns the ingress direction of a frame: its port and tag. A new direction is registered in `mac_cache`.
     /// Returns `None` if the frame is not admitted.
     #[inline]
-    fn way(&mut self, key: &FlowKey, recall: &mut Recall) -> Option<Way> {
+    fn way(&mut self, key: &FlowKey, mac_cache: &mut MacCache) -> Option<Way> {
         let ingress = ingress(key);
-        recall.way(ingress).or_else(|| {
+        mac_cache.way(ingress).or_else(|| {
             let by = self.admission(key).outcome.ok()?;
             let class = Class { vid: by.vid, form: by.form, protected: by.member.protected };
-            Some(recall.open(ingress, by.member.port, class))
+            Some(mac_cache.open(ingress, by.member.port, class))
         })
     }
 
@@ -182,7 +182,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         };
         let places =
             fetched.unwrap_or_else(|| (self.table.hash(lane.source), self.table.hash(lane.destination)));
-        let mut decision = self.decide::<RECALLING>(frame, lane, places, way, &mut scratch.recall);
+        let mut decision = self.decide::<RECALLING>(frame, lane, places, way, &mut scratch.mac_cache);
         if decision.punts() {
             decision = self.limit_snooped(lane.by.member, decision);
         }
@@ -201,7 +201,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         lane: Lane<'a>,
         (source_at, destination_at): Places,
         mut way: Option<Way>,
-        recall: &mut Recall,
+        mac_cache: &mut MacCache,
     ) -> Decision {
         if !self.source_is_known_here(lane, source_at) {
             if let Err(reason) = self.source(lane, source_at) {
@@ -212,7 +212,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
                 way = None;
             }
         } else if let Some(way) = way.filter(|_| RECALLING) {
-            recall.note_source(way, lane.source & MAC_MASK);
+            mac_cache.note_source(way, lane.source & MAC_MASK);
         }
         if is_group(lane.destination) {
             return self.bridge.multicast(frame.key, frame.layers, lane.by.vid, lane.by.form);
@@ -228,7 +228,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         let lasting = matches!(elsewhere, Decision::Forward { .. } | Decision::Drop(DropReason::FdbDiscard));
         if let Some(way) = way.filter(|_| lasting) {
             let destination = if RECALLING { lane.destination & MAC_MASK } else { station.0.into() };
-            recall.note_target(way, destination, elsewhere);
+            mac_cache.note_target(way, destination, elsewhere);
         }
         if is_here(lane.by, station) { Decision::Drop(DropReason::SamePort) } else { elsewhere }
     }
@@ -249,7 +249,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
     fn admit(&mut self, at: u16, key: &FlowKey) -> Result<Lane<'a>, DropReason> {
         let outcome = self.admission(key).outcome;
         let (source, destination) = addresses(key);
-        if R::ACTIVE && outcome.err() != Some(DropReason::NoRoom) {
+        if R::ACTIVE && outcome.err() != Some(DropReason::NoFunction) {
             self.step(at, Step::Bridge(self.view.id));
         }
         if is_group(source) || source == 0 || destination & RESERVED_MASK == RESERVED {
@@ -320,7 +320,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
 /// if these frames are not admitted.
 #[inline(never)]
 fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReason> {
-    let member = view.member(key.in_port()).ok_or(DropReason::NoRoom)?;
+    let member = view.member(key.in_port()).ok_or(DropReason::NoFunction)?;
     let Ingress { vid, form } = member.admit(key)?;
     Ok(Admitted { member, vid, form })
 }
@@ -330,7 +330,7 @@ fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReaso
 #[cold]
 fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropReason {
     match reason {
-        Some(DropReason::NoRoom) => DropReason::NoRoom,
+        Some(DropReason::NoFunction) => DropReason::NoFunction,
         _ if is_group(source) || source == 0 => DropReason::SourceMulticast,
         _ => {
             debug_assert_eq!(destination & RESERVED_MASK, RESERVED);

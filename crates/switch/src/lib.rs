@@ -71,9 +71,9 @@ pub mod flow;
 mod forward;
 mod groups;
 mod key_words;
+mod mac_cache;
 mod member;
 mod multicast;
-mod recall;
 mod snooper;
 mod tables;
 
@@ -86,4 +86,4 @@ pub use forward::Scratch;
 pub use groups::{Family, GroupPorts, Groups, RouterPorts};
 pub use member::MemberFacts;
 pub use snooper::{Snooper, SnooperConfig, SnooperCounts};
-pub use tables::{BridgeTables, FdbEntry, Shortcut, TableCounts};
+pub use tables::{BridgeTables, FdbEntry, OffloadInvalidator, TableCounts};

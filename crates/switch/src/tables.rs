@@ -107,7 +107,7 @@ impl FdbEntry {
 
 /// A hook offload that forwards by a copy of the MAC table (the driver hook). The table notifies the offload
 /// immediately of entries that changed or were removed. The offload looks up new entries by itself.
-pub trait Shortcut: Send + Sync + fmt::Debug {
+pub trait OffloadInvalidator: Send + Sync + fmt::Debug {
     /// Removes this station ([`FdbEntry::key`]) from the offload. Workers call this function, too. An
     /// implementation must therefore not lock, allocate or make system calls.
     fn revoke(&self, key: u64);
@@ -186,7 +186,7 @@ pub struct BridgeTables {
     /// Index of the bucket at which the next eviction begins to read.
     evict_from: AtomicUsize,
     capacity: u32,
-    shortcut: OnceLock<Arc<dyn Shortcut>>,
+    offload_invalidator: OnceLock<Arc<dyn OffloadInvalidator>>,
 }
 
 impl BridgeTables {
@@ -208,19 +208,19 @@ impl BridgeTables {
             fullest: AtomicU32::new(0),
             evict_from: AtomicUsize::new(0),
             capacity: mac_limit,
-            shortcut: OnceLock::new(),
+            offload_invalidator: OnceLock::new(),
         }
     }
 
     /// Sets the hook offload that is notified of changed and removed entries. Returns false if one is already
     /// set.
-    pub fn set_shortcut(&self, shortcut: Arc<dyn Shortcut>) -> bool {
-        self.shortcut.set(shortcut).is_ok()
+    pub fn set_offload_invalidator(&self, offload_invalidator: Arc<dyn OffloadInvalidator>) -> bool {
+        self.offload_invalidator.set(offload_invalidator).is_ok()
     }
 
     fn revoke(&self, key: u64) {
-        if let Some(shortcut) = self.shortcut.get() {
-            shortcut.revoke(key);
+        if let Some(offload_invalidator) = self.offload_invalidator.get() {
+            offload_invalidator.revoke(key);
         }
     }
 
@@ -255,8 +255,8 @@ impl BridgeTables {
         tables.learned.store(counts.learned, Ordering::Relaxed);
         tables.expired.store(counts.expired, Ordering::Relaxed);
         tables.evicted.store(counts.evicted, Ordering::Relaxed);
-        if let Some(shortcut) = self.shortcut.get() {
-            tables.set_shortcut(Arc::clone(shortcut));
+        if let Some(offload_invalidator) = self.offload_invalidator.get() {
+            tables.set_offload_invalidator(Arc::clone(offload_invalidator));
         }
         tables
     }

@@ -224,14 +224,14 @@ fn masks_of_a_table_are_bounded_and_charged() {
     pipeline.modify(&[Mod::Flow(Box::new(FlowMod::delete(1, last.matching)))], 0).unwrap();
     pipeline.modify(&[masked(MAX_MASKS)], 0).unwrap();
     // Packets may use the table, but less often than a small one.
-    let fate = |pipeline: &mut Pipeline, times: usize| {
+    let translated = |pipeline: &mut Pipeline, times: usize| {
         let actions = vec![Action::Resubmit { port: None, table: Some(1) }; times];
         let first = FlowMod::add(0, 1, Match::ANY, Instructions::apply(actions));
         pipeline.modify(&[Mod::Flow(Box::new(first))], 0).unwrap();
-        let fate = pipeline.translate(Asked { flow: &Flow::default(), frame: None, trace: true });
-        format!("{:?}", fate.trace).contains("too much is to be done")
+        let translated = pipeline.translate(Asked { flow: &Flow::default(), frame: None, trace: true });
+        format!("{:?}", translated.trace).contains("too much is to be done")
     };
-    assert_eq!([100, 1000].map(|times| fate(&mut pipeline, times)), [false, true]);
+    assert_eq!([100, 1000].map(|times| translated(&mut pipeline, times)), [false, true]);
 }
 
 /// Rules that expire together are removed in several calls.
@@ -315,8 +315,8 @@ fn prefixes_are_tracked_where_the_table_says_so() {
         let mut flow = Flow::ZERO;
         flow.set(Field::EthType, 0x0800);
         flow.set(Field::Ipv4Dst, 0x0a05_0607);
-        let fate = pipeline.translate(Asked { flow: &flow, frame: None, trace: false });
-        u32::try_from(fate.mask.get(Field::Ipv4Dst)).unwrap()
+        let translated = pipeline.translate(Asked { flow: &flow, frame: None, trace: false });
+        u32::try_from(translated.mask.get(Field::Ipv4Dst)).unwrap()
     };
     for (prefixes, mask) in [
         ([true, true], 0xffff_0000),

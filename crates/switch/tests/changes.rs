@@ -187,7 +187,7 @@ fn a_packet_of_a_batch_meets_the_tables_as_they_are_at_its_place() {
     let decided = pipeline.modify_and_decide(&batch, 0).unwrap();
     let left = |decided: &DecidedPacket| {
         let mut left = Vec::new();
-        rules::execute(&decided.fate.program.ops, decided.packet.frame.clone(), &mut left);
+        rules::execute(&decided.translated.program.ops, decided.packet.frame.clone(), &mut left);
         left.into_iter().map(|(port, _)| port.0).collect::<Vec<u16>>()
     };
     assert_eq!(decided.iter().map(left).collect::<Vec<_>>(), [vec![], vec![2], vec![], vec![3]]);
@@ -235,9 +235,9 @@ fn packets_of_a_batch_learn_in_their_order() {
     pipeline.modify_and_decide(&refused, 0).map(|_| ()).unwrap_err();
     assert_eq!(pipeline.rule_count(), 0);
     let decided = pipeline.modify_and_decide(&batch, 0).unwrap();
-    let missed: Vec<bool> = decided.iter().map(|decided| decided.fate.missed.contains(&1)).collect();
+    let missed: Vec<bool> = decided.iter().map(|decided| decided.translated.missed.contains(&1)).collect();
     assert_eq!(missed, [true, false, false]);
-    assert!(decided.iter().all(|decided| decided.fate.learns.is_empty()));
+    assert!(decided.iter().all(|decided| decided.translated.learns.is_empty()));
     assert_eq!(pipeline.rule_count(), 2);
 }
 

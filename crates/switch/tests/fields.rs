@@ -3,7 +3,7 @@
 
 use packet::{FlowKey, MacAddr, PortId, checksum};
 use switch::flow::{
-    Action, Asked, Beyond, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, OptionsMod,
+    Action, Asked, ExtendedKey, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, OptionsMod,
     Pipeline, PortDesc, Prerequisite, STAGES, TUN_METADATA, TunnelOption, rewrite,
 };
 
@@ -40,14 +40,14 @@ fn out(port: u32) -> Action {
 fn read(frame: &[u8]) -> Flow {
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(frame, frame.len(), PortId(1), &mut key).unwrap();
-    Flow::new(&key, &Beyond::extract(frame, &key, &layers), 1)
+    Flow::new(&key, &ExtendedKey::extract(frame, &key, &layers), 1)
 }
 
 /// Returns the transmitted frames with their ports.
 fn run(pipeline: &Pipeline, frame: &[u8]) -> Vec<(u16, Vec<u8>)> {
-    let fate = pipeline.translate(Asked { flow: &read(frame), frame: Some(frame), trace: false });
+    let translated = pipeline.translate(Asked { flow: &read(frame), frame: Some(frame), trace: false });
     let (mut frame, mut left) = (frame.to_vec(), Vec::new());
-    for op in &fate.program.ops {
+    for op in &translated.program.ops {
         match op {
             Op::Output(port) => left.push((port.0, frame.clone())),
             op => rewrite(&mut frame, op).unwrap(),

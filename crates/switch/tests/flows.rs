@@ -72,9 +72,9 @@ fn labels_go_on_and_come_off() {
     assert_eq!(bare.len(), 1, "the rule behind the label was met");
     assert_eq!(read(&bare[0].1, 1).get(Field::Ipv4Dst), 0x0b00_0003);
     assert!(is_sound(&bare[0].1));
-    let fate = pipeline.translate(asked(&flow, Some(&labelled[0].1)));
+    let translated = pipeline.translate(asked(&flow, Some(&labelled[0].1)));
     assert!(
-        fate.is_own && fate.megaflow(&flow).is_none(),
+        translated.is_own && translated.megaflow(&flow).is_none(),
         "what was behind the label is no part of the mask"
     );
 }
@@ -95,9 +95,11 @@ fn a_ttl_is_copied_into_the_header_behind_the_last_label() {
     assert!(is_sound(&bare));
     // The label in the key decides, so that the megaflow is cached.
     let flow = read(&labelled, 2);
-    let fate = pipeline.translate(asked(&flow, Some(&labelled)));
+    let translated = pipeline.translate(asked(&flow, Some(&labelled)));
     assert!(
-        fate.is_cacheable() && fate.mask.get(Field::MplsTtl) == 0xff && fate.mask.get(Field::MplsBos) == 1
+        translated.is_cacheable()
+            && translated.mask.get(Field::MplsTtl) == 0xff
+            && translated.mask.get(Field::MplsBos) == 1
     );
 
     let behind = |labels: &[u8], ip: &[u8]| {
@@ -130,9 +132,9 @@ fn outputs_go_by_the_queue_that_was_set() {
         add(&mut pipeline, 1, 1, Match::ANY, vec![Action::SetQueue(9)]);
         add(&mut pipeline, 0, 1, Match::ANY, actions);
         let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), 60);
-        let fate = pipeline.translate(asked(&read(&frame, 1), Some(&frame)));
+        let translated = pipeline.translate(asked(&read(&frame, 1), Some(&frame)));
         assert_eq!(run(&pipeline, &frame, 1).iter().filter(|(_, left)| *left != frame).count(), 0);
-        fate.program.ops
+        translated.program.ops
     };
     let to = |port| Op::Output(PortId(port));
     let queue = |queue| Op::Queue(Some(queue));
@@ -298,7 +300,7 @@ fn conjunctions_count_as_work() {
         let part = |id, clause| Action::Conjunction(Conjunction { id, clause, clauses: 2 });
         (from..from + count).flat_map(|id| [part(id, 0), part(id, 1)]).collect()
     };
-    let fate = |rules: u16, each: u32| {
+    let translated = |rules: u16, each: u32| {
         let mut pipeline = pipeline();
         for rule in 0..rules {
             add(&mut pipeline, 0, 100 + rule, ip, parts(u32::from(rule) * each, each));
@@ -308,13 +310,17 @@ fn conjunctions_count_as_work() {
         let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
         pipeline.translate(asked(&read(&frame, 1), None))
     };
-    let usual = fate(20, 50);
+    let usual = translated(20, 50);
     assert_eq!(usual.program.ops, [Op::Output(PortId(2))]);
     for (rules, each) in [(20, 2000), (300, 100)] {
-        let fate = fate(rules, each);
-        assert!(fate.program.is_drop(), "{rules} rules of {each} conjunctions: {:?}", fate.program);
-        assert_eq!(fate.dropped, packet::DropReason::RuleLoop);
-        assert!(fate.is_cacheable(), "all packets of the flow are as much work");
+        let translated = translated(rules, each);
+        assert!(
+            translated.program.is_drop(),
+            "{rules} rules of {each} conjunctions: {:?}",
+            translated.program
+        );
+        assert_eq!(translated.dropped, packet::DropReason::RuleLoop);
+        assert!(translated.is_cacheable(), "all packets of the flow are as much work");
     }
 }
 
@@ -324,8 +330,8 @@ fn loops_end() {
     add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Resubmit { port: None, table: Some(0) }; 3]);
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     let flow = read(&frame, 1);
-    let fate = pipeline.translate(asked(&flow, None));
-    assert_eq!(fate.dropped, packet::DropReason::RuleLoop);
+    let translated = pipeline.translate(asked(&flow, None));
+    assert_eq!(translated.dropped, packet::DropReason::RuleLoop);
     let chain = |id, to| Group {
         id,
         kind: GroupKind::Indirect,
@@ -361,14 +367,14 @@ fn resubmits_to_later_tables_do_not_deepen() {
     let flow = read(&frame, 1);
     assert_eq!(run(&chain(vec![out(2)]), &frame, 1).len(), 1);
     // Sixteen passes through all tables, each look-up nested in the previous one, until there are too many.
-    let fate = chain(vec![resubmit(0), out(2)]).translate(asked(&flow, None));
-    assert_eq!((fate.failed, fate.rules.len()), (Some(switch::flow::Failed::Lookups), 4096));
+    let translated = chain(vec![resubmit(0), out(2)]).translate(asked(&flow, None));
+    assert_eq!((translated.failed, translated.rules.len()), (Some(switch::flow::Failed::Lookups), 4096));
     // Repeated look-ups of one table are too deep long before.
     let mut same = pipeline();
     add(&mut same, 7, 1, Match::ANY, vec![resubmit(7)]);
     add(&mut same, 0, 1, Match::ANY, vec![resubmit(7)]);
-    let fate = same.translate(asked(&flow, None));
-    assert_eq!((fate.failed, fate.rules.len()), (Some(switch::flow::Failed::Depth), 66));
+    let translated = same.translate(asked(&flow, None));
+    assert_eq!((translated.failed, translated.rules.len()), (Some(switch::flow::Failed::Depth), 66));
 }
 
 #[test]
@@ -378,8 +384,8 @@ fn packets_that_no_rule_matches_go_where_the_table_says() {
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     let flow = read(&frame, 1);
     let reasons = |pipeline: &switch::flow::Pipeline| {
-        let fate = pipeline.translate(asked(&flow, Some(&frame)));
-        fate.to_controller.iter().map(|told| (told.reason, told.table, told.cookie)).collect::<Vec<_>>()
+        let translated = pipeline.translate(asked(&flow, Some(&frame)));
+        translated.to_controller.iter().map(|told| (told.reason, told.table, told.cookie)).collect::<Vec<_>>()
     };
     assert_eq!(reasons(&pipeline), []);
     assert!(pipeline.translate(asked(&flow, None)).is_cacheable());
@@ -568,8 +574,8 @@ proptest! {
         let mut cached = Vec::new();
         for (frame, in_port) in &frames {
             let flow = read(frame, *in_port);
-            let fate = pipeline.translate(asked(&flow, Some(frame)));
-            if let Some(megaflow) = fate.megaflow(&flow) {
+            let translated = pipeline.translate(asked(&flow, Some(frame)));
+            if let Some(megaflow) = translated.megaflow(&flow) {
                 cached.push((megaflow, *in_port));
             }
         }
@@ -635,8 +641,8 @@ fn a_controller_gets_the_frame_as_it_was_then() {
     add(&mut pipeline, 0, 1, Match::ANY, actions);
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), 60);
     let flow = read(&frame, 1);
-    let fate = pipeline.translate(asked(&flow, Some(&frame)));
-    let told = fate.to_controller.iter().map(|to| to.frame.as_ref().unwrap()[5]);
+    let translated = pipeline.translate(asked(&flow, Some(&frame)));
+    let told = translated.to_controller.iter().map(|to| to.frame.as_ref().unwrap()[5]);
     assert_eq!(told.collect::<Vec<_>>(), [0x11, frame[5], 0x22]);
 }
 
@@ -714,9 +720,9 @@ fn hostile_groups_and_lists_come_to_an_end() {
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     for in_port in 1..=4 {
         let flow = read(&frame, in_port);
-        let fate = pipeline.translate(asked(&flow, Some(&frame)));
-        assert!(fate.to_controller.len() <= 256 && fate.groups.len() <= 65_536);
-        assert_eq!(fate.program.ops.is_empty(), in_port != 4, "{in_port}");
+        let translated = pipeline.translate(asked(&flow, Some(&frame)));
+        assert!(translated.to_controller.len() <= 256 && translated.groups.len() <= 65_536);
+        assert_eq!(translated.program.ops.is_empty(), in_port != 4, "{in_port}");
     }
     // A loop inside a clone is found.
     let hidden = Bucket { actions: vec![Action::Clone(vec![Action::Group(50)])], ..leads(0, 0) };

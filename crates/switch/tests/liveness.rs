@@ -112,8 +112,8 @@ fn choices_among_many_count_as_work() {
     let mut pipeline = pipeline();
     let ended = |pipeline: &Pipeline, in_port| {
         let (frame, flow) = (frame(), read(&frame(), in_port));
-        let fate = pipeline.translate(asked(&flow, Some(&frame)));
-        fate.dropped == DropReason::RuleLoop && fate.program.ops.is_empty()
+        let translated = pipeline.translate(asked(&flow, Some(&frame)));
+        translated.dropped == DropReason::RuleLoop && translated.program.ops.is_empty()
     };
     let many = |mode, links, count| [vec![multipath(mode, links); count], vec![out(2)]].concat();
     add(&mut pipeline, 0, 1, from(1), many(BundleMode::Weight, u16::MAX, 3));

@@ -54,9 +54,10 @@ fn what_is_set_is_matched_whole_and_in_part_and_packets_are_the_same_flow() {
     assert_eq!(ports(&run(&pipeline, &frame, 2)), [4]);
     // The result depends on no bit of the packet, so that one megaflow covers all packets of the port.
     let flow = rules::read(&frame, 1);
-    let fate = pipeline.translate(rules::asked(&flow, Some(&frame)));
+    let translated = pipeline.translate(rules::asked(&flow, Some(&frame)));
     assert!(
-        (Field::TunMetadata0.octet() / 8..Field::TunMetadata7.octet() / 8).all(|word| fate.mask.0[word] == 0)
+        (Field::TunMetadata0.octet() / 8..Field::TunMetadata7.octet() / 8)
+            .all(|word| translated.mask.0[word] == 0)
     );
     // Copies from one field to another, and to a register.
     let there = part(Field::TunMetadata5, 32, 32);

@@ -149,26 +149,26 @@ proptest! {
     ) {
         let mut secs = 65_530;
         let new = || Side::new(&config, crowded, seed, Now::from_secs(secs));
-        let (mut recalling, mut forgetful) = (new(), new());
+        let (mut mac_caching, mut forgetful) = (new(), new());
         for op in ops {
             let now = Now::from_secs(secs);
             match op {
                 Op::Burst(frames) => {
                     let keys: Vec<_> = frames.iter().map(Frame::key).collect();
-                    let (got, expected) = (recalling.burst(&keys, now), forgetful.one_by_one(&keys, now));
+                    let (got, expected) = (mac_caching.burst(&keys, now), forgetful.one_by_one(&keys, now));
                     for ((frame, got), expected) in frames.iter().zip(&got).zip(&expected) {
                         prop_assert_eq!(got, expected, "{:?}", frame);
                     }
                 }
                 Op::Second => secs += 1,
-                Op::Flush(port) => for side in [&recalling, &forgetful] {
+                Op::Flush(port) => for side in [&mac_caching, &forgetful] {
                     side.bridge.tables().flush_port(PortId(port));
                 },
-                Op::Reconfigure(config) => for side in [&mut recalling, &mut forgetful] {
+                Op::Reconfigure(config) => for side in [&mut mac_caching, &mut forgetful] {
                     side.bridge = side.bridge.reconfigured(&config);
                 },
             }
-            prop_assert_eq!(recalling.listing(now), forgetful.listing(now));
+            prop_assert_eq!(mac_caching.listing(now), forgetful.listing(now));
         }
     }
 }

@@ -37,10 +37,10 @@ fn what_is_learnt_serves() {
     add(&mut pipeline, 1, 0, Match::ANY, vec![out(port::FLOOD)]);
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     let flow = read(&frame, 1);
-    let fate = pipeline.translate(asked(&flow, Some(&frame)));
-    let outputs = fate.program.ops.iter().filter(|op| matches!(op, Op::Output(_))).count();
+    let translated = pipeline.translate(asked(&flow, Some(&frame)));
+    let outputs = translated.program.ops.iter().filter(|op| matches!(op, Op::Output(_))).count();
     assert_eq!(outputs, 3, "flooded, but not back");
-    fate.learns.iter().for_each(|lesson| pipeline.teach(lesson, 0).unwrap());
+    translated.learns.iter().for_each(|learned| pipeline.teach(learned, 0).unwrap());
     let mut back = frame.clone();
     back.rotate_left(0);
     back[..6].copy_from_slice(&frame[6..12]);
@@ -78,9 +78,9 @@ fn teaches(cookie: u64, flags: u16, limit: u32, result: Option<SubField>) -> Act
 fn taught(pipeline: &mut Pipeline, source: u8) -> (switch::flow::Translated, bool) {
     let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     frame[11] = source;
-    let fate = pipeline.translate(asked(&read(&frame, 1), Some(&frame)));
-    let all = fate.learns.iter().all(|lesson| pipeline.teach(lesson, 0).is_ok());
-    (fate, all)
+    let translated = pipeline.translate(asked(&read(&frame, 1), Some(&frame)));
+    let all = translated.learns.iter().all(|learned| pipeline.teach(learned, 0).is_ok());
+    (translated, all)
 }
 
 #[test]
@@ -98,16 +98,16 @@ fn no_more_is_learnt_than_a_limit_allows() {
     add(&mut pipeline, 2, 0, Match::ANY, vec![out(3)]);
     // Rules with another cookie or in another table do not count.
     add(&mut pipeline, 1, 1, Match::ANY, vec![out(4)]);
-    let left = |fate: &switch::flow::Translated| {
-        assert!(fate.is_own, "the next packet may find no room");
-        fate.program.ops.iter().filter(|op| matches!(op, Op::Output(PortId(2)))).count() == 1
+    let left = |translated: &switch::flow::Translated| {
+        assert!(translated.is_own, "the next packet may find no room");
+        translated.program.ops.iter().filter(|op| matches!(op, Op::Output(PortId(2)))).count() == 1
     };
     for source in [1, 2, 1] {
-        let (fate, all) = taught(&mut pipeline, source);
-        assert!(all && left(&fate), "{source}");
+        let (translated, all) = taught(&mut pipeline, source);
+        assert!(all && left(&translated), "{source}");
     }
-    let (fate, all) = taught(&mut pipeline, 3);
-    assert!(!all && !left(&fate));
+    let (translated, all) = taught(&mut pipeline, 3);
+    assert!(!all && !left(&translated));
     // A rule that replaces an equal one does not count as new.
     assert!(taught(&mut pipeline, 2).1);
     assert_eq!(pipeline.rule_count(), 6);
@@ -116,8 +116,8 @@ fn no_more_is_learnt_than_a_limit_allows() {
         FlowMod::add(1, 5, Match::ANY.with(Field::EthDst, 0x0200_0000_0001), Instructions::default());
     gone.command = FlowCommand::Delete { strict: true };
     pipeline.modify(&[Mod::Flow(Box::new(gone))], 0).unwrap();
-    let (fate, all) = taught(&mut pipeline, 3);
-    assert!(all && left(&fate));
+    let (translated, all) = taught(&mut pipeline, 3);
+    assert!(all && left(&translated));
     assert!(!taught(&mut pipeline, 1).1);
 }
 
@@ -210,9 +210,9 @@ fn many_learnt_rules_go_in_turns() {
     assert_eq!(pipeline.rule_count(), 30_001);
     // A rule that is taught again is a rule of its own. Rules that are on their way out do not count.
     pipeline.modify(&[teacher], 0).unwrap();
-    let again = switch::flow::Lesson { rule: learnt(1), limit: 2 };
+    let again = switch::flow::LearnedFlow { rule: learnt(1), limit: 2 };
     pipeline.teach(&again, 0).unwrap();
-    let more = switch::flow::Lesson { rule: learnt(70_000), limit: 2 };
+    let more = switch::flow::LearnedFlow { rule: learnt(70_000), limit: 2 };
     assert!(pipeline.teach(&more, 0).is_err());
     assert!(pipeline.expire(0) && !pipeline.expire(0));
     let filter = FlowFilter { table: 1, ..FlowFilter::default() };
@@ -230,9 +230,9 @@ fn resumed(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> (Vec<(PortId, Vec
     let flow = read(frame, in_port);
     let mut fates = vec![(pipeline.translate(asked(&flow, Some(frame))), frame.to_vec())];
     let (mut left, mut waited) = (Vec::new(), 0);
-    while let Some((fate, frame)) = fates.pop() {
-        execute(&fate.program.ops, frame, &mut left);
-        for told in fate.to_controller {
+    while let Some((translated, frame)) = fates.pop() {
+        execute(&translated.program.ops, frame, &mut left);
+        for told in translated.to_controller {
             let Some(rest) = told.continuation else { continue };
             waited += 1;
             let frame = told.frame.unwrap();
@@ -295,19 +295,24 @@ fn a_packet_that_waits_for_its_controller_goes_on_where_it_was() {
         left.sort();
     }
     assert_eq!(all, late);
-    let fate = tables(true).translate(asked(&read(&frame, 1), Some(&frame)));
-    assert!(fate.program.is_drop() && fate.to_controller.len() == 1 && !fate.is_cacheable());
-    assert_eq!(fate.to_controller[0].max_len, u16::MAX, "all of it, whatever the action says");
+    let translated = tables(true).translate(asked(&read(&frame, 1), Some(&frame)));
+    assert!(
+        translated.program.is_drop() && translated.to_controller.len() == 1 && !translated.is_cacheable()
+    );
+    assert_eq!(translated.to_controller[0].max_len, u16::MAX, "all of it, whatever the action says");
     // The controller may change anything.
-    let told = &fate.to_controller[0];
+    let told = &translated.to_controller[0];
     let mut changed = told.frame.clone().unwrap();
     changed[0..6].copy_from_slice(&[0, 0, 0, 0, 0, 0x11]);
     let mut flow = read(&changed, 2);
     flow.set(Field::Reg0, 1);
-    let fate = tables(true).resume(asked(&flow, Some(&changed)), told.continuation.as_ref().unwrap());
-    assert_eq!(fate.to_controller[0].userdata, [3]);
+    let translated = tables(true).resume(asked(&flow, Some(&changed)), told.continuation.as_ref().unwrap());
+    assert_eq!(translated.to_controller[0].userdata, [3]);
     assert_eq!(
-        (fate.to_controller[0].flow.get(Field::Reg0), fate.to_controller[0].flow.get(Field::InPort)),
+        (
+            translated.to_controller[0].flow.get(Field::Reg0),
+            translated.to_controller[0].flow.get(Field::InPort)
+        ),
         (1, 2)
     );
 }
@@ -335,15 +340,15 @@ fn a_packet_that_waits_keeps_its_queue() {
     pipeline.modify(&[Mod::Flow(Box::new(rule))], 0).unwrap();
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     let flow = read(&frame, 1);
-    let goes_on = |fate: &switch::flow::Translated, place: usize| {
-        let left = fate.to_controller[place].continuation.as_ref().unwrap();
+    let goes_on = |translated: &switch::flow::Translated, place: usize| {
+        let left = translated.to_controller[place].continuation.as_ref().unwrap();
         pipeline.resume(asked(&flow, Some(&frame)), left)
     };
-    let fate = pipeline.translate(asked(&flow, Some(&frame)));
-    assert!(fate.program.is_drop() && fate.to_controller.len() == 2);
-    let copy = goes_on(&fate, 0);
+    let translated = pipeline.translate(asked(&flow, Some(&frame)));
+    assert!(translated.program.is_drop() && translated.to_controller.len() == 2);
+    let copy = goes_on(&translated, 0);
     assert_eq!(copy.program.ops, [Op::Queue(Some(7)), Op::Output(PortId(3))]);
-    let first = goes_on(&fate, 1);
+    let first = goes_on(&translated, 1);
     assert_eq!(first.program.ops, [Op::Queue(Some(5)), Op::Output(PortId(2))]);
     let second = goes_on(&first, 0);
     assert_eq!(
@@ -372,8 +377,8 @@ fn rules_of_a_cookie_are_counted_as_they_come_and_go() {
     #[allow(clippy::disallowed_methods, reason = "bounds by far what would take minutes")]
     let begin = std::time::Instant::now();
     for source in 0..20 {
-        let (fate, all) = taught(&mut pipeline, source);
-        assert_eq!((fate.learns.len(), all), (256, source == 0), "{source}");
+        let (translated, all) = taught(&mut pipeline, source);
+        assert_eq!((translated.learns.len(), all), (256, source == 0), "{source}");
     }
     let took = begin.elapsed();
     assert!(took < std::time::Duration::from_millis(700), "{took:?}");
@@ -382,7 +387,7 @@ fn rules_of_a_cookie_are_counted_as_they_come_and_go() {
         let filter = FlowFilter { table: 1, cookie, cookie_mask: u64::MAX, ..FlowFilter::default() };
         let may = |limit| {
             let Mod::Flow(rule) = rule(200_000, cookie) else { unreachable!() };
-            pipeline.may_learn(&switch::flow::Lesson { rule: *rule, limit })
+            pipeline.may_learn(&switch::flow::LearnedFlow { rule: *rule, limit })
         };
         let counted = (1..10).find(|limit| may(*limit)).unwrap() - 1;
         assert_eq!(usize::try_from(counted).unwrap(), pipeline.flows(&filter, 0).len(), "{cookie}");

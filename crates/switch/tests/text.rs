@@ -5,7 +5,8 @@
 use packet::{FlowKey, PortId};
 use proptest::prelude::*;
 use switch::flow::{
-    Action, Asked, Beyond, Field, Flow, FlowMod, Instructions, Line, Match, Mod, Pipeline, all_bits, text,
+    Action, Asked, ExtendedKey, Field, Flow, FlowMod, Instructions, Match, Mod, Pipeline, TraceLine,
+    all_bits, text,
 };
 
 fn number(name: &str) -> Option<u32> {
@@ -70,16 +71,16 @@ fn each_bit_of_a_megaflow_has_its_reason() {
     ];
     pipeline.modify(&mods, 0).unwrap();
     let asked = flow("in_port=1,udp,nw_dst=10.5.6.7,nw_ttl=9,tp_dst=53");
-    let fate = pipeline.translate(Asked { flow: &asked, frame: None, trace: true });
-    let story = pipeline.story(&asked, &fate);
-    let words: Vec<(String, u32)> = story
+    let translated = pipeline.translate(Asked { flow: &asked, frame: None, trace: true });
+    let trace_report = pipeline.trace_report(&asked, &translated);
+    let words: Vec<(String, u32)> = trace_report
         .lines
         .iter()
         .map(|line| match line {
-            Line::Rule { depth, table, priority, matching, actions, .. } => {
+            TraceLine::Rule { depth, table, priority, matching, actions, .. } => {
                 (format!("{table}/{priority} {matching} {actions}"), *depth)
             }
-            Line::Did { depth, action } => (action.clone(), *depth),
+            TraceLine::Did { depth, action } => (action.clone(), *depth),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -91,17 +92,22 @@ fn each_bit_of_a_megaflow_has_its_reason() {
     ];
     assert_eq!(words, wanted.map(|(words, depth)| (words.to_owned(), depth)));
     let why = |field: &str| {
-        let found = story.why.iter().filter(|bits| bits.fields.contains(field));
+        let found = trace_report.why.iter().filter(|bits| bits.fields.contains(field));
         found.map(|bits| format!("{}: {}", bits.fields, bits.because)).collect::<Vec<_>>().join("; ")
     };
-    assert!(why("nw_dst=10.0.0.0/8").contains("table 0: matched by the rule of priority 10"), "{story:?}");
+    assert!(
+        why("nw_dst=10.0.0.0/8").contains("table 0: matched by the rule of priority 10"),
+        "{trace_report:?}"
+    );
     let other = why("/0.255.0.0");
-    assert!(other.contains("not the rule of priority 20 (ip,nw_dst=10.1.2.3)"), "{story:?}");
-    assert!(why("nw_ttl=9").contains("table 1: action dec_ttl"), "{story:?}");
-    assert!(story.megaflow.contains("nw_dst=10.5.0.0/16") && !story.megaflow.contains("tp_dst"));
+    assert!(other.contains("not the rule of priority 20 (ip,nw_dst=10.1.2.3)"), "{trace_report:?}");
+    assert!(why("nw_ttl=9").contains("table 1: action dec_ttl"), "{trace_report:?}");
+    assert!(
+        trace_report.megaflow.contains("nw_dst=10.5.0.0/16") && !trace_report.megaflow.contains("tp_dst")
+    );
     // The reasons add up to the mask, and no bit has two reasons.
     let mut sum = Flow::ZERO;
-    let parts = fate.trace.iter().filter_map(|step| match step {
+    let parts = translated.trace.iter().filter_map(|step| match step {
         switch::flow::Trace::Lookup { bits, .. } | switch::flow::Trace::Needs { bits, .. } => Some(bits),
         _ => None,
     });
@@ -109,7 +115,7 @@ fn each_bit_of_a_megaflow_has_its_reason() {
         assert_eq!(sum.masked(bits), Flow::ZERO);
         sum.or(bits);
     }
-    assert_eq!(sum, fate.mask);
+    assert_eq!(sum, translated.mask);
     // Without a request there is no trace.
     assert!(pipeline.translate(Asked { flow: &asked, frame: None, trace: false }).trace.is_empty());
 }
@@ -127,13 +133,15 @@ fn a_story_without_end_is_told_within_bounds() {
     }
     pipeline.modify(&mods, 0).unwrap();
     let asked = flow("in_port=1,dl_src=00:00:00:00:00:00");
-    let fate = pipeline.translate(Asked { flow: &asked, frame: None, trace: true });
-    assert!(fate.untold > 1000, "{}", fate.untold);
-    assert!(fate.trace.len() <= switch::flow::TRACED + 64, "{}", fate.trace.len());
-    let story = pipeline.story(&asked, &fate);
-    let Some(Line::More(more)) = story.lines.last() else { panic!("{:?}", story.lines.last()) };
-    assert!(*more >= fate.untold && story.lines.len() == 1001);
-    assert!(story.why.len() >= 48, "each bit has its reason: {:?}", story.why);
+    let translated = pipeline.translate(Asked { flow: &asked, frame: None, trace: true });
+    assert!(translated.untold > 1000, "{}", translated.untold);
+    assert!(translated.trace.len() <= switch::flow::TRACED + 64, "{}", translated.trace.len());
+    let trace_report = pipeline.trace_report(&asked, &translated);
+    let Some(TraceLine::More(more)) = trace_report.lines.last() else {
+        panic!("{:?}", trace_report.lines.last())
+    };
+    assert!(*more >= translated.untold && trace_report.lines.len() == 1001);
+    assert!(trace_report.why.len() >= 48, "each bit has its reason: {:?}", trace_report.why);
 }
 
 #[test]
@@ -142,7 +150,7 @@ fn any_bits_can_be_printed() {
     frame.extend([0x08, 0x00, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(&frame, frame.len(), PortId(1), &mut key).unwrap();
-    let flow = Flow::new(&key, &Beyond::extract(&frame, &key, &layers), 1);
+    let flow = Flow::new(&key, &ExtendedKey::extract(&frame, &key, &layers), 1);
     for word in 0..switch::flow::FLOW_WORDS {
         for bit in 0..64 {
             let mut bits = Flow::ZERO;
@@ -191,7 +199,7 @@ proptest! {
     fn any_packet_is_printed_so_that_it_can_be_read(frame in any_frame()) {
         let mut key = FlowKey::ZERO;
         if let Ok(layers) = FlowKey::extract(&frame, frame.len(), PortId(1), &mut key) {
-            let flow = Flow::new(&key, &Beyond::extract(&frame, &key, &layers), 7);
+            let flow = Flow::new(&key, &ExtendedKey::extract(&frame, &key, &layers), 7);
             let words = text::whole(&flow);
             let read = text::parse(&words, number).map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert_eq!(text::whole(&read), words);

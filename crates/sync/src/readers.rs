@@ -3,7 +3,7 @@
 //!
 //! BPF programs read tables that this process writes, and do not report when they have finished. The writer
 //! can only wait until all programs that started earlier have ended, which takes milliseconds. A thread of
-//! [`Strangers`] does this waiting. One wait serves all requests that arrived before it began. Without
+//! [`ExternalReaders`] does this waiting. One wait serves all requests that arrived before it began. Without
 //! requests, the thread sleeps. Unlinked memory may be reused when no reader of either kind can use it any
 //! more.
 //!
@@ -25,7 +25,7 @@ pub type Memory = Box<dyn AsRef<[std::sync::atomic::AtomicU64]> + Send + Sync>;
 
 /// The external readers of a writer's data, and the thread that waits for them. External readers never pass a
 /// quiescent point themselves. Dropping this value ends the thread.
-pub struct Strangers {
+pub struct ExternalReaders {
     domain: Arc<Domain>,
     asked: Arc<Asked>,
     thread: Thread,
@@ -38,13 +38,13 @@ struct Asked {
     end: AtomicBool,
 }
 
-impl Strangers {
+impl ExternalReaders {
     /// Starts the thread that waits for external readers. `wait` must block until all external readers that
     /// began before the call of `wait` have ended.
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.
-    pub fn start(wait: impl Fn() + Send + 'static) -> io::Result<Arc<Strangers>> {
+    pub fn start(wait: impl Fn() + Send + 'static) -> io::Result<Arc<ExternalReaders>> {
         let domain = Domain::with_max_readers(1);
         let asked = Arc::new(Asked::default());
         let mut reader = domain.register().map_err(io::Error::other)?;
@@ -62,7 +62,7 @@ impl Strangers {
                 reader.was_quiescent(then);
             }
         })?;
-        Ok(Arc::new(Strangers { domain, asked, thread: thread.thread().clone() }))
+        Ok(Arc::new(ExternalReaders { domain, asked, thread: thread.thread().clone() }))
     }
 
     fn begin(&self) -> Grace {
@@ -74,14 +74,14 @@ impl Strangers {
     }
 }
 
-impl Drop for Strangers {
+impl Drop for ExternalReaders {
     fn drop(&mut self) {
         self.asked.end.store(true, Ordering::Release);
         self.thread.unpark();
     }
 }
 
-impl fmt::Debug for Strangers {
+impl fmt::Debug for ExternalReaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Strangers").field("domain", &self.domain).finish_non_exhaustive()
     }
@@ -91,7 +91,7 @@ impl fmt::Debug for Strangers {
 #[derive(Clone, Debug)]
 pub struct Readers {
     workers: Arc<Domain>,
-    strangers: Option<Arc<Strangers>>,
+    external_readers: Option<Arc<ExternalReaders>>,
     /// Whether [`Readers::wait_for_strangers`] waits.
     waits: bool,
 }
@@ -100,19 +100,23 @@ pub struct Readers {
 /// reused when [`Readers::are_past`] returns `true`.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a ticket protects nothing unless somebody asks for it"]
-pub struct Ticket(Grace, Option<Grace>);
+pub struct GracePeriods(Grace, Option<Grace>);
 
 impl Readers {
     /// Returns a set of readers that contains only the workers of a domain.
     #[must_use]
     pub fn of(workers: &Arc<Domain>) -> Readers {
-        Readers { workers: Arc::clone(workers), strangers: None, waits: true }
+        Readers { workers: Arc::clone(workers), external_readers: None, waits: true }
     }
 
     /// Returns a set of readers that contains the workers of a domain and external readers.
     #[must_use]
-    pub fn with(workers: &Arc<Domain>, strangers: &Arc<Strangers>) -> Readers {
-        Readers { workers: Arc::clone(workers), strangers: Some(Arc::clone(strangers)), waits: true }
+    pub fn with(workers: &Arc<Domain>, external_readers: &Arc<ExternalReaders>) -> Readers {
+        Readers {
+            workers: Arc::clone(workers),
+            external_readers: Some(Arc::clone(external_readers)),
+            waits: true,
+        }
     }
 
     /// Returns the same set of readers for a writer that must not wait. [`Readers::wait_for_strangers`] then
@@ -129,24 +133,28 @@ impl Readers {
     }
 
     /// Begins a grace period for all memory that the caller has unlinked so far.
-    pub fn begin(&self) -> Ticket {
-        Ticket(self.workers.begin_grace(), self.strangers.as_ref().map(|strangers| strangers.begin()))
+    pub fn begin(&self) -> GracePeriods {
+        GracePeriods(
+            self.workers.begin_grace(),
+            self.external_readers.as_ref().map(|external_readers| external_readers.begin()),
+        )
     }
 
     /// Returns whether no reader can use memory any more that was unlinked before `ticket` began. The method
     /// never blocks.
     #[must_use]
-    pub fn are_past(&self, ticket: Ticket) -> bool {
-        let strangers = self.strangers.as_ref().zip(ticket.1);
-        self.workers.has_passed(ticket.0) && strangers.is_none_or(|(all, grace)| all.domain.has_passed(grace))
+    pub fn are_past(&self, ticket: GracePeriods) -> bool {
+        let external_readers = self.external_readers.as_ref().zip(ticket.1);
+        self.workers.has_passed(ticket.0)
+            && external_readers.is_none_or(|(all, grace)| all.domain.has_passed(grace))
     }
 
     /// Blocks until no external reader can use memory that was unlinked before `ticket` began, which takes
     /// some milliseconds. Workers may still use the memory afterwards. Only control threads may call this
     /// method. The method does nothing for a set of [`Readers::without_waiting`].
-    pub fn wait_for_strangers(&self, ticket: Ticket) {
-        if let (true, Some(strangers), Some(grace)) = (self.waits, &self.strangers, ticket.1) {
-            strangers.domain.wait(grace);
+    pub fn wait_for_strangers(&self, ticket: GracePeriods) {
+        if let (true, Some(external_readers), Some(grace)) = (self.waits, &self.external_readers, ticket.1) {
+            external_readers.domain.wait(grace);
         }
     }
 }
@@ -162,11 +170,11 @@ mod tests {
         let domain = Domain::new();
         let mut worker = domain.register().unwrap();
         let ((began, begins), (go, goes)) = (channel(), channel::<()>());
-        let strangers = Strangers::start(move || {
+        let external_readers = ExternalReaders::start(move || {
             began.send(()).unwrap();
             let _ = goes.recv();
         });
-        let readers = Readers::with(&domain, &strangers.unwrap());
+        let readers = Readers::with(&domain, &external_readers.unwrap());
         let first = readers.begin();
         worker.quiescent();
         begins.recv().unwrap();
@@ -196,8 +204,8 @@ mod tests {
     fn a_writer_without_waiting_goes_on() {
         let domain = Domain::new();
         let (go, goes) = channel::<()>();
-        let strangers = Strangers::start(move || _ = goes.recv());
-        let waiting = Readers::with(&domain, &strangers.unwrap());
+        let external_readers = ExternalReaders::start(move || _ = goes.recv());
+        let waiting = Readers::with(&domain, &external_readers.unwrap());
         let readers = waiting.without_waiting();
         let ticket = readers.begin();
         readers.wait_for_strangers(ticket);

@@ -36,7 +36,7 @@ const LEAD: Duration = Duration::from_secs(1);
 const CLOCK: &str = "eth_src=02:00:00:00:ff:ff,eth_dst=01:80:c2:00:00:0e,eth_type=0x88cc";
 /// Drop reasons of the first frame. The second reason applies if the frame arrives before the port is a
 /// member of the bridge.
-const CLOCK_REASONS: [&str; 2] = ["reserved-multicast", "no-room"];
+const CLOCK_REASONS: [&str; 2] = ["reserved-multicast", "no-function"];
 
 /// One golden test case.
 #[derive(Clone, Debug)]

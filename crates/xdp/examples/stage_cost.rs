@@ -9,7 +9,7 @@ use lookup::Prefix;
 use packet::MacAddr;
 use router::{Adjacencies, Fib, NeighbourMirror, Path, TableMirror, Way};
 use sync::qsbr::Domain;
-use sync::readers::{Readers, Strangers};
+use sync::readers::{ExternalReaders, Readers};
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
@@ -109,7 +109,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn answers(output: u32, beside: u32) -> Result<Answers, Box<dyn std::error::Error>> {
     let sizes = AnswerSizes { words4: 1 << 21, words6: 1 << 18, paths: 17, groups: 1, neighbours: 17 };
     let answers = Answers::new(&sizes)?;
-    let readers = Readers::with(&Domain::new(), &Strangers::start(xdp::wait_for_programs)?);
+    let readers = Readers::with(&Domain::new(), &ExternalReaders::start(xdp::wait_for_programs)?);
     let mirror = TableMirror {
         four: Box::new(answers.four()),
         six: Box::new(answers.six()),

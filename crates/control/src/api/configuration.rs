@@ -17,7 +17,7 @@ use super::{CONFIG_LIMIT, Context};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::quota::Quota;
-use crate::{Access, ErrorBody, Outcome, PendingReport, Terms};
+use crate::{Access, ApplyOptions, ErrorBody, Outcome, PendingReport};
 
 /// The running configuration, with the owner of each object.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
@@ -122,11 +122,11 @@ pub(super) async fn put_config(
     headers: HeaderMap,
     body: Body,
 ) -> ApiResult<Made> {
-    let terms = request::terms(params.dry_run, params.confirm, Access::of_file(&caller))?;
-    let terms = Terms { force: params.force, ..terms };
+    let options = request::options(params.dry_run, params.confirm, Access::of_file(&caller))?;
+    let options = ApplyOptions { force: params.force, ..options };
     let loaded = read(&context, &context.quotas.texts, &headers, body, params.file).await?;
     let (store, config) = (context.store.clone(), loaded.config);
-    let apply = async move { store.apply(Owner::File, config, terms).await };
+    let apply = async move { store.apply(Owner::File, config, options).await };
     let mut outcome = context.task(&context.quotas.changes, apply).await??;
     // Warnings of the loaded text replace equal warnings of the outcome, because they contain positions.
     let placed: Vec<ProblemReport> = loaded.warnings.iter().map(Problem::report).collect();

@@ -124,14 +124,14 @@ pub(super) async fn add_rule(
     body: Body,
 ) -> ApiResult<Made> {
     let (filter, place) = (request::filter_name(&filter)?, params.place()?);
-    let terms = request::terms(params.dry_run, params.confirm, Access::of(&caller))?;
+    let options = request::options(params.dry_run, params.confirm, Access::of(&caller))?;
     let rule: serde_json::Value = request::json(body).await?;
     if place != RulePlace::Last && rule.get("priority").is_some() {
         let (cause, fix) = ("its place says which priority it has", "leave it out, or the place");
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "body.priority", cause, fix));
     }
     let store = context.store.clone();
-    let add = async move { store.add_rule(filter, rule, place, params.persist, terms).await };
+    let add = async move { store.add_rule(filter, rule, place, params.persist, options).await };
     Ok(Made(context.task(&context.quotas.changes, add).await??))
 }
 
@@ -148,9 +148,9 @@ pub(super) async fn delete_rule(
     Params(params): Params<ChangeParams>,
 ) -> ApiResult<Made> {
     let (filter, rule) = (request::filter_name(&filter)?, request::rule_name(&rule)?);
-    let terms = request::terms(params.dry_run, params.confirm, Access::of(&caller))?;
+    let options = request::options(params.dry_run, params.confirm, Access::of(&caller))?;
     let store = context.store.clone();
-    let remove = async move { store.remove_rule(filter, rule, params.persist, terms).await };
+    let remove = async move { store.remove_rule(filter, rule, params.persist, options).await };
     Ok(Made(context.task(&context.quotas.changes, remove).await??))
 }
 

@@ -45,8 +45,8 @@ use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::admission::AdmissionGate;
 use crate::caller::Caller;
-use crate::door::Door;
 use crate::error::ApiError;
 use crate::octets::{self, Answer, Octets};
 use crate::quota::{Holder, Quota, Quotas};
@@ -68,7 +68,7 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Shared {
     store: Arc<Store>,
-    door: Door,
+    door: AdmissionGate,
     quotas: Quotas,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
 #[derive(Clone)]
 pub(crate) struct Context {
     pub store: Arc<Store>,
-    pub door: Door,
+    pub door: AdmissionGate,
     pub quotas: Quotas,
     /// Client to which the resources of the request are charged.
     pub holder: Holder,
@@ -137,7 +137,7 @@ struct Document;
 
 /// Returns the routes of the API as the listeners serve them, with authorization, audit log and memory
 /// limits. The handlers use `store`, and `door` is the admission gate.
-pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
+pub(crate) fn router(store: Arc<Store>, door: AdmissionGate) -> Router {
     let shared = Shared { store, door, quotas: Quotas::default() };
     let (router, document) = described();
     let guard = guard::Guard::of(&document);

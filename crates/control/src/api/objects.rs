@@ -14,7 +14,7 @@ use super::request::{self, ChangeParams, Params};
 use super::{BODY_LIMIT, Context};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
-use crate::{Access, ErrorBody, Outcome, Terms};
+use crate::{Access, ApplyOptions, ErrorBody, Outcome};
 
 pub(super) async fn put(
     context: &Context,
@@ -23,10 +23,10 @@ pub(super) async fn put(
     params: ChangeParams,
     body: Body,
 ) -> ApiResult<Made> {
-    let terms = request::terms(params.dry_run, params.confirm, Access::of(caller))?;
+    let options = request::options(params.dry_run, params.confirm, Access::of(caller))?;
     let bytes = request::body(body, BODY_LIMIT).await?;
     let change = load_change(&object, request::text(&bytes)?)?;
-    make(context, change, params.persist, terms).await
+    make(context, change, params.persist, options).await
 }
 
 pub(super) async fn delete(
@@ -35,16 +35,21 @@ pub(super) async fn delete(
     object: ObjectKey,
     params: ChangeParams,
 ) -> ApiResult<Made> {
-    let terms = request::terms(params.dry_run, params.confirm, Access::of(caller))?;
+    let options = request::options(params.dry_run, params.confirm, Access::of(caller))?;
     if let ObjectKey::Port(port) = &object {
         unused(context, port)?;
     }
-    make(context, Change::Remove(object), None, terms).await
+    make(context, Change::Remove(object), None, options).await
 }
 
-async fn make(context: &Context, change: Change, persist: Option<bool>, terms: Terms) -> ApiResult<Made> {
+async fn make(
+    context: &Context,
+    change: Change,
+    persist: Option<bool>,
+    options: ApplyOptions,
+) -> ApiResult<Made> {
     let store = context.store.clone();
-    let work = async move { store.change(Owner::Api, change, persist, terms).await };
+    let work = async move { store.change(Owner::Api, change, persist, options).await };
     Ok(Made(context.task(&context.quotas.changes, work).await??))
 }
 

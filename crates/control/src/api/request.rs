@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 
 use super::{BODY_LIMIT, BODY_TIME};
 use crate::error::{ApiError, ApiResult};
-use crate::{Access, Terms};
+use crate::{Access, ApplyOptions};
 
 /// Longest accepted time in seconds that a change may wait for its confirmation.
 const CONFIRM_LIMIT_S: u64 = 86_400;
@@ -53,7 +53,7 @@ pub(super) struct ChangeParams {
     pub persist: Option<bool>,
 }
 
-pub(super) fn terms(dry_run: bool, confirm: Option<u64>, access: Access) -> ApiResult<Terms> {
+pub(super) fn options(dry_run: bool, confirm: Option<u64>, access: Access) -> ApiResult<ApplyOptions> {
     match confirm {
         Some(seconds) if !(1..=CONFIRM_LIMIT_S).contains(&seconds) => Err(ApiError::new(
             StatusCode::BAD_REQUEST,
@@ -61,7 +61,7 @@ pub(super) fn terms(dry_run: bool, confirm: Option<u64>, access: Access) -> ApiR
             format!("{seconds} is outside of 1..={CONFIRM_LIMIT_S} seconds"),
             "choose a time in which you can look whether all is well, such as 60",
         )),
-        _ => Ok(Terms { dry_run, confirm: confirm.map(Duration::from_secs), force: false, access }),
+        _ => Ok(ApplyOptions { dry_run, confirm: confirm.map(Duration::from_secs), force: false, access }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Metrics of the flow caches and of the slow path.
 
-use model::{CacheState, CachesState, DeciderState};
+use model::{CacheState, CachesState, SlowPathState};
 
 use super::Exposition;
 
@@ -21,39 +21,42 @@ const CACHE_VALUES: [(&str, &str, &str, CacheField); 5] = [
     ("trivium_flow_cache_bytes", "gauge", "Memory of the worker's cache.", |cache| cache.memory),
 ];
 
-type DeciderField = fn(&DeciderState) -> u64;
+type SlowPathField = fn(&SlowPathState) -> u64;
 
-const DECIDER_VALUES: [(&str, &str, &str, DeciderField); 7] = [
-    ("trivium_decider_flows", "gauge", "Flows that workers have.", |decider| decider.flows),
-    ("trivium_decider_flows_limit", "gauge", "Flows that are given out at most now.", |decider| {
-        decider.limit
-    }),
-    ("trivium_decider_upcalls_total", "counter", "Packets that were looked up in the tables.", |decider| {
-        decider.upcalls
+const SLOW_PATH_VALUES: [(&str, &str, &str, SlowPathField); 7] = [
+    ("trivium_slow_path_flows", "gauge", "Flows that workers have.", |slow_path| slow_path.flows),
+    ("trivium_slow_path_flows_limit", "gauge", "Flows that are given out at most now.", |slow_path| {
+        slow_path.limit
     }),
     (
-        "trivium_decider_revalidated_total",
+        "trivium_slow_path_upcalls_total",
+        "counter",
+        "Packets that were looked up in the tables.",
+        |slow_path| slow_path.upcalls,
+    ),
+    (
+        "trivium_slow_path_revalidated_total",
         "counter",
         "Flows that were followed through changed tables again.",
-        |decider| decider.revalidated,
+        |slow_path| slow_path.revalidated,
     ),
     (
-        "trivium_decider_narrowed_total",
+        "trivium_slow_path_narrowed_total",
         "counter",
         "Flows that were cached with every bit of their packets, since their ports had as many masks as they may.",
-        |decider| decider.narrowed,
+        |slow_path| slow_path.narrowed,
     ),
     (
-        "trivium_decider_round_microseconds",
+        "trivium_slow_path_round_microseconds",
         "gauge",
         "Time that the last look at all flows took.",
-        |decider| decider.round_us,
+        |slow_path| slow_path.round_us,
     ),
     (
-        "trivium_decider_wrong_total",
+        "trivium_slow_path_wrong_total",
         "counter",
         "Cached flows that said something else than unchanged tables.",
-        |decider| decider.wrong,
+        |slow_path| slow_path.wrong,
     ),
 ];
 
@@ -70,10 +73,10 @@ pub(super) fn caches(text: &mut Exposition, caches: &CachesState) {
             text.sample(&[("worker", &cache.worker.to_string())], field(cache));
         }
     }
-    if let Some(decider) = &caches.decider {
-        for (name, kind, help, field) in DECIDER_VALUES {
+    if let Some(slow_path) = &caches.slow_path {
+        for (name, kind, help, field) in SLOW_PATH_VALUES {
             text.family(name, kind, help);
-            text.sample(&[], field(decider));
+            text.sample(&[], field(slow_path));
         }
     }
     text.family("trivium_memory_bytes", "gauge", "Memory by what takes it.");

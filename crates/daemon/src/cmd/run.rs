@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use control::{ChangeError, Listeners, Plane, PlaneError, Store, Terms};
+use control::{ApplyOptions, ChangeError, Listeners, Plane, PlaneError, Store};
 use model::{Config, DoctorFinding, Finding, Format, Fragment, Owner};
 use openflow::Sockets;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,7 +25,7 @@ use crate::failure::{Failure, Kind};
 use crate::log;
 use crate::notify::Notifier;
 use crate::pid_file::PidFile;
-use crate::plane::{DataPlane, GivenSockets, Prepared, Surroundings, machine};
+use crate::plane::{DataPlane, GivenSockets, ListenerSet, Prepared, machine};
 use crate::table::counted;
 use crate::unixctl::{self, commands};
 
@@ -95,7 +95,7 @@ fn leave(pid: &Pid) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// The daemon received a signal or a stop request.
-    Told,
+    SwitchStatus,
     /// A successor has taken over.
     HandedOver,
 }
@@ -233,7 +233,7 @@ impl Service {
         }
         notifier.ready(&status);
         let end = watch_signals(&file, &store, &plane, &notifier).await?;
-        if end == End::Told {
+        if end == End::SwitchStatus {
             notifier.stopping();
         }
         sessions.abort();
@@ -272,7 +272,7 @@ fn adopt(
     socket: Option<PathBuf>,
     given: GivenSockets,
     config: &Config,
-) -> Result<(Listeners, Arc<Sockets>, Surroundings), Failure> {
+) -> Result<(Listeners, Arc<Sockets>, ListenerSet), Failure> {
     let GivenSockets { unix, tcp, others } = given;
     let listeners =
         Listeners::adopt(unix, tcp, &config.daemon).map_err(|error| failure(&error, "daemon.api"))?;
@@ -351,11 +351,11 @@ fn surroundings(
     socket: Option<PathBuf>,
     listeners: &Listeners,
     sockets: &Arc<Sockets>,
-) -> Result<Surroundings, Failure> {
+) -> Result<ListenerSet, Failure> {
     let failed = |error| Failure::new("daemon.api", error, "raise the limit of open files (LimitNOFILE)");
     let tcp = listeners.tcp.as_ref().map(|(socket, _)| socket.try_clone()).transpose().map_err(failed)?;
     let unix = listeners.unix.try_clone().map_err(failed)?;
-    Ok(Surroundings { file: file.to_owned(), socket, unix, tcp, sockets: Arc::clone(sockets) })
+    Ok(ListenerSet { file: file.to_owned(), socket, unix, tcp, sockets: Arc::clone(sockets) })
 }
 
 /// Creates the event loop of the control plane.
@@ -437,7 +437,7 @@ async fn watch_signals(
         }
     }
     plane.cancel_upgrade();
-    Ok(End::Told)
+    Ok(End::SwitchStatus)
 }
 
 /// Task that applies the configuration file when a reload is requested. The work runs in a task of its own
@@ -491,7 +491,7 @@ async fn reload(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifie
             let why = if failure.cause.is_empty() { "see above".to_owned() } else { failure.to_string() };
             tracing::error!(target: "audit", "SIGHUP: {}: refused: {why}; everything is as before", file.display());
         }
-        Ok(config) => match store.apply(Owner::File, config, Terms::default()).await {
+        Ok(config) => match store.apply(Owner::File, config, ApplyOptions::default()).await {
             Ok(outcome) => {
                 tracing::info!(target: "audit", "SIGHUP: {}: applied, {}", file.display(), outcome.summary())
             }

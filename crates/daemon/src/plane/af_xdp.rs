@@ -17,12 +17,12 @@ use xdp::{
     AttachMode, Attached, Loaded, LocalAddresses, Owner, PinPath, Placeholders, PortProgram, ProgramConfig,
 };
 
+use super::custom_program;
 use super::device::{self, Device, failed, object, unready};
 use super::foreign::{self, Former};
-use super::open::{Footprint, Notes, Opened, Wanted};
+use super::open::{Diagnostics, Footprint, Opened, PortSpec};
 use super::parallel;
 use super::pins::{self, Claim, Reserved};
-use super::user;
 
 // The limit that the model checks must equal the limit of the rings.
 const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
@@ -45,7 +45,7 @@ pub struct Request<'a> {
     /// Whether the port belongs to a bridge. The hook of a bridged port passes no packets to the kernel.
     pub bridged: bool,
     /// Whether workers process the port's packets.
-    pub has_room: bool,
+    pub has_function: bool,
     /// Whether the port has a filter.
     pub is_filtered: bool,
     /// Whether the kernel also transmits packets on the device.
@@ -135,7 +135,7 @@ fn open_prepared(
     let name = request.name;
     let there = device_queues(info);
     let queues = queues(request, info, there)?;
-    let mut notes = Notes::default();
+    let mut notes = Diagnostics::default();
     let (hook, adopted) = hook(request, info, there, &mut notes)?;
     let is_locked = request.is_filtered && !has_filter(&hook);
     let claim = Claim::after(reserved, &hook);
@@ -248,7 +248,7 @@ fn hook(
     request: &Request<'_>,
     info: &LinkInfo,
     queues: u16,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Result<(Attached, bool), PlaneError> {
     let name = request.name;
     let config = program(request.policy, request.bridged, u32::from(queues));
@@ -268,7 +268,7 @@ fn hook(
     let pin = request.policy.persist.then_some(pin);
     let mut attached = attach(request, info, &first, start, pin)?;
     if let Some(user) = user {
-        notes.0.push(user::give(name, Some(&mut attached), user));
+        notes.0.push(custom_program::give(name, Some(&mut attached), user));
     }
     Ok((attached, was_there))
 }
@@ -307,7 +307,7 @@ fn adopt(
     request: &Request<'_>,
     info: &LinkInfo,
     config: &ProgramConfig,
-    notes: &mut Notes,
+    notes: &mut Diagnostics,
 ) -> Left {
     let name = request.name;
     let mut attached = match xdp::adopt(pin) {
@@ -354,7 +354,7 @@ fn locked(config: &ProgramConfig) -> ProgramConfig {
 }
 
 /// Returns whether the configuration of a port names a filter that the port's hook does not have yet.
-pub fn is_locked(wanted: &Wanted, hook: &Attached) -> bool {
+pub fn is_locked(wanted: &PortSpec, hook: &Attached) -> bool {
     wanted.filter().is_some() && !has_filter(hook)
 }
 
@@ -370,13 +370,13 @@ fn has_filter(hook: &Attached) -> bool {
 /// all frames.
 pub fn unlock(
     name: &PortName,
-    wanted: &Wanted,
+    wanted: &PortSpec,
     hook: &mut Attached,
     sockets: &[(QueueId, OwnedFd)],
 ) -> Result<(), PlaneError> {
     let config = program(wanted.policy, wanted.bridged, hook.constants().queues);
     let swapped = hook.prepare(&config).and_then(|loaded| hook.swap(loaded));
-    swapped.and_then(|()| steer(hook, sockets, wanted.has_room())).map_err(|error| failed(name, &error))
+    swapped.and_then(|()| steer(hook, sockets, wanted.has_function())).map_err(|error| failed(name, &error))
 }
 
 /// Puts a running port's sockets into its hook's map. If the port has no function, removes the sockets from
@@ -384,10 +384,10 @@ pub fn unlock(
 ///
 /// # Errors
 /// Returns an error if an entry of the map cannot be written.
-pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_room: bool) -> Result<(), xdp::Error> {
+pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_function: bool) -> Result<(), xdp::Error> {
     for (id, socket) in sockets {
         let queue = u32::from(id.0);
-        if has_room {
+        if has_function {
             hook.set_socket(queue, socket.as_fd())?;
         } else {
             hook.clear_socket(queue)?;
@@ -441,7 +441,7 @@ fn sockets(
         let step = AfXdpQueue::open(config, pool).map_err(refused).and_then(|queue| {
             opened.push((QueueId(id), queue));
             let socket =
-                opened.last().filter(|_| request.has_room && !is_locked).map(|(_, queue)| queue.fd());
+                opened.last().filter(|_| request.has_function && !is_locked).map(|(_, queue)| queue.fd());
             let set = socket.map_or(Ok(()), |socket| hook.set_socket(u32::from(id), socket));
             set.map_err(|error| failed(request.name, &error))
         });

@@ -11,7 +11,7 @@ use port::veth::{self, VethConfig};
 use super::af_xdp;
 use super::device::{failed, inside, object};
 use super::foreign;
-use super::open::{self, ETHERNET_MTU, Wanted};
+use super::open::{self, ETHERNET_MTU, PortSpec};
 use super::ports::{Running, engine_failed, even_spread};
 use super::routing;
 use super::watch;
@@ -25,7 +25,7 @@ pub fn change(
     engine: &Engine,
     name: &PortName,
     running: &mut Running,
-    wanted: Wanted,
+    wanted: PortSpec,
 ) -> Result<(), PlaneError> {
     let before = std::mem::replace(&mut running.wanted, wanted);
     let wanted = running.wanted.clone();
@@ -42,7 +42,7 @@ pub fn change(
         let own = matches!(wanted.port.kind, PortKind::Veth(_));
         running.complete_checksums = af_xdp::completes(options, own);
     }
-    let hook = |wanted: &Wanted| (wanted.policy, wanted.bridged, wanted.routed);
+    let hook = |wanted: &PortSpec| (wanted.policy, wanted.bridged, wanted.routed);
     if hook(&before) != hook(&wanted) {
         change_hook(name, running, &before, &wanted)?;
     }
@@ -54,8 +54,8 @@ pub fn change(
 fn change_hook(
     name: &PortName,
     running: &mut Running,
-    before: &Wanted,
-    wanted: &Wanted,
+    before: &PortSpec,
+    wanted: &PortSpec,
 ) -> Result<(), PlaneError> {
     if !routing::is_wanted(wanted) {
         routing::remove(running).map_err(|error| failed(name, &error))?;
@@ -89,8 +89,8 @@ fn change_device(
     engine: &Engine,
     name: &PortName,
     running: &mut Running,
-    before: &Wanted,
-    wanted: &Wanted,
+    before: &PortSpec,
+    wanted: &PortSpec,
 ) -> Result<(), PlaneError> {
     if wanted.mtu().is_some() {
         running.followed_mtu = None;
@@ -169,7 +169,7 @@ fn obsolete(before: &[InterfaceAddress], wanted: &[(IpAddr, u8)]) -> Vec<(IpAddr
 }
 
 /// Returns whether the two configurations differ in a setting of the device itself.
-fn device_differs(before: &Wanted, wanted: &Wanted) -> bool {
+fn device_differs(before: &PortSpec, wanted: &PortSpec) -> bool {
     let kinds = match (&before.port.kind, &wanted.port.kind) {
         (PortKind::Veth(old), PortKind::Veth(new)) => {
             old.peer != new.peer || before.speaks() != wanted.speaks()

@@ -15,7 +15,7 @@ use model::{BridgeName, DoctorFinding, Finding, Namespace, PortName};
 
 use super::device::Device;
 use super::moves::Moving;
-use super::site::Site;
+use super::running_state::RunningState;
 use super::watch::Load;
 
 pub use machine::preflight;
@@ -37,10 +37,10 @@ impl Chart {
 
 /// Returns the findings about services and routers, for the reply to a change of the configuration. Findings
 /// about routers are also logged.
-pub fn services(site: &Site) -> Vec<DoctorFinding> {
-    let mut findings = services::examine(site);
+pub fn services(running_state: &RunningState) -> Vec<DoctorFinding> {
+    let mut findings = services::examine(running_state);
     findings.retain(|finding| finding.severity == Finding::Warning);
-    for finding in router::examine(site) {
+    for finding in router::examine(running_state) {
         tracing::warn!(object = %finding.object, fix = %finding.fix, "{}", finding.finding);
         findings.push(finding);
     }
@@ -49,7 +49,7 @@ pub fn services(site: &Site) -> Vec<DoctorFinding> {
 
 /// Returns all findings about the machine, the memory and the ports.
 pub fn examine(
-    site: &Site,
+    running_state: &RunningState,
     memory: &port::FrameMemory,
     census: Option<FrameCensus>,
     (workers, loads): (usize, &[Load]),
@@ -73,27 +73,29 @@ pub fn examine(
             chart.note("memory.quarantine", Finding::Warning, text, fix);
         }
     }
-    cores(&mut chart, site, workers);
+    cores(&mut chart, running_state, workers);
     full_workers(&mut chart, loads);
-    loops(&mut chart, site);
-    for (name, running) in &site.ports {
-        device::port(&mut chart, name, running, memory, site.filters.answers(running));
-        if let Some(lacks) = site.steers.lacks(running) {
+    loops(&mut chart, running_state);
+    for (name, running) in &running_state.ports {
+        device::port(&mut chart, name, running, memory, running_state.filters.answers(running));
+        if let Some(lacks) = running_state.steers.lacks(running) {
             let fix = "use a device whose driver runs XDP, or `table` and flows with \"kernel\" and the kernel's own RPS";
             chart.note(&super::device::object(name), Finding::Warning, lacks, fix);
         }
     }
-    chart.findings.extend(services::examine(site));
-    chart.findings.extend(router::waiting(site));
-    chart.findings.extend(router::examine(site));
-    chart.findings.extend(router::excess_rules(site));
-    chart.findings.extend(router::unlimited(site));
-    chart.findings.extend_from_slice(site.flows.damaged());
-    open_filters(&mut chart, site);
-    open_listeners(&mut chart, site);
-    for (bridge, config) in &site.config.bridges {
-        let members =
-            config.ports.keys().filter_map(|name| Some((name, site.ports.get(name)?.device.as_ref()?)));
+    chart.findings.extend(services::examine(running_state));
+    chart.findings.extend(router::waiting(running_state));
+    chart.findings.extend(router::examine(running_state));
+    chart.findings.extend(router::excess_rules(running_state));
+    chart.findings.extend(router::unlimited(running_state));
+    chart.findings.extend_from_slice(running_state.flows.damaged());
+    open_filters(&mut chart, running_state);
+    open_listeners(&mut chart, running_state);
+    for (bridge, config) in &running_state.config.bridges {
+        let members = config
+            .ports
+            .keys()
+            .filter_map(|name| Some((name, running_state.ports.get(name)?.device.as_ref()?)));
         sizes(&mut chart, bridge, &members.collect::<Vec<_>>());
     }
     chart.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -114,8 +116,8 @@ fn full_workers(chart: &mut Chart, loads: &[Load]) {
 }
 
 /// Reports bridges on which many MAC addresses move between ports, which indicates a loop.
-fn loops(chart: &mut Chart, site: &Site) {
-    for (bridge, Moving { one, other, rate, .. }) in site.moves.moving() {
+fn loops(chart: &mut Chart, running_state: &RunningState) {
+    for (bridge, Moving { one, other, rate, .. }) in running_state.moves.moving() {
         let what = format!(
             "stations move between the ports {one} and {other} {rate} times a second: these ports are probably joined behind the bridge (a loop)"
         );
@@ -126,12 +128,12 @@ fn loops(chart: &mut Chart, site: &Site) {
 
 /// Reports filters that pass packets whose headers cannot be parsed, and block lists that do not fit into
 /// their table.
-fn open_filters(chart: &mut Chart, site: &Site) {
-    for (filter, what) in site.filters.unlisted() {
+fn open_filters(chart: &mut Chart, running_state: &RunningState) {
+    for (filter, what) in running_state.filters.unlisted() {
         let fix = "take other prefixes out of the list or replace several by one that covers them, then `trivium xdp filter reload`";
         chart.note(&format!("filter.{filter}"), Finding::Error, what, fix);
     }
-    for (filter, ports) in site.filters.open(&site.ports) {
+    for (filter, ports) in running_state.filters.open(&running_state.ports) {
         let at = if ports.is_empty() { "no port".to_owned() } else { ports.join(", ") };
         let what = format!(
             "it lets pass packets that it cannot read to the end (unreadable = \"pass\", on {at}): a sender can evade its rules for \
@@ -144,8 +146,8 @@ fn open_filters(chart: &mut Chart, site: &Site) {
 
 /// Reports OpenFlow listeners that other machines or all local users can reach without authentication. Also
 /// reports listeners that were not opened because they would be reachable in this way.
-fn open_listeners(chart: &mut Chart, site: &Site) {
-    for (bridge, config) in &site.config.bridges {
+fn open_listeners(chart: &mut Chart, running_state: &RunningState) {
+    for (bridge, config) in &running_state.config.bridges {
         let controllers = config.settings.openflow.iter().flat_map(|openflow| &openflow.controllers);
         for controller in controllers {
             let Ok(address) = Address::parse(&controller.target, controller.allow_remote) else { continue };
@@ -237,9 +239,9 @@ fn frames(chart: &mut Chart, memory: &port::FrameMemory) {
     );
 }
 
-fn cores(chart: &mut Chart, site: &Site, workers: usize) {
+fn cores(chart: &mut Chart, running_state: &RunningState, workers: usize) {
     let allowed = sync::cpu::allowed_cores().unwrap_or_default();
-    for core in &site.config.engine.workers {
+    for core in &running_state.config.engine.workers {
         if !allowed.contains(&usize::from(*core)) {
             chart.note(
                 "engine",
@@ -249,7 +251,7 @@ fn cores(chart: &mut Chart, site: &Site, workers: usize) {
             );
         }
     }
-    if site.config.engine.mode == model::EngineMode::Busy && workers >= allowed.len().max(1) {
+    if running_state.config.engine.mode == model::EngineMode::Busy && workers >= allowed.len().max(1) {
         chart.note(
             "engine",
             Finding::Warning,

@@ -14,7 +14,7 @@ use xdp::Verdict;
 use xdp::dump::{Dump, DumpConfig, Dumped};
 
 use super::listener::{Listener, succeed};
-use super::site::Site;
+use super::running_state::RunningState;
 use super::{DataPlane, locked, no_such_port};
 
 /// Maximum time for which the capture thread waits for frames before it checks whether the client is still
@@ -38,8 +38,8 @@ pub fn start(
     };
     let dump = Dump::new(&config).map_err(failed)?;
     let link = succeed(|| {
-        let mut site = locked(&plane.site);
-        let hook = hook_of(&mut site, &request.port)?;
+        let mut running_state = locked(&plane.running_state);
+        let hook = hook_of(&mut running_state, &request.port)?;
         if hook.dumps().map_err(failed)? {
             return Err(PlaneError {
                 kind: FailureKind::Busy,
@@ -67,8 +67,8 @@ pub fn start(
 }
 
 /// Removes captures that a predecessor has left without a reader.
-pub fn clear(site: &mut Site) {
-    for (name, running) in &mut site.ports {
+pub fn clear(running_state: &mut RunningState) {
+    for (name, running) in &mut running_state.ports {
         let Some(hook) = &mut running.hook else { continue };
         if hook.dumps().unwrap_or(false)
             && let Err(error) = hook.set_dump(None)
@@ -82,8 +82,11 @@ pub fn clear(site: &mut Site) {
 ///
 /// # Errors
 /// Returns an error if the port does not exist or has no hook.
-pub fn hook_of<'s>(site: &'s mut Site, port: &str) -> Result<&'s mut xdp::Attached, PlaneError> {
-    let running = site.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
+pub fn hook_of<'s>(
+    running_state: &'s mut RunningState,
+    port: &str,
+) -> Result<&'s mut xdp::Attached, PlaneError> {
+    let running = running_state.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
     running.hook.as_mut().ok_or_else(|| {
         let fix = "look at `trivium xdp status` for ports that have one";
         PlaneError::not_found(format!("port.{port}"), "it has no hook", fix)
@@ -123,8 +126,8 @@ fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delive
 /// Removes the capture from a port's hook. Nothing is done if the port has another hook by now.
 fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     let Some(plane) = plane.upgrade() else { return };
-    let mut site = locked(&plane.site);
-    let hook = hook_of(&mut site, port).ok().filter(|hook| hook.link_id() == link);
+    let mut running_state = locked(&plane.running_state);
+    let hook = hook_of(&mut running_state, port).ok().filter(|hook| hook.link_id() == link);
     if let Some(Err(error)) = hook.map(|hook| hook.set_dump(None)) {
         tracing::warn!(port, %error, "the capture around its hook could not be taken away");
     }
@@ -143,10 +146,10 @@ impl Delivery {
     /// hook has been removed. While the hook's filter changes, no rule names are returned, because the rule
     /// numbers in the frames may belong to the old or to the new filter.
     fn rules(&mut self, plane: &DataPlane, link: u32, frames: &[Dumped]) -> Option<Vec<Option<String>>> {
-        let site = locked(&plane.site);
-        let running = site.ports.get(self.request.port.as_str())?;
+        let running_state = locked(&plane.running_state);
+        let running = running_state.ports.get(self.request.port.as_str())?;
         running.hook.as_ref().filter(|hook| hook.link_id() == link)?;
-        let filter = site.filters.in_hook(running);
+        let filter = running_state.filters.in_hook(running);
         let id = filter.and_then(|filter| filter.id().ok());
         let filter = filter.filter(|_| id == self.filter);
         self.filter = id;

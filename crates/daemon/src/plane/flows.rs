@@ -2,14 +2,14 @@
 //!
 //! The flow tables exist as long as their bridge has the setting `openflow`, whatever else changes in the
 //! bridge. The workers' snapshot refers to the tables. OpenFlow sessions run outside the data plane
-//! ([`crate::controllers`]) and access a bridge through its [`Leader`].
+//! ([`crate::controllers`]) and access a bridge through its [`OfDatapath`].
 
+mod flow_store;
 mod hook;
-mod keeper;
-mod kept;
-mod leader;
-mod letter;
-mod shown;
+mod of_datapath;
+mod records;
+mod show;
+mod stored_flows;
 mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use engine::decider::{FlowListener, Knobs, KnownFlow};
-use engine::rest::Waker;
+use engine::idle::Waker;
+use engine::slow_path::{FlowListener, KnownFlow, SlowPathConfig};
 use engine::worker::monotonic;
-use engine::{DeciderView, Engine, FlowBridge, FlowTables, Room};
+use engine::{Engine, FlowBridge, FlowTables, Function, SlowPathView};
 use model::{BridgeName, Config, DoctorFinding, FailMode, Finding, FlowTuning, OpenFlow, PortName};
 use packet::MacAddr;
 use switch::flow::{
@@ -34,11 +34,11 @@ use xdp::flows::FlowTable;
 use super::bridges::Bridges;
 use super::ports::{Ports, Running};
 
-pub use keeper::{Keeper, LOOK as KEEPING};
-pub use leader::Leader;
-use letter::LeaderLetter;
-pub use letter::{KnownLetter, RulesLetter};
-pub use shown::Shown;
+pub use flow_store::{Keeper, LOOK as KEEPING};
+pub use of_datapath::OfDatapath;
+use records::OfDatapathRecord;
+pub use records::{MegaflowRecord, RulesRecord};
+pub use show::Shown;
 
 /// Maximum number of megaflows in one worker's cache, and maximum number of different megaflow masks of one
 /// port. The slow path installs fewer megaflows than this. Ports with few flows that are added late can use
@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const HALT_LOOK: Duration = Duration::from_micros(200);
 
 /// Moves a rule file that cannot be read out of the way, and returns the diagnostic for it.
-fn put_aside(bridge: &str, path: &Path, error: &kept::KeptError) -> DoctorFinding {
+fn put_aside(bridge: &str, path: &Path, error: &stored_flows::KeptError) -> DoctorFinding {
     let fix = match control::put_aside(path) {
         Ok(aside) => {
             format!(
@@ -89,7 +89,7 @@ pub struct Flowing {
     /// OpenFlow port numbers of the bridge's ports, indexed by port name.
     numbers: BTreeMap<PortName, u32>,
     settings: OpenFlow,
-    leader: Arc<Leader>,
+    of_datapath: Arc<OfDatapath>,
 }
 
 /// Bridges whose flow tables may be locked by long changes.
@@ -133,8 +133,8 @@ const RULE_OCTETS: usize = 1_500;
 
 /// A running slow-path thread, with its settings and the view of its state.
 struct Deciding {
-    knobs: Arc<Knobs>,
-    view: Arc<DeciderView>,
+    knobs: Arc<SlowPathConfig>,
+    view: Arc<SlowPathView>,
     thread: JoinHandle<Vec<KnownFlow>>,
 }
 
@@ -143,7 +143,7 @@ struct Deciding {
 struct Given {
     rules: Pipeline,
     numbers: BTreeMap<String, u32>,
-    leader: Option<LeaderLetter>,
+    of_datapath: Option<OfDatapathRecord>,
 }
 
 /// Requested barriers of bridges.
@@ -192,7 +192,7 @@ struct Stale {
 /// OpenFlow bridges of the daemon and their slow path.
 pub struct Flows {
     waker: Option<Arc<Waker>>,
-    served: engine::decider::Bridges,
+    served: engine::slow_path::Bridges,
     bridges: BTreeMap<BridgeName, Flowing>,
     deciding: Option<Deciding>,
     /// Hook table of offloaded flows. It is created when the slow path first starts.
@@ -209,7 +209,7 @@ pub struct Flows {
     /// Diagnostics of rule files that could not be read and were moved aside.
     damaged: Vec<DoctorFinding>,
     /// OpenFlow datapaths of the bridges with their settings, for the OpenFlow sessions.
-    leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
+    leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<OfDatapath>)>>,
 }
 
 impl Default for Flows {
@@ -276,7 +276,7 @@ impl Flows {
             let leaders = self
                 .bridges
                 .iter()
-                .map(|(name, own)| (name.clone(), (own.settings.clone(), Arc::clone(&own.leader))));
+                .map(|(name, own)| (name.clone(), (own.settings.clone(), Arc::clone(&own.of_datapath))));
             self.leaders.send_replace(leaders.collect());
         }
     }
@@ -299,23 +299,30 @@ impl Flows {
         let waker = Arc::clone(self.waker.as_ref()?);
         let given = self.given.remove(name.as_str());
         let (rules, given) =
-            given.map_or_else(Default::default, |own| (own.rules, Some((own.numbers, own.leader))));
+            given.map_or_else(Default::default, |own| (own.rules, Some((own.numbers, own.of_datapath))));
         let tables = Arc::new(FlowTables::new(bridge.id().0, rules, waker));
-        let leader = Leader::new(name, datapath_id(name, settings), settings.fail_mode, Arc::clone(&tables));
+        let of_datapath =
+            OfDatapath::new(name, datapath_id(name, settings), settings.fail_mode, Arc::clone(&tables));
         let mut numbers = BTreeMap::new();
         match given {
             Some((given, letter)) => {
-                leader.take_over(letter);
+                of_datapath.take_over(letter);
                 let port = |(port, number): (String, u32)| Some((port.parse().ok()?, number));
                 numbers.extend(given.into_iter().filter_map(port));
-                leader.resume();
+                of_datapath.resume();
             }
-            None => leader.begin(),
+            None => of_datapath.begin(),
         }
-        leader.set_tables(&settings.tables);
+        of_datapath.set_tables(&settings.tables);
         tables.set_one_tag(settings.vlan_limit == Some(1));
         let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge: Arc::clone(bridge) });
-        Some(Flowing { tables, bridge, numbers, settings: settings.clone(), leader: Arc::new(leader) })
+        Some(Flowing {
+            tables,
+            bridge,
+            numbers,
+            settings: settings.clone(),
+            of_datapath: Arc::new(of_datapath),
+        })
     }
 
     /// Removes cached megaflows of removed ports or bridges. This must happen before the next snapshot is
@@ -347,20 +354,20 @@ impl Flows {
             return;
         };
         let (known, served) = (std::mem::take(&mut self.known), Arc::clone(&self.served));
-        let mut decider = match engine.decider_with(CACHE, Arc::clone(waker), served, &known) {
-            Ok(decider) => decider,
+        let mut slow_path = match engine.decider_with(CACHE, Arc::clone(waker), served, &known) {
+            Ok(slow_path) => slow_path,
             Err(error) => {
                 tracing::error!(%error, "packets of unknown flows cannot be decided");
                 return;
             }
         };
         match hook::of(&mut self.table, waker) {
-            Ok(hook) => decider.set_hook(Box::new(hook)),
+            Ok(hook) => slow_path.set_hook(Box::new(hook)),
             Err(error) => tracing::warn!(%error, "hot flows are not answered in the driver hook"),
         }
-        decider.set_listener(log_of_flows());
-        let (knobs, view) = (decider.knobs(), decider.view());
-        match std::thread::Builder::new().name("decider".to_owned()).spawn(move || decider.run()) {
+        slow_path.set_listener(log_of_flows());
+        let (knobs, view) = (slow_path.knobs(), slow_path.view());
+        match std::thread::Builder::new().name("decider".to_owned()).spawn(move || slow_path.run()) {
             Ok(thread) => self.deciding = Some(Deciding { knobs, view, thread }),
             Err(error) => {
                 tracing::error!(%error, "packets of unknown flows cannot be decided: no thread is left")
@@ -445,23 +452,23 @@ impl Flows {
     }
 
     /// Returns the bridges' flow tables as hand-over state.
-    pub fn letters(&self) -> BTreeMap<String, RulesLetter> {
+    pub fn letters(&self) -> BTreeMap<String, RulesRecord> {
         let letter = |(name, own): (&BridgeName, &Flowing)| {
-            let letter = RulesLetter::of(&own.tables.lock(), own.named_numbers(), now());
-            (name.as_str().to_owned(), RulesLetter { leader: Some(own.leader.letter()), ..letter })
+            let letter = RulesRecord::of(&own.tables.lock(), own.named_numbers(), now());
+            (name.as_str().to_owned(), RulesRecord { of_datapath: Some(own.of_datapath.letter()), ..letter })
         };
         self.bridges.iter().map(letter).collect()
     }
 
     /// Returns the megaflows that workers had cached, as hand-over state.
-    pub fn known(&self) -> Vec<KnownLetter> {
-        self.known.iter().map(KnownLetter::of).collect()
+    pub fn known(&self) -> Vec<MegaflowRecord> {
+        self.known.iter().map(MegaflowRecord::of).collect()
     }
 
     /// Stores the initial states of bridges that will be created, and the megaflows with which the next slow
     /// path fills the workers' caches.
-    pub fn take_over(&mut self, letters: BTreeMap<String, RulesLetter>, known: &[KnownLetter]) {
-        self.known = known.iter().map(KnownLetter::read).collect();
+    pub fn take_over(&mut self, letters: BTreeMap<String, RulesRecord>, known: &[MegaflowRecord]) {
+        self.known = known.iter().map(MegaflowRecord::read).collect();
         self.given =
             letters.into_iter().map(|(name, letter)| (name.clone(), given(&name, &letter))).collect();
     }
@@ -469,8 +476,8 @@ impl Flows {
     /// Reads the initial states of bridges that will be created from files in `directory`. A file that cannot
     /// be read is moved out of the way and reported, and its bridge starts with the state of a new bridge.
     pub fn restore(&mut self, directory: &Path) {
-        for name in kept::bridges(directory) {
-            match kept::read(directory, &name) {
+        for name in stored_flows::bridges(directory) {
+            match stored_flows::read(directory, &name) {
                 Ok(letter) => {
                     let own = given(&name, &letter);
                     tracing::info!(bridge = %name, rules = own.rules.rule_count(), "its rules are restored");
@@ -478,7 +485,7 @@ impl Flows {
                 }
                 Err(error) => {
                     tracing::error!(bridge = %name, "its rules are not restored: {error}");
-                    self.damaged.push(put_aside(&name, &kept::path_of(directory, &name), &error));
+                    self.damaged.push(put_aside(&name, &stored_flows::path_of(directory, &name), &error));
                 }
             }
         }
@@ -500,11 +507,11 @@ impl Flows {
 
     /// Returns the flow entries to write to the rule files, for a start after a kill. The second value
     /// contains the names of bridges that do not exist yet and have a restored initial state.
-    pub fn kept(&self) -> (BTreeMap<String, keeper::Kept>, BTreeSet<String>) {
+    pub fn kept(&self) -> (BTreeMap<String, flow_store::Kept>, BTreeSet<String>) {
         let kept = |(name, own): (&BridgeName, &Flowing)| {
             (
                 name.as_str().to_owned(),
-                keeper::Kept { tables: Arc::clone(&own.tables), numbers: own.named_numbers() },
+                flow_store::Kept { tables: Arc::clone(&own.tables), numbers: own.named_numbers() },
             )
         };
         (self.bridges.iter().map(kept).collect(), self.given.keys().cloned().collect())
@@ -523,25 +530,25 @@ impl Flows {
     }
 
     /// Returns the function that ports of an OpenFlow bridge have.
-    pub fn room(&self, name: &BridgeName) -> Option<Room> {
-        self.bridges.get(name).map(|flowing| Room::Flows(Arc::clone(&flowing.bridge)))
+    pub fn function(&self, name: &BridgeName) -> Option<Function> {
+        self.bridges.get(name).map(|flowing| Function::OpenFlow(Arc::clone(&flowing.bridge)))
     }
 
     /// Returns a watch receiver for the OpenFlow datapaths of all bridges. The receiver is notified when a
     /// datapath is added, changed or removed.
-    pub fn leaders(&self) -> tokio::sync::watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>> {
+    pub fn leaders(&self) -> tokio::sync::watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<OfDatapath>)>> {
         self.leaders.subscribe()
     }
 }
 
 /// Converts a bridge's hand-over state into its initial state.
-fn given(name: &str, letter: &RulesLetter) -> Given {
+fn given(name: &str, letter: &RulesRecord) -> Given {
     let mut rules = Pipeline::new();
     let refused = letter.give(&mut rules, now());
     if refused > 0 {
         tracing::error!(bridge = %name, refused, "rules of the predecessor could not be taken over");
     }
-    Given { rules, numbers: letter.numbers.clone(), leader: letter.leader.clone() }
+    Given { rules, numbers: letter.numbers.clone(), of_datapath: letter.of_datapath.clone() }
 }
 
 impl Flowing {
@@ -559,9 +566,9 @@ impl Flowing {
         let changed = self.settings != *settings;
         if changed {
             self.settings = settings.clone();
-            self.leader.set_datapath_id(datapath_id(name, settings));
-            self.leader.set_fail_mode(settings.fail_mode);
-            self.leader.set_tables(&settings.tables);
+            self.of_datapath.set_datapath_id(datapath_id(name, settings));
+            self.of_datapath.set_fail_mode(settings.fail_mode);
+            self.of_datapath.set_tables(&settings.tables);
             self.tables.set_one_tag(settings.vlan_limit == Some(1));
         }
         changed
@@ -596,9 +603,9 @@ impl Flowing {
             }
         }
         let numbers = &self.numbers;
-        let leader = &self.leader;
+        let of_datapath = &self.of_datapath;
         for (_, number) in before.iter().filter(|(name, number)| numbers.get(*name) != Some(*number)) {
-            leader.undress(*number);
+            of_datapath.undress(*number);
         }
         let is_changed = self.tables.change(|pipeline| {
             let version = pipeline.version();
@@ -610,7 +617,7 @@ impl Flowing {
             }
             for (name, number) in numbers {
                 let (Some(running), Some(member)) = (ports.get(name), members.get(name)) else { continue };
-                pipeline.set_port(*number, Some(leader.dress(describe(name, *number, running, member))));
+                pipeline.set_port(*number, Some(of_datapath.dress(describe(name, *number, running, member))));
             }
             pipeline.version() != version
         });
@@ -712,7 +719,7 @@ mod tests {
     #[test]
     fn a_decider_is_waited_for_until_a_deadline() {
         let deciding = |work: Box<dyn FnOnce() + Send>| {
-            let knobs = Knobs {
+            let knobs = SlowPathConfig {
                 limit: AtomicU32::new(1),
                 megaflows: AtomicBool::new(true),
                 stop: AtomicBool::new(false),

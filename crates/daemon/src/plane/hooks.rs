@@ -10,15 +10,15 @@ use xdp::{Attached, MapInfo, Owner, ProgramInfo, RunStatistics, WhenDown};
 
 use super::locked;
 use super::ports::Running;
-use super::site::Site;
+use super::running_state::RunningState;
 
 /// Returns the state of the hooks of all ports. The running configuration is locked only while the daemon's
 /// own data are read.
 ///
 /// # Errors
 /// Returns an error if the kernel does not report a hook's state.
-pub fn read(site: &Mutex<Site>) -> Result<Vec<HookState>, PlaneError> {
-    Ok(complete(known(site)?))
+pub fn read(running_state: &Mutex<RunningState>) -> Result<Vec<HookState>, PlaneError> {
+    Ok(complete(known(running_state)?))
 }
 
 /// Enables the kernel's counters of the runs of all BPF programs and of their run time. They are enabled
@@ -32,10 +32,12 @@ pub fn count_runs() -> Result<RunStatistics, PlaneError> {
 }
 
 /// Returns the data that the daemon keeps about all hooks, with the programs that are attached now.
-fn known(site: &Mutex<Site>) -> Result<Vec<HookState>, PlaneError> {
-    let site = locked(site);
-    let with_hook =
-        site.ports.iter().filter_map(|(name, running)| Some((name, running, running.hook.as_ref()?)));
+fn known(running_state: &Mutex<RunningState>) -> Result<Vec<HookState>, PlaneError> {
+    let running_state = locked(running_state);
+    let with_hook = running_state
+        .ports
+        .iter()
+        .filter_map(|(name, running)| Some((name, running, running.hook.as_ref()?)));
     with_hook
         .map(|(name, running, hook)| {
             state(name.as_str(), running, hook).map_err(|error| super::device::failed(name, &error))

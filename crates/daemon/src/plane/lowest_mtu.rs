@@ -12,7 +12,7 @@ use port::link::{self, LinkChange, LinkInfo};
 use super::device::{Device, failed, inside, object};
 use super::open::ETHERNET_MTU;
 use super::ports::Running;
-use super::site::Site;
+use super::running_state::RunningState;
 use super::watch;
 
 /// Minimum MTU in bytes of a device with IPv6 addresses (RFC 8200, section 5). The kernel disables IPv6 on a
@@ -22,10 +22,10 @@ const IPV6_MTU: u32 = 1280;
 /// Sets the MTU of each internal port to the lowest MTU of its bridge's other ports, if this MTU has changed
 /// or is lower than the device's MTU. Other settings of the device are not changed. Returns whether anything
 /// changed.
-pub fn follow(site: &mut Site, engine: &Engine) -> bool {
+pub fn follow(running_state: &mut RunningState, engine: &Engine) -> bool {
     let mut changed = false;
-    for (name, mtu) in behind(site) {
-        let Some(running) = site.ports.get_mut(&name) else { continue };
+    for (name, mtu) in behind(running_state) {
+        let Some(running) = running_state.ports.get_mut(&name) else { continue };
         running.followed_mtu = Some((mtu, true));
         let Some(device) = running.device.clone() else { continue };
         if device.mtu == mtu {
@@ -48,16 +48,16 @@ pub fn follow(site: &mut Site, engine: &Engine) -> bool {
         }
     }
     if changed {
-        site.publish(engine);
+        running_state.publish(engine);
     }
     changed
 }
 
 /// Returns the internal ports whose MTU must change, each with its new MTU in bytes.
-fn behind(site: &Site) -> Vec<(PortName, u32)> {
+fn behind(running_state: &RunningState) -> Vec<(PortName, u32)> {
     let mut behind = Vec::new();
-    for bridge in site.config.bridges.values() {
-        let members = || bridge.ports.keys().filter_map(|name| Some((name, site.ports.get(name)?)));
+    for bridge in running_state.config.bridges.values() {
+        let members = || bridge.ports.keys().filter_map(|name| Some((name, running_state.ports.get(name)?)));
         let others = members().filter(|(_, running)| !follows(running));
         let lowest = others.filter_map(|(_, running)| least_of(running)).min();
         let lowest = lowest.unwrap_or(ETHERNET_MTU);

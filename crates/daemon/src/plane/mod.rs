@@ -1,12 +1,13 @@
 //! Implementation of [`control::Plane`]: the data plane as seen by the control plane, over the engine, the
 //! ports, the hooks and the switch.
 //!
-//! One lock guards the running configuration ([`site::Site`]). The engine is not behind this lock, because
-//! readers of the engine never block. No code in this module runs in the packet path.
+//! One lock guards the running configuration ([`running_state::RunningState`]). The engine is not behind this
+//! lock, because readers of the engine never block. No code in this module runs in the packet path.
 
 mod af_xdp;
 mod bridges;
 mod change;
+mod custom_program;
 mod device;
 mod devices;
 pub mod doctor;
@@ -16,6 +17,7 @@ pub mod filters;
 mod flows;
 mod foreign;
 mod handover;
+mod hook_offload;
 mod hooks;
 mod ids;
 mod listener;
@@ -31,12 +33,10 @@ mod routers;
 mod routes;
 mod routing;
 mod rules;
+mod running_state;
 mod samples;
-mod shortcuts;
-mod site;
 mod snoop;
-mod steers;
-mod user;
+mod steering;
 mod view;
 mod watch;
 mod words;
@@ -47,7 +47,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak}
 use std::time::{Duration, Instant};
 
 use control::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, SampleRequest};
-use engine::state::SPREAD_BUCKETS;
+use engine::state::RSS_BUCKETS;
 use engine::{Engine, EngineConfig, PollMode};
 use model::{
     BlockRequest, Blocked, BridgeState, CachesState, CapturedFrame, Config, Counters, DoctorFinding,
@@ -66,21 +66,21 @@ use tokio::sync::mpsc::Sender;
 
 use devices::DeviceWatches;
 use flows::Keeper;
-use handover::estate::{self, Held, Parts};
-use handover::give::Successor;
 use handover::progress::Progress;
+use handover::send::Successor;
+use handover::state::{self, HandoverBundle, Parts};
 use ids::Names;
 use observe::Watches;
 use open::Footprint;
 use routers::Routers;
-use site::Site;
+use running_state::RunningState;
 use snoop::Snooping;
 use watch::Load;
 
-pub use flows::Leader;
+pub use flows::OfDatapath;
 pub use handover::HandoverError;
-pub use handover::give::Surroundings;
-pub use handover::take::{GivenSockets, Prepared};
+pub use handover::receive::{GivenSockets, Prepared};
+pub use handover::send::ListenerSet;
 
 /// Interval between two polls of the devices by housekeeping.
 const LOOK: Duration = Duration::from_millis(250);
@@ -105,10 +105,10 @@ pub struct DataPlane {
     memory: Arc<FrameMemory>,
     /// Settings with which the frame memory was created, by this process or by a predecessor.
     made_by: model::Memory,
-    site: Mutex<Site>,
-    /// State of IGMP and MLD snooping. This lock is taken before `site`.
+    running_state: Mutex<RunningState>,
+    /// State of IGMP and MLD snooping. This lock is taken before `running_state`.
     snooping: Mutex<Snooping>,
-    /// Subscriptions to the devices in the ports' namespaces. This lock is taken after `site`.
+    /// Subscriptions to the devices in the ports' namespaces. This lock is taken after `running_state`.
     devices: Mutex<DeviceWatches>,
     /// Captures and traces that are running.
     watches: Watches,
@@ -118,7 +118,7 @@ pub struct DataPlane {
     loads: Mutex<Vec<Load>>,
     beats: Mutex<Vec<u64>>,
     merged: Mutex<Merged>,
-    around: Mutex<Option<Surroundings>>,
+    around: Mutex<Option<ListenerSet>>,
     left: tokio::sync::watch::Sender<Option<u32>>,
     handing_over: Arc<Progress>,
     /// Writer of the bridges' rule files. This lock is taken before all others and is held while files are
@@ -161,12 +161,12 @@ impl DataPlane {
         let workers = engine_config(config, &domain);
         let engine = Engine::start(&workers, Depot::new(Arc::clone(&memory)))
             .map_err(|error| PlaneError::failed("engine", &error, ""))?;
-        let site = Site::with(Routers::new(&domain, workers.cores.len()));
+        let running_state = RunningState::with(Routers::new(&domain, workers.cores.len()));
         Ok(Self::assemble(
             engine,
             workers,
             (memory, config.memory.clone()),
-            site,
+            running_state,
             Merged::default(),
             Duration::ZERO,
         ))
@@ -178,17 +178,17 @@ impl DataPlane {
     /// # Errors
     /// Returns an error if the state cannot be taken over. The predecessor then continues.
     pub fn take_over(prepared: &mut Prepared) -> Result<Arc<DataPlane>, HandoverError> {
-        let (engine, site, counting) = prepared.take()?;
+        let (engine, running_state, counting) = prepared.take()?;
         let memory = (Arc::clone(&prepared.memory), prepared.made_by.clone());
         let workers = prepared.workers.clone();
-        Ok(Self::assemble(engine, workers, memory, site, prepared.merged.clone(), counting))
+        Ok(Self::assemble(engine, workers, memory, running_state, prepared.merged.clone(), counting))
     }
 
     fn assemble(
         engine: Engine,
         workers: EngineConfig,
         (memory, made_by): (Arc<FrameMemory>, model::Memory),
-        site: Site,
+        running_state: RunningState,
         merged: Merged,
         counting: Duration,
     ) -> Arc<DataPlane> {
@@ -198,7 +198,7 @@ impl DataPlane {
             domain: Arc::clone(&workers.domain),
             memory,
             made_by,
-            site: Mutex::new(site),
+            running_state: Mutex::new(running_state),
             devices: Mutex::new(DeviceWatches::new()),
             snooping: Mutex::default(),
             watches: Watches::default(),
@@ -220,7 +220,7 @@ impl DataPlane {
     /// [`DataPlane::keep_house`] on. If `restore` is true, bridges start with the rules in these files.
     pub fn keep_rules_in(&self, directory: PathBuf, restore: bool) {
         if restore {
-            locked(&self.site).flows.restore(&directory);
+            locked(&self.running_state).flows.restore(&directory);
         }
         *locked(&self.keeper) = Some(Keeper::new(directory));
     }
@@ -228,13 +228,13 @@ impl DataPlane {
     /// Discards restored OpenFlow rules that no bridge has used. Bridges that are created later then do not
     /// start with the rules that are kept under their names.
     pub fn forget_given(&self) {
-        locked(&self.site).flows.forget_given();
+        locked(&self.running_state).flows.forget_given();
     }
 
     /// Updates the rule files of the bridges. `last` means that this process ends after the call.
     fn keep_rules(&self, last: bool) {
         if let Some(keeper) = locked(&self.keeper).as_mut() {
-            let (bridges, waiting) = locked(&self.site).flows.kept();
+            let (bridges, waiting) = locked(&self.running_state).flows.kept();
             keeper.round(bridges, &waiting, last);
         }
     }
@@ -247,19 +247,19 @@ impl DataPlane {
     pub fn keep_house(self: &Arc<Self>) -> std::io::Result<()> {
         self.settled.store(true, Ordering::Release);
         fault::takes_over(false);
-        pins::sweep(&locked(&self.site));
-        dump::clear(&mut locked(&self.site));
-        let woken = locked(&self.site).routers.woken();
+        pins::sweep(&locked(&self.running_state));
+        dump::clear(&mut locked(&self.running_state));
+        let woken = locked(&self.running_state).routers.woken();
         let weak = Arc::downgrade(self);
         let router = move || {
             // The loop ends when the routers, and with them all senders of wake-ups, are gone.
             let round = || {
                 let plane = weak.upgrade()?;
                 let took = plane.with_engine(|engine| {
-                    let mut site = locked(&plane.site);
+                    let mut running_state = locked(&plane.running_state);
                     // Without the time that others have held the lock.
                     let begun = Instant::now();
-                    site.routing_has_changed(engine);
+                    running_state.routing_has_changed(engine);
                     begun.elapsed()
                 });
                 Some(took.unwrap_or_default())
@@ -300,10 +300,10 @@ impl DataPlane {
     /// Reads and processes the device notifications that the kernel has sent.
     fn look_at_devices(&self) {
         self.with_engine(|engine| {
-            let mut site = locked(&self.site);
-            let seen = watch::look(&mut site, engine, &mut locked(&self.devices), false);
-            if lowest_mtu::follow(&mut site, engine) || seen {
-                site.look_at_shortcuts(engine, false);
+            let mut running_state = locked(&self.running_state);
+            let seen = watch::look(&mut running_state, engine, &mut locked(&self.devices), false);
+            if lowest_mtu::follow(&mut running_state, engine) || seen {
+                running_state.look_at_shortcuts(engine, false);
             }
         });
     }
@@ -312,29 +312,29 @@ impl DataPlane {
         let mut snooping = locked(&self.snooping);
         self.with_engine(|engine| {
             let inspected = second.then(|| engine.inspect());
-            let mut site = locked(&self.site);
-            for (name, running) in &mut site.ports {
+            let mut running_state = locked(&self.running_state);
+            for (name, running) in &mut running_state.ports {
                 running.inspected(name, inspected.as_deref().unwrap_or_default());
             }
-            watch::look(&mut site, engine, &mut locked(&self.devices), second);
-            lowest_mtu::follow(&mut site, engine);
-            site.look_at_shortcuts(engine, second);
+            watch::look(&mut running_state, engine, &mut locked(&self.devices), second);
+            lowest_mtu::follow(&mut running_state, engine);
+            running_state.look_at_shortcuts(engine, second);
             if second {
-                routing::ensure(&mut site.ports);
-                site.look_at_routers(engine);
+                routing::ensure(&mut running_state.ports);
+                running_state.look_at_routers(engine);
             }
-            site.expire(engine);
-            snooping.look(&mut site, engine, second);
+            running_state.expire(engine);
+            snooping.look(&mut running_state, engine, second);
             if second {
                 engine.depot().end_quarantine();
-                watch::age(&mut site);
+                watch::age(&mut running_state);
                 watch::sample(&mut locked(&self.loads), &engine.worker_views());
             }
         });
     }
 
     /// Sets the resources besides the data plane that a successor needs.
-    pub fn surround(&self, around: Surroundings) {
+    pub fn surround(&self, around: ListenerSet) {
         *locked(&self.around) = Some(around);
     }
 
@@ -348,7 +348,7 @@ impl DataPlane {
     fn hand_over(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
         // Before anything stops, wait for changes that hold rule tables. The upgrade is refused if the wait
         // takes too long.
-        let held = locked(&self.site).flows.held();
+        let held = locked(&self.running_state).flows.held();
         held.wait(Instant::now() + RULES).map_err(|bridge| busy_rules(bridge.as_str()))?;
         held.fit(handover::LIMIT).map_err(|(bridge, octets)| many_rules(bridge.as_str(), octets))?;
         // A file that this process wrote after this point would overwrite one of the successor.
@@ -367,7 +367,7 @@ impl DataPlane {
         let mut snooping = locked(&self.snooping);
         let mut slot = self.engine.write().unwrap_or_else(PoisonError::into_inner);
         let engine = slot.take().ok_or_else(handed_over)?;
-        let mut site = locked(&self.site);
+        let mut running_state = locked(&self.running_state);
         // No capture or trace can start from here on, because the engine is gone. The frames of running ones
         // belong to a depot that ends with the engine.
         self.watches.end();
@@ -384,10 +384,10 @@ impl DataPlane {
         };
         snooping.detach();
         // After the workers have stopped, so that their last counts reach the rules.
-        let halted = site.flows.halt_by(Some(Instant::now() + RULES));
+        let halted = running_state.flows.halt_by(Some(Instant::now() + RULES));
         let fresh = Routers::new(&self.domain, self.workers.cores.len());
-        let routers = std::mem::replace(&mut site.routers, fresh);
-        let mut held = estate::gather(&mut site, &routers, queues, &counts, &mut pool);
+        let routers = std::mem::replace(&mut running_state.routers, fresh);
+        let mut held = state::gather(&mut running_state, &routers, queues, &counts, &mut pool);
         drop(pool);
         held.letter.counting_secs = self.started.elapsed().as_secs();
         self.handing_over.within(held.letter.patience() + RESUME);
@@ -408,11 +408,11 @@ impl DataPlane {
             }
             Err(error) => {
                 tracing::error!(%error, "the successor has not taken over; this process goes on");
-                match self.take_back(held, &mut site, routers) {
+                match self.take_back(held, &mut running_state, routers) {
                     Ok(engine) => {
                         // A host sends two reports for a group within one second. A snooper that starts
                         // polling later may miss both.
-                        snooping.look(&mut site, &engine, false);
+                        snooping.look(&mut running_state, &engine, false);
                         *slot = Some(engine);
                     }
                     Err(fatal) => {
@@ -420,27 +420,32 @@ impl DataPlane {
                         std::process::abort();
                     }
                 }
-                Err(handover::give::refused(binary, &error))
+                Err(handover::send::refused(binary, &error))
             }
         }
     }
 
     /// Rebuilds the data plane of this process from the state of a failed hand-over.
-    fn take_back(&self, held: Held, site: &mut Site, mut routers: Routers) -> Result<Engine, HandoverError> {
+    fn take_back(
+        &self,
+        held: HandoverBundle,
+        running_state: &mut RunningState,
+        mut routers: Routers,
+    ) -> Result<Engine, HandoverError> {
         routers.unplugged();
-        let config = site.config.clone();
+        let config = running_state.config.clone();
         // The kernel state of the filters has not changed, so the workers apply the filters from the start.
-        let filters = std::mem::take(&mut site.filters);
+        let filters = std::mem::take(&mut running_state.filters);
         let parts = Parts::new(held, &config, &self.memory)?;
         let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters, true)?;
         let (engine, mut rebuilt) = rebuilt.run()?;
-        let steers = std::mem::take(&mut site.steers);
+        let steers = std::mem::take(&mut running_state.steers);
         // The rules stay. Only the datapaths that serve the rules are new.
-        let flows = std::mem::take(&mut site.flows);
+        let flows = std::mem::take(&mut running_state.flows);
         rebuilt.flows.halt();
-        *site = Site { steers, flows, ..rebuilt };
-        site.publish(&engine);
-        let Site { filters, steers, ports, .. } = site;
+        *running_state = RunningState { steers, flows, ..rebuilt };
+        running_state.publish(&engine);
+        let RunningState { filters, steers, ports, .. } = running_state;
         // A port whose filter cannot be set keeps the rules of its hook. The other ports get their filters.
         for error in filters.ensure_each(ports) {
             tracing::error!(%error, "the filter could not be given back to it; its hook goes on with the rules that it has");
@@ -463,7 +468,7 @@ impl DataPlane {
 
     /// Returns a copy of the names of ports and bridges, to which trace steps refer by number.
     pub fn names(&self) -> Names {
-        locked(&self.site).names.clone()
+        locked(&self.running_state).names.clone()
     }
 
     /// Returns a watch receiver for the OpenFlow datapaths of all bridges. The receiver is notified when a
@@ -471,9 +476,9 @@ impl DataPlane {
     pub fn leaders(
         &self,
     ) -> tokio::sync::watch::Receiver<
-        std::collections::BTreeMap<model::BridgeName, (model::OpenFlow, Arc<Leader>)>,
+        std::collections::BTreeMap<model::BridgeName, (model::OpenFlow, Arc<OfDatapath>)>,
     > {
-        locked(&self.site).flows.leaders()
+        locked(&self.running_state).flows.leaders()
     }
 
     /// Returns the counters of a bridge port in the form that OpenFlow controllers read.
@@ -526,15 +531,15 @@ impl DataPlane {
 
     /// Returns the number of ports in the running configuration.
     pub fn port_count(&self) -> usize {
-        locked(&self.site).ports.len()
+        locked(&self.running_state).ports.len()
     }
 
     /// Removes everything that must not outlive the daemon: hooks that are not persistent, sockets, and
     /// workers.
     pub fn shut_down(&self) {
         let Some(engine) = self.engine.write().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        let mut site = locked(&self.site);
-        for (name, running) in std::mem::take(&mut site.ports) {
+        let mut running_state = locked(&self.running_state);
+        for (name, running) in std::mem::take(&mut running_state.ports) {
             match running.hook {
                 // The pins keep a persistent hook attached. The drop closes only the descriptors of this
                 // process.
@@ -550,14 +555,14 @@ impl DataPlane {
             }
         }
         let mut pool = engine.pool();
-        site.routers.clear(&mut pool);
+        running_state.routers.clear(&mut pool);
         match engine.stop() {
             Ok(queues) => queues.into_iter().for_each(|(_, _, _, queue)| queue.close(&mut pool)),
             Err(error) => tracing::warn!(%error, "a worker did not stop"),
         }
         // After the workers have stopped, because workers wait for the slow path.
-        site.flows.halt();
-        drop(site);
+        running_state.flows.halt();
+        drop(running_state);
         // A start that failed has changed no rules.
         if self.settled.load(Ordering::Acquire) {
             self.keep_rules(true);
@@ -570,19 +575,19 @@ impl DataPlane {
         name: &str,
         look: impl FnOnce(&Mirror) -> R + Send + 'static,
     ) -> Result<R, PlaneError> {
-        let follower = locked(&self.site).routers.follower(name)?;
+        let follower = locked(&self.running_state).routers.follower(name)?;
         routers::ask(name, &follower, look)
     }
 
     /// Returns a snapshot of the OpenFlow bridges. The running configuration is locked only during the call.
     fn shown_flows(&self) -> flows::Shown {
-        let site = locked(&self.site);
-        site.flows.shown(&site.names)
+        let running_state = locked(&self.running_state);
+        running_state.flows.shown(&running_state.names)
     }
 
     fn port_id(&self, name: &str) -> Result<PortId, PlaneError> {
-        let site = locked(&self.site);
-        site.ports.get(name).map(|running| running.id).ok_or_else(|| no_such_port(name))
+        let running_state = locked(&self.running_state);
+        running_state.ports.get(name).map(|running| running.id).ok_or_else(|| no_such_port(name))
     }
 
     fn me(&self) -> Result<Arc<DataPlane>, PlaneError> {
@@ -666,10 +671,10 @@ impl Plane for DataPlane {
                 .map_err(|cause| PlaneError::failed("config", &HandoverError::Own(cause), ""))?;
         }
         let notes = self.engine(|engine| {
-            let mut site = locked(&self.site);
-            let notes = site.apply(engine, &new.config, starting)?;
+            let mut running_state = locked(&self.running_state);
+            let notes = running_state.apply(engine, &new.config, starting)?;
             if !starting {
-                pins::sweep(&site);
+                pins::sweep(&running_state);
             }
             Ok(notes)
         })?;
@@ -678,55 +683,55 @@ impl Plane for DataPlane {
     }
 
     fn ports(&self) -> Vec<PortState> {
-        self.with_engine(|engine| view::ports(&locked(&self.site), engine)).unwrap_or_default()
+        self.with_engine(|engine| view::ports(&locked(&self.running_state), engine)).unwrap_or_default()
     }
 
     fn filters(&self) -> Vec<FilterState> {
-        let site = locked(&self.site);
-        site.filters.states(&site.ports)
+        let running_state = locked(&self.running_state);
+        running_state.filters.states(&running_state.ports)
     }
 
     fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
         self.engine(|engine| {
-            let mut site = locked(&self.site);
-            let done = site.filters.block(filter, request);
-            site.filters_have_changed(engine);
+            let mut running_state = locked(&self.running_state);
+            let done = running_state.filters.block(filter, request);
+            running_state.filters_have_changed(engine);
             done
         })
     }
 
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
         self.engine(|engine| {
-            let mut site = locked(&self.site);
-            let done = site.filters.reload(filter);
-            site.filters_have_changed(engine);
+            let mut running_state = locked(&self.running_state);
+            let done = running_state.filters.reload(filter);
+            running_state.filters_have_changed(engine);
             done
         })
     }
 
     fn steers(&self) -> Vec<SteerState> {
-        let site = locked(&self.site);
-        site.steers.states(&site.ports)
+        let running_state = locked(&self.running_state);
+        running_state.steers.states(&running_state.ports)
     }
 
     fn steer_flows(&self, steer: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError> {
-        locked(&self.site).steers.flows(steer, limit)
+        locked(&self.running_state).steers.flows(steer, limit)
     }
 
     fn steer(&self, steer: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError> {
-        self.engine(|_| locked(&self.site).steers.steer(steer, request))
+        self.engine(|_| locked(&self.running_state).steers.steer(steer, request))
     }
 
     fn steer_table(&self, steer: &str) -> Result<SteerTable, PlaneError> {
-        locked(&self.site).steers.table(steer)
+        locked(&self.running_state).steers.table(steer)
     }
 
     fn set_steer_table(&self, steer: &str, table: &SteerTable) -> Result<(), PlaneError> {
-        self.engine(|_| locked(&self.site).steers.set_table(steer, table))
+        self.engine(|_| locked(&self.running_state).steers.set_table(steer, table))
     }
 
     fn hooks(&self) -> Result<Vec<HookState>, PlaneError> {
-        hooks::read(&self.site)
+        hooks::read(&self.running_state)
     }
 
     fn count_runs(&self) -> Result<Box<dyn Send>, PlaneError> {
@@ -740,40 +745,45 @@ impl Plane for DataPlane {
         program: Option<&str>,
     ) -> Result<ProgramChange, PlaneError> {
         // The verifier may take seconds, so the program is loaded outside the lock.
-        let user = user::load(&self.site, port, object, program)?;
-        self.engine(|_| user::put(&self.site, port, user))
+        let user = custom_program::load(&self.running_state, port, object, program)?;
+        self.engine(|_| custom_program::put(&self.running_state, port, user))
     }
 
     fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError> {
-        self.engine(|_| user::take(&self.site, port))
+        self.engine(|_| custom_program::take(&self.running_state, port))
     }
 
     fn bridges(&self) -> Vec<BridgeState> {
-        view::bridges(&locked(&self.site))
+        view::bridges(&locked(&self.running_state))
     }
 
     fn fdb(&self, filter: &FdbFilter) -> Vec<FdbEntry> {
-        view::fdb(&locked(&self.site), filter)
+        view::fdb(&locked(&self.running_state), filter)
     }
 
     fn flush_fdb(&self, filter: &FdbFilter) -> Result<u64, PlaneError> {
-        let site = locked(&self.site);
-        if let Some(port) = filter.port.as_ref().filter(|port| !site.ports.contains_key(port.as_str())) {
+        let running_state = locked(&self.running_state);
+        if let Some(port) =
+            filter.port.as_ref().filter(|port| !running_state.ports.contains_key(port.as_str()))
+        {
             return Err(no_such_port(port));
         }
         if let Some(bridge) =
-            filter.bridge.as_ref().filter(|bridge| !site.bridges.contains_key(bridge.as_str()))
+            filter.bridge.as_ref().filter(|bridge| !running_state.bridges.contains_key(bridge.as_str()))
         {
             let fix = "see the names with `trivium show bridges`";
             return Err(PlaneError::not_found(format!("bridge.{bridge}"), "there is no such bridge", fix));
         }
         let mut flushed = 0;
-        for (name, bridge) in &site.bridges {
+        for (name, bridge) in &running_state.bridges {
             if filter.bridge.as_ref().is_some_and(|wanted| wanted != name.as_str()) {
                 continue;
             }
-            let port =
-                filter.port.as_ref().and_then(|port| site.ports.get(port.as_str())).map(|port| port.id);
+            let port = filter
+                .port
+                .as_ref()
+                .and_then(|port| running_state.ports.get(port.as_str()))
+                .map(|port| port.id);
             flushed += bridge.tables().flush(|entry| {
                 !entry.is_static
                     && port.is_none_or(|port| entry.port == Some(port))
@@ -800,14 +810,14 @@ impl Plane for DataPlane {
     }
 
     fn routers(&self) -> Vec<RouterState> {
-        let site = locked(&self.site);
-        let states = site.routers.states(&site.config, &site.ports);
-        drop(site);
+        let running_state = locked(&self.running_state);
+        let states = running_state.routers.states(&running_state.config, &running_state.ports);
+        drop(running_state);
         states.into_iter().map(|state| state()).collect()
     }
 
     fn routes(&self, router: &str, query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
-        let follower = locked(&self.site).routers.follower(router)?;
+        let follower = locked(&self.running_state).routers.follower(router)?;
         let (query, mut all, mut from) = (*query, Vec::new(), Some(routes::Place::START));
         while let Some(start) = from.filter(|_| all.len() < query.limit) {
             let look = move |mirror: &Mirror| routes::routes(mirror, query, start);
@@ -821,24 +831,28 @@ impl Plane for DataPlane {
 
     fn route_why(&self, router: &str, of: Prefix) -> Result<RouteWhy, PlaneError> {
         let mut why = self.ask_router(router, move |mirror| routes::why(mirror, of))?;
-        if why.route.as_ref().is_some_and(|route| locked(&self.site).routers.lacks_room(router, route)) {
+        if why
+            .route
+            .as_ref()
+            .is_some_and(|route| locked(&self.running_state).routers.lacks_room(router, route))
+        {
             why.chosen.push(routes::NO_ROOM.to_owned());
         }
         Ok(why)
     }
 
     fn neighbours(&self, router: &str, limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
-        let sent = locked(&self.site).routers.sent(router)?;
+        let sent = locked(&self.running_state).routers.sent(router)?;
         self.ask_router(router, move |mirror| routes::neighbours(mirror, limit, &sent))
     }
 
     fn next_hops(&self, router: &str, limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
-        let sent = locked(&self.site).routers.sent(router)?;
+        let sent = locked(&self.running_state).routers.sent(router)?;
         self.ask_router(router, move |mirror| routes::next_hops(mirror, limit, &sent))
     }
 
     fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {
-        let follower = locked(&self.site).routers.follower(router)?;
+        let follower = locked(&self.running_state).routers.follower(router)?;
         routers::drift(router, &follower)
     }
 
@@ -872,7 +886,7 @@ impl Plane for DataPlane {
     }
 
     fn tune_flows(&self, tuning: FlowTuning) -> Result<(), PlaneError> {
-        if locked(&self.site).flows.tune(tuning) {
+        if locked(&self.running_state).flows.tune(tuning) {
             return Ok(());
         }
         let fix = "give one a table `openflow`";
@@ -881,7 +895,8 @@ impl Plane for DataPlane {
 
     fn workers(&self) -> Vec<WorkerState> {
         let loads = locked(&self.loads).clone();
-        self.with_engine(|engine| view::workers(&locked(&self.site), engine, &loads)).unwrap_or_default()
+        self.with_engine(|engine| view::workers(&locked(&self.running_state), engine, &loads))
+            .unwrap_or_default()
     }
 
     fn stages(&self) -> Vec<StageState> {
@@ -889,13 +904,13 @@ impl Plane for DataPlane {
     }
 
     fn drops(&self) -> Vec<DropState> {
-        self.with_engine(|engine| view::drops(&locked(&self.site), engine)).unwrap_or_default()
+        self.with_engine(|engine| view::drops(&locked(&self.running_state), engine)).unwrap_or_default()
     }
 
     fn counters(&self) -> Counters {
         let at_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let loads = locked(&self.loads).clone();
-        self.with_engine(|engine| view::counters(&locked(&self.site), engine, &loads, at_ns))
+        self.with_engine(|engine| view::counters(&locked(&self.running_state), engine, &loads, at_ns))
             .unwrap_or_default()
     }
 
@@ -903,12 +918,13 @@ impl Plane for DataPlane {
         let port = self.port_id(in_port)?;
         let names = self.names();
         let mut story = self.engine(|engine| {
-            let site = locked(&self.site);
-            let (hook, rule) = (site.hook_says(in_port, frame), site.worker_drops(in_port, frame));
-            drop(site);
+            let running_state = locked(&self.running_state);
+            let (hook, rule) =
+                (running_state.hook_says(in_port, frame), running_state.worker_drops(in_port, frame));
+            drop(running_state);
             Ok(observe::explain(engine, &names, (port, in_port), frame, hook, rule))
         })?;
-        let router = locked(&self.site).config.router_of(in_port).map(|(name, _)| name.to_string());
+        let router = locked(&self.running_state).config.router_of(in_port).map(|(name, _)| name.to_string());
         if let (Some(router), Some(to)) = (router, routes::destination(frame)) {
             // The routes are read a moment after the trace. The trace report is complete without them.
             if let Ok(why) = self.route_why(&router, to) {
@@ -946,20 +962,20 @@ impl Plane for DataPlane {
         let (workers, census) =
             self.with_engine(|engine| (engine.workers(), engine.frames())).unwrap_or_default();
         let loads = locked(&self.loads).clone();
-        doctor::examine(&locked(&self.site), &self.memory, census, (workers, &loads))
+        doctor::examine(&locked(&self.running_state), &self.memory, census, (workers, &loads))
     }
 
     fn rss_table(&self, port: &str) -> Result<RssTable, PlaneError> {
-        let site = locked(&self.site);
-        let running = site.ports.get(port).ok_or_else(|| no_such_port(port))?;
+        let running_state = locked(&self.running_state);
+        let running = running_state.ports.get(port).ok_or_else(|| no_such_port(port))?;
         let spread = running.spread.as_ref().ok_or_else(|| not_spread(port))?;
         Ok(RssTable { buckets: spread.iter().map(|worker| worker.0).collect() })
     }
 
     fn set_rss_table(&self, port: &str, table: &RssTable) -> Result<(), PlaneError> {
         self.engine(|engine| {
-            let mut site = locked(&self.site);
-            let running = site.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
+            let mut running_state = locked(&self.running_state);
+            let running = running_state.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
             if running.spread.is_none() {
                 return Err(not_spread(port));
             }
@@ -970,7 +986,7 @@ impl Plane for DataPlane {
                 fix: fix.to_owned(),
             };
             let length = table.buckets.len();
-            if !length.is_power_of_two() || length > SPREAD_BUCKETS {
+            if !length.is_power_of_two() || length > RSS_BUCKETS {
                 let cause = format!("{length} buckets are not possible");
                 return Err(invalid(cause, "use a power of two up to 256"));
             }
@@ -981,7 +997,7 @@ impl Plane for DataPlane {
                 return Err(invalid(cause, "see `trivium show workers`"));
             }
             running.spread = Some(Arc::new(std::array::from_fn(|at| WorkerId(table.buckets[at % length]))));
-            site.publish(engine);
+            running_state.publish(engine);
             Ok(())
         })
     }

@@ -65,10 +65,10 @@ struct Watching {
 
 impl Watching {
     fn begin(plane: &Arc<DataPlane>, engine: &Engine) -> Watching {
-        let mut site = locked(&plane.site);
-        site.shortcuts.watch(true);
-        site.routers.watch(true);
-        drop(site);
+        let mut running_state = locked(&plane.running_state);
+        running_state.hook_offload.watch(true);
+        running_state.routers.watch(true);
+        drop(running_state);
         Watching { plane: Arc::downgrade(plane), generation: engine.generation() }
     }
 }
@@ -79,9 +79,9 @@ impl Drop for Watching {
         plane.with_engine(|engine| {
             // After a failed hand-over, hooks and routers have reset their watch counts.
             if engine.generation() == self.generation {
-                let mut site = locked(&plane.site);
-                site.shortcuts.watch(false);
-                site.routers.watch(false);
+                let mut running_state = locked(&plane.running_state);
+                running_state.hook_offload.watch(false);
+                running_state.routers.watch(false);
             }
         });
     }

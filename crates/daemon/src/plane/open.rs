@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{FailureKind, PlaneError};
-use engine::OwnStage;
+use engine::IngressStage;
 use model::{
     Config, DoctorFinding, FilterName, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, SteerName,
     WhenDown,
@@ -51,7 +51,7 @@ pub struct Opened {
     /// Whether the port must complete checksums that the sender of a packet left to offloading.
     pub complete_checksums: bool,
     /// Ingress stage with the filter that workers apply, if the port's kind has no hook.
-    pub own: Option<Arc<dyn OwnStage>>,
+    pub own: Option<Arc<dyn IngressStage>>,
     /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub max_mtu: u32,
     /// Changes that opening the port has made on the machine.
@@ -72,7 +72,7 @@ impl Opened {
     ///
     /// # Errors
     /// Returns an error if the kernel refuses. The hook then continues to drop all frames.
-    pub fn unlock(&mut self, name: &PortName, wanted: &Wanted) -> Result<(), PlaneError> {
+    pub fn unlock(&mut self, name: &PortName, wanted: &PortSpec) -> Result<(), PlaneError> {
         if let Some(hook) = self.hook.as_mut().filter(|_| self.is_locked) {
             af_xdp::unlock(name, wanted, hook, &self.sockets)?;
             self.is_locked = false;
@@ -95,9 +95,9 @@ pub struct Footprint {
 
 /// Diagnostics that the opening of a port has collected for the operator.
 #[derive(Debug, Default)]
-pub struct Notes(pub Vec<DoctorFinding>);
+pub struct Diagnostics(pub Vec<DoctorFinding>);
 
-impl Notes {
+impl Diagnostics {
     /// Adds a diagnostic about a port.
     pub fn say(&mut self, port: &PortName, severity: Finding, finding: String, fix: &str) {
         self.0.push(DoctorFinding { object: object(port), severity, finding, fix: fix.to_owned() });
@@ -114,7 +114,7 @@ impl Notes {
 
 /// Settings from the configuration with which a port is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct PortSpec {
     /// Configured settings of the port.
     pub port: Port,
     /// Policy for received packets that the port's hook applies when the daemon does not run.
@@ -125,18 +125,18 @@ pub struct Wanted {
     pub routed: bool,
 }
 
-impl Wanted {
+impl PortSpec {
     /// Returns the settings of port `name` in `config`. Returns `None` if there is no such port.
     pub fn of(config: &Config, name: &PortName) -> Option<Self> {
         let port = config.ports.get(name)?.clone();
         let bridged = config.bridge_of(name.as_str()).is_some();
         let routed = config.router_of(name.as_str()).is_some();
         let none = HookPolicy { persist: false, when_down: WhenDown::Pass };
-        Some(Wanted { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged, routed })
+        Some(PortSpec { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged, routed })
     }
 
     /// Returns whether workers process the port's packets, because the port has a function.
-    pub fn has_room(&self) -> bool {
+    pub fn has_function(&self) -> bool {
         self.bridged || self.routed
     }
 
@@ -179,7 +179,7 @@ impl Wanted {
 /// [`FailureKind::Unready`] if a later attempt may succeed.
 pub fn open(
     name: &PortName,
-    wanted: &Wanted,
+    wanted: &PortSpec,
     known: &Footprint,
     busy_wait: Duration,
     start: Option<&Start>,
@@ -188,14 +188,14 @@ pub fn open(
     let Footprint { former, ends, .. } = *known;
     let mtu = wanted.mtu();
     let (policy, bridged) = (wanted.policy, wanted.bridged);
-    let (has_room, speaks) = (wanted.has_room(), wanted.speaks());
+    let (has_function, speaks) = (wanted.has_function(), wanted.speaks());
     let is_filtered = wanted.filter().is_some();
     let request = |options, own| Request {
         name,
         options,
         policy,
         bridged,
-        has_room,
+        has_function,
         is_filtered,
         speaks,
         own,
@@ -384,7 +384,7 @@ fn wall_clock() -> u64 {
 }
 
 /// Closes an open port that is not needed, and undoes the changes that opening it made on the machine.
-pub fn abandon(name: &PortName, wanted: &Wanted, opened: Opened, pool: &mut FramePool) {
+pub fn abandon(name: &PortName, wanted: &PortSpec, opened: Opened, pool: &mut FramePool) {
     drop(opened.sockets);
     for (_, queue) in opened.queues {
         queue.close(pool);
@@ -396,7 +396,7 @@ pub fn abandon(name: &PortName, wanted: &Wanted, opened: Opened, pool: &mut Fram
 }
 
 /// Removes the device that was created for a port, or restores the saved settings of a foreign device.
-pub fn unmake(name: &PortName, wanted: &Wanted, footprint: &Footprint) {
+pub fn unmake(name: &PortName, wanted: &PortSpec, footprint: &Footprint) {
     let Some((device, namespace)) = wanted.port.kind.device() else { return };
     let undone = inside(&object(name), namespace, || match (&wanted.port.kind, footprint.former) {
         (PortKind::Veth(_), _) if footprint.made => {

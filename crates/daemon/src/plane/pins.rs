@@ -17,7 +17,7 @@ use xdp::{Attached, Owner, PinPath};
 
 use super::device::{inside, object, plain};
 use super::foreign::Former;
-use super::site::Site;
+use super::running_state::RunningState;
 
 /// A claim on a pin, which shows other processes that this process uses the pin.
 #[derive(Debug)]
@@ -144,15 +144,15 @@ fn inode(namespace: &Path) -> Option<u64> {
 
 /// Detaches hooks that no port uses. The function removes the hooks in the namespaces of this daemon, and the
 /// pins of devices that no longer exist.
-pub fn sweep(site: &Site) {
+pub fn sweep(running_state: &RunningState) {
     let mut places: BTreeMap<u64, Option<Namespace>> = BTreeMap::new();
-    for running in site.ports.values() {
+    for running in running_state.ports.values() {
         if let Some(namespace) = running.wanted.port.kind.device().and_then(|(_, namespace)| namespace) {
             places.extend(inode(&namespace.path()).map(|inode| (inode, Some(namespace.clone()))));
         }
     }
     places.extend(inode(Path::new("/proc/self/ns/net")).map(|inode| (inode, None)));
-    for pinned in all().into_iter().filter(|pinned| !is_claimed(site, pinned)) {
+    for pinned in all().into_iter().filter(|pinned| !is_claimed(running_state, pinned)) {
         let Some(_locked) = unused(&pinned.path) else { continue };
         match places.get(&pinned.namespace) {
             Some(namespace) => match take_off(&pinned, namespace.as_ref()) {
@@ -172,8 +172,8 @@ pub fn sweep(site: &Site) {
 }
 
 /// Returns whether a running port uses this pin, or a port waits for the device of the pin.
-fn is_claimed(site: &Site, pinned: &Pinned) -> bool {
-    site.ports.iter().any(|(name, running)| match &running.hook {
+fn is_claimed(running_state: &RunningState, pinned: &Pinned) -> bool {
+    running_state.ports.iter().any(|(name, running)| match &running.hook {
         Some(hook) => hook.pin().is_some_and(|pin| pin.name() == pinned.path.name()),
         None => running.wanted.policy.persist && plain(name) == pinned.port,
     })

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use control::PlaneError;
 use engine::inspect::QueueView;
-use engine::state::SPREAD_BUCKETS;
-use engine::{Engine, EngineError, Forwarding, OwnStage, PortView, Room};
+use engine::state::RSS_BUCKETS;
+use engine::{Engine, EngineError, Forwarding, Function, IngressStage, PortView};
 use model::{Config, PortKind, PortName};
 use packet::{PortId, QueueId, WorkerId};
 use port::veth::EndAddresses;
@@ -19,19 +19,19 @@ use xdp::user::UserProgram;
 use super::bridges::Bridges;
 use super::device::{Device, object};
 use super::flows::Flows;
-use super::open::{Footprint, Opened, Wanted};
+use super::open::{Footprint, Opened, PortSpec};
 use super::pins::Claim;
 use super::routers::Routers;
 
 /// Software RSS table: the worker of each bucket.
-pub type Spread = Arc<[WorkerId; SPREAD_BUCKETS]>;
+pub type Spread = Arc<[WorkerId; RSS_BUCKETS]>;
 
 /// A port that runs, or that waits for its device to appear again.
 pub struct Running {
     /// Number of the port in the data path.
     pub id: PortId,
     /// Settings from the configuration with which the port was opened.
-    pub wanted: Wanted,
+    pub wanted: PortSpec,
     /// Device of the port, if it has one.
     pub device: Option<Device>,
     /// Hook of the port, if it has one.
@@ -60,7 +60,7 @@ pub struct Running {
     /// Software RSS table of the port, if the port uses software RSS.
     pub spread: Option<Spread>,
     /// Ingress stage with the filter that workers apply, if the port's kind has no hook.
-    pub own: Option<Arc<dyn OwnStage>>,
+    pub own: Option<Arc<dyn IngressStage>>,
     /// Description of the port's current fault. `None` if the port works.
     pub trouble: Option<String>,
     /// Earliest time of the next attempt to open the port. `None` if the last attempt succeeded.
@@ -101,7 +101,7 @@ impl Running {
         engine: &Engine,
         name: &PortName,
         id: PortId,
-        wanted: Wanted,
+        wanted: PortSpec,
         opened: Opened,
     ) -> Result<Running, PlaneError> {
         let workers = workers(&wanted, engine.workers());
@@ -122,7 +122,7 @@ impl Running {
     /// Creates a running port. Its queues are assigned to `workers` in turn.
     pub fn assemble(
         id: PortId,
-        wanted: Wanted,
+        wanted: PortSpec,
         opened: Opened,
         workers: &[WorkerId],
     ) -> (Running, Vec<Returned>) {
@@ -159,7 +159,7 @@ impl Running {
 
     /// Creates a port that cannot be opened now, with `trouble` as the reason. Opening is attempted again
     /// when the port's device appears.
-    pub fn waiting(id: PortId, wanted: Wanted, trouble: String) -> Running {
+    pub fn waiting(id: PortId, wanted: PortSpec, trouble: String) -> Running {
         let mtu = wanted.port.mtu.map_or(1500, |mtu| u32::from(mtu.get()));
         Running {
             id,
@@ -284,7 +284,7 @@ impl Running {
         self.wanted.port.kind.device().is_some() && self.device.as_ref().is_none_or(|device| !device.running)
     }
 
-    fn view(&self, room: Room) -> PortView {
+    fn view(&self, function: Function) -> PortView {
         let waits_for_link =
             self.lacks_link() && self.wanted.port.admin && self.trouble.is_none() && !self.queues.is_empty();
         let tx_owner = self.queues.first().map_or(WorkerId(0), |(_, worker)| *worker);
@@ -295,7 +295,7 @@ impl Running {
             own: self.own.clone(),
             carrier: waits_for_link.then(Arc::default),
             complete_checksums: self.complete_checksums,
-            ..PortView::new(room, tx_owner)
+            ..PortView::new(function, tx_owner)
         }
     }
 }
@@ -330,7 +330,7 @@ pub fn join(ports: &mut Ports) {
     }
 }
 
-fn workers(wanted: &Wanted, count: usize) -> Vec<WorkerId> {
+fn workers(wanted: &PortSpec, count: usize) -> Vec<WorkerId> {
     let named: Vec<WorkerId> =
         wanted.port.workers.iter().copied().filter(|worker| worker.index() < count).collect();
     if named.is_empty() { (0_u16..).map(WorkerId).take(count).collect() } else { named }
@@ -354,21 +354,23 @@ pub fn compose(
     captured: &[bool],
 ) -> Forwarding {
     let mut forwarding = Forwarding::default();
-    let mut routed = routers.rooms(config, ports);
-    for (id, view) in routers.doors(ports) {
+    let mut routed = routers.functions(config, ports);
+    for (id, view) in routers.punt_taps(ports) {
         forwarding.set_port(id, Some(view));
     }
     for (name, running) in ports {
         let home = config.bridge_of(name.as_str()).map(|(bridge, _)| bridge);
         let bridge = home.and_then(|home| {
-            flows.room(home).or_else(|| bridges.get(home).map(|bridge| Room::Switch(Arc::clone(bridge))))
+            flows
+                .function(home)
+                .or_else(|| bridges.get(home).map(|bridge| Function::Bridge(Arc::clone(bridge))))
         });
-        let room = match (bridge, routed.remove(name)) {
-            (Some(room), _) => room,
-            (None, Some(room)) => room,
-            (None, None) => Room::None,
+        let function = match (bridge, routed.remove(name)) {
+            (Some(function), _) => function,
+            (None, Some(function)) => function,
+            (None, None) => Function::None,
         };
-        let mut view = running.view(room);
+        let mut view = running.view(function);
         view.patch = peer_of(running).and_then(|peer| ports.get(peer)).map(|peer| peer.id);
         view.capture = captured.get(running.id.index()).copied().unwrap_or(false);
         forwarding.set_port(running.id, Some(view));

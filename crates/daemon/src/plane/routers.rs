@@ -13,15 +13,15 @@
 //! there.
 
 mod announce;
-mod door;
 mod fpm;
 mod hook;
 mod mirrors;
+mod observed;
 mod prompts;
+mod punt_tap;
 mod relay;
 mod running;
-mod seen;
-mod told;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use std::time::Instant;
 
 use control::PlaneError;
 use engine::worker::monotonic;
-use engine::{Engine, PortView, Room};
+use engine::{Engine, Function, PortView};
 use model::{Config, PortName, RouteEntry, RouterName, RouterState};
 use netlink::Follower;
 use packet::{PortId, QueueId, WorkerId};
@@ -44,12 +44,12 @@ use super::locked;
 use super::pace::Retry;
 use super::ports::{Ports, Returned};
 use super::routes;
-use door::{Door, TAP_MTU};
+use punt_tap::{PuntTap, TAP_MTU};
 use relay::Relay;
 
 pub use mirrors::is_port as is_mirror;
 pub use running::Running;
-pub use told::{StateOf, ask, drift};
+pub use status::{StateOf, ask, drift};
 
 /// Maximum number of different next-hop groups that the routes of one table can use.
 const PATHS: u32 = 65_536;
@@ -279,8 +279,8 @@ impl Routers {
             if let Err(error) = running.number(config, ports, name) {
                 tracing::error!(router = %name, %error, "it does not know its interfaces");
             }
-            let Running { relay, follower, state, door, .. } = running;
-            Relay::settle(relay, name, wanted, config, (follower, state), &door.name);
+            let Running { relay, follower, state, punt_tap, .. } = running;
+            Relay::settle(relay, name, wanted, config, (follower, state), &punt_tap.name);
         }
     }
 
@@ -288,13 +288,13 @@ impl Routers {
     pub fn plug(&mut self, names: &mut Names) -> Vec<(PortId, Box<dyn Queue>)> {
         let mut queues = Vec::new();
         for (name, running) in &mut self.all {
-            let Some(queue) = running.door.queue.take() else { continue };
-            let key = Door::port_name(name);
+            let Some(queue) = running.punt_tap.queue.take() else { continue };
+            let key = PuntTap::port_name(name);
             let Some(number) = names.ports.find(&key).or_else(|| names.ports.take(&key)) else {
                 tracing::error!(router = %name, "there is no number left for its way into the kernel");
                 continue;
             };
-            running.door.port = Some(PortId(number));
+            running.punt_tap.port = Some(PortId(number));
             queues.push((PortId(number), queue));
         }
         queues
@@ -319,8 +319,8 @@ impl Routers {
         for (name, running) in &mut self.all {
             // The queues of the mirrors come back with the other queues.
             running.mirrors.clear();
-            match Door::make(name, running.wanted.settings.namespace.as_ref()) {
-                Ok(door) => running.door = door,
+            match PuntTap::make(name, running.wanted.settings.namespace.as_ref()) {
+                Ok(punt_tap) => running.punt_tap = punt_tap,
                 Err(error) => tracing::error!(%error, "it has no way into the kernel any more"),
             }
         }
@@ -330,28 +330,28 @@ impl Routers {
     pub fn has_port(&self, name: &str) -> bool {
         self.all
             .iter()
-            .any(|(router, running)| Door::port_name(router) == name || running.has_mirror(router, name))
+            .any(|(router, running)| PuntTap::port_name(router) == name || running.has_mirror(router, name))
     }
 
     /// Returns the functions of all ports that are interfaces of a router.
-    pub fn rooms(&self, config: &Config, ports: &Ports) -> BTreeMap<PortName, Room> {
-        let mut rooms = BTreeMap::new();
+    pub fn functions(&self, config: &Config, ports: &Ports) -> BTreeMap<PortName, Function> {
+        let mut functions = BTreeMap::new();
         for running in self.all.values() {
             let (router, numbers) = running.compose(config, ports);
             let router = Arc::new(router);
-            let room = |(name, number)| (name, Room::Route(Arc::clone(&router), number));
-            rooms.extend(numbers.into_iter().map(room));
+            let function = |(name, number)| (name, Function::Router(Arc::clone(&router), number));
+            functions.extend(numbers.into_iter().map(function));
         }
-        rooms
+        functions
     }
 
     /// Returns the port views of all punt TAPs and mirrors.
-    pub fn doors<'r>(&'r self, ports: &'r Ports) -> impl Iterator<Item = (PortId, PortView)> + 'r {
-        let doors = self.all.values().filter_map(|running| running.door.port).map(|port| {
+    pub fn punt_taps<'r>(&'r self, ports: &'r Ports) -> impl Iterator<Item = (PortId, PortView)> + 'r {
+        let punt_taps = self.all.values().filter_map(|running| running.punt_tap.port).map(|port| {
             // Packets that the kernel sends on a punt TAP are dropped.
-            (port, PortView { max_frame: TAP_MTU + 14, ..PortView::new(Room::None, WorkerId(0)) })
+            (port, PortView { max_frame: TAP_MTU + 14, ..PortView::new(Function::None, WorkerId(0)) })
         });
-        doors.chain(self.all.values().flat_map(|running| running.mirror_ports(ports)))
+        punt_taps.chain(self.all.values().flat_map(|running| running.mirror_ports(ports)))
     }
 
     /// Sets the carrier of each mirror to the link state of its port.
@@ -469,7 +469,7 @@ impl Routers {
         for (name, running) in &self.all {
             let counts = locked(&running.state).seen.excess_rules;
             for (family, count) in ["IPv4", "IPv6"].into_iter().zip(counts) {
-                found.extend(count.map(|count| (name, family, seen::excess(count))));
+                found.extend(count.map(|count| (name, family, observed::excess(count))));
             }
         }
         found
@@ -520,7 +520,7 @@ impl Routers {
     /// Closes all routers. The workers must have stopped.
     pub fn clear(&mut self, pool: &mut FramePool) {
         for (_, mut running) in std::mem::take(&mut self.all) {
-            if let Some(queue) = running.door.queue.take() {
+            if let Some(queue) = running.punt_tap.queue.take() {
                 queue.close(pool);
             }
         }

@@ -334,7 +334,7 @@ pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
 /// step is placed before the first step that results from the route.
 pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     let in_hook = |step: &Step| story.tier == Tier::Hook && step.what.starts_with(ROUTED);
-    let place = story.steps.iter().position(|step| step.stage == "room" || in_hook(step));
+    let place = story.steps.iter().position(|step| step.stage == "function" || in_hook(step));
     let Some(place) = place else { return };
     let Some(route) = &why.route else { return };
     let ways: Vec<String> = route.ways.iter().map(ToString::to_string).collect();

@@ -16,11 +16,11 @@ use xdp::LocalAddresses;
 use xdp::fib::{FibCount, FibPort, FibStage, Takes};
 
 use super::device::{failed, inside, object, place, xdp_features};
-use super::open::Wanted;
+use super::open::PortSpec;
 use super::ports::{Ports, Running};
 
 /// Returns whether the configuration enables forwarding by the kernel's routes in a port's hook.
-pub fn is_wanted(wanted: &Wanted) -> bool {
+pub fn is_wanted(wanted: &PortSpec) -> bool {
     let routing = wanted.port.kind.xdp().and_then(|options| options.routing);
     routing == Some(Routing::Kernel) && !wanted.bridged && wanted.port.admin
 }

@@ -4,21 +4,21 @@
 use engine::Explained;
 use model::Step as Told;
 use packet::record::Step;
-use switch::flow::{Line, Story};
+use switch::flow::{TraceLine, TraceReport};
 
 /// Returns whether a trace report contains a table lookup. The report of a bridge in standalone mode contains
 /// none, and no step of the packet refers to its flow entry.
-fn asks_tables(story: &Story) -> bool {
-    story.lines.iter().any(|line| matches!(line, Line::Rule { .. } | Line::Miss { .. }))
+fn asks_tables(trace_report: &TraceReport) -> bool {
+    trace_report.lines.iter().any(|line| matches!(line, TraceLine::Rule { .. } | TraceLine::Miss { .. }))
 }
 
 /// Replaces steps that only name flow entries by the trace reports of these entries. The report of a bridge
 /// in standalone mode is placed before the first step of that bridge. Each element of `steps` is the text of
 /// the step of `explained` with the same index.
 pub fn tell(steps: Vec<Told>, explained: &Explained) -> Vec<Told> {
-    let (asking, alone): (Vec<&Story>, Vec<&Story>) =
-        explained.stories.iter().partition(|story| asks_tables(story));
-    let (mut stories, mut alone) = (asking.into_iter(), alone.into_iter());
+    let (asking, alone): (Vec<&TraceReport>, Vec<&TraceReport>) =
+        explained.trace_reports.iter().partition(|trace_report| asks_tables(trace_report));
+    let (mut trace_reports, mut alone) = (asking.into_iter(), alone.into_iter());
     let mut told = Vec::with_capacity(steps.len());
     let mut in_row = false;
     for (own, step) in explained.steps.iter().zip(steps) {
@@ -26,46 +26,49 @@ pub fn tell(steps: Vec<Told>, explained: &Explained) -> Vec<Told> {
         let begins = is_rule && !in_row;
         in_row = is_rule;
         if matches!(own, Step::Bridge(_)) {
-            alone.by_ref().for_each(|story| told.extend(lines(story)));
+            alone.by_ref().for_each(|trace_report| told.extend(lines(trace_report)));
         }
-        match (is_rule, begins.then(|| stories.next()).flatten()) {
-            (true, Some(story)) => told.extend(lines(story)),
-            (true, None) if !explained.stories.is_empty() => {}
+        match (is_rule, begins.then(|| trace_reports.next()).flatten()) {
+            (true, Some(trace_report)) => told.extend(lines(trace_report)),
+            (true, None) if !explained.trace_reports.is_empty() => {}
             _ => told.push(step),
         }
     }
     told
 }
 
-fn lines(story: &Story) -> impl Iterator<Item = Told> {
+fn lines(trace_report: &TraceReport) -> impl Iterator<Item = Told> {
     let step = |stage: &str, what: String| Told { stage: stage.to_owned(), what };
-    let rules = story.lines.iter().map(move |line| step("table", sentence(line)));
-    let cached = if story.is_own {
+    let rules = trace_report.lines.iter().map(move |line| step("table", sentence(line)));
+    let cached = if trace_report.is_own {
         "not cached: each such packet goes to the decider; it depends on ".to_owned()
     } else {
         String::new()
     };
-    let megaflow = step("megaflow", cached + &story.megaflow);
-    let why = story.why.iter().map(move |bits| step("because", format!("{}: {}", bits.fields, bits.because)));
+    let megaflow = step("megaflow", cached + &trace_report.megaflow);
+    let why = trace_report
+        .why
+        .iter()
+        .map(move |bits| step("because", format!("{}: {}", bits.fields, bits.because)));
     rules.chain([megaflow]).chain(why)
 }
 
-fn sentence(line: &Line) -> String {
+fn sentence(line: &TraceLine) -> String {
     let margin = |depth: u32| "  ".repeat(usize::try_from(depth).unwrap_or_default());
     match line {
-        Line::Rule { depth, table, priority, cookie, matching, actions } => {
+        TraceLine::Rule { depth, table, priority, cookie, matching, actions } => {
             let space = if matching.is_empty() { "" } else { " " };
             format!(
                 "{}table {table}: the rule of priority {priority} (cookie {cookie:#x}) matches:{space}{matching} actions={actions}",
                 margin(*depth)
             )
         }
-        Line::Miss { depth, table } => format!("{}table {table}: no rule matches", margin(*depth)),
-        Line::Did { depth, action } => format!("{}  {action}", margin(*depth)),
-        Line::Note { depth, words } => format!("{}  {words}", margin(*depth)),
-        Line::Detail { depth, words } => format!("{}  {words}", margin(*depth)),
-        Line::Bucket { depth, place } => format!("{}bucket {place}", margin(*depth)),
-        Line::ActionSet { depth } => format!("{}the action set is done", margin(*depth)),
-        Line::More(more) => format!("and {more} more of the like"),
+        TraceLine::Miss { depth, table } => format!("{}table {table}: no rule matches", margin(*depth)),
+        TraceLine::Did { depth, action } => format!("{}  {action}", margin(*depth)),
+        TraceLine::Note { depth, words } => format!("{}  {words}", margin(*depth)),
+        TraceLine::Detail { depth, words } => format!("{}  {words}", margin(*depth)),
+        TraceLine::Bucket { depth, place } => format!("{}bucket {place}", margin(*depth)),
+        TraceLine::ActionSet { depth } => format!("{}the action set is done", margin(*depth)),
+        TraceLine::More(more) => format!("and {more} more of the like"),
     }
 }

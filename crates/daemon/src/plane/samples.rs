@@ -29,11 +29,11 @@ pub fn start(
 ) -> Result<(), PlaneError> {
     let object = format!("samples of filter.{}", request.filter);
     let followed = succeed(|| {
-        let site = locked(&plane.site);
-        if let Some(port) = request.port.as_deref().filter(|port| !site.ports.contains_key(*port)) {
+        let running_state = locked(&plane.running_state);
+        if let Some(port) = request.port.as_deref().filter(|port| !running_state.ports.contains_key(*port)) {
             return Err(no_such_port(port));
         }
-        site.filters.follow(&request.filter)
+        running_state.filters.follow(&request.filter)
     })?;
     let failed =
         |error: &dyn std::error::Error| PlaneError::failed(&object, error, "`trivium doctor` may tell more");
@@ -72,14 +72,14 @@ impl Delivery {
         self.listener.missed(self.followed.samples.missed());
         let Some(plane) = plane.upgrade() else { return false };
         let taken: Vec<Option<Taken>> = {
-            let site = locked(&plane.site);
+            let running_state = locked(&plane.running_state);
             let name = &self.request.filter;
-            if !site.filters.still(name, &self.followed) {
+            if !running_state.filters.still(name, &self.followed) {
                 return false;
             }
             samples
                 .iter()
-                .map(|sample| site.filters.taken(name, &self.followed, sample, &site.ports))
+                .map(|sample| running_state.filters.taken(name, &self.followed, sample, &running_state.ports))
                 .collect()
         };
         for (sample, taken) in samples.into_iter().zip(taken) {

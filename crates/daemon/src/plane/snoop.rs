@@ -16,7 +16,7 @@ use switch::{Snooper, SnooperConfig};
 use sync::spsc::Consumer;
 
 use super::bridges::seed;
-use super::site::Site;
+use super::running_state::RunningState;
 
 /// Maximum number of packet copies that one poll reads from one ring. It bounds the CPU time that many
 /// reports can use.
@@ -58,7 +58,7 @@ impl Snooping {
 
     /// Opens the rings of `engine`'s workers unless they are already open. If a worker does not answer, the
     /// next poll tries again.
-    fn attach(&mut self, engine: &Engine, site: &mut Site) {
+    fn attach(&mut self, engine: &Engine, running_state: &mut RunningState) {
         if self.source.as_ref().is_some_and(|source| source.generation == engine.generation()) {
             return;
         }
@@ -69,33 +69,34 @@ impl Snooping {
         });
         // The bridges of a new engine do not have the groups.
         for (name, snooper) in &self.snoopers {
-            if let Some(bridge) = site.bridges.get_mut(name) {
+            if let Some(bridge) = running_state.bridges.get_mut(name) {
                 *bridge = std::sync::Arc::new(bridge.with_groups(snooper.table()));
             }
         }
         if !self.snoopers.is_empty() {
-            site.publish(engine);
+            running_state.publish(engine);
         }
     }
 
     /// Reads the packet copies of the workers and publishes groups that have changed. If `second` is true,
     /// also removes expired groups.
-    pub fn look(&mut self, site: &mut Site, engine: &Engine, second: bool) {
-        self.attach(engine, site);
-        self.follow(site, second);
-        self.read(site);
+    pub fn look(&mut self, running_state: &mut RunningState, engine: &Engine, second: bool) {
+        self.attach(engine, running_state);
+        self.follow(running_state, second);
+        self.read(running_state);
         let mut changed = false;
         for (name, snooper) in &mut self.snoopers {
-            if let (true, Some(bridge)) = (second, site.bridges.get(name)) {
+            if let (true, Some(bridge)) = (second, running_state.bridges.get(name)) {
                 snooper.tick(bridge, monotonic());
             }
-            if let (Some(groups), Some(bridge)) = (snooper.take_groups(), site.bridges.get_mut(name)) {
+            if let (Some(groups), Some(bridge)) = (snooper.take_groups(), running_state.bridges.get_mut(name))
+            {
                 *bridge = std::sync::Arc::new(bridge.with_groups(groups));
                 changed = true;
             }
         }
         if changed {
-            site.publish(engine);
+            running_state.publish(engine);
         }
     }
 
@@ -113,11 +114,12 @@ impl Snooping {
 
     /// Creates a snooper for each bridge that enables snooping. If `second` is true, also removes ports and
     /// VLANs that no longer exist from the snoopers.
-    fn follow(&mut self, site: &Site, second: bool) {
-        let snoops =
-            |name: &BridgeName| site.config.bridges.get(name).is_some_and(|bridge| bridge.settings.snooping);
-        self.snoopers.retain(|name, _| site.bridges.contains_key(name) && snoops(name));
-        for (name, bridge) in site.bridges.iter().filter(|(name, _)| snoops(name)) {
+    fn follow(&mut self, running_state: &RunningState, second: bool) {
+        let snoops = |name: &BridgeName| {
+            running_state.config.bridges.get(name).is_some_and(|bridge| bridge.settings.snooping)
+        };
+        self.snoopers.retain(|name, _| running_state.bridges.contains_key(name) && snoops(name));
+        for (name, bridge) in running_state.bridges.iter().filter(|(name, _)| snoops(name)) {
             let fresh = || Snooper::new(SnooperConfig::default(), seed());
             let snooper = self.snoopers.entry(name.clone()).or_insert_with(fresh);
             if second {
@@ -126,7 +128,7 @@ impl Snooping {
         }
     }
 
-    fn read(&mut self, site: &Site) {
+    fn read(&mut self, running_state: &RunningState) {
         let now = monotonic();
         let mut bytes = [0; LONGEST];
         let Some(Source { rings, pool, .. }) = &mut self.source else { return };
@@ -134,9 +136,9 @@ impl Snooping {
             for _ in 0..BUDGET {
                 let Some(punt) = ring.pop() else { break };
                 let length = punt.packet.copy_to(pool.memory(), &mut bytes);
-                let name = bridge_of(site, punt.port);
-                let found =
-                    name.and_then(|name| Some((self.snoopers.get_mut(name)?, site.bridges.get(name)?)));
+                let name = bridge_of(running_state, punt.port);
+                let found = name
+                    .and_then(|name| Some((self.snoopers.get_mut(name)?, running_state.bridges.get(name)?)));
                 if let Some((snooper, bridge)) = found {
                     snooper.handle(bridge, punt.port, punt.vid, &bytes[..length], now);
                 }
@@ -148,7 +150,7 @@ impl Snooping {
     }
 }
 
-fn bridge_of(site: &Site, port: PortId) -> Option<&BridgeName> {
-    let (name, _) = site.ports.iter().find(|(_, running)| running.id == port)?;
-    site.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge)
+fn bridge_of(running_state: &RunningState, port: PortId) -> Option<&BridgeName> {
+    let (name, _) = running_state.ports.iter().find(|(_, running)| running.id == port)?;
+    running_state.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge)
 }

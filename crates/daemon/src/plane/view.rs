@@ -20,15 +20,15 @@ use xdp::Counter;
 
 use super::ports::Running;
 use super::routing;
-use super::site::Site;
+use super::running_state::RunningState;
 use super::watch::Load;
 
 /// Returns the states of all ports, ordered by name.
-pub fn ports(site: &Site, engine: &Engine) -> Vec<PortState> {
-    site.ports.iter().map(|(name, running)| port(site, engine, name, running)).collect()
+pub fn ports(running_state: &RunningState, engine: &Engine) -> Vec<PortState> {
+    running_state.ports.iter().map(|(name, running)| port(running_state, engine, name, running)).collect()
 }
 
-fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> PortState {
+fn port(running_state: &RunningState, engine: &Engine, name: &PortName, running: &Running) -> PortState {
     let port = &running.wanted.port;
     let device = running.device.as_ref();
     let reasons = running.statuses.iter().flat_map(|status| status.reasons.iter());
@@ -37,7 +37,7 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
         .iter()
         .flat_map(|hook| hook.fallbacks())
         .map(|refused| format!("the driver refused {refused}"));
-    let lacks = site.steers.lacks(running).map(str::to_owned);
+    let lacks = running_state.steers.lacks(running).map(str::to_owned);
     let mut reasons: Vec<String> = reasons.cloned().chain(fallbacks).chain(lacks).collect();
     reasons.dedup();
     PortState {
@@ -61,14 +61,14 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
         mtu: u16::try_from(running.mtu).unwrap_or(u16::MAX),
         admin_up: port.admin,
         link_up: running.trouble.is_none() && device.is_none_or(|device| device.running),
-        bridge: site.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge.as_str().to_owned()),
-        router: site.config.router_of(name.as_str()).map(|(router, _)| router.as_str().to_owned()),
+        bridge: running_state.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge.as_str().to_owned()),
+        router: running_state.config.router_of(name.as_str()).map(|(router, _)| router.as_str().to_owned()),
         persist: running.wanted.policy.persist,
         filter: running.wanted.filter().map(ToString::to_string),
-        counters: port_counters(site, name, running, &engine.port_totals(running.id)),
+        counters: port_counters(running_state, name, running, &engine.port_totals(running.id)),
         trouble: running.trouble.clone(),
-        shortcut: site
-            .shortcuts
+        shortcut: running_state
+            .hook_offload
             .state(name)
             .map(|state| match state {
                 (what, Ok(())) => what.to_owned(),
@@ -82,9 +82,15 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
     }
 }
 
-fn port_counters(site: &Site, name: &PortName, running: &Running, totals: &PortTotals) -> PortCounters {
-    let (bridged, routed) = (site.shortcuts.counts(name), routing::counts(&site.ports, running));
-    let answered = site.routers.counts(name);
+fn port_counters(
+    running_state: &RunningState,
+    name: &PortName,
+    running: &Running,
+    totals: &PortTotals,
+) -> PortCounters {
+    let (bridged, routed) =
+        (running_state.hook_offload.counts(name), routing::counts(&running_state.ports, running));
+    let answered = running_state.routers.counts(name);
     let hook = hook_counters(running);
     let dropped: u64 = HOOK_DROPS.iter().map(|(counter, ..)| hook.get(*counter)).sum();
     PortCounters {
@@ -164,18 +170,25 @@ fn lost(running: &Running, totals: &PortTotals) -> Vec<(&'static str, &'static s
 }
 
 /// Returns the states of all bridges, ordered by name.
-pub fn bridges(site: &Site) -> Vec<BridgeState> {
-    site.bridges
+pub fn bridges(running_state: &RunningState) -> Vec<BridgeState> {
+    running_state
+        .bridges
         .iter()
         .filter_map(|(name, bridge)| {
-            let config = site.config.bridges.get(name)?;
+            let config = running_state.config.bridges.get(name)?;
             let members = config.ports.iter().map(|(port, member)| MemberState {
                 port: port.as_str().to_owned(),
                 owner: Owner::File,
                 vlans: vlans(&member.vlans),
                 protected: member.protected,
-                macs: site.ports.get(port).map_or(0, |running| bridge.tables().learned_on(running.id)),
-                moves: site.ports.get(port).map_or(0, |running| bridge.tables().moves_to(running.id)),
+                macs: running_state
+                    .ports
+                    .get(port)
+                    .map_or(0, |running| bridge.tables().learned_on(running.id)),
+                moves: running_state
+                    .ports
+                    .get(port)
+                    .map_or(0, |running| bridge.tables().moves_to(running.id)),
             });
             Some(BridgeState {
                 name: name.as_str().to_owned(),
@@ -187,8 +200,11 @@ pub fn bridges(site: &Site) -> Vec<BridgeState> {
                 snooping: config.settings.snooping,
                 groups: u32::try_from(bridge.groups().len()).unwrap_or(u32::MAX),
                 counts: counts(bridge.tables().counts()),
-                hook: site.shortcuts.stations(name).map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
-                hook_flows: site.flows.hooked(name).filter(|_| config.settings.hook),
+                hook: running_state
+                    .hook_offload
+                    .stations(name)
+                    .map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+                hook_flows: running_state.flows.hooked(name).filter(|_| config.settings.hook),
                 members: members.collect(),
             })
         })
@@ -212,11 +228,13 @@ fn vlans(mode: &model::VlanMode) -> String {
 }
 
 /// Returns the MAC table entries of all bridges that match the filter.
-pub fn fdb(site: &Site, filter: &FdbFilter) -> Vec<FdbEntry> {
+pub fn fdb(running_state: &RunningState, filter: &FdbFilter) -> Vec<FdbEntry> {
     let limit = filter.limit.unwrap_or(usize::MAX);
     let mut found = Vec::new();
-    for bridge in site.bridges.values() {
-        found.extend(entries(site, bridge).filter(|entry| filter.matches(entry)).take(limit - found.len()));
+    for bridge in running_state.bridges.values() {
+        found.extend(
+            entries(running_state, bridge).filter(|entry| filter.matches(entry)).take(limit - found.len()),
+        );
         if found.len() >= limit {
             break;
         }
@@ -225,25 +243,28 @@ pub fn fdb(site: &Site, filter: &FdbFilter) -> Vec<FdbEntry> {
 }
 
 /// Returns the entries of a bridge's MAC table, with the names of ports and bridges.
-pub fn entries<'a>(site: &'a Site, bridge: &'a Arc<Bridge>) -> impl Iterator<Item = FdbEntry> + 'a {
+pub fn entries<'a>(
+    running_state: &'a RunningState,
+    bridge: &'a Arc<Bridge>,
+) -> impl Iterator<Item = FdbEntry> + 'a {
     bridge.tables().fdb(monotonic().secs).map(move |entry| FdbEntry {
         bridge: bridge.name().to_owned(),
         vlan: entry.vid,
         mac: entry.mac,
-        port: entry.port.map_or_else(|| "(discard)".to_owned(), |port| site.names.port(port)),
+        port: entry.port.map_or_else(|| "(discard)".to_owned(), |port| running_state.names.port(port)),
         age_s: u32::from(entry.age_secs),
         is_static: entry.is_static,
     })
 }
 
 /// Returns the states of all workers, ordered by worker number.
-pub fn workers(site: &Site, engine: &Engine, loads: &[Load]) -> Vec<WorkerState> {
+pub fn workers(running_state: &RunningState, engine: &Engine, loads: &[Load]) -> Vec<WorkerState> {
     let views = engine.worker_views();
-    views.iter().map(|view| worker(site, view, loads.get(view.id.index()))).collect()
+    views.iter().map(|view| worker(running_state, view, loads.get(view.id.index()))).collect()
 }
 
-fn worker(site: &Site, view: &WorkerView, load: Option<&Load>) -> WorkerState {
-    let queues = site.ports.iter().flat_map(|(name, running)| {
+fn worker(running_state: &RunningState, view: &WorkerView, load: Option<&Load>) -> WorkerState {
+    let queues = running_state.ports.iter().flat_map(|(name, running)| {
         let own = running.queues.iter().filter(|(_, worker)| *worker == view.id);
         own.map(move |(queue, _)| format!("{name}/{queue}"))
     });
@@ -279,9 +300,9 @@ fn nanoseconds(cycles: u64) -> u64 {
 }
 
 /// Returns the numbers of dropped packets by port and drop reason.
-pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
+pub fn drops(running_state: &RunningState, engine: &Engine) -> Vec<DropState> {
     let mut all = Vec::new();
-    for (name, running) in &site.ports {
+    for (name, running) in &running_state.ports {
         let lost = lost(running, &engine.port_totals(running.id)).into_iter();
         all.extend(lost.map(|(reason, explanation, packets)| DropState {
             port: name.as_str().to_owned(),
@@ -294,15 +315,15 @@ pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
 }
 
 /// Returns the counters for live views. `at_ns` is the time of the reading in nanoseconds.
-pub fn counters(site: &Site, engine: &Engine, loads: &[Load], at_ns: u64) -> Counters {
+pub fn counters(running_state: &RunningState, engine: &Engine, loads: &[Load], at_ns: u64) -> Counters {
     let mut drops: BTreeMap<String, u64> = BTreeMap::new();
     let mut ports = BTreeMap::new();
-    for (name, running) in &site.ports {
+    for (name, running) in &running_state.ports {
         let totals = engine.port_totals(running.id);
         for (reason, _, packets) in lost(running, &totals) {
             *drops.entry(reason.to_owned()).or_default() += packets;
         }
-        ports.insert(name.as_str().to_owned(), port_counters(site, name, running, &totals));
+        ports.insert(name.as_str().to_owned(), port_counters(running_state, name, running, &totals));
     }
-    Counters { at_ns, ports, workers: workers(site, engine, loads), drops }
+    Counters { at_ns, ports, workers: workers(running_state, engine, loads), drops }
 }

@@ -15,11 +15,11 @@ use port::af_xdp::AfXdpQueue;
 use port::link::LinkInfo;
 use port::tap::TapQueue;
 
+use super::custom_program;
 use super::devices::{DeviceWatches, Devices};
 use super::open;
 use super::ports::Running;
-use super::site::Site;
-use super::user;
+use super::running_state::RunningState;
 
 /// Minimum time between two attempts to open a port again. It doubles with each failed attempt, up to
 /// [`RETRY_MOST`].
@@ -64,12 +64,12 @@ fn ratio(part: u64, all: u64) -> f64 {
 }
 
 /// Removes aged MAC table entries and detects MAC moves. This is called once a second.
-pub fn age(site: &mut Site) {
+pub fn age(running_state: &mut RunningState) {
     let now = monotonic().secs;
-    for bridge in site.bridges.values() {
+    for bridge in running_state.bridges.values() {
         bridge.age(now);
     }
-    site.moves.look(&site.bridges, &site.ports);
+    running_state.moves.look(&running_state.bridges, &running_state.ports);
 }
 
 /// Result of comparing a port with its device.
@@ -89,11 +89,16 @@ enum Seen {
 /// Compares all ports with their devices and handles the differences. Returns whether anything changed. If
 /// `second` is true, the function also creates missing devices of the daemon, and attaches hooks again that
 /// another program has detached.
-pub fn look(site: &mut Site, engine: &Engine, watches: &mut DeviceWatches, second: bool) -> bool {
-    let kinds = site.ports.values().map(|running| &running.wanted.port.kind);
+pub fn look(
+    running_state: &mut RunningState,
+    engine: &Engine,
+    watches: &mut DeviceWatches,
+    second: bool,
+) -> bool {
+    let kinds = running_state.ports.values().map(|running| &running.wanted.port.kind);
     watches.read(kinds.filter_map(PortKind::device).map(|(_, namespace)| namespace));
     let mut seen = Vec::new();
-    for (name, running) in &site.ports {
+    for (name, running) in &running_state.ports {
         let Some((_, namespace)) = running.wanted.port.kind.device() else { continue };
         match compare(running, &watches.of(namespace)) {
             Seen::Same if second && lacks_hook(running) => seen.push((name.clone(), Seen::Unhooked)),
@@ -105,27 +110,32 @@ pub fn look(site: &mut Site, engine: &Engine, watches: &mut DeviceWatches, secon
     for (name, seen) in seen {
         let done = match seen {
             Seen::Same => false,
-            Seen::Differs(info) => differs(site, engine, &name, &info),
-            Seen::Gone(why) => gone(site, engine, &name, &why),
-            Seen::Missing => second && may_be_tried(site, &name) && come_back(site, engine, &name),
-            Seen::Unhooked => put_back(site, engine, &name),
+            Seen::Differs(info) => differs(running_state, engine, &name, &info),
+            Seen::Gone(why) => gone(running_state, engine, &name, &why),
+            Seen::Missing => {
+                second && may_be_tried(running_state, &name) && come_back(running_state, engine, &name)
+            }
+            Seen::Unhooked => put_back(running_state, engine, &name),
         };
         changed |= done;
     }
     if changed {
         // The bridges' members are the running ports, whether up or down. Only the ports' views differ.
-        site.publish(engine);
+        running_state.publish(engine);
     }
-    forget_stations(site);
+    forget_stations(running_state);
     changed
 }
 
 /// Removes the MAC table entries that were learned at ports whose link is down, as Linux's bridge does
 /// (`br_stp_disable_port` in `net/bridge/br_stp_if.c`). A worker may learn an entry later from a frame that
 /// was received before the link went down. Therefore, every poll calls this function.
-fn forget_stations(site: &Site) {
-    for (name, running) in site.ports.iter().filter(|(_, running)| running.lacks_link()) {
-        let home = site.config.bridge_of(name.as_str()).and_then(|(home, _)| site.bridges.get(home));
+fn forget_stations(running_state: &RunningState) {
+    for (name, running) in running_state.ports.iter().filter(|(_, running)| running.lacks_link()) {
+        let home = running_state
+            .config
+            .bridge_of(name.as_str())
+            .and_then(|(home, _)| running_state.bridges.get(home));
         let Some(bridge) = home.filter(|bridge| bridge.tables().learned_on(running.id) > 0) else { continue };
         let stations = bridge.tables().flush_port(running.id);
         tracing::info!(port = %name, stations, "its link is down: the stations that were learned there are forgotten");
@@ -133,8 +143,8 @@ fn forget_stations(site: &Site) {
 }
 
 /// Returns whether another attempt to open the port is allowed now.
-fn may_be_tried(site: &Site, name: &PortName) -> bool {
-    site.ports.get(name).is_some_and(Running::may_be_tried)
+fn may_be_tried(running_state: &RunningState, name: &PortName) -> bool {
+    running_state.ports.get(name).is_some_and(Running::may_be_tried)
 }
 
 /// Returns whether another program has detached the hook of a port whose device exists.
@@ -143,14 +153,14 @@ fn lacks_hook(running: &Running) -> bool {
 }
 
 /// Opens a port again, because another program has detached its hook.
-fn put_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
-    let Some(running) = site.ports.get_mut(name) else { return false };
+fn put_back(running_state: &mut RunningState, engine: &Engine, name: &PortName) -> bool {
+    let Some(running) = running_state.ports.get_mut(name) else { return false };
     running.hooks_lost += 1;
     let (times, device) = (running.hooks_lost, running.device.as_ref().map(|device| device.name.clone()));
     let why = "its XDP program was taken off the device by another program";
     tracing::warn!(port = %name, device, times, "{why}; it is put back");
-    shut(site, engine, name, why);
-    come_back(site, engine, name);
+    shut(running_state, engine, name, why);
+    come_back(running_state, engine, name);
     true
 }
 
@@ -182,12 +192,12 @@ fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
 
 /// Updates a port whose device has another state than before or exists again. Returns whether the port
 /// changed.
-fn differs(site: &mut Site, engine: &Engine, name: &PortName, info: &LinkInfo) -> bool {
-    let Some(running) = site.ports.get_mut(name) else { return false };
+fn differs(running_state: &mut RunningState, engine: &Engine, name: &PortName, info: &LinkInfo) -> bool {
+    let Some(running) = running_state.ports.get_mut(name) else { return false };
     if running.device.is_none() || running.trouble.is_some() {
         // A failed attempt changes the device and changes it back. The resulting notifications must not cause
         // the next attempt.
-        return running.may_be_tried() && come_back(site, engine, name);
+        return running.may_be_tried() && come_back(running_state, engine, name);
     }
     let Some(device) = &mut running.device else { return false };
     if device.name != info.name {
@@ -223,32 +233,32 @@ fn resize(queue: &mut dyn Queue, mtu: u32) {
 }
 
 /// Closes the queues of a port whose device has disappeared. The port then waits for the device.
-fn gone(site: &mut Site, engine: &Engine, name: &PortName, why: &str) -> bool {
-    let Some(running) = site.ports.get_mut(name) else { return false };
+fn gone(running_state: &mut RunningState, engine: &Engine, name: &PortName, why: &str) -> bool {
+    let Some(running) = running_state.ports.get_mut(name) else { return false };
     if running.device.is_none() && running.trouble.as_deref() == Some(why) {
         return false;
     }
     tracing::warn!(port = %name, why, "the port's device is gone; it is opened again when it comes back");
-    shut(site, engine, name, why);
+    shut(running_state, engine, name, why);
     true
 }
 
 /// Removes a port from the workers' snapshot and closes its queues.
-fn shut(site: &mut Site, engine: &Engine, name: &PortName, why: &str) {
-    let Some(running) = site.ports.get_mut(name) else { return };
+fn shut(running_state: &mut RunningState, engine: &Engine, name: &PortName, why: &str) {
+    let Some(running) = running_state.ports.get_mut(name) else { return };
     running.trouble = Some(why.to_owned());
     running.footprint.ends = running.ends();
     running.device = None;
-    site.publish(engine);
-    if let Some(running) = site.ports.get_mut(name) {
+    running_state.publish(engine);
+    if let Some(running) = running_state.ports.get_mut(name) {
         running.close(engine);
     }
 }
 
 /// Opens a port again after its device or its hook was removed.
-fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
-    let opened = reopen(site, engine, name);
-    let Some(running) = site.ports.get_mut(name) else { return false };
+fn come_back(running_state: &mut RunningState, engine: &Engine, name: &PortName) -> bool {
+    let opened = reopen(running_state, engine, name);
+    let Some(running) = running_state.ports.get_mut(name) else { return false };
     match opened {
         Ok(fresh) => {
             tracing::info!(port = %name, "the port is open again");
@@ -276,20 +286,20 @@ fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
     }
 }
 
-fn reopen(site: &mut Site, engine: &Engine, name: &PortName) -> Result<Running, PlaneError> {
-    let Some(running) = site.ports.get_mut(name) else {
+fn reopen(running_state: &mut RunningState, engine: &Engine, name: &PortName) -> Result<Running, PlaneError> {
+    let Some(running) = running_state.ports.get_mut(name) else {
         return Err(PlaneError::not_found(super::device::object(name), "there is no such port", ""));
     };
     running.close(engine);
     let (id, wanted, spread) = (running.id, running.wanted.clone(), running.spread.clone());
     let footprint = &running.footprint;
     let mut opened = open::open(name, &wanted, footprint, Duration::ZERO, None, &mut engine.pool())?;
-    if let Err(error) = site.equip(name, &wanted, &mut opened) {
+    if let Err(error) = running_state.equip(name, &wanted, &mut opened) {
         open::abandon(name, &wanted, opened, &mut engine.pool());
         return Err(error);
     }
-    if let Some(user) = site.ports.get_mut(name).and_then(|running| running.user.take()) {
-        opened.notes.push(user::give(name, opened.hook.as_mut(), user));
+    if let Some(user) = running_state.ports.get_mut(name).and_then(|running| running.user.take()) {
+        opened.notes.push(custom_program::give(name, opened.hook.as_mut(), user));
     }
     let mut fresh = Running::install(engine, name, id, wanted, opened)?;
     // A port that has waited for its device since the start is spread as its configuration has it.

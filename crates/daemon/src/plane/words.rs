@@ -245,7 +245,7 @@ fn sentence(step: &Step, names: &Names) -> (&'static str, String) {
         }
         Step::Parsed { l3, l4, malformed } => return ("parse", parsed(*l3, *l4, malformed.as_ref())),
         Step::Spread { bucket, worker } => {
-            return ("spread", format!("flow bucket {bucket} belongs to worker {worker}"));
+            return ("software-rss", format!("flow bucket {bucket} belongs to worker {worker}"));
         }
         Step::ChecksumCompleted => {
             return ("execute", "the checksum that the sender left open is completed".to_owned());
@@ -262,7 +262,7 @@ fn sentence(step: &Step, names: &Names) -> (&'static str, String) {
         }
         other => switching(other, names),
     };
-    ("room", text)
+    ("function", text)
 }
 
 fn parsed(l3: u16, l4: u16, malformed: Option<&packet::DropReason>) -> String {

@@ -115,10 +115,10 @@ fn events(plane: &dyn Plane) -> Events {
         count("flow_cache_miss", cache.misses);
         count("flow_cache_probe", cache.probes);
     }
-    if let Some(decider) = &caches.decider {
-        count("upcall", decider.upcalls);
-        count("flow_revalidated", decider.revalidated);
-        count("flow_wrong", decider.wrong);
+    if let Some(slow_path) = &caches.slow_path {
+        count("upcall", slow_path.upcalls);
+        count("flow_revalidated", slow_path.revalidated);
+        count("flow_wrong", slow_path.wrong);
     }
     events
 }
@@ -158,7 +158,7 @@ fn memory(plane: &dyn Plane) -> String {
     let caches = plane.caches();
     let mut usage: BTreeMap<String, u64> = BTreeMap::new();
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-    let deciders = u64::from(caches.decider.is_some());
+    let deciders = u64::from(caches.slow_path.is_some());
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident = resident.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok());
@@ -170,7 +170,7 @@ fn memory(plane: &dyn Plane) -> String {
         ("ports", count(plane.ports().len())),
         ("resident-kB", resident.unwrap_or_default()),
         ("revalidators", deciders),
-        ("udpif-keys", caches.decider.map_or(0, |decider| decider.flows)),
+        ("udpif-keys", caches.slow_path.map_or(0, |slow_path| slow_path.flows)),
         ("workers", count(plane.workers().len())),
     ] {
         usage.insert(name.to_owned(), value);

@@ -146,7 +146,7 @@ fn show(plane: &dyn Plane, arguments: &[String]) -> Answer {
     let (hits, misses) = lookups(&caches.workers);
     let drops = plane.drops();
     let lost: u64 = drops.iter().filter(|drop| drop.reason == "upcall-limit").map(|drop| drop.packets).sum();
-    let flows = caches.decider.map_or(0, |decider| decider.flows);
+    let flows = caches.slow_path.map_or(0, |slow_path| slow_path.flows);
     let mut text =
         format!("{DATAPATH}:\n  lookups: hit:{hits} missed:{misses} lost:{lost}\n  flows: {flows}\n");
     let sum = |field: fn(&CacheState) -> u64| caches.workers.iter().map(field).sum::<u64>();

@@ -62,20 +62,20 @@ fn settle(plane: &dyn Plane, purge: bool) -> Answer {
 }
 
 fn show(caches: &CachesState, ufid: bool) -> String {
-    let decider = caches.decider.unwrap_or_default();
+    let slow_path = caches.slow_path.unwrap_or_default();
     let mut text = format!(
         "{DATAPATH}:\n  flows         : (current {}) (avg {}) (max {}) (limit {})\n  dump duration : {}ms\n  ufid enabled : {ufid}\n\n",
-        decider.flows,
-        decider.mean_flows,
-        decider.most_flows,
-        decider.limit,
-        decider.round_us / 1000,
+        slow_path.flows,
+        slow_path.mean_flows,
+        slow_path.most_flows,
+        slow_path.limit,
+        slow_path.round_us / 1000,
     );
     for cache in &caches.workers {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {}: (keys {})", cache.worker, cache.flows);
     }
-    let _ = writeln!(text, "  upcalls       : {}", decider.upcalls);
-    let _ = writeln!(text, "  revalidated   : {} (wrong {})", decider.revalidated, decider.wrong);
+    let _ = writeln!(text, "  upcalls       : {}", slow_path.upcalls);
+    let _ = writeln!(text, "  revalidated   : {} (wrong {})", slow_path.revalidated, slow_path.wrong);
     text
 }

@@ -158,7 +158,7 @@ fn attacked(name: &'static str, row: &'static str, port: u16, options: &Options)
     let sent = Arc::new(AtomicU64::new(0));
     let attacker = Attacker { next: 0, due: tsc(), sent: Arc::clone(&sent) };
     victim.worker.add(owned(WorkerId(0), PortId(port), QueueId(1), Box::new(attacker)));
-    let decider = victim.decider.as_ref().map(crate::Decider::view).ok_or(BenchError::Nothing(name))?;
+    let slow_path = victim.slow_path.as_ref().map(crate::SlowPath::view).ok_or(BenchError::Nothing(name))?;
     let begin = Instant::now();
     // The warm-up lasts until the attack has reached its full effect.
     while begin.elapsed() < Duration::from_secs_f64(options.seconds / 4.0) {
@@ -189,7 +189,7 @@ fn attacked(name: &'static str, row: &'static str, port: u16, options: &Options)
         ("tuples_per_packet_attacked", with.2 as f64 / with.1 as f64),
         ("masks", view.masks as f64),
         ("flows", view.flows as f64),
-        ("flows_narrowed", decider.narrowed.load(Ordering::Relaxed) as f64),
+        ("flows_narrowed", slow_path.narrowed.load(Ordering::Relaxed) as f64),
         ("upcalls", victim.tables.upcalls() as f64),
     ];
     Ok(Row { name: row, figures })

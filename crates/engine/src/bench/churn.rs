@@ -16,7 +16,7 @@ use crate::bench::routes::{self, NEXT_HOPS, Popularity, Random, Route, RoutesOf}
 use crate::bench::scenario::{ROTATION, depot, forwarding, publish, warm_up};
 use crate::bench::{BenchError, Options, Scenario};
 use crate::engine::{Engine, EngineConfig, owned};
-use crate::rest::PollMode;
+use crate::idle::PollMode;
 
 /// Rate of route changes that the writer thread aims for, in changes per second. The rate is above the target
 /// of 100,000, because changes that fall due while the writer sleeps at the end of a slice are not made.

@@ -12,7 +12,7 @@ use sync::wake::Waker;
 use crate::bench::generator::Destinations;
 use crate::flows::{CachedFlow, Compiled, FlowBridge, FlowTables, Live, rings};
 use crate::stage::flows::Flows;
-use crate::state::Room;
+use crate::state::Function;
 use crate::worker::Worker;
 
 pub(super) const A: PortId = PortId(0);
@@ -67,7 +67,7 @@ impl FlowLoad {
                 flows.put(&key, &mask, cached);
             }
         }
-        worker.tools.flows = Some(Box::new(flows));
+        worker.context.flows = Some(Box::new(flows));
     }
 
     fn flow(self, port: PortId, flow: u32) -> (FlowKey, FlowKey) {
@@ -85,9 +85,9 @@ impl FlowLoad {
 }
 
 /// Returns an OpenFlow bridge whose tables are empty. A packet that matches no megaflow is counted as a miss.
-pub(super) fn room(bridge: Arc<Bridge>) -> Room {
+pub(super) fn function(bridge: Arc<Bridge>) -> Function {
     // No thread waits for this waker, because there is no slow path.
     let waker = Arc::new(Waker::new().unwrap_or_else(|error| panic!("an eventfd cannot be had: {error}")));
     let tables = Arc::new(FlowTables::new(0, Pipeline::new(), waker));
-    Room::Flows(Arc::new(FlowBridge { tables, bridge }))
+    Function::OpenFlow(Arc::new(FlowBridge { tables, bridge }))
 }

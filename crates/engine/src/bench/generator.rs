@@ -241,8 +241,8 @@ impl Queue for GeneratorQueue {
 
     #[inline]
     fn transmit(&mut self, _pool: &mut FramePool, batch: &mut Batch) -> usize {
-        let room = self.out.free().min(batch.len());
-        self.out.push_from(&mut batch.drain(..room))
+        let function = self.out.free().min(batch.len());
+        self.out.push_from(&mut batch.drain(..function))
     }
 
     fn kick(&mut self, _pool: &mut FramePool) {}

@@ -102,9 +102,9 @@ fn connections(
     let mut switch = Switch::new(name, 2, FLOWS)?;
     switch.modify(&rules());
     switch.tables.change(|pipeline| pipeline.set_options(uses));
-    let Some(decider) = &switch.decider else { return Err(BenchError::Nothing(name)) };
-    decider.knobs().megaflows.store(megaflows, Ordering::Relaxed);
-    if let Some(flows) = &mut switch.worker.tools.flows {
+    let Some(slow_path) = &switch.slow_path else { return Err(BenchError::Nothing(name)) };
+    slow_path.knobs().megaflows.store(megaflows, Ordering::Relaxed);
+    if let Some(flows) = &mut switch.worker.context.flows {
         flows.set_exact(if exact { std::num::NonZeroU32::new(1) } else { None });
     }
     let (open, done) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));

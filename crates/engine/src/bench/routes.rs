@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lookup::Prefix;
 use packet::{MacAddr, PortId};
 use router::{
-    Adjacencies, Errors, Fib, FibError, Gate, Interface, Lookup, Mirrored, Path, Router, Selector, Way,
+    Adjacencies, Errors, Fib, FibError, Interface, Lookup, Mirrored, Path, PuntPolicer, Router, Selector, Way,
 };
 use sync::qsbr::Domain;
 
@@ -235,7 +235,7 @@ impl Tables {
             reverse_paths: Vec::new(),
             own_addresses: Arc::default(),
             errors: Errors::default(),
-            gate: Arc::new(Gate::new(|_| 1, 1, 0)),
+            gate: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
             seed: 1,
         }
     }

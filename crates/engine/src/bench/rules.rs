@@ -18,11 +18,11 @@ use sync::wake::Waker;
 
 use crate::bench::scenario::{depot, publish};
 use crate::bench::{BenchError, Options};
-use crate::decider::{Bridges, Decider};
 use crate::engine::{Engine, EngineConfig, owned};
 use crate::flows::{FlowBridge, FlowTables};
-use crate::rest::PollMode;
-use crate::state::{PortView, Room};
+use crate::idle::PollMode;
+use crate::slow_path::{Bridges, SlowPath};
+use crate::state::{Function, PortView};
 use crate::worker::{Worker, monotonic};
 
 /// An OpenFlow bridge with a worker and a slow path. See the module documentation. The engine port with index
@@ -31,7 +31,7 @@ pub(crate) struct Switch {
     ports: u16,
     pub engine: Engine,
     pub worker: Worker,
-    pub decider: Option<Decider>,
+    pub slow_path: Option<SlowPath>,
     pub tables: Arc<FlowTables>,
     pub pool: FramePool,
 }
@@ -58,17 +58,17 @@ impl Switch {
         let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, Arc::clone(&bridge))])));
         // The cache has space above the limit, for ports that have less than their share.
         let limits = FlowLimits { flows: flows + flows / 4, ..FlowLimits::default() };
-        let mut decider = engine.decider(limits, waker, bridges)?;
-        decider.allow(flows);
+        let mut slow_path = engine.slow_path(limits, waker, bridges)?;
+        slow_path.allow(flows);
         worker.round_with_commands();
         publish(&engine, &mut worker, &move |forwarding: &mut crate::state::Forwarding| {
             for port in (0..ports).map(PortId) {
-                let room = Room::Flows(Arc::clone(&bridge));
-                forwarding.set_port(port, Some(PortView::new(room, WorkerId(0))));
+                let function = Function::OpenFlow(Arc::clone(&bridge));
+                forwarding.set_port(port, Some(PortView::new(function, WorkerId(0))));
             }
         });
         let pool = depot.pool();
-        Ok(Switch { ports, engine, worker, decider: Some(decider), tables, pool })
+        Ok(Switch { ports, engine, worker, slow_path: Some(slow_path), tables, pool })
     }
 
     /// Adds `queue` to the worker as a queue of port `port`.
@@ -89,8 +89,8 @@ impl Switch {
     /// packets that the worker has found.
     pub fn turn(&mut self) -> usize {
         let packets = self.worker.round();
-        if let Some(decider) = &mut self.decider {
-            decider.round();
+        if let Some(slow_path) = &mut self.slow_path {
+            slow_path.round();
         }
         packets
     }
@@ -107,8 +107,8 @@ impl Switch {
         options: &Options,
         work: impl FnOnce(&mut Switch) -> T,
     ) -> Result<T, BenchError> {
-        let Some(decider) = self.decider.take() else { return Err(BenchError::Nothing("decider")) };
-        let knobs = decider.knobs();
+        let Some(slow_path) = self.slow_path.take() else { return Err(BenchError::Nothing("decider")) };
+        let knobs = slow_path.knobs();
         // The allowed cores are read before the first scenario pins its thread.
         static CORES: OnceLock<Vec<usize>> = OnceLock::new();
         let cores = CORES.get_or_init(|| sync::cpu::allowed_cores().unwrap_or_default());
@@ -117,7 +117,7 @@ impl Switch {
             if let Some(core) = core {
                 let _ = sync::cpu::pin_current_thread(core);
             }
-            decider.run();
+            slow_path.run();
         })?;
         // This thread is pinned after the slow path's thread was created, because a new thread inherits the
         // allowed cores of its creator.

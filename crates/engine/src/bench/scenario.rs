@@ -16,9 +16,9 @@ use crate::bench::generator::{Flows, Writer, fill, pair};
 use crate::bench::routes::{self, OWN, Popularity, Route, Tables};
 use crate::burst::Burst;
 use crate::engine::{Engine, EngineConfig, owned};
-use crate::rest::PollMode;
-use crate::stage::{Tools, parse};
-use crate::state::{Forwarding, PortView, Room};
+use crate::idle::PollMode;
+use crate::stage::{WorkerContext, parse};
+use crate::state::{Forwarding, Function, PortView};
 use crate::worker::Worker;
 
 /// Number of frames that circulate between the two ports, in both directions together.
@@ -257,17 +257,17 @@ pub(super) fn forwarding(scenario: Scenario, tables: Option<&Tables>) -> impl Fn
     let bridge = Arc::new(Bridge::new(&config, 0x5eed));
     let (a, b) = match (scenario, tables) {
         (_, Some(tables)) => {
-            let room = |inside, outside| Room::Route(Arc::new(tables.router(inside, outside)), 0);
-            (room(A, B), room(B, A))
+            let function = |inside, outside| Function::Router(Arc::new(tables.router(inside, outside)), 0);
+            (function(A, B), function(B, A))
         }
         (_, None) if scenario.flows().is_some() => {
-            let room = super::flows::room(bridge);
-            (room.clone(), room)
+            let function = super::flows::function(bridge);
+            (function.clone(), function)
         }
         (Scenario::Bridge | Scenario::Bridge100k, None) => {
-            (Room::Switch(bridge.clone()), Room::Switch(bridge))
+            (Function::Bridge(bridge.clone()), Function::Bridge(bridge))
         }
-        (_, None) => (Room::Wire(B), Room::Wire(A)),
+        (_, None) => (Function::CrossConnect(B), Function::CrossConnect(A)),
     };
     move |f| {
         f.set_port(A, Some(PortView::new(a.clone(), WorkerId(0))));
@@ -411,15 +411,15 @@ fn parse_alone(options: &Options) -> Result<Report, BenchError> {
     let (mut writer, mut other) = (scenario.writer(0, None), scenario.writer(0, None));
     let mut one = rotation(&mut pool, writer.frame());
     let mut two = rotation(&mut pool, writer.frame());
-    let mut tools = Tools::new(WorkerId(0), pool, Arc::default());
+    let mut context = WorkerContext::new(WorkerId(0), pool, Arc::default());
     let mut burst = Burst::default();
-    let view = PortView::new(Room::None, WorkerId(0));
+    let view = PortView::new(Function::None, WorkerId(0));
     let memory = depot.memory().clone();
     let work = || {
         let packets = one.next_burst();
         fill(&mut writer, &memory, packets);
         std::mem::swap(packets, &mut burst.packets);
-        parse::run(A, &view, false, &mut burst, &mut tools, &mut NoRecord);
+        parse::run(A, &view, false, &mut burst, &mut context, &mut NoRecord);
         std::mem::swap(packets, &mut burst.packets);
         std::hint::black_box(&burst.keys);
         BURST

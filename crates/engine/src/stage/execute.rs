@@ -10,9 +10,9 @@ use sync::qsbr::Reader;
 use crate::burst::Burst;
 use crate::stage::outbox::Refused;
 use crate::stage::punt::Punt;
-use crate::stage::transmit::{self, Exits};
-use crate::stage::{Tools, flows, route, tag};
-use crate::state::{Forwarding, Room};
+use crate::stage::transmit::{self, Egress};
+use crate::stage::{WorkerContext, flows, route, tag};
+use crate::state::{Forwarding, Function};
 
 /// Executes the decisions for `burst`, whose packets arrived on `port`, and moves the packets into the
 /// outbox. If the batch of an output port becomes full, the batch is transmitted immediately. `burst` is
@@ -21,24 +21,24 @@ use crate::state::{Forwarding, Room};
 pub fn run<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
-    room: &Room,
+    function: &Function,
     burst: &mut Burst,
     now: Now,
     reader: &Reader,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    if let Room::Route(router, interface) = room {
+    if let Function::Router(router, interface) = function {
         return route::run::<R, false>(
-            forwarding, port, router, *interface, burst, now, reader, exits, tools, recorder,
+            forwarding, port, router, *interface, burst, now, reader, egress, context, recorder,
         );
     }
-    if let Room::Flows(bridge) = room {
-        return flows::run(forwarding, port, bridge, burst, now, exits, tools, recorder);
+    if let Function::OpenFlow(bridge) = function {
+        return flows::run(forwarding, port, bridge, burst, now, egress, context, recorder);
     }
-    let bridge = if let Room::Switch(bridge) = room { Some(&**bridge) } else { None };
-    decided(forwarding, port, bridge, burst, now, exits, tools, recorder);
+    let bridge = if let Function::Bridge(bridge) = function { Some(&**bridge) } else { None };
+    decided(forwarding, port, bridge, burst, now, egress, context, recorder);
 }
 
 /// Executes the decisions for a burst of a bridge or a cross-connect. `bridge` is the bridge that made the
@@ -50,8 +50,8 @@ pub(crate) fn decided<R: Recorder>(
     bridge: Option<&Bridge>,
     burst: &mut Burst,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let n = burst.packets.len();
@@ -59,12 +59,12 @@ pub(crate) fn decided<R: Recorder>(
     // Often all packets of a burst leave unchanged by one port. The burst then moves as a whole.
     if let Some(&Decision::Forward { port: out, tag: TagChange::Keep }) = decisions.first()
         && decisions.iter().all(|d| *d == decisions[0])
-        && tools.outbox.take_whole(out, &mut burst.packets)
+        && context.outbox.take_whole(out, &mut burst.packets)
     {
         return;
     }
     for (packet, decision) in burst.packets.drain(..).zip(decisions) {
-        decide(forwarding, port, bridge, packet, decision, now, exits, tools, recorder);
+        decide(forwarding, port, bridge, packet, decision, now, egress, context, recorder);
     }
 }
 
@@ -78,26 +78,26 @@ pub(crate) fn decide<R: Recorder>(
     packet: Packet,
     decision: &Decision,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     match *decision {
         Decision::Forward { port: out, tag: TagChange::Keep } => {
-            send(forwarding, port, out, packet, exits, tools, recorder);
+            send(forwarding, port, out, packet, egress, context, recorder);
         }
         Decision::Forward { port: out, tag } => {
-            output(forwarding, port, packet, out, tag, exits, tools, recorder);
+            output(forwarding, port, packet, out, tag, egress, context, recorder);
         }
-        Decision::Drop(reason) => tools.drop(packet, port, reason),
+        Decision::Drop(reason) => context.drop(packet, port, reason),
         Decision::Flood { vid, .. } | Decision::Group { vid, .. } => {
             if decision.punts()
-                && !punt(port, vid, &packet, tools)
+                && !punt(port, vid, &packet, context)
                 && let Some(bridge) = bridge
             {
                 bridge.note_unsnooped(port, now);
             }
-            flood(forwarding, port, bridge, packet, decision, exits, tools, recorder);
+            flood(forwarding, port, bridge, packet, decision, egress, context, recorder);
         }
     }
 }
@@ -111,11 +111,11 @@ fn flood<R: Recorder>(
     bridge: Option<&Bridge>,
     packet: Packet,
     decision: &Decision,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    let mut outputs = std::mem::take(&mut tools.outputs);
+    let mut outputs = std::mem::take(&mut context.outputs);
     outputs.clear();
     if let Some(bridge) = bridge {
         bridge.flood_recorded(port, decision, 0, recorder, |out, tag| {
@@ -123,27 +123,27 @@ fn flood<R: Recorder>(
         });
     }
     match outputs.split_last() {
-        None => tools.drop(packet, port, DropReason::NoMember),
+        None => context.drop(packet, port, DropReason::NoMember),
         Some((&(last, last_tag), others)) => {
             for &(out, tag) in others {
-                tools.counters.port(port).copies.add(1);
-                match copy(&packet, tools) {
-                    Ok(copy) => output(forwarding, port, copy, out, tag, exits, tools, recorder),
-                    Err(reason) => tools.counters.port(port).drop_n(reason, 1),
+                context.counters.port(port).copies.add(1);
+                match copy(&packet, context) {
+                    Ok(copy) => output(forwarding, port, copy, out, tag, egress, context, recorder),
+                    Err(reason) => context.counters.port(port).drop_n(reason, 1),
                 }
             }
-            output(forwarding, port, packet, last, last_tag, exits, tools, recorder);
+            output(forwarding, port, packet, last, last_tag, egress, context, recorder);
         }
     }
-    tools.outputs = outputs;
+    context.outputs = outputs;
 }
 
 /// Copies a packet. Returns a drop reason if the copy budget of the burst is exhausted or no frame is free.
-pub(crate) fn copy(packet: &Packet, tools: &mut Tools) -> Result<Packet, DropReason> {
+pub(crate) fn copy(packet: &Packet, context: &mut WorkerContext) -> Result<Packet, DropReason> {
     // A copy of a packet of many frames counts as one copy for each four frames.
     let cost = u32::from(packet.segments().div_ceil(4).max(1));
-    tools.clones_left = tools.clones_left.checked_sub(cost).ok_or(DropReason::CloneBudget)?;
-    tools.pool.copy(packet)
+    context.clones_left = context.clones_left.checked_sub(cost).ok_or(DropReason::CloneBudget)?;
+    context.pool.copy(packet)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
@@ -153,15 +153,15 @@ pub(crate) fn output<R: Recorder>(
     mut packet: Packet,
     out: PortId,
     change: TagChange,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    if let Err(reason) = tag::apply(&mut packet, tools.pool.memory(), change) {
+    if let Err(reason) = tag::apply(&mut packet, context.pool.memory(), change) {
         recorder.step(0, Step::Dropped(reason));
-        return tools.drop(packet, port, reason);
+        return context.drop(packet, port, reason);
     }
-    send(forwarding, port, out, packet, exits, tools, recorder);
+    send(forwarding, port, out, packet, egress, context, recorder);
 }
 
 /// Appends a packet that arrived on `port` to the outgoing batch of port `out`.
@@ -171,12 +171,12 @@ pub(crate) fn send<R: Recorder>(
     port: PortId,
     out: PortId,
     packet: Packet,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    if let Err(refused) = tools.outbox.push(out, packet) {
-        make_room(forwarding, port, out, refused, exits, tools, recorder);
+    if let Err(refused) = context.outbox.push(out, packet) {
+        make_room(forwarding, port, out, refused, egress, context, recorder);
     }
 }
 
@@ -188,38 +188,38 @@ fn make_room<R: Recorder>(
     port: PortId,
     out: PortId,
     refused: Refused,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let refused = match refused {
         Refused::Full(packet) => {
-            transmit::port(forwarding, out, exits, tools, recorder);
-            tools.outbox.push(out, packet).err()
+            transmit::port(forwarding, out, egress, context, recorder);
+            context.outbox.push(out, packet).err()
         }
         gone @ Refused::NoPort(_) => Some(gone),
     };
     if let Some(Refused::Full(mut packet) | Refused::NoPort(mut packet)) = refused {
         recorder.step(0, Step::Dropped(DropReason::PortRemoved));
         packet.set_arrival(port);
-        tools.drop_at_output(packet, out, DropReason::PortRemoved);
+        context.drop_at_output(packet, out, DropReason::PortRemoved);
     }
 }
 
 /// Punts a copy of an IGMP or MLD packet to the control thread. Returns false if the ring has no space or no
 /// frame is free.
 #[cold]
-fn punt(port: PortId, vid: u16, packet: &Packet, tools: &mut Tools) -> bool {
-    let Some(ring) = &mut tools.punt else { return false };
+fn punt(port: PortId, vid: u16, packet: &Packet, context: &mut WorkerContext) -> bool {
+    let Some(ring) = &mut context.punt else { return false };
     if !ring.has_place(port) {
         return false;
     }
-    let Ok(copy) = tools.pool.copy(packet) else { return false };
+    let Ok(copy) = context.pool.copy(packet) else { return false };
     if let Err(punt) = ring.push(Punt { port, vid, packet: copy }) {
-        tools.pool.free(punt.packet);
+        context.pool.free(punt.packet);
         return false;
     }
-    let counters = tools.counters.port(port);
+    let counters = context.counters.port(port);
     counters.copies.add(1);
     counters.punted.add(1);
     true

@@ -16,13 +16,16 @@ use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, FlowKey, PortId, QueueId};
 use port::{BURST, Packet};
 use steps::Steps;
-use switch::flow::{Asked, Beyond, Flow, one_tag};
+use switch::flow::{Asked, ExtendedKey, Flow, one_tag};
 use switch::{Decision, Now};
 
 use crate::burst::Burst;
-use crate::flows::{Answer, BEYOND, CachedFlow, Compiled, FlowBridge, Kind, Told, Upcall, WorkerFlows};
-use crate::stage::transmit::Exits;
-use crate::stage::{CLONE_BUDGET, Tools, execute};
+use crate::flows::{
+    CacheCommand, CacheCompletion, CachedFlow, Compiled, EXTENDED_WORDS, FlowBridge, Kind, Upcall,
+    WorkerFlows,
+};
+use crate::stage::transmit::Egress;
+use crate::stage::{CLONE_BUDGET, WorkerContext, execute};
 use crate::state::Forwarding;
 
 /// Maximum number of packets of one flow that wait while the slow path processes the flow's first packet.
@@ -41,7 +44,7 @@ const RERANK: u32 = 16_384;
 
 /// Flow cache of one worker, with the packets that wait for answers of the slow path.
 pub struct Flows {
-    cache: FlowCache<BEYOND, CachedFlow>,
+    cache: FlowCache<EXTENDED_WORDS, CachedFlow>,
     rings: WorkerFlows,
     /// Flows that have a packet at the slow path. The value contains the later packets of the flow, which
     /// wait for the answer.
@@ -70,7 +73,7 @@ struct Waiting {
     port: PortId,
     packet: Packet,
     key: FlowKey,
-    beyond: Beyond,
+    extended: ExtendedKey,
     ticket: Option<Ticket>,
 }
 
@@ -89,17 +92,17 @@ enum Ticket {
 impl Ticket {
     /// Records that a packet of the current burst waits, and returns its ticket. Returns `None` if the packet
     /// derives from no burst of this worker's queues.
-    fn take(exits: &mut Exits<'_>, tools: &Tools, flows: &mut Flows) -> Option<Ticket> {
-        let Some(queue) = tools.queue else {
-            flows.beyond_queues += usize::from(tools.is_patched);
-            return tools.is_patched.then_some(Ticket::Patch);
+    fn take(egress: &mut Egress<'_>, context: &WorkerContext, flows: &mut Flows) -> Option<Ticket> {
+        let Some(queue) = context.queue else {
+            flows.beyond_queues += usize::from(context.is_patched);
+            return context.is_patched.then_some(Ticket::Patch);
         };
-        let own = exits.queues.get_mut(queue)?;
+        let own = egress.queues.get_mut(queue)?;
         Some(Ticket::Burst { port: own.port, queue: own.id, burst: own.parked.park() })
     }
 
     /// Records that the packet with this ticket no longer waits.
-    fn give_back(ticket: Option<Ticket>, exits: &mut Exits<'_>, flows: &mut Flows) {
+    fn give_back(ticket: Option<Ticket>, egress: &mut Egress<'_>, flows: &mut Flows) {
         let (port, queue, burst) = match ticket {
             None => return,
             Some(Ticket::Patch) => {
@@ -108,7 +111,7 @@ impl Ticket {
             }
             Some(Ticket::Burst { port, queue, burst }) => (port, queue, burst),
         };
-        if let Some(own) = exits.queues.iter_mut().find(|own| own.port == port && own.id == queue) {
+        if let Some(own) = egress.queues.iter_mut().find(|own| own.port == port && own.id == queue) {
             own.parked.release(burst);
         }
     }
@@ -196,7 +199,7 @@ impl Flows {
 
     /// Installs a megaflow directly, for benchmarks without a slow path.
     pub(crate) fn put(&mut self, key: &FlowKey, mask: &FlowKey, flow: CachedFlow) {
-        let nothing = Beyond::ZERO.0;
+        let nothing = ExtendedKey::ZERO.0;
         // A bench with more megaflows than fit measures misses, and reports them as losses.
         let _ = self.cache.insert(key.in_port().0, key.words(), &nothing, mask.words(), &nothing, flow);
     }
@@ -208,7 +211,7 @@ impl Flows {
             tools_free(waiting.packet);
         }
         while let Some(answer) = self.rings.answers.pop() {
-            if let Answer::Release { packet, .. } = answer {
+            if let CacheCommand::Release { packet, .. } = answer {
                 tools_free(packet);
             }
         }
@@ -235,8 +238,8 @@ pub fn run<R: Recorder>(
     bridge: &Arc<FlowBridge>,
     burst: &mut Burst,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     if bridge.tables.sees_one_tag() {
@@ -244,26 +247,26 @@ pub fn run<R: Recorder>(
         burst.keys[..n].iter_mut().for_each(|key| *key = one_tag(key).unwrap_or(*key));
     }
     if R::DRY {
-        return dry(forwarding, port, bridge, burst, now, exits, tools, recorder);
+        return dry(forwarding, port, bridge, burst, now, egress, context, recorder);
     }
-    let Some(mut flows) = tools.flows.take() else {
+    let Some(mut flows) = context.flows.take() else {
         for packet in burst.packets.drain(..) {
-            tools.drop(packet, port, DropReason::NoRoom);
+            context.drop(packet, port, DropReason::NoFunction);
         }
         return;
     };
     let n = burst.packets.len();
     {
-        let memory = tools.pool.memory();
+        let memory = context.pool.memory();
         let Burst { packets, keys, layers, .. } = &*burst;
-        let beyond = |i: usize| Beyond::extract(packets[i].head(memory), &keys[i], &layers[i]).0;
-        flows.cache.find_burst(port.0, |i| keys[i].words(), beyond, &mut flows.found[..n]);
+        let extended = |i: usize| ExtendedKey::extract(packets[i].head(memory), &keys[i], &layers[i]).0;
+        flows.cache.find_burst(port.0, |i| keys[i].words(), extended, &mut flows.found[..n]);
     }
     let whole =
         if flows.pending.is_empty() && !R::ACTIVE { one_way(&mut flows, burst, n, now) } else { None };
     match whole {
-        Some(Kind::Output(out)) if tools.outbox.take_whole(out, &mut burst.packets) => {}
-        Some(Kind::Normal) => normal_burst(forwarding, port, bridge, burst, now, exits, tools, recorder),
+        Some(Kind::Output(out)) if context.outbox.take_whole(out, &mut burst.packets) => {}
+        Some(Kind::Normal) => normal_burst(forwarding, port, bridge, burst, now, egress, context, recorder),
         counted => one_by_one(
             forwarding,
             port,
@@ -272,12 +275,12 @@ pub fn run<R: Recorder>(
             now,
             counted.is_some(),
             &mut flows,
-            exits,
-            tools,
+            egress,
+            context,
             recorder,
         ),
     }
-    tools.flows = Some(flows);
+    context.flows = Some(flows);
 }
 
 /// Handles a burst whose packets all match megaflows with equal actions, which must be a single output or
@@ -329,8 +332,8 @@ fn one_by_one<R: Recorder>(
     now: Now,
     counted: bool,
     flows: &mut Flows,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let Burst { packets, keys, layers, .. } = burst;
@@ -344,14 +347,14 @@ fn one_by_one<R: Recorder>(
                     count(flow, 1, packet.len() as u64, now);
                 }
                 recorder.step(i, Step::FlowHit);
-                act(forwarding, port, bridge, packet, &flow.compiled, now, exits, tools, recorder);
+                act(forwarding, port, bridge, packet, &flow.compiled, now, egress, context, recorder);
             }
             None => {
-                let beyond = Beyond::extract(packet.head(tools.pool.memory()), key, &layers[i]);
+                let extended = ExtendedKey::extract(packet.head(context.pool.memory()), key, &layers[i]);
                 recorder.step(i, Step::Upcall);
-                let ticket = Ticket::take(exits, tools, flows);
-                let asks = Waiting { bridge: Arc::clone(bridge), port, packet, key: *key, beyond, ticket };
-                miss(asks, flows, exits, tools);
+                let ticket = Ticket::take(egress, context, flows);
+                let asks = Waiting { bridge: Arc::clone(bridge), port, packet, key: *key, extended, ticket };
+                miss(asks, flows, egress, context);
             }
         }
     }
@@ -368,11 +371,11 @@ fn bell(flows: &mut Flows) {
 /// Sends a packet to the slow path. If a packet of its flow is already there, the packet waits behind it. If
 /// a limit is exceeded, the packet is dropped.
 #[cold]
-fn miss(asks: Waiting, flows: &mut Flows, exits: &mut Exits<'_>, tools: &mut Tools) {
+fn miss(asks: Waiting, flows: &mut Flows, egress: &mut Egress<'_>, context: &mut WorkerContext) {
     let (port, ticket) = (asks.port, asks.ticket);
     if let Err(packet) = wait(asks, flows) {
-        Ticket::give_back(ticket, exits, flows);
-        tools.drop(packet, port, DropReason::UpcallLimit);
+        Ticket::give_back(ticket, egress, flows);
+        context.drop(packet, port, DropReason::UpcallLimit);
     }
 }
 
@@ -399,8 +402,8 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     if *asked >= UPCALLS_EACH {
         return Err(asks.packet);
     }
-    let Waiting { bridge, port, packet, key, beyond, ticket } = asks;
-    flows.rings.upcalls.push(Upcall { bridge, port, packet, key, beyond }).map_err(|back| back.packet)?;
+    let Waiting { bridge, port, packet, key, extended, ticket } = asks;
+    flows.rings.upcalls.push(Upcall { bridge, port, packet, key, extended }).map_err(|back| back.packet)?;
     *asked += 1;
     flows.pending.insert(identity, Pending { ticket, behind: VecDeque::new() });
     flows.rings_bell = true;
@@ -417,8 +420,13 @@ fn waits_no_more(port: PortId, flows: &mut Flows) {
 
 /// Processes answers of the slow path. An answer changes the flow cache or returns a packet with actions to
 /// execute. Returns the number of packets processed.
-pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: &mut Tools) -> usize {
-    let Some(mut flows) = tools.flows.take() else { return 0 };
+pub fn answers(
+    forwarding: &Forwarding,
+    now: Now,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
+) -> usize {
+    let Some(mut flows) = context.flows.take() else { return 0 };
     flows.rounds += 1;
     if flows.rounds >= RERANK {
         flows.rounds = 0;
@@ -432,12 +440,12 @@ pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: 
         }
         let Some(answer) = flows.rings.answers.pop() else { break };
         match answer {
-            Answer::Release { bridge, port, packet, key, compiled } => {
+            CacheCommand::Release { bridge, port, packet, key, compiled } => {
                 packets += 1;
-                tools.clones_left = CLONE_BUDGET;
+                context.clones_left = CLONE_BUDGET;
                 if key.is_none() {
                     // A controller's packet was received from no port.
-                    tools.counters.port(port).copies.add(1);
+                    context.counters.port(port).copies.add(1);
                 }
                 act(
                     forwarding,
@@ -446,50 +454,50 @@ pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: 
                     packet,
                     &compiled,
                     now,
-                    exits,
-                    tools,
+                    egress,
+                    context,
                     &mut packet::record::NoRecord,
                 );
                 if let Some(key) = key {
                     if let Some(asked) = flows.asked.get_mut(port.index()) {
                         *asked = asked.saturating_sub(1);
                     }
-                    packets += follow(forwarding, &identity(&key), now, &mut flows, exits, tools);
+                    packets += follow(forwarding, &identity(&key), now, &mut flows, egress, context);
                 }
-                copies += CLONE_BUDGET - tools.clones_left;
+                copies += CLONE_BUDGET - context.clones_left;
             }
-            Answer::Install(mut install) => {
+            CacheCommand::Install(mut install) => {
                 let (key, mask) = (install.key.words(), install.mask.words());
-                let (beyond, beyond_mask) = (&install.beyond.0, &install.beyond_mask.0);
+                let (extended, extended_mask) = (&install.extended.0, &install.extended_mask.0);
                 let flow = install.flow.take();
                 // The cache may refuse the megaflow because it is full or has an equal megaflow. The slow
                 // path accepts the refusal.
                 let put = flow.and_then(|flow| {
                     let port = install.key.in_port().0;
-                    flows.cache.insert(port, key, beyond, mask, beyond_mask, flow).ok()
+                    flows.cache.insert(port, key, extended, mask, extended_mask, flow).ok()
                 });
-                tell(&mut flows, Told::Installed(install.id, put, install));
+                tell(&mut flows, CacheCompletion::Installed(install.id, put, install));
             }
-            Answer::Replace(at, compiled) => {
+            CacheCommand::Replace(at, compiled) => {
                 if let Some(flow) = flows.cache.get_mut(at) {
                     let old = std::mem::replace(&mut flow.compiled, compiled);
-                    tell(&mut flows, Told::Replaced(old));
+                    tell(&mut flows, CacheCompletion::Replaced(old));
                 }
             }
-            Answer::Remove(at) => {
+            CacheCommand::Remove(at) => {
                 if let Some(flow) = flows.cache.remove(at) {
-                    tell(&mut flows, Told::Removed(flow));
+                    tell(&mut flows, CacheCompletion::Removed(flow));
                 }
             }
-            Answer::Sync(number) => tell(&mut flows, Told::Synced(number)),
+            CacheCommand::Sync(number) => tell(&mut flows, CacheCompletion::Synced(number)),
         }
     }
     bell(&mut flows);
-    tools.flows = Some(flows);
+    context.flows = Some(flows);
     packets
 }
 
-fn tell(flows: &mut Flows, what: Told) {
+fn tell(flows: &mut Flows, what: CacheCompletion) {
     // The space was checked before the answer was taken.
     let _ = flows.rings.told.push(what);
     flows.rings_bell = true;
@@ -504,23 +512,23 @@ fn follow(
     identity: &FlowKey,
     now: Now,
     flows: &mut Flows,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
 ) -> usize {
     let Some(Pending { ticket, behind: mut waiting }) = flows.pending.remove(identity) else { return 0 };
-    Ticket::give_back(ticket, exits, flows);
+    Ticket::give_back(ticket, egress, flows);
     let mut gone = 0;
     while let Some(next) = waiting.pop_front() {
         waits_no_more(next.port, flows);
         let mut at = [MISS];
-        flows.cache.find_burst(next.port.0, |_| next.key.words(), |_| next.beyond.0, &mut at);
+        flows.cache.find_burst(next.port.0, |_| next.key.words(), |_| next.extended.0, &mut at);
         let Some(flow) = flows.cache.get_at(at[0]) else {
-            miss(next, flows, exits, tools);
+            miss(next, flows, egress, context);
             break;
         };
         count(flow, 1, next.packet.len() as u64, now);
         let compiled = Arc::clone(&flow.compiled);
-        Ticket::give_back(next.ticket, exits, flows);
+        Ticket::give_back(next.ticket, egress, flows);
         gone += 1;
         act(
             forwarding,
@@ -529,8 +537,8 @@ fn follow(
             next.packet,
             &compiled,
             now,
-            exits,
-            tools,
+            egress,
+            context,
             &mut packet::record::NoRecord,
         );
     }
@@ -540,8 +548,8 @@ fn follow(
         // The next packet exceeded a limit, so the packets behind it are dropped as well.
         for next in waiting {
             waits_no_more(next.port, flows);
-            Ticket::give_back(next.ticket, exits, flows);
-            tools.drop(next.packet, next.port, DropReason::UpcallLimit);
+            Ticket::give_back(next.ticket, egress, flows);
+            context.drop(next.packet, next.port, DropReason::UpcallLimit);
         }
     }
     gone
@@ -557,25 +565,25 @@ fn act<R: Recorder>(
     packet: Packet,
     compiled: &Compiled,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     match compiled.kind {
         Kind::Output(out) => {
             recorder.step(0, Step::Output { port: out, tag: TagChange::Keep });
-            execute::send(forwarding, port, out, packet, exits, tools, recorder);
+            execute::send(forwarding, port, out, packet, egress, context, recorder);
         }
         Kind::Drop => {
             recorder.step(0, Step::Dropped(compiled.dropped));
-            tools.drop(packet, port, compiled.dropped);
+            context.drop(packet, port, compiled.dropped);
         }
-        Kind::Normal => normal(forwarding, port, bridge, packet, now, exits, tools, recorder),
+        Kind::Normal => normal(forwarding, port, bridge, packet, now, egress, context, recorder),
         Kind::Steps => {
-            let context = Steps { forwarding, port, bridge, compiled, now };
-            if let Some(packet) = context.run(&compiled.program.ops, packet, exits, tools, recorder) {
+            let steps = Steps { forwarding, port, bridge, compiled, now };
+            if let Some(packet) = steps.run(&compiled.program.ops, packet, egress, context, recorder) {
                 recorder.step(0, Step::Dropped(compiled.dropped));
-                tools.drop(packet, port, compiled.dropped);
+                context.drop(packet, port, compiled.dropped);
             }
         }
     }
@@ -589,8 +597,8 @@ fn normal_burst<R: Recorder>(
     bridge: &Arc<FlowBridge>,
     burst: &mut Burst,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let n = burst.len();
@@ -598,11 +606,11 @@ fn normal_burst<R: Recorder>(
         &burst.keys[..n],
         &burst.layers[..n],
         now,
-        &mut tools.scratch,
+        &mut context.scratch,
         &mut burst.decisions[..n],
         recorder,
     );
-    execute::decided(forwarding, port, Some(&bridge.bridge), burst, now, exits, tools, recorder);
+    execute::decided(forwarding, port, Some(&bridge.bridge), burst, now, egress, context, recorder);
 }
 
 /// Forwards one packet by the learning bridge (`NORMAL` action). The flow key is extracted from the current
@@ -614,21 +622,21 @@ fn normal<R: Recorder>(
     bridge: &Arc<FlowBridge>,
     packet: Packet,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let mut key = FlowKey::ZERO;
-    let head = packet.head(tools.pool.memory());
+    let head = packet.head(context.pool.memory());
     let layers = match FlowKey::extract(head, packet.len(), port, &mut key) {
         Ok(layers) => layers,
         Err(reason) => {
             recorder.step(0, Step::Dropped(reason));
-            return tools.drop(packet, port, reason);
+            return context.drop(packet, port, reason);
         }
     };
     let mut decision = [Decision::default()];
-    bridge.bridge.forward(&[key], &[layers], now, &mut tools.scratch, &mut decision, recorder);
+    bridge.bridge.forward(&[key], &[layers], now, &mut context.scratch, &mut decision, recorder);
     execute::decide(
         forwarding,
         port,
@@ -636,8 +644,8 @@ fn normal<R: Recorder>(
         packet,
         &decision[0],
         now,
-        exits,
-        tools,
+        egress,
+        context,
         recorder,
     );
 }
@@ -652,24 +660,24 @@ fn dry<R: Recorder>(
     bridge: &Arc<FlowBridge>,
     burst: &mut Burst,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let Burst { packets, keys, layers, .. } = burst;
     for (i, packet) in packets.drain(..).enumerate() {
         let mut frame = vec![0; packet.len()];
-        packet.copy_to(tools.pool.memory(), &mut frame);
+        packet.copy_to(context.pool.memory(), &mut frame);
         let compiled = {
             let pipeline = bridge.tables.lock();
             let in_port = pipeline.number_of(port).unwrap_or(switch::flow::port::ANY);
-            let beyond = Beyond::extract(&frame, &keys[i], &layers[i]);
-            let flow = Flow::new(&keys[i], &beyond, in_port);
+            let extended = ExtendedKey::extract(&frame, &keys[i], &layers[i]);
+            let flow = Flow::new(&keys[i], &extended, in_port);
             let fate = pipeline.translate(Asked { flow: &flow, frame: Some(&frame), trace: true });
             // A bridge without rules has an empty report.
-            let story = pipeline.story(&flow, &fate);
-            if !story.lines.is_empty() {
-                tools.stories.push(story);
+            let trace_report = pipeline.trace_report(&flow, &fate);
+            if !trace_report.lines.is_empty() {
+                context.trace_reports.push(trace_report);
             }
             for rule in fate.rules.iter().filter_map(|rule| pipeline.rule(*rule)) {
                 let (table, priority, cookie) = (rule.table, rule.priority, rule.cookie);
@@ -683,6 +691,6 @@ fn dry<R: Recorder>(
             }
             Compiled::new(fate.program, fate.dropped, Vec::new())
         };
-        act(forwarding, port, bridge, packet, &compiled, now, exits, tools, recorder);
+        act(forwarding, port, bridge, packet, &compiled, now, egress, context, recorder);
     }
 }

@@ -3,15 +3,15 @@
 
 pub mod execute;
 pub mod flows;
+pub mod function;
+pub mod ingress;
 pub mod outbox;
-pub mod own;
 pub mod parse;
 pub mod patch;
 pub mod punt;
 pub mod receive;
-pub mod room;
 pub mod route;
-pub mod spread;
+pub mod software_rss;
 pub mod tag;
 pub mod transmit;
 
@@ -41,7 +41,7 @@ pub const SEGMENT_BUDGET: u32 = 16_384;
 
 /// Worker context: the private state of one worker that the stages need in addition to the burst and the
 /// snapshot.
-pub struct Tools {
+pub struct WorkerContext {
     /// Identifier of the worker.
     pub id: WorkerId,
     /// Pool of free frames that belongs to the worker.
@@ -62,7 +62,7 @@ pub struct Tools {
     pub flows: Option<Box<flows::Flows>>,
     /// OpenFlow trace reports of a dry run. There is one report for each OpenFlow bridge that the packet has
     /// passed.
-    pub stories: Vec<switch::flow::Story>,
+    pub trace_reports: Vec<switch::flow::TraceReport>,
     /// Index of the worker's queue from which the packets of the current burst were originally received.
     /// `None` if another worker or the slow path has sent the packets to this worker.
     pub queue: Option<usize>,
@@ -81,7 +81,7 @@ pub struct Tools {
     pub(crate) capture_drops: bool,
 }
 
-impl Tools {
+impl WorkerContext {
     /// Creates the context of the worker `id`.
     #[must_use]
     pub fn new(id: WorkerId, pool: FramePool, counters: Arc<WorkerCounters>) -> Self {
@@ -95,7 +95,7 @@ impl Tools {
             capture: None,
             punt: None,
             flows: None,
-            stories: Vec::new(),
+            trace_reports: Vec::new(),
             queue: None,
             clones_left: CLONE_BUDGET,
             segments_left: SEGMENT_BUDGET,

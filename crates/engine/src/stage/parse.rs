@@ -8,8 +8,8 @@ use port::offload;
 use switch::Decision;
 
 use crate::burst::Burst;
-use crate::stage::Tools;
-use crate::state::{PortView, Room};
+use crate::stage::WorkerContext;
+use crate::state::{Function, PortView};
 
 /// Number of packets by which the prefetch of packet headers runs ahead. Frames have equal sizes and start
 /// offsets, so the first cache lines of all frames share two sets of a 32 KiB first-level cache. With a
@@ -27,25 +27,25 @@ pub fn run<R: Recorder>(
     view: &PortView,
     spreads: bool,
     burst: &mut Burst,
-    tools: &mut Tools,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let broken = if !R::ACTIVE && !spreads && l2_suffices(view) {
-        read::<true, R>(port, burst, tools, recorder)
+        read::<true, R>(port, burst, context, recorder)
     } else {
-        read::<false, R>(port, burst, tools, recorder)
+        read::<false, R>(port, burst, context, recorder)
     };
     if broken > 0 {
-        sort_out(port, burst, tools);
+        sort_out(port, burst, context);
     }
     if view.complete_checksums {
-        mark_bare_checksums(burst, tools);
+        mark_bare_checksums(burst, context);
     }
 }
 
 /// Returns whether the port's function needs only the L2 headers of unicast frames.
 fn l2_suffices(view: &PortView) -> bool {
-    matches!(view.room, Room::Switch(_))
+    matches!(view.function, Function::Bridge(_))
         && view.spread.is_none()
         && !view.complete_checksums
         && view.own.is_none()
@@ -57,10 +57,10 @@ fn l2_suffices(view: &PortView) -> bool {
 fn read<const L2: bool, R: Recorder>(
     port: PortId,
     burst: &mut Burst,
-    tools: &Tools,
+    context: &WorkerContext,
     recorder: &mut R,
 ) -> usize {
-    let memory = tools.pool.memory();
+    let memory = context.pool.memory();
     let packets = burst.packets.as_slice();
     for packet in packets.iter().take(AHEAD) {
         packet.prefetch(memory);
@@ -120,7 +120,7 @@ fn record<R: Recorder>(recorder: &mut R, index: usize, layers: &Layers) {
 
 /// Drops the frames with an invalid L2 header. The other frames keep their order.
 #[cold]
-fn sort_out(port: PortId, burst: &mut Burst, tools: &mut Tools) {
+fn sort_out(port: PortId, burst: &mut Burst, context: &mut WorkerContext) {
     let mut kept = 0;
     for i in 0..burst.len() {
         if burst.layers[i].l2_len() != 0 {
@@ -130,7 +130,7 @@ fn sort_out(port: PortId, burst: &mut Burst, tools: &mut Tools) {
     }
     burst.sorted_out(kept, |packet, decision| {
         if let Decision::Drop(reason) = decision {
-            tools.drop(packet, port, reason);
+            context.drop(packet, port, reason);
         }
     });
 }
@@ -138,8 +138,8 @@ fn sort_out(port: PortId, burst: &mut Burst, tools: &mut Tools) {
 /// Marks packets whose TCP or UDP checksum field contains only the pseudo-header sum, so that the checksum is
 /// completed later. AF_XDP reception delivers no checksum state. The sender behind a veth device in another
 /// namespace may have left the checksum to hardware offload, which a veth device does not perform.
-fn mark_bare_checksums(burst: &mut Burst, tools: &Tools) {
+fn mark_bare_checksums(burst: &mut Burst, context: &WorkerContext) {
     for ((packet, key), layers) in burst.packets.iter_mut().zip(&*burst.keys).zip(&*burst.layers) {
-        offload::mark_bare_checksum(packet, tools.pool.memory(), layers, key);
+        offload::mark_bare_checksum(packet, context.pool.memory(), layers, key);
     }
 }

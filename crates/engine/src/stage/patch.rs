@@ -20,8 +20,8 @@ use switch::Now;
 use sync::qsbr::Reader;
 
 use crate::burst::Burst;
-use crate::stage::transmit::{self, Exits};
-use crate::stage::{Tools, receive};
+use crate::stage::transmit::{self, Egress};
+use crate::stage::{WorkerContext, receive};
 use crate::state::{Forwarding, PortView};
 use crate::worker::{Source, path};
 
@@ -37,17 +37,17 @@ pub(crate) fn enter<R: Recorder>(
     view: &PortView,
     out: PortId,
     peer: PortId,
-    tools: &mut Tools,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     if view.capture {
-        transmit::capture(out, tools);
+        transmit::capture(out, context);
     }
-    let Some(batch) = tools.outbox.batch(out) else { return };
+    let Some(batch) = context.outbox.batch(out) else { return };
     if batch.iter().any(|packet| packet.hops() >= HOPS) {
-        end_loops(out, tools, recorder);
+        end_loops(out, context, recorder);
     }
-    let Tools { outbox, patched, counters, .. } = tools;
+    let WorkerContext { outbox, patched, counters, .. } = context;
     let Some(batch) = outbox.batch(out).filter(|batch| !batch.is_empty()) else { return };
     if R::ACTIVE {
         recorder.step(0, Step::Transmitted { port: out, queue: QueueId(0) });
@@ -64,13 +64,13 @@ pub(crate) fn enter<R: Recorder>(
 
 /// Drops the packets in the batch of port `out` that have reached the hop limit.
 #[cold]
-fn end_loops<R: Recorder>(out: PortId, tools: &mut Tools, recorder: &mut R) {
-    let Some(batch) = tools.outbox.batch(out) else { return };
+fn end_loops<R: Recorder>(out: PortId, context: &mut WorkerContext, recorder: &mut R) {
+    let Some(batch) = context.outbox.batch(out) else { return };
     for packet in std::mem::take(batch) {
         if packet.hops() >= HOPS {
             recorder.step(0, Step::Dropped(DropReason::HopLimit));
-            tools.drop_at_output(packet, out, DropReason::HopLimit);
-        } else if let Some(batch) = tools.outbox.batch(out) {
+            context.drop_at_output(packet, out, DropReason::HopLimit);
+        } else if let Some(batch) = context.outbox.batch(out) {
             batch.push(packet);
         }
     }
@@ -87,41 +87,41 @@ pub(crate) fn through<R: Recorder>(
     queue: Option<usize>,
     burst: &mut Burst,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    tools.is_patched = true;
+    context.is_patched = true;
     let mut left = if R::DRY { PASSES_TOLD } else { PASSES };
-    while let Some(&(port, _)) = tools.patched.front() {
+    while let Some(&(port, _)) = context.patched.front() {
         // A report covers one packet at a time.
         let most = if R::ACTIVE { 1 } else { port::BURST };
         while burst.packets.len() < most
-            && let Some((_, packet)) = tools.patched.pop_front_if(|(own, _)| *own == port)
+            && let Some((_, packet)) = context.patched.pop_front_if(|(own, _)| *own == port)
         {
             burst.packets.push(packet);
         }
         let n = burst.len();
         let Some(view) = forwarding.port(port) else {
-            end(port, DropReason::PortRemoved, burst, tools, recorder);
+            end(port, DropReason::PortRemoved, burst, context, recorder);
             continue;
         };
-        receive::arrived(port, view, burst, tools);
+        receive::arrived(port, view, burst, context);
         for packet in burst.packets.iter().filter(|_| R::ACTIVE) {
             let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
             recorder.step(0, Step::Received { port, queue: QueueId(0), len });
         }
         if !view.up {
-            end(port, DropReason::PortDown, burst, tools, recorder);
+            end(port, DropReason::PortDown, burst, context, recorder);
         } else if n > left {
-            end(port, DropReason::HopLimit, burst, tools, recorder);
+            end(port, DropReason::HopLimit, burst, context, recorder);
         } else {
             left -= n;
             let source = Source { forwarding, port, view, queue: None, seen: false, origin: queue, reader };
-            path(&source, burst, now, exits, tools, recorder);
+            path(&source, burst, now, egress, context, recorder);
         }
     }
-    tools.is_patched = false;
+    context.is_patched = false;
 }
 
 /// Drops all packets of a burst that cannot be processed at `port`.
@@ -129,11 +129,11 @@ fn end<R: Recorder>(
     port: PortId,
     reason: DropReason,
     burst: &mut Burst,
-    tools: &mut Tools,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     for packet in burst.packets.drain(..) {
         recorder.step(0, Step::Dropped(reason));
-        tools.drop(packet, port, reason);
+        context.drop(packet, port, reason);
     }
 }

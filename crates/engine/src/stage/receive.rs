@@ -6,7 +6,7 @@ use port::Queue;
 
 use crate::burst::Burst;
 use crate::capture::Direction;
-use crate::stage::Tools;
+use crate::stage::WorkerContext;
 use crate::state::PortView;
 
 /// Fills the empty `burst` with packets from `queue`. Returns the number of packets received.
@@ -15,11 +15,11 @@ pub fn run(
     port: PortId,
     view: &PortView,
     burst: &mut Burst,
-    tools: &mut Tools,
+    context: &mut WorkerContext,
 ) -> usize {
-    let n = queue.receive(&mut tools.pool, &mut burst.packets);
+    let n = queue.receive(&mut context.pool, &mut burst.packets);
     if n > 0 {
-        arrived(port, view, burst, tools);
+        arrived(port, view, burst, context);
     }
     n
 }
@@ -27,25 +27,25 @@ pub fn run(
 /// Counts the packets of a burst as received on `port`, records the port in each packet, and offers the
 /// packets to a running capture.
 #[inline]
-pub(crate) fn arrived(port: PortId, view: &PortView, burst: &mut Burst, tools: &mut Tools) {
+pub(crate) fn arrived(port: PortId, view: &PortView, burst: &mut Burst, context: &mut WorkerContext) {
     let mut bytes = 0;
     for packet in burst.packets.iter_mut() {
         bytes += packet.len() as u64;
         packet.set_arrival(port);
     }
-    let counters = tools.counters.port(port);
+    let counters = context.counters.port(port);
     counters.rx_packets.add(burst.packets.len() as u64);
     counters.rx_bytes.add(bytes);
     if view.capture {
-        capture(port, burst, tools);
+        capture(port, burst, context);
     }
 }
 
 #[cold]
-fn capture(port: PortId, burst: &Burst, tools: &mut Tools) {
-    if let Some(tap) = &mut tools.capture {
+fn capture(port: PortId, burst: &Burst, context: &mut WorkerContext) {
+    if let Some(tap) = &mut context.capture {
         for packet in burst.packets.iter() {
-            tap.offer(&mut tools.pool, packet, port, Direction::Received);
+            tap.offer(&mut context.pool, packet, port, Direction::Received);
         }
     }
 }

@@ -8,13 +8,13 @@ use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, VlanId, VlanTags};
 use port::{FrameMemory, Packet};
 use rewrite::Way;
-use router::{Admitted, Decision, Kernel, Punt, Router, plain};
+use router::{Admitted, Decision, Kernel, Punt, Router, fast_path};
 use switch::Now;
 use sync::qsbr::Reader;
 
 use crate::burst::{Burst, Head};
-use crate::stage::transmit::Exits;
-use crate::stage::{Tools, execute, tag};
+use crate::stage::transmit::Egress;
+use crate::stage::{WorkerContext, execute, tag};
 use crate::state::Forwarding;
 
 /// Number of packets by which the prefetch of packet headers runs ahead. See [`crate::stage::parse`].
@@ -22,11 +22,11 @@ const AHEAD: usize = 4;
 
 /// Parses the headers that routing needs. For a plain packet, this is only the destination. For any other
 /// packet, the flow key is extracted. Packets that must not be routed get their decision here.
-pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, tools: &mut Tools) {
+pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, context: &mut WorkerContext) {
     if router.mirrored.has_vlans() {
-        read_from::<true>(port, router, interface, burst, tools);
+        read_from::<true>(port, router, interface, burst, context);
     } else {
-        read_from::<false>(port, router, interface, burst, tools);
+        read_from::<false>(port, router, interface, burst, context);
     }
 }
 
@@ -36,10 +36,10 @@ fn read_from<const VLANS: bool>(
     router: &Router,
     interface: u16,
     burst: &mut Burst,
-    tools: &mut Tools,
+    context: &mut WorkerContext,
 ) {
     let Burst { packets, keys, layers, routes, heads, arrivals, .. } = burst;
-    let Tools { pool, routing, .. } = tools;
+    let WorkerContext { pool, routing, .. } = context;
     let memory = pool.memory();
     let mut gathering = routing.begin();
     let packets = packets.as_slice();
@@ -52,8 +52,8 @@ fn read_from<const VLANS: bool>(
     while place < packets.len() {
         let arrival = if VLANS { arrivals[place] } else { interface };
         let Some(own) = router.own(arrival) else {
-            // Malformed packets are also dropped as `no-room` in this case.
-            (heads[place], routes[place]) = (Head::Read, Decision::Drop(DropReason::NoRoom));
+            // Malformed packets are also dropped as `no-function` in this case.
+            (heads[place], routes[place]) = (Head::Read, Decision::Drop(DropReason::NoFunction));
             place += 1;
             continue;
         };
@@ -62,14 +62,15 @@ fn read_from<const VLANS: bool>(
         place += gathering.fours(from, |place| {
             let (head, len) = seen(memory, packets, place)?;
             // If the source may be an address of this host, the slower path with a flow key decides.
-            let is_plain = |_: &u32| is_next(place) && !router.own_addresses.may_hold(plain::source(head));
-            plain::four(own, head, len).filter(is_plain)
+            let is_plain =
+                |_: &u32| is_next(place) && !router.own_addresses.may_hold(fast_path::source(head));
+            fast_path::four(own, head, len).filter(is_plain)
         });
         heads[from..place].fill(Head::Plain4);
         let from = place;
         place += gathering.sixes(from, |place| {
             let (head, len) = seen(memory, packets, place)?;
-            plain::six(own, head, len).filter(|_| is_next(place))
+            fast_path::six(own, head, len).filter(|_| is_next(place))
         });
         heads[from..place].fill(Head::Plain6);
         if place > from {
@@ -113,10 +114,10 @@ pub fn untag(
     interface: u16,
     burst: &mut Burst,
     keyed: bool,
-    tools: &mut Tools,
+    context: &mut WorkerContext,
 ) {
     let Burst { packets, keys, layers, arrivals, .. } = burst;
-    let memory = tools.pool.memory();
+    let memory = context.pool.memory();
     let all = packets.as_mut_slice();
     for place in 0..all.len() {
         if let Some(ahead) = all.get(place + AHEAD) {
@@ -190,10 +191,10 @@ pub fn look_up(
     interface: u16,
     reader: &Reader,
     burst: &mut Burst,
-    tools: &mut Tools,
+    context: &mut WorkerContext,
 ) {
     let Burst { packets, keys, routes, heads, arrivals, .. } = burst;
-    let Tools { pool, routing, .. } = tools;
+    let WorkerContext { pool, routing, .. } = context;
     let memory = pool.memory();
     let vlans = router.mirrored.has_vlans();
     let arrival = |place: usize| if vlans { arrivals[place] } else { interface };
@@ -221,15 +222,15 @@ pub fn run<R: Recorder, const QUICK: bool>(
     burst: &mut Burst,
     now: Now,
     reader: &Reader,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let n = burst.packets.len();
     let Burst { packets, keys, routes, heads, arrivals, .. } = burst;
     let routes = &mut routes[..n];
-    let memory = tools.pool.memory();
-    let mut way = Way::of(router, tools.id);
+    let memory = context.pool.memory();
+    let mut way = Way::of(router, context.id);
     let (all, keys, heads) = (&mut packets.as_mut_slice()[..n], &keys[..n], &heads[..n]);
     let vlans = router.mirrored.has_vlans();
     let mut place = 0;
@@ -252,10 +253,10 @@ pub fn run<R: Recorder, const QUICK: bool>(
                 router,
                 arrival: if vlans { arrivals[place] } else { interface },
                 place,
-                worker: tools.id,
+                worker: context.id,
                 now,
                 reader,
-                scratch: &mut tools.routing,
+                scratch: &mut context.routing,
             };
             // The ICMP error replaces the packet.
             (*route, head) = refuse::run(&mut asked, why, packet, memory, recorder);
@@ -274,7 +275,7 @@ pub fn run<R: Recorder, const QUICK: bool>(
         record(router, routes, recorder);
     }
     if let Some(out) = common(router, routes)
-        && tools.outbox.take_whole(out, packets)
+        && context.outbox.take_whole(out, packets)
     {
         return;
     }
@@ -282,27 +283,29 @@ pub fn run<R: Recorder, const QUICK: bool>(
         match *route {
             Decision::Forward { interface, .. } => match router.interfaces.get(usize::from(interface)) {
                 Some(Some(out)) => match router.mirrored.tags(interface) {
-                    None => execute::send(forwarding, port, out.port, packet, exits, tools, recorder),
-                    Some(tags) => match tag::begin(&mut packet, tools.pool.memory(), tags) {
+                    None => execute::send(forwarding, port, out.port, packet, egress, context, recorder),
+                    Some(tags) => match tag::begin(&mut packet, context.pool.memory(), tags) {
                         Ok(tag) => {
-                            execute::output(forwarding, port, packet, out.port, tag, exits, tools, recorder);
+                            execute::output(
+                                forwarding, port, packet, out.port, tag, egress, context, recorder,
+                            );
                         }
                         Err(reason) => {
                             recorder.step(0, Step::Dropped(reason));
-                            tools.drop(packet, port, reason);
+                            context.drop(packet, port, reason);
                         }
                     },
                 },
-                None | Some(None) => tools.drop(packet, port, DropReason::PortRemoved),
+                None | Some(None) => context.drop(packet, port, DropReason::PortRemoved),
             },
             // No refused packets are left: `refuse::run` has replaced each of them.
-            Decision::Refuse(_) => tools.drop(packet, port, DropReason::NoRoute),
+            Decision::Refuse(_) => context.drop(packet, port, DropReason::NoRoute),
             Decision::Punt(why) => {
                 let arrival = if vlans { *arrival } else { interface };
                 let kernel = router.mirrored.kernel(arrival).or(router.kernel.as_ref());
-                punt(forwarding, port, arrival, router, kernel, why, packet, now, exits, tools, recorder);
+                punt(forwarding, port, arrival, router, kernel, why, packet, now, egress, context, recorder);
             }
-            Decision::Drop(reason) => tools.drop(packet, port, reason),
+            Decision::Drop(reason) => context.drop(packet, port, reason),
         }
     }
 }
@@ -371,36 +374,36 @@ fn punt<R: Recorder>(
     why: Punt,
     mut packet: Packet,
     now: Now,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let refused = match kernel {
         None => Some(DropReason::NoKernel),
         Some(_) if R::DRY => None,
         Some(_) => {
-            let head = packet.head(tools.pool.memory());
+            let head = packet.head(context.pool.memory());
             let class = router::class(why, head, packet.len());
             let origin = router::Origin::of(arrival, head, packet.len());
             let gate = &router.gate;
-            let admitted = gate.admits_from(class, &origin, &router.adjacencies, tools.id.index(), now.ns);
+            let admitted = gate.admits_from(class, &origin, &router.adjacencies, context.id.index(), now.ns);
             (!admitted).then_some(DropReason::PuntLimit)
         }
     };
     match (refused, kernel) {
         (None, Some(kernel)) => {
             // The kernel accepts packets for its device's MAC address.
-            if let Some(to) = packet.head_mut(tools.pool.memory()).first_chunk_mut::<6>()
+            if let Some(to) = packet.head_mut(context.pool.memory()).first_chunk_mut::<6>()
                 && to[0] & 1 == 0
             {
                 *to = kernel.mac.0;
             }
-            execute::send(forwarding, port, kernel.port, packet, exits, tools, recorder);
+            execute::send(forwarding, port, kernel.port, packet, egress, context, recorder);
         }
         (reason, _) => {
             let reason = reason.unwrap_or(DropReason::NoKernel);
             recorder.step(0, Step::Dropped(reason));
-            tools.drop(packet, port, reason);
+            context.drop(packet, port, reason);
         }
     }
 }

@@ -7,11 +7,11 @@ use port::offload;
 use port::{Batch, Capabilities, Flags, Queue};
 
 use crate::capture::Direction;
-use crate::handover::{Links, Output};
-use crate::stage::{Tools, patch};
+use crate::handover::{Output, WorkerRings};
+use crate::stage::{WorkerContext, patch};
 use crate::state::{Forwarding, PortView};
 
-/// Value of `Exits::local` for a port of which this worker has no queue.
+/// Value of `Egress::local` for a port of which this worker has no queue.
 pub const NOT_MINE: u16 = u16::MAX;
 /// Number of bytes by which a frame with a VLAN tag may exceed the maximum frame length, as with the kernel's
 /// devices.
@@ -30,32 +30,37 @@ pub struct OwnedQueue {
     /// Whether packets were given to the queue since it was last kicked.
     pub touched: bool,
     /// Software RSS state for packets that are received from the queue.
-    pub spread: crate::stage::spread::Applied,
+    pub spread: crate::stage::software_rss::Applied,
     /// State of the queue's progress reports, or `None` if the queue has no receiver of reports.
-    pub finish: Option<crate::finish::Finish>,
+    pub finish: Option<crate::ordering::Finish>,
     /// Packets that were received from the queue and that wait in the worker or at the slow path.
-    pub parked: crate::finish::Parked,
+    pub parked: crate::ordering::Parked,
     /// State of the transmit ring, for which progress reports wait.
-    pub unsent: crate::finish::Unsent,
+    pub unsent: crate::ordering::Unsent,
 }
 
 /// Destinations to which a worker sends packets.
-pub struct Exits<'w> {
+pub struct Egress<'w> {
     /// Queues that the worker owns.
     pub queues: &'w mut [OwnedQueue],
     /// For each port, the index in `queues` of the queue that transmits its packets, or [`NOT_MINE`] if this
     /// worker has no queue of the port.
     pub local: &'w [u16],
     /// Rings to and from the other workers.
-    pub links: &'w mut Links,
+    pub links: &'w mut WorkerRings,
     /// List to which a dry run appends its output frames. With `None`, packets are transmitted.
     pub collected: Option<&'w mut Vec<(PortId, Vec<u8>)>>,
 }
 
 /// Transmits the packets of all ports in the outbox.
-pub fn run<R: Recorder>(forwarding: &Forwarding, exits: &mut Exits<'_>, tools: &mut Tools, recorder: &mut R) {
-    while let Some(out) = tools.outbox.next_port() {
-        port(forwarding, out, exits, tools, recorder);
+pub fn run<R: Recorder>(
+    forwarding: &Forwarding,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
+    recorder: &mut R,
+) {
+    while let Some(out) = context.outbox.next_port() {
+        port(forwarding, out, egress, context, recorder);
     }
 }
 
@@ -63,28 +68,28 @@ pub fn run<R: Recorder>(forwarding: &Forwarding, exits: &mut Exits<'_>, tools: &
 pub fn port<R: Recorder>(
     forwarding: &Forwarding,
     out: PortId,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    let Some(batch) = tools.outbox.batch(out) else { return };
+    let Some(batch) = context.outbox.batch(out) else { return };
     if batch.is_empty() {
         return;
     }
     let view = match forwarding.port(out) {
         Some(view) if view.transmits() => view,
-        Some(_) => return drop_all(out, DropReason::PortDown, tools, recorder),
-        None => return drop_all(out, DropReason::PortRemoved, tools, recorder),
+        Some(_) => return drop_all(out, DropReason::PortDown, context, recorder),
+        None => return drop_all(out, DropReason::PortRemoved, context, recorder),
     };
     if let Some(peer) = view.patch {
-        return patch::enter(view, out, peer, tools, recorder);
+        return patch::enter(view, out, peer, context, recorder);
     }
-    if exits.collected.is_some() {
-        return collect(view, out, exits, tools, recorder);
+    if egress.collected.is_some() {
+        return collect(view, out, egress, context, recorder);
     }
-    match exits.local.get(out.index()).copied().unwrap_or(NOT_MINE) {
-        NOT_MINE => hand_over(view, out, exits, tools, recorder),
-        mine => send(view, out, usize::from(mine), exits, tools, recorder),
+    match egress.local.get(out.index()).copied().unwrap_or(NOT_MINE) {
+        NOT_MINE => hand_over(view, out, egress, context, recorder),
+        mine => send(view, out, usize::from(mine), egress, context, recorder),
     }
 }
 
@@ -92,17 +97,17 @@ fn send<R: Recorder>(
     view: &PortView,
     out: PortId,
     mine: usize,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    let own = &mut exits.queues[mine];
-    if ready(view, &own.capabilities, tools.outbox.batch(out)) {
-        return give(view, out, own, tools, recorder);
+    let own = &mut egress.queues[mine];
+    if ready(view, &own.capabilities, context.outbox.batch(out)) {
+        return give(view, out, own, context, recorder);
     }
     let able = own.capabilities;
-    complete(view, out, able, tools, recorder, |tools, recorder| give(view, out, own, tools, recorder));
-    give(view, out, own, tools, recorder);
+    complete(view, out, able, context, recorder, |context, recorder| give(view, out, own, context, recorder));
+    give(view, out, own, context, recorder);
 }
 
 /// Gives the packets of a batch to the transmit queue. Packets for which the queue has no space are dropped.
@@ -110,30 +115,30 @@ fn give<R: Recorder>(
     view: &PortView,
     out: PortId,
     own: &mut OwnedQueue,
-    tools: &mut Tools,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     if view.capture {
-        capture(out, tools);
+        capture(out, context);
     }
-    let Some(batch) = tools.outbox.batch(out) else { return };
+    let Some(batch) = context.outbox.batch(out) else { return };
     let mut bytes = bytes_of(batch);
     if R::ACTIVE {
         recorder.step(0, Step::Transmitted { port: out, queue: own.id });
     }
-    let mut sent = own.queue.transmit(&mut tools.pool, batch);
+    let mut sent = own.queue.transmit(&mut context.pool, batch);
     own.touched = true;
     if !batch.is_empty() {
         // In copy mode, a kick transmits the contents of the ring, which frees space.
-        own.queue.kick(&mut tools.pool);
-        sent += own.queue.transmit(&mut tools.pool, batch);
+        own.queue.kick(&mut context.pool);
+        sent += own.queue.transmit(&mut context.pool, batch);
         bytes -= bytes_of(batch);
     }
-    let counters = tools.counters.port(out);
+    let counters = context.counters.port(out);
     counters.tx_packets.add(sent as u64);
     counters.tx_bytes.add(bytes);
     if !batch.is_empty() {
-        drop_all(out, DropReason::TxRingFull, tools, recorder);
+        drop_all(out, DropReason::TxRingFull, context, recorder);
     }
 }
 
@@ -166,35 +171,35 @@ fn complete<R: Recorder>(
     view: &PortView,
     out: PortId,
     able: Capabilities,
-    tools: &mut Tools,
+    context: &mut WorkerContext,
     recorder: &mut R,
-    mut flush: impl FnMut(&mut Tools, &mut R),
+    mut flush: impl FnMut(&mut WorkerContext, &mut R),
 ) {
-    let Some(batch) = tools.outbox.batch(out) else { return };
+    let Some(batch) = context.outbox.batch(out) else { return };
     let longest = (view.max_frame + TAG_ALLOWANCE) as usize;
     for packet in std::mem::take(batch) {
-        let Tools { pool, outbox, .. } = tools;
+        let WorkerContext { pool, outbox, .. } = context;
         let Some(batch) = outbox.batch(out) else { return };
         if offload::wire_len(&packet, pool.memory()) > longest {
             recorder.step(0, Step::Dropped(DropReason::MtuExceeded));
-            tools.drop_at_output(packet, out, DropReason::MtuExceeded);
+            context.drop_at_output(packet, out, DropReason::MtuExceeded);
             continue;
         }
         let segments = offload::segment_count(&packet, pool.memory());
         let needs_flush = batch.remaining_capacity() < segments && !batch.is_empty();
         if segments > 1 {
-            let Some(left) = tools.segments_left.checked_sub(u32::try_from(segments).unwrap_or(u32::MAX))
+            let Some(left) = context.segments_left.checked_sub(u32::try_from(segments).unwrap_or(u32::MAX))
             else {
                 recorder.step(0, Step::Dropped(DropReason::CloneBudget));
-                tools.drop_at_output(packet, out, DropReason::CloneBudget);
+                context.drop_at_output(packet, out, DropReason::CloneBudget);
                 continue;
             };
-            tools.segments_left = left;
+            context.segments_left = left;
         }
         if needs_flush {
-            flush(tools, recorder);
+            flush(context, recorder);
         }
-        let Tools { pool, outbox, .. } = tools;
+        let WorkerContext { pool, outbox, .. } = context;
         let Some(batch) = outbox.batch(out) else { return };
         let arrival = packet.arrival().unwrap_or(out);
         let partial = packet.flags().contains(Flags::PARTIAL_CHECKSUM);
@@ -206,7 +211,7 @@ fn complete<R: Recorder>(
                 pool.free(full.element());
             }
         });
-        let counters = tools.counters.port(arrival);
+        let counters = context.counters.port(arrival);
         counters.copies.add(made.saturating_sub(1));
         counters.drop_n(DropReason::TxRingFull, lost);
         if R::ACTIVE && made > 1 {
@@ -226,61 +231,61 @@ fn complete<R: Recorder>(
 fn hand_over<R: Recorder>(
     view: &PortView,
     out: PortId,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    let Some(batch) = tools.outbox.batch(out) else { return };
-    let Some(ring) = exits.links.output_to(view.tx_owner) else {
-        return drop_all(out, DropReason::PortRemoved, tools, recorder);
+    let Some(batch) = context.outbox.batch(out) else { return };
+    let Some(ring) = egress.links.output_to(view.tx_owner) else {
+        return drop_all(out, DropReason::PortRemoved, context, recorder);
     };
-    let room = ring.free().min(batch.len());
-    for packet in batch.drain(..room) {
+    let function = ring.free().min(batch.len());
+    for packet in batch.drain(..function) {
         if let Err(back) = ring.push(Output { packet, out }) {
-            tools.pool.free(back.packet);
+            context.pool.free(back.packet);
         }
     }
-    exits.links.notify(view.tx_owner);
-    drop_all(out, DropReason::WorkerRingFull, tools, recorder);
+    egress.links.notify(view.tx_owner);
+    drop_all(out, DropReason::WorkerRingFull, context, recorder);
 }
 
 fn collect<R: Recorder>(
     view: &PortView,
     out: PortId,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
+    egress: &mut Egress<'_>,
+    context: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let able = Capabilities { max_segments: u16::MAX, ..Capabilities::default() };
-    if !ready(view, &able, tools.outbox.batch(out)) {
-        complete(view, out, able, tools, recorder, |_, _| {});
+    if !ready(view, &able, context.outbox.batch(out)) {
+        complete(view, out, able, context, recorder, |_, _| {});
     }
-    let (Some(collected), Some(batch)) = (&mut exits.collected, tools.outbox.batch(out)) else { return };
+    let (Some(collected), Some(batch)) = (&mut egress.collected, context.outbox.batch(out)) else { return };
     for packet in batch.drain(..) {
         recorder.step(0, Step::Transmitted { port: out, queue: QueueId(0) });
         let mut bytes = vec![0; packet.len()];
-        packet.copy_to(tools.pool.memory(), &mut bytes);
+        packet.copy_to(context.pool.memory(), &mut bytes);
         collected.push((out, bytes));
-        tools.pool.free(packet);
+        context.pool.free(packet);
     }
 }
 
 #[cold]
-pub(crate) fn capture(out: PortId, tools: &mut Tools) {
-    let (Some(tap), Some(batch)) = (&mut tools.capture, tools.outbox.batch(out)) else { return };
+pub(crate) fn capture(out: PortId, context: &mut WorkerContext) {
+    let (Some(tap), Some(batch)) = (&mut context.capture, context.outbox.batch(out)) else { return };
     for packet in &*batch {
-        tap.offer(&mut tools.pool, packet, out, Direction::Sent);
+        tap.offer(&mut context.pool, packet, out, Direction::Sent);
     }
 }
 
 /// Drops all packets in the outbox that are to be transmitted by port `out`.
-fn drop_all<R: Recorder>(out: PortId, reason: DropReason, tools: &mut Tools, recorder: &mut R) {
-    let Some(batch) = tools.outbox.batch(out) else { return };
+fn drop_all<R: Recorder>(out: PortId, reason: DropReason, context: &mut WorkerContext, recorder: &mut R) {
+    let Some(batch) = context.outbox.batch(out) else { return };
     if batch.is_empty() {
         return;
     }
     recorder.step(0, Step::Dropped(reason));
     for packet in std::mem::take(batch) {
-        tools.drop_at_output(packet, out, reason);
+        context.drop_at_output(packet, out, reason);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::counters::PortTotals;
 use engine::worker::Worker;
-use engine::{Engine, EngineConfig, PollMode, PortView, Room};
+use engine::{Engine, EngineConfig, Function, PollMode, PortView};
 use packet::{PortId, QueueId, WorkerId};
 use port::ring::{self, RingQueue};
 use port::{Batch, Depot, FrameMemory, FramePool, HugePages, MemoryConfig, Queue};
@@ -36,13 +36,13 @@ pub fn transparent(ports: u16) -> BridgeConfig {
 
 impl Rig {
     pub fn new(bridge: &BridgeConfig) -> Self {
-        let room = Arc::new(Bridge::new(bridge, 7));
+        let function = Arc::new(Bridge::new(bridge, 7));
         let ports: Vec<PortId> = bridge.ports.iter().map(|member| member.port).collect();
-        Self::with(&EngineConfig::default(), &ports, |_| Room::Switch(room.clone()))
+        Self::with(&EngineConfig::default(), &ports, |_| Function::Bridge(function.clone()))
     }
 
-    /// Creates ports with the functions that `room` returns.
-    pub fn with(config: &EngineConfig, ports: &[PortId], room: impl Fn(PortId) -> Room) -> Self {
+    /// Creates ports with the functions that `function` returns.
+    pub fn with(config: &EngineConfig, ports: &[PortId], function: impl Fn(PortId) -> Function) -> Self {
         let depot = depot(8192);
         let config = EngineConfig { mode: PollMode::Busy, ..config.clone() };
         let (engine, mut workers) = Engine::prepare(&config, depot.clone()).unwrap();
@@ -53,8 +53,8 @@ impl Rig {
             rig.engine.add_queue(WorkerId(0), port, QueueId(0), Box::new(near)).unwrap();
             rig.far.push(far);
             rig.worker.round_with_commands();
-            let room = room(port);
-            rig.publish(move |f| f.set_port(port, Some(PortView::new(room, WorkerId(0)))));
+            let function = function(port);
+            rig.publish(move |f| f.set_port(port, Some(PortView::new(function, WorkerId(0)))));
         }
         rig
     }

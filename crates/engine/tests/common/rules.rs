@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use engine::decider::{Bridges, KnownFlow};
-use engine::rest::Waker;
-use engine::{Decider, EngineConfig, FlowBridge, FlowTables, Room};
+use engine::idle::Waker;
+use engine::slow_path::{Bridges, KnownFlow};
+use engine::{EngineConfig, FlowBridge, FlowTables, Function, SlowPath};
 use packet::{MacAddr, PortId};
 use switch::Bridge;
 use switch::flow::{Action, Event, Field, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc};
@@ -22,7 +22,7 @@ use super::{Rig, transparent};
 
 pub struct Switch {
     pub rig: Rig,
-    pub decider: Decider,
+    pub slow_path: SlowPath,
     pub tables: Arc<FlowTables>,
     pub events: Arc<Mutex<Vec<Event>>>,
     waker: Arc<Waker>,
@@ -57,15 +57,15 @@ impl Switch {
         let bridge = Arc::new(Bridge::new(&transparent(ports), 7));
         let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge });
         let ids: Vec<PortId> = (0..ports).map(PortId).collect();
-        let mut rig = Rig::with(&EngineConfig::default(), &ids, |_| Room::Flows(Arc::clone(&bridge)));
+        let mut rig = Rig::with(&EngineConfig::default(), &ids, |_| Function::OpenFlow(Arc::clone(&bridge)));
         let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, bridge)])));
         let (known, served) = (Arc::clone(&waker), Arc::clone(&bridges));
-        let decider = rig.engine.decider(lookup::FlowLimits::default(), known, served).unwrap();
+        let slow_path = rig.engine.slow_path(lookup::FlowLimits::default(), known, served).unwrap();
         rig.worker.round_with_commands();
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&events);
         tables.listen(Some(Arc::new(move |events: Vec<Event>| told.lock().unwrap().extend(events))));
-        Switch { rig, decider, tables, events, waker, bridges }
+        Switch { rig, slow_path, tables, events, waker, bridges }
     }
 
     pub fn add(&self, table: u8, priority: u16, matching: Match, actions: Vec<Action>) {
@@ -93,10 +93,10 @@ impl Switch {
             let next = self.rig.engine.decider_with(lookup::FlowLimits::default(), waker, bridges, known);
             next.unwrap()
         };
-        let old = std::mem::replace(&mut self.decider, begin(&[]));
+        let old = std::mem::replace(&mut self.slow_path, begin(&[]));
         old.knobs().stop.store(true, Ordering::Release);
         let known = old.run();
-        self.decider = begin(&known);
+        self.slow_path = begin(&known);
         self.rig.worker.round_with_commands();
     }
 
@@ -104,7 +104,7 @@ impl Switch {
     pub fn settle(&mut self) {
         let mut quiet = 0;
         while quiet < 3 {
-            let busy = self.rig.round() > 0 || self.decider.round();
+            let busy = self.rig.round() > 0 || self.slow_path.round();
             quiet = if busy { 0 } else { quiet + 1 };
         }
     }
@@ -120,7 +120,7 @@ impl Switch {
             if done.load(Ordering::Acquire) {
                 return;
             }
-            self.decider.round();
+            self.slow_path.round();
             self.rig.round();
         }
         panic!("the barrier is not answered");

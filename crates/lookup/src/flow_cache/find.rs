@@ -71,17 +71,17 @@ impl<const X: usize, T> FlowCache<X, T> {
     /// packet's flow, for [`FlowCache::get_at`], or [`MISS`] to `found`. The length of `found` is the number
     /// of packets.
     ///
-    /// `key` and `beyond` return the key and the extended key of the packet with a given index. `beyond` is
+    /// `key` and `extended` return the key and the extended key of the packet with a given index. `extended` is
     /// called only if a flow has bits in the extended key, possibly several times for a packet.
     pub fn find_burst<'k>(
         &mut self,
         port: u16,
         key: impl Fn(usize) -> &'k [u64; KEY_WORDS],
-        mut beyond: impl FnMut(usize) -> [u64; X],
+        mut extended: impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
-        if !simd::find_burst(self, port, &key, &mut beyond, found) {
-            self.find_in_bursts(port, &key, &mut beyond, found);
+        if !simd::find_burst(self, port, &key, &mut extended, found) {
+            self.find_in_bursts(port, &key, &mut extended, found);
         }
     }
 
@@ -90,20 +90,20 @@ impl<const X: usize, T> FlowCache<X, T> {
         &mut self,
         port: u16,
         key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
-        beyond: &mut impl FnMut(usize) -> [u64; X],
+        extended: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
         let mut notes = self.notes.take().unwrap_or_default();
         let mut from = 0;
         for found in found.chunks_mut(TOGETHER) {
-            let (key, mut beyond) = (|at: usize| key(from + at), |at: usize| beyond(from + at));
+            let (key, mut extended) = (|at: usize| key(from + at), |at: usize| extended(from + at));
             notes.rest.len = 0;
             if self.hints.is_on() {
-                self.ask_hints(&mut notes, &key, &mut beyond, found);
+                self.ask_hints(&mut notes, &key, &mut extended, found);
             } else {
                 (0_u16..).zip(&*found).for_each(|(packet, _)| notes.rest.add_if(packet, true));
             }
-            self.ask_masks(usize::from(port), &mut notes, &key, &mut beyond, found);
+            self.ask_masks(usize::from(port), &mut notes, &key, &mut extended, found);
             from += found.len();
         }
         self.notes = Some(notes);
@@ -114,13 +114,13 @@ impl<const X: usize, T> FlowCache<X, T> {
         &mut self,
         notes: &mut Notes,
         key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
-        beyond: &mut impl FnMut(usize) -> [u64; X],
+        extended: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
         if come_in_rows(key, found.len()) {
-            self.ask_hints_in_rows(notes, key, beyond, found);
+            self.ask_hints_in_rows(notes, key, extended, found);
         } else {
-            self.ask_hints_each(notes, key, beyond, found);
+            self.ask_hints_each(notes, key, extended, found);
         }
         self.counters.exact += (found.len() - notes.rest.len) as u64;
     }
@@ -133,7 +133,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         &mut self,
         notes: &mut Notes,
         key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
-        beyond: &mut impl FnMut(usize) -> [u64; X],
+        extended: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
         let mut before = None;
@@ -148,7 +148,7 @@ impl<const X: usize, T> FlowCache<X, T> {
                 let hint = self.hints.find(hash);
                 let known = self.flows.get(hint as usize).and_then(|flow| {
                     let mask = self.masks.get(flow.mask as usize)?;
-                    flow.is(mask, &self.beyond, own, || beyond(at)).then_some(!mask.has_beyond())
+                    flow.is(mask, &self.extended, own, || extended(at)).then_some(!mask.has_beyond())
                 });
                 (flow, suffices) = known.map_or((MISS, false), |suffices| (hint, suffices));
                 before = Some(own);
@@ -164,7 +164,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         &mut self,
         notes: &mut Notes,
         key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
-        beyond: &mut impl FnMut(usize) -> [u64; X],
+        extended: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
         for (at, hash) in notes.exact[..found.len()].iter_mut().enumerate() {
@@ -179,7 +179,7 @@ impl<const X: usize, T> FlowCache<X, T> {
             let at = usize::from(packet);
             let is = self.flows.get(*found as usize).is_some_and(|flow| {
                 let mask = self.masks.get(flow.mask as usize);
-                mask.is_some_and(|mask| flow.is(mask, &self.beyond, key(at), || beyond(at)))
+                mask.is_some_and(|mask| flow.is(mask, &self.extended, key(at), || extended(at)))
             });
             *found = if is { *found } else { MISS };
             notes.rest.add_if(packet, !is);
@@ -202,7 +202,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         port: usize,
         notes: &mut Notes,
         key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
-        beyond: &mut impl FnMut(usize) -> [u64; X],
+        extended: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
         let waiting = notes.rest.len;
@@ -211,7 +211,7 @@ impl<const X: usize, T> FlowCache<X, T> {
                 break;
             }
             self.counters.probes += notes.rest.len as u64;
-            let hits = self.ask_mask(self.ranks[port][place].mask, notes, key, beyond, found);
+            let hits = self.ask_mask(self.ranks[port][place].mask, notes, key, extended, found);
             self.ranks[port][place].hits += hits as u64;
         }
         for packet in notes.rest.all() {
@@ -229,16 +229,16 @@ impl<const X: usize, T> FlowCache<X, T> {
         number: u32,
         notes: &mut Notes,
         key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
-        beyond: &mut impl FnMut(usize) -> [u64; X],
+        extended: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) -> usize {
         let mask = &self.masks[number as usize];
         let asked = notes.rest.len;
         match mask.pairs() {
-            1 => hash_all::<1, X>(mask, notes, key, beyond),
-            2 => hash_all::<2, X>(mask, notes, key, beyond),
-            3 => hash_all::<3, X>(mask, notes, key, beyond),
-            _ => hash_all::<4, X>(mask, notes, key, beyond),
+            1 => hash_all::<1, X>(mask, notes, key, extended),
+            2 => hash_all::<2, X>(mask, notes, key, extended),
+            3 => hash_all::<3, X>(mask, notes, key, extended),
+            _ => hash_all::<4, X>(mask, notes, key, extended),
         }
         (notes.rest.len, notes.likely.len) = (0, 0);
         for at in 0..asked.min(TOGETHER) {
@@ -261,7 +261,7 @@ impl<const X: usize, T> FlowCache<X, T> {
             let at = usize::from(*packet);
             let mut is = |place: u32| {
                 let flow = self.flows.get(place as usize);
-                flow.is_some_and(|flow| flow.is(mask, &self.beyond, key(at), || beyond(at)))
+                flow.is_some_and(|flow| flow.is(mask, &self.extended, key(at), || extended(at)))
             };
             // Usually the likely flow matches. Otherwise another entry may have an equal tag.
             let hit = is(found[at]) || {
@@ -304,11 +304,11 @@ fn hash_all<'k, const PAIRS: usize, const X: usize>(
     mask: &Mask<X>,
     notes: &mut Notes,
     key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
-    beyond: &mut impl FnMut(usize) -> [u64; X],
+    extended: &mut impl FnMut(usize) -> [u64; X],
 ) {
     for (packet, hash) in notes.rest.all().iter().zip(&mut notes.masked) {
         let packet = usize::from(*packet);
-        *hash = mask.hash_pairs::<PAIRS>(key(packet), || beyond(packet));
+        *hash = mask.hash_pairs::<PAIRS>(key(packet), || extended(packet));
         mask.index.prefetch(*hash);
     }
 }

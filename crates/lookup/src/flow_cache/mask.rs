@@ -25,12 +25,12 @@ pub(super) struct Mask<const X: usize> {
     has_beyond: bool,
     pub index: Buckets,
     pub flows: u32,
-    beyond: [u64; X],
+    extended: [u64; X],
     beyond_secrets: [Secret; X],
 }
 
 impl<const X: usize> Mask<X> {
-    pub fn new(secrets: &Secrets, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> Self {
+    pub fn new(secrets: &Secrets, key: &[u64; KEY_WORDS], extended: &[u64; X]) -> Self {
         let words: Vec<usize> = (0..KEY_WORDS).filter(|at| key[*at] != 0).collect();
         let mut pairs = [Pair { at: [0; 2], mask: [0; 2], add: [secrets.of(0).add; 2] }; KEY_WORDS / 2];
         for (pair, words) in pairs.iter_mut().zip(words.chunks(2)) {
@@ -43,26 +43,26 @@ impl<const X: usize> Mask<X> {
             key: *key,
             pairs,
             used: words.len().div_ceil(2).max(1),
-            has_beyond: beyond.iter().any(|word| *word != 0),
+            has_beyond: extended.iter().any(|word| *word != 0),
             index: Buckets::new(),
             flows: 0,
-            beyond: *beyond,
+            extended: *extended,
             beyond_secrets: std::array::from_fn(|at| secrets.of(KEY_WORDS + at)),
         }
     }
 
     /// Returns the hash of a mask, under which the index of the mask is stored.
-    pub fn number_hash(secrets: &Secrets, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> u32 {
+    pub fn number_hash(secrets: &Secrets, key: &[u64; KEY_WORDS], extended: &[u64; X]) -> u32 {
         let Secret { add, multiply } = secrets.of(KEY_WORDS + X);
-        short(key.iter().chain(beyond).fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))
+        short(key.iter().chain(extended).fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))
     }
 
-    pub fn is(&self, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> bool {
-        self.key == *key && self.beyond == *beyond
+    pub fn is(&self, key: &[u64; KEY_WORDS], extended: &[u64; X]) -> bool {
+        self.key == *key && self.extended == *extended
     }
 
     pub fn words(&self) -> ([u64; KEY_WORDS], [u64; X]) {
-        (self.key, self.beyond)
+        (self.key, self.extended)
     }
 
     /// Returns the memory use of the hash table in bytes.
@@ -81,8 +81,8 @@ impl<const X: usize> Mask<X> {
     }
 
     #[inline(always)]
-    pub fn beyond_of(&self, beyond: &[u64; X]) -> [u64; X] {
-        std::array::from_fn(|at| beyond[at] & self.beyond[at])
+    pub fn beyond_of(&self, extended: &[u64; X]) -> [u64; X] {
+        std::array::from_fn(|at| extended[at] & self.extended[at])
     }
 
     /// Returns whether a key equals `masked`, a key to which the mask was applied, in the bits of the mask.
@@ -98,12 +98,12 @@ impl<const X: usize> Mask<X> {
     }
 
     /// Returns the hash of a packet's key words and extended key words under the mask.
-    pub fn hash(&self, key: &[u64; KEY_WORDS], beyond: impl FnOnce() -> [u64; X]) -> u32 {
+    pub fn hash(&self, key: &[u64; KEY_WORDS], extended: impl FnOnce() -> [u64; X]) -> u32 {
         match self.used {
-            1 => self.hash_pairs::<1>(key, beyond),
-            2 => self.hash_pairs::<2>(key, beyond),
-            3 => self.hash_pairs::<3>(key, beyond),
-            _ => self.hash_pairs::<4>(key, beyond),
+            1 => self.hash_pairs::<1>(key, extended),
+            2 => self.hash_pairs::<2>(key, extended),
+            3 => self.hash_pairs::<3>(key, extended),
+            _ => self.hash_pairs::<4>(key, extended),
         }
     }
 
@@ -113,7 +113,7 @@ impl<const X: usize> Mask<X> {
     pub fn hash_pairs<const PAIRS: usize>(
         &self,
         key: &[u64; KEY_WORDS],
-        beyond: impl FnOnce() -> [u64; X],
+        extended: impl FnOnce() -> [u64; X],
     ) -> u32 {
         let mut sum: u64 = 0;
         for pair in self.pairs.iter().take(PAIRS) {
@@ -121,7 +121,7 @@ impl<const X: usize> Mask<X> {
             sum = sum.wrapping_add(fold(word(0), word(1)));
         }
         if self.has_beyond() {
-            for ((word, mask), secret) in beyond().iter().zip(&self.beyond).zip(&self.beyond_secrets) {
+            for ((word, mask), secret) in extended().iter().zip(&self.extended).zip(&self.beyond_secrets) {
                 sum = sum.wrapping_add(fold(word & mask ^ secret.add, secret.multiply));
             }
         }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use packet::MacAddr;
 use router::{Adjacencies, Fib, FibError, Lookup, NeighbourMirror, Path, Selector, TableMirror, Verdict};
 use sync::qsbr::Domain;
-use sync::readers::{Readers, Ticket};
+use sync::readers::{GracePeriods, Readers};
 
 pub use self::local::own_addresses;
 
@@ -107,7 +107,7 @@ pub struct Feed {
 #[derive(Debug)]
 pub struct GracePeriod {
     readers: Readers,
-    ticket: Ticket,
+    ticket: GracePeriods,
 }
 
 /// Maximum time that [`GracePeriod::wait`] waits for workers. Workers that are held reach no quiescent point.

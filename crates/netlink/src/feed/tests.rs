@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicU64;
 
-use sync::readers::{Memory, Strangers};
+use sync::readers::{ExternalReaders, Memory};
 
 use super::*;
 use crate::decode::Object;
@@ -139,11 +139,11 @@ fn words(count: usize) -> Memory {
 /// when the sender is dropped.
 fn mirrored(paths: u32) -> (Feed, std::sync::mpsc::Sender<()>) {
     let (end, ends) = std::sync::mpsc::channel();
-    let strangers = Strangers::start(move || _ = ends.recv()).unwrap();
+    let external_readers = ExternalReaders::start(move || _ = ends.recv()).unwrap();
     let domain = Domain::new();
     let places = usize::try_from(paths).unwrap() + 1;
     let programs = Programs {
-        readers: Readers::with(&domain, &strangers),
+        readers: Readers::with(&domain, &external_readers),
         table: TableMirror {
             four: words(1 << 19),
             six: words(1 << 19),

@@ -202,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 if self.bundles.0.len() >= BUNDLES {
                     return Err(Error::BundlesFull.into());
                 }
-                self.bundles.0.insert(id, Bundle::new(flags, head.xid, message, &self.hub.bundles));
+                self.bundles.0.insert(id, Bundle::new(flags, head.xid, message, &self.manager.bundles));
             }
             OFPBCT_CLOSE_REQUEST => {
                 let bundle = self.bundles.0.get_mut(&id).ok_or(Error::BundleId)?;
@@ -250,11 +250,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             reservation = self.packet_outs.reserve_all().await;
         }
         let origin = Origin { session: self.seat.number(), xid };
-        let (datapath, version) = (Arc::clone(&self.hub.datapath), self.version);
+        let (datapath, version) = (Arc::clone(&self.manager.datapath), self.version);
         let (bundle, done) = if bundle.changes.len() < MANY && reservation.is_none() {
             let done = match bundle.mods(version) {
                 Ok(mods) => {
-                    let done = self.hub.modify(mods, origin).await;
+                    let done = self.manager.modify(mods, origin).await;
                     done.map_err(|(place, why)| (place, why.into()))
                 }
                 Err(refused) => Err(refused),
@@ -263,16 +263,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         } else {
             // Bundles of other bridges may take long. Other changes of this bridge are made meanwhile, and at
             // most one bundle of each bridge uses a process-wide permit. The semaphores are never closed.
-            let own = Arc::clone(&self.hub.commits).acquire_owned().await;
+            let own = Arc::clone(&self.manager.commits).acquire_owned().await;
             // Neither the permit of the bridge nor that of the process is held while waiting for the other.
             let (turn, memory) = loop {
-                let turn = self.hub.turn().await;
+                let turn = self.manager.turn().await;
                 if let Ok(place) = COMMITS.try_acquire() {
                     break (turn, place);
                 }
                 drop(turn);
                 let Ok(place) = COMMITS.acquire().await else { continue };
-                if let Some(turn) = self.hub.try_turn() {
+                if let Some(turn) = self.manager.try_turn() {
                     break (Some(turn), place);
                 }
             };
@@ -337,7 +337,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if !self.bundles.0.contains_key(&id) && self.bundles.0.len() >= BUNDLES {
             return Err(Error::BundlesFull);
         }
-        let of_bridge = &self.hub.bundles;
+        let of_bridge = &self.manager.bundles;
         let opened = || Bundle::new(flags, outer.xid, whole, of_bridge);
         let bundle = self.bundles.0.entry(id).or_insert_with(opened);
         bundle.used = Instant::now();

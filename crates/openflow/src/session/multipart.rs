@@ -27,7 +27,7 @@ pub(super) const MOST: usize = 0xffff;
 /// Maximum number of tables in one table features request.
 const DESCRIBED: usize = 256;
 /// Semaphore that limits the concurrent dumps in the process, in addition to the dumps that each bridge may
-/// always make ([`crate::hub::Hub::dumps`]). A dump uses 8 octets of memory for each flow
+/// always make ([`crate::connection_manager::ConnectionManager::dumps`]). A dump uses 8 octets of memory for each flow
 /// entry, and less than 1 MiB in addition.
 static DUMPS: Semaphore = Semaphore::const_new(16);
 /// Maximum number of concurrent dumps of one listener or one controller.
@@ -265,7 +265,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     fn description(&mut self, xid: u32, kind: Kind) -> Answer {
-        let about = self.hub.datapath.description();
+        let about = self.manager.datapath.description();
         let parts = self.parts(xid, kind);
         self.out.text(&about.manufacturer, 256);
         self.out.text(&about.hardware, 256);
@@ -280,7 +280,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     /// bridges cannot take. The process limits the number of further dumps, and so does each listener or
     /// controller.
     async fn turn(&mut self) -> Result<Option<Turn>, Ended> {
-        let of_bridge = Arc::clone(&self.hub.dumps);
+        let of_bridge = Arc::clone(&self.manager.dumps);
         if let Ok(permit) = Arc::clone(&of_bridge).try_acquire_owned() {
             return Ok(Some(Turn::Bridge(permit)));
         }
@@ -340,14 +340,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     async fn flows(&mut self, xid: u32, kind: Kind, form: Form, filter: FlowFilter) -> Answer {
-        let (flows, version) = (self.hub.datapath.flows(&filter), self.version);
+        let (flows, version) = (self.manager.datapath.flows(&filter), self.version);
         self.many(xid, kind, flows, |out, flow| flow::put_stats(out, version, form, flow)).await?;
         Ok(())
     }
 
     async fn aggregate(&mut self, xid: u32, kind: Kind, filter: FlowFilter) -> Answer {
         let _turn = self.turn().await?;
-        let datapath = Arc::clone(&self.hub.datapath);
+        let datapath = Arc::clone(&self.manager.datapath);
         let sums = apart(move || datapath.aggregate(&filter)).await;
         let parts = self.parts(xid, kind);
         if self.version == Version::V15 {
@@ -363,7 +363,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     async fn tables(&mut self, xid: u32, kind: Kind) -> Answer {
-        let (version, datapath) = (self.version, Arc::clone(&self.hub.datapath));
+        let (version, datapath) = (self.version, Arc::clone(&self.manager.datapath));
         // A long lock of the tables delays this session only.
         let look = move || {
             // Since OpenFlow 1.3, separate requests return the name and configuration of a table.
@@ -389,7 +389,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     fn port_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let wanted = wire_port::wanted(get_port(&mut body, self.version)?);
-        let stats = self.hub.datapath.port_stats(wanted);
+        let stats = self.manager.datapath.port_stats(wanted);
         let (mut parts, version) = (self.parts(xid, kind), self.version);
         for stats in stats {
             parts.add(&mut self.out, |out| wire_port::put_stats(out, version, &stats));
@@ -413,7 +413,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     fn queue_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let (wanted, queue) = self.queue(&mut body)?;
-        let stats = self.hub.datapath.queue_stats(wanted, queue);
+        let stats = self.manager.datapath.queue_stats(wanted, queue);
         if stats.is_empty() && queue.is_some() {
             return Err(Error::QueueUnknown.into());
         }
@@ -427,7 +427,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     fn queue_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let (wanted, queue) = self.queue(&mut body)?;
-        let mut queues = self.hub.datapath.queues(wanted);
+        let mut queues = self.manager.datapath.queues(wanted);
         queues.retain(|one| queue.is_none_or(|queue| queue == one.queue));
         if queues.is_empty() && queue.is_some() {
             return Err(Error::QueueUnknown.into());
@@ -445,7 +445,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Version::V15 => wire_port::wanted(body.u32()?),
             _ => None,
         };
-        let mut ports = self.hub.datapath.ports();
+        let mut ports = self.manager.datapath.ports();
         ports.retain(|port| wanted.is_none_or(|wanted| wanted == port.number));
         if ports.is_empty() && wanted.is_some_and(|wanted| wanted != port::ANY) {
             return Err(Error::BadPort.into());
@@ -459,7 +459,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     async fn group_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
-        let stats = self.hub.datapath.group_stats(group::wanted(body.u32()?));
+        let stats = self.manager.datapath.group_stats(group::wanted(body.u32()?));
         let version = self.version;
         Ok(self.many(xid, kind, stats, |out, stats| group::put_stats(out, version, stats)).await?)
     }
@@ -469,12 +469,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Version::V10 | Version::V15 => group::wanted(body.u32()?),
             Version::V11 | Version::V12 | Version::V13 | Version::V14 => None,
         };
-        let (groups, version) = (self.hub.datapath.groups(wanted), self.version);
+        let (groups, version) = (self.manager.datapath.groups(wanted), self.version);
         Ok(self.many(xid, kind, groups, |out, group| group::put_desc(out, version, group)).await?)
     }
 
     fn group_features(&mut self, xid: u32, kind: Kind) -> Answer {
-        let most = self.hub.datapath.features().max_groups;
+        let most = self.manager.datapath.features().max_groups;
         let parts = self.parts(xid, kind);
         group::put_features(&mut self.out, self.version, most);
         parts.end(&mut self.out);
@@ -484,21 +484,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     async fn meters(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let id = body.u32()?;
         let wanted = (id != ofpm::OFPM_ALL).then_some(id);
-        if wanted.is_some() && self.hub.datapath.meters(wanted).flatten().next().is_none() {
+        if wanted.is_some() && self.manager.datapath.meters(wanted).flatten().next().is_none() {
             return Err(Error::MeterUnknown.into());
         }
         if kind.number == OFPMP_METER_STATS {
-            let stats = self.hub.datapath.meter_stats(wanted);
+            let stats = self.manager.datapath.meter_stats(wanted);
             self.many(xid, kind, stats, meter::put_stats).await?;
         } else {
-            let meters = self.hub.datapath.meters(wanted);
+            let meters = self.manager.datapath.meters(wanted);
             self.many(xid, kind, meters, meter::put_config).await?;
         }
         Ok(())
     }
 
     fn meter_features(&mut self, xid: u32, kind: Kind) -> Answer {
-        let features = self.hub.datapath.features();
+        let features = self.manager.datapath.features();
         let parts = self.parts(xid, kind);
         self.out.u32(features.max_meters);
         self.out.u32(1 << ofpm::OFPMBT_DROP | 1 << ofpm::OFPMBT_DSCP_REMARK);
@@ -526,12 +526,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             return Ok(());
         }
         for change in changes {
-            self.hub.table_mod(change).await.map_err(|error| match error {
+            self.manager.table_mod(change).await.map_err(|error| match error {
                 FlowError::BadTable => Error::FeaturesTable,
                 _ => Error::FeaturesPermission,
             })?;
         }
-        let datapath = Arc::clone(&self.hub.datapath);
+        let datapath = Arc::clone(&self.manager.datapath);
         let tables = datapath.features().tables;
         let look = move || (0..tables).filter_map(|table| datapath.table_config(table)).collect::<Vec<_>>();
         let configs = apart(look).await;
@@ -543,7 +543,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     async fn table_descs(&mut self, xid: u32, kind: Kind) -> Answer {
-        let datapath = Arc::clone(&self.hub.datapath);
+        let datapath = Arc::clone(&self.manager.datapath);
         let look = move || {
             let all = datapath.tables().into_iter();
             all.filter_map(|stats| Some((datapath.table_config(stats.table)?, stats.active)))
@@ -601,7 +601,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.out.extend(begun);
             let _turn = turn?;
             let whole = monitor.flags & OFPFMF_INSTRUCTIONS != 0;
-            let flows = self.hub.datapath.flows(&monitor.filter);
+            let flows = self.manager.datapath.flows(&monitor.filter);
             let put = |out: &mut Vec<u8>, flow: &FlowStats| {
                 flow::put_update(out, version, Update::Initial, flow, whole)
             };

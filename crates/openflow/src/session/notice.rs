@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::multipart::{MOST, Named, within};
 use super::{Answer, Session};
-use crate::hub::{Notice, Role};
+use crate::connection_manager::{Notice, Role};
 use crate::wire::error::Error;
 use crate::wire::flow::{self, Update};
 use crate::wire::ofp::flow::*;
@@ -95,7 +95,7 @@ pub(super) enum Own {
     Yes(u32),
     /// The change was caused by this session, and the session's monitors have already received the
     /// abbreviated update.
-    Told,
+    SharedEvent,
 }
 
 /// A token bucket that limits the rate of packet-in messages.
@@ -305,14 +305,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let flags = asked.fold(None, |flags: Option<u16>, monitor| Some(flags.unwrap_or(0) | monitor.flags));
         let Some(flags) = flags else { return own };
         let whole = flags & OFPFMF_NO_ABBREV != 0;
-        if let (Own::Told, false) = (own, whole) {
+        if let (Own::SharedEvent, false) = (own, whole) {
             return own;
         }
         let start = super::multipart::begin_monitor(&mut self.out, self.version, 0);
         let next = match own {
             Own::Yes(xid) if !whole => {
                 flow::put_abbreviated(&mut self.out, self.version, xid);
-                Own::Told
+                Own::SharedEvent
             }
             own => {
                 let at = self.out.len();

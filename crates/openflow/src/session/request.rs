@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::multipart::apart;
 use super::notice::Async;
 use super::{Answer, Refused, Session, put_echo_reply};
+use crate::connection_manager::Role;
 use crate::datapath::{Datapath, Fragments};
-use crate::hub::Role;
 use crate::wire::error::Error;
 use crate::wire::ofp::msg::{self, ofp10};
 use crate::wire::ofp::switch::*;
@@ -183,7 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             }
             (NICIRA, nx::NXT_TLV_TABLE_REQUEST) => {
                 none(body)?;
-                let options = self.hub.datapath.tunnel_options();
+                let options = self.manager.datapath.tunnel_options();
                 options::put_reply(&mut self.out, self.version, head.xid, &options);
                 Ok(())
             }
@@ -204,7 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     fn features(&mut self, head: Header, body: Reader<'_>) -> Answer {
         none(body)?;
-        let features = self.hub.datapath.features();
+        let features = self.manager.datapath.features();
         let start = begin(&mut self.out, self.version, msg::OFPT_FEATURES_REPLY, head.xid);
         self.out.u64(features.datapath_id);
         self.out.u32(0);
@@ -224,7 +224,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.out.u32(actions);
         // Since OpenFlow 1.3, a separate request returns the ports.
         if self.version < Version::V13 {
-            for port in self.hub.datapath.ports() {
+            for port in self.manager.datapath.ports() {
                 wire_port::put_desc(&mut self.out, self.version, &port);
             }
         }
@@ -235,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn get_config(&mut self, head: Header, body: Reader<'_>) -> Answer {
         none(body)?;
         let start = begin(&mut self.out, self.version, msg::OFPT_GET_CONFIG_REPLY, head.xid);
-        let fragments = match self.hub.datapath.fragments() {
+        let fragments = match self.manager.datapath.fragments() {
             Fragments::Normal => OFPC_FRAG_NORMAL,
             Fragments::Drop => OFPC_FRAG_DROP,
             Fragments::Reassemble => OFPC_FRAG_REASM,
@@ -261,9 +261,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             OFPC_FRAG_REASM => Fragments::Reassemble,
             _ => Fragments::NxMatch,
         };
-        if !self.slave() && fragments != self.hub.datapath.fragments() {
+        if !self.slave() && fragments != self.manager.datapath.fragments() {
             // An unsupported value is ignored, like in Open vSwitch. Clients read the result.
-            self.hub.datapath.set_fragments(fragments);
+            self.manager.datapath.set_fragments(fragments);
         }
         self.invalid_ttl = flags & OFPC_INVALID_TTL_TO_CONTROLLER != 0;
         self.miss_send_len = miss_send_len;
@@ -296,12 +296,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             }
         };
         if let Some(reservation) = reservation {
-            let sent = match self.hub.datapath.packet_out_soon(packet, reservation) {
+            let sent = match self.manager.datapath.packet_out_soon(packet, reservation) {
                 Ok(sent) => sent,
                 // A long lock of the tables delays this session only.
                 Err(kept) => {
                     let (packet, reservation) = *kept;
-                    let datapath = Arc::clone(&self.hub.datapath);
+                    let datapath = Arc::clone(&self.manager.datapath);
                     apart(move || datapath.packet_out(packet, reservation)).await
                 }
             };
@@ -334,7 +334,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.not_as_slave()?;
         let change = get_mod(head.kind, body, self.version, self.table_ids)?.ok_or(Error::BadType)?;
         let origin = Origin { session: self.seat.number(), xid: head.xid };
-        self.hub.modify(vec![change], origin).await.map_err(|(_, error)| Error::from(error))?;
+        self.manager.modify(vec![change], origin).await.map_err(|(_, error)| Error::from(error))?;
         Ok(())
     }
 
@@ -344,8 +344,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         &mut self,
         change: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
     ) -> T {
-        let turn = self.hub.turn().await;
-        let datapath = Arc::clone(&self.hub.datapath);
+        let turn = self.manager.turn().await;
+        let datapath = Arc::clone(&self.manager.datapath);
         let made = move || {
             // The permit is held until the change is made, even if the session ends meanwhile.
             let _turn = turn;
@@ -360,14 +360,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn port_mod(&mut self, body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
         let change = wire_port::get_mod(body, self.version)?;
-        self.hub.datapath.port_mod(&change).map_err(Error::from)?;
+        self.manager.datapath.port_mod(&change).map_err(Error::from)?;
         Ok(())
     }
 
     async fn table_mod(&mut self, body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
         let change = table::get_mod(body, self.version)?;
-        match self.hub.table_mod(change).await {
+        match self.manager.table_mod(change).await {
             Ok(()) => Ok(()),
             Err(switch::flow::FlowError::BadTable) => Err(Error::TableModTable.into()),
             Err(_) => Err(Error::TableModConfig.into()),
@@ -380,7 +380,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.flush().await.map_err(Refused::Ended)?;
         // The slow path processes the session's packet-outs before the barrier.
         self.packet_outs.drained().await;
-        self.hub.datapath.barrier().await;
+        self.manager.datapath.barrier().await;
         let start = begin(&mut self.out, self.version, reply, head.xid);
         finish(&mut self.out, start);
         Ok(())
@@ -404,7 +404,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.out.u32(number);
             self.out.zeros(4);
         }
-        for queue in self.hub.datapath.queues(wanted) {
+        for queue in self.manager.datapath.queues(wanted) {
             wire_port::put_queue(&mut self.out, self.version, &queue);
         }
         finish(&mut self.out, start);
@@ -412,7 +412,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     pub(super) fn has_port(&self, number: u32) -> bool {
-        self.hub.datapath.ports().iter().any(|port| port.number == number)
+        self.manager.datapath.ports().iter().any(|port| port.number == number)
     }
 
     fn role(&mut self, head: Header, mut body: Reader<'_>) -> Answer {

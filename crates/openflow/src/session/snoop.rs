@@ -12,20 +12,20 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
 use super::{Ended, Incoming, PATIENCE, negotiate, until};
-use crate::controllers::Board;
-use crate::hub::Hub;
+use crate::connection_manager::ConnectionManager;
+use crate::controllers::TargetStatus;
 use crate::wire::Version;
 
 /// Serves a snooping listener until its connection ends.
 pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
-    hub: &Arc<Hub>,
-    board: &Board,
+    manager: &Arc<ConnectionManager>,
+    board: &TargetStatus,
     versions: &[Version],
     mut stopped: watch::Receiver<bool>,
 ) -> Ended {
     // The subscription starts before the negotiation, so that no message is missed.
-    let mut said = hub.listen();
+    let mut said = manager.listen();
     let (from, mut to) = tokio::io::split(stream);
     let mut incoming = Incoming { from, data: Vec::new(), used: 0 };
     let greeting = tokio::time::timeout(PATIENCE, negotiate(&mut incoming, &mut to, versions));

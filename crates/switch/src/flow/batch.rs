@@ -28,7 +28,7 @@ pub struct DecidedPacket {
     pub packet: PacketOut,
     /// Result of the translation. The flow entries that the `learn` actions of the packet-out add are already
     /// in the tables.
-    pub fate: Translated,
+    pub translated: Translated,
 }
 
 /// A step of the undo log: the previous state of one rule, group or meter.

@@ -70,7 +70,7 @@ impl Pipeline {
                     self.undo(step);
                 }
                 self.events.back_to(told);
-                self.lessons.forget_orphans();
+                self.learned.forget_orphans();
                 return Err((place, why));
             }
         }
@@ -141,11 +141,11 @@ impl Pipeline {
                 let (table, matching) = (old.table, old.matching);
                 let parts = usize::from(old.is_conjunctive());
                 let were = usize::from(rule.is_conjunctive());
-                self.lessons.unlinked(rule);
+                self.learned.unlinked(rule);
                 self.uses.unlinked(rule);
                 self.held = (self.held + old.memory()).saturating_sub(rule.memory());
                 *rule = *old;
-                self.lessons.linked(rule);
+                self.learned.linked(rule);
                 self.uses.linked(rule);
                 let held = &mut self.tables[usize::from(table)].conjunctive;
                 *held = *held + parts - were;
@@ -182,7 +182,7 @@ impl Pipeline {
         let Some(rule) = self.rules.get(at) else { return };
         let (number, matching, priority) = (rule.table, rule.matching, rule.priority);
         let parts = usize::from(rule.is_conjunctive());
-        self.lessons.linked(rule);
+        self.learned.linked(rule);
         self.uses.linked(rule);
         self.held += rule.memory();
         let table = &mut self.tables[usize::from(number)];
@@ -198,7 +198,7 @@ impl Pipeline {
 
     fn take_out(&mut self, at: RuleRef) -> Option<Rule> {
         let rule = self.rules.remove(at)?;
-        self.lessons.unlinked(&rule);
+        self.learned.unlinked(&rule);
         self.uses.unlinked(&rule);
         self.held = self.held.saturating_sub(rule.memory());
         let table = &mut self.tables[usize::from(rule.table)];
@@ -394,7 +394,7 @@ impl Pipeline {
         let were = usize::from(rule.is_conjunctive());
         let tells = !is_same && self.events.is_monitored();
         let did = (tells && !does_same).then(|| Box::new(rule.instructions.clone()));
-        self.lessons.unlinked(rule);
+        self.learned.unlinked(rule);
         self.uses.unlinked(rule);
         if let Some(cookie) = change.cookie {
             self.rules.set_cookie(at, cookie);
@@ -406,7 +406,7 @@ impl Pipeline {
         if change.flags.reset_counts {
             (rule.packets, rule.bytes) = (0, 0);
         }
-        self.lessons.linked(rule);
+        self.learned.linked(rule);
         self.uses.linked(rule);
         rule.modified_ns = now_ns;
         rule.flags.send_removed |= change.flags.send_removed;

@@ -7,7 +7,7 @@
 
 use super::action::port;
 use super::batch::{Batch, DecidedPacket};
-use super::lessons::Lesson;
+use super::learned::LearnedFlow;
 use super::message::{FlowError, Mod, PacketOut};
 use super::pipeline::{Pipeline, TABLES};
 use super::translate::Asked;
@@ -59,32 +59,32 @@ impl Pipeline {
         // A malformed frame is dropped, as outside of batches.
         let Ok(flow) = self.read_packet_out(packet) else { return Ok(()) };
         let asked = Asked { flow: &flow, frame: Some(&packet.frame), trace: false };
-        let mut fate = self.packet_out(asked, &packet.actions);
-        for lesson in std::mem::take(&mut fate.learns) {
-            self.teach_in(&lesson, batch)?;
+        let mut translated = self.packet_out(asked, &packet.actions);
+        for learned in std::mem::take(&mut translated.learns) {
+            self.teach_in(&learned, batch)?;
         }
         let (lookups, octets) = &mut batch.decided_costs;
-        *lookups += fate.rules.len() + fate.missed.len();
-        *octets += fate.memory() + packet.memory();
+        *lookups += translated.rules.len() + translated.missed.len();
+        *octets += translated.memory() + packet.memory();
         if *lookups > MAX_LOOKUPS || *octets > MAX_MEMORY {
             return Err(FlowError::TooMany);
         }
-        batch.decided.push(DecidedPacket { packet: packet.clone(), fate });
+        batch.decided.push(DecidedPacket { packet: packet.clone(), translated });
         Ok(())
     }
 
     /// Adds a learned flow entry as a change of the batch. A learned flow whose limit is reached is ignored.
-    fn teach_in(&mut self, lesson: &Lesson, batch: &mut Batch) -> Result<(), FlowError> {
-        if let Some(at) = self.taught(&lesson.rule) {
+    fn teach_in(&mut self, learned: &LearnedFlow, batch: &mut Batch) -> Result<(), FlowError> {
+        if let Some(at) = self.taught(&learned.rule) {
             if let Some(rule) = self.rules.get(at) {
                 batch.retimed(at, rule.modified_ns);
             }
-            self.refresh(&lesson.rule, batch.now_ns);
+            self.refresh(&learned.rule, batch.now_ns);
             return Ok(());
         }
-        if !self.may_learn(lesson) {
+        if !self.may_learn(learned) {
             return Ok(());
         }
-        self.change_in(&Mod::Flow(Box::new(lesson.rule.clone())), batch)
+        self.change_in(&Mod::Flow(Box::new(learned.rule.clone())), batch)
     }
 }

@@ -14,7 +14,7 @@ use packet::PortId;
 
 use super::bounds::{Bounds, Evictable};
 use super::events::Events;
-use super::lessons::Lessons;
+use super::learned::LearnedFlows;
 use super::message::{
     ALL_TABLES, ANY_GROUP, Event, FlowFilter, FlowStats, Fragments, Group, GroupStats, Meter, MeterStats,
     PortDesc, TableStats,
@@ -157,7 +157,7 @@ pub struct Pipeline {
     numbers: BTreeMap<PortId, u32>,
     pub(crate) options: TunnelOptions,
     pub(super) events: Events,
-    pub(crate) lessons: Lessons,
+    pub(crate) learned: LearnedFlows,
     pub(super) uses: Uses,
     /// Approximate memory of rules and groups in octets.
     pub(super) held: usize,
@@ -209,7 +209,7 @@ impl Pipeline {
             numbers: BTreeMap::new(),
             options: TunnelOptions::default(),
             events: Events::default(),
-            lessons: Lessons::default(),
+            learned: LearnedFlows::default(),
             uses: Uses::default(),
             held: 0,
             held_most: RULE_MEMORY,

@@ -3,7 +3,7 @@
 
 use packet::PortId;
 
-use super::{Beyond, Flow};
+use super::{ExtendedKey, Flow};
 
 /// New values of header fields, in the form of a flow and a mask over its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -100,7 +100,7 @@ impl Megaflow {
 
     /// Returns the value and the mask of the megaflow in the form of the extended key.
     #[must_use]
-    pub fn beyond(&self) -> (Beyond, Beyond) {
-        (self.flow.beyond(), self.mask.beyond())
+    pub fn extended(&self) -> (ExtendedKey, ExtendedKey) {
+        (self.flow.extended(), self.mask.extended())
     }
 }

@@ -8,7 +8,7 @@ use packet::icmpv6::kind as icmpv6;
 use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, checksum, ethertype, ip_proto};
 use zerocopy::IntoBytes;
 
-use super::beyond::{SOURCE_ADDRESS, TARGET_ADDRESS};
+use super::extended_key::{SOURCE_ADDRESS, TARGET_ADDRESS};
 use super::program::{Op, SetBits};
 use super::{BEYOND_WORDS, Field, PBB_TAG};
 

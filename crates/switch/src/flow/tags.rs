@@ -5,7 +5,7 @@ use packet::ethertype::{SERVICE_VLAN as SERVICE, VLAN as CUSTOMER};
 use packet::{DropReason, FlowKey, PortId};
 
 use super::pipeline::{Pipeline, Touched};
-use super::{Beyond, Flow};
+use super::{ExtendedKey, Flow};
 
 /// Returns the flow key of a packet with two tags in which the second tag is payload. Returns `None` for
 /// packets with fewer tags, whose key does not change.
@@ -43,7 +43,7 @@ impl Pipeline {
         let mut key = FlowKey::ZERO;
         let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key)?;
         let key = if self.one_tag { one_tag(&key).unwrap_or(key) } else { key };
-        Ok(Flow::new(&key, &Beyond::extract(frame, &key, &layers), in_port))
+        Ok(Flow::new(&key, &ExtendedKey::extract(frame, &key, &layers), in_port))
     }
 
     /// Extracts the flow of a packet-out, with the metadata that the controller specified.

@@ -24,7 +24,7 @@ pub use ahead::Ahead;
 use ahead::Seen;
 
 use super::action::port;
-use super::lessons::Lesson;
+use super::learned::LearnedFlow;
 use super::message::{Continuation, Fragments, Miss, Reason, Rest};
 use super::pipeline::{Pipeline, VISIBLE_TABLES};
 use super::program::{Megaflow, Op, Program, SetBits};
@@ -173,7 +173,7 @@ pub struct Translated {
     /// Copies of the packet for controllers.
     pub to_controller: Vec<ToController>,
     /// Flow entries that the `learn` actions of the packet add.
-    pub learns: Vec<Lesson>,
+    pub learns: Vec<LearnedFlow>,
     /// Rules whose time-outs the packet shortens, with idle and hard time-outs in seconds.
     pub fin: Vec<(RuleRef, u16, u16)>,
     /// Reason of the drop if the packet is not output.

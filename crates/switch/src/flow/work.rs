@@ -120,7 +120,7 @@ impl Pipeline {
     /// Returns the maximum number of learned rules that are removed immediately because a change removes the
     /// rules that taught them.
     fn orphans_in(&self, change: &Mod) -> usize {
-        let all = if self.lessons.has_keepers() { self.rules.len() } else { 0 };
+        let all = if self.learned.has_keepers() { self.rules.len() } else { 0 };
         match change {
             Mod::Flow(change) => {
                 let is_strict = match change.command {

@@ -12,7 +12,7 @@ use sync::mac_table::Glancer;
 
 use super::{Frame, Pass, Places, Scratch, addresses, ingress};
 use crate::decision::Decision;
-use crate::recall::{Recall, State, Way};
+use crate::mac_cache::{MacCache, State, Way};
 use crate::tables::{Station, station_key};
 
 /// Number of frames in a group. The number is large enough to amortize the calls, and small enough that
@@ -29,7 +29,7 @@ impl<R: Recorder> Pass<'_, R> {
         scratch: &mut Scratch,
     ) {
         // The decision for a MAC table entry is valid as long as the view.
-        scratch.recall.enter(State { view: self.view.number, changes: u64::MAX, secs: 0 });
+        scratch.mac_cache.enter(State { view: self.view.number, changes: u64::MAX, secs: 0 });
         let mut places = [[Places::default(); AHEAD]; 2];
         let (mut first, mut ahead) = (0, keys.chunks(AHEAD));
         self.hash(ahead.next().unwrap_or_default(), &mut places[0]);
@@ -57,10 +57,14 @@ impl<R: Recorder> Pass<'_, R> {
     ) {
         let mut at = 0;
         while let Some(key) = keys.get(at) {
-            let way = if R::ACTIVE { None } else { self.way(key, &mut scratch.recall) };
+            let way = if R::ACTIVE { None } else { self.way(key, &mut scratch.mac_cache) };
             if let Some(way) = way {
-                let known =
-                    Known { table: self.table.glancer(), recall: &scratch.recall, way, secs: self.now.secs };
+                let known = Known {
+                    table: self.table.glancer(),
+                    mac_cache: &scratch.mac_cache,
+                    way,
+                    secs: self.now.secs,
+                };
                 at += known.decide(&keys[at..], &places[at..], &next[at..], &mut out[at..]);
             }
             // Decides the frame that ended the run, unless the run ended only because the frame's ingress
@@ -114,7 +118,7 @@ fn fetch(table: Glancer<'_>, places: &[Places]) {
 /// The state for deciding frames between known addresses.
 struct Known<'a> {
     table: Glancer<'a>,
-    recall: &'a Recall,
+    mac_cache: &'a MacCache,
     way: Way,
     secs: u16,
 }
@@ -128,7 +132,7 @@ impl Known<'_> {
     /// This loop therefore does not check for them.
     #[inline(never)]
     fn decide(&self, keys: &[FlowKey], places: &[Places], next: &[Places], out: &mut [Decision]) -> usize {
-        let Known { table, recall, way, secs } = *self;
+        let Known { table, mac_cache, way, secs } = *self;
         let here = Station::learned(way.port).0;
         let mut decided = 0;
         for (((key, places), next), out) in keys.iter().zip(places).zip(next).zip(out) {
@@ -141,7 +145,7 @@ impl Known<'_> {
                 break;
             }
             match table.glance(places.1, station_key(way.vid, destination)) {
-                Some((station, _)) if recall.decide_station(way, station, out) => decided += 1,
+                Some((station, _)) if mac_cache.decide_station(way, station, out) => decided += 1,
                 _ => break,
             }
         }

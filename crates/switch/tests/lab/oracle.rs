@@ -133,7 +133,7 @@ impl Oracle {
 
     pub fn frame(&mut self, frame: &Frame, now: Now) -> Outcome {
         let dropped = |reason| Outcome { outputs: Vec::new(), dropped: Some(reason), punted: false };
-        let Some(member) = self.member(frame.port).cloned() else { return dropped(DropReason::NoRoom) };
+        let Some(member) = self.member(frame.port).cloned() else { return dropped(DropReason::NoFunction) };
         if frame.src.0[0] & 1 == 1 || frame.src == MacAddr::ZERO {
             return dropped(DropReason::SourceMulticast);
         }

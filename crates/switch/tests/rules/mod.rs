@@ -3,8 +3,8 @@
 
 use packet::{FlowKey, MacAddr, PortId};
 use switch::flow::{
-    Action, Asked, Beyond, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, Pipeline, PortDesc,
-    rewrite,
+    Action, Asked, ExtendedKey, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, Pipeline,
+    PortDesc, rewrite,
 };
 
 pub fn flow_port(number: u32) -> FlowPort {
@@ -70,7 +70,7 @@ pub fn tcp(vlan: Option<u16>, src: [u8; 4], dst: [u8; 4], ports: (u16, u16), ttl
 pub fn read(frame: &[u8], in_port: u32) -> Flow {
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).unwrap();
-    Flow::new(&key, &Beyond::extract(frame, &key, &layers), in_port)
+    Flow::new(&key, &ExtendedKey::extract(frame, &key, &layers), in_port)
 }
 
 pub fn asked<'a>(flow: &'a Flow, frame: Option<&'a [u8]>) -> Asked<'a> {
@@ -80,9 +80,9 @@ pub fn asked<'a>(flow: &'a Flow, frame: Option<&'a [u8]>) -> Asked<'a> {
 /// Returns the transmitted frames with their ports.
 pub fn run(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> Vec<(PortId, Vec<u8>)> {
     let flow = read(frame, in_port);
-    let fate = pipeline.translate(asked(&flow, Some(frame)));
+    let translated = pipeline.translate(asked(&flow, Some(frame)));
     let mut left = Vec::new();
-    execute(&fate.program.ops, frame.to_vec(), &mut left);
+    execute(&translated.program.ops, frame.to_vec(), &mut left);
     left
 }
 

@@ -12,11 +12,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use router::{
-    Adjacencies, COUNT_WORDS, Decision, Errors, Fib, GROUP_WORDS, Gate, Interface, LINE_WORDS, Lookup,
-    Mirrored, NEIGHBOUR_WORDS, NeighbourMirror, Path, ReversePath, Scratch, Selector, TableMirror, Way,
+    Adjacencies, COUNT_WORDS, Decision, Errors, Fib, GROUP_WORDS, Interface, LINE_WORDS, Lookup, Mirrored,
+    NEIGHBOUR_WORDS, NeighbourMirror, Path, PuntPolicer, ReversePath, Scratch, Selector, TableMirror, Way,
 };
 use sync::qsbr::{Domain, Reader};
-use sync::readers::{Readers, Strangers};
+use sync::readers::{ExternalReaders, Readers};
 use xdp::fib::Takes;
 use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
 use xdp::{Counter, Loaded, Verdict};
@@ -51,7 +51,7 @@ impl Tables {
         let sizes = AnswerSizes { words4: 1 << 19, words6: 1 << 18, paths: 65, groups: 16, neighbours: 65 };
         let answers = Answers::new(&sizes).unwrap();
         let domain = Domain::new();
-        let readers = Readers::with(&domain, &Strangers::start(xdp::wait_for_programs).unwrap());
+        let readers = Readers::with(&domain, &ExternalReaders::start(xdp::wait_for_programs).unwrap());
         assert_eq!(answers.groups().as_ref().len(), 16 * GROUP_WORDS);
         assert_eq!(answers.neighbours().as_ref().len(), 65 * NEIGHBOUR_WORDS);
         assert_eq!(answers.links().as_ref().len() % LINE_WORDS, 0);
@@ -217,7 +217,7 @@ impl Rig {
             },
             own_addresses: Arc::new(OWN_SOURCES.into_iter().map(Ipv4Addr::from).collect()),
             errors: Errors::default(),
-            gate: Arc::new(Gate::new(|_| 1, 1, 0)),
+            gate: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
             seed: SEED,
         };
         Rig { tables, router, loaded, worker, _own: own }

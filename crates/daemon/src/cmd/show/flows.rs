@@ -187,17 +187,17 @@ fn caches(state: &CachesState) -> String {
         }
         text.push_str(&table.render());
     }
-    if let Some(decider) = &state.decider {
+    if let Some(slow_path) = &state.slow_path {
         let _ = writeln!(
             text,
             "decider: {} of {} flows, {} packets looked up, {} flows followed again, {} narrowed, last look {:.1} ms, {} wrong",
-            decider.flows,
-            decider.limit,
-            short(decider.upcalls),
-            short(decider.revalidated),
-            short(decider.narrowed),
-            ratio(decider.round_us, 1000),
-            decider.wrong
+            slow_path.flows,
+            slow_path.limit,
+            short(slow_path.upcalls),
+            short(slow_path.revalidated),
+            short(slow_path.narrowed),
+            ratio(slow_path.round_us, 1000),
+            slow_path.wrong
         );
     }
     let mut table = Table::new(&["MEMORY OF", ">BYTES"]);

@@ -7,7 +7,7 @@ use port::netfilter;
 use super::services::addresses_v6;
 use super::{sysctl, there};
 use crate::plane::device::inside;
-use crate::plane::site::Site;
+use crate::plane::running_state::RunningState;
 
 /// State of a router's network namespace.
 struct Seen {
@@ -20,9 +20,9 @@ struct Seen {
 }
 
 /// Returns the findings about all routers.
-pub fn examine(site: &Site) -> Vec<DoctorFinding> {
+pub fn examine(running_state: &RunningState) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
-    for (name, router) in &site.config.routers {
+    for (name, router) in &running_state.config.routers {
         let object = format!("router.{name}");
         let namespace = router.settings.namespace.as_ref();
         // A missing namespace is reported by `waiting`.
@@ -52,40 +52,40 @@ pub fn examine(site: &Site) -> Vec<DoctorFinding> {
 }
 
 /// Returns findings about the routers whose network namespace does not exist yet.
-pub fn waiting(site: &Site) -> Vec<DoctorFinding> {
+pub fn waiting(running_state: &RunningState) -> Vec<DoctorFinding> {
     let finding = |(name, why): (&RouterName, &str)| DoctorFinding {
         object: format!("router.{name}"),
         severity: Finding::Error,
         finding: format!("{why}: the router and its ports wait for it"),
         fix: "make the namespace (`ip netns add`), or correct its name in the configuration".to_owned(),
     };
-    site.routers.waiting().map(finding).collect()
+    running_state.routers.waiting().map(finding).collect()
 }
 
 /// Returns findings about the routers with more policy routing rules than the workers support, for each
 /// address family.
-pub fn excess_rules(site: &Site) -> Vec<DoctorFinding> {
+pub fn excess_rules(running_state: &RunningState) -> Vec<DoctorFinding> {
     let finding = |(name, family, said): (&RouterName, &str, String)| DoctorFinding {
         object: format!("router.{name}"),
         severity: Finding::Warning,
         finding: format!("{family}: {said}"),
         fix: "remove rules (`ip rule`), or put what they tell apart into fewer".to_owned(),
     };
-    site.routers.excess_rules().into_iter().map(finding).collect()
+    running_state.routers.excess_rules().into_iter().map(finding).collect()
 }
 
 /// Returns a finding for each router with ports whose hook passes packets to the kernel without a rate limit.
 /// The settings `punts` and `punt_limits` apply only to packets that workers punt.
-pub fn unlimited(site: &Site) -> Vec<DoctorFinding> {
+pub fn unlimited(running_state: &RunningState) -> Vec<DoctorFinding> {
     let is_unlimited = |name: &PortName| {
-        let filter = site.config.ports.get(name).and_then(|port| port.filter.as_ref());
-        let filter = filter.and_then(|filter| site.config.filters.get(filter));
+        let filter = running_state.config.ports.get(name).and_then(|port| port.filter.as_ref());
+        let filter = filter.and_then(|filter| running_state.config.filters.get(filter));
         let limits = |rule: &FilterRule| matches!(rule.action, FilterAction::Limit(_)) && !rule.dry_run;
-        site.ports.get(name).is_some_and(|running| running.hook.is_some())
+        running_state.ports.get(name).is_some_and(|running| running.hook.is_some())
             && !filter.is_some_and(|filter| filter.rules.iter().any(limits))
     };
     let mut findings = Vec::new();
-    for (name, router) in &site.config.routers {
+    for (name, router) in &running_state.config.routers {
         let ports: Vec<&str> =
             router.ports.keys().filter(|name| is_unlimited(name)).map(PortName::as_str).collect();
         if ports.is_empty() {

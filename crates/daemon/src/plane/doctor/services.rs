@@ -11,7 +11,7 @@ use port::link;
 
 use super::{sysctl, there};
 use crate::plane::device::{inside, place};
-use crate::plane::site::Site;
+use crate::plane::running_state::RunningState;
 
 /// Addresses and sysctls of one network namespace.
 struct Seen {
@@ -22,14 +22,14 @@ struct Seen {
 }
 
 /// Returns the findings about all services that filters protect with SYN cookies.
-pub fn examine(site: &Site) -> Vec<DoctorFinding> {
+pub fn examine(running_state: &RunningState) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let wanted = |cookie: &model::SynCookie| cookie.scheme == CookieScheme::Cookie;
-    let services: Vec<_> = site.filters.services().filter(|(_, _, cookie)| wanted(cookie)).collect();
+    let services: Vec<_> = running_state.filters.services().filter(|(_, _, cookie)| wanted(cookie)).collect();
     if services.is_empty() {
         return findings;
     }
-    let seen = namespaces(site);
+    let seen = namespaces(running_state);
     for (filter, rule, cookie) in services {
         let mut note = |severity, finding: String, fix: String| {
             let finding = format!("rule {}: {finding}", rule.name);
@@ -87,9 +87,9 @@ fn covers(prefixes: &[Prefix], address: IpAddr) -> bool {
 }
 
 /// Returns the state of each namespace that contains a port's device or a veth peer.
-fn namespaces(site: &Site) -> Vec<Seen> {
+fn namespaces(running_state: &RunningState) -> Vec<Seen> {
     let mut all: BTreeMap<PathBuf, Option<Namespace>> = BTreeMap::new();
-    for running in site.ports.values() {
+    for running in running_state.ports.values() {
         if let Some(device) = &running.device {
             all.insert(place(device.namespace.as_ref()), device.namespace.clone());
         }

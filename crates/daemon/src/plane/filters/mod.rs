@@ -32,7 +32,7 @@ use xdp::filter::{
 
 use super::af_xdp;
 use super::device::object as port_object;
-use super::open::{Opened, Wanted};
+use super::open::{Opened, PortSpec};
 use super::ports::{Ports, Running};
 
 pub use follow::{Followed, Taken};
@@ -122,7 +122,7 @@ impl Filters {
             filters.came(&name, definition);
         }
         for port in config.ports.keys() {
-            if let Some(wanted) = Wanted::of(config, port) {
+            if let Some(wanted) = PortSpec::of(config, port) {
                 filters.serve(port, &wanted)?;
             }
         }
@@ -230,8 +230,8 @@ impl Filters {
     /// Removes filters that the new configuration does not contain, and ingress stages that no port uses.
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.filters.contains_key(name));
-        let wanted: Vec<Wanted> = new.ports.keys().filter_map(|port| Wanted::of(new, port)).collect();
-        let served: BTreeSet<&FilterName> = wanted.iter().filter_map(Wanted::workers_filter).collect();
+        let wanted: Vec<PortSpec> = new.ports.keys().filter_map(|port| PortSpec::of(new, port)).collect();
+        let served: BTreeSet<&FilterName> = wanted.iter().filter_map(PortSpec::workers_filter).collect();
         for (_, running) in self.running.iter_mut().filter(|(name, _)| !served.contains(name)) {
             running.stage = None;
             if running.kernel.is_none() {
@@ -314,7 +314,12 @@ impl Filters {
     ///
     /// # Errors
     /// Returns an error if the kernel refuses.
-    pub fn equip(&mut self, port: &PortName, wanted: &Wanted, opened: &mut Opened) -> Result<(), PlaneError> {
+    pub fn equip(
+        &mut self,
+        port: &PortName,
+        wanted: &PortSpec,
+        opened: &mut Opened,
+    ) -> Result<(), PlaneError> {
         opened.own = self.serve(port, wanted)?;
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.filter(), hook))
     }

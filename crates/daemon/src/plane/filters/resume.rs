@@ -6,7 +6,7 @@ use xdp::Attached;
 use xdp::filter::Filter;
 
 use super::{Filters, Ports, failed, named};
-use crate::plane::open::{Opened, Wanted};
+use crate::plane::open::{Opened, PortSpec};
 
 impl Filters {
     /// Installs a filter in the hook of a port that a hand-over has opened again, before a packet passes the
@@ -19,7 +19,7 @@ impl Filters {
     pub fn equip_anew(
         &mut self,
         port: &PortName,
-        wanted: &Wanted,
+        wanted: &PortSpec,
         opened: &mut Opened,
         resumed: &Ports,
     ) -> Result<(), PlaneError> {

@@ -4,21 +4,21 @@
 use std::sync::Arc;
 
 use control::PlaneError;
-use engine::{Arrivals, OwnStage, Verdicts};
+use engine::{Arrivals, IngressStage, Verdicts};
 use model::PortName;
 use packet::DropReason;
 use port::{Flags, FrameMemory, Packet};
 use xdp::filter::{Blocklist, FilterError, Frame, Judged, ListView, Look, Moment, WorkerFilter};
 
 use super::{Filtering, Filters, failed, no_such_filter};
-use crate::plane::open::Wanted;
+use crate::plane::open::PortSpec;
 use crate::plane::ports::{Ports, Running};
 
 /// Ingress stage that applies a filter to the packets of a port.
 #[derive(Debug)]
 pub struct Stage(WorkerFilter);
 
-impl OwnStage for Stage {
+impl IngressStage for Stage {
     fn run(&self, arrivals: &mut Arrivals<'_>, verdicts: &mut Verdicts) {
         let memory = arrivals.memory;
         let look =
@@ -68,7 +68,7 @@ impl Stage {
 impl Filters {
     /// Returns the name of the rule that would drop a frame received by a port whose workers apply its
     /// filter. Returns `None` if no rule would drop the frame.
-    pub fn ends_at(&self, wanted: &Wanted, frame: &[u8]) -> Option<String> {
+    pub fn ends_at(&self, wanted: &PortSpec, frame: &[u8]) -> Option<String> {
         let stage = self.running.get(wanted.workers_filter()?)?.stage.as_ref()?;
         stage.ends_at(frame).map(str::to_owned)
     }
@@ -78,12 +78,12 @@ impl Filters {
     pub(super) fn serve(
         &mut self,
         port: &PortName,
-        wanted: &Wanted,
-    ) -> Result<Option<Arc<dyn OwnStage>>, PlaneError> {
+        wanted: &PortSpec,
+    ) -> Result<Option<Arc<dyn IngressStage>>, PlaneError> {
         let Some(name) = wanted.workers_filter() else { return Ok(None) };
         let running = self.running.get_mut(name).ok_or_else(|| no_such_filter(port, name))?;
         let stage = running.serve().map_err(|error| failed(name, &error))?;
-        Ok(Some(stage as Arc<dyn OwnStage>))
+        Ok(Some(stage as Arc<dyn IngressStage>))
     }
 
     /// Updates the ingress stages of ports after filters have changed. Returns true if a stage was replaced
@@ -159,7 +159,7 @@ impl Filtering {
 mod tests {
     use std::time::Duration;
 
-    use engine::{Engine, EngineConfig, PollMode, PortView, Room};
+    use engine::{Engine, EngineConfig, Function, PollMode, PortView};
     use packet::{PortId, QueueId, WorkerId, spec};
     use port::ring::{self, RingQueue};
     use port::{Batch, Depot, FramePool, HugePages, MemoryConfig, Queue};
@@ -198,7 +198,7 @@ mod tests {
         let rules = vec![rule("telnet", 23, Action::Drop), rule("each", 53, each)];
         let compiled = Arc::new(Compiled::new(&RuleSet { rules, ..RuleSet::default() }).unwrap());
         let mut tally = Tally::default();
-        let stage: Arc<dyn OwnStage> =
+        let stage: Arc<dyn IngressStage> =
             Arc::new(Stage(WorkerFilter::new(&compiled, &mut tally, None).unwrap()));
         let depot = memory();
         let config = EngineConfig { mode: PollMode::Busy, ..EngineConfig::default() };
@@ -210,7 +210,7 @@ mod tests {
             engine.add_queue(WorkerId(0), port, QueueId(0), Box::new(near)).unwrap();
             far.push(end);
             worker.round_with_commands();
-            let mut view = PortView::new(Room::Wire(PortId(1 - port.0)), WorkerId(0));
+            let mut view = PortView::new(Function::CrossConnect(PortId(1 - port.0)), WorkerId(0));
             view.own = (port == PortId(0)).then(|| Arc::clone(&stage));
             worker.while_offline(|| engine.update(move |all| all.set_port(port, Some(view))));
         }

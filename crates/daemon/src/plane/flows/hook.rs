@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::rest::Waker;
+use engine::idle::Waker;
 use engine::{HookCounts, HookFlows};
 use offload::FlowOffload;
 use packet::FlowKey;

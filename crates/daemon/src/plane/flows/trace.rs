@@ -12,10 +12,11 @@ use engine::worker::monotonic;
 use model::{TracePacket, TraceRequest};
 use packet::{DropReason, PortId, VlanId, spec};
 use switch::flow::{
-    Arrival, Asked, Field, Flow, NormalNote, Op, Pipeline, Resolved, STAGES, Story, Translated, resolve, text,
+    Arrival, Asked, Field, Flow, NormalNote, Op, Pipeline, Resolved, STAGES, TraceReport, Translated,
+    resolve, text,
 };
 
-use super::shown::Shown;
+use super::show::Shown;
 use crate::database::UNTAGGED;
 use tree::Tree;
 
@@ -50,7 +51,7 @@ impl Shown {
             become_frame(&pipeline, &mut flow, frame)?;
         }
         let asked = Asked { flow: &flow, frame: frame.as_deref(), trace: true };
-        let fate = match &request.actions {
+        let translated = match &request.actions {
             None => pipeline.translate(asked),
             Some(words) => {
                 let actions = text::read_actions(words, &flow, &number)
@@ -58,7 +59,7 @@ impl Shown {
                 pipeline.packet_out(asked, &actions)
             }
         };
-        let story = pipeline.story(&flow, &fate);
+        let trace_report = pipeline.trace_report(&flow, &translated);
         let in_port = u32::try_from(flow.get(Field::InPort)).ok();
         let port = in_port.and_then(|number| pipeline.ports().get(&number)).map(|port| port.id);
         let names: BTreeMap<u32, String> = if request.names {
@@ -70,12 +71,13 @@ impl Shown {
         let resolved = match port {
             Some(port) => {
                 let arrival = Arrival { port, flow: &flow, frame: frame.as_deref(), now: monotonic() };
-                resolve(learning, arrival, &fate.program.ops)
+                resolve(learning, arrival, &translated.program.ops)
             }
-            None => Resolved { ops: fate.program.ops.clone(), notes: Vec::new() },
+            None => Resolved { ops: translated.program.ops.clone(), notes: Vec::new() },
         };
         let name = |port: PortId| self.port(port, request.names);
-        let told = written(&bridge, &flow, (&fate, &resolved), &story, port, (&name, request.why));
+        let told =
+            written(&bridge, &flow, (&translated, &resolved), &trace_report, port, (&name, request.why));
         Ok(if request.names { named(&told, &names) } else { told })
     }
 
@@ -194,14 +196,14 @@ fn without_last_copy(ops: &[Op]) -> Vec<Op> {
 fn written(
     bridge: &str,
     flow: &Flow,
-    (fate, resolved): (&Translated, &Resolved),
-    story: &Story,
+    (translated, resolved): (&Translated, &Resolved),
+    trace_report: &TraceReport,
     port: Option<PortId>,
     (name, why): (&impl Fn(PortId) -> String, bool),
 ) -> String {
     let mut out = format!("Flow: {}\n", text::whole(flow));
     let words = |note| normal_words(note, port, name);
-    let told = Tree::written(bridge, &story.lines, &resolved.notes, &words);
+    let told = Tree::written(bridge, &trace_report.lines, &resolved.notes, &words);
     out += &match flow.get(Field::EthType) {
         0x86dd => told.replace(" >> IPv4 decrement", " >> IPv6 decrement"),
         0x8847 | 0x8848 => told.replace(" >> IPv4 decrement", " >> MPLS decrement"),
@@ -209,15 +211,15 @@ fn written(
     };
     if why {
         out.push('\n');
-        for bits in &story.why {
+        for bits in &trace_report.why {
             // Writing to a string cannot fail.
             let _ = writeln!(out, "  {} because of {}", bits.fields, bits.because);
         }
     }
-    let last = story.changed.as_deref().unwrap_or("unchanged");
-    let _ = write!(out, "\nFinal flow: {last}\nMegaflow: recirc_id=0,eth,{}\n", story.megaflow);
+    let last = trace_report.changed.as_deref().unwrap_or("unchanged");
+    let _ = write!(out, "\nFinal flow: {last}\nMegaflow: recirc_id=0,eth,{}\n", trace_report.megaflow);
     let mut actions = vec![text::program(&without_last_copy(&resolved.ops), name)];
-    for told in &fate.to_controller {
+    for told in &translated.to_controller {
         actions.retain(|action| action != "drop");
         actions.push(format!(
             "userspace(pid=0,controller(reason={},dont_send={},continuation={},recirc_id=1,rule_cookie={},controller_id={},max_len={}))",
@@ -230,9 +232,9 @@ fn written(
         ));
     }
     let _ = writeln!(out, "Datapath actions: {}", actions.join(","));
-    if let Some(failed) = fate.failed {
+    if let Some(failed) = translated.failed {
         let _ = writeln!(out, "Translation failed ({}), packet is dropped.", failed.reason());
-    } else if story.is_own {
+    } else if trace_report.is_own {
         out.push_str("This flow is handled by the userspace slow path because it:\n");
         out.push_str("  - Uses action(s) not supported by datapath.\n");
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use switch::flow::Pipeline;
 
-use super::letters::{Estate, Offer, Reply};
-use super::link::Link;
+use super::channel::Link;
+use super::records::{HandoverState, Offer, Reply};
 
 /// Returns the message that a `Link` decodes from the octets `stream`, after which the stream ends. Returns
 /// `None` if the octets are refused.
@@ -30,7 +30,7 @@ fn any_octets_are_read_or_refused() {
         framed.extend(octets);
         let _ = received::<Offer>(octets).or_else(|| received(&framed));
         let _ = received::<Reply>(&framed);
-        let Some(state) = received::<Estate>(&framed) else { return };
+        let Some(state) = received::<HandoverState>(&framed) else { return };
         let _ = (state.blocks(), state.counted());
         for flow in &state.known {
             flow.read();
@@ -39,6 +39,9 @@ fn any_octets_are_read_or_refused() {
             rules.give(&mut Pipeline::new(), 1);
         }
         let text = serde_json::to_vec(&state).unwrap();
-        assert_eq!(serde_json::to_vec(&serde_json::from_slice::<Estate>(&text).unwrap()).unwrap(), text);
+        assert_eq!(
+            serde_json::to_vec(&serde_json::from_slice::<HandoverState>(&text).unwrap()).unwrap(),
+            text
+        );
     });
 }

@@ -36,22 +36,22 @@
 //! Peers without the commit step are supported: a predecessor that sends no Commit (`Offer::commit` is
 //! false), and a successor that answers the hand-over state with Running at once.
 
+mod channel;
 mod counters;
 mod error;
-pub mod estate;
-#[cfg(test)]
-mod estate_tests;
 #[cfg(test)]
 mod fuzzed;
-pub mod give;
-mod letters;
-mod link;
 pub mod progress;
-pub mod take;
+pub mod receive;
+mod records;
+pub mod send;
+pub mod state;
+#[cfg(test)]
+mod state_tests;
 
+pub use channel::LIMIT;
+use channel::Link;
 pub use error::HandoverError;
-pub use link::LIMIT;
-use link::Link;
 
 /// Version of the messages. A successor that does not know the version refuses.
 pub const VERSION: u32 = 1;

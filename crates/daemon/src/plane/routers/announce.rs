@@ -96,14 +96,17 @@ impl Running {
         up.extend(mirrors.map(|(_, own)| own.device.as_str()));
         let own: Vec<Own> = {
             let state = locked(&self.state);
-            let seats =
-                state.seen.devices.iter().filter(|(device, seat)| seat.up && up.contains(device.as_str()));
-            let addresses = seats.flat_map(|(device, seat)| {
-                let at = state.seen.addresses.get(&seat.index).into_iter().flatten();
+            let netdevs = state
+                .seen
+                .devices
+                .iter()
+                .filter(|(device, netdev)| netdev.up && up.contains(device.as_str()));
+            let addresses = netdevs.flat_map(|(device, netdev)| {
+                let at = state.seen.addresses.get(&netdev.index).into_iter().flatten();
                 at.map(|(address, _)| Own {
                     place: (*address, device.clone()),
-                    index: seat.index,
-                    mac: seat.mac,
+                    index: netdev.index,
+                    mac: netdev.mac,
                 })
             });
             addresses.collect()

@@ -13,7 +13,7 @@ use model::{Namespace, PortName, RouterName, RouterSettings};
 use netlink::Programs;
 use router::{NeighbourMirror, TableMirror};
 use sync::qsbr::Domain;
-use sync::readers::{Memory, Readers, Strangers};
+use sync::readers::{ExternalReaders, Memory, Readers};
 use xdp::fib::Takes;
 use xdp::route::{
     AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, ROUTE_INTERFACES, RouteCounts, RoutePort,
@@ -24,7 +24,7 @@ use super::super::device::{inside, object};
 use super::super::locked;
 use super::super::ports::Running as Port;
 use super::PATHS;
-use super::seen::Seat;
+use super::observed::Netdev;
 
 /// Maximum number of next-hop groups in the hooks. Packets whose route uses a further group are routed by
 /// workers.
@@ -83,11 +83,11 @@ pub struct Hook {
 }
 
 /// An interface on which a hook may send packets.
-pub struct Seen<'a> {
+pub struct ObservedNamespace<'a> {
     pub number: u16,
     pub name: &'a PortName,
     pub port: &'a Port,
-    pub seat: Seat,
+    pub netdev: Netdev,
     /// VLAN ID of the interface, if the interface is a VLAN of its port.
     pub vlan: Option<u16>,
 }
@@ -144,9 +144,10 @@ impl Hook {
             neighbours: settings.neighbours.saturating_add(1),
         };
         let answers = Answers::new(&sizes).map_err(|error| failed(&error))?;
-        let strangers = Strangers::start(xdp::wait_for_programs).map_err(|error| failed(&error))?;
+        let external_readers =
+            ExternalReaders::start(xdp::wait_for_programs).map_err(|error| failed(&error))?;
         let programs = Programs {
-            readers: Readers::with(domain, &strangers),
+            readers: Readers::with(domain, &external_readers),
             table: TableMirror {
                 four: memory(answers.four()),
                 six: memory(answers.six()),
@@ -205,7 +206,12 @@ impl Hook {
 
     /// Updates the interfaces in the hooks' tables and the capabilities of the interfaces' devices. All
     /// interfaces are in `namespace`.
-    pub fn tell(&mut self, router: &RouterName, namespace: Option<&Namespace>, seen: &[Seen<'_>]) {
+    pub fn tell(
+        &mut self,
+        router: &RouterName,
+        namespace: Option<&Namespace>,
+        seen: &[ObservedNamespace<'_>],
+    ) {
         let wanted = self.look(router, namespace, seen);
         let gone: Vec<u16> = self
             .outputs
@@ -256,11 +262,13 @@ impl Hook {
         &self,
         router: &RouterName,
         namespace: Option<&Namespace>,
-        seen: &[Seen<'_>],
+        seen: &[ObservedNamespace<'_>],
     ) -> BTreeMap<u16, (PortName, AnswerInterface)> {
-        let there = |seen: &&Seen<'_>| u32::from(seen.number) < ROUTE_INTERFACES && seen.port.hook.is_some();
+        let there = |seen: &&ObservedNamespace<'_>| {
+            u32::from(seen.number) < ROUTE_INTERFACES && seen.port.hook.is_some()
+        };
         let takes = inside(&super::object(router), namespace, || {
-            let takes = |seen: &Seen<'_>| {
+            let takes = |seen: &ObservedNamespace<'_>| {
                 let device = seen.port.device.as_ref()?;
                 let features = xdp::features(&device.name).unwrap_or_default();
                 let takes = match (seen.port.is_up() && features.transmit, features.transmit_multi_buffer) {
@@ -270,9 +278,9 @@ impl Hook {
                 };
                 let interface = AnswerInterface {
                     port: seen.port.id.0,
-                    device: if seen.vlan.is_some() { seen.seat.index } else { device.ifindex },
-                    mac: seen.seat.mac.0,
-                    mtu: seen.seat.mtu,
+                    device: if seen.vlan.is_some() { seen.netdev.index } else { device.ifindex },
+                    mac: seen.netdev.mac.0,
+                    mtu: seen.netdev.mtu,
                     takes,
                     vlan: seen.vlan.unwrap_or_default(),
                 };

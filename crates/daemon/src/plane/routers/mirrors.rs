@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use control::{FailureKind, PlaneError};
-use engine::{Engine, PortView, Room};
+use engine::{Engine, Function, PortView};
 use model::{Config, Namespace, PortName, RouterName, RouterPort};
 use packet::{PortId, QueueId, VlanTags, WorkerId};
 use port::Queue;
@@ -24,7 +24,7 @@ use super::super::device::inside;
 use super::super::ids::Names;
 use super::super::locked;
 use super::super::ports::{Ports, Returned};
-use super::door::TAP_MTU;
+use super::punt_tap::TAP_MTU;
 use super::{Running, object};
 
 /// Device in the kernel that mirrors a router interface.
@@ -243,9 +243,9 @@ impl Running {
         self.mirrors.iter().map(|((name, vlan), own)| {
             let base = ports.get(name);
             let room = match (base, vlan) {
-                (Some(base), Some(tags)) => Room::Tagged(base.id, *tags),
-                (Some(base), None) => Room::Wire(base.id),
-                (None, _) => Room::None,
+                (Some(base), Some(tags)) => Function::TaggedCrossConnect(base.id, *tags),
+                (Some(base), None) => Function::CrossConnect(base.id),
+                (None, _) => Function::None,
             };
             (own.port, PortView { max_frame: TAP_MTU + 14, ..PortView::new(room, WorkerId(0)) })
         })

@@ -9,7 +9,7 @@
 //! The relay keeps no state between messages, and its sockets are shared. Therefore, a successor process can
 //! open its own sockets beside them.
 
-mod desk;
+mod relay_interface;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,10 +29,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::super::device::inside;
 use super::super::locked;
-use super::seen::State;
-use super::told::ANSWER_LIMIT;
+use super::observed::State;
+use super::status::ANSWER_LIMIT;
 use super::{mirrors, object};
-use desk::{Counts, Desk, Desks, Place};
+use relay_interface::{Counts, Desks, Place, RelayInterface};
 
 /// Maximum number of messages that are read from one socket before the next socket is read.
 const TURN: usize = 64;
@@ -77,7 +77,7 @@ type Wanted = BTreeMap<Key, Service>;
 pub struct Relay {
     wanted: Wanted,
     /// Name of the router's punt TAP.
-    door: String,
+    punt_tap: String,
     counts: BTreeMap<Key, Arc<Counts>>,
     stop: Arc<OwnedFd>,
 }
@@ -100,17 +100,18 @@ fn wanted(router: &model::Router, config: &Config) -> Wanted {
 
 impl Relay {
     /// Starts, restarts or stops the relay according to the router's configuration. `follower` follows the
-    /// router's namespace, and `state` is the follower's state. `door` is the name of the router's punt TAP.
+    /// router's namespace, and `state` is the follower's state. `punt_tap` is the name of the router's punt TAP.
     pub fn settle(
         relay: &mut Option<Relay>,
         name: &RouterName,
         router: &model::Router,
         config: &Config,
         (follower, state): (&Arc<Follower>, &Arc<Mutex<State>>),
-        door: &str,
+        punt_tap: &str,
     ) {
         let wanted = wanted(router, config);
-        let is_same = relay.as_ref().is_some_and(|relay| relay.wanted == wanted && relay.door == door);
+        let is_same =
+            relay.as_ref().is_some_and(|relay| relay.wanted == wanted && relay.punt_tap == punt_tap);
         if is_same || relay.is_none() && wanted.is_empty() {
             return;
         }
@@ -126,12 +127,12 @@ impl Relay {
             let mut thread = Thread {
                 name: name.clone(),
                 wanted: wanted.clone(),
-                door: door.to_owned(),
+                punt_tap: punt_tap.to_owned(),
                 counts: counts.clone(),
                 follower: Arc::clone(follower),
                 state: Arc::clone(state),
                 stop: Arc::clone(&stop),
-                desks: Desks::new(),
+                interface_relays: Desks::new(),
                 failed: BTreeSet::new(),
             };
             let namespace = router.settings.namespace.clone();
@@ -140,7 +141,7 @@ impl Relay {
             Ok(stop)
         });
         match started {
-            Ok(stop) => *relay = Some(Relay { wanted, door: door.to_owned(), counts, stop }),
+            Ok(stop) => *relay = Some(Relay { wanted, punt_tap: punt_tap.to_owned(), counts, stop }),
             Err(error) => tracing::error!(router = %name, %error, "DHCP is not relayed"),
         }
     }
@@ -161,12 +162,12 @@ impl Drop for Relay {
 struct Thread {
     name: RouterName,
     wanted: Wanted,
-    door: String,
+    punt_tap: String,
     counts: BTreeMap<Key, Arc<Counts>>,
     follower: Arc<Follower>,
     state: Arc<Mutex<State>>,
     stop: Arc<OwnedFd>,
-    desks: Desks,
+    interface_relays: Desks,
     /// Interfaces that cannot be served and whose failure was already logged.
     failed: BTreeSet<Key>,
 }
@@ -195,7 +196,10 @@ impl Thread {
     fn wait(&self) -> bool {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let mut polled = vec![PollFd::from_borrowed_fd((*self.stop).as_fd(), PollFlags::IN)];
-        let sockets = self.desks.values().flat_map(|desk| [&desk.clients, &desk.servers]);
+        let sockets = self
+            .interface_relays
+            .values()
+            .flat_map(|interface_relay| [&interface_relay.clients, &interface_relay.servers]);
         polled.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
         // An interrupted wait ends like an expired one.
         let _ = poll(&mut polled, Some(&second));
@@ -213,7 +217,7 @@ impl Thread {
             if self.wait() {
                 return;
             }
-            let keys: Vec<Key> = self.desks.keys().cloned().collect();
+            let keys: Vec<Key> = self.interface_relays.keys().cloned().collect();
             for key in keys {
                 for by_address in [false, true] {
                     self.read(&key, by_address, &mut buffer);
@@ -226,43 +230,52 @@ impl Thread {
     /// that have disappeared.
     fn look(&mut self) {
         let keys: Vec<Key> = self.wanted.keys().cloned().collect();
-        let door = self.door.clone();
+        let punt_tap = self.punt_tap.clone();
         // A device may have been renamed, so it is found by its index.
-        let devices: BTreeMap<String, u32> =
-            locked(&self.state).seen.devices.iter().map(|(name, seat)| (name.clone(), seat.index)).collect();
+        let devices: BTreeMap<String, u32> = locked(&self.state)
+            .seen
+            .devices
+            .iter()
+            .map(|(name, netdev)| (name.clone(), netdev.index))
+            .collect();
         let seen = self.follower.look_within(ANSWER_LIMIT, move |mirror| {
             let seen = |key: Key| Some((place(mirror, *devices.get(&key.0)?, key.1)?, key));
             let places = keys.into_iter().filter_map(seen);
             let places = places.map(|(place, key)| (key, place)).collect::<BTreeMap<_, _>>();
-            (places, mirror.links.values().find(|link| link.name == door).map(|link| link.index))
+            (places, mirror.links.values().find(|link| link.name == punt_tap).map(|link| link.index))
         });
         // A busy follower knows more at the next look: sockets stay open until then.
         if matches!(seen, Err(netlink::NetlinkError::Busy(_))) {
             return;
         }
         // Without a follower nothing is known. `show routers` reports the failure.
-        let (places, door) = seen.unwrap_or_default();
+        let (places, punt_tap) = seen.unwrap_or_default();
         for (key, Service { servers, takes_relayed }) in &self.wanted {
             let (found, Some(counts)) = (places.get(key), self.counts.get(key)) else { continue };
             let place = found.map(|(place, _)| place);
-            if let Some(desk) = self.desks.get_mut(key).filter(|desk| Some(&desk.place) == place) {
-                desk.find_ways(door);
+            if let Some(interface_relay) = self
+                .interface_relays
+                .get_mut(key)
+                .filter(|interface_relay| Some(&interface_relay.place) == place)
+            {
+                interface_relay.find_ways(punt_tap);
                 continue;
             }
-            if place.is_none() && !self.desks.contains_key(key) {
+            if place.is_none() && !self.interface_relays.contains_key(key) {
                 continue;
             }
-            self.desks.remove(key);
+            self.interface_relays.remove(key);
             if let Some((place, device)) = found {
-                match Desk::open(device, *place, servers, *takes_relayed, counts) {
-                    Ok(mut desk) => {
-                        desk.find_ways(door);
+                match RelayInterface::open(device, *place, servers, *takes_relayed, counts) {
+                    Ok(mut interface_relay) => {
+                        interface_relay.find_ways(punt_tap);
                         self.failed.remove(key);
-                        self.desks.insert(key.clone(), desk);
+                        self.interface_relays.insert(key.clone(), interface_relay);
                     }
                     Err(error) => {
                         if self.failed.insert(key.clone()) {
-                            let (router, (device, version), port) = (&self.name, key, desk::port(key.1));
+                            let (router, (device, version), port) =
+                                (&self.name, key, relay_interface::port(key.1));
                             tracing::warn!(
                                 %router, device, %error,
                                 "{version} is not relayed there; it is tried again every second (`ss -lunp` in its namespace shows who has port {port})"
@@ -271,20 +284,24 @@ impl Thread {
                     }
                 }
             }
-            counts.listens.store(self.desks.contains_key(key), Ordering::Relaxed);
+            counts.listens.store(self.interface_relays.contains_key(key), Ordering::Relaxed);
         }
     }
 
     fn read(&mut self, key: &Key, by_address: bool, buffer: &mut [u8]) {
         for _ in 0..TURN {
-            let Some(desk) = self.desks.get(key) else { return };
-            let socket = if by_address { &desk.servers } else { &desk.clients };
+            let Some(interface_relay) = self.interface_relays.get(key) else { return };
+            let socket = if by_address { &interface_relay.servers } else { &interface_relay.clients };
             let Ok(Received { length, from, ifindex }) = bound::receive(socket, buffer) else { return };
             let Some(message) = buffer.get_mut(..length) else { continue };
-            let desks = &mut self.desks;
+            let interface_relays = &mut self.interface_relays;
             match from {
-                SocketAddr::V4(from) => desk::take4(desks, key, by_address, message, *from.ip(), ifindex),
-                SocketAddr::V6(from) => desk::take6(desks, key, by_address, message, *from.ip(), ifindex),
+                SocketAddr::V4(from) => {
+                    relay_interface::take4(interface_relays, key, by_address, message, *from.ip(), ifindex)
+                }
+                SocketAddr::V6(from) => {
+                    relay_interface::take6(interface_relays, key, by_address, message, *from.ip(), ifindex)
+                }
             }
         }
     }

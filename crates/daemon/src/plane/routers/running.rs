@@ -13,7 +13,7 @@ use netlink::{Change, Feed, Follower, Limits, Mirror};
 use packet::VlanTags;
 use port::link;
 use port::netns::Netns;
-use router::{Errors, Gate, Interface, Kernel, Mirrored, Peer, ReversePath, Router};
+use router::{Errors, Interface, Kernel, Mirrored, Peer, PuntPolicer, ReversePath, Router};
 use sync::qsbr::Domain;
 use xdp::route::{Own, RoutePort, Sources};
 
@@ -22,12 +22,12 @@ use super::super::devices::identity;
 use super::super::locked;
 use super::super::ports::Ports;
 use super::announce::Announcer;
-use super::door::Door;
 use super::hook::{self, Hook};
 use super::mirrors::{self, MirrorDevice};
+use super::observed::{self, Netdev, ObservedNamespace, State};
 use super::prompts::Prompts;
+use super::punt_tap::PuntTap;
 use super::relay::Relay;
-use super::seen::{self, Seat, Seen, State};
 use super::{PATHS, object};
 
 /// TCP port of BGP (RFC 4271, section 8).
@@ -41,9 +41,9 @@ pub struct Running {
     identity: Option<(u64, u64)>,
     pub follower: Arc<Follower>,
     pub state: Arc<Mutex<State>>,
-    pub gate: Arc<Gate>,
+    pub gate: Arc<PuntPolicer>,
     pub seed: u32,
-    pub door: Door,
+    pub punt_tap: PuntTap,
     /// Offload of the router's routes to hooks. `None` if the router does not use the offload.
     pub hook: Option<Hook>,
     /// Map of this host's own addresses, which the hooks of the router's ports read.
@@ -88,7 +88,7 @@ impl Running {
         let identity = wanted.settings.namespace.as_ref().map(identity).transpose();
         let identity = identity.map_err(|error| failed(&error))?;
         // Before the namespace's state is read: that may be much, for a router that cannot have its TAP.
-        let door = Door::make(name, wanted.settings.namespace.as_ref())?;
+        let punt_tap = PuntTap::make(name, wanted.settings.namespace.as_ref())?;
         let limits = Limits {
             words: words(wanted.settings.routes),
             routes: usize::try_from(wanted.settings.routes).unwrap_or(usize::MAX),
@@ -105,7 +105,7 @@ impl Running {
             interfaces: BTreeMap::new(),
             open: BTreeMap::new(),
             bound: BTreeMap::new(),
-            seen: Seen::default(),
+            seen: ObservedNamespace::default(),
             permanent: BTreeSet::new(),
             switch: hook.as_ref().map(|hook| hook.switch().clone()),
             wake: wake.clone(),
@@ -115,7 +115,7 @@ impl Running {
         }));
         let netns = wanted.settings.namespace.as_ref().map(|namespace| Netns::Path(namespace.path()));
         let writer = Arc::clone(&state);
-        let told = move |mirror: &Mirror, changes: &[Change]| seen::apply(&writer, mirror, changes);
+        let told = move |mirror: &Mirror, changes: &[Change]| observed::apply(&writer, mirror, changes);
         let follower = match fpm {
             Some(fpm) => Follower::start_with_fpm(netns.as_ref(), Follower::BUFFER, fpm, told),
             None => Follower::start(netns.as_ref(), Follower::BUFFER, move |mirror: &Mirror, changes| {
@@ -128,9 +128,13 @@ impl Running {
             identity,
             follower: Arc::new(follower),
             state,
-            gate: Arc::new(Gate::new(|class| wanted.settings.punts_of(class), workers, monotonic().ns)),
+            gate: Arc::new(PuntPolicer::new(
+                |class| wanted.settings.punts_of(class),
+                workers,
+                monotonic().ns,
+            )),
             seed: fastrand(),
-            door,
+            punt_tap,
             hook,
             own: Own::new(name.as_str()).map_err(|error| failed(&error))?,
             mirrors: BTreeMap::new(),
@@ -173,7 +177,9 @@ impl Running {
         state.is_renumbered = true;
         drop(state);
         let writer = Arc::clone(&self.state);
-        super::told::ask(name.as_str(), &self.follower, move |mirror| locked(&writer).look_renumbered(mirror))
+        super::status::ask(name.as_str(), &self.follower, move |mirror| {
+            locked(&writer).look_renumbered(mirror)
+        })
     }
 
     /// Returns the router in the form that workers use, and the interface number of each of its ports.
@@ -189,11 +195,15 @@ impl Running {
             if self.mirrors.contains_key(&(name.clone(), None)) {
                 continue;
             }
-            let (Some(running), Some(seat)) = (ports.get(name), state.seen.devices.get(device)) else {
+            let (Some(running), Some(netdev)) = (ports.get(name), state.seen.devices.get(device)) else {
                 continue;
             };
-            interfaces[usize::from(*number)] =
-                Some(Interface { port: running.id, mac: seat.mac, mtu: seat.mtu, vrrp: self.has_vrrp(name) });
+            interfaces[usize::from(*number)] = Some(Interface {
+                port: running.id,
+                mac: netdev.mac,
+                mtu: netdev.mtu,
+                vrrp: self.has_vrrp(name),
+            });
         }
         let mut mirrored = Mirrored::default();
         let asks = |name: &PortName| self.wanted.ports.get(name).map(|port| port.rpf).unwrap_or_default();
@@ -201,7 +211,7 @@ impl Running {
         let mut errors = Errors::default();
         let mut tells = |name: &PortName, device: &str, number: u16| {
             let miss = self.wanted.ports.get(name).map(|port| port.miss).unwrap_or_default();
-            let index = state.seen.devices.get(device).map(|seat| seat.index);
+            let index = state.seen.devices.get(device).map(|netdev| netdev.index);
             let own = index.and_then(|index| state.seen.addresses.get(&index)).into_iter().flatten();
             errors.set(number, miss == Miss::Unreachable, own.copied());
         };
@@ -220,12 +230,16 @@ impl Running {
             if let Some(vlan) = vlan {
                 mirrored.add_vlan(*number, *base, *vlan);
             }
-            let seat = state.seen.devices.get(&own.device);
-            let Some(seat) = seat.filter(|seat| seat.up) else { continue };
-            mirrored.add_kernel(*number, Kernel { port: own.port, mac: seat.mac });
+            let netdev = state.seen.devices.get(&own.device);
+            let Some(netdev) = netdev.filter(|netdev| netdev.up) else { continue };
+            mirrored.add_kernel(*number, Kernel { port: own.port, mac: netdev.mac });
             let port = ports.get(name).map(|base| base.id);
-            interfaces[usize::from(*number)] =
-                port.map(|port| Interface { port, mac: seat.mac, mtu: seat.mtu, vrrp: self.has_vrrp(name) });
+            interfaces[usize::from(*number)] = port.map(|port| Interface {
+                port,
+                mac: netdev.mac,
+                mtu: netdev.mtu,
+                vrrp: self.has_vrrp(name),
+            });
         }
         // Without any check, workers skip the reverse-path lookup.
         if reverse_paths.iter().all(|asks| *asks == ReversePath::Off) {
@@ -236,7 +250,7 @@ impl Running {
             four: state.seen.four.clone(),
             six: state.seen.six.clone(),
             adjacencies: state.feed.adjacencies().view(),
-            kernel: self.door.port.map(|port| Kernel { port, mac: self.door.mac }),
+            kernel: self.punt_tap.port.map(|port| Kernel { port, mac: self.punt_tap.mac }),
             mirrored,
             reverse_paths,
             own_addresses: Arc::new(state.seen.own.0.iter().copied().collect()),
@@ -267,35 +281,47 @@ impl Running {
             let device = mirrors::device(config, name)?;
             Some((name, *numbers.get(device)?, *devices.get(device)?))
         });
-        let mut names: Vec<(&PortName, u16, Seat)> = names.collect();
+        let mut names: Vec<(&PortName, u16, Netdev)> = names.collect();
         names.retain(|(name, ..)| ports.get(*name).is_some_and(|port| port.hook.is_some()));
         let vlans: Vec<Vlan> = self.vlans(&numbers, &devices);
         if let Some(hook) = &mut self.hook {
             // If the offload is disabled, all interfaces are removed from it.
             let wanted = names.iter().filter(|_| self.wanted.settings.hook);
-            let seen = wanted.flat_map(|(name, number, seat)| {
+            let seen = wanted.flat_map(|(name, number, netdev)| {
                 let port = ports.get(*name);
-                let own =
-                    port.map(|port| hook::Seen { number: *number, name, port, seat: *seat, vlan: None });
+                let own = port.map(|port| hook::ObservedNamespace {
+                    number: *number,
+                    name,
+                    port,
+                    netdev: *netdev,
+                    vlan: None,
+                });
                 let of = vlans.iter().filter(move |vlan| vlan.port == **name);
                 let vlan = move |vlan: &Vlan| {
-                    let (number, up, port) = (vlan.answered()?, vlan.seat.filter(|seat| seat.up)?, port?);
+                    let (number, up, port) =
+                        (vlan.answered()?, vlan.netdev.filter(|netdev| netdev.up)?, port?);
                     // The MTU is limited by that of the port's device.
-                    let seat = Seat { mtu: up.mtu.min(seat.mtu), ..up };
-                    Some(hook::Seen { number, name, port, seat, vlan: Some(vlan.tags.outer.get()) })
+                    let netdev = Netdev { mtu: up.mtu.min(netdev.mtu), ..up };
+                    Some(hook::ObservedNamespace {
+                        number,
+                        name,
+                        port,
+                        netdev,
+                        vlan: Some(vlan.tags.outer.get()),
+                    })
                 };
                 own.into_iter().chain(of.filter_map(vlan))
             });
             let seen: Vec<_> = seen.collect();
             hook.tell(router, self.wanted.settings.namespace.as_ref(), &seen);
         }
-        for (name, number, seat) in names {
+        for (name, number, netdev) in names {
             let Some(port) = ports.get_mut(name) else { continue };
             let mut none = None;
             let hook = if self.wanted.settings.hook { &mut self.hook } else { &mut none };
             let asks = self.wanted.ports.get(name);
             let wanted = hook::Wanted {
-                of: RoutePort { mac: seat.mac.0, vrrp: asks.is_some_and(|port| port.vrrp) },
+                of: RoutePort { mac: netdev.mac.0, vrrp: asks.is_some_and(|port| port.vrrp) },
                 own: &self.own,
                 interface: number,
                 sources: sources(asks.map(|port| port.rpf).unwrap_or_default()),
@@ -310,13 +336,13 @@ impl Running {
     }
 
     /// Returns the VLANs of the router's ports that are router interfaces and have a device.
-    fn vlans(&self, numbers: &BTreeMap<String, u16>, devices: &BTreeMap<String, Seat>) -> Vec<Vlan> {
+    fn vlans(&self, numbers: &BTreeMap<String, u16>, devices: &BTreeMap<String, Netdev>) -> Vec<Vlan> {
         let vlan = |((port, vlan), own): (&mirrors::Key, &MirrorDevice)| {
             Some(Vlan {
                 port: port.clone(),
                 tags: (*vlan)?,
                 number: numbers.get(&own.device).copied(),
-                seat: devices.get(&own.device).copied(),
+                netdev: devices.get(&own.device).copied(),
             })
         };
         self.mirrors.iter().filter_map(vlan).collect()
@@ -425,14 +451,14 @@ impl Running {
     pub fn close(mut self, name: &RouterName, engine: &Engine) {
         self.remove_mirrors(name, engine);
         let mut pool = engine.pool();
-        if let Some(port) = self.door.port {
+        if let Some(port) = self.punt_tap.port {
             let queues = engine.remove_queues(port).unwrap_or_default();
             queues.into_iter().for_each(|(_, _, queue)| queue.close(&mut pool));
         }
-        if let Some(queue) = self.door.queue.take() {
+        if let Some(queue) = self.punt_tap.queue.take() {
             queue.close(&mut pool);
         }
-        tracing::debug!(tap = self.door.name, "a router's way into the kernel is closed");
+        tracing::debug!(tap = self.punt_tap.name, "a router's way into the kernel is closed");
     }
 }
 
@@ -441,7 +467,7 @@ struct Vlan {
     port: PortName,
     tags: VlanTags,
     number: Option<u16>,
-    seat: Option<Seat>,
+    netdev: Option<Netdev>,
 }
 
 impl Vlan {

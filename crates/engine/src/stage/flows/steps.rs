@@ -10,8 +10,8 @@ use switch::flow::{Field, Flow, Frame, Op, SetBits, rewrite};
 
 use super::normal;
 use crate::flows::{Compiled, FlowBridge, Metered};
-use crate::stage::transmit::Exits;
-use crate::stage::{Tools, execute};
+use crate::stage::transmit::Egress;
+use crate::stage::{WorkerContext, execute};
 use crate::state::Forwarding;
 
 /// Context that the execution of a megaflow's operations needs.
@@ -29,8 +29,8 @@ impl Steps<'_> {
         &self,
         ops: &[Op],
         packet: Packet,
-        exits: &mut Exits<'_>,
-        tools: &mut Tools,
+        egress: &mut Egress<'_>,
+        context: &mut WorkerContext,
         recorder: &mut R,
     ) -> Option<Packet> {
         let last = last_leaving(ops);
@@ -40,24 +40,24 @@ impl Steps<'_> {
             match &ops[at] {
                 Op::Output(_) | Op::Normal => {
                     if Some(at) == last {
-                        self.leave(&ops[at], packet, exits, tools, recorder);
+                        self.leave(&ops[at], packet, egress, context, recorder);
                         return None;
                     }
-                    self.copy(&packet, tools, |copy, tools| {
-                        self.leave(&ops[at], copy, exits, tools, recorder)
+                    self.copy(&packet, context, |copy, context| {
+                        self.leave(&ops[at], copy, egress, context, recorder)
                     });
                 }
                 Op::Clone(n) => {
                     let body = body(ops, at);
                     if Some(at) == last {
                         // No later operation uses the packet.
-                        return self.run(body, packet, exits, tools, recorder);
+                        return self.run(body, packet, egress, context, recorder);
                     }
                     if last_leaving(body).is_some() {
-                        self.copy(&packet, tools, |copy, tools| {
+                        self.copy(&packet, context, |copy, context| {
                             // The copy has left, unless a meter or the end of its operations stopped it.
-                            if let Some(copy) = self.run(body, copy, exits, tools, recorder) {
-                                tools.drop(copy, self.port, self.compiled.dropped);
+                            if let Some(copy) = self.run(body, copy, egress, context, recorder) {
+                                context.drop(copy, self.port, self.compiled.dropped);
                             }
                         });
                     }
@@ -68,18 +68,18 @@ impl Steps<'_> {
                     match verdict {
                         Some(Metered::Drops) if !R::DRY => {
                             recorder.step(0, Step::Dropped(DropReason::MeterDrop));
-                            tools.drop(packet, self.port, DropReason::MeterDrop);
+                            context.drop(packet, self.port, DropReason::MeterDrop);
                             return None;
                         }
-                        Some(Metered::Remarks(raise)) => remark(&mut packet, tools.pool.memory(), raise),
+                        Some(Metered::Remarks(raise)) => remark(&mut packet, context.pool.memory(), raise),
                         _ => {}
                     }
                 }
                 op => {
-                    let memory = tools.pool.memory();
+                    let memory = context.pool.memory();
                     if let Err(reason) = rewrite(&mut Whole { packet: &mut packet, memory }, op) {
                         recorder.step(0, Step::Dropped(reason));
-                        tools.drop(packet, self.port, reason);
+                        context.drop(packet, self.port, reason);
                         return None;
                     }
                 }
@@ -90,11 +90,16 @@ impl Steps<'_> {
     }
 
     /// Copies the packet and calls `does` with the copy. Does nothing if the packet cannot be copied.
-    fn copy(&self, packet: &Packet, tools: &mut Tools, does: impl FnOnce(Packet, &mut Tools)) {
-        tools.counters.port(self.port).copies.add(1);
-        match execute::copy(packet, tools) {
-            Ok(copy) => does(copy, tools),
-            Err(reason) => tools.counters.port(self.port).drop_n(reason, 1),
+    fn copy(
+        &self,
+        packet: &Packet,
+        context: &mut WorkerContext,
+        does: impl FnOnce(Packet, &mut WorkerContext),
+    ) {
+        context.counters.port(self.port).copies.add(1);
+        match execute::copy(packet, context) {
+            Ok(copy) => does(copy, context),
+            Err(reason) => context.counters.port(self.port).drop_n(reason, 1),
         }
     }
 
@@ -102,15 +107,15 @@ impl Steps<'_> {
         &self,
         op: &Op,
         packet: Packet,
-        exits: &mut Exits<'_>,
-        tools: &mut Tools,
+        egress: &mut Egress<'_>,
+        context: &mut WorkerContext,
         recorder: &mut R,
     ) {
         if let Op::Output(out) = op {
             recorder.step(0, Step::Output { port: *out, tag: TagChange::Keep });
-            execute::send(self.forwarding, self.port, *out, packet, exits, tools, recorder);
+            execute::send(self.forwarding, self.port, *out, packet, egress, context, recorder);
         } else {
-            normal(self.forwarding, self.port, self.bridge, packet, self.now, exits, tools, recorder);
+            normal(self.forwarding, self.port, self.bridge, packet, self.now, egress, context, recorder);
         }
     }
 }

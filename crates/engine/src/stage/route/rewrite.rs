@@ -3,7 +3,7 @@
 
 use packet::{DropReason, FlowKey, L3Kind, WorkerId};
 use port::{Flags, FrameMemory, Packet, offload};
-use router::plain::{self, HEAD_4, HEAD_6};
+use router::fast_path::{self, HEAD_4, HEAD_6};
 use router::{Counts, Decision, Punt, Router};
 
 use crate::burst::Head;
@@ -103,7 +103,7 @@ impl<'a> Way<'a> {
         let is_four = known == Head::Plain4 || known == Head::Read && key.l3_kind() == L3Kind::Ipv4;
         if known == Head::Read
             && is_four
-            && packet.head(memory).first_chunk().is_some_and(|head| !plain::is_sound(head))
+            && packet.head(memory).first_chunk().is_some_and(|head| !fast_path::is_sound(head))
         {
             return Err(Decision::Drop(DropReason::Ipv4BadChecksum));
         }

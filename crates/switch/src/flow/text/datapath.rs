@@ -243,10 +243,10 @@ fn set(value: &Flow, mask: &Flow) -> String {
 /// Returns the EtherType of the packets to which a step that writes these bits applies. A step that writes
 /// IPv6 addresses is distinguished by their length.
 fn eth_type_of(mask: &Flow) -> u128 {
-    let beyond = |field: Field| mask.get(field) & (u128::MAX >> 32) != 0;
+    let extended = |field: Field| mask.get(field) & (u128::MAX >> 32) != 0;
     let labels = [Field::MplsLabel, Field::MplsTc, Field::MplsTtl];
     let is_there = |field: &Field| mask.get(*field) != 0;
-    if beyond(Field::Ipv6Src) || beyond(Field::Ipv6Dst) || mask.get(Field::Ipv6Label) != 0 {
+    if extended(Field::Ipv6Src) || extended(Field::Ipv6Dst) || mask.get(Field::Ipv6Label) != 0 {
         eth_type::IPV6
     } else if labels.iter().any(is_there) {
         eth_type::MPLS

@@ -188,9 +188,9 @@ impl<'a> Printer<'a> {
 
     fn network(&self, parts: &mut Vec<String>, says_proto: bool) {
         let is_arp = matches!(self.eth_type, Some(ARP | RARP));
-        let beyond = |field: Field| self.mask.get(field) & (u128::MAX >> 32) != 0;
+        let extended = |field: Field| self.mask.get(field) & (u128::MAX >> 32) != 0;
         let is_v6 = self.eth_type == Some(IPV6)
-            || self.eth_type.is_none() && (beyond(Field::Ipv6Src) || beyond(Field::Ipv6Dst));
+            || self.eth_type.is_none() && (extended(Field::Ipv6Src) || extended(Field::Ipv6Dst));
         if is_v6 {
             self.named(parts, &[Field::Ipv6Src, Field::Ipv6Dst]);
             let label = self.mask.get(Field::Ipv6Label);

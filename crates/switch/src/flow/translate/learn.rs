@@ -1,7 +1,7 @@
 //! The `learn` action, by which a packet adds a flow entry to a table.
 
 use super::{Action, Field, Run};
-use crate::flow::Lesson;
+use crate::flow::LearnedFlow;
 use crate::flow::action::{Learn, LearnPart, LearnSource};
 use crate::flow::message::{FlowFlags, FlowMod};
 use crate::flow::{Instructions, Match};
@@ -40,16 +40,16 @@ impl Run<'_> {
             let ends = Action::FinTimeout { idle: learn.fin_idle_timeout, hard: learn.fin_hard_timeout };
             change.instructions.apply.insert(0, ends);
         }
-        let lesson = Lesson { rule: change, limit: learn.limit };
+        let learned = LearnedFlow { rule: change, limit: learn.limit };
         if let Some(result) = &learn.result {
-            let learns = self.pipeline.may_learn(&lesson);
+            let learns = self.pipeline.may_learn(&learned);
             if learn.limit != 0 {
                 self.note("whether there is room for what is learnt may differ for the next packet; the flow is not cached");
                 self.out.is_own = true;
             }
             self.put(result, u128::from(learns));
         }
-        self.out.learns.push(lesson);
+        self.out.learns.push(learned);
     }
 
     fn learnt(&mut self, source: &LearnSource) -> u128 {

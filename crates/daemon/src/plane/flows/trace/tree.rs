@@ -1,7 +1,7 @@
 //! Trace report in Open vSwitch's format. Each line is placed under the line that caused it. The indentation
 //! increases only below nodes that have further children.
 
-use switch::flow::{Line, NormalNote};
+use switch::flow::{NormalNote, TraceLine};
 
 /// Kind of a line in the trace report, which determines the indentation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Tree {
     /// converts an effect into text.
     pub fn written(
         bridge: &str,
-        lines: &[Line],
+        lines: &[TraceLine],
         normal: &[Vec<NormalNote>],
         words: &impl Fn(NormalNote) -> (bool, String),
     ) -> String {
@@ -61,7 +61,7 @@ impl Tree {
         let mut normal = normal.iter();
         for line in lines {
             tree.add(line);
-            if let Line::Did { action, .. } = line
+            if let TraceLine::Did { action, .. } = line
                 && action == "NORMAL"
             {
                 for note in normal.next().into_iter().flatten() {
@@ -97,9 +97,9 @@ impl Tree {
         self.path.push((at, depth));
     }
 
-    fn add(&mut self, line: &Line) {
+    fn add(&mut self, line: &TraceLine) {
         match line {
-            Line::Rule { depth, table, priority, cookie, matching, actions } => {
+            TraceLine::Rule { depth, table, priority, cookie, matching, actions } => {
                 self.leave(*depth);
                 let space = if matching.is_empty() { "" } else { ", " };
                 let cookie = if *cookie == 0 { String::new() } else { format!(", cookie {cookie:#x}") };
@@ -112,33 +112,33 @@ impl Tree {
                     self.put(Kind::Action, "drop".to_owned());
                 }
             }
-            Line::Miss { depth, table } => {
+            TraceLine::Miss { depth, table } => {
                 self.leave(*depth);
                 self.enter(Kind::Table, format!("{table:2}. No match."), *depth);
                 self.put(Kind::Action, "drop".to_owned());
             }
-            Line::Did { depth, action } => {
+            TraceLine::Did { depth, action } => {
                 self.leave(*depth);
                 self.put(Kind::Action, action.clone());
             }
-            Line::Note { depth, words } => {
+            TraceLine::Note { depth, words } => {
                 self.leave(*depth);
                 let (kind, words) = spoken(words);
                 self.put(kind, words.to_owned());
             }
-            Line::Detail { depth, words } => {
+            TraceLine::Detail { depth, words } => {
                 self.leave(*depth);
                 self.put(Kind::Detail, words.clone());
             }
-            Line::Bucket { depth, place } => {
+            TraceLine::Bucket { depth, place } => {
                 self.leave(depth.saturating_sub(1));
                 self.enter(Kind::Bucket, format!("bucket {place}"), *depth);
             }
-            Line::ActionSet { depth } => {
+            TraceLine::ActionSet { depth } => {
                 self.path.truncate(1);
                 self.enter(Kind::Table, "--. Executing action set:".to_owned(), *depth);
             }
-            Line::More(more) => {
+            TraceLine::More(more) => {
                 self.put(Kind::Detail, format!("(and {more} more)"));
             }
         }
@@ -167,13 +167,13 @@ impl Tree {
 mod tests {
     use super::*;
 
-    fn rule(depth: u32, table: u8) -> Line {
+    fn rule(depth: u32, table: u8) -> TraceLine {
         let (matching, actions) = ("ip".to_owned(), "...".to_owned());
-        Line::Rule { depth, table, priority: 7, cookie: 0, matching, actions }
+        TraceLine::Rule { depth, table, priority: 7, cookie: 0, matching, actions }
     }
 
-    fn did(depth: u32, action: &str) -> Line {
-        Line::Did { depth, action: action.to_owned() }
+    fn did(depth: u32, action: &str) -> TraceLine {
+        TraceLine::Did { depth, action: action.to_owned() }
     }
 
     /// For equal flow entries, the indentation equals that of Open vSwitch 3.1.
@@ -182,16 +182,16 @@ mod tests {
         let lines = [
             rule(0, 0),
             did(0, "resubmit(,2)"),
-            Line::Miss { depth: 1, table: 2 },
+            TraceLine::Miss { depth: 1, table: 2 },
             did(0, "group:1"),
-            Line::Bucket { depth: 1, place: 0 },
+            TraceLine::Bucket { depth: 1, place: 0 },
             did(1, "output:1"),
             did(0, "output:99"),
-            Line::Note { depth: 0, words: "there is no such port" },
+            TraceLine::Note { depth: 0, words: "there is no such port" },
             did(0, "goto_table:9"),
             rule(0, 9),
             did(0, "NORMAL"),
-            Line::ActionSet { depth: 0 },
+            TraceLine::ActionSet { depth: 0 },
             did(0, "output:3"),
         ];
         let words = |_| (false, "no learned MAC for destination, flooding".to_owned());

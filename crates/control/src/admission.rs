@@ -1,0 +1,85 @@
+//! Admission gate of the API. During a hand-over to a successor process, the gate is closed and new clients
+//! wait. The successor accepts the waiting clients, because both processes share the listening sockets.
+//!
+//! The hand-over waits until clients that are already admitted have their answers. After the hand-over, this
+//! process has no state from which it could answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// Maximum time for which a hand-over waits for admitted clients. The time is limited because a client may
+/// connect and never send a request.
+const LINGER: Duration = Duration::from_secs(1);
+/// Time to wait after the gate was closed. An accept call that was in progress at that moment has then
+/// counted its client.
+const SETTLE: Duration = Duration::from_millis(10);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    shut: bool,
+    /// Number of admitted clients that have no answer yet.
+    inside: usize,
+}
+
+/// The admission gate of the API. Clones refer to the same gate.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AdmissionGate {
+    state: Arc<watch::Sender<State>>,
+}
+
+impl AdmissionGate {
+    /// Counts a client as admitted until the returned value is dropped.
+    pub fn enter(&self) -> ConnectionGuard {
+        self.state.send_modify(|state| state.inside += 1);
+        ConnectionGuard(self.clone())
+    }
+
+    /// Waits until the gate is open (if `open` is true) or closed (if `open` is false).
+    pub async fn is(&self, open: bool) {
+        let mut seen = self.state.subscribe();
+        // The sender is owned by the gate, so it cannot be closed.
+        let _ = seen.wait_for(|state| state.shut != open).await;
+    }
+
+    /// Closes the gate and waits until all admitted clients have their answers. The client that requested the
+    /// hand-over is admitted as well, and is not waited for. The gate opens when the returned value is
+    /// dropped.
+    pub async fn shut(&self) -> ClosedGate {
+        self.state.send_modify(|state| state.shut = true);
+        let shut = ClosedGate(self.clone());
+        sleep(SETTLE).await;
+        let mut seen = self.state.subscribe();
+        let _ = timeout(LINGER, seen.wait_for(|state| state.inside <= 1)).await;
+        shut
+    }
+}
+
+/// Admission of a client that has no answer yet. The client is no longer counted when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionGuard(AdmissionGate);
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.state.send_modify(|state| state.inside -= 1);
+    }
+}
+
+/// Guard of a closed gate. The gate opens when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct ClosedGate(AdmissionGate);
+
+impl ClosedGate {
+    /// Keeps the gate closed until the process ends, because the successor has taken over all state.
+    pub fn for_good(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for ClosedGate {
+    fn drop(&mut self) {
+        self.0.state.send_modify(|state| state.shut = false);
+    }
+}

@@ -1,0 +1,334 @@
+//! Hand-over state of a bridge's flow entries, groups, meters and port numbers. A successor process or a rule
+//! file ([`super::kept`]) receives it. The state consists of OpenFlow 1.5 messages that would create the
+//! objects, and of the counters of each flow entry.
+
+use std::collections::BTreeMap;
+
+use engine::slow_path::KnownFlow;
+use openflow::Version;
+use openflow::wire::error::Error;
+use openflow::wire::{Reader, flow, group, meter};
+use packet::PortId;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use switch::flow::{
+    ALL_TABLES, Action, FlowFilter, FlowFlags, FlowMod, FlowStats, Match, Miss, Mod, OptionsMod, Pipeline,
+    TableWishes, TunnelOption,
+};
+
+/// Size of a message header in octets.
+const HEADER: usize = 8;
+/// Number of flow entries that are added between two times at which the resulting events are discarded.
+const BATCH: usize = 1024;
+
+/// Hand-over state of one OpenFlow bridge.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct RulesRecord {
+    /// Messages that create the bridge's meters.
+    pub(super) meters: Vec<Message>,
+    /// Messages that create the bridge's groups.
+    pub(super) groups: Vec<Message>,
+    /// Flow entries of the bridge, with their counters.
+    pub(super) rules: Vec<RuleRecord>,
+    /// OpenFlow port numbers of the bridge's ports, by port name.
+    pub numbers: BTreeMap<String, u32>,
+    /// Table settings that controllers have made.
+    #[serde(default)]
+    pub(super) tables: Vec<TableRecord>,
+    /// Match fields to which tunnel options are mapped.
+    #[serde(default)]
+    pub(super) options: Vec<OptionRecord>,
+    /// State of the OpenFlow datapath, only for a successor. Rule files do not contain it.
+    #[serde(default)]
+    #[serde(alias = "leader")]
+    pub(super) of_datapath: Option<OfDatapathRecord>,
+}
+
+impl RulesRecord {
+    /// Returns the total number of flow entries, groups and meters.
+    pub fn count(&self) -> usize {
+        self.rules.len() + self.groups.len() + self.meters.len()
+    }
+}
+
+/// Hand-over state of a bridge's OpenFlow datapath.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct OfDatapathRecord {
+    /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
+    pub configs: BTreeMap<u32, u32>,
+    /// Setting for the handling of IP fragments: `OFPC_FRAG_*` bits.
+    #[serde(default)]
+    pub fragments: u16,
+    /// Whether the daemon added the flow entry of the standalone mode.
+    pub begun: bool,
+    /// Whether the bridge is in standalone mode, because all controllers have been disconnected for too long.
+    pub alone: bool,
+}
+
+/// A megaflow that a worker has cached. The fields are the worker, the bridge, the port, a bit mask, and the
+/// words of the slow path's flow key that the megaflow matches.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MegaflowRecord(u16, u16, u16, u64, Vec<u64>);
+
+impl MegaflowRecord {
+    /// Converts a cached megaflow into hand-over state.
+    pub fn of(flow: &KnownFlow) -> MegaflowRecord {
+        MegaflowRecord(flow.worker, flow.bridge, flow.port.0, flow.present, flow.words.clone())
+    }
+
+    /// Converts hand-over state into a cached megaflow.
+    pub fn read(&self) -> KnownFlow {
+        let MegaflowRecord(worker, bridge, port, present, words) = self.clone();
+        KnownFlow { worker, bridge, port: PortId(port), present, words }
+    }
+}
+
+/// Settings that controllers have made for a table. The fields are the table number, the name, whether
+/// eviction is enabled, the vacancy thresholds in percent, and the table-miss behaviour (0 default, 1
+/// controller, 2 continue, 3 drop).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct TableRecord(pub u8, pub String, pub bool, pub Option<(u8, u8)>, #[serde(default)] pub u8);
+
+const MISSES: [Miss; 4] = [Miss::Default, Miss::Controller, Miss::Continue, Miss::Drop];
+
+/// A mapped tunnel option. The fields are the option's class, its type, its length in octets, and the number
+/// of the match field to which it is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct OptionRecord(pub u16, pub u8, pub u8, pub u16);
+
+/// The octets of an OpenFlow message, serialised as hexadecimal text.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Message(pub Vec<u8>);
+
+/// A flow entry. The fields are its message, its packet and octet counters, the times when it was added and
+/// last used (CLOCK_MONOTONIC, nanoseconds), a flag, and the time of its last change. The flag is true if the
+/// entry's meter is an instruction, which OpenFlow 1.5 encodes as the first action. A last change of 0 means
+/// never, and is the default for a predecessor that does not send the field.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct RuleRecord(
+    pub Message,
+    pub u64,
+    pub u64,
+    pub u64,
+    pub u64,
+    pub bool,
+    #[serde(default)] pub u64,
+);
+
+impl Message {
+    fn of(write: impl FnOnce(&mut Vec<u8>)) -> Message {
+        let mut octets = Vec::new();
+        write(&mut octets);
+        Message(octets)
+    }
+}
+
+impl RuleRecord {
+    /// Converts a flow entry. Its counters are those at the time `now`.
+    pub(super) fn of(stats: FlowStats, now: u64) -> RuleRecord {
+        let metered = stats.instructions.meter.is_some();
+        let mut change = FlowMod::add(stats.table, stats.priority, stats.matching, stats.instructions);
+        change.cookie = Some(stats.cookie);
+        (change.idle_timeout, change.hard_timeout) = (stats.idle_timeout, stats.hard_timeout);
+        (change.importance, change.flags) = (stats.importance, stats.flags);
+        let message = RuleRecord::message(&change);
+        let (created, used) = (now.saturating_sub(stats.age_ns), now.saturating_sub(stats.idle_ns));
+        let changed = now.saturating_sub(stats.unchanged_ns);
+        RuleRecord(message, stats.packets, stats.bytes, created, used, metered, changed)
+    }
+
+    /// Returns the message that adds a flow entry.
+    pub(super) fn message(change: &FlowMod) -> Message {
+        Message::of(|octets| flow::put_mod(octets, Version::V15, 0, change))
+    }
+
+    /// Decodes the message that adds the flow entry. Returns `None` if the message is invalid.
+    pub(super) fn read(&self) -> Option<FlowMod> {
+        let RuleRecord(message, .., metered, _) = self;
+        let body = message.0.get(HEADER..)?;
+        let mut change = flow::get_mod(Reader::new(body, Error::BadLength), Version::V15, false).ok()?;
+        let instructions = &mut change.instructions;
+        if *metered && let Some(Action::Meter(id)) = instructions.apply.first() {
+            instructions.meter = Some(*id);
+            instructions.apply.remove(0);
+        }
+        Some(change)
+    }
+}
+
+impl TableRecord {
+    pub(super) fn all(pipeline: &Pipeline) -> Vec<TableRecord> {
+        let letter = |(table, own): (u8, &TableWishes)| {
+            let miss = (0..).zip(MISSES).find(|(_, miss)| *miss == own.miss).map_or(0, |(at, _)| at);
+            TableRecord(table, own.name.clone(), own.evicts, own.vacancy, miss)
+        };
+        pipeline.wished_tables().map(letter).collect()
+    }
+}
+
+impl OptionRecord {
+    pub(super) fn all(pipeline: &Pipeline) -> Vec<OptionRecord> {
+        let letter = |own: &TunnelOption| OptionRecord(own.class, own.kind, own.octets, own.place);
+        pipeline.tunnel_options().iter().map(letter).collect()
+    }
+
+    fn read(self) -> TunnelOption {
+        let OptionRecord(class, kind, octets, place) = self;
+        TunnelOption { class, kind, octets, place }
+    }
+}
+
+/// Returns the messages that create a bridge's meters and groups.
+pub(super) fn meters_and_groups(pipeline: &Pipeline) -> (Vec<Message>, Vec<Message>) {
+    let meter = |own| Message::of(|octets| meter::put_mod(octets, own));
+    let group = |own| Message::of(|octets| group::put_mod(octets, Version::V15, own));
+    (pipeline.meters().map(meter).collect(), pipeline.groups().map(group).collect())
+}
+
+impl RulesRecord {
+    /// Returns the hand-over state of a bridge's tables.
+    pub fn of(pipeline: &Pipeline, numbers: BTreeMap<String, u32>, now: u64) -> RulesRecord {
+        let (meters, groups) = meters_and_groups(pipeline);
+        let rules = pipeline.flows(&FlowFilter::default(), now).into_iter();
+        RulesRecord {
+            meters,
+            groups,
+            rules: rules.map(|stats| RuleRecord::of(stats, now)).collect(),
+            numbers,
+            tables: TableRecord::all(pipeline),
+            options: OptionRecord::all(pipeline),
+            of_datapath: None,
+        }
+    }
+
+    /// Creates all objects of the hand-over state in a new bridge. Returns the number of objects that the
+    /// bridge refused.
+    pub fn give(&self, pipeline: &mut Pipeline, now: u64) -> usize {
+        let mut refused = 0;
+        let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));
+        refused += usize::from(pipeline.modify(&[all], now).is_err());
+        for TableRecord(table, name, evicts, vacancy, miss) in &self.tables {
+            let miss = MISSES.get(usize::from(*miss)).copied().unwrap_or_default();
+            let wishes = TableWishes { name: name.clone(), miss, evicts: *evicts, vacancy: *vacancy };
+            pipeline.set_table_wishes(*table, wishes, now);
+        }
+        // The options are mapped before any flow entry refers to the fields.
+        let options = self.options.iter().map(|letter| letter.read()).collect();
+        let mapped = pipeline
+            .change_tunnel_options(&OptionsMod::Clear)
+            .and_then(|()| pipeline.change_tunnel_options(&OptionsMod::Add(options)));
+        refused += usize::from(mapped.is_err());
+        let mut put = |change: Option<Mod>, pipeline: &mut Pipeline| {
+            let done = change.is_some_and(|change| pipeline.modify(&[change], now).is_ok());
+            refused += usize::from(!done);
+            done
+        };
+        for message in &self.meters {
+            let read = meter::get_mod(Reader::new(&message.0, Error::BadLength)).ok();
+            put(read.map(Mod::Meter), pipeline);
+        }
+        for message in &self.groups {
+            let read = group::get_mod(Reader::new(&message.0, Error::BadLength), Version::V15).ok();
+            put(read.map(Mod::Group), pipeline);
+        }
+        for batch in self.rules.chunks(BATCH) {
+            for rule in batch {
+                let mut read = rule.read();
+                let place = read
+                    .as_ref()
+                    .map(|change| (change.table, change.matching, change.priority, change.flags));
+                if let Some(change) = &mut read {
+                    // The overlap check was done when the entry was added. Entries added later may precede it
+                    // here.
+                    change.flags = FlowFlags { check_overlap: false, reset_counts: false, ..change.flags };
+                }
+                let RuleRecord(_, packets, bytes, created, used, _, changed) = rule;
+                let times = (*created, *created.max(changed), *used);
+                if put(read.map(|change| Mod::Flow(Box::new(change))), pipeline)
+                    && let Some((table, matching, priority, flags)) = place
+                {
+                    pipeline.resume_flags(table, &matching, priority, flags);
+                    pipeline.resume_counts(table, &matching, priority, (*packets, *bytes), times);
+                }
+            }
+            pipeline.take_events();
+        }
+        pipeline.take_events();
+        refused
+    }
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let digits = |octet: &u8| [octet >> 4, octet & 15];
+        let digit = |digit: u8| char::from_digit(digit.into(), 16).unwrap_or_default();
+        to.serialize_str(&self.0.iter().flat_map(digits).map(digit).collect::<String>())
+    }
+}
+
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let octets: Option<Vec<u8>> = text.as_bytes().chunks(2).map(octet).collect();
+        let whole = octets.filter(|_| text.len().is_multiple_of(2));
+        whole.map(Message).ok_or_else(|| de::Error::custom("a message that is not in hexadecimal"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switch::flow::{
+        Band, BandKind, Bucket, Field, Group, GroupKind, GroupMod, Instructions, Meter, MeterMod,
+        SelectMethod,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_successor_has_what_there_was() {
+        let mut pipeline = Pipeline::new();
+        let option = TunnelOption { class: 0x0102, kind: 0x80, octets: 4, place: 3 };
+        pipeline.change_tunnel_options(&OptionsMod::Add(vec![option])).unwrap();
+        let band = Band { kind: BandKind::Drop, rate: 100, burst: 10 };
+        let meter = Meter { id: 3, packets: true, bursts: true, stats: true, bands: vec![band] };
+        let actions = vec![Action::Output { port: 2, max_len: 0 }];
+        let bucket =
+            Bucket { id: 1, weight: 5, watch_port: None, watch_group: None, actions: actions.clone() };
+        let group =
+            Group { id: 9, kind: GroupKind::Select, method: SelectMethod::Default, buckets: vec![bucket] };
+        let matching = Match::ANY.with(Field::EthType, 0x0800).with(Field::Ipv4Dst, 0x0a00_0001);
+        let set = Action::Set { field: Field::TunMetadata3, value: 9, mask: u64::MAX.into(), load: false };
+        let instructions = Instructions {
+            meter: Some(3),
+            goto: Some(7),
+            ..Instructions::apply(vec![Action::PushVlan(0x8100), set, Action::Group(9)])
+        };
+        let mut rule = FlowMod::add(1, 77, matching, instructions);
+        (rule.cookie, rule.idle_timeout, rule.importance) = (Some(0xfeed), 300, 4);
+        let mods =
+            [Mod::Meter(MeterMod::Add(meter)), Mod::Group(GroupMod::Add(group)), Mod::Flow(Box::new(rule))];
+        pipeline.modify(&mods, 1_000).unwrap();
+        pipeline.resume_counts(1, &matching, 77, (5, 500), (1_000, 1_500, 2_000));
+        let wishes = TableWishes {
+            name: "acl".to_owned(),
+            miss: Miss::Continue,
+            evicts: true,
+            vacancy: Some((20, 80)),
+        };
+        pipeline.set_table_wishes(254, wishes.clone(), 1_000);
+        let letter = RulesRecord::of(&pipeline, BTreeMap::new(), 3_000);
+        let text = serde_json::to_string(&letter).unwrap();
+        assert_eq!(serde_json::from_str::<RulesRecord>(&text).unwrap(), letter);
+        let mut other = Pipeline::new();
+        assert_eq!(letter.give(&mut other, 4_000), 0);
+        let all = FlowFilter::default();
+        assert_eq!(other.flows(&all, 5_000), pipeline.flows(&all, 5_000));
+        assert_eq!(other.tunnel_options(), pipeline.tunnel_options());
+        assert!(other.wished_tables().eq([(254, &wishes)]));
+        // State that was written before tables had settings to keep.
+        let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
+        older.as_object_mut().unwrap().remove("tables").unwrap();
+        assert_eq!(serde_json::from_value::<RulesRecord>(older).unwrap().rules, letter.rules);
+        assert!(other.groups().eq(pipeline.groups()) && other.meters().eq(pipeline.meters()));
+    }
+}

@@ -1,0 +1,365 @@
+//! Lists of flow entries, groups, meters, megaflows and cache memory of OpenFlow bridges, for the API. The
+//! request limits the length of each list. The tables are locked separately for each slice of a list.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use control::{FailureKind, PlaneError};
+use engine::{Engine, FlowTables, MegaflowView, SlowPathView};
+use model::{
+    CacheState, CachesState, FlowCount, FlowQuery, FlowRuleState, GroupState, MegaflowState, MemoryState,
+    MeterState, SlowPathState,
+};
+use packet::PortId;
+use port::FrameMemory;
+use switch::flow::{ALL_TABLES, FlowDump, FlowFilter, Pipeline, RuleRef, text};
+
+use super::{Flows, now};
+use crate::plane::ids::Names;
+
+/// Time limit for the slow path to return the next megaflow of a list or to revalidate all megaflows.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Number of megaflows whose flow entries are read under one lock of the tables.
+const SLICE: usize = 128;
+/// Maximum total size in octets of the texts in a list.
+const LONGEST: usize = 256 << 20;
+/// Maximum number of flow entries that the list names for one megaflow.
+const RULES: usize = 32;
+
+/// Snapshot of the running OpenFlow bridges, from which lists are made without locking the configuration.
+pub struct Shown {
+    bridges: Vec<(String, Arc<FlowTables>)>,
+    /// Learning bridges that execute the action `NORMAL`, in the order of `bridges`.
+    learning: Vec<Arc<switch::Bridge>>,
+    names: Names,
+    slow_path: Option<Arc<SlowPathView>>,
+}
+
+impl Flows {
+    /// Returns a snapshot of the OpenFlow bridges, from which lists are made. See [`Shown`].
+    pub fn shown(&self, names: &Names) -> Shown {
+        let bridge = |(name, own): (&model::BridgeName, &super::Flowing)| {
+            (name.as_str().to_owned(), Arc::clone(&own.tables))
+        };
+        Shown {
+            bridges: self.bridges.iter().map(bridge).collect(),
+            learning: self.bridges.values().map(|own| Arc::clone(&own.bridge.bridge)).collect(),
+            names: names.clone(),
+            slow_path: self.deciding.as_ref().map(|deciding| Arc::clone(&deciding.view)),
+        }
+    }
+}
+
+/// A list of bounded length, to which entries are added.
+struct List<T> {
+    entries: Vec<T>,
+    /// Maximum number of entries in the list.
+    limit: usize,
+    /// Total size in octets of the texts of all entries.
+    length: usize,
+}
+
+impl<T> List<T> {
+    /// Returns how many more entries the list may contain.
+    fn left(&self) -> usize {
+        self.limit - self.entries.len()
+    }
+
+    /// Adds an entry that belongs to `bridge`. The entry's texts have `length` octets.
+    fn push(&mut self, bridge: &str, entry: T, length: usize) -> Result<(), PlaneError> {
+        self.length += length;
+        if self.length > LONGEST {
+            return Err(PlaneError {
+                kind: FailureKind::Invalid,
+                object: format!("bridge.{bridge}"),
+                cause: format!("the list would take more than {} MiB", LONGEST >> 20),
+                fix: "ask for fewer entries by `limit`, or of one bridge or table".to_owned(),
+            });
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+}
+
+fn counts(of: &[(u64, u64)]) -> Vec<FlowCount> {
+    of.iter().map(|(packets, bytes)| FlowCount { packets: *packets, bytes: *bytes }).collect()
+}
+
+/// Returns whether a megaflow belongs to `worker`. If `worker` is `None`, every megaflow does.
+fn is_of(view: &MegaflowView, worker: Option<u16>) -> bool {
+    worker.is_none_or(|worker| view.worker == usize::from(worker))
+}
+
+const fn ms(ns: u64) -> u64 {
+    ns / 1_000_000
+}
+
+impl Shown {
+    /// Returns the bridge with the given name. Without a name, returns all bridges.
+    fn of(&self, bridge: Option<&String>) -> Result<&[(String, Arc<FlowTables>)], PlaneError> {
+        let Some(name) = bridge else { return Ok(&self.bridges) };
+        let at = self.bridges.iter().position(|(own, _)| own == name);
+        at.and_then(|at| self.bridges.get(at..=at)).ok_or_else(|| PlaneError::no_rules(name))
+    }
+
+    /// Reads the lists of all requested bridges and appends them to one list.
+    fn list<T>(
+        &self,
+        query: &FlowQuery,
+        read: impl Fn(&str, &FlowTables, &mut List<T>) -> Result<(), PlaneError>,
+    ) -> Result<Vec<T>, PlaneError> {
+        let mut list = List { entries: Vec::new(), limit: query.limit, length: 0 };
+        for (name, tables) in self.of(query.bridge.as_ref())? {
+            read(name, tables, &mut list)?;
+        }
+        Ok(list.entries)
+    }
+
+    /// Lists the flow entries of bridges. See [`control::Plane::flow_rules`].
+    pub fn rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
+        let filter = FlowFilter { table: query.table.unwrap_or(ALL_TABLES), ..FlowFilter::default() };
+        self.list(query, |bridge, tables, list| {
+            let mut dump = FlowDump::new(filter.clone());
+            while list.left() > 0 {
+                dump.prepare();
+                let Some(rules) = dump.step(&tables.lock(), now()) else { break };
+                for rule in rules.into_iter().take(list.left()) {
+                    let state = FlowRuleState {
+                        bridge: bridge.to_owned(),
+                        table: rule.table,
+                        priority: rule.priority,
+                        cookie: rule.cookie,
+                        matches: text::matching(&rule.matching, None),
+                        actions: text::instructions(&rule.instructions),
+                        packets: rule.packets,
+                        bytes: rule.bytes,
+                        age_ms: ms(rule.age_ns),
+                        idle_ms: ms(rule.idle_ns),
+                        idle_timeout: rule.idle_timeout,
+                        hard_timeout: rule.hard_timeout,
+                        importance: rule.importance,
+                    };
+                    let length = state.matches.len() + state.actions.len();
+                    list.push(bridge, state, length)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Lists the groups of bridges. See [`control::Plane::groups`].
+    pub fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
+        self.list(query, |bridge, tables, list| {
+            let mut from = Some(0);
+            while let Some(first) = from {
+                let Some(groups) = tables.lock().groups_from(first, list.left(), now()) else { break };
+                from = groups.last().and_then(|last| last.group.id.checked_add(1));
+                for shown in groups {
+                    let state = GroupState {
+                        bridge: bridge.to_owned(),
+                        id: shown.group.id,
+                        text: text::group(&shown.group),
+                        packets: shown.packets,
+                        bytes: shown.bytes,
+                        age_ms: ms(shown.age_ns),
+                        buckets: counts(&shown.buckets),
+                    };
+                    let length = state.text.len() + size_of_val(&state.buckets[..]);
+                    list.push(bridge, state, length)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Lists the meters of bridges. See [`control::Plane::meters`].
+    pub fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
+        self.list(query, |bridge, tables, list| {
+            let mut from = Some(0);
+            while let Some(first) = from {
+                let Some(meters) = tables.lock().meters_from(first, list.left(), now()) else { break };
+                from = meters.last().and_then(|last| last.meter.id.checked_add(1));
+                for shown in meters {
+                    let state = MeterState {
+                        bridge: bridge.to_owned(),
+                        id: shown.meter.id,
+                        text: text::meter(&shown.meter),
+                        packets: shown.packets,
+                        bytes: shown.bytes,
+                        age_ms: ms(shown.age_ns),
+                        bands: counts(&shown.bands),
+                    };
+                    let length = state.text.len() + size_of_val(&state.bands[..]);
+                    list.push(bridge, state, length)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Lists the megaflows of bridges. See [`control::Plane::megaflows`].
+    pub fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
+        if self.slow_path.is_none() {
+            return self.list(query, |_, _, _| Ok(()));
+        }
+        self.list(query, |bridge, tables, list| {
+            let (flows, limit) = (tables.megaflows(), list.left());
+            let mut all: Vec<MegaflowState> = Vec::new();
+            let mut slice = Vec::with_capacity(SLICE);
+            while all.len() < limit {
+                match flows.recv_timeout(PATIENCE) {
+                    Ok(view) if is_of(&view, query.worker) => slice.push(view),
+                    Ok(_) => {}
+                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => return Err(late(bridge)),
+                }
+                if slice.len() == SLICE {
+                    self.megaflow_states(bridge, tables, query, &mut slice, &mut all);
+                }
+            }
+            self.megaflow_states(bridge, tables, query, &mut slice, &mut all);
+            for state in all.into_iter().take(limit) {
+                let length = state.flow.len() + state.actions.len();
+                list.push(bridge, state, length)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn megaflow_states(
+        &self,
+        bridge: &str,
+        tables: &FlowTables,
+        query: &FlowQuery,
+        slice: &mut Vec<MegaflowView>,
+        all: &mut Vec<MegaflowState>,
+    ) {
+        let (pipeline, at) = (tables.lock(), now());
+        all.extend(slice.drain(..).filter_map(|view| {
+            let port = |port: PortId| if query.numbers { port.0.to_string() } else { self.names.port(port) };
+            let flow = text::cached(&port(view.port), &view.flow, &view.mask);
+            if query.text.as_ref().is_some_and(|wanted| !flow.contains(wanted.as_str())) {
+                return None;
+            }
+            Some(MegaflowState {
+                bridge: bridge.to_owned(),
+                worker: u16::try_from(view.worker).unwrap_or(u16::MAX),
+                flow,
+                actions: text::program(view.ops(), &port),
+                packets: view.packets,
+                bytes: view.bytes,
+                used_ms: (view.used_ns != 0).then(|| ms(at.saturating_sub(view.used_ns))),
+                rules: rules(&pipeline, view.rules()),
+            })
+        }));
+    }
+
+    /// Returns the memory and the entries that the caches use. See [`control::Plane::caches`].
+    pub fn caches(&self, engine: &Engine, frames: &FrameMemory) -> CachesState {
+        let mut caches = CachesState::default();
+        let mut memory = |consumer: String, bytes: u64| caches.memory.push(MemoryState { consumer, bytes });
+        memory("frames".to_owned(), frames.bytes());
+        for (name, tables) in &self.bridges {
+            let bytes = tables.lock().memory();
+            memory(format!("tables of {name}"), u64::try_from(bytes).unwrap_or(u64::MAX));
+        }
+        let Some(slow_path) = &self.slow_path else { return caches };
+        let count = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
+        let state = |(worker, view): (u16, engine::stage::flows::FlowsView)| CacheState {
+            worker,
+            flows: count(view.flows),
+            masks: count(view.masks),
+            exact_hits: view.counters.exact,
+            masked_hits: view.counters.wildcard,
+            misses: view.counters.misses,
+            probes: view.counters.probes,
+            memory: count(view.memory),
+        };
+        let workers: Vec<CacheState> =
+            (0..).zip(engine.flow_caches().unwrap_or_default()).map(state).collect();
+        memory("flow caches".to_owned(), workers.iter().map(|cache| cache.memory).sum());
+        memory("flow records".to_owned(), slow_path.memory.load(Ordering::Relaxed));
+        caches.slow_path = Some(SlowPathState {
+            flows: slow_path.flows.load(Ordering::Relaxed),
+            mean_flows: slow_path.mean_flows.load(Ordering::Relaxed),
+            most_flows: slow_path.most_flows.load(Ordering::Relaxed),
+            limit: slow_path.limit.load(Ordering::Relaxed),
+            upcalls: slow_path.upcalls.load(Ordering::Relaxed),
+            revalidated: slow_path.revalidated.load(Ordering::Relaxed),
+            round_us: slow_path.round_us.load(Ordering::Relaxed),
+            narrowed: slow_path.narrowed.load(Ordering::Relaxed),
+            wrong: slow_path.wrong.load(Ordering::Relaxed),
+        });
+        caches.workers = workers;
+        caches
+    }
+
+    /// Revalidates or removes all megaflows. See [`control::Plane::settle_flows`].
+    pub fn settle(&self, purge: bool) -> Result<(), PlaneError> {
+        if self.slow_path.is_none() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for asks_for_purge in [true, false].into_iter().skip(usize::from(!purge)) {
+            // All bridges are queried before the first answer is awaited.
+            let ask = |(name, tables): &(String, Arc<FlowTables>)| {
+                let (done, is_done) = std::sync::mpsc::channel();
+                let tell = move || {
+                    let _ = done.send(());
+                };
+                if asks_for_purge {
+                    tables.purge(tell)
+                } else {
+                    tables.barrier(tell)
+                }
+                (name.clone(), is_done)
+            };
+            for (name, is_done) in self.bridges.iter().map(ask).collect::<Vec<_>>() {
+                let left = deadline.saturating_duration_since(Instant::now());
+                is_done.recv_timeout(left).map_err(|_| late(&name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the flow tables of a bridge and the learning bridge behind its action `NORMAL`.
+    pub fn one(&self, bridge: &str) -> Result<(&FlowTables, &switch::Bridge), PlaneError> {
+        let mut all = self.bridges.iter().zip(&self.learning);
+        let found = all.find(|((own, _), _)| own == bridge);
+        let ((_, tables), learning) = found.ok_or_else(|| PlaneError::no_rules(bridge))?;
+        Ok((tables, learning))
+    }
+
+    /// Finds the bridge of a data-path port, which is given by name or number. Returns the bridge's name and
+    /// the port's OpenFlow number. Returns `None` if no OpenFlow bridge has the port.
+    pub fn bridge_of(&self, port: &str) -> Option<(&str, u32)> {
+        let id = port.parse().ok().or_else(|| self.names.ports.find(port)).map(PortId)?;
+        self.bridges.iter().find_map(|(name, tables)| Some((name.as_str(), tables.lock().number_of(id)?)))
+    }
+
+    /// Returns the name of a port if `names` is true, otherwise its number.
+    pub fn port(&self, port: PortId, names: bool) -> String {
+        if names { self.names.port(port) } else { port.0.to_string() }
+    }
+}
+
+/// Returns the flow entries from which a megaflow was computed. Entries that were removed since are left out.
+fn rules(pipeline: &Pipeline, of: &[RuleRef]) -> Vec<String> {
+    let known = of.iter().take(RULES).filter_map(|at| pipeline.rule(*at));
+    let written = known.map(|rule| {
+        let matching = text::matching(&rule.matching, None);
+        let comma = if matching.is_empty() { "" } else { "," };
+        format!("table={},priority={}{comma}{matching}", rule.table, rule.priority)
+    });
+    written.collect()
+}
+
+fn late(bridge: &str) -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Busy,
+        object: format!("bridge.{bridge}"),
+        cause: format!("its decider has not answered within {} s", PATIENCE.as_secs()),
+        fix: "look at `trivium show workers` and the daemon's log, then try again".to_owned(),
+    }
+}

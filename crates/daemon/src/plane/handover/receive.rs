@@ -1,0 +1,250 @@
+//! The side of a hand-over that takes over from a predecessor.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Engine, EngineConfig};
+use model::{Config, Fragment, Layers, Merged, Owner};
+use port::FrameMemory;
+
+use super::records::{HandoverState, MemoryRecord, Offer, Order, Reply};
+use super::state::{HandoverBundle, Parts, Rebuilt};
+use super::{HandoverError, Link, VERSION};
+use crate::plane::filters::Filters;
+use crate::plane::routers::Routers;
+use crate::plane::running_state::RunningState;
+use crate::plane::{engine_config, fault, machine};
+
+/// Time limit for each message from the predecessor, which may have to stop its workers before it sends. If
+/// the predecessor ends, this is detected without waiting for the time limit.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Listening sockets that a predecessor has handed over.
+pub struct GivenSockets {
+    /// Listening unix socket of the API.
+    pub unix: UnixListener,
+    /// Listening TCP socket of the API. `None` if the API has none.
+    pub tcp: Option<TcpListener>,
+    /// Listening OpenFlow sockets of bridges and the socket of `ovs-appctl`, with their paths.
+    pub others: Vec<(PathBuf, UnixListener)>,
+}
+
+/// A predecessor's offer after it was checked and its memory was mapped. It contains everything that can be
+/// prepared before traffic stops.
+pub struct Prepared {
+    link: Link,
+    /// Part of the configuration that comes from the file.
+    pub file: Config,
+    /// Configuration objects of the owners other than the file.
+    pub others: BTreeMap<Owner, Fragment>,
+    /// Configuration merged from the objects of all owners.
+    pub merged: Merged,
+    /// Frame memory of the predecessor.
+    pub memory: Arc<FrameMemory>,
+    /// Settings of `[memory]` with which the frame memory was created.
+    pub made_by: model::Memory,
+    /// Configuration with which the workers will be started.
+    pub workers: EngineConfig,
+    /// Prepared filters, with the tables of those that workers apply. Empty after the take-over.
+    filters: Filters,
+    /// Prepared routers, with all their routes. `None` after the take-over.
+    routers: Option<Routers>,
+    /// Whether the predecessor sends `Order::Commit` before the workers may start.
+    commits: bool,
+}
+
+impl Prepared {
+    /// Receives an offer over the standard input, which is a socket, and prepares it.
+    ///
+    /// # Errors
+    /// Returns an error if the offer cannot be taken. The predecessor receives the reason and continues.
+    pub fn from_stdin() -> Result<(Prepared, GivenSockets), HandoverError> {
+        let own = |error: io::Error| HandoverError::Own(error.to_string());
+        let socket = io::stdin().as_fd().try_clone_to_owned().map_err(own)?;
+        let mut link = Link::over(UnixStream::from(socket));
+        link.patience(PATIENCE);
+        fault::takes_over(true);
+        step("start")?;
+        let (offer, descriptors) = link.receive::<Offer>("the offer")?;
+        let prepared = step("offer").and_then(|()| prepare(&offer, descriptors)).and_then(|made| {
+            step("prepared")?;
+            Ok(made)
+        });
+        match prepared {
+            Ok(((file, others, merged), (memory, sockets), filters, (workers, routers))) => {
+                let routers = Some(routers);
+                let made_by = made_by(&offer, &file);
+                let commits = offer.commit;
+                let prepared = Prepared {
+                    link,
+                    file,
+                    others,
+                    merged,
+                    memory,
+                    made_by,
+                    workers,
+                    filters,
+                    routers,
+                    commits,
+                };
+                Ok((prepared, sockets))
+            }
+            Err(error) => {
+                // Without the refusal the predecessor would wait in vain.
+                let _ = link.send(&Reply::Refused(error.to_string()), &[]);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends the predecessor the reason why the offer cannot be taken. The predecessor then continues.
+    pub fn refuse(&mut self, why: &str) {
+        // If the message is not sent, the predecessor detects the end of this process.
+        let _ = self.link.send(&Reply::Refused(why.to_owned()), &[]);
+    }
+
+    /// Reports readiness to the predecessor, takes over the data plane, and starts the workers. The returned
+    /// duration is the time for which the port counters have been counting.
+    ///
+    /// # Errors
+    /// Returns an error if the predecessor cancels the hand-over, or if workers cannot be started.
+    pub fn take(&mut self) -> Result<(Engine, RunningState, Duration), HandoverError> {
+        // The clock is calibrated before traffic stops, because the calibration takes time.
+        let _ = sync::cpu::tsc_hz();
+        self.link.send(&Reply::Ready, &[])?;
+        step("ready")?;
+        let (letter, descriptors) = self.link.receive::<HandoverState>("the estate")?;
+        step("state")?;
+        let counting = Duration::from_secs(letter.counting_secs);
+        let taken = self.put_together(HandoverBundle::received(letter, descriptors)).and_then(|rebuilt| {
+            step("rebuilt")?;
+            if self.commits {
+                self.await_commit()?;
+            }
+            rebuilt.run()
+        });
+        if let Err(error) = &taken {
+            let _ = self.link.send(&Reply::Refused(error.to_string()), &[]);
+        }
+        let (engine, running_state) = taken?;
+        step("run")?;
+        Ok((engine, running_state, counting))
+    }
+
+    fn put_together(&mut self, held: HandoverBundle) -> Result<Rebuilt, HandoverError> {
+        let fresh = || Routers::new(&self.workers.domain, self.workers.cores.len());
+        let routers = self.routers.take().unwrap_or_else(fresh);
+        let mut filters = std::mem::take(&mut self.filters);
+        let inherited = filters.inherit(held.letter.blocks(), held.letter.counted());
+        inherited.map_err(|error| HandoverError::Own(error.to_string()))?;
+        let parts = Parts::new(held, &self.merged.config, &self.memory)?;
+        let lost = parts.lost();
+        if self.commits && !lost.is_empty() {
+            step("release")?;
+            self.link.send(&Reply::Release(lost), &[])?;
+            self.order(Order::Released)?;
+        }
+        step("parts")?;
+        parts.rebuild(&self.merged.config, &self.workers, &self.memory, routers, filters, self.commits)
+    }
+
+    /// Waits for the predecessor's order to start the workers. After this order, this process owns the data
+    /// plane.
+    fn await_commit(&mut self) -> Result<(), HandoverError> {
+        self.link.send(&Reply::Resumed, &[])?;
+        step("resumed")?;
+        self.order(Order::Commit)?;
+        step("commit")?;
+        if let Err(error) = self.link.send(&Reply::Committed, &[]) {
+            // A live predecessor ends this process before it closes its socket.
+            tracing::warn!(%error, "the predecessor has ended during the hand-over");
+        }
+        step("committed")
+    }
+
+    fn order(&mut self, expected: Order) -> Result<(), HandoverError> {
+        match self.link.receive::<Order>("the predecessor's order")?.0 {
+            order if order == expected => Ok(()),
+            order => Err(HandoverError::Strange(format!("{order:?} instead of {expected:?}"))),
+        }
+    }
+
+    /// Reports to the predecessor that the workers run.
+    ///
+    /// # Errors
+    /// Returns an error if the predecessor has ended. This process continues nevertheless.
+    pub fn running(&mut self) -> Result<(), HandoverError> {
+        self.link.send(&Reply::Ready, &[])
+    }
+}
+
+/// Returns the settings of `[memory]` with which the predecessor's frame memory was created. If the
+/// predecessor does not send them, returns the settings in the configuration file, with the actual size of
+/// the memory.
+fn made_by(offer: &Offer, file: &Config) -> model::Memory {
+    let said = Some(&offer.made_by).filter(|text| !text.is_empty());
+    let said = said.and_then(|text| model::load(text, "the predecessor's memory").ok());
+    let MemoryRecord { frames, frame_size, .. } = offer.memory;
+    said.map_or_else(|| model::Memory { frames, frame_size, ..file.memory.clone() }, |said| said.memory)
+}
+
+/// Marks a step of the hand-over. Tests inject failures at these steps.
+fn step(name: &str) -> Result<(), HandoverError> {
+    fault::step(name).map_err(HandoverError::Own)
+}
+
+type Configurations = (Config, BTreeMap<Owner, Fragment>, Merged);
+
+type Made = (Configurations, (Arc<FrameMemory>, GivenSockets), Filters, (EngineConfig, Routers));
+
+fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverError> {
+    if offer.version != VERSION {
+        return Err(HandoverError::Strange(format!("version {} of the letters", offer.version)));
+    }
+    let strange = |what: &str| HandoverError::Strange(what.to_owned());
+    let file = model::load(&offer.file, "the predecessor's configuration").map_err(|problems| {
+        HandoverError::Own(problems.first().map(ToString::to_string).unwrap_or_default())
+    })?;
+    let mut others = BTreeMap::new();
+    for (owner, objects) in [(Owner::Api, &offer.api), (Owner::Ovsdb, &offer.ovsdb)] {
+        // A predecessor sends an empty text for an owner that it does not know.
+        if !objects.is_empty() {
+            let fragment =
+                Fragment::from_json(objects).map_err(|error| HandoverError::Own(error.to_string()))?;
+            others.insert(owner, fragment);
+        }
+    }
+    let mut layers =
+        Layers::default().replaced(Owner::File, &file).map_err(|_| strange("the file's objects"))?;
+    layers.fragments.extend(others.clone());
+    let merged = layers.merged().map_err(|_| strange("the objects of other owners"))?;
+    // Another release or another machine may refuse the predecessor's configuration.
+    let problems = model::validate(&merged.config, Some(&machine()));
+    if let Some(problem) = problems.iter().find(|problem| problem.severity == model::Severity::Error) {
+        return Err(HandoverError::Own(problem.to_string()));
+    }
+    // A missing block list is detected while the predecessor still runs, and large lists take time.
+    let filters = Filters::begun(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or_else(|| strange("too few descriptors"));
+    let letter = offer.memory;
+    let memory = FrameMemory::from_fd(next()?, letter.frames, letter.frame_size, letter.backing())
+        .map_err(|error| HandoverError::Own(error.to_string()))?;
+    let unix = UnixListener::from(next()?);
+    let tcp = if offer.tcp { Some(TcpListener::from(next()?)) } else { None };
+    let mut others_sockets = Vec::with_capacity(offer.sockets.len());
+    for path in &offer.sockets {
+        others_sockets.push((path.clone(), UnixListener::from(next()?)));
+    }
+    let sockets = GivenSockets { unix, tcp, others: others_sockets };
+    let workers = engine_config(&merged.config, &engine::engine::domain());
+    let mut routers = Routers::new(&workers.domain, workers.cores.len());
+    routers.load(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
+    Ok(((file, others, merged), (Arc::new(memory), sockets), filters, (workers, routers)))
+}

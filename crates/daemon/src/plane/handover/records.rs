@@ -1,0 +1,345 @@
+//! Messages of the hand-over, as plain values. File descriptors are sent beside a message, in the order in
+//! which the message refers to them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use model::FilterName;
+use serde::{Deserialize, Serialize};
+use xdp::filter::RuleCounters;
+
+use super::counters::CountersState;
+use crate::plane::filters::{Blocks, Expiring};
+use crate::plane::flows::{MegaflowRecord, RulesRecord};
+use crate::plane::foreign::Former;
+
+/// Time limit for a hand-over that has no ports and no table entries, from the first message to the last.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Addition to the time limit for each port.
+const PER_PORT: Duration = Duration::from_millis(100);
+/// Addition to the time limit for each flow entry, MAC table entry or cached megaflow.
+const PER_ENTRY: Duration = Duration::from_micros(20);
+
+/// Data with which the successor prepares itself. The descriptors beside this message are: the frame memory,
+/// the API's unix socket, the API's TCP socket if any, and the other unix sockets.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Offer {
+    /// Version of the message format.
+    pub version: u32,
+    /// Part of the configuration that comes from the file, as TOML.
+    pub file: String,
+    /// Objects that were created through the API, in their stored form.
+    pub api: String,
+    /// Objects that an OVSDB server has created, in their stored form.
+    #[serde(default)]
+    pub ovsdb: String,
+    /// Frame memory of the predecessor.
+    pub memory: MemoryRecord,
+    /// Whether the API's TCP socket is among the descriptors.
+    pub tcp: bool,
+    /// Paths of the other unix sockets among the descriptors.
+    #[serde(default)]
+    pub sockets: Vec<PathBuf>,
+    /// Settings of `[memory]` with which the predecessor's frame memory was created, as TOML. If the
+    /// configuration now contains other settings, they take effect at a restart.
+    #[serde(default)]
+    pub made_by: String,
+    /// Whether the predecessor sends [`Order`]s after the hand-over state. A predecessor that does not send
+    /// them expects that the workers run when [`Reply::Ready`] answers the hand-over state.
+    #[serde(default)]
+    pub commit: bool,
+}
+
+/// Size and kind of pages of the frame memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemoryRecord {
+    /// Number of frames in the memory.
+    pub frames: u32,
+    /// Size of a frame in bytes.
+    pub frame_size: u32,
+    /// Whether the memory uses reserved huge pages.
+    pub huge: bool,
+    /// Whether the memory uses transparent huge pages.
+    #[serde(default)]
+    pub transparent: bool,
+}
+
+impl MemoryRecord {
+    /// Returns the kind of pages that the memory uses.
+    pub fn backing(&self) -> port::Backing {
+        match (self.huge, self.transparent) {
+            (true, _) => port::Backing::Reserved,
+            (false, true) => port::Backing::Transparent,
+            (false, false) => port::Backing::Normal,
+        }
+    }
+}
+
+/// A message from the successor to the predecessor.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// As an answer to the offer: the successor is prepared to take over. As an answer to the hand-over
+    /// state: the workers run.
+    Ready,
+    /// The successor cannot continue. The text is the reason.
+    Refused(String),
+    /// The named ports cannot be resumed. The predecessor closes its descriptors of these ports, so that the
+    /// successor can open the ports again. The predecessor then answers with [`Order::Released`].
+    Release(Vec<String>),
+    /// The workers are prepared and do not run yet. The predecessor answers with [`Order::Commit`].
+    Resumed,
+    /// The successor has received [`Order::Commit`]. From now on, the successor owns the data plane.
+    Committed,
+}
+
+/// A message that the predecessor sends after the hand-over state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// The predecessor has closed its descriptors of the ports that [`Reply::Release`] named.
+    Released,
+    /// The successor may start its workers. It must first confirm with [`Reply::Committed`].
+    Commit,
+}
+
+/// Hand-over state of the whole data plane. The descriptors beside this message are, for each port, the five
+/// of its hook and one for each queue that has one. The descriptors of interface mirrors follow. The last
+/// descriptors are the network namespaces of the entries in `places`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HandoverState {
+    /// State of each port, by port name.
+    pub ports: BTreeMap<String, PortRecord>,
+    /// Number of each bridge, by bridge name.
+    pub bridges: BTreeMap<String, u16>,
+    /// Learned MAC table entries of each bridge, by bridge name.
+    pub stations: BTreeMap<String, Vec<StationRecord>>,
+    /// Prefixes that an operator has blocked while the daemon ran, by filter name. Rules and hook counters
+    /// are not sent, because they stay in the hooks.
+    #[serde(default)]
+    pub blocks: BTreeMap<String, Vec<Expiring>>,
+    /// Worker counters of each filter's rules, by filter name.
+    #[serde(default)]
+    pub filters: BTreeMap<String, Vec<RuleRecord>>,
+    /// Flow entries of each OpenFlow bridge, by bridge name.
+    #[serde(default)]
+    pub rules: BTreeMap<String, RulesRecord>,
+    /// Megaflows of OpenFlow bridges that workers have cached. Earlier releases sent other values under
+    /// another name.
+    #[serde(default, rename = "known_flows")]
+    pub known: Vec<MegaflowRecord>,
+    /// Devices of routers' mirrored interfaces, by the names that the devices have as ports.
+    #[serde(default)]
+    pub vlans: BTreeMap<String, VlanRecord>,
+    /// Frames of closed zero-copy sockets that the kernel may still use. Each group has the number of
+    /// milliseconds until its frames are free.
+    #[serde(default)]
+    pub quarantine: Vec<(Vec<u32>, u64)>,
+    /// Device queues that may still use the frames in `quarantine`, in the order of `quarantine`. `None`
+    /// means that the queue is not known.
+    #[serde(default)]
+    pub places: Vec<Option<PlaceRecord>>,
+    /// Number of seconds since the first predecessor started. The port counters have been counting for this
+    /// time.
+    #[serde(default)]
+    pub counting_secs: u64,
+}
+
+impl HandoverState {
+    /// Returns the number of descriptors that are sent for a port.
+    pub fn share(port: &PortRecord) -> usize {
+        usize::from(port.hook.is_some()) * 5
+            + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count()
+    }
+
+    /// Returns the time limit until the successor's workers must run. The limit grows with the number of
+    /// ports and table entries.
+    pub fn patience(&self) -> Duration {
+        let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+        let learned = self.stations.values().map(Vec::len).sum::<usize>() + self.known.len();
+        let rules = self.rules.values().map(RulesRecord::count).sum::<usize>();
+        PATIENCE + PER_PORT * count(self.ports.len()) + PER_ENTRY * count(learned + rules)
+    }
+
+    /// Returns the prefixes that an operator has blocked, by filter.
+    pub fn blocks(&self) -> BTreeMap<FilterName, Blocks> {
+        let blocks = |(name, all): (&String, &Vec<Expiring>)| {
+            Some((name.parse().ok()?, Expiring::blocks(all.clone())))
+        };
+        self.blocks.iter().filter_map(blocks).collect()
+    }
+
+    /// Returns the worker counters of the filters' rules, by filter.
+    pub fn counted(&self) -> BTreeMap<FilterName, Vec<RuleCounters>> {
+        let counted = |(name, rules): (&String, &Vec<RuleRecord>)| {
+            Some((name.parse().ok()?, rules.iter().cloned().map(RuleCounters::from).collect()))
+        };
+        self.filters.iter().filter_map(counted).collect()
+    }
+}
+
+/// Worker counters of a filter rule. The fields are the rule's name, the packets and bytes that matched, and
+/// the packets and bytes on which the rule acted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RuleRecord(pub String, pub u64, pub u64, pub u64, pub u64);
+
+impl From<RuleCounters> for RuleRecord {
+    fn from(rule: RuleCounters) -> Self {
+        RuleRecord(rule.name, rule.packets, rule.bytes, rule.acted, rule.acted_bytes)
+    }
+}
+
+impl From<RuleRecord> for RuleCounters {
+    fn from(RuleRecord(name, packets, bytes, acted, acted_bytes): RuleRecord) -> Self {
+        RuleCounters { name, packets, bytes, acted, acted_bytes }
+    }
+}
+
+/// Device that mirrors a router's interface.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VlanRecord {
+    /// Number of the device among the data path's ports.
+    pub id: u16,
+    /// Queue of the mirror device.
+    pub queue: QueueRecord,
+}
+
+/// State of a running port in the hand-over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortRecord {
+    /// Number of the port in the data path.
+    pub id: u16,
+    /// Interface index of the port's device in its namespace. `None` if the port has no device now.
+    pub ifindex: Option<u32>,
+    /// Hook of the port, if it has one.
+    pub hook: Option<HookRecord>,
+    /// Queues of the port.
+    pub queues: Vec<QueueRecord>,
+    /// Whether the port completes checksums that the sender of a packet left to offloading.
+    pub complete_checksums: bool,
+    /// MTU of the port: size in bytes of the largest layer-3 packet.
+    pub mtu: u32,
+    /// Saved settings of the port's device, if the daemon did not create the device.
+    #[serde(default)]
+    pub former: Option<Former>,
+    /// Ethernet addresses of the port's device, if the daemon created it: the device's own address and, for a
+    /// veth pair, the address of the far end.
+    #[serde(default)]
+    pub ends: (Option<u64>, Option<u64>),
+    /// Software RSS table of the port: the worker of each bucket. `None` if the port does not use software
+    /// RSS.
+    pub spread: Option<Vec<u16>>,
+    /// Counters of the port.
+    #[serde(default)]
+    pub counters: CountersState,
+}
+
+/// A device queue. The descriptor of the device's network namespace is sent beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PlaceRecord {
+    /// Inode of the device's network namespace.
+    pub namespace: u64,
+    /// Interface index of the device in the namespace.
+    pub ifindex: u32,
+    /// Index of the queue on the device.
+    pub queue: u32,
+}
+
+/// Hook of a port in the hand-over.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HookRecord {
+    /// Name of the hook's pin. `None` if the hook does not outlive the process.
+    pub pin: Option<String>,
+}
+
+/// State of a queue in the hand-over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QueueRecord {
+    /// Index of the queue within its port.
+    pub id: u16,
+    /// Number of the worker that owned the queue.
+    pub worker: u16,
+    /// Kind of the queue, with the state that this kind has.
+    pub kind: QueueKind,
+}
+
+/// Kind of a queue in the hand-over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum QueueKind {
+    /// An AF_XDP socket. Its descriptor is sent beside the message.
+    AfXdp {
+        /// Name of the device at the time when the socket was opened.
+        ifname: String,
+        /// Interface index of the device at the time when the socket was opened. 0 if unknown.
+        #[serde(default)]
+        ifindex: u32,
+        /// Index of the device's queue.
+        queue: u32,
+        /// Number of entries of each of the socket's rings.
+        ring_size: u32,
+        /// Number of frames that the worker keeps in the socket's fill ring.
+        fill_level: u32,
+        /// Busy polling settings of the socket: time in microseconds and number of packets. `None` if busy
+        /// polling is off.
+        busy_poll: Option<(u32, u32)>,
+        /// Whether received packets are checked for checksums that the sender left to offloading.
+        complete_checksums: bool,
+        /// Whether the socket is bound in zero-copy mode.
+        zero_copy: bool,
+        /// Whether a packet may consist of several frames.
+        multi_buffer: bool,
+        /// MTU of the device in bytes.
+        mtu: u32,
+        /// Reasons why the socket does not use a faster mode.
+        reasons: Vec<String>,
+        /// Frame numbers of the frames that the kernel holds for the socket.
+        frames: Vec<u32>,
+    },
+    /// A TAP. Its descriptor is sent beside the message.
+    Tap {
+        /// Whether the TAP is the internal port of a bridge.
+        internal: bool,
+        /// MTU of the TAP's interface in bytes.
+        mtu: u32,
+        /// Whether UDP segmentation offload is enabled on the TAP.
+        uso: bool,
+    },
+    /// A queue in memory or in a file. The successor creates it again.
+    Anew,
+}
+
+impl QueueKind {
+    /// Returns whether the queue has a file descriptor.
+    pub fn has_descriptor(&self) -> bool {
+        !matches!(self, QueueKind::Anew)
+    }
+}
+
+/// A learned MAC table entry. The fields are the VLAN, the address, the port number, and the seconds since
+/// the address was last seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StationRecord(pub u16, pub u64, pub u16, pub u16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_without_a_pin_is_still_a_hook() {
+        let port = PortRecord {
+            id: 3,
+            ifindex: Some(7),
+            hook: Some(HookRecord { pin: None }),
+            queues: vec![QueueRecord { id: 0, worker: 1, kind: QueueKind::Anew }],
+            complete_checksums: true,
+            mtu: 1500,
+            former: None,
+            ends: (Some(0x02_00_00_00_00_01), None),
+            spread: None,
+            counters: CountersState::default(),
+        };
+        let text = serde_json::to_string(&port).unwrap();
+        let back: PortRecord = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.hook, port.hook);
+        assert_eq!((back.id, back.ifindex, back.queues.len()), (3, Some(7), 1));
+    }
+}

@@ -1,0 +1,628 @@
+//! Converts the running data plane into hand-over state with file descriptors, and back. The successor
+//! rebuilds the data plane from this state. If the successor fails, the predecessor does so.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::PlaneError;
+use engine::engine::{Counts, Resumed};
+use engine::worker::monotonic;
+use engine::{Engine, EngineConfig};
+use model::{Config, FilterName, Namespace, PortName};
+use packet::{MacAddr, PortId, QueueId, VlanId, WorkerId};
+use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, doubles, free_frames};
+use port::quarantine::{HOLD, HeldFrames};
+use port::tap::{TapHandOver, TapQueue};
+use port::veth::EndAddresses;
+use port::{Depot, FrameMemory, FramePool, Place, Queue};
+use switch::FdbEntry;
+use xdp::filter::RuleCounters;
+use xdp::user::UserProgram;
+use xdp::{Attached, HandOver, PinPath};
+
+use super::HandoverError;
+use super::counters::CountersState;
+use super::records::{
+    HandoverState, HookRecord, PlaceRecord, PortRecord, QueueKind, QueueRecord, RuleRecord, StationRecord,
+    VlanRecord,
+};
+use crate::plane::af_xdp;
+use crate::plane::bridges;
+use crate::plane::device::{Device, inside, object};
+use crate::plane::fault;
+use crate::plane::filters::{Expiring, Filters};
+use crate::plane::open::{self, Footprint, Opened, PortSpec};
+use crate::plane::pins::Claim;
+use crate::plane::ports::{self, Returned, Running, compose};
+use crate::plane::routers::{Routers, is_mirror};
+use crate::plane::running_state::RunningState;
+
+/// Hand-over state together with its file descriptors.
+#[derive(Debug, Default)]
+pub struct HandoverBundle {
+    /// Message that describes the hand-over state.
+    pub letter: HandoverState,
+    /// File descriptors, in the order in which the message refers to them. The descriptors of ports in
+    /// `released` are closed.
+    pub descriptors: Vec<Option<OwnedFd>>,
+    /// Custom programs in front of hooks. They are kept until the rebuilt hooks hold references to the
+    /// programs' objects.
+    pub users: Vec<UserProgram>,
+    /// Claims on the pins of ports, by port name. They are kept until this process or the successor has
+    /// claims of its own. Therefore, no third process can find a pin unused.
+    pub claims: BTreeMap<String, Claim>,
+    /// Names of the ports that cannot be resumed from their descriptors and must be opened again.
+    pub released: BTreeSet<String>,
+}
+
+impl HandoverBundle {
+    /// Creates the state from a message and descriptors that a predecessor has sent.
+    pub fn received(letter: HandoverState, descriptors: Vec<OwnedFd>) -> HandoverBundle {
+        HandoverBundle {
+            letter,
+            descriptors: descriptors.into_iter().map(Some).collect(),
+            ..HandoverBundle::default()
+        }
+    }
+
+    /// Closes the descriptors of the named ports, which must then be opened again. The kernel releases the
+    /// ports' queues when the successor has closed its descriptors, too.
+    pub fn release(&mut self, ports: &[String]) {
+        let mut at = 0;
+        for (name, port) in &self.letter.ports {
+            let share = HandoverState::share(port);
+            if ports.contains(name) {
+                self.descriptors
+                    .iter_mut()
+                    .skip(at)
+                    .take(share)
+                    .for_each(|descriptor| drop(descriptor.take()));
+                // The process that opens the port again must find it unclaimed.
+                self.claims.remove(name);
+                self.released.insert(name.clone());
+            }
+            at += share;
+        }
+    }
+
+    /// Closes the descriptors of all ports with AF_XDP sockets. The successor that has ended may have used
+    /// the rings of these sockets, and this process does not know what the rings contain.
+    pub fn release_sockets(&mut self) {
+        let has_sockets =
+            |port: &PortRecord| port.queues.iter().any(|queue| matches!(queue.kind, QueueKind::AfXdp { .. }));
+        let ports = self.letter.ports.iter().filter(|(_, port)| has_sockets(port));
+        let ports: Vec<String> = ports.map(|(name, _)| name.clone()).collect();
+        self.release(&ports);
+    }
+}
+
+/// Parts of the hand-over state that were rebuilt without any effect on the kernel or on the predecessor.
+pub struct Parts {
+    letter: HandoverState,
+    ports: Vec<Part>,
+    vlans: Vec<(String, PortId, Result<TapQueue, HandoverError>)>,
+    /// Device queues that may still use the frames in quarantine, in the order of the quarantine.
+    pub(super) places: Vec<Option<Place>>,
+    _users: Vec<UserProgram>,
+    _claims: BTreeMap<String, Claim>,
+}
+
+/// A port that is being rebuilt from the hand-over state.
+struct Part {
+    name: PortName,
+    letter: PortRecord,
+    /// Rebuilt port. `None` if the port must be opened again.
+    opened: Option<Opened>,
+}
+
+/// A rebuilt data plane whose workers have not started yet.
+pub struct Rebuilt {
+    resumed: Resumed,
+    running_state: RunningState,
+}
+
+/// Converts the running configuration into hand-over state. All ports are taken out of `running_state`.
+pub fn gather(
+    running_state: &mut RunningState,
+    routers: &Routers,
+    mut queues: Vec<Returned>,
+    counts: &Counts,
+    pool: &mut FramePool,
+) -> HandoverBundle {
+    let mut held = HandoverBundle::default();
+    let blocks =
+        running_state.filters.blocks().map(|(name, blocks)| (name.to_string(), Expiring::all(blocks)));
+    held.letter.blocks = blocks.collect();
+    let counted = running_state.filters.counted();
+    let letters = |(name, rules): (&FilterName, Vec<RuleCounters>)| {
+        (name.to_string(), rules.into_iter().map(RuleRecord::from).collect())
+    };
+    held.letter.filters = counted.map(letters).collect();
+    held.letter.rules = running_state.flows.letters();
+    held.letter.known = running_state.flows.known();
+    for (name, bridge) in &running_state.bridges {
+        held.letter.bridges.insert(name.as_str().to_owned(), bridge.id().0);
+        let stations = bridge.export(monotonic().secs).into_iter().filter_map(|entry| {
+            Some(StationRecord(entry.vid.get(), entry.mac.as_u64(), entry.port?.0, entry.age_secs))
+        });
+        held.letter.stations.insert(name.as_str().to_owned(), stations.collect());
+    }
+    for (name, running) in std::mem::take(&mut running_state.ports) {
+        let own: Vec<Returned> = queues.extract_if(.., |(_, port, _, _)| *port == running.id).collect();
+        let totals = counts.port_totals(running.id);
+        let counters =
+            CountersState::new(&totals, running_state.hook_offload.counts(&name), routers.counts(&name));
+        let mut running = running;
+        held.claims.extend(running.claim.take().map(|claim| (name.as_str().to_owned(), claim)));
+        let letter = PortRecord { counters, ..gather_port(running, own, &mut held, pool) };
+        held.letter.ports.insert(name.as_str().to_owned(), letter);
+    }
+    for (worker, port, id, queue) in queues {
+        let name = running_state.names.port(port);
+        if !is_mirror(&name) {
+            // Punt TAPs are not handed over. The successor has its own.
+            queue.close(pool);
+            continue;
+        }
+        let (kind, descriptor) = gather_queue(queue, pool);
+        held.descriptors.extend(descriptor.map(Some));
+        let queue = QueueRecord { id: id.0, worker: worker.0, kind };
+        held.letter.vlans.insert(name, VlanRecord { id: port.0, queue });
+    }
+    // The quarantine is read after the queues, because some queues have been closed.
+    gather_quarantine(&mut held, pool);
+    held
+}
+
+pub(super) fn gather_quarantine(held: &mut HandoverBundle, pool: &FramePool) {
+    for HeldFrames { frames, place, left } in pool.depot().quarantined_frames() {
+        let milliseconds = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        held.letter.quarantine.push((frames, milliseconds));
+        let place = place.as_ref().and_then(|place| {
+            let (descriptor, namespace, ifindex, queue) = place.parts();
+            held.descriptors.push(Some(descriptor.try_clone_to_owned().ok()?));
+            Some(PlaceRecord { namespace, ifindex, queue })
+        });
+        held.letter.places.push(place);
+    }
+}
+
+fn gather_port(
+    running: Running,
+    queues: Vec<Returned>,
+    held: &mut HandoverBundle,
+    pool: &mut FramePool,
+) -> PortRecord {
+    let HandoverBundle { descriptors, users, .. } = held;
+    let ends = running.ends();
+    if let Some(user) = running.user {
+        let program = user.name();
+        tracing::warn!(program, "it waits for a port's device to come back, and is not handed over");
+    }
+    let hook = running.hook.map(|hook| {
+        let HandOver { fds, pin, user } = hook.into_fds();
+        descriptors.extend(fds.into_iter().map(Some));
+        users.extend(user);
+        let name = pin.as_ref().and_then(|pin| pin.directory().file_name());
+        HookRecord { pin: name.map(|name| name.to_string_lossy().into_owned()) }
+    });
+    let mut letters = Vec::with_capacity(queues.len());
+    let EndAddresses { near, far } = ends;
+    for (worker, _, id, queue) in queues {
+        let (kind, descriptor) = gather_queue(queue, pool);
+        descriptors.extend(descriptor.map(Some));
+        letters.push(QueueRecord { id: id.0, worker: worker.0, kind });
+    }
+    PortRecord {
+        id: running.id.0,
+        ifindex: running.device.map(|device| device.ifindex),
+        hook,
+        queues: letters,
+        complete_checksums: running.complete_checksums,
+        mtu: running.mtu,
+        former: running.footprint.former,
+        ends: (near.map(MacAddr::as_u64), far.map(MacAddr::as_u64)),
+        spread: running.spread.map(|spread| spread.iter().map(|worker| worker.0).collect()),
+        counters: CountersState::default(),
+    }
+}
+
+fn gather_queue(queue: Box<dyn Queue>, pool: &mut FramePool) -> (QueueKind, Option<OwnedFd>) {
+    let any: &dyn Any = queue.as_ref();
+    if any.is::<AfXdpQueue>() {
+        let any: Box<dyn Any> = queue;
+        if let Ok(queue) = any.downcast::<AfXdpQueue>() {
+            return af_xdp_letter(queue.hand_over());
+        }
+    } else if any.is::<TapQueue>() {
+        let any: Box<dyn Any> = queue;
+        if let Ok(queue) = any.downcast::<TapQueue>() {
+            let TapHandOver { fd, kind, mtu, uso, .. } = queue.hand_over(pool);
+            return (QueueKind::Tap { internal: kind == "internal", mtu, uso }, Some(fd));
+        }
+    } else {
+        queue.close(pool);
+    }
+    (QueueKind::Anew, None)
+}
+
+fn af_xdp_letter(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
+    let AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames } = given;
+    let kind = QueueKind::AfXdp {
+        ifname: config.ifname,
+        ifindex,
+        queue: config.queue,
+        ring_size: config.ring_size,
+        fill_level: config.fill_level,
+        busy_poll: config.busy_poll.map(|busy| (busy.microseconds, busy.budget)),
+        complete_checksums: config.complete_checksums,
+        zero_copy,
+        multi_buffer,
+        mtu,
+        reasons,
+        frames,
+    };
+    (kind, Some(fd))
+}
+
+impl Parts {
+    /// Rebuilds ports and mirrors from the descriptors. The function opens no device and accesses no queue.
+    ///
+    /// # Errors
+    /// Returns an error if a port name is invalid in this release. Without the port, the frames that the
+    /// kernel holds for it could not be distinguished from free frames.
+    pub fn new(
+        held: HandoverBundle,
+        config: &Config,
+        memory: &Arc<FrameMemory>,
+    ) -> Result<Parts, HandoverError> {
+        let HandoverBundle { mut letter, descriptors, users, mut claims, released } = held;
+        let mut descriptors = descriptors.into_iter();
+        let (mut parts, mut all_vlans) = (Vec::new(), Vec::new());
+        for (name, port) in std::mem::take(&mut letter.ports) {
+            // The port's descriptors are taken in all cases, so that the next port finds its own.
+            let own: Vec<Option<OwnedFd>> = descriptors.by_ref().take(HandoverState::share(&port)).collect();
+            let key = name.parse::<PortName>();
+            let key = key.map_err(|_| HandoverError::Strange(format!("a port of the name {name:?}")))?;
+            let own = own.into_iter().collect::<Option<Vec<OwnedFd>>>();
+            let anew = port.queues.iter().any(|queue| !queue.kind.has_descriptor());
+            let wanted = PortSpec::of(config, &key);
+            let opened = match (own, wanted) {
+                (Some(own), Some(wanted)) if !anew && !released.contains(&name) => {
+                    let opened = put_together(&key, &wanted, port.clone(), own, memory);
+                    opened
+                        .inspect_err(|error| tracing::warn!(port = %name, %error, "it cannot be resumed and is opened anew"))
+                        .ok()
+                }
+                _ => None,
+            };
+            if opened.is_none() {
+                // Otherwise the port would find its own claim when it is opened again.
+                claims.remove(&name);
+            }
+            parts.push(Part { name: key, letter: port, opened });
+        }
+        for (name, VlanRecord { id, queue }) in std::mem::take(&mut letter.vlans) {
+            let descriptor = if queue.kind.has_descriptor() { descriptors.next().flatten() } else { None };
+            all_vlans.push((name, PortId(id), resume_tap(queue.kind, descriptor)));
+        }
+        let mut place = |letter: PlaceRecord| {
+            let place = Place::within(descriptors.next()??, letter.ifindex, letter.queue)?;
+            (place.parts().1 == letter.namespace).then_some(place)
+        };
+        let places = std::mem::take(&mut letter.places).into_iter();
+        let places = places.map(|letter| letter.and_then(&mut place)).collect();
+        Ok(Parts { letter, ports: parts, vlans: all_vlans, places, _users: users, _claims: claims })
+    }
+
+    /// Returns the names of the ports that have descriptors and nevertheless must be opened again.
+    pub fn lost(&self) -> Vec<String> {
+        let lost = |part: &&Part| part.opened.is_none() && HandoverState::share(&part.letter) > 0;
+        self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
+    }
+
+    /// Opens the remaining ports again and prepares everything that the workers need. A port that cannot be
+    /// opened waits for its device. No packet is accessed before [`Rebuilt::run`]. `released` is true if no
+    /// other process has descriptors of the remaining ports.
+    ///
+    /// # Errors
+    /// Returns an error if the workers or their filters cannot be created.
+    pub fn rebuild(
+        self,
+        config: &Config,
+        workers: &EngineConfig,
+        memory: &Arc<FrameMemory>,
+        routers: Routers,
+        filters: Filters,
+        released: bool,
+    ) -> Result<Rebuilt, HandoverError> {
+        let Parts { letter, ports, vlans, places, _users, _claims } = self;
+        let lists = || {
+            let queues =
+                ports.iter().flat_map(|part| part.letter.queues.iter().map(move |queue| (part, queue)));
+            queues.filter_map(|(part, queue)| match &queue.kind {
+                QueueKind::AfXdp { frames, zero_copy, ifindex, queue, .. } => {
+                    let place = move || place_of(config, &part.name, *ifindex, *queue);
+                    Some((place, part.opened.is_some(), *zero_copy || !released, frames.as_slice()))
+                }
+                _ => None,
+            })
+        };
+        let doubles = doubles(memory.frames(), lists().map(|(.., frames)| frames));
+        if doubles > 0 {
+            return Err(HandoverError::Strange(format!("{doubles} frames stand in two queues")));
+        }
+        // The frames of closed queues are free, unless a driver or a predecessor may still use them for a
+        // while.
+        let taken = lists().filter(|(_, resumed, later, _)| *resumed || *later).map(|(.., frames)| frames);
+        let quarantined = letter.quarantine.iter().map(|(frames, _)| frames.as_slice());
+        let free: Vec<u32> = free_frames(memory.frames(), taken.chain(quarantined)).collect();
+        let depot = Depot::with_free(Arc::clone(memory), free);
+        for (place, _, _, frames) in lists().filter(|(_, resumed, later, _)| !*resumed && *later) {
+            depot.quarantine(frames.to_vec(), place(), HOLD);
+        }
+        let places = places.into_iter().chain(std::iter::repeat_with(|| None));
+        for ((frames, left_ms), place) in letter.quarantine.iter().zip(places) {
+            depot.quarantine(frames.clone(), place, Duration::from_millis(*left_ms).min(HOLD));
+        }
+        let mut pool = depot.pool();
+        let mut running_state =
+            RunningState { config: config.clone(), filters, ..RunningState::with(routers) };
+        for (name, number) in &letter.bridges {
+            running_state.names.bridges.insert(*number, name);
+        }
+        let mut queues = Vec::new();
+        let mut counted = Vec::new();
+        // Ports that are opened again come last, because they share filter state in the hooks of the others.
+        let (resumed, anew): (Vec<Part>, Vec<Part>) =
+            ports.into_iter().partition(|part| part.opened.is_some());
+        for Part { name, letter, opened } in resumed.into_iter().chain(anew) {
+            running_state.names.ports.insert(letter.id, name.as_str());
+            counted.push((PortId(letter.id), letter.counters.totals()));
+            running_state.hook_offload.continue_from(&name, letter.counters.bridged.into());
+            running_state.routers.continue_from(&name, letter.counters.routed.into());
+            if let Some((running, own)) =
+                resume(&name, letter, opened, (config, workers.cores.len()), &mut running_state, &mut pool)
+            {
+                queues.extend(own);
+                running_state.ports.insert(name, running);
+            }
+        }
+        for (name, id, queue) in vlans {
+            running_state.names.ports.insert(id.0, &name);
+            match queue {
+                Ok(queue) => running_state.routers.give(name, id, queue),
+                Err(error) => tracing::warn!(%name, %error, "a mirror is opened anew"),
+            }
+        }
+        pool.flush();
+        running_state.bridges = bridges::build(config, &running_state.bridges, &mut running_state.names);
+        for (name, stations) in &letter.stations {
+            if let Some(bridge) = running_state.bridges.get(name.as_str()) {
+                let entries: Vec<FdbEntry> = stations.iter().filter_map(station).collect();
+                bridge.import(&entries, monotonic().secs);
+            }
+        }
+        running_state.routers.settle(config, &running_state.ports);
+        queues.extend(running_state.routers.plug_all(config, &running_state.ports, &mut running_state.names));
+        ports::join(&mut running_state.ports);
+        // Workers have their filters before they run.
+        let own = |error: PlaneError| HandoverError::Own(error.to_string());
+        let RunningState { filters, ports, .. } = &mut running_state;
+        filters.ensure_workers(ports).map_err(own)?;
+        running_state.flows.take_over(letter.rules, &letter.known);
+        running_state.flows.follow(&running_state.config, &running_state.ports, &running_state.bridges);
+        let RunningState { config, ports, bridges, routers, flows, .. } = &running_state;
+        let forwarding = compose(config, ports, bridges, routers, flows, &[]);
+        let resumed = Engine::resume(workers, depot, forwarding, queues)
+            .map_err(|error| HandoverError::Own(error.to_string()))?;
+        for (port, totals) in &counted {
+            resumed.count(*port, totals);
+        }
+        Ok(Rebuilt { resumed, running_state })
+    }
+}
+
+impl Rebuilt {
+    /// Starts the workers. Traffic flows from then on.
+    ///
+    /// # Errors
+    /// Returns an error if threads cannot be created.
+    pub fn run(self) -> Result<(Engine, RunningState), HandoverError> {
+        let Rebuilt { resumed, mut running_state } = self;
+        let engine = resumed.run().map_err(|error| HandoverError::Own(error.to_string()))?;
+        running_state.flows.ensure(&engine);
+        // The hooks are updated only after the workers run. While programs and tables are exchanged, a packet
+        // may bypass the offload and go to a worker. If the workers did not run, it would wait in a queue,
+        // and the hook would forward later packets of its flow ahead of it.
+        let RunningState { routers, config, ports, hook_offload, .. } = &mut running_state;
+        routers.tell_hooks(config, ports);
+        hook_offload.follow_routers(&engine, ports, true);
+        Ok((engine, running_state))
+    }
+}
+
+/// Returns the namespace, device and queue index that identify a queue of a port's device.
+fn place_of(config: &Config, name: &PortName, ifindex: u32, queue: u32) -> Option<Place> {
+    let (_, namespace) = config.ports.get(name)?.kind.device()?;
+    let path = namespace.map_or_else(|| PathBuf::from("/proc/self/ns/net"), Namespace::path);
+    Place::within(File::open(path).ok()?.into(), ifindex, queue)
+}
+
+fn station(letter: &StationRecord) -> Option<FdbEntry> {
+    let StationRecord(vid, mac, port, age_secs) = *letter;
+    let vid = if vid == 0 { VlanId::NONE } else { VlanId::new(vid)? };
+    Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
+}
+
+/// Resumes or opens a port and assigns its queues to the workers that had them. A hook that is created again
+/// has the port's filter from the start. A port whose filter cannot be installed is down.
+fn resume(
+    name: &PortName,
+    letter: PortRecord,
+    opened: Option<Opened>,
+    (config, workers): (&Config, usize),
+    running_state: &mut RunningState,
+    pool: &mut FramePool,
+) -> Option<(Running, Vec<Returned>)> {
+    let wanted = PortSpec::of(config, name)?;
+    let id = PortId(letter.id);
+    // There may be fewer workers than in the predecessor.
+    let count = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
+    let spread = letter.spread.as_ref().map(|table| {
+        let worker = |at: usize| table.get(at % table.len().max(1)).copied().unwrap_or(0);
+        Arc::new(std::array::from_fn(|at| WorkerId(worker(at) % count)))
+    });
+    let mut workers: Vec<WorkerId> =
+        letter.queues.iter().map(|queue| WorkerId(queue.worker % count)).collect();
+    if workers.is_empty() {
+        workers.push(WorkerId(0));
+    }
+    let footprint = footprint(&letter);
+    let opened = opened.map_or_else(
+        || {
+            // Traffic is stopped at this time, so the open does not wait for busy queues.
+            let mut opened = open::open(name, &wanted, &footprint, Duration::ZERO, None, pool)?;
+            match running_state.filters.equip_anew(name, &wanted, &mut opened, &running_state.ports) {
+                Ok(()) => Ok(opened),
+                Err(error) => {
+                    open::abandon(name, &wanted, opened, pool);
+                    Err(error)
+                }
+            }
+        },
+        Ok,
+    );
+    Some(match opened {
+        Ok(opened) => {
+            let (mut running, queues) = Running::assemble(id, wanted, opened, &workers);
+            running.spread = spread;
+            (running, queues)
+        }
+        Err(error) => {
+            tracing::warn!(port = %name, %error, "it waits for its device");
+            (Running { spread, footprint, ..Running::waiting(id, wanted, error.cause) }, Vec::new())
+        }
+    })
+}
+
+/// Returns the saved device settings that the predecessor recorded for a port.
+fn footprint(letter: &PortRecord) -> Footprint {
+    let (near, far) = letter.ends;
+    let ends = EndAddresses { near: near.map(MacAddr::from_u64), far: far.map(MacAddr::from_u64) };
+    Footprint { made: false, former: letter.former, ends }
+}
+
+fn put_together(
+    name: &PortName,
+    wanted: &PortSpec,
+    letter: PortRecord,
+    descriptors: Vec<OwnedFd>,
+    memory: &Arc<FrameMemory>,
+) -> Result<Opened, PlaneError> {
+    let failed = |error: &dyn std::error::Error| PlaneError::failed(object(name), error, "");
+    fault::step(&format!("port:{name}")).map_err(|error| failed(&HandoverError::Own(error)))?;
+    let mut descriptors = descriptors.into_iter();
+    let namespace = wanted.port.kind.device().and_then(|(_, namespace)| namespace).cloned();
+    let footprint = footprint(&letter);
+    let hook_fds: Option<Vec<OwnedFd>> = letter.hook.as_ref().map(|_| descriptors.by_ref().take(5).collect());
+    let pin = letter.hook.clone().and_then(|hook| hook.pin);
+    let (device, hook) = inside(&object(name), namespace.as_ref(), || {
+        let device = match letter.ifindex {
+            None => None,
+            Some(ifindex) => {
+                let info = port::link::by_index(ifindex).map_err(|error| failed(&error))?;
+                Some(Device::new(&info, namespace.as_ref()))
+            }
+        };
+        Ok((device, hook_fds.map(|fds| hook(name, fds, pin.as_deref())).transpose()?))
+    })?;
+    let mut queues = Vec::with_capacity(letter.queues.len());
+    let mut sockets = Vec::new();
+    for queue in letter.queues {
+        let descriptor = if queue.kind.has_descriptor() { descriptors.next() } else { None };
+        if matches!(queue.kind, QueueKind::AfXdp { .. }) {
+            let socket = descriptor.as_ref().and_then(|socket| socket.try_clone().ok());
+            sockets.extend(socket.map(|socket| (QueueId(queue.id), socket)));
+        }
+        let resumed = resume_queue(queue.kind, descriptor, memory).map_err(|error| failed(&error))?;
+        queues.push((QueueId(queue.id), resumed));
+    }
+    let is_locked = hook.as_ref().is_some_and(|hook| af_xdp::is_locked(wanted, hook));
+    Ok(Opened {
+        device,
+        hook,
+        statuses: queues.iter().map(|(_, queue)| queue.status()).collect(),
+        sockets,
+        queues,
+        complete_checksums: letter.complete_checksums,
+        own: None,
+        max_mtu: letter.mtu,
+        footprint,
+        adopted: true,
+        is_locked,
+        claim: None,
+        notes: Vec::new(),
+    })
+}
+
+fn hook(name: &PortName, descriptors: Vec<OwnedFd>, pin: Option<&str>) -> Result<Attached, PlaneError> {
+    let failed = |error: &dyn std::error::Error| PlaneError::failed(object(name), error, "");
+    let pin = pin.map(PinPath::new).transpose().map_err(|error| failed(&error))?;
+    let fds = <[OwnedFd; 5]>::try_from(descriptors)
+        .map_err(|_| failed(&HandoverError::Strange("a hook without its descriptors".to_owned())))?;
+    Attached::from_fds(HandOver { fds, pin, user: None }).map_err(|error| failed(&error))
+}
+
+fn resume_tap(kind: QueueKind, descriptor: Option<OwnedFd>) -> Result<TapQueue, HandoverError> {
+    let strange = |what: &str| HandoverError::Strange(what.to_owned());
+    let QueueKind::Tap { internal, mtu, uso } = kind else { return Err(strange("a queue of no TAP")) };
+    let fd = descriptor.ok_or_else(|| strange("a queue without its descriptor"))?;
+    let kind = if internal { "internal" } else { "tap" };
+    Ok(TapQueue::from_hand_over(TapHandOver { fd, kind, mtu, uso }))
+}
+
+fn resume_queue(
+    kind: QueueKind,
+    descriptor: Option<OwnedFd>,
+    memory: &Arc<FrameMemory>,
+) -> Result<Box<dyn Queue>, HandoverError> {
+    let missing = || HandoverError::Strange("a queue without its descriptor".to_owned());
+    match kind {
+        QueueKind::Tap { .. } => Ok(Box::new(resume_tap(kind, descriptor)?)),
+        QueueKind::AfXdp {
+            ifname,
+            ifindex,
+            queue,
+            ring_size,
+            fill_level,
+            busy_poll,
+            complete_checksums,
+            zero_copy,
+            multi_buffer,
+            mtu,
+            reasons,
+            frames,
+        } => {
+            let config = AfXdpConfig {
+                ring_size,
+                fill_level,
+                zero_copy: if zero_copy { ZeroCopy::Require } else { ZeroCopy::Auto },
+                busy_poll: busy_poll.map(|(microseconds, budget)| BusyPoll { microseconds, budget }),
+                multi_buffer,
+                complete_checksums,
+                ..AfXdpConfig::new(ifname, queue)
+            };
+            let fd = descriptor.ok_or_else(missing)?;
+            let given = AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames };
+            let resumed = AfXdpQueue::from_hand_over(Arc::clone(memory), given);
+            Ok(Box::new(resumed.map_err(|error| HandoverError::Own(error.to_string()))?))
+        }
+        QueueKind::Anew => Err(HandoverError::Strange("a queue that must be made anew".to_owned())),
+    }
+}

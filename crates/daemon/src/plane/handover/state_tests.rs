@@ -1,0 +1,59 @@
+//! Tests of frames that the kernel holds during a hand-over. No frame becomes free because the successor
+//! cannot decode part of the hand-over state.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Config;
+use port::{Depot, FrameMemory, HugePages, MemoryConfig, Place};
+
+use super::HandoverError;
+use super::records::{HandoverState, PortRecord};
+use super::state::{HandoverBundle, Parts, gather_quarantine};
+
+fn memory() -> Arc<FrameMemory> {
+    let config = MemoryConfig { frames: 1024, frame_size: 2048, huge_pages: HugePages::Off };
+    Arc::new(FrameMemory::new(config).unwrap())
+}
+
+#[test]
+fn a_port_that_cannot_be_named_refuses_the_hand_over() {
+    let port = r#"{"id": 1, "ifindex": null, "hook": null, "queues": [], "complete_checksums": false, "mtu": 1500, "spread": null}"#;
+    let port: PortRecord = serde_json::from_str(port).unwrap();
+    let parts = |name: &str| {
+        let ports = [(name.to_owned(), port.clone())].into();
+        let held = HandoverBundle {
+            letter: HandoverState { ports, ..HandoverState::default() },
+            ..HandoverBundle::default()
+        };
+        Parts::new(held, &Config::default(), &memory())
+    };
+    assert!(parts("web1").is_ok());
+    assert!(matches!(parts("no name of a port"), Err(HandoverError::Strange(_))));
+}
+
+#[test]
+fn a_successor_tries_the_queues_of_frames_in_quarantine() {
+    let depot = Depot::with_free(memory(), 10..1024);
+    let namespace = || File::open("/proc/thread-self/ns/net").unwrap().into();
+    let hold = Duration::from_secs(60);
+    depot.quarantine(vec![1, 2], None, hold);
+    depot.quarantine(vec![3], Place::within(namespace(), 7, 2), hold);
+    let mut held = HandoverBundle::default();
+    gather_quarantine(&mut held, &depot.pool());
+    let text = serde_json::to_string(&held.letter).unwrap();
+    let letter: HandoverState = serde_json::from_str(&text).unwrap();
+    assert_eq!(letter.quarantine.iter().map(|(frames, _)| frames.len()).collect::<Vec<_>>(), [2, 1]);
+    let descriptors = held.descriptors.into_iter().flatten().collect();
+    let parts =
+        Parts::new(HandoverBundle::received(letter, descriptors), &Config::default(), &memory()).unwrap();
+    assert!(parts.places[0].is_none());
+    let (_, inode, ifindex, queue) = parts.places[1].as_ref().unwrap().parts();
+    let own = Place::within(namespace(), 1, 0).unwrap();
+    assert_eq!((inode, ifindex, queue), (own.parts().1, 7, 2));
+    // A predecessor of an earlier release sends no places.
+    let old: HandoverState = serde_json::from_str(&text.replace("\"places\"", "\"else\"")).unwrap();
+    let parts = Parts::new(HandoverBundle::received(old, Vec::new()), &Config::default(), &memory()).unwrap();
+    assert!(parts.places.is_empty());
+}

@@ -1,0 +1,612 @@
+//! Hook offload of bridged frames. The module maintains the bridge stage in the XDP program of each port,
+//! which forwards to known MAC addresses or by hot flows. It also maintains the data that the stage reads,
+//! and the times at which the stage must not forward.
+//!
+//! The offload only accelerates. If it cannot be installed, the failure is logged and workers forward. A
+//! change of the running configuration first removes all MAC table entries from the hooks
+//! ([`HookOffload::forget`]), and leaves all flows to the workers until the change ends. The next poll adds the
+//! entries again. The slow path selects the offloaded flows ([`super::flows`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::Engine;
+use engine::ordering::CompletionSink;
+use engine::worker::monotonic;
+use model::{BridgeName, Config, PortKind, PortName};
+use offload::{BridgeOffload, HookPort, port_stage};
+use packet::{PortId, QueueId};
+use port::af_xdp::statistics;
+use switch::Bridge;
+use xdp::bridge::{BridgeCounts, BridgeDevices, BridgePort, BridgeStage, Mark, Orders};
+use xdp::flows::{FlowPort, FlowStage, FlowTable};
+use xdp::{Attached, Features};
+
+use super::bridges::{self, Bridges};
+use super::device::{self, inside, object, place};
+use super::parallel;
+use super::ports::{Ports, Running};
+
+/// Interval in seconds at which all offloaded MAC table entries are checked again. The hook itself removes an
+/// entry whose address appears on another port.
+const DOUBT: u32 = 5;
+/// Number of frames per second that the reordering guard sends to the worker, above which a short loss of
+/// frames is accepted.
+const MANY: u32 = 50_000;
+/// Time in nanoseconds for which hooks may forward by offloaded flows without renewal. It equals the time for
+/// which idle flows are kept.
+const LEASE_NS: u64 = 10_000_000_000;
+/// Maximum time for which a reordering guard drops the frames that it would send to the worker.
+const HOLD: Duration = Duration::from_millis(20);
+
+/// State of the hook offload of bridged frames, for all ports.
+#[derive(Default)]
+pub struct HookOffload {
+    /// Table of the devices to which hooks can send. It is created when the first port needs it.
+    devices: Option<BridgeDevices>,
+    bridges: BTreeMap<BridgeName, BridgeOffload>,
+    ports: BTreeMap<PortName, OffloadedPort>,
+    /// Reordering guards of ports that are router interfaces. [`super::routers`] installs the stages of these
+    /// ports.
+    routed: BTreeMap<PortName, RoutedOrder>,
+    /// Counters of removed stages for ports that still exist. They are kept so that a port's counters never
+    /// decrease.
+    past: BTreeMap<PortName, BridgeCounts>,
+    /// Number of running captures and traces, which need every packet to pass the workers.
+    watchers: u32,
+    seconds: u32,
+}
+
+/// Reason for updating the bridge stages of all ports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Occasion {
+    /// The daemon starts, and no worker forwards traffic yet.
+    Start,
+    /// The configuration has changed. Ports may have other workers than before the change.
+    Change,
+    /// The periodic poll of the offload.
+    Poll,
+}
+
+/// Constants for which the bridge stage of a port is specialised.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A stage that forwards to known MAC addresses.
+    Stations(BridgePort),
+    /// A stage that forwards by hot flows. It also forwards to the known MAC addresses that flows with the
+    /// action `NORMAL` use.
+    Flows(FlowPort, Option<BridgePort>),
+}
+
+/// Bridge stage that is installed in a port's hook.
+enum Stage {
+    Stations(BridgeStage),
+    Flows(FlowStage, FlowTable),
+}
+
+impl Stage {
+    fn orders(&self) -> &Arc<Orders> {
+        match self {
+            Stage::Stations(stage) => stage.orders(),
+            Stage::Flows(stage, _) => stage.orders(),
+        }
+    }
+
+    fn is_on(&self, hook: &Attached) -> bool {
+        match self {
+            Stage::Stations(stage) => stage.is_on(hook),
+            Stage::Flows(stage, _) => stage.is_on(hook),
+        }
+    }
+
+    fn put_on(&self, hook: &mut Attached) -> Result<(), xdp::Error> {
+        match self {
+            Stage::Stations(stage) => hook.set_bridge(Some(stage)),
+            Stage::Flows(stage, _) => hook.set_flows(Some(stage)),
+        }
+    }
+}
+
+/// State of a port whose hook has a bridge stage.
+struct OffloadedPort {
+    bridge: BridgeName,
+    id: PortId,
+    config: Kind,
+    stage: Stage,
+    /// Whether the port's device accepted redirected frames when this was last read.
+    transmits: bool,
+    reached: Option<u32>,
+    /// State of each queue, as of the last poll.
+    seen: Vec<Seen>,
+}
+
+/// A bridge stage that is being installed in a port's hook.
+struct Entering<'s> {
+    name: &'s PortName,
+    running: &'s mut Running,
+    bridge: &'s BridgeName,
+    kind: Kind,
+    stage: Stage,
+}
+
+impl OffloadedPort {
+    /// Returns whether the port still has the hook in which the stage was installed. A port that was opened
+    /// again has another hook, and maybe another device. The kernel has then removed the entry of the
+    /// devices' table by which hooks send to the port.
+    fn is_on(&self, running: &Running) -> bool {
+        running.hook.as_ref().is_some_and(|hook| self.stage.is_on(hook))
+    }
+}
+
+/// A port that is a router interface and whose hook has a reordering guard.
+struct RoutedOrder {
+    orders: Arc<Orders>,
+    /// State of each queue, as of the last poll.
+    seen: Vec<Seen>,
+}
+
+/// State of a queue at the time of a poll.
+struct Seen {
+    /// Number of frames that the kernel has dropped at the queue.
+    lost: u64,
+    /// Number of frames that the reordering guard has sent to the worker, because earlier frames of their
+    /// flow were pending.
+    waiting: u32,
+    /// Sequence number of the last frame that the worker has finished.
+    done: u32,
+}
+
+/// Reports how far a worker has processed a queue's frames to the reordering guard.
+struct Progress {
+    orders: Arc<Orders>,
+    queue: u32,
+}
+
+impl CompletionSink for Progress {
+    fn number(&self, before: [u8; 8]) -> Option<u32> {
+        Mark::read(before).map(|mark| mark.0)
+    }
+
+    fn finish(&self, number: u32) {
+        self.orders.finish(self.queue, number);
+    }
+}
+
+impl HookOffload {
+    /// Leaves all frames to the workers, starting with the next frame and until the next poll.
+    pub fn forget(&mut self) {
+        self.bridges.values_mut().for_each(BridgeOffload::clear);
+        for port in self.ports.values().filter(|port| matches!(port.stage, Stage::Flows(..))) {
+            port.stage.orders().set_bypass(true);
+        }
+    }
+
+    /// Installs in every port's hook the stage that its bridge needs. Removes stages that no bridge needs.
+    pub fn ensure(
+        &mut self,
+        engine: &Engine,
+        config: &Config,
+        ports: &mut Ports,
+        bridges: &Bridges,
+        table: Option<&FlowTable>,
+        occasion: Occasion,
+    ) {
+        let anew = occasion != Occasion::Poll;
+        self.bridges.retain(|name, _| bridges.contains_key(name));
+        self.past.retain(|name, _| ports.contains_key(name));
+        let lost = |name: &&PortName| ports.get(*name).is_none_or(|running| running.hook.is_none());
+        for name in self.ports.keys().filter(lost).cloned().collect::<Vec<_>>() {
+            self.leave(&name, ports.contains_key(&name));
+        }
+        self.follow_routers(engine, ports, anew);
+        let warn = |name: &PortName, error: &xdp::Error| {
+            tracing::warn!(port = %name, %error, "its bridge does not answer in the driver hook");
+        };
+        let mut features = NamespaceFeatures::new(ports);
+        let mut entering = Vec::new();
+        for (name, running) in &mut *ports {
+            match self.ensure_port(engine, config, name, running, bridges, table) {
+                Ok(Some((bridge, kind, stage))) => {
+                    entering.push(Entering { name, running, bridge, kind, stage });
+                }
+                Ok(None) => {}
+                Err(error) => warn(name, &error),
+            }
+        }
+        // Most of the following time is spent in the kernel's verifier.
+        let entered = parallel::each(occasion == Occasion::Start, entering, |entering| {
+            let put = entering.running.hook.as_mut().map_or(Ok(()), |hook| entering.stage.put_on(hook));
+            (entering, put)
+        });
+        for (entering, put) in entered {
+            match put {
+                Ok(()) => self.enter(engine, entering, &mut features),
+                Err(error) => warn(entering.name, &error),
+            }
+        }
+        for (name, running) in ports {
+            if let Some(offload_invalidator) = self.ports.get(name).filter(|_| anew) {
+                tell(engine, running, Some(offload_invalidator.stage.orders()));
+                offload_invalidator.stage.orders().set_bypass(self.watchers > 0);
+            }
+        }
+    }
+
+    /// Connects the workers with the reordering guards of ports that are router interfaces. With `anew`, all
+    /// guards are connected again, because workers may have changed. A hook routes no packet before its guard
+    /// is connected.
+    pub fn follow_routers(&mut self, engine: &Engine, ports: &Ports, anew: bool) {
+        self.routed.retain(|name, _| ports.contains_key(name));
+        for (name, running) in ports {
+            let orders = running.hook.as_ref().and_then(|hook| hook.route_orders());
+            let known = self.routed.get(name).map(|routed| &routed.orders);
+            let is_known = match (known, orders) {
+                (None, None) => true,
+                (Some(known), Some(orders)) => Arc::ptr_eq(known, orders) && !anew,
+                _ => false,
+            };
+            if is_known {
+                continue;
+            }
+            tell(engine, running, orders);
+            match orders {
+                Some(orders) => {
+                    let routed = RoutedOrder { orders: Arc::clone(orders), seen: Vec::new() };
+                    self.routed.insert(name.clone(), routed);
+                }
+                None => drop(self.routed.remove(name)),
+            }
+        }
+    }
+
+    /// Removes a port's stage if the port needs none. If the port needs another stage, returns the new one.
+    fn ensure_port<'s>(
+        &mut self,
+        engine: &Engine,
+        config: &'s Config,
+        name: &PortName,
+        running: &mut Running,
+        bridges: &'s Bridges,
+        table: Option<&FlowTable>,
+    ) -> Result<Option<(&'s BridgeName, Kind, Stage)>, xdp::Error> {
+        let wanted = wanted(config, name, running, bridges, table);
+        let Some(hook) = &mut running.hook else { return Ok(None) };
+        let Some((bridge_name, bridge, kind)) = wanted else {
+            if hook.has_bridge() {
+                hook.set_bridge(None)?;
+            }
+            if hook.has_flows() {
+                hook.set_flows(None)?;
+            }
+            // The hook of a port that now belongs to a router is connected by `follow_routers` and must stay
+            // connected.
+            let is_routed = hook.route_orders().is_some();
+            if self.ports.contains_key(name) {
+                if !is_routed {
+                    tell(engine, running, None);
+                }
+                self.leave(name, true);
+            }
+            return Ok(None);
+        };
+        let known = self.ports.get(name);
+        if known.is_some_and(|known| {
+            known.config == kind && known.bridge == *bridge_name && known.stage.is_on(hook)
+        }) {
+            return Ok(None);
+        }
+        self.leave(name, true);
+        if self.devices.is_none() {
+            self.devices = Some(BridgeDevices::new()?);
+        }
+        let stations = config.bridges.get(bridge_name).map_or(0, |bridge| bridge.settings.mac_limit);
+        let asks = matches!(kind, Kind::Stations(_) | Kind::Flows(_, Some(_)));
+        if asks && !self.bridges.contains_key(bridge_name) {
+            let offload = BridgeOffload::new(stations, bridges::seed())?;
+            bridge.tables().set_offload_invalidator(offload.offload_invalidator());
+            self.bridges.insert(bridge_name.clone(), offload);
+        }
+        let (Some(devices), offload) = (&self.devices, self.bridges.get(bridge_name)) else {
+            return Ok(None);
+        };
+        devices.clear(running.id.0)?;
+        let stage = match (&kind, offload, table) {
+            (Kind::Stations(port), Some(offload), _) => {
+                Stage::Stations(BridgeStage::new(port, hook, offload.table(), devices)?)
+            }
+            (Kind::Flows(port, known), offload, Some(table)) => {
+                let stations = known.as_ref().zip(offload.map(BridgeOffload::table));
+                Stage::Flows(FlowStage::new(port, hook, table, devices, stations)?, table.clone())
+            }
+            _ => return Ok(None),
+        };
+        stage.orders().set_now(seconds());
+        stage.orders().set_bypass(self.watchers > 0);
+        Ok(Some((bridge_name, kind, stage)))
+    }
+
+    /// Records the stage that was installed in a port's hook, and enables other hooks to send to the port's
+    /// device.
+    fn enter(&mut self, engine: &Engine, entering: Entering<'_>, features: &mut NamespaceFeatures) {
+        let Entering { name, running, bridge, kind, stage } = entering;
+        let Some(devices) = &self.devices else { return };
+        let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());
+        let index = running.device.as_ref().map_or(0, |device| device.ifindex);
+        let set = inside(&object(name), namespace.as_ref(), || Ok(devices.set(running.id.0, index)));
+        let reachable = set.is_ok_and(|set| set.is_ok());
+        if !reachable {
+            tracing::warn!(port = %name, "frames cannot be redirected to its device");
+        }
+        let orders = Arc::clone(stage.orders());
+        if let Stage::Flows(_, table) = &stage {
+            let asks = matches!(kind, Kind::Flows(_, Some(_)));
+            table.set_served(running.id.0, true, asks);
+        }
+        let offload_invalidator = OffloadedPort {
+            bridge: bridge.clone(),
+            id: running.id,
+            config: kind,
+            stage,
+            transmits: reachable && features.transmits(name, running),
+            reached: None,
+            seen: Vec::new(),
+        };
+        self.ports.insert(name.clone(), offload_invalidator);
+        self.bridges.get_mut(bridge).into_iter().for_each(BridgeOffload::doubt);
+        tell(engine, running, Some(&orders));
+    }
+
+    /// Removes a port's stage from the records. If `stays` is true, the stage's counters are kept for the
+    /// port.
+    fn leave(&mut self, name: &PortName, stays: bool) {
+        let counts = self.counts(name);
+        let (Some(gone), Some(devices)) = (self.ports.remove(name), &self.devices) else { return };
+        if stays {
+            self.past.insert(name.clone(), counts);
+        }
+        // No hook may send to an empty entry.
+        if let Some(offload) = self.bridges.get_mut(&gone.bridge).filter(|_| gone.reached.is_some()) {
+            offload.clear();
+        }
+        if let Stage::Flows(_, table) = &gone.stage {
+            table.set_served(gone.id.0, false, false);
+            table.set_reached(gone.id.0, None);
+        }
+        if let Err(error) = devices.clear(gone.id.0) {
+            tracing::warn!(port = %name, %error, "what its hook has carried could not be cleared");
+        }
+    }
+
+    /// Updates the time and the MAC table entries in the hooks, and reports the hooks' activity to the
+    /// bridges. This is called a few times a second.
+    pub fn look(
+        &mut self,
+        engine: &Engine,
+        config: &Config,
+        ports: &mut Ports,
+        bridges: &Bridges,
+        table: Option<&FlowTable>,
+        second: bool,
+    ) {
+        if second {
+            self.seconds = self.seconds.wrapping_add(1);
+        }
+        let is_stale = |(name, offload_invalidator): (&PortName, &OffloadedPort)| {
+            ports.get(name).is_some_and(|running| !offload_invalidator.is_on(running))
+        };
+        if second || self.ports.iter().any(is_stale) {
+            self.ensure(engine, config, ports, bridges, table, Occasion::Poll);
+        }
+        if let Some(table) = table {
+            table.renew(monotonic().ns.saturating_add(LEASE_NS));
+        }
+        let now = seconds();
+        let doubted = second && self.seconds.is_multiple_of(DOUBT);
+        let mut features = second.then(|| NamespaceFeatures::new(ports));
+        for (name, offload_invalidator) in &mut self.ports {
+            let Some(running) = ports.get(name) else { continue };
+            offload_invalidator.stage.orders().set_now(now);
+            if let Some(features) = &mut features {
+                offload_invalidator.transmits = features.transmits(name, running);
+            }
+            let reaches =
+                offload_invalidator.transmits && offload_invalidator.is_on(running) && running.is_up();
+            let reached = reaches.then(|| running.mtu.saturating_add(14));
+            if offload_invalidator.reached != reached || doubted {
+                offload_invalidator.reached = reached;
+                if let Stage::Flows(_, table) = &offload_invalidator.stage {
+                    table.set_reached(offload_invalidator.id.0, reached);
+                }
+                if let Some(offload) = self.bridges.get_mut(&offload_invalidator.bridge) {
+                    offload.doubt();
+                }
+            }
+        }
+        let reached: BTreeMap<PortId, HookPort> =
+            self.ports.values().map(|port| (port.id, HookPort { reached: port.reached })).collect();
+        for (name, offload) in &mut self.bridges {
+            let Some(bridge) = bridges.get(name) else { continue };
+            if second {
+                offload.feed_back(bridge);
+            }
+            offload.sync(bridge, |port| reached.get(&port).copied(), now);
+        }
+        if second {
+            self.relieve(ports);
+        }
+    }
+
+    /// Pauses queues for a moment, so that busy flows can move to the hook. A busy flow always has a frame in
+    /// progress and would never move. If the reordering guard has sent many frames to the worker in the last
+    /// second, or the queue overflows, the guard drops these frames for the milliseconds that the worker
+    /// needs to finish.
+    fn relieve(&mut self, ports: &Ports) {
+        let mut held = Vec::new();
+        let bridged = self.ports.iter_mut().map(|(name, port)| (name, port.stage.orders(), &mut port.seen));
+        let routed = self.routed.iter_mut().map(|(name, port)| (name, &port.orders, &mut port.seen));
+        for (name, orders, last) in bridged.chain(routed) {
+            let Some(running) = ports.get(name) else { continue };
+            let look = |(queue, socket): &(QueueId, OwnedFd)| {
+                let counted = statistics(socket.as_fd());
+                let lost = counted.rx_ring_full + counted.rx_fill_empty;
+                let queue = u32::from(queue.0);
+                Seen { lost, waiting: orders.waiting(queue), done: orders.numbers(queue).1 }
+            };
+            let seen: Vec<Seen> = running.sockets.iter().map(look).collect();
+            for ((queue, _), (now, then)) in running.sockets.iter().zip(seen.iter().zip(&*last)) {
+                let waited = now.waiting.wrapping_sub(then.waiting);
+                // A queue without progress for a second will not finish within milliseconds.
+                let is_moving = now.done != then.done;
+                if is_moving && (waited >= MANY || (now.lost > then.lost && waited > 0)) {
+                    held.push((Arc::clone(orders), u32::from(queue.0)));
+                }
+            }
+            *last = seen;
+        }
+        hold(&held);
+    }
+
+    /// Adds (`begins`) or removes one capture or trace that needs every packet to pass the workers.
+    pub fn watch(&mut self, begins: bool) {
+        self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
+        for port in self.ports.values() {
+            port.stage.orders().set_bypass(self.watchers > 0);
+        }
+    }
+
+    /// Sets the initial counters of a port to the counters of a predecessor's hooks.
+    pub fn continue_from(&mut self, name: &PortName, before: BridgeCounts) {
+        self.past.insert(name.clone(), before);
+    }
+
+    /// Returns the counters of packets that hooks have bridged from and to a port.
+    pub fn counts(&self, name: &PortName) -> BridgeCounts {
+        let port = self.ports.get(name).zip(self.devices.as_ref());
+        let now = port.and_then(|(port, devices)| devices.counts(port.id.0).ok()).unwrap_or_default();
+        now + self.past.get(name).copied().unwrap_or_default()
+    }
+
+    /// Returns a text about what a port's hook offloads for its bridge. The result is an error with the
+    /// reason if other hooks cannot send to the port. Returns `None` if the port's hook has no stage.
+    pub fn state(&self, name: &PortName) -> Option<(&'static str, Result<(), &'static str>)> {
+        let port = self.ports.get(name)?;
+        let what = match port.stage {
+            Stage::Stations(_) => "answers for known stations",
+            Stage::Flows(..) => "answers for hot flows",
+        };
+        let reached = match (port.transmits, port.reached) {
+            (true, Some(_)) => Ok(()),
+            (true, None) => Err("it is down"),
+            (false, _) => Err("its device takes no redirected frames"),
+        };
+        Some((what, reached))
+    }
+
+    /// Returns the number of a bridge's MAC table entries in the hook. Returns `None` if the bridge is not
+    /// offloaded.
+    pub fn stations(&self, bridge: &BridgeName) -> Option<usize> {
+        self.bridges.get(bridge).map(BridgeOffload::stations)
+    }
+}
+
+/// Makes the reordering guards of these queues drop the frames that they would send to the worker. They do so
+/// until the worker has finished all earlier frames, at most for `HOLD`.
+fn hold(held: &[(Arc<Orders>, u32)]) {
+    let begin = Instant::now();
+    let mut behind: Vec<(&Orders, u32, u32)> = Vec::new();
+    for (orders, queue) in held {
+        orders.hold(*queue, true);
+        behind.push((orders, *queue, orders.numbers(*queue).0));
+    }
+    while !behind.is_empty() && begin.elapsed() < HOLD {
+        std::thread::sleep(Duration::from_micros(200));
+        behind.retain(|(orders, queue, sent)| {
+            let (_, done) = orders.numbers(*queue);
+            done.wrapping_sub(*sent) >= u32::MAX / 2
+        });
+    }
+    held.iter().for_each(|(orders, queue)| orders.hold(*queue, false));
+}
+
+/// Returns the stage that a port's hook needs. Returns `None` if the hook needs none.
+fn wanted<'s>(
+    config: &'s Config,
+    name: &PortName,
+    running: &Running,
+    bridges: &'s Bridges,
+    table: Option<&FlowTable>,
+) -> Option<(&'s BridgeName, &'s Arc<Bridge>, Kind)> {
+    let (bridge_name, _) = config.bridge_of(name.as_str())?;
+    let bridge = bridges.get(bridge_name)?;
+    let settings = &config.bridges.get(bridge_name)?.settings;
+    // Frame order is tracked by queue, and only in native mode one CPU at a time receives a queue. If the
+    // port uses software RSS, packets that one worker passes to another are not waited for.
+    let native = running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
+    let possible = native && running.wanted.bridged && running.wanted.port.admin && running.spread.is_none();
+    let stations = port_stage(bridge, running.id, running.complete_checksums);
+    let kind = if settings.openflow.is_none() {
+        Kind::Stations(stations?)
+    } else {
+        table?;
+        let port = FlowPort { port: running.id.0, partial_checksums: running.complete_checksums };
+        Kind::Flows(port, stations)
+    };
+    (settings.hook && possible).then_some((bridge_name, bridge, kind))
+}
+
+/// XDP features of the ports' devices, by namespace. Each namespace is entered only once, and only the ports'
+/// devices are queried. A tenant's namespace may have many other devices.
+struct NamespaceFeatures {
+    /// Interface indices of the ports' devices.
+    devices: BTreeMap<PathBuf, BTreeSet<u32>>,
+    known: BTreeMap<PathBuf, BTreeMap<u32, Features>>,
+}
+
+impl NamespaceFeatures {
+    /// Creates a cache for the devices of `ports`. No device is queried yet.
+    fn new(ports: &Ports) -> NamespaceFeatures {
+        let mut devices: BTreeMap<PathBuf, BTreeSet<u32>> = BTreeMap::new();
+        for device in ports.values().filter_map(|running| running.device.as_ref()) {
+            devices.entry(place(device.namespace.as_ref())).or_default().insert(device.ifindex);
+        }
+        NamespaceFeatures { devices, known: BTreeMap::new() }
+    }
+
+    /// Returns whether a port's device transmits frames that other hooks redirect to it.
+    fn transmits(&mut self, name: &PortName, running: &Running) -> bool {
+        let Some(device) = &running.device else { return false };
+        let kernel = matches!(running.wanted.port.kind, PortKind::AfXdp(_) | PortKind::Veth(_));
+        let namespace = device.namespace.as_ref();
+        let place = place(namespace);
+        let devices = self.devices.get(&place);
+        let ask = || {
+            let devices = devices?;
+            inside(&object(name), namespace, || Ok(device::xdp_features_among(devices))).ok()
+        };
+        let mut features = || {
+            let known = self.known.entry(place.clone()).or_insert_with(|| ask().unwrap_or_default());
+            known.get(&device.ifindex).copied()
+        };
+        kernel && features().is_some_and(|features| features.transmit)
+    }
+}
+
+/// Connects the workers of a port's queues with a reordering guard. With `None`, disconnects them.
+fn tell(engine: &Engine, running: &Running, orders: Option<&Arc<Orders>>) {
+    for (queue, worker) in &running.queues {
+        let to = orders.map(|orders| {
+            let progress = Progress { orders: Arc::clone(orders), queue: u32::from(queue.0) };
+            Box::new(progress) as Box<dyn CompletionSink>
+        });
+        // A worker that does not answer reports nothing, and all frames are then passed up.
+        let _ = engine.tell_progress(*worker, running.id, *queue, to);
+    }
+}
+
+/// Returns the time of the hook's clock in seconds. The low half of this number is the bridges' clock.
+fn seconds() -> u32 {
+    u32::try_from(monotonic().ns / 1_000_000_000).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,356 @@
+//! Sockets of a DHCP relay interface, and the processing of each received message.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use model::DhcpRelayState;
+use packet::MacAddr;
+use port::bound::{self, FrameSender};
+use router::dhcp::{self, Refusal, Way};
+use router::dhcp6;
+
+use super::{Key, Version};
+
+/// Maximum number of messages per second that an interface's relay accepts in each direction.
+const RATE: u32 = 1_000;
+/// Maximum number of messages per second that the relay accepts from one client. Clients with equal hashes
+/// share the limit.
+const CLIENT_RATE: u32 = 16;
+const CLIENTS: usize = 1_024;
+/// Interface index of the loopback device, on which messages from this host to itself arrive.
+const LOOPBACK: u32 = 1;
+
+pub type Desks = BTreeMap<Key, RelayInterface>;
+
+/// Returns the UDP port on which servers and relays of this DHCP version receive messages.
+pub fn port(version: Version) -> u16 {
+    match version {
+        Version::V4 => dhcp::SERVER_PORT,
+        Version::V6 => dhcp6::SERVER_PORT,
+    }
+}
+
+#[derive(Default)]
+pub struct Counts {
+    pub listens: AtomicBool,
+    requests: AtomicU64,
+    replies: AtomicU64,
+    malformed: AtomicU64,
+    looping: AtomicU64,
+    external_readers: AtomicU64,
+    limited: AtomicU64,
+    unsent: AtomicU64,
+}
+
+impl Counts {
+    pub fn state(&self) -> DhcpRelayState {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        DhcpRelayState {
+            listens: self.listens.load(Ordering::Relaxed),
+            requests: count(&self.requests),
+            replies: count(&self.replies),
+            malformed: count(&self.malformed),
+            looping: count(&self.looping),
+            external_readers: count(&self.external_readers),
+            limited: count(&self.limited),
+            unsent: count(&self.unsent),
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal) {
+        add(match refusal {
+            Refusal::Malformed | Refusal::Hardware => &self.malformed,
+            Refusal::Looping => &self.looping,
+        });
+    }
+}
+
+fn add(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Current state of a device on which DHCP is relayed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub ifindex: u32,
+    pub mac: MacAddr,
+    pub own: IpAddr,
+}
+
+/// A DHCP relay interface for one address family.
+pub struct RelayInterface {
+    pub place: Place,
+    pub clients: UdpSocket,
+    pub servers: UdpSocket,
+    /// Socket that sends DHCPv4 replies as Ethernet frames, because a client may have no address yet and may
+    /// not answer ARP.
+    frames: FrameSender,
+    allowed: Vec<IpAddr>,
+    /// Devices to which the kernel's routes to each server lead. The server's replies may arrive only on
+    /// these devices.
+    ways: BTreeMap<IpAddr, Vec<u32>>,
+    /// Whether the relay accepts messages from the clients' side that another relay has already forwarded.
+    takes_relayed: bool,
+    counts: Arc<Counts>,
+    up: Requests,
+    down: Allowance,
+}
+
+impl RelayInterface {
+    pub fn open(
+        device: &str,
+        place: Place,
+        allowed: &[IpAddr],
+        takes_relayed: bool,
+        counts: &Arc<Counts>,
+    ) -> std::io::Result<RelayInterface> {
+        let version = Version::of(place.own);
+        let any = match version {
+            Version::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Version::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let clients = bound::udp(any, port(version), Some(device))?;
+        if version == Version::V6 {
+            clients.join_multicast_v6(&dhcp6::RELAYS_AND_SERVERS, place.ifindex)?;
+        }
+        Ok(RelayInterface {
+            place,
+            clients,
+            servers: bound::udp(place.own, port(version), None)?,
+            frames: FrameSender::open(place.ifindex)?,
+            allowed: allowed.to_owned(),
+            ways: BTreeMap::new(),
+            takes_relayed,
+            counts: Arc::clone(counts),
+            up: Requests::new(),
+            down: Allowance::default(),
+        })
+    }
+
+    /// Sends a DHCP message to all configured servers.
+    fn to_servers(&self, message: &[u8]) {
+        let port = port(Version::of(self.place.own));
+        let sent =
+            self.allowed.iter().filter(|server| self.servers.send_to(message, (**server, port)).is_ok());
+        add(if sent.count() > 0 { &self.counts.requests } else { &self.counts.unsent });
+    }
+
+    fn replied<E>(&self, sent: Result<(), E>) {
+        add(if sent.is_ok() { &self.counts.replies } else { &self.counts.unsent });
+    }
+}
+
+/// Numbers of messages that the relay still accepts in the current second: one for all clients together, and
+/// one for each client.
+struct Requests {
+    all: Allowance,
+    /// Allowance of each client, indexed by the hash of the client. Several clients may share an allowance.
+    each: Box<[Allowance]>,
+    hasher: RandomState,
+}
+
+impl Requests {
+    fn new() -> Requests {
+        let each = (0..CLIENTS).map(|_| Allowance::default()).collect();
+        Requests { all: Allowance::default(), each, hasher: RandomState::new() }
+    }
+
+    /// Accepts one message of a client. Returns false if the client's limit or the common limit is exceeded.
+    fn take(&mut self, client: impl Hash, now: Instant) -> bool {
+        let place = usize::try_from(self.hasher.hash_one(client) % CLIENTS as u64).unwrap_or(0);
+        let is_within = self.each.get_mut(place).is_none_or(|own| own.take(now, CLIENT_RATE));
+        is_within && self.all.take(now, RATE)
+    }
+}
+
+/// Number of messages that are still accepted in the current second.
+#[derive(Default)]
+struct Allowance {
+    since: Option<Instant>,
+    taken: u32,
+}
+
+impl Allowance {
+    fn take(&mut self, now: Instant, rate: u32) -> bool {
+        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
+            *self = Allowance { since: Some(now), taken: 0 };
+        }
+        self.taken = self.taken.saturating_add(1);
+        self.taken <= rate
+    }
+}
+
+/// Processes a DHCPv4 message that was received at an interface. `arrived_by` is the interface index of the
+/// receiving device.
+pub fn take4(
+    interface_relays: &mut Desks,
+    key: &Key,
+    by_address: bool,
+    message: &mut [u8],
+    from: Ipv4Addr,
+    arrived_by: u32,
+) {
+    let of_interface =
+        |interface_relay: &RelayInterface, own: Ipv4Addr| interface_relay.place.own == IpAddr::V4(own);
+    let way = dhcp::way(message);
+    let is_ours = matches!(way, Ok(Way::Up(first)) if interface_relays.values().any(|interface_relay| of_interface(interface_relay, first)));
+    let Some(interface_relay) = interface_relays.get_mut(key) else { return };
+    match way {
+        Err(refusal) => interface_relay.counts.refuse(refusal),
+        Ok(Way::Up(_)) if is_ours => add(&interface_relay.counts.looping),
+        // Clients are on the link and broadcast. A message to this address is from another relay.
+        Ok(Way::Up(first)) if by_address && first.is_unspecified() => {
+            add(&interface_relay.counts.external_readers)
+        }
+        Ok(Way::Up(first)) if !first.is_unspecified() && !interface_relay.takes_relayed => {
+            add(&interface_relay.counts.external_readers)
+        }
+        Ok(Way::Up(_)) if !interface_relay.up.take(dhcp::client(message), Instant::now()) => {
+            add(&interface_relay.counts.limited)
+        }
+        Ok(Way::Up(_)) => {
+            let IpAddr::V4(own) = interface_relay.place.own else { return };
+            match dhcp::forward(message, own) {
+                Ok(()) => interface_relay.to_servers(message),
+                Err(refusal) => interface_relay.counts.refuse(refusal),
+            }
+        }
+        Ok(Way::Down(own)) => {
+            let counts = Arc::clone(&interface_relay.counts);
+            let Some(interface_relay) =
+                interface_relays.values_mut().find(|interface_relay| of_interface(interface_relay, own))
+            else {
+                return add(&counts.external_readers);
+            };
+            if !interface_relay.lets_down(IpAddr::V4(from), arrived_by) {
+                return;
+            }
+            match dhcp::reply_frame(message, interface_relay.place.mac) {
+                Ok(frame) => interface_relay.replied(interface_relay.frames.send(&frame)),
+                Err(refusal) => interface_relay.counts.refuse(refusal),
+            }
+        }
+    }
+}
+
+/// Processes a DHCPv6 message that was received at an interface. `arrived_by` is the interface index of the
+/// receiving device.
+pub fn take6(
+    interface_relays: &mut Desks,
+    key: &Key,
+    by_address: bool,
+    message: &[u8],
+    from: Ipv6Addr,
+    arrived_by: u32,
+) {
+    let is_ours =
+        interface_relays.values().any(|interface_relay| interface_relay.place.own == IpAddr::V6(from));
+    let Some(interface_relay) = interface_relays.get_mut(key) else { return };
+    match dhcp6::way(message) {
+        Err(refusal) => interface_relay.counts.refuse(refusal),
+        Ok(dhcp6::Way::Up { .. }) if is_ours => add(&interface_relay.counts.looping),
+        // Clients multicast their messages.
+        Ok(dhcp6::Way::Up { relayed: false }) if by_address => add(&interface_relay.counts.external_readers),
+        Ok(dhcp6::Way::Up { relayed: true }) if !interface_relay.takes_relayed => {
+            add(&interface_relay.counts.external_readers)
+        }
+        Ok(dhcp6::Way::Up { .. }) if !interface_relay.up.take(from, Instant::now()) => {
+            add(&interface_relay.counts.limited)
+        }
+        Ok(dhcp6::Way::Up { .. }) => {
+            let IpAddr::V6(own) = interface_relay.place.own else { return };
+            match dhcp6::forward(message, from, own, &key.0) {
+                Ok(envelope) => interface_relay.to_servers(&envelope),
+                Err(refusal) => interface_relay.counts.refuse(refusal),
+            }
+        }
+        Ok(dhcp6::Way::Down) => match dhcp6::reply(message) {
+            Ok(reply) => {
+                let counts = Arc::clone(&interface_relay.counts);
+                let is_meant = |(device, _): &Key, interface_relay: &RelayInterface| match reply.interface {
+                    Some(name) => name == device.as_bytes(),
+                    None => interface_relay.place.own == IpAddr::V6(reply.link),
+                };
+                let found = interface_relays
+                    .iter_mut()
+                    .find(|(key, interface_relay)| key.1 == Version::V6 && is_meant(key, interface_relay));
+                let Some((_, interface_relay)) = found else { return add(&counts.external_readers) };
+                if interface_relay.lets_down(IpAddr::V6(from), arrived_by) {
+                    interface_relay.deliver(&reply);
+                }
+            }
+            Err(refusal) => interface_relay.counts.refuse(refusal),
+        },
+    }
+}
+
+impl RelayInterface {
+    /// Reads the kernel's routes to the servers, in the calling thread's namespace. Replies may also arrive
+    /// on the device `extra`.
+    pub fn find_ways(&mut self, extra: Option<u32>) {
+        let ways = |server: &IpAddr| {
+            // Without a route to the server, no message is sent to it and no reply is accepted from it.
+            let mut ways = port::ways::ways_to(*server).unwrap_or_default();
+            ways.extend(extra);
+            (*server, ways)
+        };
+        self.ways = self.allowed.iter().map(ways).collect();
+    }
+
+    /// Returns whether a reply may be sent to a client. Its source must be one of the interface's servers,
+    /// and it must have arrived on a device to which the route to this server leads. A refused reply is
+    /// counted.
+    fn lets_down(&mut self, from: IpAddr, arrived_by: u32) -> bool {
+        let is_routed = self.ways.get(&from).is_some_and(|ways| ways.contains(&arrived_by));
+        let refused = if !is_routed && (arrived_by != LOOPBACK || !self.allowed.contains(&from)) {
+            &self.counts.external_readers
+        } else if !self.down.take(Instant::now(), RATE) {
+            &self.counts.limited
+        } else {
+            return true;
+        };
+        add(refused);
+        false
+    }
+
+    /// Sends the message that a server has encapsulated in a reply. Its receiver is a client on the link, or
+    /// another relay, which may be off-link.
+    fn deliver(&self, reply: &dhcp6::Reply<'_>) {
+        let on_link = reply.peer.is_unicast_link_local();
+        let port = if reply.to_relay { dhcp6::SERVER_PORT } else { dhcp6::CLIENT_PORT };
+        let to = SocketAddrV6::new(reply.peer, port, 0, if on_link { self.place.ifindex } else { 0 });
+        let socket = if reply.to_relay && !on_link { &self.servers } else { &self.clients };
+        self.replied(socket.send_to(reply.message, to).map(drop));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that sends 5,000 messages a second does not prevent the service of other clients.
+    #[test]
+    fn one_client_leaves_the_relay_to_others() {
+        let (mut requests, begin) = (Requests::new(), Instant::now());
+        let busy = MacAddr([2, 0, 0, 0, 0, 1]);
+        let taken = (0..5_000).filter(|_| requests.take(Some(busy), begin)).count();
+        assert_eq!(taken, usize::try_from(CLIENT_RATE).unwrap());
+        let others =
+            (0..200_u8).filter(|number| requests.take(Some(MacAddr([2, 0, 0, 0, 1, *number])), begin));
+        // Another client may have the hash of the busy client.
+        assert!(others.count() >= 190);
+    }
+
+    #[test]
+    fn a_second_has_so_many_messages() {
+        let (mut allowance, begin) = (Allowance::default(), Instant::now());
+        let taken = (0..RATE + 5).filter(|_| allowance.take(begin, RATE)).count();
+        assert_eq!(taken, usize::try_from(RATE).unwrap());
+        assert!(!allowance.take(begin + Duration::from_millis(999), RATE));
+        assert!(allowance.take(begin + Duration::from_secs(1), RATE));
+    }
+}

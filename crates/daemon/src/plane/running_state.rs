@@ -1,0 +1,702 @@
+//! The running configuration: names, ports and bridges. A change is applied completely or not at all.
+//!
+//! A change first performs the steps that can fail:
+//!
+//! 1. New ports are opened while all other ports run.
+//! 2. Ports to be removed are drained and closed.
+//! 3. Ports whose device was held by a removed port are opened.
+//!
+//! If a step fails, the earlier steps are undone: new ports are removed, devices get their former settings,
+//! and removed ports are opened again with the old configuration. Changes of bridges and their members cannot
+//! fail, because they are part of one snapshot that is published at the end. Ports that the change does not
+//! affect are not touched.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use control::{FailureKind, PlaneError};
+use engine::Engine;
+use model::{
+    Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName, RouterName, Steer,
+    SteerName,
+};
+use packet::PortId;
+use port::af_xdp::BUSY_WAIT;
+use xdp::HookSays;
+use xdp::user::UserProgram;
+
+use super::af_xdp::{self, Start};
+use super::bridges::{self, Bridges};
+use super::change;
+use super::custom_program;
+use super::device::{Device, inside, object, place};
+use super::filters::{Changed, Definition, Filters};
+use super::flows::Flows;
+use super::foreign::Former;
+use super::hook_offload::{HookOffload, Occasion};
+use super::ids::Names;
+use super::moves::Moves;
+use super::open::{self, Footprint, Opened, PortSpec};
+use super::parallel;
+use super::ports::{self, Ports, Running, publish};
+use super::routers::{self, Routers};
+use super::routing;
+use super::steering::{self, Steers};
+
+/// State of the running data plane, which one lock guards.
+pub struct RunningState {
+    /// Configuration that is currently applied.
+    pub config: Config,
+    /// Assignment of numbers to the names of ports and bridges.
+    pub names: Names,
+    /// Running ports, indexed by name.
+    pub ports: Ports,
+    /// Running bridges, indexed by name.
+    pub bridges: Bridges,
+    /// Running virtual routers.
+    pub routers: Routers,
+    /// Running filters, which the ports' hooks or the workers' ingress stage apply.
+    pub filters: Filters,
+    /// Running flow steering definitions, which the ports' hooks apply.
+    pub steers: Steers,
+    /// OpenFlow datapaths of the bridges, and their slow path.
+    pub flows: Flows,
+    /// Hook offload of bridged frames: forwarding in the ports' hooks without the workers.
+    pub hook_offload: HookOffload,
+    /// Observed MAC moves between the ports of each bridge.
+    pub moves: Moves,
+    /// Number of polls of the routers since the start. The routers are polled once a second.
+    pub seconds: u64,
+}
+
+/// Ports that a change of the configuration removes, adds and modifies.
+#[derive(Debug, Default)]
+struct Steps {
+    remove: Vec<PortName>,
+    add: Vec<PortName>,
+    change: Vec<PortName>,
+}
+
+/// A port that a change has removed, with what is needed to open it again.
+struct Gone {
+    name: PortName,
+    wanted: PortSpec,
+    footprint: Footprint,
+    /// Custom program that ran before the program of the port's hook.
+    user: Option<UserProgram>,
+}
+
+/// Changed filters, steering definitions and routers of the new configuration. The kernel has accepted them,
+/// and they are not applied yet.
+struct Prepared {
+    filters: Vec<(FilterName, Definition)>,
+    steers: Vec<(SteerName, Steer)>,
+    routers: Vec<(RouterName, routers::Running)>,
+}
+
+/// Completed steps of a change, which `undo` reverts if a later step fails.
+#[derive(Default)]
+struct Done {
+    /// Filters that the change has added or modified.
+    filters: Changed,
+    /// Steering definitions that the change has added or modified.
+    steers: steering::Changed,
+    /// New ports that the change has opened and not yet given to the workers.
+    early: Vec<(PortName, PortSpec, Opened)>,
+    /// Ports that the change has added.
+    came: Vec<PortName>,
+    /// Ports that the change has removed.
+    gone: Vec<Gone>,
+    /// Running ports that the change has modified completely or partly.
+    changed: Vec<PortName>,
+}
+
+/// Identity of a device: the path of its namespace's file, and its name.
+type DeviceKey = (std::path::PathBuf, String);
+
+impl RunningState {
+    /// Creates a running configuration that contains only the given routers.
+    pub fn with(routers: Routers) -> Self {
+        RunningState {
+            config: Config::default(),
+            names: Names::new(),
+            ports: Ports::new(),
+            bridges: Bridges::new(),
+            routers,
+            filters: Filters::default(),
+            steers: Steers::default(),
+            flows: Flows::default(),
+            hook_offload: HookOffload::default(),
+            moves: Moves::default(),
+            seconds: 0,
+        }
+    }
+
+    /// Changes the running configuration to `new`. While the daemon is `starting`, a port whose device is
+    /// missing waits for the device.
+    ///
+    /// # Errors
+    /// Returns the error of the first port that could not be opened or changed. The running configuration is
+    /// then unchanged.
+    pub fn apply(
+        &mut self,
+        engine: &Engine,
+        new: &Config,
+        starting: bool,
+    ) -> Result<Vec<DoctorFinding>, PlaneError> {
+        let before = self.config.clone();
+        let notes = self.change_to(engine, new, starting)?;
+        let hooks = self.ports.iter_mut().filter_map(|(name, port)| Some((name, port.hook.as_mut()?)));
+        if let Err(error) = af_xdp::complete(hooks) {
+            self.leave_adopted_hooks();
+            if let Err(error) = self.change_to(engine, &before, false) {
+                tracing::error!(%error, "could not be undone after a start that failed");
+            }
+            return Err(error);
+        }
+        Ok(notes)
+    }
+
+    /// Changes the running configuration to `new`. While the daemon is `starting`, the hooks of some ports
+    /// may have placeholder programs afterwards.
+    fn change_to(
+        &mut self,
+        engine: &Engine,
+        new: &Config,
+        starting: bool,
+    ) -> Result<Vec<DoctorFinding>, PlaneError> {
+        // The plan is computed against the running configuration, which after a hand-over has more than the
+        // control plane's.
+        let plan = &model::diff(&self.config, new);
+        let steps = self.steps(plan, new);
+        // Routers learn their routes before their ports are added.
+        let mut prepared = Prepared {
+            filters: self.filters.prepare(new)?,
+            steers: self.steers.prepare(new)?,
+            routers: self.routers.prepare(new, starting)?,
+        };
+        let routers = std::mem::take(&mut prepared.routers);
+        let mut done = Done::default();
+        // During the change, workers forward all packets and hooks offload none.
+        self.hook_offload.forget();
+        let carried_out = self.carry_out(engine, &steps, prepared, new, starting, &mut done);
+        match &carried_out {
+            Ok(_) => self.settle(engine, new, &done.gone, routers),
+            Err(_) => self.undo(engine, done, starting),
+        }
+        let table = self.flows.table();
+        let occasion = if starting { Occasion::Start } else { Occasion::Change };
+        self.hook_offload.ensure(engine, &self.config, &mut self.ports, &self.bridges, table, occasion);
+        // The hooks are updated at once, so that they are complete if the daemon is killed now.
+        self.hook_offload.look(engine, &self.config, &mut self.ports, &self.bridges, table, false);
+        routing::ensure(&mut self.ports);
+        carried_out.map(|mut notes| {
+            notes.extend(super::doctor::services(self));
+            notes
+        })
+    }
+
+    /// Performs the steps of a change that can fail.
+    fn carry_out(
+        &mut self,
+        engine: &Engine,
+        steps: &Steps,
+        prepared: Prepared,
+        new: &Config,
+        starting: bool,
+        done: &mut Done,
+    ) -> Result<Vec<DoctorFinding>, PlaneError> {
+        let mut notes = Vec::new();
+        self.filters.change(prepared.filters, &mut self.ports, &mut done.filters)?;
+        self.steers.change(prepared.steers, &mut self.ports, &mut done.steers)?;
+        let names = self.early(steps, new).into_iter().cloned().collect();
+        let mut failed = None;
+        for (name, result) in open_all(engine, names, new, starting) {
+            match result {
+                Ok(Ok((wanted, opened))) => done.early.push((name, wanted, opened)),
+                Ok(Err(why)) => {
+                    notes.push(self.wait_for_device(&name, new, why)?);
+                    done.came.push(name);
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        self.drain(engine, &steps.remove, &mut done.gone);
+        for gone in done.gone.iter().filter(|gone| is_made_anew(gone, new)) {
+            open::unmake(&gone.name, &gone.wanted, &Footprint { made: true, ..gone.footprint });
+        }
+        while let Some((name, wanted, opened)) = done.early.pop() {
+            done.came.push(name.clone());
+            notes.extend(self.install(engine, &name, wanted, opened, None)?);
+        }
+        let deadline = Instant::now() + BUSY_WAIT;
+        for name in steps.add.iter().filter(|name| !done.came.contains(name)).cloned().collect::<Vec<_>>() {
+            let busy_wait = deadline.saturating_duration_since(Instant::now());
+            let (wanted, opened) =
+                open_one(engine, &name, new, former_of(&done.gone, &name, new), busy_wait, None)?;
+            done.came.push(name.clone());
+            let user = of_name(&mut done.gone, &name).and_then(|gone| gone.user.take());
+            notes.extend(self.install(engine, &name, wanted, opened, user)?);
+        }
+        for name in &steps.change {
+            done.changed.push(name.clone());
+            self.change(engine, name, new)?;
+            let hook = self.ports.get(name).and_then(|running| running.hook.as_ref());
+            notes.extend(hook.and_then(|hook| custom_program::stays(name, hook)));
+        }
+        self.filters.ensure(&mut self.ports)?;
+        self.steers.ensure(&mut self.ports)?;
+        self.filters.ensure_workers(&mut self.ports)?;
+        notes.extend(
+            done.gone.iter().filter_map(|gone| Some(custom_program::went(&gone.name, gone.user.as_ref()?))),
+        );
+        Ok(notes)
+    }
+
+    /// Performs the steps of a change that cannot fail: releases devices that are no longer ports, and
+    /// updates the bridges, the snapshot and the numbers of names.
+    fn settle(
+        &mut self,
+        engine: &Engine,
+        new: &Config,
+        gone: &[Gone],
+        routers: Vec<(RouterName, routers::Running)>,
+    ) {
+        let held: BTreeSet<DeviceKey> = new.ports.keys().filter_map(|name| device_of(new, name)).collect();
+        let is_held = |gone: &Gone| key_of(&gone.wanted).is_some_and(|key| held.contains(&key));
+        for gone in gone.iter().filter(|gone| !is_held(gone)) {
+            open::unmake(&gone.name, &gone.wanted, &Footprint { made: true, ..gone.footprint });
+        }
+        self.bridges = bridges::build(new, &self.bridges, &mut self.names);
+        self.routers.commit(engine, new, &self.ports, routers, &mut self.names);
+        self.routers.tell_hooks(new, &mut self.ports);
+        self.config = new.clone();
+        self.filters.retain(new);
+        self.steers.retain(new);
+        self.publish(engine);
+        self.flows.settle();
+        self.forget_numbers();
+        // Remove entries that workers learned between the creation of the new view and its publication.
+        for bridge in self.bridges.values() {
+            bridge.prune();
+        }
+    }
+
+    /// Undoes a change that failed. Hooks that a starting daemon has adopted stay attached to their devices,
+    /// and continue to forward as before the adoption.
+    fn undo(&mut self, engine: &Engine, done: Done, starting: bool) {
+        let Done { filters, steers, early, came, mut gone, changed } = done;
+        if starting {
+            self.leave_adopted_hooks();
+        }
+        for (name, wanted, mut opened) in early {
+            if starting && opened.adopted {
+                drop(opened.hook.take());
+            }
+            open::abandon(&name, &wanted, opened, &mut engine.pool());
+        }
+        let mut left = Vec::new();
+        self.drain(engine, &came, &mut left);
+        let held: BTreeSet<DeviceKey> = gone.iter().filter_map(|gone| key_of(&gone.wanted)).collect();
+        for gone in &left {
+            // A foreign device that its old port opens again keeps its settings. The old port records the
+            // former settings.
+            let former =
+                gone.footprint.former.filter(|_| key_of(&gone.wanted).is_none_or(|key| !held.contains(&key)));
+            open::unmake(&gone.name, &gone.wanted, &Footprint { former, ..gone.footprint });
+        }
+        for back in left {
+            if let (Some(user), Some(gone)) = (back.user, of_name(&mut gone, &back.name)) {
+                gone.user = Some(user);
+            }
+        }
+        self.filters.restore(filters, &mut self.ports);
+        self.steers.restore(steers, &mut self.ports);
+        let deadline = Instant::now() + BUSY_WAIT;
+        for gone in gone {
+            self.bring_back(engine, gone, deadline.saturating_duration_since(Instant::now()));
+        }
+        let old = self.config.clone();
+        for name in &changed {
+            if let Err(error) = self.change(engine, name, &old) {
+                tracing::error!(port = %name, %error, "could not be changed back after a change that failed");
+            }
+        }
+        if let Err(error) = self.filters.ensure(&mut self.ports) {
+            tracing::error!(%error, "its filter could not be changed back after a change that failed");
+        }
+        if let Err(error) = self.steers.ensure(&mut self.ports) {
+            tracing::error!(%error, "its steering could not be changed back after a change that failed");
+        }
+        if let Err(error) = self.filters.ensure_workers(&mut self.ports) {
+            tracing::error!(%error, "workers' filters could not be changed back after a change that failed");
+        }
+        self.publish(engine);
+        self.forget_numbers();
+    }
+
+    /// Closes the hooks that a starting daemon has adopted. The hooks stay attached to their devices.
+    fn leave_adopted_hooks(&mut self) {
+        let adopted = self.ports.values_mut().filter(|running| running.adopted);
+        adopted.for_each(|running| drop(running.hook.take()));
+    }
+
+    /// Opens a port again that the change had removed. A port that cannot be opened waits for its device.
+    fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
+        let Gone { name, wanted, footprint, mut user } = gone;
+        let opened = open::open(&name, &wanted, &footprint, busy_wait, None, &mut engine.pool());
+        let installed =
+            opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
+        let Err(error) = installed else { return };
+        tracing::error!(port = %name, %error, "could not be brought back after a change that failed; it is tried again");
+        if let Some(number) = self.names.ports.find(name.as_str()) {
+            let running = Running::waiting(PortId(number), wanted, error.cause);
+            self.ports.insert(name, Running { footprint, user, ..running });
+        }
+    }
+
+    /// Removes expired filter rules, blocks and steering flows.
+    pub fn expire(&mut self, engine: &Engine) {
+        self.filters.expire(&mut self.ports);
+        self.filters_have_changed(engine);
+        self.steers.expire();
+    }
+
+    /// Publishes changed filters to the workers. The hooks already have the changes.
+    pub fn filters_have_changed(&mut self, engine: &Engine) {
+        if self.filters.renewed(&mut self.ports) {
+            self.publish(engine);
+        }
+    }
+
+    /// Returns the name of the filter rule by which a worker would drop `frame` at a port. Returns `None` if
+    /// no rule would drop it.
+    pub fn worker_drops(&self, name: &str, frame: &[u8]) -> Option<String> {
+        self.filters.ends_at(&self.ports.get(name)?.wanted, frame)
+    }
+
+    /// Publishes changes that the routers have read from the kernel, to workers and hooks.
+    pub fn routing_has_changed(&mut self, engine: &Engine) {
+        self.routers.tell_hooks(&self.config, &mut self.ports);
+        self.hook_offload.follow_routers(engine, &self.ports, false);
+        self.publish(engine);
+    }
+
+    /// Polls the routers. This is called once a second. A router whose namespace is gone is closed. A router
+    /// whose namespace exists again is opened.
+    pub fn look_at_routers(&mut self, engine: &Engine) {
+        if self.routers.close_gone(engine) {
+            self.routing_has_changed(engine);
+        }
+        let prepared = self.routers.retry(&self.config, Instant::now());
+        if !prepared.is_empty() {
+            let config = self.config.clone();
+            self.routers.commit(engine, &config, &self.ports, prepared, &mut self.names);
+            self.routing_has_changed(engine);
+        }
+        self.seconds = self.seconds.wrapping_add(1);
+        let RunningState { routers, config, ports, names, hook_offload, .. } = self;
+        routers.look(engine, config, ports, names, self.seconds);
+        hook_offload.follow_routers(engine, ports, false);
+    }
+
+    /// Updates the hook offload to the running configuration. This is called a few times a second.
+    pub fn look_at_shortcuts(&mut self, engine: &Engine, second: bool) {
+        let table = self.flows.table();
+        self.hook_offload.look(engine, &self.config, &mut self.ports, &self.bridges, table, second);
+    }
+
+    /// Runs a port's hook program on `frame`, and returns the verdict. The second value is the port or device
+    /// to which the kernel's routes send the frame. Returns `None` if the port has no hook or the hook cannot
+    /// be run.
+    pub fn hook_says(&self, name: &str, frame: &[u8]) -> Option<(HookSays, Option<String>)> {
+        let (name, running) = self.ports.get_key_value(name)?;
+        let (hook, device) = (running.hook.as_ref()?, running.device.as_ref()?);
+        // The kernel runs no program on a frame shorter than an Ethernet header.
+        if frame.len() < 14 || !running.is_up() {
+            return None;
+        }
+        let ask = || {
+            let says = hook.explain(frame).map_err(|error| super::device::failed(name, &error))?;
+            let sent_by = says.device.map(|index| match port::link::by_index(index) {
+                Ok(info) => info.name,
+                Err(_) => format!("device #{index}"),
+            });
+            Ok((says, sent_by))
+        };
+        let (says, sent_by) = inside(&object(name), device.namespace.as_ref(), ask)
+            .inspect_err(|error| tracing::warn!(port = %name, %error, "its hook cannot be asked"))
+            .ok()?;
+        let beside = |other: &Device| place(other.namespace.as_ref()) == place(device.namespace.as_ref());
+        let port = self.ports.iter().find(|(_, other)| {
+            let other = other.device.as_ref().filter(|other| beside(other));
+            says.device.is_some() && other.map(|other| other.ifindex) == says.device
+        });
+        let sent_by = port.map(|(port, _)| port.to_string()).or(sent_by);
+        Some((says, sent_by))
+    }
+
+    /// Publishes the running configuration to the workers.
+    pub fn publish(&mut self, engine: &Engine) {
+        ports::join(&mut self.ports);
+        self.flows.follow(&self.config, &self.ports, &self.bridges);
+        self.flows.forget(engine);
+        self.routers.tell_carriers(&self.ports);
+        publish(engine, &self.config, &self.ports, &self.bridges, &self.routers, &self.flows);
+        self.flows.ensure(engine);
+    }
+
+    /// Returns the ports that `plan` adds and removes, and the running ports whose settings `plan` changes.
+    fn steps(&self, plan: &Plan, new: &Config) -> Steps {
+        let mut steps = Steps::default();
+        for operation in &plan.operations {
+            match operation {
+                Operation::RemovePort { name } => steps.remove.push(name.clone()),
+                Operation::AddPort { name, .. } => steps.add.push(name.clone()),
+                _ => {}
+            }
+        }
+        for (name, running) in &self.ports {
+            let Some(wanted) = PortSpec::of(new, name) else { continue };
+            let stays = !steps.remove.contains(name);
+            if stays && running.hook.is_some() && running.wanted.policy.persist != wanted.policy.persist {
+                // A link is pinned when it is created, so this port is opened again.
+                steps.remove.push(name.clone());
+                steps.add.push(name.clone());
+            } else if stays && running.wanted != wanted {
+                steps.change.push(name.clone());
+            }
+        }
+        steps
+    }
+
+    /// Returns the new ports whose devices no running port uses. These ports can be opened first.
+    fn early<'s>(&self, steps: &'s Steps, new: &Config) -> Vec<&'s PortName> {
+        let held: BTreeSet<DeviceKey> =
+            steps.remove.iter().filter_map(|name| device_of(&self.config, name)).collect();
+        let free = |name: &&PortName| device_of(new, name).is_none_or(|device| !held.contains(&device));
+        steps.add.iter().filter(|name| !steps.remove.contains(*name)).filter(free).collect()
+    }
+
+    /// Returns the number of a port. If the port has none, allocates a number.
+    fn number(&mut self, name: &PortName) -> Result<PortId, PlaneError> {
+        let known = self.names.ports.find(name.as_str());
+        known.or_else(|| self.names.ports.take(name.as_str())).map(PortId).ok_or_else(|| PlaneError {
+            kind: FailureKind::Invalid,
+            object: object(name),
+            cause: format!("{} ports are as many as one process can have", engine::counters::MAX_PORTS),
+            fix: "remove ports that are not used".to_owned(),
+        })
+    }
+
+    /// Installs the filter and the steering of a port that was opened and that the workers do not know yet.
+    /// Then makes the port's hook pass frames.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses. The hook then passes no frame.
+    pub fn equip(
+        &mut self,
+        name: &PortName,
+        wanted: &PortSpec,
+        opened: &mut Opened,
+    ) -> Result<(), PlaneError> {
+        self.filters.equip(name, wanted, opened)?;
+        self.steers.equip(name, wanted, opened)?;
+        opened.unlock(name, wanted)
+    }
+
+    fn install(
+        &mut self,
+        engine: &Engine,
+        name: &PortName,
+        wanted: PortSpec,
+        mut opened: Opened,
+        user: Option<UserProgram>,
+    ) -> Result<Vec<DoctorFinding>, PlaneError> {
+        // Filter and steering are in place before the first packet can pass.
+        let number = self.number(name);
+        let equipped = number.and_then(|id| self.equip(name, &wanted, &mut opened).map(|()| id));
+        let id = match equipped {
+            Ok(id) => id,
+            Err(error) => {
+                open::abandon(name, &wanted, opened, &mut engine.pool());
+                return Err(error);
+            }
+        };
+        if let Some(user) = user {
+            opened.notes.push(custom_program::give(name, opened.hook.as_mut(), user));
+        }
+        let (notes, footprint) = (opened.notes.clone(), opened.footprint);
+        match Running::install(engine, name, id, wanted.clone(), opened) {
+            Ok(running) => {
+                self.ports.insert(name.clone(), running);
+                Ok(notes)
+            }
+            Err(error) => {
+                open::unmake(name, &wanted, &footprint);
+                Err(error)
+            }
+        }
+    }
+
+    /// Adds a port whose device is missing. Returns the diagnostic about the missing device.
+    fn wait_for_device(
+        &mut self,
+        name: &PortName,
+        config: &Config,
+        why: String,
+    ) -> Result<DoctorFinding, PlaneError> {
+        let id = self.number(name)?;
+        let wanted = wanted_of(name, config)?;
+        tracing::warn!(port = %name, why, "the port waits for its device");
+        let note = DoctorFinding {
+            object: object(name),
+            severity: Finding::Warning,
+            finding: format!("it waits for its device: {why}"),
+            fix: "make the device, or correct its name or namespace in the configuration".to_owned(),
+        };
+        self.ports.insert(name.clone(), Running::waiting(id, wanted, why));
+        Ok(note)
+    }
+
+    /// Removes ports. First publishes a snapshot without the ports, so that no worker sends to them, and then
+    /// closes them.
+    fn drain(&mut self, engine: &Engine, names: &[PortName], gone: &mut Vec<Gone>) {
+        // The name keeps its number until the end of the change, so a port that is added again has the same
+        // number.
+        let mut out: Vec<(PortName, Running)> =
+            names.iter().filter_map(|name| self.ports.remove_entry(name)).collect();
+        if out.is_empty() {
+            return;
+        }
+        self.publish(engine);
+        for (_, running) in &mut out {
+            running.close(engine);
+        }
+        let took = |(name, running): (_, Running)| Gone {
+            name,
+            wanted: running.wanted,
+            footprint: running.footprint,
+            user: running.user,
+        };
+        gone.extend(out.into_iter().map(took));
+    }
+
+    /// Releases the numbers of ports that no longer exist.
+    fn forget_numbers(&mut self) {
+        let (ports, routers) = (&self.ports, &self.routers);
+        self.names.ports.retain(|name| ports.contains_key(name) || routers.has_port(name));
+    }
+
+    /// Changes the settings of a running port to those in `new`.
+    fn change(&mut self, engine: &Engine, name: &PortName, new: &Config) -> Result<(), PlaneError> {
+        match (PortSpec::of(new, name), self.ports.get_mut(name)) {
+            (Some(wanted), Some(running)) => change::change(engine, name, running, wanted),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn wanted_of(name: &PortName, config: &Config) -> Result<PortSpec, PlaneError> {
+    let cause = "the plan names a port that the configuration does not have";
+    PortSpec::of(config, name).ok_or_else(|| PlaneError::not_found(object(name), cause, "apply again"))
+}
+
+fn open_one(
+    engine: &Engine,
+    name: &PortName,
+    config: &Config,
+    former: Option<Former>,
+    busy_wait: Duration,
+    start: Option<&Start>,
+) -> Result<(PortSpec, Opened), PlaneError> {
+    let wanted = wanted_of(name, config)?;
+    let known = Footprint { former, ..Footprint::default() };
+    let opened = open::open(name, &wanted, &known, busy_wait, start, &mut engine.pool())?;
+    Ok((wanted, opened))
+}
+
+/// A port that was opened with its settings, or the reason why the port waits for its device.
+type OpenedOrWaits = Result<(PortSpec, Opened), String>;
+
+/// Opens ports. While the daemon is `starting`, several ports are opened in parallel, and a port whose device
+/// is missing waits for the device. After an error, no further port is opened. The results are those of the
+/// ports that were attempted.
+fn open_all(
+    engine: &Engine,
+    names: Vec<PortName>,
+    new: &Config,
+    starting: bool,
+) -> Vec<(PortName, Result<OpenedOrWaits, PlaneError>)> {
+    // The ports share one deadline for busy queues.
+    let deadline = Instant::now() + BUSY_WAIT;
+    let has_failed = AtomicBool::new(false);
+    let start = starting.then(Start::default);
+    let open = |name: PortName| {
+        if has_failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let absent = |port: &model::Port| open::absent(&port.kind).filter(|_| starting);
+        let result = match new.ports.get(&name).and_then(absent) {
+            Some(why) => Ok(Err(why)),
+            None => {
+                let busy_wait = deadline.saturating_duration_since(Instant::now());
+                match open_one(engine, &name, new, None, busy_wait, start.as_ref()) {
+                    // One port that cannot be opened, which a tenant can cause, does not prevent the start of
+                    // the others.
+                    Err(error) if starting && error.kind == FailureKind::Unready => Ok(Err(error.cause)),
+                    other => other.map(Ok),
+                }
+            }
+        };
+        if result.is_err() {
+            has_failed.store(true, Ordering::Relaxed);
+        }
+        Some((name, result))
+    };
+    parallel::each(starting, names, open).into_iter().flatten().collect()
+}
+
+fn of_name<'g>(gone: &'g mut [Gone], name: &PortName) -> Option<&'g mut Gone> {
+    gone.iter_mut().find(|gone| gone.name == *name)
+}
+
+/// Returns the saved settings of the device of port `name`, if one of the removed ports used this device.
+fn former_of(gone: &[Gone], name: &PortName, new: &Config) -> Option<Former> {
+    let device = device_of(new, name)?;
+    gone.iter().find(|gone| key_of(&gone.wanted).as_ref() == Some(&device))?.footprint.former
+}
+
+/// Returns whether the veth pair of the removed port must be created again, because it does not suit the port
+/// that now uses its device.
+fn is_made_anew(gone: &Gone, new: &Config) -> bool {
+    let PortKind::Veth(old) = &gone.wanted.port.kind else { return false };
+    let key = key_of(&gone.wanted);
+    let holder = new.ports.keys().find(|name| key.is_some() && device_of(new, name) == key);
+    match holder.and_then(|name| new.ports.get(name)).map(|port| &port.kind) {
+        Some(PortKind::Veth(new)) => {
+            let ends = |pair: &model::Veth| (pair.peer.name.clone(), place(pair.peer.namespace.as_ref()));
+            let chosen = old.peer.mac.is_some() && new.peer.mac.is_none();
+            ends(old) != ends(new) || old.xdp.queues.count() != new.xdp.queues.count() || chosen
+        }
+        _ => false,
+    }
+}
+
+/// Returns the identity of the device that the configuration assigns to a port.
+fn device_of(config: &Config, name: &PortName) -> Option<DeviceKey> {
+    device_key(&config.ports.get(name)?.kind)
+}
+
+fn key_of(wanted: &PortSpec) -> Option<DeviceKey> {
+    device_key(&wanted.port.kind)
+}
+
+fn device_key(kind: &PortKind) -> Option<DeviceKey> {
+    let (device, namespace) = kind.device()?;
+    Some((place(namespace), device.as_str().to_owned()))
+}

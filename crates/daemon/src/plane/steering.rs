@@ -1,0 +1,583 @@
+//! Running flow steering. The kernel objects of a steering definition are created when the hook of a port
+//! first needs them. They are shared by all ports that name the definition, and can be changed under traffic.
+//!
+//! Changes that the API makes while the daemon runs (flows, or another table) are stored only in the kernel,
+//! with a mark. A successor finds them in the hooks, after a hand-over and after a kill. When the last hook
+//! of a definition is removed, the kernel objects are deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use control::{FailureKind, PlaneError};
+use model::{
+    Config, PortName, Steer, SteerDone, SteerEntry, SteerFlow, SteerKey, SteerName, SteerRequest, SteerSent,
+    SteerShare, SteerState, SteerTable, SteerTarget,
+};
+use xdp::Attached;
+use xdp::filter::Moment;
+use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering, online_cpus};
+
+use super::open::{Opened, PortSpec};
+use super::ports::{Ports, Running};
+
+/// Returns the number that identifies a definition's flows and counters in the kernel. Definitions with other
+/// names have other numbers. The number is never 0. It is an FNV-1a hash of the name, because successors of
+/// other releases must compute an equal number.
+fn owner(name: &SteerName) -> u32 {
+    let hash = name
+        .as_str()
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.max(1)
+}
+
+/// Running flow steering definitions of the daemon.
+#[derive(Default)]
+pub struct Steers {
+    running: BTreeMap<SteerName, Steered>,
+}
+
+/// State of a running flow steering definition.
+struct Steered {
+    wanted: Steer,
+    kernel: Option<Steering>,
+}
+
+/// Record of changed definitions, for undoing the changes. Each entry has the definition's former
+/// configuration, or `None` if it is new.
+pub type Changed = Vec<(SteerName, Option<Steer>)>;
+
+impl Steers {
+    /// Checks the steering definitions of the new configuration. The running definitions do not change.
+    ///
+    /// # Errors
+    /// Returns an error if a target CPU is not online.
+    pub fn prepare(&self, new: &Config) -> Result<Vec<(SteerName, Steer)>, PlaneError> {
+        let differs =
+            |name: &SteerName, wanted: &Steer| self.running.get(name).is_none_or(|it| it.wanted != *wanted);
+        let changed = new.steers.iter().filter(|(name, wanted)| differs(name, wanted));
+        changed
+            .map(|(name, wanted)| {
+                let targets = wanted.table.iter().copied().chain(wanted.flows.iter().map(|flow| flow.to));
+                check_cpus(name, targets)?;
+                Ok((name.clone(), wanted.clone()))
+            })
+            .collect()
+    }
+
+    /// Applies changed definitions on all ports that use them. The changes are recorded in `changed` even if
+    /// one of them fails.
+    ///
+    /// # Errors
+    /// Returns an error if a table is full, or if the kernel refuses.
+    pub fn change(
+        &mut self,
+        prepared: Vec<(SteerName, Steer)>,
+        ports: &mut Ports,
+        changed: &mut Changed,
+    ) -> Result<(), PlaneError> {
+        for (name, wanted) in prepared {
+            changed.push((name.clone(), self.running.get(&name).map(|running| running.wanted.clone())));
+            self.define(&name, wanted, ports)?;
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, name: &SteerName, wanted: Steer, ports: &mut Ports) -> Result<(), PlaneError> {
+        let Some(running) = self.running.get_mut(name) else {
+            self.running.insert(name.clone(), Steered { wanted, kernel: None });
+            return Ok(());
+        };
+        let table_differs = running.wanted.table != wanted.table;
+        running.wanted = wanted;
+        running.rewrite(ports, table_differs).map_err(|error| failed(name, &error))
+    }
+
+    /// Undoes the changes of steering definitions that `changed` records.
+    pub fn restore(&mut self, changed: Changed, ports: &mut Ports) {
+        for (name, before) in changed.into_iter().rev() {
+            let Some(wanted) = before else {
+                self.running.remove(&name);
+                continue;
+            };
+            if let Err(error) = self.define(&name, wanted, ports) {
+                tracing::error!(%error, "could not be changed back after a change that failed");
+            }
+        }
+    }
+
+    /// Removes definitions that the new configuration does not contain.
+    pub fn retain(&mut self, new: &Config) {
+        self.running.retain(|name, _| new.steers.contains_key(name));
+    }
+
+    /// Installs in every port's hook the steering definition that the port names.
+    ///
+    /// # Errors
+    /// Returns the error of the first hook that refuses.
+    pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
+        for (port, running) in ports {
+            let wanted = named(running).cloned();
+            if let Some(hook) = &mut running.hook {
+                self.put(port, wanted.as_ref(), hook)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        port: &PortName,
+        wanted: Option<&SteerName>,
+        hook: &mut Attached,
+    ) -> Result<(), PlaneError> {
+        let failed = |error: xdp::Error| super::device::failed(port, &error);
+        let present = hook.steering_id().map_err(failed)?;
+        let Some(name) = wanted else {
+            return if present.is_some() { hook.set_steering(None).map_err(failed) } else { Ok(()) };
+        };
+        let taken = self.ids();
+        let running = self.running.get_mut(name).ok_or_else(|| {
+            let cause = format!("its steering {name} does not run");
+            PlaneError::not_found(super::device::object(port), cause, "see `trivium show steers`")
+        })?;
+        if let Some(kernel) = &running.kernel {
+            return if kernel.is_on(hook) { Ok(()) } else { hook.set_steering(Some(kernel)).map_err(failed) };
+        }
+        let taken = taken.map_err(failed)?;
+        let left = present.is_some_and(|id| !taken.contains(&id));
+        let adopted = left.then(|| running.adopt(hook, owner(name))).transpose();
+        let adopted = adopted.unwrap_or_else(|error| {
+            tracing::warn!(steer = %name, %error, "what a predecessor has left is not adopted");
+            None
+        });
+        let kernel = match adopted.flatten() {
+            Some(kernel) => kernel,
+            None => running.make(owner(name)).map_err(failed)?,
+        };
+        hook.set_steering(Some(&kernel)).map_err(failed)?;
+        running.kernel = Some(kernel);
+        Ok(())
+    }
+
+    /// Installs the steering definition of a port that was opened and that the workers do not know yet.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn equip(
+        &mut self,
+        port: &PortName,
+        wanted: &PortSpec,
+        opened: &mut Opened,
+    ) -> Result<(), PlaneError> {
+        opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.steer(), hook))
+    }
+
+    /// Returns the kernel IDs of the running steering definitions.
+    fn ids(&self) -> Result<Vec<u32>, xdp::Error> {
+        self.running.values().filter_map(|running| running.kernel.as_ref()).map(Steering::id).collect()
+    }
+
+    /// Returns a text about the part of a port's steering that its hook cannot do. Returns `None` if the hook
+    /// can do everything.
+    #[must_use]
+    pub fn lacks(&self, running: &Running) -> Option<&'static str> {
+        let kernel = self.running.get(named(running)?)?.kernel.as_ref()?;
+        let hook = running.hook.as_ref()?;
+        (kernel.is_on(hook) && kernel.names_cpus() && !hook.sends_to_cpus()).then_some(
+            "in generic mode packets for a CPU stay with the kernel on the one that they came to, since it loses what goes to another",
+        )
+    }
+
+    /// Removes expired flows. The housekeeping calls this function regularly.
+    pub fn expire(&mut self) {
+        let now = Moment::now();
+        for (name, running) in &mut self.running {
+            let expired = running.kernel.as_mut().map_or(Ok(0), |kernel| kernel.expire(now));
+            if let Err(error) = expired {
+                tracing::warn!(steer = %name, %error, "flows that have ended could not be taken out");
+            }
+        }
+    }
+
+    /// Returns the states of all steering definitions for the API.
+    pub fn states(&self, ports: &Ports) -> Vec<SteerState> {
+        self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
+    }
+
+    /// Returns at most `limit` flows of a steering definition.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such definition.
+    pub fn flows(&self, name: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError> {
+        let running = self.running.get(name).ok_or_else(|| no_such(name))?;
+        let now = Moment::now();
+        let Some(kernel) = &running.kernel else {
+            return Ok(running.wanted.flows.iter().take(limit).map(shown).collect());
+        };
+        let entry = |(flow, entry, count): (ExactFlow, FlowEntry, xdp::steer::SteerCount)| SteerEntry {
+            vlan: flow.vlan,
+            source: flow.source,
+            destination: flow.destination,
+            protocol: flow.protocol,
+            source_port: flow.ports.map(|ports| ports.0),
+            destination_port: flow.ports.map(|ports| ports.1),
+            to: told(entry.to),
+            mark: entry.mark,
+            expires_s: entry.expires.map(|at| at.0.saturating_sub(now.0).div_ceil(1_000_000_000)),
+            live: entry.live,
+            packets: count.packets,
+            bytes: count.bytes,
+        };
+        Ok(kernel.flows().take(limit).map(entry).collect())
+    }
+
+    /// Adds or removes flows of a steering definition. Either all flows of the request are changed, or none.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such definition, if no port uses it, if its table is full, or if a
+    /// flow comes from the configuration.
+    pub fn steer(&mut self, name: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError> {
+        let (name, running) = self.found(name)?;
+        let (wanted, kernel) = (&running.wanted, running.kernel.as_mut());
+        let kernel = kernel.ok_or_else(|| unused(&name))?;
+        if !request.remove {
+            check_cpus(&name, request.flows.iter().map(|flow| flow.to))?;
+        }
+        let now = Moment::now();
+        let mut steps = Vec::with_capacity(request.flows.len());
+        for asked in &request.flows {
+            let key = asked.key().map_err(|(cause, fix)| invalid(&name, cause.to_owned(), fix))?;
+            let flow = exact(&key);
+            if kernel.get(&flow).is_some_and(|entry| !entry.live) {
+                let fix = "change it there, and apply that";
+                return Err(invalid(&name, format!("flow {key} is the configuration's"), fix));
+            }
+            if asked.mark != 0 && !wanted.metadata && !request.remove {
+                let cause = "it hands no marks on".to_owned();
+                return Err(invalid(&name, cause, "give it `metadata = true` and apply that"));
+            }
+            let expires = asked.expires_s.map(|seconds| now.after(Duration::from_secs(seconds)));
+            let entry = FlowEntry { to: meant(asked.to), mark: asked.mark, expires, live: true };
+            steps.push((flow, (!request.remove).then_some(entry)));
+        }
+        let mut done: Vec<(ExactFlow, Option<FlowEntry>)> = Vec::new();
+        for (flow, entry) in steps {
+            let before = kernel.get(&flow);
+            let did = match entry {
+                Some(entry) if before != Some(entry) => kernel.insert(flow, entry).map(|()| true),
+                Some(_) => Ok(false),
+                None => kernel.remove(&flow),
+            };
+            match did {
+                Ok(true) => done.push((flow, before)),
+                Ok(false) => {}
+                Err(error) => {
+                    undo(kernel, done);
+                    return Err(match &error {
+                        xdp::Error::SteerFull { .. } | xdp::Error::SteerFlow { .. } => refused(&name, &error),
+                        _ => failed(&name, &error),
+                    });
+                }
+            }
+        }
+        Ok(SteerDone { changed: wide(done.len()), flows: wide(kernel.len()) })
+    }
+
+    /// Returns the steering table of a definition: the target of each bucket.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such definition, or if it has no table.
+    pub fn table(&self, name: &str) -> Result<SteerTable, PlaneError> {
+        let (key, running) = self.running.get_key_value(name).ok_or_else(|| no_such(name))?;
+        let table = running.table().ok_or_else(|| no_table(key))?;
+        Ok(SteerTable { buckets: table.iter().map(|to| told(*to)).collect() })
+    }
+
+    /// Replaces the steering table of a definition. The new table is used until the configuration changes the
+    /// table.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such definition, if it has no table, if no port uses it, or if the new
+    /// table is invalid.
+    pub fn set_table(&mut self, name: &str, table: &SteerTable) -> Result<(), PlaneError> {
+        let (name, running) = self.found(name)?;
+        if running.wanted.table.is_empty() {
+            return Err(no_table(&name));
+        }
+        let length = table.buckets.len();
+        if !length.is_power_of_two() || length > STEER_BUCKETS {
+            let cause = format!("{length} buckets are not possible");
+            return Err(invalid(&name, cause, "use a power of two up to 256"));
+        }
+        check_cpus(&name, table.buckets.iter().copied())?;
+        let kernel = running.kernel.as_mut().ok_or_else(|| unused(&name))?;
+        kernel.set_table(&repeated(&table.buckets), true).map_err(|error| failed(&name, &error))
+    }
+
+    fn found(&mut self, name: &str) -> Result<(SteerName, &mut Steered), PlaneError> {
+        let key = self.running.get_key_value(name).map(|(name, _)| name.clone());
+        let key = key.ok_or_else(|| no_such(name))?;
+        let running = self.running.get_mut(name).ok_or_else(|| no_such(name))?;
+        Ok((key, running))
+    }
+}
+
+/// Undoes changes of flows, from the last one to the first.
+fn undo(kernel: &mut Steering, done: Vec<(ExactFlow, Option<FlowEntry>)>) {
+    for (flow, before) in done.into_iter().rev() {
+        let undone = match before {
+            Some(entry) => kernel.insert(flow, entry),
+            None => kernel.remove(&flow).map(drop),
+        };
+        if let Err(error) = undone {
+            tracing::error!(%error, "a flow could not be changed back after a change that failed");
+        }
+    }
+}
+
+impl Steered {
+    fn config(&self) -> SteerConfig {
+        SteerConfig {
+            capacity: self.wanted.capacity,
+            table: !self.wanted.table.is_empty(),
+            metadata: self.wanted.metadata,
+            cpu_queue: self.wanted.cpu_queue,
+        }
+    }
+
+    fn make(&self, owner: u32) -> Result<Steering, xdp::Error> {
+        let mut kernel = Steering::new(&self.config())?;
+        kernel.set_owner(owner);
+        write(&self.wanted, &mut kernel, true)?;
+        Ok(kernel)
+    }
+
+    /// Adopts the steering that a predecessor left in a hook, including the changes that the API had made.
+    /// Flows and counters of a definition with another name are not adopted.
+    fn adopt(&self, hook: &Attached, owner: u32) -> Result<Option<Steering>, xdp::Error> {
+        let Some(left) = Steering::of(hook)? else { return Ok(None) };
+        // Earlier releases did not set an owner.
+        if ![0, owner].contains(&left.owner()) {
+            return Ok(None);
+        }
+        left.set_owner(owner);
+        let mut kernel = left.like(&self.config())?;
+        kernel.expire(Moment::now())?;
+        let (_, live) = kernel.table();
+        write(&self.wanted, &mut kernel, !live)?;
+        Ok(Some(kernel))
+    }
+
+    /// Updates the kernel objects to the configured definition. Also installs them in the hook of every port
+    /// that uses the definition.
+    fn rewrite(&mut self, ports: &mut Ports, table: bool) -> Result<(), xdp::Error> {
+        let config = self.config();
+        let Some(kernel) = &mut self.kernel else { return Ok(()) };
+        let before = kernel.id()?;
+        if kernel.config() != config {
+            *kernel = kernel.like(&config)?;
+        }
+        // After a failure from here on, the caller restores the former definition.
+        write(&self.wanted, kernel, table)?;
+        for hook in ports.values_mut().filter_map(|running| running.hook.as_mut()) {
+            // The hook's steering is compared, because the port's steering name may be about to change.
+            if hook.steering_id()? == Some(before) && !kernel.is_on(hook) {
+                hook.set_steering(Some(&*kernel))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&self) -> Option<[SteerTo; STEER_BUCKETS]> {
+        if self.wanted.table.is_empty() {
+            return None;
+        }
+        let wanted = || repeated(&self.wanted.table);
+        Some(self.kernel.as_ref().map_or_else(wanted, |kernel| kernel.table().0))
+    }
+
+    fn state(&self, name: &SteerName, ports: &Ports) -> SteerState {
+        let having =
+            ports.iter().filter(|(_, running)| running.hook.is_some() && named(running) == Some(name));
+        let kernel = self.kernel.as_ref();
+        let mut shares: BTreeMap<SteerTo, u32> = BTreeMap::new();
+        for to in self.table().into_iter().flatten() {
+            *shares.entry(to).or_default() += 1;
+        }
+        let live = kernel.map_or(0, |kernel| kernel.flows().filter(|(_, entry, _)| entry.live).count());
+        let sent = kernel.and_then(|kernel| kernel.counts().ok()).unwrap_or_default();
+        SteerState {
+            name: name.to_string(),
+            owner: model::Owner::File,
+            ports: having.map(|(port, _)| port.to_string()).collect(),
+            flows: wide(kernel.map_or(self.wanted.flows.len(), Steering::len)),
+            live_flows: wide(live),
+            capacity: self.wanted.capacity,
+            cpu_queue: self.wanted.cpu_queue,
+            metadata: self.wanted.metadata,
+            unmarked: kernel.and_then(|kernel| kernel.unmarked().ok()).unwrap_or(0),
+            buckets: shares.into_iter().map(|(to, buckets)| SteerShare { to: told(to), buckets }).collect(),
+            live_table: kernel.is_some_and(|kernel| !self.wanted.table.is_empty() && kernel.table().1),
+            sent: sent
+                .into_iter()
+                .map(|(to, count)| SteerSent { to: told(to), packets: count.packets, bytes: count.bytes })
+                .collect(),
+        }
+    }
+}
+
+/// Writes the flows of the configuration to the kernel. If `table` is true, also writes the steering table.
+fn write(wanted: &Steer, kernel: &mut Steering, table: bool) -> Result<(), xdp::Error> {
+    let flows: BTreeMap<ExactFlow, FlowEntry> = wanted.flows.iter().map(entry).collect();
+    let gone: BTreeSet<ExactFlow> = kernel
+        .flows()
+        .filter(|(flow, entry, _)| !entry.live && !flows.contains_key(flow))
+        .map(|(flow, ..)| flow)
+        .collect();
+    gone.iter().try_for_each(|flow| kernel.remove(flow).map(drop))?;
+    for (flow, entry) in flows {
+        if kernel.get(&flow) != Some(entry) {
+            kernel.insert(flow, entry)?;
+        }
+    }
+    if !table {
+        return Ok(());
+    }
+    let buckets = match wanted.table.is_empty() {
+        true => [SteerTo::Worker; STEER_BUCKETS],
+        false => repeated(&wanted.table),
+    };
+    kernel.set_table(&buckets, false)
+}
+
+fn entry(flow: &SteerFlow) -> (ExactFlow, FlowEntry) {
+    (exact(&flow.key), FlowEntry { to: meant(flow.to), mark: flow.mark, expires: None, live: false })
+}
+
+fn exact(key: &SteerKey) -> ExactFlow {
+    ExactFlow {
+        vlan: key.vlan.map(|vlan| vlan.get()),
+        source: key.source,
+        destination: key.destination,
+        protocol: key.protocol,
+        ports: key.ports,
+    }
+}
+
+fn shown(flow: &SteerFlow) -> SteerEntry {
+    SteerEntry {
+        vlan: flow.key.vlan.map(|vlan| vlan.get()),
+        source: flow.key.source,
+        destination: flow.key.destination,
+        protocol: flow.key.protocol,
+        source_port: flow.key.ports.map(|ports| ports.0),
+        destination_port: flow.key.ports.map(|ports| ports.1),
+        to: flow.to,
+        mark: flow.mark,
+        expires_s: None,
+        live: false,
+        packets: 0,
+        bytes: 0,
+    }
+}
+
+fn meant(to: SteerTarget) -> SteerTo {
+    match to {
+        SteerTarget::Worker => SteerTo::Worker,
+        SteerTarget::Kernel => SteerTo::Kernel,
+        SteerTarget::Cpu(cpu) => SteerTo::Cpu(u32::from(cpu)),
+    }
+}
+
+fn told(to: SteerTo) -> SteerTarget {
+    match to {
+        SteerTo::Worker => SteerTarget::Worker,
+        SteerTo::Kernel => SteerTarget::Kernel,
+        SteerTo::Cpu(cpu) => SteerTarget::Cpu(u16::try_from(cpu).unwrap_or(u16::MAX)),
+    }
+}
+
+/// Returns a table of 256 buckets that repeats `table`, which must have at least one bucket.
+fn repeated(table: &[SteerTarget]) -> [SteerTo; STEER_BUCKETS] {
+    std::array::from_fn(|at| table.get(at % table.len().max(1)).map_or(SteerTo::Worker, |to| meant(*to)))
+}
+
+/// Returns the steering definition that a port names.
+pub fn named(running: &Running) -> Option<&SteerName> {
+    running.wanted.steer()
+}
+
+/// Returns an error if the CPU of a target is not online.
+fn check_cpus(name: &SteerName, targets: impl Iterator<Item = SteerTarget>) -> Result<(), PlaneError> {
+    let cpus: BTreeSet<u32> = targets.filter_map(|to| meant(to).cpu()).collect();
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let online = online_cpus()
+        .map_err(|error| PlaneError::failed(object(name), &error, "look at /sys/devices/system/cpu"))?;
+    match cpus.difference(&online).next() {
+        None => Ok(()),
+        Some(cpu) => {
+            let (first, last) = (online.first().copied().unwrap_or(0), online.last().copied().unwrap_or(0));
+            let fix = match wide(online.len()) == u64::from(last - first) + 1 {
+                true => format!("use {first} to {last}"),
+                false => "use one of those in /sys/devices/system/cpu/online".to_owned(),
+            };
+            Err(invalid(name, format!("there is no CPU {cpu} that runs"), &fix))
+        }
+    }
+}
+
+fn wide(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+fn object(name: &SteerName) -> String {
+    format!("steer.{name}")
+}
+
+fn failed(name: &SteerName, error: &dyn std::error::Error) -> PlaneError {
+    PlaneError::failed(object(name), error, "correct that, then apply again")
+}
+
+/// Converts an error of a kernel operation that the client's request has caused. The error's text ends with
+/// the next step for the operator.
+fn refused(name: &SteerName, error: &xdp::Error) -> PlaneError {
+    let text = error.to_string();
+    let text = text.strip_prefix("steering: ").unwrap_or(&text);
+    let (cause, fix) = text.rsplit_once("; ").unwrap_or((text, "correct that"));
+    invalid(name, cause.to_owned(), fix)
+}
+
+fn invalid(name: &SteerName, cause: String, fix: &str) -> PlaneError {
+    PlaneError { kind: FailureKind::Invalid, object: object(name), cause, fix: fix.to_owned() }
+}
+
+fn unused(name: &SteerName) -> PlaneError {
+    let fix = format!("name it at one: `steer = \"{name}\"`");
+    invalid(name, "no port with a hook has it".to_owned(), &fix)
+}
+
+fn no_table(name: &SteerName) -> PlaneError {
+    invalid(name, "it has no table".to_owned(), "give it `table = [\"worker\"]` and apply that")
+}
+
+fn no_such(name: &str) -> PlaneError {
+    let fix = "see the names with `trivium show steers`";
+    PlaneError::not_found(format!("steer.{name}"), "there is no such steering", fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_tables_are_repeated() {
+        let table = repeated(&[SteerTarget::Kernel, SteerTarget::Cpu(1)]);
+        assert_eq!((table[0], table[255]), (SteerTo::Kernel, SteerTo::Cpu(1)));
+        for to in [SteerTarget::Worker, SteerTarget::Kernel, SteerTarget::Cpu(7)] {
+            assert_eq!(told(meant(to)), to);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Dumps and purges of the megaflows. Each round of the slow path processes only a slice of the megaflows, so
+//! that upcalls do not wait until all 200,000 megaflows are processed.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use packet::PortId;
+use switch::flow::{Flow, Op, RuleRef};
+
+use super::SlowPath;
+use super::record::{CachedActions, Record};
+use crate::flows::{Asked, FlowTables, Live};
+
+/// Number of megaflow records that a dump or purge processes in one round of the slow path.
+const SLICE: usize = 256;
+/// Capacity of the channel from the slow path to the requester of a dump, in megaflows.
+const QUEUE: usize = 1024;
+/// Approximate memory of a megaflow's compact key and mask in bytes, including allocation overhead. The
+/// estimate assumes a mask of several fields. The cached actions are shared by megaflows and are not
+/// included.
+const WORDS: usize = 128;
+
+/// Copy of a megaflow with its statistics, as a dump contains it.
+#[derive(Clone)]
+pub struct MegaflowView {
+    /// Index of the worker whose cache holds the megaflow.
+    pub worker: usize,
+    /// Port on which the packets of the megaflow arrive.
+    pub port: PortId,
+    /// Flow key of the megaflow, without the port.
+    pub flow: Flow,
+    /// Mask of the megaflow, without the port.
+    pub mask: Flow,
+    /// Number of packets that have matched the megaflow, in the worker and in the driver hook.
+    pub packets: u64,
+    /// Number of bytes of the packets that have matched the megaflow.
+    pub bytes: u64,
+    /// Time at which the last packet matched the megaflow, in nanoseconds of the monotonic clock. 0 if no
+    /// packet has matched.
+    pub used_ns: u64,
+    actions: Arc<CachedActions>,
+}
+
+impl MegaflowView {
+    /// Returns the operations that the megaflow applies to its packets.
+    #[must_use]
+    pub fn ops(&self) -> &[Op] {
+        &self.actions.compiled.program.ops
+    }
+
+    /// Returns the rules that the megaflow's packets match, in the order of processing.
+    #[must_use]
+    pub fn rules(&self) -> &[RuleRef] {
+        &self.actions.rules
+    }
+}
+
+/// A dump or purge in progress.
+pub(super) enum Job {
+    Dump { bridge: u16, at: usize, to: SyncSender<MegaflowView> },
+    Purge { bridge: u16, at: usize, done: Option<Box<dyn FnOnce() + Send>> },
+}
+
+impl FlowTables {
+    /// Starts a dump of this bridge's megaflows. Returns the receiving end of a channel, which closes after
+    /// the last megaflow. Megaflows that are installed or removed during the dump may or may not be included.
+    /// Dropping the receiver ends the dump.
+    #[must_use]
+    pub fn megaflows(&self) -> Receiver<MegaflowView> {
+        let (to, views) = sync_channel(QUEUE);
+        self.ask(Asked::Dump(to));
+        views
+    }
+
+    /// Starts the removal of all megaflows of this bridge from the workers' caches. `done` is called when the
+    /// removal messages have been sent to the workers. A [`FlowTables::barrier`] that is requested after this
+    /// completes when the workers have removed the megaflows.
+    pub fn purge(&self, done: impl FnOnce() + Send + 'static) {
+        self.ask(Asked::Purge(Box::new(done)));
+    }
+}
+
+impl SlowPath {
+    /// Processes one slice of each dump and purge in progress. Returns whether there was any work.
+    pub(super) fn jobs(&mut self) -> bool {
+        let mut did = false;
+        for mut job in std::mem::take(&mut self.jobs) {
+            let (slice, goes_on) = match &mut job {
+                Job::Dump { bridge, at, to } => self.dump(*bridge, at, to),
+                Job::Purge { bridge, at, done } => (true, self.purge(*bridge, at, done)),
+            };
+            did |= slice;
+            if goes_on {
+                self.jobs.push(job);
+            }
+        }
+        did
+    }
+
+    /// Sends one slice of the megaflows of a dump. Returns two values: whether any record was processed, and
+    /// whether the dump continues.
+    fn dump(&self, bridge: u16, at: &mut usize, to: &SyncSender<MegaflowView>) -> (bool, bool) {
+        let from = *at;
+        let end = (from + SLICE).min(self.records.len());
+        while *at < end {
+            if let Some(Some(record)) = self.records.get(*at)
+                && record.bridge.tables.number() == bridge
+                && !record.leaving
+            {
+                match to.try_send(view(record)) {
+                    Ok(()) => {}
+                    // The receiver determines the speed of the dump.
+                    Err(TrySendError::Full(_)) => return (*at > from, true),
+                    Err(TrySendError::Disconnected(_)) => return (true, false),
+                }
+            }
+            *at += 1;
+        }
+        (true, end < self.records.len())
+    }
+
+    fn purge(&mut self, bridge: u16, at: &mut usize, done: &mut Option<Box<dyn FnOnce() + Send>>) -> bool {
+        let end = (*at + SLICE).min(self.records.len());
+        for id in *at..end {
+            let is_here = matches!(self.records.get(id), Some(Some(record))
+                if record.bridge.tables.number() == bridge && !record.leaving);
+            if let (true, Ok(id)) = (is_here, u32::try_from(id)) {
+                self.dismiss(id);
+            }
+        }
+        *at = end;
+        if end < self.records.len() {
+            return true;
+        }
+        if let Some(done) = done.take() {
+            done();
+        }
+        false
+    }
+
+    /// Returns the approximate memory of the megaflow records in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let places = self.records.capacity() * size_of::<Option<Record>>()
+            + self.names.capacity() * size_of::<(u64, u32)>();
+        let each = WORDS + size_of::<Live>();
+        places + self.flows * each
+    }
+}
+
+fn view(record: &Record) -> MegaflowView {
+    let (flow, mask) = record.bits.both();
+    MegaflowView {
+        worker: record.worker,
+        port: record.port,
+        flow,
+        mask,
+        packets: record.live.packets.get() + record.hook.packets(),
+        bytes: record.live.bytes.get() + record.hook.bytes(),
+        used_ns: record.live.used_ns.get().max(record.hook.used_ns()),
+        actions: Arc::clone(&record.actions),
+    }
+}

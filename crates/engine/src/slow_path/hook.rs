@@ -1,0 +1,284 @@
+//! Offload of frequently used megaflows to the driver hook. The module selects megaflows, reads their
+//! statistics, and removes them with a grace period.
+//!
+//! A megaflow is hot or cold according to its packet rate since the last evaluation. The rate includes the
+//! packets in the workers and in the driver hook. After a megaflow is removed from the hook, programs that
+//! are already running may still match it. When these programs have ended, the slow path reads the final
+//! statistics and reuses the statistics slot. Barriers wait for the same grace period.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use packet::{DropReason, FlowKey, PortId};
+use switch::flow::Program;
+
+use super::record::{CachedActions, Counts};
+use super::{ROUND_NS, Record, SlowPath};
+use crate::flows::{FlowBridge, Kind};
+
+/// Packet rate in packets per second at or above which a megaflow is hot and is installed in the hook.
+const HOT: u64 = 200;
+/// Packet rate in packets per second below which a megaflow is cold and is removed from the hook.
+const COLD: u64 = 40;
+/// Minimum time in nanoseconds between two evaluations of a megaflow's packet rate.
+const JUDGED_NS: u64 = ROUND_NS * 3 / 4;
+/// Maximum time that a terminating slow path waits for running hook programs.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Statistics of a megaflow that is installed in the driver hook.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HookCounts {
+    /// Number of packets that matched the megaflow in the hook.
+    pub packets: u64,
+    /// Number of bytes of the packets that matched the megaflow in the hook.
+    pub bytes: u64,
+    /// Time of the last matching packet, in nanoseconds of the workers' clock.
+    pub used_ns: u64,
+}
+
+/// Interface through which the slow path manages megaflows in the driver hook. No method blocks.
+pub trait HookFlows: Send {
+    /// Installs a megaflow that matches `key` under `mask`, including the port. Returns the statistics slot
+    /// of the megaflow. Returns `None` if the hook does not support the program, has no space, or is not
+    /// ready.
+    fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32>;
+
+    /// Removes the megaflow in statistics slot `slot`. Hook programs that are already running may still match
+    /// the megaflow.
+    fn remove(&mut self, slot: u32);
+
+    /// Returns the statistics of the megaflow in `slot`.
+    fn counts(&self, slot: u32) -> HookCounts;
+
+    /// Makes the statistics slot of a removed megaflow available for other megaflows.
+    fn release(&mut self, slot: u32);
+
+    /// Begins a grace period for the hook programs that are running at the time of the call, and returns the
+    /// number of the grace period. Grace periods end in order. The slow path is woken when a grace period
+    /// ends.
+    fn begin_grace(&mut self) -> u64;
+
+    /// Returns whether the grace period with this number has ended.
+    fn has_passed(&self, number: u64) -> bool;
+}
+
+/// Driver hook of the slow path, with the megaflows that are being removed from the hook.
+pub(super) struct Hook {
+    flows: Box<dyn HookFlows>,
+    leaving: VecDeque<Leaving>,
+}
+
+/// State of one megaflow with respect to the driver hook.
+#[derive(Default)]
+pub(super) struct Part {
+    slot: Option<u32>,
+    /// Part of the current slot's statistics that has already been added to `past`.
+    seen: HookCounts,
+    /// Time of the last evaluation of the packet rate, in nanoseconds. `judged` is the packet count at that
+    /// time.
+    judged_ns: u64,
+    judged: u64,
+    /// Statistics of the megaflow in the hook, summed over all slots that it has used. Packets that matched
+    /// after a removal are not included.
+    past: HookCounts,
+}
+
+impl Part {
+    /// Returns the number of packets that have matched the megaflow in the hook, up to the last read of its
+    /// statistics.
+    pub fn packets(&self) -> u64 {
+        self.past.packets
+    }
+
+    /// Returns the number of bytes that have matched the megaflow in the hook, up to the last read of its
+    /// statistics.
+    pub fn bytes(&self) -> u64 {
+        self.past.bytes
+    }
+
+    /// Returns the time of the last packet that matched the megaflow in the hook, in nanoseconds, up to the
+    /// last read of its statistics.
+    pub fn used_ns(&self) -> u64 {
+        self.past.used_ns
+    }
+}
+
+/// A megaflow that was removed from the hook, with the cached actions whose rules get its final statistics.
+struct Leaving {
+    slot: u32,
+    /// Number of the grace period after which no program matches the megaflow any more. `None` if the grace
+    /// period has not begun.
+    number: Option<u64>,
+    seen: HookCounts,
+    bridge: Arc<FlowBridge>,
+    port: PortId,
+    actions: Arc<CachedActions>,
+}
+
+impl SlowPath {
+    /// Sets the driver hook into which the slow path installs hot megaflows.
+    pub fn set_hook(&mut self, flows: Box<dyn HookFlows>) {
+        self.hook = Some(Hook { flows, leaving: VecDeque::new() });
+    }
+
+    /// Returns the statistics that a megaflow has gained in the hook since the last call.
+    pub(super) fn hooked(&mut self, id: u32) -> HookCounts {
+        let (Some(hook), Some(Some(record))) = (&self.hook, self.records.get_mut(id as usize)) else {
+            return HookCounts::default();
+        };
+        let Some(slot) = record.hook.slot else { return HookCounts::default() };
+        let now = hook.flows.counts(slot);
+        let since = since(now, &mut record.hook.seen);
+        record.hook.past.packets += since.packets;
+        record.hook.past.bytes += since.bytes;
+        record.hook.past.used_ns = record.hook.past.used_ns.max(since.used_ns);
+        if let Some(reason) = drops(&record.actions) {
+            self.counters.port(record.port).drop_n(reason, since.packets);
+        }
+        since
+    }
+
+    pub(super) fn used_in_hook(&self, record: &Record) -> u64 {
+        // A megaflow that has just been removed from the hook keeps its time of last use.
+        self.now_in_hook(record).map_or(0, |counts| counts.used_ns).max(record.hook.past.used_ns)
+    }
+
+    pub(super) fn is_fresh_in_hook(&self, record: &Record) -> bool {
+        self.now_in_hook(record).is_some_and(|counts| counts.packets != record.hook.seen.packets)
+    }
+
+    fn now_in_hook(&self, record: &Record) -> Option<HookCounts> {
+        Some(self.hook.as_ref()?.flows.counts(record.hook.slot?))
+    }
+
+    /// Evaluates the packet rate of a megaflow whose actions are up to date. Installs a hot megaflow in the
+    /// hook, and removes a cold megaflow from the hook.
+    pub(super) fn judge(&mut self, id: u32, now: u64) {
+        let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
+            return;
+        };
+        let took = now.saturating_sub(record.hook.judged_ns);
+        if took < JUDGED_NS {
+            return;
+        }
+        let packets = record.live.packets.get() + record.hook.past.packets;
+        let came = packets.wrapping_sub(record.hook.judged);
+        let is_first = record.hook.judged_ns == 0;
+        (record.hook.judged_ns, record.hook.judged) = (now, packets);
+        let since_ns = if is_first { now.saturating_sub(record.created_ns).max(JUDGED_NS) } else { took };
+        let rate = came.saturating_mul(1_000_000_000) / since_ns;
+        if record.hook.slot.is_some() {
+            if rate < COLD {
+                self.unhook(id);
+            }
+            return;
+        }
+        // Learn actions work only in workers. A megaflow whose location in the cache is not known yet may
+        // have to be removed at once.
+        if rate < HOT || !record.actions.learns.is_empty() || record.at.is_none() || record.leaving {
+            return;
+        }
+        let (flow, mask) = record.bits.both();
+        if !mask.extended().is_zero() {
+            return;
+        }
+        let (mut key, mut mask) = (flow.key(), mask.key());
+        key.set_in_port(record.port);
+        mask.set_in_port(PortId(u16::MAX));
+        if let Some(slot) = hook.flows.install(&key, &mask, &record.actions.compiled.program) {
+            (record.hook.slot, record.hook.seen) = (Some(slot), HookCounts::default());
+            record.bridge.tables.hooked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes a megaflow from the hook. Packets that running programs match after the removal are counted
+    /// for the rules that the megaflow has at the time of the call.
+    pub(super) fn unhook(&mut self, id: u32) {
+        let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
+            return;
+        };
+        let Some(slot) = record.hook.slot.take() else { return };
+        hook.flows.remove(slot);
+        record.bridge.tables.hooked.fetch_sub(1, Ordering::Relaxed);
+        hook.leaving.push_back(Leaving {
+            slot,
+            number: None,
+            seen: record.hook.seen,
+            bridge: Arc::clone(&record.bridge),
+            port: record.port,
+            actions: Arc::clone(&record.actions),
+        });
+    }
+
+    /// Returns the number of the grace period after which the hook matches none of the megaflows that have
+    /// been removed so far. Begins a grace period if necessary. Returns `None` if there is nothing to wait
+    /// for.
+    pub(super) fn fence(&mut self) -> Option<u64> {
+        let hook = self.hook.as_mut()?;
+        if hook.leaving.back().is_some_and(|last| last.number.is_none()) {
+            let number = hook.flows.begin_grace();
+            hook.leaving.iter_mut().for_each(|leaving| leaving.number = leaving.number.or(Some(number)));
+        }
+        hook.leaving.back().and_then(|last| last.number)
+    }
+
+    pub(super) fn has_passed(&self, number: Option<u64>) -> bool {
+        let Some(number) = number else { return true };
+        self.hook.as_ref().is_none_or(|hook| hook.flows.has_passed(number))
+    }
+
+    /// Reads the final statistics of removed megaflows whose grace periods have ended. Returns whether there
+    /// were any.
+    pub(super) fn reap(&mut self) -> bool {
+        self.fence();
+        let mut did = false;
+        while let Some(hook) = &mut self.hook
+            && let Some(first) = hook.leaving.front()
+            && first.number.is_some_and(|number| hook.flows.has_passed(number))
+            && let Some(mut gone) = hook.leaving.pop_front()
+        {
+            did = true;
+            let counts = hook.flows.counts(gone.slot);
+            let last = since(counts, &mut gone.seen);
+            hook.flows.release(gone.slot);
+            // The hook adds packets before bytes, so the last bytes may arrive alone.
+            if last.packets == 0 && last.bytes == 0 {
+                continue;
+            }
+            if let Some(reason) = drops(&gone.actions) {
+                self.counters.port(gone.port).drop_n(reason, last.packets);
+            }
+            let Leaving { bridge, actions, .. } = gone;
+            let HookCounts { packets, bytes, used_ns } = last;
+            self.credit(Counts { bridge, actions, packets, bytes, used_ns });
+        }
+        did
+    }
+
+    /// Removes all megaflows from the hook and waits until their final statistics have been read.
+    pub(super) fn leave_hook(&mut self) {
+        for id in (0_u32..).take(self.records.len()) {
+            self.unhook(id);
+        }
+        let begin = Instant::now();
+        while self.hook.as_ref().is_some_and(|hook| !hook.leaving.is_empty()) && begin.elapsed() < PATIENCE {
+            if !self.reap() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+/// Returns the difference between the counts `now` and `seen`, and then sets `seen` to `now`.
+fn since(now: HookCounts, seen: &mut HookCounts) -> HookCounts {
+    let (packets, bytes) = (now.packets.wrapping_sub(seen.packets), now.bytes.wrapping_sub(seen.bytes));
+    *seen = now;
+    HookCounts { packets, bytes, used_ns: now.used_ns }
+}
+
+/// Returns the drop reason if the actions do nothing but drop packets, or `None` for other actions.
+fn drops(actions: &CachedActions) -> Option<DropReason> {
+    (actions.compiled.kind == Kind::Drop).then_some(actions.compiled.dropped)
+}

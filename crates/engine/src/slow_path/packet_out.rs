@@ -1,0 +1,116 @@
+//! Processing of packet-outs in the slow path. Each round has a budget for packet-outs in addition to the
+//! budget for upcalls.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+
+use switch::flow::{Asked as Question, DecidedPacket, PacketOut, Pipeline, Translated};
+
+use super::SlowPath;
+use crate::flows::{CacheCommand, Compiled, FlowBridge};
+use crate::packet_outs::{Outgoing, Queued};
+use crate::worker::monotonic;
+
+/// Maximum number of packet-outs that one round processes, for all bridges and sessions together. The number
+/// equals the maximum number of upcalls in a port's turn.
+const BUDGET: usize = super::TURN;
+/// Time in nanoseconds after which a round processes no more packet-outs. The limit is needed because one
+/// packet-out may match thousands of rules.
+const BUDGET_NS: u64 = 1_000_000;
+/// Number of unread answers in the first worker's ring above which no packet-out is processed. Each
+/// packet-out in the ring holds a frame.
+const QUEUED: usize = 256;
+
+impl SlowPath {
+    /// Processes packet-outs within the budget of a round. The bridges take turns, and the sessions of a
+    /// bridge take turns. Returns whether any packet-out was processed.
+    pub(super) fn packet_outs(&mut self, now: u64) -> bool {
+        let mut bridges: Vec<Arc<FlowBridge>> =
+            self.bridges().into_values().filter(|bridge| bridge.tables.has_packet_outs()).collect();
+        if bridges.is_empty() {
+            return false;
+        }
+        self.packet_out_rounds = self.packet_out_rounds.wrapping_add(1);
+        let first = self.packet_out_rounds % bridges.len();
+        bridges.rotate_left(first);
+        let begin = monotonic().ns;
+        let mut left = BUDGET;
+        loop {
+            let mut any = false;
+            for bridge in &bridges {
+                if left == 0 || !self.takes_packet_outs() || monotonic().ns - begin > BUDGET_NS {
+                    return left < BUDGET;
+                }
+                // If a control thread holds the tables for long, other bridges' packet-outs continue.
+                let Some(pipeline) = bridge.tables.lock_for_packets() else { continue };
+                let Some(Queued { packet, reservation }) = bridge.tables.next_packet_out() else { continue };
+                self.packet_out(bridge, pipeline, packet, now);
+                drop(reservation);
+                (left, any) = (left - 1, true);
+            }
+            if !any {
+                return left < BUDGET;
+            }
+        }
+    }
+
+    /// Returns whether another packet-out can be processed: the slow path must not be stopping, and the ring
+    /// to the first worker, which transmits packet-outs, must have space.
+    fn takes_packet_outs(&self) -> bool {
+        !self.knobs.stop.load(Ordering::Acquire)
+            && self.backlog[0].is_empty()
+            && self.workers[0].answers.len() < QUEUED
+    }
+
+    fn packet_out(
+        &mut self,
+        bridge: &Arc<FlowBridge>,
+        mut pipeline: MutexGuard<'_, Pipeline>,
+        out: Outgoing,
+        now: u64,
+    ) {
+        let (packet, translated) = match out {
+            Outgoing::Asked(packet) => {
+                let Some(translated) = decide(&pipeline, &packet) else { return };
+                (*packet, translated)
+            }
+            Outgoing::Decided(decided) => {
+                let DecidedPacket { packet, translated } = *decided;
+                (packet, translated)
+            }
+        };
+        // A packet-out without an ingress port is counted at the bridge's first port.
+        let ports = pipeline.ports();
+        let from = ports.get(&packet.in_port).or_else(|| ports.values().next()).map(|port| port.id);
+        let meters = self.meters_of(bridge, &translated.program.ops, &mut pipeline);
+        self.effects(&mut pipeline, &translated, &packet.frame, now);
+        let events = pipeline.take_events();
+        drop(pipeline);
+        bridge.tables.publish(events);
+        let compiled = Compiled::new(translated.program, translated.dropped, meters);
+        let Some(from) = from else { return };
+        if compiled.program.is_drop() {
+            return;
+        }
+        let Ok(mut sent) = self.pool.alloc_copy(&packet.frame) else { return };
+        sent.set_arrival(from);
+        let answer = CacheCommand::Release {
+            bridge: Arc::clone(bridge),
+            port: from,
+            packet: sent,
+            key: None,
+            compiled: Arc::new(compiled),
+        };
+        self.answer(0, answer);
+    }
+}
+
+/// Translates a packet-out by the current rules. Returns `None` if the packet does not contain a valid frame.
+fn decide(pipeline: &Pipeline, packet: &PacketOut) -> Option<Translated> {
+    let flow = pipeline.read_packet_out(packet).ok()?;
+    let asked = Question { flow: &flow, frame: Some(&packet.frame), trace: false };
+    Some(match &packet.resumes {
+        Some(left) => pipeline.resume(asked, left),
+        None => pipeline.packet_out(asked, &packet.actions),
+    })
+}

@@ -1,0 +1,214 @@
+//! Records of the megaflows in the slow path. There may be hundreds of thousands of records, so a record is
+//! compact. A record stores only those words of key and mask in which the mask has any bit set. Megaflows
+//! with equal actions share one copy of the actions.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use lookup::FlowRef;
+use packet::PortId;
+use switch::flow::{Flow, LearnedFlow, Pipeline, RuleRef, Translated};
+
+use super::hook::Part;
+use crate::flows::{Compiled, FlowBridge, Live, MeterLive};
+
+/// Slow path's record of an installed megaflow.
+pub(super) struct Record {
+    pub worker: usize,
+    pub at: Option<FlowRef>,
+    /// Position in the list of the bridge's megaflow records.
+    pub place: usize,
+    /// Hash of the megaflow's identity, which consists of worker, bridge, port, flow key and mask.
+    pub name: u64,
+    /// Hash of the megaflow's mask.
+    pub mask: u64,
+    pub bridge: Arc<FlowBridge>,
+    pub port: PortId,
+    pub in_port: u32,
+    /// Compact form of the megaflow's flow key and mask, without the port.
+    pub bits: Bits,
+    pub actions: Arc<CachedActions>,
+    pub live: Arc<Live>,
+    pub seen: (u64, u64),
+    pub version: u64,
+    pub created_ns: u64,
+    /// Whether the removal of the megaflow from the worker's cache has begun.
+    pub leaving: bool,
+    /// State of the megaflow with respect to the driver hook.
+    pub hook: Part,
+}
+
+impl Record {
+    /// Returns whether both records describe the same megaflow (equal worker, bridge, port, flow key and
+    /// mask).
+    pub fn is_same(&self, other: &Record) -> bool {
+        self.name == other.name
+            && self.worker == other.worker
+            && self.port == other.port
+            && self.bridge.tables.number() == other.bridge.tables.number()
+            && self.bits == other.bits
+    }
+}
+
+/// Compact form of a flow key and its mask.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Bits {
+    /// Bitmap of the words in which the mask has any bit set.
+    present: u64,
+    /// Pairs of a mask word and a masked flow key word. There is one pair for each bit that is set in
+    /// `present`.
+    words: Box<[u64]>,
+}
+
+impl Bits {
+    pub fn new(flow: &Flow, mask: &Flow) -> Bits {
+        let present = (0..).zip(mask.0).fold(0, |bits, (at, word)| bits | u64::from(word != 0) << at);
+        let words = flow.0.iter().zip(mask.0).filter(|(_, mask)| *mask != 0);
+        Bits { present, words: words.flat_map(|(flow, mask)| [mask, flow & mask]).collect() }
+    }
+
+    /// Returns the two parts of the compact form: the bitmap of the words that the mask uses, and the pairs
+    /// of words.
+    pub fn parts(&self) -> (u64, &[u64]) {
+        (self.present, &self.words)
+    }
+
+    /// Creates a compact form from parts as [`Bits::parts`] returns them. Returns `None` if the number of
+    /// words does not match the bitmap.
+    pub fn of_parts(present: u64, words: &[u64]) -> Option<Bits> {
+        let fits = present >> Flow::ZERO.0.len() == 0 && words.len() == 2 * present.count_ones() as usize;
+        fits.then(|| Bits { present, words: words.into() })
+    }
+
+    /// Returns the flow key and the mask in their complete form.
+    pub fn both(&self) -> (Flow, Flow) {
+        let (mut flow, mut mask, mut rest) = (Flow::ZERO, Flow::ZERO, self.present);
+        for pair in self.words.as_chunks::<2>().0 {
+            let at = rest.trailing_zeros() as usize;
+            (mask.0[at], flow.0[at]) = (pair[0], pair[1]);
+            rest &= rest - 1;
+        }
+        (flow, mask)
+    }
+
+    /// Returns all words of the compact form. The words are the input of the hash of a megaflow's identity.
+    pub fn words(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.present).chain(self.words.iter().copied())
+    }
+}
+
+/// Cached actions that megaflows share, with the rules, tables and groups whose statistics count the packets.
+pub(super) struct CachedActions {
+    pub compiled: Arc<Compiled>,
+    pub rules: Vec<RuleRef>,
+    pub missed: Vec<u8>,
+    pub groups: Vec<(u32, usize)>,
+    pub tables: [u64; 4],
+    pub first_again: bool,
+    pub learns: Vec<LearnedFlow>,
+}
+
+impl CachedActions {
+    fn new(actions: Translated, meters: Vec<(u32, Arc<MeterLive>)>) -> Arc<CachedActions> {
+        Arc::new(CachedActions {
+            compiled: Arc::new(Compiled::new(actions.program, actions.dropped, meters)),
+            rules: actions.rules,
+            missed: actions.missed,
+            groups: actions.groups,
+            tables: actions.tables,
+            first_again: actions.first_again,
+            learns: actions.learns,
+        })
+    }
+
+    fn is(&self, actions: &Translated) -> bool {
+        self.compiled.program == actions.program
+            && self.compiled.dropped == actions.dropped
+            && self.compiled.meters.is_empty()
+            && self.rules == actions.rules
+            && self.missed == actions.missed
+            && self.groups == actions.groups
+            && self.tables == actions.tables
+            && self.first_again == actions.first_again
+            && self.learns.is_empty()
+    }
+
+    /// Adds packets to the statistics of the rules, tables and groups that belong to these actions.
+    pub fn credit(&self, pipeline: &mut Pipeline, packets: u64, bytes: u64, used_ns: u64) {
+        credit(pipeline, (&self.rules, &self.missed, &self.groups), packets, bytes, used_ns);
+    }
+}
+
+/// Packets and bytes that a megaflow has matched since its statistics were last read.
+pub(super) struct Counts {
+    pub bridge: Arc<FlowBridge>,
+    pub actions: Arc<CachedActions>,
+    pub packets: u64,
+    pub bytes: u64,
+    pub used_ns: u64,
+}
+
+impl Counts {
+    pub fn is_nothing(&self) -> bool {
+        self.packets == 0 && self.bytes == 0
+    }
+
+    /// Adds the packets and bytes to the statistics of the megaflow's rules, tables and groups.
+    pub fn credit(self, pipeline: &mut Pipeline) {
+        if !self.is_nothing() {
+            self.actions.credit(pipeline, self.packets, self.bytes, self.used_ns);
+        }
+    }
+}
+
+/// Adds packets to the statistics of rules, to the miss counters of tables, and to the statistics of group
+/// buckets.
+pub(super) fn credit(
+    pipeline: &mut Pipeline,
+    (rules, missed, groups): (&[RuleRef], &[u8], &[(u32, usize)]),
+    packets: u64,
+    bytes: u64,
+    used_ns: u64,
+) {
+    for rule in rules {
+        pipeline.credit(*rule, packets, bytes, used_ns);
+    }
+    for table in missed {
+        pipeline.credit_miss(*table, packets);
+    }
+    for (group, bucket) in groups {
+        pipeline.credit_group(*group, *bucket, packets, bytes);
+    }
+}
+
+/// Capacity of the index of shared actions. A full index is cleared. Megaflows keep the actions that they
+/// already have.
+const CACHED_ACTIONS: usize = 4096;
+
+/// Index of recently cached actions, by which new megaflows find equal actions to share.
+#[derive(Default)]
+pub(super) struct CachedActionsIndex {
+    by_hash: HashMap<u64, Arc<CachedActions>>,
+    hasher: RandomState,
+}
+
+impl CachedActionsIndex {
+    /// Returns the cached form of translated actions. Megaflows with equal actions get the same copy, unless
+    /// the actions contain meters or learn actions.
+    pub fn shared(&mut self, actions: Translated, meters: Vec<(u32, Arc<MeterLive>)>) -> Arc<CachedActions> {
+        if !meters.is_empty() || !actions.learns.is_empty() {
+            return CachedActions::new(actions, meters);
+        }
+        let hash = self.hasher.hash_one((&actions.program, &actions.rules, &actions.missed, &actions.groups));
+        if let Some(known) = self.by_hash.get(&hash).filter(|known| known.is(&actions)) {
+            return Arc::clone(known);
+        }
+        let new = CachedActions::new(actions, meters);
+        if self.by_hash.len() >= CACHED_ACTIONS {
+            self.by_hash.clear();
+        }
+        self.by_hash.insert(hash, Arc::clone(&new));
+        new
+    }
+}

@@ -1,0 +1,484 @@
+//! Revalidation of the megaflows, which reads their statistics, removes idle megaflows, and compares the
+//! cached actions with the tables. A barrier waits until all megaflows of its bridge have been revalidated.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use switch::flow::{Asked as Question, Field, Flow, Translated};
+
+use super::sweep::ROUND_NS;
+use super::{IDLE_FULL_NS, IDLE_NS, PACKETS_NS, SAMPLE, SLICE, SlowPath};
+use crate::flows::{CacheCommand, FlowTables, MeterLive};
+use crate::worker::monotonic;
+
+/// Number of revalidated megaflows after which the slow path checks for pending upcalls, if no megaflow had
+/// to be translated again.
+const BREATH: usize = 16;
+/// Minimum time in nanoseconds that the slow path revalidates megaflows with translations before it serves
+/// pending upcalls. A shorter time would be spent mostly on switching between the two tasks.
+const LEAST_NS: u64 = 10_000;
+/// Time in nanoseconds after which a slice of revalidation ends, so that the next slice may belong to another
+/// bridge.
+const SLICE_NS: u64 = PACKETS_NS;
+/// Number of unread answers in a worker's ring above which revalidation pauses, so that the answer to an
+/// upcall does not wait behind more answers.
+const QUEUED: usize = 256;
+
+/// A barrier request for one bridge. `done` is called when the flow caches agree with the bridge's tables.
+pub(super) struct Asking {
+    pub tables: Arc<FlowTables>,
+    pub done: Box<dyn FnOnce() + Send>,
+}
+
+/// A barrier of one bridge in progress. A barrier serves all requests of the bridge that were pending when the
+/// barrier started.
+pub(super) struct Barrier {
+    tables: Arc<FlowTables>,
+    done: Vec<Box<dyn FnOnce() + Send>>,
+    /// Whether at least one megaflow of the bridge could not be revalidated, because a control thread held
+    /// the tables. The requests are then repeated with the next barrier.
+    missed: bool,
+    /// Bridges whose megaflows the barrier revalidates, with the number of records that are left. `None` when
+    /// all records have been revalidated and the synchronization message has been sent to the workers.
+    sweep: Option<Vec<(u16, usize)>>,
+    number: u64,
+    /// For each worker, whether the worker has not reached the barrier yet.
+    left: Vec<bool>,
+    /// For each worker, whether another synchronization message is needed, because a removal became due after
+    /// the first message.
+    pub again: Vec<bool>,
+    /// For each worker, whether a new synchronization message is due, because the worker confirmed the last
+    /// one while removals were still due.
+    resync: Vec<bool>,
+    /// Number of the grace period that the driver hook must pass to reach the barrier. `None` if there is
+    /// nothing to wait for.
+    hook: Option<u64>,
+}
+
+impl Barrier {
+    /// Returns the number of records of a bridge that the barrier has not revalidated yet. Returns `None` if
+    /// there are none.
+    fn left_of(&self, bridge: u16) -> Option<usize> {
+        let own = self.sweep.iter().flatten().find(|(own, _)| *own == bridge)?;
+        (own.1 > 0).then_some(own.1)
+    }
+
+    fn set_left(&mut self, bridge: u16, left: usize) {
+        if let Some(own) = self.sweep.iter_mut().flatten().find(|(own, _)| *own == bridge) {
+            own.1 = left;
+        }
+    }
+}
+
+impl SlowPath {
+    /// Revalidates a slice of the megaflows of one bridge. While a barrier of the bridge is pending, the slice
+    /// belongs to the barrier. Otherwise, the slices are distributed over the duration of a revalidation
+    /// round. Returns whether there was any work.
+    pub(super) fn look(&mut self, now: u64) -> bool {
+        self.begin_barriers();
+        let barriers = &self.barriers;
+        let next = self.sweeps.next(now, |bridge| barriers.iter().any(|own| own.left_of(bridge).is_some()));
+        if let Some(bridge) = next {
+            let begin = monotonic().ns;
+            let barrier = self.barriers.iter().enumerate();
+            let barrier = barrier.filter_map(|(at, own)| Some((at, own.left_of(bridge)?))).next();
+            if let Some((at, left)) = barrier {
+                let left = self.slice(bridge, left, 4 * SLICE, now);
+                self.barriers[at].set_left(bridge, left);
+            } else {
+                let (left, due) = self.sweeps.round(bridge, now);
+                let left = self.slice(bridge, left, due.min(SLICE), now);
+                self.sweeps.set_left(bridge, left);
+            }
+            self.sweeps.charge(bridge, monotonic().ns - begin, barrier.is_none());
+        }
+        let did = self.sync_barriers() || next.is_some();
+        let work_ns = self.sweeps.work_ns();
+        if now.saturating_sub(self.evaluated_ns) >= work_ns.max(ROUND_NS) {
+            self.evaluate(now, work_ns);
+        }
+        did
+    }
+
+    /// Starts the barriers that control threads have requested. A request waits while another barrier of its
+    /// bridge is in progress, or while a control thread holds the tables of its bridge.
+    fn begin_barriers(&mut self) {
+        if self.asking.is_empty() {
+            return;
+        }
+        let mut later = Vec::new();
+        let mut begun: Vec<Barrier> = Vec::new();
+        for asking in std::mem::take(&mut self.asking) {
+            if let Some(barrier) = begun.iter_mut().find(|own| Arc::ptr_eq(&own.tables, &asking.tables)) {
+                barrier.done.push(asking.done);
+            } else if self.has_barrier(&asking.tables) || asking.tables.lock_for_packets().is_none() {
+                later.push(asking);
+            } else {
+                begun.push(self.barrier_of(asking));
+            }
+        }
+        self.asking = later;
+        self.barriers.append(&mut begun);
+    }
+
+    /// Creates the barrier of a request. The barrier includes the megaflows of removed bridges, for which no
+    /// barrier can be requested.
+    fn barrier_of(&mut self, asking: Asking) -> Barrier {
+        self.syncs += 1;
+        let served = self.bridges();
+        let own = asking.tables.number();
+        let swept = self.sweeps.bridges().filter(|bridge| *bridge == own || !served.contains_key(bridge));
+        Barrier {
+            done: vec![asking.done],
+            missed: false,
+            sweep: Some(swept.map(|bridge| (bridge, self.sweeps.len(bridge))).collect()),
+            number: self.syncs,
+            left: vec![true; self.workers.len()],
+            again: vec![false; self.workers.len()],
+            resync: vec![false; self.workers.len()],
+            hook: None,
+            tables: asking.tables,
+        }
+    }
+
+    /// Returns whether a barrier of the bridge with these tables is in progress.
+    pub(super) fn has_barrier(&self, tables: &Arc<FlowTables>) -> bool {
+        self.barriers.iter().any(|barrier| Arc::ptr_eq(&barrier.tables, tables))
+    }
+
+    /// Sends the synchronization messages of the barriers whose megaflows have been revalidated. Returns
+    /// whether there were any.
+    fn sync_barriers(&mut self) -> bool {
+        let mut did = false;
+        for at in 0..self.barriers.len() {
+            let sweeps = &self.sweeps;
+            let sweep = &mut self.barriers[at].sweep;
+            // All megaflows of a bridge may have been removed meanwhile.
+            if let Some(left) = sweep {
+                left.retain(|(bridge, left)| *left > 0 && sweeps.len(*bridge) > 0);
+            }
+            if sweep.take_if(|left| left.is_empty()).is_none() {
+                continue;
+            }
+            did = true;
+            self.barriers[at].hook = self.fence();
+            self.pay();
+            for worker in 0..self.workers.len() {
+                self.answer(worker, CacheCommand::Sync(self.barriers[at].number));
+                self.workers[worker].waker.notify_if_sleeping();
+            }
+        }
+        did
+    }
+
+    /// Records that a worker has reached the barrier with this number.
+    pub(super) fn synced(&mut self, worker: usize, number: u64) {
+        let is_owed = !self.owed[worker].is_empty();
+        let Some(barrier) = self.barriers.iter_mut().find(|barrier| barrier.number == number) else { return };
+        if std::mem::take(&mut barrier.again[worker]) || is_owed {
+            barrier.resync[worker] = true;
+        } else {
+            barrier.left[worker] = false;
+        }
+    }
+
+    /// Sends the removals that are due to the workers. Sends a new synchronization message of a barrier to
+    /// each worker that confirmed the last one while removals were still due.
+    pub(super) fn pay(&mut self) {
+        for worker in 0..self.workers.len() {
+            while let Some(at) = self.owed[worker].pop() {
+                self.answer(worker, CacheCommand::Remove(at));
+            }
+            for at in 0..self.barriers.len() {
+                if std::mem::take(&mut self.barriers[at].resync[worker]) {
+                    self.answer(worker, CacheCommand::Sync(self.barriers[at].number));
+                }
+            }
+        }
+    }
+
+    /// Adapts the flow limit to the time that one revalidation of all megaflows takes, and updates the
+    /// statistics. The slow path calls this function once per revalidation round, or less often if the
+    /// revalidation takes longer than a round.
+    fn evaluate(&mut self, now: u64, took: u64) {
+        self.evaluated_ns = now;
+        self.view.round_us.store(took / 1000, Ordering::Relaxed);
+        let most = self.knobs.limit.load(Ordering::Relaxed) as usize;
+        // A round should take less than a second, as in Open vSwitch's design.
+        if took > 1_000_000_000 {
+            self.limit = (self.limit * 3 / 4).max(1000);
+        } else if took < 500_000_000 {
+            self.limit = (self.limit + 1000).min(most);
+        }
+        self.limit = self.limit.min(most);
+        let flows = self.flows as u64;
+        self.view.flows.store(flows, Ordering::Relaxed);
+        // The average is computed as in Open vSwitch, with this round weighted by one half.
+        let mean = self.view.mean_flows.load(Ordering::Relaxed);
+        self.view.mean_flows.store(u64::midpoint(mean, flows), Ordering::Relaxed);
+        self.view.most_flows.fetch_max(flows, Ordering::Relaxed);
+        self.view.limit.store(self.limit as u64, Ordering::Relaxed);
+    }
+
+    /// Revalidates at most `most` of the first `left` megaflow records of a bridge, beginning with the last
+    /// one. Returns the number of records that are left. The function stops when the slice has used its time.
+    /// If upcalls are pending, it stops earlier: at the latest after 16 records without a translation, or
+    /// after a translation when 10 us have passed. To compensate for the time spent on earlier upcalls, it
+    /// continues with translations for as long as those upcalls took.
+    fn slice(&mut self, bridge: u16, left: usize, most: usize, now: u64) -> usize {
+        let begin = monotonic().ns;
+        let mut left = left.min(self.sweeps.len(bridge));
+        for done in 1..=most.min(left) {
+            left -= 1;
+            let Some(id) = self.sweeps.get(bridge, left) else { break };
+            let followed = self.look_at(id, now);
+            if !followed && !done.is_multiple_of(BREATH) {
+                continue;
+            }
+            let took = monotonic().ns - begin;
+            let is_time = !followed || took >= self.packets_ns.max(LEAST_NS);
+            let is_interrupted =
+                is_time && (self.somebody_waits() || self.knobs.stop.load(Ordering::Acquire));
+            if is_interrupted || took >= SLICE_NS {
+                break;
+            }
+        }
+        self.packets_ns = self.packets_ns.saturating_sub(monotonic().ns - begin);
+        left
+    }
+
+    /// Returns whether upcalls are pending, or whether a worker has more than `QUEUED` unread answers, which
+    /// would delay the answer to the next upcall.
+    fn somebody_waits(&self) -> bool {
+        self.workers.iter().any(|end| !end.upcalls.is_empty() || end.answers.len() > QUEUED)
+    }
+
+    /// Revalidates one megaflow: reads its statistics, applies the idle timeout, and checks its actions.
+    /// Returns whether the megaflow was translated again or learn actions were executed, which takes longer.
+    fn look_at(&mut self, id: u32, now: u64) -> bool {
+        let Some(Some(record)) = self.records.get(id as usize) else { return false };
+        if record.leaving {
+            return false;
+        }
+        let (worker, port, mask) = (record.worker, record.port, record.mask);
+        let too_many = self.flows >= self.limit
+            && self.budgets.is_over_share(worker, port, self.flows, self.flow_limit());
+        let idle = if too_many { IDLE_FULL_NS } else { IDLE_NS };
+        let is_outdone = self.budgets.is_outdone(worker, port, mask);
+        let bridge = Arc::clone(&record.bridge);
+        let used = record.live.used_ns.get().max(record.created_ns).max(self.used_in_hook(record));
+        let fresh = record.live.packets.get() != record.seen.0 || self.is_fresh_in_hook(record);
+        let (version, is_current) = (record.version, self.is_served(&bridge));
+        let Some(mut pipeline) = bridge.tables.lock_for_packets() else {
+            self.miss_for_barrier(&bridge.tables);
+            return false;
+        };
+        let counts = if fresh { self.take_counts(id) } else { None };
+        if let Some(counts) = counts {
+            counts.credit(&mut pipeline);
+        }
+        let Some(Some(record)) = self.records.get(id as usize) else { return false };
+        // Learn actions may take as long as a translation.
+        let taught = fresh && !record.actions.learns.is_empty();
+        if taught {
+            self.teaching.teach(&mut pipeline, &record.actions.learns, now);
+        }
+        if !is_current || is_outdone || now.saturating_sub(used) > idle {
+            drop(pipeline);
+            self.dismiss(id);
+            return taught;
+        }
+        let changed = pipeline.version() != version && {
+            let (flow, mask) = record.bits.both();
+            let arrived =
+                switch::flow::Match { value: with_port(&flow, record.in_port), mask: with_all_ports(&mask) };
+            let actions = &record.actions;
+            pipeline.may_differ(version, &actions.tables, (!actions.first_again).then_some(&arrived))
+        };
+        // A sample of the megaflows is translated again without a change of the tables. A difference
+        // indicates a defect of the slow path.
+        let sampled = (u64::from(id) + self.second).is_multiple_of(SAMPLE);
+        if !changed && !sampled {
+            let version = pipeline.version();
+            drop(pipeline);
+            if let Some(Some(record)) = self.records.get_mut(id as usize) {
+                record.version = version;
+            }
+            self.judge(id, now);
+            return taught;
+        }
+        self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
+        // The number of a port that has left the bridge may be reused. No old megaflow may match packets of
+        // the new port.
+        let Some(in_port) = pipeline.number_of(record.port) else {
+            drop(pipeline);
+            self.dismiss(id);
+            return taught;
+        };
+        let asked = with_port(&record.bits.both().0, in_port);
+        let actions = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
+        let (version, same) = (pipeline.version(), actions.program == record.actions.compiled.program);
+        let meters = self.meters_of(&bridge, &actions.program.ops, &mut pipeline);
+        drop(pipeline);
+        if !changed {
+            // Other bits may lead to the same result. Bits outside the mask are 0 in this translation, which
+            // the rules may match in a different way than the original packet's bits.
+            if same {
+                if let Some(Some(record)) = self.records.get_mut(id as usize) {
+                    record.version = version;
+                }
+                self.judge(id, now);
+                return true;
+            }
+            self.view.wrong.fetch_add(1, Ordering::Relaxed);
+        }
+        self.update_actions(id, actions, meters, in_port, version);
+        true
+    }
+
+    /// Records for the barrier in progress that a megaflow of the bridge with these tables could not be
+    /// revalidated.
+    fn miss_for_barrier(&mut self, tables: &Arc<FlowTables>) {
+        let own = self.barriers.iter_mut().find(|barrier| Arc::ptr_eq(&barrier.tables, tables));
+        if let Some(barrier) = own.filter(|barrier| barrier.sweep.is_some()) {
+            barrier.missed = true;
+        }
+    }
+
+    /// Updates a megaflow to the result of a new translation. If the new actions differ, the worker gets the
+    /// new actions. If the result depends on more key bits than the mask contains, the megaflow is removed.
+    fn update_actions(
+        &mut self,
+        id: u32,
+        actions: Translated,
+        meters: Vec<(u32, Arc<MeterLive>)>,
+        in_port: u32,
+        version: u64,
+    ) {
+        let Some(Some(record)) = self.records.get(id as usize) else { return };
+        let mask = record.bits.both().1;
+        let wider = actions.mask.0.iter().zip(mask.0).any(|(needs, has)| needs & !has != 0);
+        if wider || !actions.is_cacheable() {
+            return self.dismiss(id);
+        }
+        let same = record.actions.compiled.is_same(&actions.program, actions.dropped, &meters);
+        if !same || !actions.learns.is_empty() {
+            // Packets counted until the removal belong to the old rules.
+            self.unhook(id);
+        }
+        let actions = self.cached_actions.shared(actions, meters);
+        let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
+        (record.version, record.in_port) = (version, in_port);
+        record.actions = Arc::clone(&actions);
+        if same {
+            return self.judge(id, monotonic().ns);
+        }
+        match (record.at, record.worker) {
+            (Some(at), worker) => {
+                self.answer(worker, CacheCommand::Replace(at, Arc::clone(&actions.compiled)))
+            }
+            // The location of the megaflow is not known yet. The megaflow is removed as soon as the location
+            // is known.
+            (None, _) => self.dismiss(id),
+        }
+    }
+
+    /// Sends the removal of a megaflow to its worker's cache, and removes the megaflow from the index and
+    /// from the driver hook.
+    pub(super) fn dismiss(&mut self, id: u32) {
+        self.unhook(id);
+        let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
+        record.leaving = true;
+        let (at, worker, name) = (record.at, record.worker, record.name);
+        if let Some(Some(record)) = self.records.get(id as usize) {
+            self.tell(record, false);
+        }
+        self.unname(name, id);
+        if let Some(at) = at {
+            self.answer(worker, CacheCommand::Remove(at));
+        }
+    }
+
+    /// Completes the barriers that every worker and the driver hook have reached. Returns whether any barrier
+    /// was completed.
+    pub(super) fn settle(&mut self) -> bool {
+        let mut did = false;
+        for at in (0..self.barriers.len()).rev() {
+            let barrier = &self.barriers[at];
+            if barrier.sweep.is_some() || barrier.left.contains(&true) || !self.has_passed(barrier.hook) {
+                continue;
+            }
+            did = true;
+            let Barrier { tables, done, missed, .. } = self.barriers.remove(at);
+            if missed {
+                let again = done.into_iter().map(|done| Asking { tables: Arc::clone(&tables), done });
+                self.asking.extend(again);
+            } else {
+                done.into_iter().for_each(|done| done());
+            }
+        }
+        did
+    }
+
+    /// Continues the removal of expired rules on bridges that had more expired rules than one call removes.
+    pub(super) fn expire(&mut self, now: u64) {
+        self.expiring = false;
+        for bridge in self.bridges().into_values() {
+            let events = {
+                let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
+                if !pipeline.is_expiring() {
+                    continue;
+                }
+                self.expiring |= pipeline.expire(now);
+                pipeline.take_events()
+            };
+            bridge.tables.publish(events);
+        }
+    }
+
+    /// Performs periodic work on the tables: removes expired rules, and adds the meters' statistics to the
+    /// tables. The slow path calls this function twice a second.
+    pub(super) fn tick(&mut self, now: u64) {
+        let bridges = self.bridges();
+        self.meters.retain(|(number, _), (of, _)| {
+            bridges.get(number).is_some_and(|here| Arc::ptr_eq(&here.tables, of))
+        });
+        for bridge in bridges.into_values() {
+            let events = {
+                // Tables that a control thread holds for long are processed by the next call.
+                let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
+                for ((_, id), (of, live)) in &self.meters {
+                    if Arc::ptr_eq(of, &bridge.tables) {
+                        let (packets, bytes, bands) = live.take();
+                        pipeline.credit_meter(*id, packets, bytes, &bands);
+                    }
+                }
+                let number = bridge.tables.number();
+                self.meters.retain(|(own, id), _| *own != number || pipeline.meter(*id).is_some());
+                self.expiring |= pipeline.expire(now);
+                pipeline.take_events()
+            };
+            bridge.tables.publish(events);
+        }
+        self.budgets.turn(self.every_bit);
+        self.teaching.turn();
+        self.view.memory.store(self.memory() as u64, Ordering::Relaxed);
+        self.view.flows.store(self.flows as u64, Ordering::Relaxed);
+        self.view.limit.store(self.limit as u64, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn with_port(flow: &Flow, in_port: u32) -> Flow {
+    let mut own = *flow;
+    own.set(Field::InPort, u128::from(in_port));
+    own
+}
+
+fn with_all_ports(mask: &Flow) -> Flow {
+    let mut own = *mask;
+    own.want(Field::InPort);
+    own
+}

@@ -1,0 +1,504 @@
+//! Connection manager of a bridge. The connection manager distributes the bridge's events to all sessions,
+//! and manages the roles of controllers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use switch::flow::{Event, FlowError, Mod, Origin};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
+
+use crate::budget;
+use crate::datapath::{
+    Datapath, Interest, Outcome, SharedEvent, Subscription, TableMod, is_about_rules, is_for_all,
+};
+use crate::wire::{HEADER, Header};
+
+/// Maximum number of notices that are queued for a session.
+const QUEUE: usize = 1024;
+/// Maximum memory in octets of the events that are queued for a session.
+const QUEUE_OCTETS: usize = 32 << 20;
+/// Maximum number of messages (of up to 64 KiB) that are queued for the slowest snooping listener.
+const OVERHEARD: usize = 512;
+
+/// Role of a controller (OpenFlow 1.5.1 section 6.3.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    /// `OFPCR_ROLE_EQUAL`: full access. Other controllers may have full access, too.
+    #[default]
+    Equal,
+    /// `OFPCR_ROLE_MASTER`: full access. At most one controller has this role.
+    Master,
+    /// `OFPCR_ROLE_SLAVE`: read-only access.
+    Slave,
+}
+
+/// A notice from the connection manager to a session.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// An event of the bridge, to be processed by the session.
+    Event(Pending),
+    /// Another controller has become the master. The session's controller is now a slave.
+    Demoted,
+    /// Changes of flow entries that the session monitors were dropped.
+    Behind,
+}
+
+/// An event that is queued for a session.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub told: Arc<SharedEvent>,
+    /// Memory in octets that all queued events of the session use.
+    octets: Arc<AtomicUsize>,
+}
+
+impl Pending {
+    /// Creates a queued event for a session. `octets` is the memory that the session's queued events already
+    /// use. Returns `None` if the memory limit would be exceeded. A single event is always accepted.
+    fn new(told: &Arc<SharedEvent>, octets: &Arc<AtomicUsize>) -> Option<Pending> {
+        let fits = |held: usize| {
+            let sum = held.checked_add(told.octets())?;
+            (held == 0 || sum <= QUEUE_OCTETS).then_some(sum)
+        };
+        octets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Pending { told: Arc::clone(told), octets: Arc::clone(octets) })
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.octets.fetch_sub(self.told.octets(), Ordering::Relaxed);
+    }
+}
+
+struct Member {
+    to: mpsc::Sender<Notice>,
+    lost: Arc<AtomicU64>,
+    /// Memory in octets that the queued events of the session use.
+    octets: Arc<AtomicUsize>,
+    role: Role,
+    controller: bool,
+    /// Whether the session monitors flow entries.
+    monitoring: bool,
+    /// Whether the session's monitors have missed an event.
+    behind: Arc<AtomicBool>,
+}
+
+impl Member {
+    /// Queues an event for the session. An event without space in the queue is dropped and counted.
+    fn tell(&self, told: &Arc<SharedEvent>) {
+        let is_packet = matches!(told.event, Event::PacketIn(_));
+        let has_room = !is_packet || self.to.capacity() > QUEUE / 4;
+        let pending = if has_room { Pending::new(told, &self.octets) } else { None };
+        let sent = pending.is_some_and(|pending| self.to.try_send(Notice::Event(pending)).is_ok());
+        if !sent {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            if is_about_rules(&told.event) {
+                self.is_behind();
+            }
+        }
+    }
+
+    /// Records that the session missed a change of flow entries. Without this record, the session's monitors
+    /// would stay inconsistent.
+    fn is_behind(&self) {
+        if self.monitoring {
+            self.behind.store(true, Ordering::Relaxed);
+            // If the queue is full, the session checks the flag after processing a notice.
+            let _ = self.to.try_send(Notice::Behind);
+        }
+    }
+}
+
+/// Combined state of all sessions, as reported to the bridge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Standing {
+    /// Whether some controller to which the bridge connects has a session.
+    controllers: bool,
+    /// Whether at least one session receives table misses.
+    misses: bool,
+}
+
+#[derive(Default)]
+struct State {
+    members: HashMap<u64, Member>,
+    next: u64,
+    /// Number of sessions that receive table misses.
+    hearing: usize,
+    generation: Option<u64>,
+    /// Combined state that was last reported to the bridge.
+    told: Standing,
+    /// Number of state changes so far. A change is a session that starts or ends, or a session that starts or
+    /// stops receiving table misses.
+    changes: u64,
+    /// Number of the last state change that was reported to the bridge.
+    changes_told: u64,
+    /// Whether a thread is currently reporting to the bridge.
+    telling: bool,
+}
+
+impl State {
+    fn standing(&self) -> Standing {
+        Standing {
+            controllers: self.members.values().any(|member| member.controller),
+            misses: self.hearing > 0,
+        }
+    }
+}
+
+/// Number of concurrent dumps that the sessions of a bridge may always make, regardless of the dumps of other
+/// bridges.
+const DUMPS: usize = 2;
+
+/// Connection manager of a bridge. See the [module](self).
+pub(crate) struct ConnectionManager {
+    pub datapath: Arc<dyn Datapath>,
+    /// Kinds of events in which sessions are interested. The bridge reads this value.
+    interest: Interest,
+    /// Channel of the messages between controllers and the bridge, for snooping listeners.
+    said: broadcast::Sender<Arc<[u8]>>,
+    /// Budget for the packet-outs of all sessions. Ended sessions are included.
+    pub packet_outs: Arc<Semaphore>,
+    /// Memory in octets that the bundles of all sessions use.
+    pub bundles: Arc<AtomicUsize>,
+    /// Permit for committing a large bundle. At most one large bundle of the bridge is committed at a time,
+    /// or waits for its commit.
+    pub commits: Arc<Semaphore>,
+    /// Permits for dumps that only sessions of the bridge may take.
+    pub dumps: Arc<Semaphore>,
+    /// Permit for a slow change. At most one slow change of the bridge is made at a time.
+    changes: Arc<Semaphore>,
+    state: Mutex<State>,
+    /// Notification that changes of the sessions have been reported to the bridge.
+    told: Notify,
+}
+
+/// Registration of a session at the connection manager. Dropping this value ends the registration.
+pub(crate) struct SessionSeat {
+    manager: Arc<ConnectionManager>,
+    id: u64,
+    monitoring: bool,
+    hearing: bool,
+    /// Number of this session's last state change that must be reported to the bridge.
+    change: u64,
+    /// Whether the session receives copies of other sessions' group and meter requests.
+    hears_requests: bool,
+    pub notices: mpsc::Receiver<Notice>,
+    pub lost: Arc<AtomicU64>,
+    behind: Arc<AtomicBool>,
+}
+
+/// Error which states that the generation ID in a role request is older than a previous one.
+#[derive(Debug)]
+pub(crate) struct Stale;
+
+impl ConnectionManager {
+    pub fn new(datapath: Arc<dyn Datapath>, interest: Interest) -> Arc<ConnectionManager> {
+        let said = broadcast::Sender::new(OVERHEARD);
+        let packet_outs = budget::of_bridge();
+        let (commits, changes) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
+        let (bundles, dumps) = (Arc::default(), Arc::new(Semaphore::new(DUMPS)));
+        let (state, told) = (Mutex::default(), Notify::new());
+        Arc::new(ConnectionManager {
+            datapath,
+            interest,
+            said,
+            packet_outs,
+            bundles,
+            commits,
+            dumps,
+            changes,
+            state,
+            told,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that holds the lock can leave a partial change behind.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a receiver of the messages between controllers and the bridge. A slow receiver misses
+    /// messages.
+    pub fn listen(&self) -> broadcast::Receiver<Arc<[u8]>> {
+        self.said.subscribe()
+    }
+
+    /// Passes complete messages from or to a controller to the snooping listeners. This function never waits.
+    pub fn overhear(&self, mut messages: &[u8]) {
+        if self.said.receiver_count() == 0 {
+            return;
+        }
+        while let Some(head) = Header::read(messages)
+            && let Some((message, rest)) = messages.split_at_checked(usize::from(head.length).max(HEADER))
+        {
+            // The last listener may have just ended.
+            let _ = self.said.send(message.into());
+            messages = rest;
+        }
+    }
+
+    /// Registers a session. `controller` is true if the bridge has connected to the controller. After
+    /// [`SessionSeat::told`], the bridge has been informed about the session.
+    pub fn join(self: &Arc<Self>, controller: bool) -> SessionSeat {
+        let (to, notices) = mpsc::channel(QUEUE);
+        let (lost, behind) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let mut state = self.state();
+        let id = state.next;
+        state.next += 1;
+        let member = Member {
+            to,
+            lost: Arc::clone(&lost),
+            octets: Arc::default(),
+            role: Role::Equal,
+            controller,
+            monitoring: false,
+            behind: Arc::clone(&behind),
+        };
+        state.members.insert(id, member);
+        let change = if controller { self.changed(state) } else { 0 };
+        let manager = Arc::clone(self);
+        let (monitoring, hearing, hears_requests) = (false, false, false);
+        SessionSeat { manager, id, monitoring, hearing, hears_requests, change, notices, lost, behind }
+    }
+
+    fn leave(self: &Arc<Self>, id: u64) {
+        let mut state = self.state();
+        if state.members.remove(&id).is_some_and(|member| member.controller) {
+            self.changed(state);
+        }
+    }
+
+    /// Counts a state change and reports it to the bridge. The report is made on a thread that may wait for
+    /// the bridge's flow tables. Returns the number of the state change.
+    fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> u64 {
+        if state.standing() != state.told || state.telling {
+            state.changes += 1;
+        }
+        let change = state.changes;
+        if state.standing() == state.told || std::mem::replace(&mut state.telling, true) {
+            return change;
+        }
+        drop(state);
+        let manager = Arc::clone(self);
+        let tell = move || while manager.tell() {};
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(tell)),
+            Err(_) => tell(),
+        }
+        change
+    }
+
+    /// Reports the combined state of the sessions to the bridge if it has changed. Returns true if it may
+    /// have changed again and the caller must repeat the call.
+    fn tell(&self) -> bool {
+        let (told, now, changes) = {
+            let mut state = self.state();
+            let (told, now) = (state.told, state.standing());
+            if told == now {
+                state.changes_told = state.changes;
+                state.telling = false;
+                self.told.notify_waiters();
+                return false;
+            }
+            (told, now, state.changes)
+        };
+        if told.controllers != now.controllers {
+            self.datapath.controllers_connected(now.controllers);
+        }
+        if told.misses != now.misses {
+            self.datapath.misses_heard(now.misses);
+        }
+        let mut state = self.state();
+        (state.told, state.changes_told) = (now, changes);
+        self.told.notify_waiters();
+        true
+    }
+
+    /// Returns whether a slow change is in progress. During a slow change, a call to the bridge would block
+    /// its thread.
+    pub fn is_changing(&self) -> bool {
+        self.changes.available_permits() == 0
+    }
+
+    /// Waits for the permit to make a slow change. `None` is never returned, because the semaphore is never
+    /// closed.
+    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.changes).acquire_owned().await.ok()
+    }
+
+    /// Returns the permit to make a slow change. Returns `None` if another session has it.
+    pub fn try_turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.changes).try_acquire_owned().ok()
+    }
+
+    /// Applies changes. Fast changes are applied in the calling task, and slow ones on a blocking thread
+    /// where they do not delay other sessions.
+    pub async fn modify(&self, changes: Vec<Mod>, origin: Origin) -> Outcome {
+        let changes = match self.datapath.modify_soon(changes, origin) {
+            Ok(done) => return done,
+            Err(changes) => changes,
+        };
+        let turn = self.turn().await;
+        let datapath = Arc::clone(&self.datapath);
+        let made = move || {
+            // The permit is held until the change is made, even if the session ends meanwhile.
+            let _turn = turn;
+            datapath.modify_for(changes, origin)
+        };
+        match tokio::task::spawn_blocking(made).await {
+            Ok(done) => done,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+
+    /// Modifies the configuration of one table or of all tables. A fast modification is made in the calling
+    /// task, and a slow one on a blocking thread where it does not delay other sessions.
+    pub async fn table_mod(&self, change: TableMod) -> Result<(), FlowError> {
+        if let Some(done) = self.datapath.table_mod_soon(&change) {
+            return done;
+        }
+        let turn = self.turn().await;
+        let datapath = Arc::clone(&self.datapath);
+        let made = move || {
+            // The permit is held until the change is made, even if the session ends meanwhile.
+            let _turn = turn;
+            datapath.table_mod(&change)
+        };
+        match tokio::task::spawn_blocking(made).await {
+            Ok(done) => done,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+
+    /// Distributes an event to all interested sessions. Packet-in events may not use the last quarter of a
+    /// session's queue, which is left to other events.
+    fn show(&self, told: SharedEvent) {
+        let for_all = is_for_all(&told.event);
+        let told = Arc::new(told);
+        for member in self.state().members.values() {
+            if let Event::Lost(count) = told.event {
+                member.lost.fetch_add(count, Ordering::Relaxed);
+                member.is_behind();
+            } else if for_all || member.monitoring {
+                member.tell(&told);
+            }
+        }
+    }
+
+    /// Distributes the events of the bridge. Returns when the bridge is dropped.
+    pub async fn run(self: Arc<Self>, mut subscription: Subscription) {
+        while let Some(told) = subscription.events.recv().await {
+            if subscription.missed.swap(0, Ordering::Relaxed) > 0 {
+                self.state().members.values().for_each(Member::is_behind);
+            }
+            self.show(told);
+        }
+    }
+}
+
+impl SessionSeat {
+    /// Waits until the state changes of this session have been reported to the bridge.
+    pub async fn told(&self) {
+        loop {
+            let told = self.manager.told.notified();
+            if self.manager.state().changes_told >= self.change {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// Changes the role of this session. If `to` is `None`, the role is not changed. Returns the role and the
+    /// current generation ID.
+    pub fn role(&self, to: Option<Role>, generation: Option<u64>) -> Result<(Role, u64), Stale> {
+        let mut state = self.manager.state();
+        if let (Some(new), Some(Role::Master | Role::Slave)) = (generation, to) {
+            let older = state.generation.is_some_and(|old| new.wrapping_sub(old) > u64::MAX / 2);
+            if older {
+                return Err(Stale);
+            }
+            state.generation = Some(new);
+        }
+        if to == Some(Role::Master) {
+            for (id, member) in &mut state.members {
+                if *id != self.id && member.role == Role::Master {
+                    member.role = Role::Slave;
+                    if member.to.try_send(Notice::Demoted).is_err() {
+                        member.lost.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+        let generation = state.generation.unwrap_or(u64::MAX);
+        let Some(own) = state.members.get_mut(&self.id) else { return Ok((Role::Equal, generation)) };
+        own.role = to.unwrap_or(own.role);
+        Ok((own.role, generation))
+    }
+
+    /// Returns the number of the session, which is unique in the bridge.
+    pub fn number(&self) -> u64 {
+        self.id
+    }
+
+    /// Enables or disables the monitoring of flow entries for this session.
+    pub fn monitor(&mut self, on: bool) {
+        if on != self.monitoring {
+            self.monitoring = on;
+            if let Some(member) = self.manager.state().members.get_mut(&self.id) {
+                member.monitoring = on;
+            }
+            self.behind.store(false, Ordering::Relaxed);
+            if on {
+                self.manager.interest.rules.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.manager.interest.rules.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Returns whether this session monitors flow entries and has missed changes.
+    pub fn is_behind(&self) -> bool {
+        self.monitoring && self.behind.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether this session receives table misses.
+    pub fn hear_misses(&mut self, on: bool) {
+        if on == self.hearing {
+            return;
+        }
+        self.hearing = on;
+        let mut state = self.manager.state();
+        state.hearing = if on { state.hearing + 1 } else { state.hearing.saturating_sub(1) };
+        self.change = self.manager.changed(state);
+    }
+
+    /// Sets whether this session receives copies of other sessions' group and meter requests.
+    pub fn hear_requests(&mut self, on: bool) {
+        if on != self.hears_requests {
+            self.hears_requests = on;
+            let requests = &self.manager.interest.requests;
+            if on {
+                requests.fetch_add(1, Ordering::Relaxed)
+            } else {
+                requests.fetch_sub(1, Ordering::Relaxed)
+            };
+        }
+    }
+
+    /// Returns the current role of this session, which another session may have changed.
+    pub fn current(&self) -> Role {
+        self.manager.state().members.get(&self.id).map_or(Role::Equal, |member| member.role)
+    }
+}
+
+impl Drop for SessionSeat {
+    fn drop(&mut self) {
+        self.monitor(false);
+        self.hear_misses(false);
+        self.hear_requests(false);
+        let dropped = self.manager.datapath.session_ended(self.id);
+        self.lost.fetch_add(dropped as u64, Ordering::Relaxed);
+        self.manager.leave(self.id);
+    }
+}

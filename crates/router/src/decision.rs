@@ -1,0 +1,782 @@
+//! The routing decision for each packet of a burst. Frames are not accessed.
+//!
+//! Decisions are those of Linux (`ip_rcv`, `ip_route_input`, `ip_forward` and their IPv6 counterparts), with
+//! one difference. A packet that needs more than a new Ethernet header and a decremented TTL is punted to the
+//! kernel. The kernel gets the packet unmodified and replies, resolves, fragments or delivers as usual.
+//! Packets without a route are an exception, for which the router itself sends ICMP errors if it can
+//! ([`Router::error`]).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use lookup::Hop;
+use packet::{DropReason, FlowKey, L3Kind, Layers, MacAddr, PortId, PuntClass};
+use sync::qsbr::Reader;
+
+use crate::adjacency::{AdjacencyView, FOREIGN, mapped};
+use crate::buckets::spread;
+use crate::errors::Errors;
+use crate::fib::View;
+use crate::mirrored::Mirrored;
+use crate::own_addresses::OwnAddresses;
+use crate::paths::{PathEntries, Verdict};
+use crate::policy::Lookup;
+use crate::punt_policer::PuntPolicer;
+use crate::reverse::ReversePath;
+
+/// Maximum number of packets of a burst.
+const BURST: usize = 256;
+
+/// An interface of a router, with its port, MAC address and MTU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Port that the interface belongs to.
+    pub port: PortId,
+    /// MAC address of the interface. Packets to other unicast addresses are not for this router.
+    pub mac: MacAddr,
+    /// Maximum size of an IP packet that the interface sends, in bytes.
+    pub mtu: u32,
+    /// Whether the interface also accepts packets to the virtual MAC addresses of VRRP for the packet's
+    /// address family (RFC 9568, 7.3).
+    pub vrrp: bool,
+}
+
+/// Flag in the word of an interface's MAC address, whose highest two octets are otherwise unused. The
+/// interface accepts the virtual MAC addresses of VRRP, too.
+const VRRP: u64 = 1 << 63;
+/// The first five octets of the virtual MAC addresses of VRRP for IPv4, as a word. The next constant is for
+/// IPv6. The sixth octet of an address is the virtual router identifier.
+const VRRP_4: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 1, 0, 0, 0]);
+const VRRP_6: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 2, 0, 0, 0]);
+const VRRP_BITS: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
+
+macro_rules! punts {
+    ($($variant:ident = $explain:literal;)+) => {
+        /// The reason why a packet is punted to the kernel.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Punt {
+            $(#[doc = $explain] $variant,)+
+        }
+
+        impl Punt {
+            /// All reasons in the order of their numbers.
+            pub const ALL: [Punt; [$($explain,)+].len()] = [$(Punt::$variant,)+];
+
+            /// Returns a description of the kernel's handling of packets that are punted for this reason.
+            #[must_use]
+            pub const fn explain(self) -> &'static str {
+                match self {
+                    $(Punt::$variant => $explain,)+
+                }
+            }
+
+            /// Returns the class of packets that are punted for this reason and whose protocol has no class
+            /// of its own.
+            #[must_use]
+            pub const fn class(self) -> PuntClass {
+                match self {
+                    $(Punt::$variant => PuntClass::$variant,)+
+                }
+            }
+        }
+    };
+}
+
+punts! {
+    NotIp = "It is no IP packet, or bears a VLAN tag: ARP and the like are the kernel's.";
+    Group = "It is for a group or for all hosts of the link: the kernel knows who listens.";
+    Own = "Its destination is this host, or its route is one that the kernel follows itself.";
+    Expired = "Its hops are used up: the kernel tells the sender.";
+    NoRoute = "There is no route to its destination, or one that refuses it: the kernel tells the sender.";
+    Unresolved = "The next hop's link-layer address is not known: the kernel asks for it, and sends the packet.";
+    TooLong = "It is longer than the way out allows: the kernel fragments it, or tells the sender.";
+    Options = "It bears options that every router reads.";
+    Scope = "One of its addresses counts on its link only.";
+    Elsewhere = "Its way out is a device that is none of the router's ports: the kernel sends it.";
+    NotRouted = "Packets of its family are not routed where it came in: the kernel has it for whoever listens on the device.";
+}
+
+/// The reason why a packet is refused, as reported to the packet's sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no route to the destination.
+    NoRoute,
+    /// The route marks the destination as unreachable.
+    Unreachable,
+    /// The route prohibits the packet.
+    Prohibit,
+}
+
+impl Refusal {
+    /// Returns the reason in words.
+    #[must_use]
+    pub const fn explain(self) -> &'static str {
+        match self {
+            Refusal::NoRoute => "There is no route to its destination",
+            Refusal::Unreachable => "Its route says that the destination cannot be reached",
+            Refusal::Prohibit => "Its route says that it is forbidden",
+        }
+    }
+}
+
+/// The routing decision for one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Forwards the packet to a neighbour.
+    Forward {
+        /// Number of the neighbour's adjacency ([`AdjacencyView::read`]). The packet is counted under this
+        /// number.
+        adjacency: u32,
+        /// Number of the egress interface.
+        interface: u16,
+    },
+    /// Punts the packet to the kernel.
+    Punt(Punt),
+    /// Drops the packet and reports it to the sender by an ICMP error. The error is sent by this router
+    /// ([`Router::error`]) or by the kernel.
+    Refuse(Refusal),
+    /// Drops the packet.
+    Drop(DropReason),
+}
+
+const _: () = assert!(size_of::<Decision>() == 8);
+
+impl Default for Decision {
+    fn default() -> Self {
+        Decision::Drop(DropReason::NoFunction)
+    }
+}
+
+/// A punt TAP, by which the kernel receives packets.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Port of the punt TAP.
+    pub port: PortId,
+    /// MAC address of the kernel's device.
+    pub mac: MacAddr,
+}
+
+/// The workers' view of a router. A new view replaces this one when interfaces or rules change. The routing
+/// tables and adjacencies behind the view change without a new view.
+#[derive(Clone, Debug)]
+pub struct Router {
+    /// Interfaces of the router by number.
+    pub interfaces: Vec<Option<Interface>>,
+    /// Policy rules for IPv4, in order.
+    pub four: Vec<Lookup>,
+    /// Policy rules for IPv6, in order.
+    pub six: Vec<Lookup>,
+    /// View of the router's adjacencies.
+    pub adjacencies: AdjacencyView,
+    /// Common punt TAP of the router. The value is `None` if there is none.
+    pub kernel: Option<Kernel>,
+    /// VLAN tags and separate punt TAPs of the interfaces.
+    pub mirrored: Mirrored,
+    /// Source verification mode of each interface, by interface number. The mode is off for interfaces beyond
+    /// the end.
+    pub reverse_paths: Vec<ReversePath>,
+    /// Addresses of this host and broadcast addresses of its links, which are invalid as sources.
+    pub own_addresses: Arc<OwnAddresses>,
+    /// Settings of the router's ICMP errors.
+    pub errors: Errors,
+    /// Rate limits of punted packets and ICMP errors.
+    pub gate: Arc<PuntPolicer>,
+    /// Seed of the flow hash. Different seeds make routers choose next hops independently.
+    pub seed: u32,
+}
+
+/// A worker's scratch memory, which holds the packets of a burst that are to be routed, with their
+/// destinations.
+pub struct Scratch {
+    four: Pending<u32>,
+    six: Pending<u128>,
+    hops: Box<[Hop; BURST]>,
+    /// Indices in the burst of packets with an expired TTL.
+    expired: ArrayVec<u16, BURST>,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        let hops = Box::new([Hop::NONE; BURST]);
+        Scratch { four: Pending::new(0), six: Pending::new(0), hops, expired: ArrayVec::new() }
+    }
+}
+
+impl Scratch {
+    /// Clears the scratch memory for a new burst, and returns the collector of the burst's packets.
+    #[inline]
+    pub fn begin(&mut self) -> Gathering<'_> {
+        self.expired.clear();
+        let Scratch { four, six, expired, .. } = self;
+        Gathering { four: four.begin(), six: six.begin(), expired }
+    }
+}
+
+/// A collector of the packets of a burst that are to be routed. It accepts at most 256 packets and ignores
+/// further ones.
+pub struct Gathering<'a> {
+    four: Filling<'a, u32>,
+    six: Filling<'a, u128>,
+    expired: &'a mut ArrayVec<u16, BURST>,
+}
+
+impl Gathering<'_> {
+    /// Adds consecutive plain IPv4 packets ([`crate::fast_path`]) from the index `from` on, up to the first
+    /// packet for which `destination` returns `None`. Returns the number of packets added.
+    #[inline(always)]
+    pub fn fours(&mut self, from: usize, destination: impl FnMut(usize) -> Option<u32>) -> usize {
+        self.four.extend(from, destination)
+    }
+
+    /// Like [`Gathering::fours`], for IPv6.
+    #[inline(always)]
+    pub fn sixes(&mut self, from: usize, destination: impl FnMut(usize) -> Option<u128>) -> usize {
+        self.six.extend(from, destination)
+    }
+
+    /// Adds the packet with the index `place`, whose flow key was checked by `Router::admit`. If the packet
+    /// is not to be routed, returns the decision for it.
+    #[inline(always)]
+    pub fn admitted(&mut self, admitted: Admitted, place: usize) -> Option<Decision> {
+        let (destination, hops) = match admitted {
+            Admitted::Not(decision) => return Some(decision),
+            Admitted::To { destination, hops } => (destination, hops),
+        };
+        match destination {
+            IpAddr::V4(address) => self.four.push(address.to_bits(), place),
+            IpAddr::V6(address) => self.six.push(address.to_bits(), place),
+        }
+        if hops <= 1 {
+            let _ = self.expired.try_push(u16::try_from(place).unwrap_or(0));
+        }
+        None
+    }
+
+    /// Ends the collection of a burst.
+    #[inline]
+    pub fn end(self) {
+        let Gathering { four, six, .. } = self;
+        (*four.whole, *six.whole) = (four.len, six.len);
+    }
+}
+
+/// Destinations whose routes are not yet known, and the indices of their packets in the burst.
+struct Pending<A> {
+    addresses: Box<[A; BURST]>,
+    places: Box<[u16; BURST]>,
+    /// Scratch memory for packets that a rule does not select, while the packets are reordered.
+    others: Box<[(A, u16); BURST]>,
+    len: usize,
+}
+
+impl<A: Copy> Pending<A> {
+    fn new(zero: A) -> Self {
+        Pending {
+            addresses: Box::new([zero; BURST]),
+            places: Box::new([0; BURST]),
+            others: Box::new([(zero, 0); BURST]),
+            len: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn begin(&mut self) -> Filling<'_, A> {
+        let Pending { addresses, places, len, .. } = self;
+        *len = 0;
+        Filling { addresses, places, len: 0, whole: len }
+    }
+
+    /// Moves the packets for which `first` returns true to the front and returns their number. Both parts
+    /// keep their order.
+    fn part(&mut self, first: impl Fn(usize) -> bool) -> usize {
+        let (mut kept, mut others) = (0, 0);
+        for at in 0..self.len {
+            let (address, place) = (self.addresses[at], self.places[at]);
+            if first(usize::from(place)) {
+                (self.addresses[kept], self.places[kept]) = (address, place);
+                kept += 1;
+            } else {
+                self.others[others] = (address, place);
+                others += 1;
+            }
+        }
+        for (at, (address, place)) in (kept..).zip(&self.others[..others]) {
+            (self.addresses[at], self.places[at]) = (*address, *place);
+        }
+        kept
+    }
+}
+
+/// A [`Pending`] list that is being filled. A local copy of its length stays in a register.
+struct Filling<'a, A> {
+    addresses: &'a mut [A; BURST],
+    places: &'a mut [u16; BURST],
+    len: usize,
+    whole: &'a mut usize,
+}
+
+impl<A> Filling<'_, A> {
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a burst has at most 256 places")]
+    fn push(&mut self, address: A, place: usize) {
+        if let (Some(at), Some(to)) = (self.addresses.get_mut(self.len), self.places.get_mut(self.len)) {
+            (*at, *to) = (address, place as u16);
+            self.len += 1;
+        }
+    }
+
+    /// Adds consecutive packets from the index `from` on while there is space and `next` returns an address.
+    /// Returns the number of packets added.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a burst has at most 256 places")]
+    fn extend(&mut self, from: usize, mut next: impl FnMut(usize) -> Option<A>) -> usize {
+        let (Some(addresses), Some(places)) =
+            (self.addresses.get_mut(self.len..), self.places.get_mut(self.len..))
+        else {
+            return 0;
+        };
+        let mut taken = 0;
+        for to in addresses {
+            let Some(address) = next(from + taken) else { break };
+            *to = address;
+            taken += 1;
+        }
+        for (place, to) in (from..).zip(places.iter_mut().take(taken)) {
+            *to = place as u16;
+        }
+        self.len += taken;
+        taken
+    }
+}
+
+/// The type of a destination address: IPv4 or IPv6.
+pub(crate) trait Routed: Copy {
+    fn route(
+        view: &View,
+        reader: &Reader,
+        addresses: &[Self],
+        hash: impl Fn(usize) -> u32,
+        each: impl FnMut(usize, Verdict),
+    );
+    fn hops(view: &View, reader: &Reader, addresses: &[Self], hops: &mut [Hop]);
+    fn bits(self) -> u128;
+}
+
+impl Routed for u32 {
+    #[inline(always)]
+    fn route(
+        view: &View,
+        reader: &Reader,
+        addresses: &[u32],
+        hash: impl Fn(usize) -> u32,
+        each: impl FnMut(usize, Verdict),
+    ) {
+        view.route4(reader, addresses, hash, each);
+    }
+
+    #[inline(always)]
+    fn hops(view: &View, reader: &Reader, addresses: &[u32], hops: &mut [Hop]) {
+        view.hops4(reader, addresses, hops);
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u128 {
+        mapped(self)
+    }
+}
+
+impl Routed for u128 {
+    #[inline(always)]
+    fn route(
+        view: &View,
+        reader: &Reader,
+        addresses: &[u128],
+        hash: impl Fn(usize) -> u32,
+        each: impl FnMut(usize, Verdict),
+    ) {
+        view.route6(reader, addresses, hash, each);
+    }
+
+    #[inline(always)]
+    fn hops(view: &View, reader: &Reader, addresses: &[u128], hops: &mut [Hop]) {
+        view.hops6(reader, addresses, hops);
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u128 {
+        self
+    }
+}
+
+/// The result of the checks of a packet before routing.
+#[derive(Clone, Copy, Debug)]
+pub enum Admitted {
+    /// The packet is to be routed.
+    To {
+        /// Destination address of the packet.
+        destination: IpAddr,
+        /// Remaining TTL or hop limit of the packet.
+        hops: u8,
+    },
+    /// The packet is not to be routed. The value is the decision for it.
+    Not(Decision),
+}
+
+/// Access to the properties of the packets whose routes are looked up.
+struct Asked<'a, I, K> {
+    /// Function that returns the ingress interface of the packet at an index.
+    interface: I,
+    reader: &'a Reader,
+    /// Function that returns the flow key of the packet at an index.
+    key: K,
+}
+
+impl Router {
+    /// Decides a burst of packets that arrived on one interface. The shortest slice determines the number of
+    /// packets, at most 256.
+    pub fn decide(
+        &self,
+        interface: u16,
+        reader: &Reader,
+        keys: &[FlowKey],
+        layers: &[Layers],
+        scratch: &mut Scratch,
+        out: &mut [Decision],
+    ) {
+        self.decide_each(|_| interface, reader, keys, layers, scratch, out);
+    }
+
+    /// Like [`Router::decide`], for packets of several interfaces. `interface` returns the interface number
+    /// of the packet at an index.
+    pub fn decide_each(
+        &self,
+        interface: impl Fn(usize) -> u16,
+        reader: &Reader,
+        keys: &[FlowKey],
+        layers: &[Layers],
+        scratch: &mut Scratch,
+        out: &mut [Decision],
+    ) {
+        let mut gathering = scratch.begin();
+        let (mut last, mut own) = (None, None);
+        for (place, ((key, layers), out)) in keys.iter().zip(layers).zip(&mut *out).enumerate() {
+            let number = interface(place);
+            if last != Some(number) {
+                (last, own) = (Some(number), self.own(number));
+            }
+            let Some(own) = own else {
+                *out = Decision::Drop(DropReason::NoFunction);
+                continue;
+            };
+            if let Some(decision) = gathering.admitted(self.admit(own, key, layers), place) {
+                *out = decision;
+            }
+        }
+        gathering.end();
+        self.answer(interface, reader, |place| keys.get(place).copied().unwrap_or_default(), scratch, out);
+    }
+
+    /// Returns the MAC address of an interface as a word ([`packet::MacAddr::to_wire_word`]), with a flag for
+    /// VRRP. Returns `None` if there is no interface with this number. The packets of such an interface are
+    /// dropped.
+    #[inline]
+    #[must_use]
+    pub fn own(&self, interface: u16) -> Option<u64> {
+        let own = self.interfaces.get(usize::from(interface))?.as_ref()?;
+        Some(own.mac.to_wire_word() | if own.vrrp { VRRP } else { 0 })
+    }
+
+    /// Checks whether a packet is to be routed, like Linux's receive path. `own` is the word of the MAC
+    /// address of its ingress interface ([`Router::own`]).
+    #[inline(always)]
+    #[must_use]
+    pub fn admit(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
+        if key.eth_dst_word() != own || layers.is_special() {
+            return self.special(own, key, layers);
+        }
+        match key.untagged_l3() {
+            L3Kind::Ipv4 => four(&self.own_addresses, key),
+            L3Kind::Ipv6 => six(key),
+            L3Kind::None | L3Kind::Arp => self.special(own, key, layers),
+        }
+    }
+
+    /// Checks a packet that is not a plain packet to this router.
+    #[cold]
+    fn special(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
+        Admitted::Not(if key.eth_dst().is_multicast() {
+            Decision::Punt(Punt::Group)
+        } else if !is_own(own, key) {
+            Decision::Drop(DropReason::NotForUs)
+        } else if let (None, Some(reason)) = (layers.l3(), layers.malformed()) {
+            // A packet malformed above L3 is routed like any other.
+            Decision::Drop(reason)
+        } else if key.is_tagged()
+            || matches!(key.l3_kind(), L3Kind::None | L3Kind::Arp)
+            || layers.l2_len() != 14
+        {
+            Decision::Punt(Punt::NotIp)
+        } else if layers.has_ipv4_options() || layers.has_hop_by_hop() {
+            Decision::Punt(Punt::Options)
+        } else if key.l3_kind() == L3Kind::Ipv4 {
+            return four(&self.own_addresses, key);
+        } else {
+            return six(key);
+        })
+    }
+
+    /// Decides the packets collected in `scratch`. `interface` returns the ingress interface and `key` the
+    /// flow key of the packet at an index. Both are called only if rules or several next hops need them.
+    pub fn answer(
+        &self,
+        interface: impl Fn(usize) -> u16,
+        reader: &Reader,
+        key: impl Fn(usize) -> FlowKey,
+        scratch: &mut Scratch,
+        out: &mut [Decision],
+    ) {
+        let Scratch { four, six, hops, expired } = scratch;
+        let asked = Asked { interface, reader, key };
+        if !self.ask_once(&asked, &self.four, four, hops, out) {
+            self.ask(&asked, &self.four, four, out);
+        }
+        if !self.ask_once(&asked, &self.six, six, hops, out) {
+            self.ask(&asked, &self.six, six, out);
+        }
+        for place in expired.iter() {
+            let Some(out) = out.get_mut(usize::from(*place)) else { continue };
+            if matches!(out, Decision::Forward { .. } | Decision::Punt(Punt::Unresolved | Punt::Elsewhere)) {
+                *out = Decision::Punt(Punt::Expired);
+            }
+        }
+        if !self.reverse_paths.is_empty() {
+            self.check_sources(&asked.interface, reader, &asked.key, out);
+        }
+    }
+
+    /// Handles the common case in which one table routes all packets. In other cases, returns false and does
+    /// nothing.
+    #[inline(always)]
+    fn ask_once<A: Routed, I, K: Fn(usize) -> FlowKey>(
+        &self,
+        asked: &Asked<'_, I, K>,
+        lookups: &[Lookup],
+        pending: &Pending<A>,
+        hops: &mut [Hop; BURST],
+        out: &mut [Decision],
+    ) -> bool {
+        let n = pending.len;
+        if n == 0 {
+            return true;
+        }
+        let [only] = lookups else { return false };
+        let (None, Ok(table)) = (only.selector(), only.ask()) else { return false };
+        let (Some(addresses), Some(hops)) = (pending.addresses.get(..n), hops.get_mut(..n)) else {
+            return false;
+        };
+        A::hops(table, asked.reader, addresses, hops);
+        let said = table.said(asked.reader);
+        for ((hop, address), place) in hops.iter().zip(addresses).zip(&*pending.places) {
+            let Some(out) = out.get_mut(usize::from(*place)) else { continue };
+            *out = match said.onward(*hop).and_then(|adjacency| self.forward(adjacency)) {
+                Some(forward) => forward,
+                None => self.seldom(asked, &said, *hop, address.bits(), *place),
+            };
+        }
+        true
+    }
+
+    /// Returns the decision for a packet whose path is not a single resolved neighbour.
+    #[inline(never)]
+    fn seldom<I, K: Fn(usize) -> FlowKey>(
+        &self,
+        asked: &Asked<'_, I, K>,
+        said: &PathEntries<'_>,
+        hop: Hop,
+        destination: u128,
+        place: u16,
+    ) -> Decision {
+        let hash = || self.hash(&(asked.key)(usize::from(place)));
+        self.conclude(said.verdict(hop, hash), || destination)
+    }
+
+    /// Returns the decision to forward a packet to an adjacency. Returns `None` unless the adjacency is a
+    /// resolved neighbour on an interface of the router.
+    #[inline(always)]
+    fn forward(&self, adjacency: u32) -> Option<Decision> {
+        let interface = self.adjacencies.read(adjacency).leaves_by()?;
+        Some(Decision::Forward { adjacency, interface })
+    }
+
+    /// Returns the hash of a flow, which selects one of several next hops.
+    #[inline(always)]
+    fn hash(&self, key: &FlowKey) -> u32 {
+        spread(self.seed, key.hash_symmetric())
+    }
+
+    /// Looks packets up in the routing tables of the policy rules, one table after another. A table is used
+    /// only for packets that its rule selects and for which no earlier table has a result.
+    #[inline(always)]
+    fn ask<A: Routed, I: Fn(usize) -> u16, K: Fn(usize) -> FlowKey>(
+        &self,
+        asked: &Asked<'_, I, K>,
+        lookups: &[Lookup],
+        pending: &mut Pending<A>,
+        out: &mut [Decision],
+    ) {
+        let Asked { interface, reader, key } = asked;
+        for lookup in lookups {
+            if pending.len == 0 {
+                return;
+            }
+            let mine = match lookup.selector() {
+                None => pending.len,
+                Some(selector) => pending.part(|place| selector.selects(&key(place), interface(place))),
+            };
+            let Pending { addresses, places, others, len } = pending;
+            let mut left = 0;
+            let each = |at: usize, verdict: Verdict| {
+                let (address, place) = (addresses[at], places[at]);
+                let Some(out) = out.get_mut(usize::from(place)) else { return };
+                *out = self.conclude(verdict, || address.bits());
+                if matches!(verdict, Verdict::NoRoute | Verdict::Throw) {
+                    // A later table may have a route.
+                    others[left] = (address, place);
+                    left += 1;
+                }
+            };
+            match lookup.ask() {
+                Ok(table) => {
+                    let hash = |at: usize| self.hash(&key(usize::from(places[at])));
+                    A::route(table, reader, &addresses[..mine], hash, each);
+                }
+                Err(verdict) => {
+                    let mut each = each;
+                    (0..mine).for_each(|at| each(at, verdict));
+                }
+            }
+            if left == 0 && mine == *len {
+                *len = 0;
+                return;
+            }
+            // Unselected packets follow the unresolved ones.
+            for at in mine..*len {
+                others[left] = (addresses[at], places[at]);
+                left += 1;
+            }
+            for (at, (address, place)) in others[..left].iter().enumerate() {
+                (addresses[at], places[at]) = (*address, *place);
+            }
+            *len = left;
+        }
+        // Packets that no rule selected have no decision yet.
+        for place in &pending.places[..pending.len] {
+            if let Some(out) = out.get_mut(usize::from(*place)) {
+                *out = Decision::Refuse(Refusal::NoRoute);
+            }
+        }
+    }
+
+    /// Returns the routing decision that follows from a verdict for a packet. `destination` returns the
+    /// packet's destination.
+    #[inline(always)]
+    fn conclude(&self, verdict: Verdict, destination: impl FnOnce() -> u128) -> Decision {
+        if let Verdict::Forward(adjacency) = verdict
+            && let Some(forward) = self.forward(adjacency)
+        {
+            return forward;
+        }
+        self.otherwise(verdict, destination())
+    }
+
+    /// Returns the routing decision that follows from a verdict other than forwarding to a resolved
+    /// neighbour.
+    #[inline(never)]
+    fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
+        match verdict {
+            Verdict::Forward(number) => self.towards(number, destination),
+            Verdict::Local => Decision::Punt(Punt::Own),
+            Verdict::Blackhole => Decision::Drop(DropReason::RouteBlackhole),
+            Verdict::NotForwarding => Decision::Drop(DropReason::ForwardingOff),
+            Verdict::NoRoute | Verdict::Throw => Decision::Refuse(Refusal::NoRoute),
+            Verdict::Unreachable => Decision::Refuse(Refusal::Unreachable),
+            Verdict::Prohibit => Decision::Refuse(Refusal::Prohibit),
+        }
+    }
+
+    /// Returns the routing decision for a packet to the adjacency with a number. If the adjacency stands for
+    /// on-link destinations, the adjacency of the packet's own destination is used.
+    fn towards(&self, mut number: u32, destination: u128) -> Decision {
+        let mut adjacency = self.adjacencies.read(number);
+        if adjacency.is_on_link() {
+            number = self.adjacencies.find(adjacency.device(), destination);
+            adjacency = self.adjacencies.read(number);
+        }
+        match adjacency.interface() {
+            _ if !adjacency.is_resolved() => Decision::Punt(Punt::Unresolved),
+            FOREIGN => Decision::Punt(Punt::Elsewhere),
+            interface => Decision::Forward { adjacency: number, interface },
+        }
+    }
+}
+
+/// Returns whether the interface with the MAC address word `own` accepts a packet's Ethernet destination.
+fn is_own(own: u64, key: &FlowKey) -> bool {
+    let to = key.eth_dst_word();
+    let virtual_router = match key.l3_kind() {
+        L3Kind::Ipv4 => VRRP_4,
+        L3Kind::Ipv6 => VRRP_6,
+        L3Kind::None | L3Kind::Arp => return to == own & !VRRP,
+    };
+    to == own & !VRRP || own & VRRP != 0 && to & VRRP_BITS == virtual_router
+}
+
+/// Checks the addresses of an IPv4 packet to be forwarded (RFC 1812, 5.3.7, Linux `ip_route_input_slow`).
+#[inline(always)]
+fn four(own: &OwnAddresses, key: &FlowKey) -> Admitted {
+    let (source, destination) = (key.ipv4_src().to_bits(), key.ipv4_dst().to_bits());
+    let admitted = Admitted::To { destination: key.ipv4_dst().into(), hops: key.ttl() };
+    let (from, to) = (source >> 24, destination >> 24);
+    let is_own = own.holds(source);
+    // Both first octets are in 1 to 223 and not 127.
+    if from.wrapping_sub(1) < 223 && to.wrapping_sub(1) < 223 && from != 127 && to != 127 && !is_own {
+        return admitted;
+    }
+    let group = |address: u32| address >> 28 == 0xe || address == u32::MAX;
+    Admitted::Not(if group(destination) {
+        Decision::Punt(Punt::Group)
+    } else if group(source) || matches!(from, 0 | 127) || is_own {
+        // A source that is this host's own or a broadcast address.
+        Decision::Drop(DropReason::MartianSource)
+    } else if matches!(to, 0 | 127) {
+        Decision::Drop(DropReason::MartianDestination)
+    } else {
+        return admitted;
+    })
+}
+
+/// Checks the addresses of an IPv6 packet to be forwarded (RFC 4291, 2.5, Linux `ip6_rcv_core`,
+/// `ip6_forward`).
+#[inline(always)]
+fn six(key: &FlowKey) -> Admitted {
+    let (source, destination) = (key.ipv6_src().to_bits(), key.ipv6_dst().to_bits());
+    let admitted = Admitted::To { destination: key.ipv6_dst().into(), hops: key.ttl() };
+    // 2000::/3 covers all global unicast addresses assigned today.
+    if source >> 125 == 1 && destination >> 125 == 1 {
+        return admitted;
+    }
+    let link = |address: u128| address >> 118 == 0xfe80 >> 6;
+    Admitted::Not(if source >> 120 == 0xff || source <= 1 || source >> 32 == 0xffff {
+        Decision::Drop(DropReason::MartianSource)
+    } else if destination >> 120 == 0xff {
+        Decision::Punt(Punt::Group)
+    } else if destination <= 1 {
+        Decision::Drop(DropReason::MartianDestination)
+    } else if link(source) || link(destination) {
+        Decision::Punt(Punt::Scope)
+    } else {
+        return admitted;
+    })
+}

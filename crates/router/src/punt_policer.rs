@@ -1,0 +1,701 @@
+//! The admission gate for packets that are punted to the kernel and for ICMP errors of the router. Each class
+//! of packets has its own rate limit and counters.
+//!
+//! Within a class, each interface and each source has a share of the rate. A packet within the shares of its
+//! interface and source may use the whole token bucket of its class. A packet beyond these shares may use the
+//! bucket down to a reserve. A flood from one interface or source thus leaves the reserve and new tokens to
+//! others, and a class with a single sender can still use its whole rate.
+//!
+//! Packets of known peers ([`Peer`]) and known neighbours ([`Acquaintance`]) have separate classes
+//! ([`KNOWN`]), which floods with forged sources do not use. The evidence for a peer differs by protocol:
+//!
+//! - a BGP session is identified by its addresses and ports;
+//! - a neighbour of a routing protocol is identified by its address, its interface and a hop count that
+//!   proves that no router forwarded the packet (RFC 5082);
+//! - the far end of multihop BFD (RFC 5883) is identified by its address alone.
+//!
+//! These three kinds of peers have separate classes. Packets that are easy to forge therefore take no tokens
+//! from the other kinds.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use packet::{FlowKey, L3Kind, PortId, PuntClass};
+use sync::counter::CounterArray;
+use sync::token_bucket::TokenBucket;
+
+use crate::adjacency::{Acquaintance, AdjacencyView, bits_of};
+use crate::decision::Punt;
+
+const NS_PER_S: u64 = 1_000_000_000;
+/// Number of slots for the shares of interfaces, and number of slots for the shares of sources, in each
+/// class. A hash selects the slot.
+const SHARES: usize = 256;
+/// Divisor of a class's rate that gives the share of one interface.
+const OF_INTERFACE: u64 = 8;
+/// Divisor of a class's rate that gives the share of one source.
+const OF_SOURCE: u64 = 32;
+/// Divisor of the rate of a class of known senders that gives the share of one interface. The next constant
+/// gives the share of one source. The shares are large, because known senders are few.
+const OF_KNOWN_INTERFACE: u64 = 2;
+const OF_KNOWN_SOURCE: u64 = 8;
+/// Classes of known peers and known neighbours.
+const KNOWN: [PuntClass; 4] =
+    [PuntClass::Session, PuntClass::Peer, PuntClass::PeerMultihop, PuntClass::Neighbour];
+/// Number of entries in the table of known peers, which consists of sets of eight entries.
+const PEERS: usize = 4096;
+const WAYS: usize = 8;
+/// Number of slots for addresses that the kernel is resolving. A hash of the address selects the slot.
+/// `ASKED_NS` is the time for which a slot is valid, equal to Linux's resolution time (`mcast_solicit`).
+const ASKED: usize = 1024;
+const ASKED_NS: u64 = 3 * NS_PER_S;
+/// Hop count of packets that no router has forwarded (RFC 5082), as used by BFD (RFC 5881, section 5).
+const GTSM: u8 = 255;
+
+/// A known peer of a routing protocol daemon of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Peer {
+    /// A BGP session over TCP: local address and port, then address and port of the peer. Its packets belong
+    /// to the class [`PuntClass::Session`].
+    Session(SocketAddr, SocketAddr),
+    /// A gateway of a route, or the other end of a BGP session, on the link of the interface with this
+    /// number. OSPF and single-hop BFD packets from this address belong to the class [`PuntClass::Peer`].
+    Neighbour(u16, IpAddr),
+    /// The other end of a BGP session at any distance. Multihop BFD packets from this address belong to the
+    /// class [`PuntClass::PeerMultihop`].
+    Far(IpAddr),
+}
+
+impl Peer {
+    fn class(self) -> PuntClass {
+        match self {
+            Peer::Session(..) => PuntClass::Session,
+            Peer::Neighbour(..) => PuntClass::Peer,
+            Peer::Far(_) => PuntClass::PeerMultihop,
+        }
+    }
+}
+
+/// The origin of a packet that is punted to the kernel: ingress interface and flow key.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    interface: u16,
+    key: FlowKey,
+}
+
+impl Origin {
+    /// Returns the origin of a frame that arrived on the interface with a number. `head` holds the first
+    /// octets of the frame, and `len` is the frame's length.
+    #[must_use]
+    pub fn of(interface: u16, head: &[u8], len: usize) -> Origin {
+        let mut key = FlowKey::ZERO;
+        // A frame that cannot be parsed is counted under a zero source.
+        let _ = FlowKey::extract(head, len, PortId(0), &mut key);
+        Origin { interface, key }
+    }
+
+    /// Returns the source whose share of the class the packet uses. For link-scope protocols, whose IP
+    /// sources are unassigned or freely chosen, the source is the sender's Ethernet address. For other
+    /// protocols the source is the IP source.
+    fn source(&self, class: PuntClass) -> u128 {
+        let link = self.key.eth_src().as_u64().into();
+        match (class, self.addresses()) {
+            (PuntClass::Arp | PuntClass::Nd | PuntClass::Ra | PuntClass::Dhcp, _) | (_, None) => link,
+            (_, Some((source, _))) => bits_of(source),
+        }
+    }
+
+    /// Returns the source and destination IP addresses of the packet. Returns `None` for ARP and non-IP
+    /// packets.
+    fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
+        let key = &self.key;
+        match key.l3_kind() {
+            L3Kind::Ipv4 => Some((key.ipv4_src().into(), key.ipv4_dst().into())),
+            L3Kind::Ipv6 => Some((key.ipv6_src().into(), key.ipv6_dst().into())),
+            L3Kind::None | L3Kind::Arp => None,
+        }
+    }
+
+    /// Returns the peer that the packet claims to be from, for a look-up in the table of known peers. Returns
+    /// `None` if packets of this kind do not come from known peers.
+    fn peer(&self, class: PuntClass) -> Option<Peer> {
+        let key = &self.key;
+        let (source, destination) = self.addresses()?;
+        let far = SocketAddr::new(source, key.src_port());
+        let is_direct = key.ttl() == GTSM;
+        match class {
+            PuntClass::Bgp => Some(Peer::Session(SocketAddr::new(destination, key.dst_port()), far)),
+            // OSPF's multicast groups are link-local. A daemon sends to a single neighbour with hop count 1
+            // (RFC 2328, A.1) or 255.
+            PuntClass::Ospf if is_group_of_link(destination) || key.ttl() == 1 || is_direct => {
+                Some(Peer::Neighbour(self.interface, source))
+            }
+            PuntClass::Bfd if key.dst_port() == 4784 => Some(Peer::Far(source)),
+            // Single-hop control and echo packets (RFC 5881), and those of link aggregation members (RFC
+            // 7130).
+            PuntClass::Bfd if is_direct => Some(Peer::Neighbour(self.interface, source)),
+            _ => None,
+        }
+    }
+
+    /// Returns the on-link address that an ARP, neighbour discovery or DHCP packet claims to be from. Returns
+    /// `None` for other packets.
+    fn neighbour(&self, class: PuntClass) -> Option<IpAddr> {
+        let is_four = matches!(self.key.l3_kind(), L3Kind::Arp);
+        match class {
+            PuntClass::Arp if is_four => Some(self.key.ipv4_src().into()),
+            PuntClass::Nd | PuntClass::Dhcp => self.addresses().map(|(source, _)| source),
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether an address is a link-local group: 224.0.0.0/24 (RFC 5771, section 4) or an IPv6 group of
+/// link-local scope.
+fn is_group_of_link(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(address) => address.segments()[0] & 0xff0f == 0xff02,
+    }
+}
+
+/// The class and the share that a packet is counted under.
+struct Place {
+    class: PuntClass,
+    /// Hash of the source of the packet, which selects the share.
+    source: u64,
+    /// Whether the packet may use the reserve of its class.
+    is_trusted: bool,
+}
+
+/// The admission gate of a router, shared by all its snapshots.
+#[derive(Debug)]
+pub struct PuntPolicer {
+    buckets: [TokenBucket; PuntClass::COUNT],
+    rates: [AtomicU64; PuntClass::COUNT],
+    /// Time, in nanoseconds, until which each share is used up: the theoretical arrival time of the generic
+    /// cell rate algorithm (ITU-T I.371). The first index is the class. The second index is the slot of an
+    /// interface, or `SHARES` plus the slot of a source.
+    shares: Box<[[AtomicU64; 2 * SHARES]]>,
+    /// Hashes of the known peers. A hash of 0 marks a free entry.
+    peers: Box<[AtomicU64]>,
+    /// Time, in nanoseconds, until which an answer from an address is expected, because the kernel is
+    /// resolving its link-layer address. The index is a hash of the address.
+    asked: Box<[AtomicU64]>,
+    /// Secret key of the hash function.
+    hasher: RandomState,
+    /// Numbers of packets admitted and refused, by class.
+    counts: CounterArray,
+    /// Identification of the next IPv4 error.
+    id: AtomicU16,
+}
+
+impl PuntPolicer {
+    /// Creates a gate. `rate` returns the limit of each class in packets per second, and `workers` is the
+    /// number of workers, each of which has its own counters.
+    #[must_use]
+    pub fn new(rate: impl Fn(PuntClass) -> u32, workers: usize, now_ns: u64) -> PuntPolicer {
+        let bucket = |class| TokenBucket::new(u64::from(rate(class)), burst(rate(class)), now_ns);
+        PuntPolicer {
+            buckets: PuntClass::ALL.map(bucket),
+            rates: PuntClass::ALL.map(|class| AtomicU64::new(u64::from(rate(class)))),
+            shares: (0..PuntClass::COUNT).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
+            peers: (0..PEERS).map(|_| AtomicU64::new(0)).collect(),
+            asked: (0..ASKED).map(|_| AtomicU64::new(0)).collect(),
+            hasher: RandomState::new(),
+            counts: CounterArray::new(workers, 2 * PuntClass::COUNT),
+            id: AtomicU16::new(1),
+        }
+    }
+
+    /// Sets the rate of each class, in packets per second. A class whose rate does not change keeps its token
+    /// bucket.
+    pub fn set_rates(&self, rate: impl Fn(PuntClass) -> u32, now_ns: u64) {
+        for ((class, bucket), set) in PuntClass::ALL.into_iter().zip(&self.buckets).zip(&self.rates) {
+            let rate = rate(class);
+            if set.swap(u64::from(rate), Ordering::Relaxed) != u64::from(rate) {
+                bucket.set_rate(u64::from(rate), burst(rate), now_ns);
+            }
+        }
+    }
+
+    /// Replaces the known peers. Some peers are ignored if there are more than a few thousand. Only control
+    /// threads call this function, one at a time.
+    pub fn set_peers(&self, peers: impl IntoIterator<Item = Peer>) {
+        let mut places = vec![0; PEERS];
+        for peer in peers {
+            let hash = self.hash_of(peer);
+            let set = &mut places[Self::set(hash)];
+            if let Some(free) = set.iter_mut().find(|place| **place == 0) {
+                *free = hash;
+            }
+        }
+        // A peer that is kept may move within its set. For a moment its packets are counted under their
+        // protocol's class.
+        for (place, hash) in self.peers.iter().zip(places) {
+            place.store(hash, Ordering::Relaxed);
+        }
+    }
+
+    fn hash_of(&self, peer: Peer) -> u64 {
+        self.hasher.hash_one(peer) | 1
+    }
+
+    fn set(hash: u64) -> std::ops::Range<usize> {
+        let sets = PEERS / WAYS;
+        let first = usize::try_from(hash >> 32).unwrap_or(0) % sets * WAYS;
+        first..first + WAYS
+    }
+
+    fn knows(&self, peer: Peer) -> bool {
+        let hash = self.hash_of(peer);
+        self.peers[Self::set(hash)].iter().any(|place| place.load(Ordering::Relaxed) == hash)
+    }
+
+    /// Returns whether one more packet is admitted, and counts the packet. A packet of a known sender is
+    /// counted under the class for known senders. `adjacencies` are the router's neighbours. A worker must
+    /// call this function on its own thread.
+    pub fn admits_from(
+        &self,
+        class: PuntClass,
+        origin: &Origin,
+        adjacencies: &AdjacencyView,
+        worker: usize,
+        now_ns: u64,
+    ) -> bool {
+        let Place { class, source, is_trusted } = self.place(class, origin, adjacencies, now_ns);
+        let rate = self.rates[class as usize].load(Ordering::Relaxed);
+        let shares = &self.shares[class as usize];
+        let slot = |of: u64| usize::try_from(of % SHARES as u64).unwrap_or(0);
+        let (source, interface) =
+            (&shares[SHARES + slot(source)], &shares[slot(u64::from(origin.interface))]);
+        let (of_interface, of_source) = match KNOWN.contains(&class) {
+            true => (OF_KNOWN_INTERFACE, OF_KNOWN_SOURCE),
+            false => (OF_INTERFACE, OF_SOURCE),
+        };
+        // Neither share is charged if the other is used up. One source cannot use up its interface's share,
+        // and one interface cannot use up the shares of others' sources by an endless number of sources.
+        let is_within = is_trusted
+            && next_share(interface.load(Ordering::Relaxed), rate, of_interface, now_ns).is_some()
+            && takes_share(source, rate, of_source, now_ns)
+            && takes_share(interface, rate, of_interface, now_ns);
+        let is_admitted = self.admit(class, is_within, worker, now_ns);
+        if class == PuntClass::Unresolved
+            && is_admitted
+            && let Some((_, destination)) = origin.addresses()
+        {
+            self.asked(destination).store(now_ns + ASKED_NS, Ordering::Relaxed);
+        }
+        is_admitted
+    }
+
+    /// Returns the slot that holds the time, in nanoseconds, until which the address is being resolved.
+    fn asked(&self, address: IpAddr) -> &AtomicU64 {
+        let at = usize::try_from(self.hasher.hash_one(address) % ASKED as u64).unwrap_or(0);
+        &self.asked[at]
+    }
+
+    /// Returns the class and the share under which a packet is counted. The share of a known sender depends
+    /// on interface, protocol, peer and group. Packets that claim another session, protocol or interface
+    /// therefore take no tokens from it.
+    fn place(&self, class: PuntClass, origin: &Origin, adjacencies: &AdjacencyView, now_ns: u64) -> Place {
+        if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer)) {
+            let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
+            let source = self.hasher.hash_one((origin.interface, class, peer, is_group));
+            return Place { class: peer.class(), source, is_trusted: true };
+        }
+        if let Some(address) = origin.neighbour(class) {
+            let station = origin.key.eth_src();
+            let known = adjacencies.knows(origin.interface, bits_of(address), station);
+            let source = self.hasher.hash_one((origin.interface, class, address, station.as_u64()));
+            let is_asked = known == Acquaintance::Asked
+                || class != PuntClass::Dhcp && self.asked(address).load(Ordering::Relaxed) > now_ns;
+            if known == Acquaintance::Known || is_asked {
+                // Any station on the link can claim an address under resolution, and must not take from known
+                // neighbours.
+                let is_trusted = known == Acquaintance::Known;
+                return Place { class: PuntClass::Neighbour, source, is_trusted };
+            }
+        }
+        let source = self.hasher.hash_one((origin.interface, origin.source(class)));
+        Place { class, source, is_trusted: true }
+    }
+
+    /// Takes a token of a class and counts the packet. Returns false if no token is available. `is_within`
+    /// tells whether the packet may use the reserve of its class.
+    fn admit(&self, class: PuntClass, is_within: bool, worker: usize, now_ns: u64) -> bool {
+        let bucket = &self.buckets[class as usize];
+        let rate = self.rates[class as usize].load(Ordering::Relaxed);
+        let reserve = u64::from(reserve(u32::try_from(rate).unwrap_or(u32::MAX)));
+        let admitted = (is_within || bucket.available(now_ns) > reserve) && bucket.take(now_ns, 1) == 1;
+        self.counts.row(worker).add(2 * (class as usize) + usize::from(!admitted), 1);
+        admitted
+    }
+
+    /// Returns an IPv4 identification that the last 65,535 errors did not use (RFC 6864, 4.3).
+    pub fn next_id(&self) -> u16 {
+        self.id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the number of admitted packets and the number of refused packets of a class.
+    #[must_use]
+    pub fn counted(&self, class: PuntClass) -> (u64, u64) {
+        (self.counts.sum(2 * (class as usize)), self.counts.sum(2 * (class as usize) + 1))
+    }
+}
+
+/// Returns the burst size of a class, in packets, for a rate in packets per second. The burst consists of a
+/// tenth of a second's packets and the reserve for packets within their shares.
+fn burst(rate: u32) -> u32 {
+    saved(rate) + reserve(rate)
+}
+
+fn saved(rate: u32) -> u32 {
+    (rate / 10).max(64)
+}
+
+fn reserve(rate: u32) -> u32 {
+    saved(rate) / 2
+}
+
+/// Takes one packet from a share, whose rate is the class's rate divided by `part`. `until` is the time until
+/// which the share is used up. Returns false if the share is used up now.
+fn takes_share(until: &AtomicU64, rate: u64, part: u64, now_ns: u64) -> bool {
+    let next = |until| next_share(until, rate, part, now_ns);
+    until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+}
+
+/// Returns the time, in nanoseconds, until which a share is used up after one more packet. Returns `None` if
+/// the share is used up now. A share allows a burst of a tenth of a second's packets, and at least four
+/// packets.
+fn next_share(until: u64, rate: u64, part: u64, now_ns: u64) -> Option<u64> {
+    let step = (NS_PER_S * part).checked_div(rate)?;
+    let begin = until.max(now_ns);
+    (begin - now_ns <= (NS_PER_S / 10).max(3 * step)).then_some(begin + step)
+}
+
+/// Returns the class of a frame that is punted. A packet to this host or its link counts under its protocol.
+/// A transit packet counts under the reason of the punt, and therefore takes no tokens from the host's
+/// daemons. `head` holds the first octets of the frame, and `len` is the frame's length.
+#[must_use]
+pub fn class(why: Punt, head: &[u8], len: usize) -> PuntClass {
+    let protocol = match why {
+        Punt::NotIp | Punt::Group | Punt::Own | Punt::Scope => PuntClass::of_protocol(head, len),
+        Punt::Expired
+        | Punt::NoRoute
+        | Punt::Unresolved
+        | Punt::TooLong
+        | Punt::Options
+        | Punt::Elsewhere
+        | Punt::NotRouted => None,
+    };
+    protocol.unwrap_or(why.class())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adjacency::Adjacencies;
+    use crate::paths::Way;
+
+    #[test]
+    fn a_flood_of_one_class_leaves_the_others_whole() {
+        let rate = |class| if class == PuntClass::Ospf { 100 } else { 1000 };
+        let gate = PuntPolicer::new(rate, 1, 0);
+        let mut passed = 0;
+        // A second of 10,000 hellos, with one BFD packet every 10 ms.
+        for at in 0..10_000_u64 {
+            passed += u32::from(gate.admit(PuntClass::Ospf, false, 0, at * 100_000));
+            if at % 100 == 0 {
+                assert!(gate.admit(PuntClass::Bfd, false, 0, at * 100_000));
+            }
+        }
+        assert!((100..=165).contains(&passed), "{passed}: the rate and its first burst");
+        assert_eq!(gate.counted(PuntClass::Bfd), (100, 0));
+        assert_eq!(gate.counted(PuntClass::Ospf), (u64::from(passed), 10_000 - u64::from(passed)));
+        // Changes the rate of one class.
+        gate.set_rates(|_| 1000, 1_000_000_000);
+        let more =
+            (0..10_000).filter(|at| gate.admit(PuntClass::Ospf, false, 0, 1_000_000_000 + at * 100_000));
+        assert!((900..1200).contains(&more.count()));
+    }
+
+    #[test]
+    fn what_passes_through_is_of_no_protocol() {
+        let bgp = packet::spec::parse("ip_dst=10.0.0.1,tcp,dst_port=179").unwrap();
+        assert_eq!(class(Punt::Own, &bgp, bgp.len()), PuntClass::Bgp);
+        assert_eq!(class(Punt::NoRoute, &bgp, bgp.len()), PuntClass::NoRoute);
+        let web = packet::spec::parse("ip_dst=10.0.0.1,tcp,dst_port=80").unwrap();
+        assert_eq!(class(Punt::Own, &web, web.len()), PuntClass::Own);
+    }
+
+    fn origin(interface: u16, text: &str) -> Origin {
+        let frame = packet::spec::parse(text).unwrap();
+        Origin::of(interface, &frame, frame.len())
+    }
+
+    fn bgp(interface: u16, source: u32, ports: (u16, u16)) -> Origin {
+        let source = std::net::Ipv4Addr::from(source);
+        origin(
+            interface,
+            &format!("ip_src={source},ip_dst=10.0.0.1,tcp,src_port={},dst_port={}", ports.0, ports.1),
+        )
+    }
+
+    /// A gate, and the neighbours of the router that are known or under resolution.
+    struct Doorway {
+        gate: PuntPolicer,
+        adjacencies: Adjacencies,
+        view: AdjacencyView,
+    }
+
+    impl Doorway {
+        /// Creates a gate with a rate for each class. The devices 11 and 12 belong to the interfaces 1 and 2.
+        fn new(rate: u32) -> Doorway {
+            let mut adjacencies = Adjacencies::new(&sync::qsbr::Domain::new(), 16, 1);
+            adjacencies.bind(11, Some(1));
+            adjacencies.bind(12, Some(2));
+            let view = adjacencies.view();
+            Doorway { gate: PuntPolicer::new(|_| rate, 1, 0), adjacencies, view }
+        }
+
+        fn admits(&self, class: PuntClass, origin: &Origin, now_ns: u64) -> bool {
+            self.gate.admits_from(class, origin, &self.view, 0, now_ns)
+        }
+
+        /// Returns the class that a packet was counted under.
+        fn counts_as(&self, class: PuntClass, origin: &Origin, now_ns: u64) -> PuntClass {
+            let counts = || PuntClass::ALL.map(|class| self.gate.counted(class));
+            let before = counts();
+            self.admits(class, origin, now_ns);
+            let changed = before.into_iter().zip(counts()).position(|(before, after)| before != after);
+            PuntClass::ALL[changed.unwrap()]
+        }
+    }
+
+    /// Every segment of an established session is admitted while forged segments arrive at 20 times the limit
+    /// on the same interface. Some of the forged segments are from port 179 or from the neighbour's own
+    /// address.
+    #[test]
+    fn a_session_lives_in_a_flood_of_forged_segments() {
+        let door = Doorway::new(100);
+        let (here, there) = ("10.0.0.1:179".parse().unwrap(), "10.0.0.2:40000".parse().unwrap());
+        door.gate.set_peers([
+            Peer::Session(here, there),
+            Peer::Neighbour(1, there.ip()),
+            Peer::Far(there.ip()),
+        ]);
+        let keepalive = bgp(1, 0x0a00_0002, (40_000, 179));
+        let mut refused = 0;
+        for number in 0..20_000_u32 {
+            let now = u64::from(number) * 500_000;
+            let forged = match number % 3 {
+                0 => bgp(1, 0x0a00_0002, (179, 179)),
+                _ => bgp(1, 0x0b00_0000 + number, (179, 5000)),
+            };
+            refused += u32::from(!door.admits(PuntClass::Bgp, &forged, now));
+            if number % 200 == 0 {
+                assert!(door.admits(PuntClass::Bgp, &keepalive, now), "at {number}");
+            }
+        }
+        assert!(refused > 18_000, "{refused}");
+        assert_eq!(door.gate.counted(PuntClass::Session), (100, 0));
+        // A peer that is no longer known is one of many.
+        door.gate.set_peers([]);
+        let late = (0..20).filter(|at| {
+            door.admits(PuntClass::Bgp, &bgp(1, 7, (179, 5000)), 10_000_000_000 + at);
+            door.admits(PuntClass::Bgp, &keepalive, 10_000_000_000 + at)
+        });
+        assert!(late.count() < 20);
+    }
+
+    /// Forged OSPF and BFD packets with a BGP peer's address take no tokens from the peer's session, on any
+    /// interface, nor from the hellos of the true neighbour.
+    #[test]
+    fn forged_hellos_of_a_peer_take_nothing_from_its_session() {
+        let door = Doorway::new(100);
+        let (here, there) = ("10.0.0.1:179".parse().unwrap(), "10.0.0.2:40000".parse().unwrap());
+        door.gate.set_peers([
+            Peer::Session(here, there),
+            Peer::Neighbour(1, there.ip()),
+            Peer::Far(there.ip()),
+        ]);
+        let keepalive = bgp(1, 0x0a00_0002, (40_000, 179));
+        let hello = origin(1, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89,ttl=1");
+        let forged = [
+            (PuntClass::Ospf, origin(2, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89,ttl=1")),
+            (PuntClass::Ospf, origin(1, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=1")),
+            (PuntClass::Ospf, origin(1, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=60")),
+            (PuntClass::Bfd, origin(1, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60")),
+            (PuntClass::Bfd, origin(2, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=255")),
+        ];
+        let mut refused = 0;
+        for number in 0..20_000_usize {
+            let now = number as u64 * 500_000;
+            let (class, forged) = &forged[number % forged.len()];
+            refused += u32::from(!door.admits(*class, forged, now));
+            if number % 200 == 0 {
+                assert!(door.admits(PuntClass::Bgp, &keepalive, now), "at {number}");
+            }
+            if number % 2000 == 0 {
+                assert!(door.admits(PuntClass::Ospf, &hello, now), "at {number}");
+            }
+        }
+        assert!(refused > 15_000, "{refused}");
+        assert_eq!(door.gate.counted(PuntClass::Session), (100, 0));
+    }
+
+    /// OSPF and BFD packets of a gateway are admitted as packets of a known peer on the gateway's interface.
+    /// Single-hop packets need evidence that no router forwarded them.
+    #[test]
+    fn hellos_of_gateways_are_of_known_peers() {
+        use PuntClass::{Bfd, Ospf, Peer as Known, PeerMultihop, Rip};
+        let door = Doorway::new(1000);
+        door.gate.set_peers([
+            Peer::Neighbour(1, "10.0.0.2".parse().unwrap()),
+            Peer::Neighbour(1, "fe80::2".parse().unwrap()),
+            Peer::Far("10.9.0.9".parse().unwrap()),
+        ]);
+        for (interface, class, text, expected) in [
+            (1, Ospf, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89", Known),
+            (2, Ospf, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89", Ospf),
+            (1, Ospf, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=1", Known),
+            (1, Ospf, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=255", Known),
+            (1, Ospf, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=64", Ospf),
+            (1, Ospf, "ip_src=fe80::2,ip_dst=ff02::5,ip_proto=89", Known),
+            (1, Ospf, "ip_src=10.0.0.3,ip_dst=224.0.0.5,ip_proto=89", Ospf),
+            (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", Known),
+            (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=6784,ttl=255", Known),
+            (2, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", Bfd),
+            (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=254", Bfd),
+            (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60", Bfd),
+            (1, Bfd, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60", PeerMultihop),
+            (1, Bfd, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", Bfd),
+            (1, Rip, "ip_src=10.0.0.2,ip_dst=224.0.0.9,udp,dst_port=520", Rip),
+        ] {
+            assert_eq!(door.counts_as(class, &origin(interface, text), 0), expected, "{interface}: {text}");
+        }
+    }
+
+    fn arp(interface: u16, station: u64, sender: [u8; 4]) -> Origin {
+        let mut frame = packet::spec::parse("arp").unwrap();
+        frame[6..12].copy_from_slice(&packet::MacAddr::from_u64(station).0);
+        frame[28..32].copy_from_slice(&sender);
+        Origin::of(interface, &frame, frame.len())
+    }
+
+    /// ARP, neighbour discovery and DHCP packets of known neighbours are admitted while forged stations flood
+    /// their interface. Answers of an address under resolution are admitted unless other stations claim the
+    /// address.
+    #[test]
+    fn known_neighbours_live_in_a_flood_of_stations() {
+        let mut door = Doorway::new(100);
+        let mac = packet::MacAddr::from_u64(0x0200_0000_0007);
+        let (four, six) = ([10, 0, 0, 7], "fe80::7");
+        door.adjacencies.resolve(11, four.into(), Some(mac));
+        door.adjacencies.resolve(11, six.parse().unwrap(), Some(mac));
+        let known = [
+            (PuntClass::Arp, arp(1, mac.as_u64(), four)),
+            (
+                PuntClass::Nd,
+                origin(1, &format!("eth_src={mac},ip_src={six},ip_dst=ff02::1,icmpv6,icmp_type=136")),
+            ),
+            (
+                PuntClass::Dhcp,
+                origin(1, &format!("eth_src={mac},ip_src=10.0.0.7,ip_dst=10.0.0.1,udp,dst_port=67")),
+            ),
+        ];
+        // Another station and another interface.
+        for other in [arp(1, 9, four), arp(2, mac.as_u64(), four), arp(1, mac.as_u64(), [10, 0, 0, 8])] {
+            assert_eq!(door.counts_as(PuntClass::Arp, &other, 0), PuntClass::Arp);
+        }
+        let mut refused = 0;
+        for number in 0..20_000_u64 {
+            let now = number * 500_000;
+            let forged = match number % 2 {
+                0 => arp(1, 0x0200_0100_0000 + number, four),
+                _ => arp(1, 0x0200_0200_0000 + number, [10, 0, 1, 1]),
+            };
+            refused += u32::from(!door.admits(PuntClass::Arp, &forged, now));
+            if number % 1000 == 0 {
+                for (class, known) in &known {
+                    assert!(door.admits(*class, known, now), "{class:?} at {number}");
+                }
+            }
+        }
+        assert!(refused > 18_000, "{refused}");
+        assert_eq!(door.gate.counted(PuntClass::Neighbour), (60, 0));
+        // A packet that waits for its neighbour makes the neighbour's answer acceptable for a while.
+        let now = 10_000_000_000;
+        let waiting = origin(2, "ip_src=10.0.2.2,ip_dst=10.0.0.99,udp");
+        assert_eq!(door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), now), PuntClass::Arp);
+        assert!(door.admits(PuntClass::Unresolved, &waiting, now));
+        assert_eq!(
+            door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), now + 1),
+            PuntClass::Neighbour
+        );
+        let late = now + ASKED_NS + 1;
+        assert_eq!(door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), late), PuntClass::Arp);
+    }
+
+    /// Stations that claim an address under resolution leave the reserve to known neighbours, however many
+    /// stations there are.
+    #[test]
+    fn claims_to_be_who_is_asked_for_leave_the_known_theirs() {
+        let mut door = Doorway::new(100);
+        let mac = packet::MacAddr::from_u64(7);
+        door.adjacencies.resolve(11, [10, 0, 0, 7].into(), Some(mac));
+        let gateway = Way { interface: 11, gateway: Some([10, 0, 0, 1].into()), weight: 1 };
+        assert_ne!(door.adjacencies.take(&gateway), 0);
+        for number in 0..20_000_u64 {
+            let now = number * 500_000;
+            door.admits(PuntClass::Arp, &arp(1, 0x0200_0100_0000 + number, [10, 0, 0, 1]), now);
+            if number % 1000 == 0 {
+                assert!(door.admits(PuntClass::Arp, &arp(1, 7, [10, 0, 0, 7]), now), "at {number}");
+            }
+        }
+        let (_, refused) = door.gate.counted(PuntClass::Neighbour);
+        assert!(refused > 15_000, "{refused}");
+    }
+
+    /// A source that causes an endless number of ICMP errors does not use the shares of other sources.
+    #[test]
+    fn one_source_of_errors_leaves_them_to_others() {
+        let door = Doorway::new(100);
+        let (flood, other) = (origin(1, "ip_src=10.0.0.2,udp"), origin(1, "ip_src=10.0.0.3,udp"));
+        for number in 0..20_000_u64 {
+            let now = number * 500_000;
+            door.admits(PuntClass::Errors, &flood, now);
+            if number % 2000 == 0 {
+                assert!(door.admits(PuntClass::Errors, &other, now), "at {number}");
+            }
+        }
+    }
+
+    /// ARP packets from one interface do not use the share of another interface, whatever their sources are.
+    /// Packets of one source do not use the share of another source.
+    #[test]
+    fn a_flood_of_one_interface_leaves_the_class_to_others() {
+        let door = Doorway::new(1000);
+        let arp = |interface, source| arp(interface, source, [10, 0, 0, 9]);
+        let mut flood = 0;
+        for number in 0..20_000_u64 {
+            let now = number * 100_000;
+            flood += u64::from(door.admits(PuntClass::Arp, &arp(1, 0x0200_0000_0000 + number), now));
+            if number % 400 == 0 {
+                assert!(door.admits(PuntClass::Arp, &arp(2, 2), now), "at {number}");
+            }
+        }
+        // The flood gets all that the other interface leaves, so that the rate of the class is fully used.
+        assert!((1700..2200).contains(&flood), "{flood}");
+        // One source on one interface.
+        for number in 0..20_000_u64 {
+            let now = 10_000_000_000 + number * 100_000;
+            door.admits(PuntClass::Arp, &arp(1, 1), now);
+            if number % 1000 == 0 {
+                assert!(door.admits(PuntClass::Arp, &arp(1, 2), now), "at {number}");
+            }
+        }
+    }
+}
