@@ -211,7 +211,7 @@ fn cached_flows_and_counts_are_told_to_the_stock_tools() {
     assert_eq!(appctl(&rig, &["revalidator/wait"]).unwrap(), "");
     let before = json(&rig, &["show", "caches", "--json"]);
     assert!(before["workers"][0]["flows"].as_u64().unwrap() >= 2, "{before}");
-    assert_eq!(before["decider"]["wrong"], 0);
+    assert_eq!(before["slow_path"]["wrong"], 0);
     let hits = |caches: &Value| {
         let of = |name: &str| caches["workers"][0][name].as_u64().unwrap();
         of("exact_hits") + of("masked_hits")

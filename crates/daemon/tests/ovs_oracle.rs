@@ -290,7 +290,7 @@ impl<'r> Both<'r> {
     }
 
     /// Returns a description of MAC table entries that only one of the two switches has.
-    fn external_readers(&self) -> Option<String> {
+    fn strangers(&self) -> Option<String> {
         let (ovs, ours) = (stations::known_to_ovs(self.peer), stations::known_to_ours(self.rig));
         let (only_ovs, only_ours): (Vec<_>, Vec<_>) =
             (ovs.difference(&ours).collect(), ours.difference(&ovs).collect());
@@ -350,7 +350,7 @@ fn what_leaves_is_what_open_vswitch_would_send() {
             found = compare((&rules, &frames), &of_ovs, &by_mark(of_ours.clone()));
         }
         if rules.members.is_some() {
-            found.wrong.extend(both.external_readers());
+            found.wrong.extend(both.strangers());
         }
         if !rules.in_turn {
             let regular: Vec<Frame> = frames.into_iter().filter(Frame::is_regular).collect();

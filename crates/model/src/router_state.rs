@@ -202,8 +202,7 @@ pub struct DhcpRelayState {
     pub looping: u64,
     /// Number of dropped messages from unexpected senders: replies that are not from the configured servers,
     /// and requests that are neither from on-link clients nor from relays.
-    #[serde(alias = "strangers")]
-    pub external_readers: u64,
+    pub strangers: u64,
     /// Number of messages dropped by the rate limit of the relay.
     pub limited: u64,
     /// Number of messages dropped because the kernel could not send them.

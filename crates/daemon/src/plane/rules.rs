@@ -41,7 +41,7 @@ fn lines(trace_report: &TraceReport) -> impl Iterator<Item = Told> {
     let step = |stage: &str, what: String| Told { stage: stage.to_owned(), what };
     let rules = trace_report.lines.iter().map(move |line| step("table", sentence(line)));
     let cached = if trace_report.is_own {
-        "not cached: each such packet goes to the decider; it depends on ".to_owned()
+        "not cached: each such packet goes to the slow path; it depends on ".to_owned()
     } else {
         String::new()
     };

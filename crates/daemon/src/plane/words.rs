@@ -308,7 +308,7 @@ fn switching(step: &Step, names: &Names) -> String {
         }
         Step::NoRule { table } => format!("table {table}: no rule matches"),
         Step::FlowHit => "a cached flow says what becomes of it".to_owned(),
-        Step::Upcall => "no cached flow matches: the decider looks into the tables".to_owned(),
+        Step::Upcall => "no cached flow matches: the slow path looks it up in the tables".to_owned(),
         Step::ToController => "a copy goes to the controllers".to_owned(),
         Step::Routed { port, to } => format!(
             "a route leads to {to} behind {}; its addresses and hop count are written anew",

@@ -190,7 +190,7 @@ fn caches(state: &CachesState) -> String {
     if let Some(slow_path) = &state.slow_path {
         let _ = writeln!(
             text,
-            "decider: {} of {} flows, {} packets looked up, {} flows followed again, {} narrowed, last look {:.1} ms, {} wrong",
+            "slow path: {} of {} flows, {} packets looked up, {} flows followed again, {} narrowed, last look {:.1} ms, {} wrong",
             slow_path.flows,
             slow_path.limit,
             short(slow_path.upcalls),

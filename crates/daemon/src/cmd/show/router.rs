@@ -329,7 +329,7 @@ fn dhcp_relay(what: &str, family: &str, device: &str, relay: &DhcpRelayState) ->
     let drops = [
         (relay.malformed, "malformed"),
         (relay.looping, "looping"),
-        (relay.external_readers, "of strangers"),
+        (relay.strangers, "of strangers"),
         (relay.limited, "over 1,000 a second"),
         (relay.unsent, "not sent"),
     ];

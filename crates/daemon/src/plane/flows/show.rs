@@ -359,7 +359,7 @@ fn late(bridge: &str) -> PlaneError {
     PlaneError {
         kind: FailureKind::Busy,
         object: format!("bridge.{bridge}"),
-        cause: format!("its decider has not answered within {} s", PATIENCE.as_secs()),
+        cause: format!("its slow path has not answered within {} s", PATIENCE.as_secs()),
         fix: "look at `trivium show workers` and the daemon's log, then try again".to_owned(),
     }
 }

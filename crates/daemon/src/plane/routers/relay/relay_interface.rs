@@ -41,7 +41,7 @@ pub struct Counts {
     replies: AtomicU64,
     malformed: AtomicU64,
     looping: AtomicU64,
-    external_readers: AtomicU64,
+    strangers: AtomicU64,
     limited: AtomicU64,
     unsent: AtomicU64,
 }
@@ -55,7 +55,7 @@ impl Counts {
             replies: count(&self.replies),
             malformed: count(&self.malformed),
             looping: count(&self.looping),
-            external_readers: count(&self.external_readers),
+            strangers: count(&self.strangers),
             limited: count(&self.limited),
             unsent: count(&self.unsent),
         }
@@ -203,11 +203,9 @@ pub fn take4(
         Err(refusal) => interface_relay.counts.refuse(refusal),
         Ok(Way::Up(_)) if is_ours => add(&interface_relay.counts.looping),
         // Clients are on the link and broadcast. A message to this address is from another relay.
-        Ok(Way::Up(first)) if by_address && first.is_unspecified() => {
-            add(&interface_relay.counts.external_readers)
-        }
+        Ok(Way::Up(first)) if by_address && first.is_unspecified() => add(&interface_relay.counts.strangers),
         Ok(Way::Up(first)) if !first.is_unspecified() && !interface_relay.takes_relayed => {
-            add(&interface_relay.counts.external_readers)
+            add(&interface_relay.counts.strangers)
         }
         Ok(Way::Up(_)) if !interface_relay.up.take(dhcp::client(message), Instant::now()) => {
             add(&interface_relay.counts.limited)
@@ -224,7 +222,7 @@ pub fn take4(
             let Some(interface_relay) =
                 interface_relays.values_mut().find(|interface_relay| of_interface(interface_relay, own))
             else {
-                return add(&counts.external_readers);
+                return add(&counts.strangers);
             };
             if !interface_relay.lets_down(IpAddr::V4(from), arrived_by) {
                 return;
@@ -254,9 +252,9 @@ pub fn take6(
         Err(refusal) => interface_relay.counts.refuse(refusal),
         Ok(dhcp6::Way::Up { .. }) if is_ours => add(&interface_relay.counts.looping),
         // Clients multicast their messages.
-        Ok(dhcp6::Way::Up { relayed: false }) if by_address => add(&interface_relay.counts.external_readers),
+        Ok(dhcp6::Way::Up { relayed: false }) if by_address => add(&interface_relay.counts.strangers),
         Ok(dhcp6::Way::Up { relayed: true }) if !interface_relay.takes_relayed => {
-            add(&interface_relay.counts.external_readers)
+            add(&interface_relay.counts.strangers)
         }
         Ok(dhcp6::Way::Up { .. }) if !interface_relay.up.take(from, Instant::now()) => {
             add(&interface_relay.counts.limited)
@@ -278,7 +276,7 @@ pub fn take6(
                 let found = interface_relays
                     .iter_mut()
                     .find(|(key, interface_relay)| key.1 == Version::V6 && is_meant(key, interface_relay));
-                let Some((_, interface_relay)) = found else { return add(&counts.external_readers) };
+                let Some((_, interface_relay)) = found else { return add(&counts.strangers) };
                 if interface_relay.lets_down(IpAddr::V6(from), arrived_by) {
                     interface_relay.deliver(&reply);
                 }
@@ -307,7 +305,7 @@ impl RelayInterface {
     fn lets_down(&mut self, from: IpAddr, arrived_by: u32) -> bool {
         let is_routed = self.ways.get(&from).is_some_and(|ways| ways.contains(&arrived_by));
         let refused = if !is_routed && (arrived_by != LOOPBACK || !self.allowed.contains(&from)) {
-            &self.counts.external_readers
+            &self.counts.strangers
         } else if !self.down.take(Instant::now(), RATE) {
             &self.counts.limited
         } else {
