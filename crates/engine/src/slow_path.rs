@@ -9,7 +9,7 @@
 //! - If the result depends on more key bits than the megaflow's mask contains, the megaflow is removed.
 //!
 //! A barrier completes when all megaflows of its bridge have been revalidated and every worker has processed
-//! the resulting messages. The bridges share the time of revalidation ([`sweep`]).
+//! the resulting messages. The bridges share the time of revalidation.
 
 #![allow(
     clippy::disallowed_types,

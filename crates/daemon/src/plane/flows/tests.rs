@@ -1,0 +1,104 @@
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::mpsc::channel;
+
+use super::*;
+
+/// A slow-path thread that has not ended by the deadline is left behind. A thread that ends in time
+/// returns the megaflows of the workers.
+#[test]
+fn a_decider_is_waited_for_until_a_deadline() {
+    let deciding = |work: Box<dyn FnOnce() + Send>| {
+        let knobs = SlowPathConfig {
+            limit: AtomicU32::new(1),
+            megaflows: AtomicBool::new(true),
+            stop: AtomicBool::new(false),
+        };
+        let thread = std::thread::spawn(move || {
+            work();
+            let known =
+                KnownFlow { worker: 1, bridge: 2, port: packet::PortId(3), present: 0, words: Vec::new() };
+            vec![known]
+        });
+        Deciding { knobs: Arc::new(knobs), view: Arc::default(), thread }
+    };
+    let (end, ends) = channel::<()>();
+    let stuck = deciding(Box::new(move || {
+        let _ = ends.recv();
+    }));
+    let mut flows = Flows { deciding: Some(stuck), ..Flows::default() };
+    let begin = Instant::now();
+    assert!(!flows.halt_by(Some(begin + Duration::from_millis(100))));
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(flows.known.is_empty() && flows.halt_by(None), "nothing is left to be halted");
+    drop(end);
+    flows.deciding = Some(deciding(Box::new(|| {})));
+    assert!(flows.halt_by(Some(Instant::now() + Duration::from_secs(60))));
+    assert_eq!(flows.known.len(), 1);
+}
+
+/// A bridge whose megaflows take long to revalidate does not delay changes of other bridges. A change asks
+/// only the bridges that it concerns. The slow path of this test never answers.
+#[test]
+fn a_slow_bridge_delays_no_change_of_another() {
+    let mut flows = Flows::default();
+    for name in ["slow", "other"] {
+        let name: BridgeName = name.parse().unwrap();
+        let config = switch::BridgeConfig { name: name.to_string(), ..switch::BridgeConfig::default() };
+        let bridge = Arc::new(switch::Bridge::new(&config, 1));
+        let flowing = flows.make(&name, &bridge, &OpenFlow::default()).unwrap();
+        flows.bridges.insert(name, flowing);
+    }
+    let is_asked = |flows: &Flows, name: &str| {
+        let name: BridgeName = name.parse().unwrap();
+        flows.bridges[&name].tables.has_requests()
+    };
+    assert!(flows.are_forgotten(&Stale::default()), "nothing has gone");
+    let mut barriers = flows.ask(|name| name.as_str() == "other");
+    assert_eq!(barriers.asked, 1);
+    assert!(is_asked(&flows, "other") && !is_asked(&flows, "slow"));
+    assert!(!barriers.all_within(Duration::from_millis(10)));
+    // One barrier is enough to remove the megaflows of a removed bridge.
+    let (done, is_done) = channel();
+    done.send(()).unwrap();
+    let mut barriers = Barriers { asked: 2, completed: 0, is_done };
+    assert!(barriers.any_within(Duration::from_secs(5)));
+    assert!(!barriers.all_within(Duration::from_millis(10)));
+}
+
+/// Flow tables that are still locked at the deadline are reported, and unlocked ones are not.
+#[test]
+fn rules_that_are_held_are_waited_for_until_a_deadline() {
+    let tables = || Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
+    let named = |name: &str| (name.parse::<BridgeName>().unwrap(), tables());
+    let held = Held(vec![named("br0"), named("br1")]);
+    let soon = || Instant::now() + Duration::from_millis(50);
+    assert!(held.wait(soon()).is_ok());
+    let rules = held.0[1].1.lock();
+    assert_eq!(held.wait(soon()).map_err(BridgeName::as_str), Err("br1"));
+    drop(rules);
+    assert!(held.wait(soon()).is_ok());
+}
+
+/// Flow entries that do not fit into the messages of a hand-over are detected before the workers stop.
+#[test]
+fn rules_are_compared_with_what_a_hand_over_carries() {
+    use switch::flow::{Action, FlowMod, Instructions, Match, Mod};
+    let tables = || Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
+    let named = |name: &str| (name.parse::<BridgeName>().unwrap(), tables());
+    let held = Held(vec![named("br0"), named("br1")]);
+    let rule = |number: u16, note: usize| {
+        let actions = vec![Action::Note(vec![0; note])];
+        Mod::Flow(Box::new(FlowMod::add(0, number, Match::ANY, Instructions::apply(actions))))
+    };
+    let add = |at: usize, mods: &[Mod]| {
+        held.0[at].1.change(|pipeline| pipeline.modify(mods, 0)).unwrap();
+    };
+    add(0, &(0..100).map(|number| rule(number, 8)).collect::<Vec<_>>());
+    assert_eq!(held.fit(100_000), Ok(()), "small rules take 300 octets each");
+    add(1, &[rule(1, 60_000)]);
+    let (bridge, octets) = held.fit(100_000).unwrap_err();
+    assert_eq!(bridge.as_str(), "br1");
+    assert!((120_000..200_000).contains(&octets), "{octets}");
+}
