@@ -27,6 +27,9 @@ class Page(unittest.TestCase):
         self.assertEqual(text.count("[port.v3.peer]"), 1)
         self.assertEqual(text.count("[bridge.br0.port."), 3)
 
+    def test_a_thousand_ports_have_frames_enough(self):
+        self.assertTrue(all(ports.frames(count) >= 128 * count + 256 for count in (1, 50, 200, 500, 501, 1000)))
+
 
 if __name__ == "__main__":
     unittest.main()
