@@ -372,9 +372,9 @@ mod tests {
             text,
             [
                 "receive: 60 bytes from web1, queue 0",
-                "room: VLAN 10, the port's access VLAN",
-                "room: 02:00:00:00:00:09 is learned here",
-                "room: 02:00:00:00:00:09 is at web2, seen 3 s ago",
+                "function: VLAN 10, the port's access VLAN",
+                "function: 02:00:00:00:00:09 is learned here",
+                "function: 02:00:00:00:00:09 is at web2, seen 3 s ago",
                 "execute: out of web2, tagged with VLAN 10",
             ]
         );
