@@ -19,6 +19,7 @@
 #include "stage_filter.h"
 #include "stage_flows.h"
 #include "stage_kernel.h"
+#include "stage_punt.h"
 #include "stage_route.h"
 #include "stage_steer.h"
 #if PORT_SERVICES
@@ -50,11 +51,15 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 	if (owner != TRIVIUM_OWNER_BRIDGED && way.to != STEER_WORKER) {
 		int reason = owner == TRIVIUM_OWNER_ROUTER ? stage_route(ctx) : kernel_owns(ctx);
 
-		if (reason != NOT_THE_KERNELS) {
+		if (reason >= 0) {
+			if (punt_drops(ctx, reason)) {
+				count(TRIVIUM_COUNT_ROUTE_LIMITED);
+				return XDP_DROP;
+			}
 			count(reason);
 			return steers ? steer_passed(ctx, &way, XDP_PASS) : XDP_PASS;
 		}
-		if (route.answers) {
+		if (route.answers && reason != TO_THE_WORKER) {
 			waits = route_answer(ctx);
 			if (waits >= 0)
 				return steers ? steer_passed(ctx, &way, waits) : waits;

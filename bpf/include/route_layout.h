@@ -10,7 +10,7 @@
 
 /* Constants of one port's stage. */
 struct route_conf {
-	__u32 present; /* 1, with the flags ROUTE_HAS_VLANS, ROUTE_HAS_SERVICE and ROUTE_ORDERED */
+	__u32 present; /* 1, with the flags ROUTE_HAS_VLANS, ROUTE_HAS_SERVICE, ROUTE_ORDERED and ROUTE_LIMITED */
 	__u32 vrrp; /* whether the port also owns the Ethernet addresses of VRRP */
 	__u64 mac;  /* address of the device, first octet lowest */
 	/* The following constants concern routes in the hook. */
@@ -37,6 +37,8 @@ struct route_conf {
  * (route_order.h).
  */
 #define ROUTE_ORDERED 8
+/* Flag of `present`: control traffic to the kernel is limited (stage_punt.h). */
+#define ROUTE_LIMITED 16
 
 /* Reverse path check of packet sources (RFC 3704). */
 enum route_sources {

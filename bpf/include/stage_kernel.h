@@ -12,6 +12,8 @@
 
 /* The frame does not belong to the kernel. */
 #define NOT_THE_KERNELS (-1)
+/* The frame goes to the worker, and is not routed by the hook. */
+#define TO_THE_WORKER (-2)
 
 /* Returns the counter of the reason why the frame belongs to the kernel, or NOT_THE_KERNELS. */
 TRIVIUM_INLINE int kernel_owns_ipv4(struct frame *frame)

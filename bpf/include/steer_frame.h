@@ -29,6 +29,7 @@ struct steer_frame {
 	__u32 operation; /* operation of ARP */
 	__u32 hash;
 	__u32 exact; /* whether the key can match an exact flow */
+	__u32 hops;  /* TTL or hop limit */
 };
 
 /* Maximum length of a frame and offset of a header. */
@@ -165,6 +166,7 @@ __attribute__((noinline)) int steer_ipv4(struct xdp_md *ctx, struct steer_frame 
 	__builtin_memcpy(seen->key.destination, &ip->daddr, 4);
 	seen->ends[0] = ip->saddr;
 	seen->ends[2] = ip->daddr;
+	seen->hops = ip->ttl;
 	seen->key.kind = STEER_IPV4;
 	seen->key.protocol = ip->protocol;
 	fragment = bpf_ntohs(ip->frag_off);
@@ -195,6 +197,7 @@ __attribute__((noinline)) int steer_ipv6(struct xdp_md *ctx, struct steer_frame 
 	__builtin_memcpy(seen->key.source, &ip->saddr, 16);
 	__builtin_memcpy(seen->key.destination, &ip->daddr, 16);
 	__builtin_memcpy(seen->ends, &ip->saddr, 32);
+	seen->hops = ip->hop_limit;
 	seen->key.kind = STEER_IPV6;
 	seen->key.protocol = ip->nexthdr;
 	seen->end = seen->at + length;

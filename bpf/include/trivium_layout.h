@@ -79,7 +79,8 @@ enum trivium_counter {
 	TRIVIUM_COUNT_FLOW_FORWARDED = 43, /* matched a cached OpenFlow flow, and redirected */
 	TRIVIUM_COUNT_FLOW_DROPPED = 44, /* dropped by the actions of a cached OpenFlow flow */
 	TRIVIUM_COUNT_ROUTE_REVERSE_PATH = 45, /* dropped: the reverse path of the source leads elsewhere */
-	TRIVIUM_COUNTERS = 46,
+	TRIVIUM_COUNT_ROUTE_LIMITED = 46, /* dropped: over a limit of a virtual router's control traffic */
+	TRIVIUM_COUNTERS = 47,
 };
 
 /*

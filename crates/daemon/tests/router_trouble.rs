@@ -26,14 +26,18 @@ fn start(hosts: u8) -> Rig {
 
 /// Like [`start`], with additional settings.
 fn start_with(hosts: u8, settings: &str) -> Rig {
+    start_limited(hosts, &format!("errors = {PUNTS}"), settings)
+}
+
+/// Like [`start`], with limits of single classes, and with additional settings.
+fn start_limited(hosts: u8, limits: &str, settings: &str) -> Rig {
     let mut rig = Rig::routed(hosts);
     let ports: String = rig
         .configuration("")
         .lines()
         .filter(|line| !line.contains("bridge") && !line.contains("access"))
         .fold(String::new(), |text, line| text + line + "\n");
-    let mut text =
-        format!("{ports}[router.edge]\npunts = {PUNTS}\npunt_limits = {{ errors = {PUNTS} }}\n{settings}");
+    let mut text = format!("{ports}[router.edge]\npunts = {PUNTS}\npunt_limits = {{ {limits} }}\n{settings}");
     for host in &rig.hosts {
         let _ = writeln!(text, "[router.edge.port.{}]", host.device());
     }
@@ -361,6 +365,63 @@ fn a_session_with_the_router_outlives_a_flood() {
     }
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+}
+
+/// A BGP session of kernel sockets survives floods that the driver hook passes to the kernel: segments with forged
+/// sources, and ARP of forged stations. The limits drop most of each flood in the hook, and no segment of the session.
+#[test]
+fn a_session_by_the_hook_lives_in_a_flood_of_forged_segments() {
+    require!("ip", "ping", "ethtool");
+    let rig = start_limited(2, "session = 20000, neighbour = 20000", "");
+    let listener = rig.lab.hub().inside(|| Ok(TcpListener::bind("10.8.1.1:179").unwrap())).unwrap();
+    let mut far = rig.hosts[0].inside(|| Ok(TcpStream::connect("10.8.1.1:179").unwrap())).unwrap();
+    far.set_nodelay(true).unwrap();
+    let (mut near, _) = listener.accept().unwrap();
+    near.set_read_timeout(Some(PATIENCE)).unwrap();
+    eventually("the session is known", PATIENCE, || {
+        far.write_all(&[0xff; 19]).unwrap();
+        near.read_exact(&mut [0; 19]).unwrap();
+        let session = punted(&rig, "session");
+        if session.0 > 0 { Ok(()) } else { Err(format!("{session:?}, {:?}", punted(&rig, "bgp"))) }
+    })
+    .unwrap();
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 500).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    let mac = mac_of_hub(&rig, "h1");
+    let sender = RawSender::open(&rig.hosts[0], "eth0").unwrap();
+    let mut number = 0_u32;
+    for round in 0..200 {
+        for _ in 0..50 {
+            number += 1;
+            let source = Ipv4Addr::from(0x0b00_0000 + number);
+            let forged =
+                format!("eth_dst={mac},ip_src={source},ip_dst=10.8.1.1,tcp,src_port=179,dst_port=5000");
+            sender.send(&spec::parse(&forged).unwrap()).unwrap();
+            let [.., a, b] = number.to_be_bytes();
+            let mut arp = spec::parse("arp").unwrap();
+            arp[..12].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 9, 9, 9, a, b]);
+            arp[22..28].copy_from_slice(&[2, 9, 9, 9, a, b]);
+            arp[28..32].copy_from_slice(&[10, 8, 1, 2]);
+            sender.send(&arp).unwrap();
+        }
+        far.write_all(&[0xff; 19]).unwrap();
+        near.read_exact(&mut [0; 19]).unwrap_or_else(|error| panic!("keepalive {round}: {error}"));
+    }
+    let [bgp, arp, session] = ["bgp", "arp", "session"].map(|class| punted(&rig, class));
+    assert!(bgp.1 > 5_000 && arp.1 > 5_000, "most of the floods is dropped: {bgp:?} {arp:?}");
+    assert!(session.0 >= 200 && session.1 == 0, "of the session nothing is: {session:?}");
+    assert!(rig.dropped("h1", "punt-limit") >= bgp.1 + arp.1, "{}", rig.ok(&["show", "drops"]));
+    // The stock resolution of a neighbour goes on.
+    rig.lab.hub().run(["ip", "neigh", "flush", "dev", "h1"]).unwrap();
+    assert!(rig.hosts[0].ping("10.8.1.1", 5).is_ok());
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+}
+
+/// Returns the Ethernet address of a device of the router.
+fn mac_of_hub(rig: &Rig, device: &str) -> String {
+    let shown = rig.lab.hub().run(["ip", "-o", "link", "show", "dev", device]).unwrap();
+    shown.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap().to_owned()
 }
 
 /// Routes by the device are removed at once, other routes are not affected, and all are restored later.

@@ -33,8 +33,8 @@ pub struct RouterSettings {
     pub routes: u32,
     /// Maximum number of IPv4 and IPv6 neighbours together.
     pub neighbours: u32,
-    /// Maximum rate at which workers punt packets of each class to the kernel, in packets per second. Classes
-    /// with a limit in `punt_limits` use that limit.
+    /// Maximum rate at which workers punt packets of each class to the kernel, in packets per second. Hooks have
+    /// the same limits. Classes with a limit in `punt_limits` use that limit.
     pub punts: u32,
     /// Punt limits of individual packet classes, which replace `punts` for these classes.
     #[serde(skip_serializing_if = "PuntLimits::is_empty")]
@@ -70,7 +70,8 @@ impl RouterSettings {
     pub const ERRORS: u32 = 1_000;
 
     /// Returns the maximum rate of a packet class in packets per second. For ICMP errors, the rate limits
-    /// what workers generate. For other classes, the rate limits what workers punt to the kernel.
+    /// what workers generate. For other classes, the rate limits what workers punt to the kernel, and separately what
+    /// hooks pass to it.
     #[must_use]
     pub fn punts_of(&self, class: PuntClass) -> u32 {
         let default = if class == PuntClass::Errors { RouterSettings::ERRORS } else { self.punts };

@@ -68,5 +68,5 @@ pub use mirrored::Mirrored;
 pub use own_addresses::OwnAddresses;
 pub use paths::{Path, Verdict, Way};
 pub use policy::{Lookup, Selector};
-pub use punt_policer::{Origin, Peer, PuntPolicer, class};
+pub use punt_policer::{Origin, Peer, PuntPolicer, class, punt_burst};
 pub use reverse::ReversePath;

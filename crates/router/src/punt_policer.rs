@@ -359,6 +359,13 @@ fn reserve(rate: u32) -> u32 {
     saved(rate) / 2
 }
 
+/// Returns the burst of a class and the reserve in it, both in packets, for a rate in packets per second. Packets
+/// beyond their shares leave the reserve to others.
+#[must_use]
+pub fn punt_burst(rate: u32) -> (u32, u32) {
+    (burst(rate), reserve(rate))
+}
+
 /// Takes one packet from a share, whose rate is the class's rate divided by `part`. `until` is the time until
 /// which the share is used up. Returns false if the share is used up now.
 fn takes_share(until: &AtomicU64, rate: u64, part: u64, now_ns: u64) -> bool {

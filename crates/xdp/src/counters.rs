@@ -126,11 +126,13 @@ pub enum Counter {
     /// The virtual router stage dropped the frame, because the route to its source leads to another interface
     /// or does not exist.
     RouteReversePath,
+    /// The virtual router stage dropped the frame, because it is control traffic over one of the router's limits.
+    RouteLimited,
 }
 
 impl Counter {
     /// All counters, in the order of `enum trivium_counter`.
-    pub const ALL: [Counter; 46] = [
+    pub const ALL: [Counter; 47] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -177,6 +179,7 @@ impl Counter {
         Counter::FlowForwarded,
         Counter::FlowDropped,
         Counter::RouteReversePath,
+        Counter::RouteLimited,
     ];
 
     /// Returns the name of the counter in metrics and tables. The name in C is `TRIVIUM_COUNT_` followed by
@@ -230,6 +233,7 @@ impl Counter {
             Counter::FlowForwarded => "flow_forwarded",
             Counter::FlowDropped => "flow_dropped",
             Counter::RouteReversePath => "route_reverse_path",
+            Counter::RouteLimited => "route_limited",
         }
     }
 

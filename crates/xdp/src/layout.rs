@@ -379,6 +379,39 @@ fn routes_tables_are_the_kernels_side() {
 }
 
 #[test]
+fn limits_of_punts_are_the_kernels_side() {
+    use crate::route::{
+        PEER_SIZE, PUNT_CLASSES, PUNT_COUNT_SIZE, PUNT_FRAME_SIZE, PUNT_PEERS, PuntMaps, STATE_WORDS,
+    };
+    let (fields, _) = members(PORT, "punt_rate");
+    assert_eq!(fields, at([("interval", 0), ("burst", 8), ("open", 16)]));
+    let (fields, size) = members(PORT, "punt_state");
+    let rates = u32::try_from(24 * PUNT_CLASSES).unwrap();
+    let classes = u32::try_from(8 * PUNT_CLASSES).unwrap();
+    let buckets = rates + 32;
+    let interfaces = buckets + classes;
+    let places = [("rates", 0), ("secrets", rates), ("buckets", buckets), ("interfaces", interfaces)];
+    let last = [("sources", interfaces + 256 * classes)];
+    assert_eq!((fields, size), (at(places.into_iter().chain(last)), 8 * STATE_WORDS));
+    let (fields, size) = members(PORT, "punt_peer");
+    let numbers = [("kind", 0), ("interface", 2), ("here_port", 4), ("far_port", 6)];
+    let addresses = [("here", 8), ("far", 24)];
+    assert_eq!((fields, size), (at(numbers.into_iter().chain(addresses)), PEER_SIZE));
+    let (fields, size) = members(PORT, "punt_count");
+    assert_eq!((fields, size), (at([("passed", 0), ("dropped", 8)]), PUNT_COUNT_SIZE as usize));
+    assert_eq!(members(PORT, "punt_frame").1, PUNT_FRAME_SIZE as usize);
+    let classes = packet::PuntClass::ALL.into_iter().take(PUNT_CLASSES).map(|class| {
+        (format!("PUNT_{}", class.name().to_uppercase().replace('-', "_")), i64::from(class as u8))
+    });
+    let end = ("PUNT_CLASSES".to_owned(), i64::try_from(PUNT_CLASSES).unwrap());
+    assert_eq!(enumerators(PORT, "punt_class"), classes.chain([end]).collect::<Vec<_>>());
+    let open = ObjectBuilder::default().open_memory(port_object().bytes).unwrap();
+    let peers = open.maps().find(|map| map.name() == "punt_peers").unwrap();
+    assert_eq!(usize::try_from(peers.max_entries()).unwrap(), PUNT_PEERS);
+    assert!(PuntMaps::NAMES.iter().all(|name| open.maps().any(|map| map.name() == *name)));
+}
+
+#[test]
 fn cached_flows_are_the_kernels_side() {
     use crate::flows::{
         COUNT_BYTES, DROPS, ENTRY_BYTES, FLOWS_WORDS, FRAME_BYTES, HINTS, MASKS, NORMAL, PLACES, POPS,

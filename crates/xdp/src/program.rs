@@ -21,7 +21,7 @@ use crate::object::{
     STEER_CONF, dump_object, port_object, services_dump_object, services_object,
 };
 use crate::placeholder::Placeholders;
-use crate::route::{AnswerMaps, RouteMaps, RouteStage};
+use crate::route::{AnswerMaps, PuntMaps, RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
 use crate::sys::{MapKind, MapSpec};
 use crate::{Constants, Counter, Error, LocalAddresses, Mode, Owner, ProgramConfig, ProgramInfo, needs, sys};
@@ -430,6 +430,10 @@ impl Loaded {
                 opened.set_section(ROUTE_LINKS, &secrets)?;
                 answers.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
+        }
+        match stages.route.as_ref().and_then(|route| route.punts()) {
+            None => PuntMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+            Some(punts) => punts.list().try_for_each(|(name, map)| opened.reuse(name, map))?,
         }
         match &stages.steer {
             None => SteerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,

@@ -19,6 +19,7 @@
 //! `bpf/include/stage_route.h` describes the packets that are left to the kernel.
 
 mod answers;
+mod punts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -40,6 +41,10 @@ pub(crate) use answers::{AnswerMaps, link_secrets};
 pub(crate) use answers::{
     COUNT_SIZE, FRAME_SIZE, GROUP_SIZE, INTERFACE_SIZE, LINE_SIZE, NEIGHBOUR_SIZE, SENT_SIZE,
 };
+pub(crate) use punts::PuntMaps;
+#[cfg(test)]
+pub(crate) use punts::{PEER_SIZE, PUNT_COUNT_SIZE, PUNT_FRAME_SIZE, STATE_WORDS};
+pub use punts::{PUNT_CLASSES, PUNT_PEERS, PuntLimits, PuntPeer, PuntRate};
 
 /// Maximum number of a virtual router's own addresses of each address family: `ROUTE_OWN`.
 pub const OWN_CAPACITY: usize = 65_536;
@@ -59,8 +64,14 @@ const HAS_SERVICE: u32 = 4;
 /// numbers, and a frame is not forwarded by the XDP program while earlier frames of its flow are in the
 /// worker.
 const ORDERED: u32 = 8;
+/// `ROUTE_LIMITED`: flag in the first word of `struct route_conf`. Control traffic to the kernel is limited.
+const LIMITED: u32 = 16;
 /// Index in `struct route_conf` of the first constant for routes by which the XDP program forwards.
 const ANSWERS_AT: usize = 4;
+/// Index in `struct route_conf` of the number of the port's own interface.
+const INTERFACE_AT: usize = 12;
+/// Index in `struct route_conf` of the check of source addresses.
+const SOURCES_AT: usize = 13;
 const OWN4: &str = "route_own4";
 const OWN6: &str = "route_own6";
 const OWN_BITS: &str = "route_own_bits";
@@ -119,6 +130,8 @@ pub(crate) struct RouteMaps {
     pub vlans: Vlans,
     own: Arc<OwnMaps>,
     answers: Option<Arc<AnswerMaps>>,
+    /// Limits of control traffic to the kernel. `None` if that traffic is not limited.
+    punts: Option<Arc<PuntMaps>>,
     /// Frame order state that the XDP program shares with the workers. `None` if frame order is not kept.
     orders: Option<Arc<Orders>>,
 }
@@ -396,7 +409,7 @@ impl RouteStage {
     pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
         let (conf, vlans) = (words(port), Vlans::none());
         let own = Arc::clone(&own.maps);
-        RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers: None, orders: None }))
+        RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers: None, punts: None, orders: None }))
     }
 
     /// Creates a stage like [`RouteStage::new`], which also forwards packets in the XDP program by the routes
@@ -409,7 +422,7 @@ impl RouteStage {
         }
         let (vlans, answers) = (Vlans::none(), Some(Arc::clone(answers.maps())));
         let own = Arc::clone(&own.maps);
-        RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers, orders: None }))
+        RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers, punts: None, orders: None }))
     }
 
     /// Returns a copy of the stage in which VLANs (IEEE 802.1Q tags, 1 to 4094) are interfaces of the router.
@@ -437,6 +450,27 @@ impl RouteStage {
     pub fn with_service_tags(self) -> RouteStage {
         let mut maps = self.maps.shared();
         maps.conf[0] |= HAS_SERVICE;
+        RouteStage::over(Arc::new(maps))
+    }
+
+    /// Returns a copy of the stage that limits the control traffic to the kernel by the rates in `limits`.
+    /// `interface` is the number of the port's own interface. Known neighbours are those of the routes by which the
+    /// stage forwards. Without these routes the stage knows none.
+    #[must_use]
+    pub fn limited(self, limits: &PuntLimits, interface: u16) -> RouteStage {
+        let mut maps = self.maps.shared();
+        maps.conf[0] |= LIMITED;
+        maps.conf[INTERFACE_AT] = interface.into();
+        maps.punts = Some(Arc::clone(limits.maps()));
+        RouteStage::over(Arc::new(maps))
+    }
+
+    /// Returns a copy of the stage that leaves no packet with IPv4 options or an IPv6 hop-by-hop header to the kernel,
+    /// but passes it to the worker, which checks the source address before the kernel forwards the packet.
+    #[must_use]
+    pub fn with_source_check(self, sources: Sources) -> RouteStage {
+        let mut maps = self.maps.shared();
+        maps.conf[SOURCES_AT] = sources.word();
         RouteStage::over(Arc::new(maps))
     }
 
@@ -494,8 +528,9 @@ impl RouteStage {
             (Some(own), Some(others)) => Arc::ptr_eq(own, others),
             _ => false,
         };
+        let limits = |stage: &RouteStage| stage.maps.punts.as_ref().map(|maps| maps.id()).transpose();
         let alike = constants(self) == constants(other) && self.own_id()? == other.own_id()?;
-        Ok(alike && same_order && tables(self)? == tables(other)?)
+        Ok(alike && same_order && tables(self)? == tables(other)? && limits(self)? == limits(other)?)
     }
 
     /// Returns whether the stage forwards packets in the XDP program by routes.
@@ -540,6 +575,11 @@ impl RouteMaps {
         self.answers.as_deref()
     }
 
+    /// Returns the maps of the limits of control traffic. Returns `None` if that traffic is not limited.
+    pub fn punts(&self) -> Option<&PuntMaps> {
+        self.punts.as_deref()
+    }
+
     /// Returns the frame order state that the XDP program shares with the workers. Returns `None` if frame
     /// order is not kept.
     pub fn orders(&self) -> Option<&Arc<Orders>> {
@@ -548,17 +588,18 @@ impl RouteMaps {
 
     /// Returns a copy that refers to the same kernel maps.
     fn shared(&self) -> RouteMaps {
-        let RouteMaps { conf, vlans, own, answers, orders } = self;
+        let RouteMaps { conf, vlans, own, answers, punts, orders } = self;
         let (own, answers, orders) = (Arc::clone(own), answers.clone(), orders.clone());
-        RouteMaps { conf: *conf, vlans: vlans.clone(), own, answers, orders }
+        RouteMaps { conf: *conf, vlans: vlans.clone(), own, answers, punts: punts.clone(), orders }
     }
 
-    /// Returns a copy with new counts and a new frame order state. A test run with the copy therefore changes
-    /// nothing. No frame is pending in the new order state.
+    /// Returns a copy with new counts, new limits and a new frame order state. A test run with the copy therefore
+    /// changes nothing. No frame is pending in the new order state.
     pub fn scratch(&self) -> Result<RouteMaps, Error> {
         let answers = self.answers.as_ref().map(|answers| answers.scratch().map(Arc::new)).transpose()?;
         let orders = self.orders.as_ref().map(|orders| orders.scratch().map(Arc::new)).transpose()?;
-        Ok(RouteMaps { answers, orders, ..self.shared() })
+        let punts = self.punts.as_ref().map(|punts| punts.scratch().map(Arc::new)).transpose()?;
+        Ok(RouteMaps { answers, punts, orders, ..self.shared() })
     }
 
     /// Restores the virtual router stage of a program that is already in the kernel. `take` returns a map of
@@ -578,8 +619,12 @@ impl RouteMaps {
             0 => None,
             _ => Some(Arc::new(Orders::over(take(bridge::ORDERS)?, take(bridge::BUCKETS)?)?)),
         };
+        let punts = match conf[0] & LIMITED {
+            0 => None,
+            _ => Some(Arc::new(PuntMaps::adopt(&mut take)?)),
+        };
         let answers = AnswerMaps::adopt(conf.get(ANSWERS_AT..).unwrap_or(&[]), secrets, take)?.map(Arc::new);
-        Ok(RouteMaps { conf, vlans, own, answers, orders })
+        Ok(RouteMaps { conf, vlans, own, answers, punts, orders })
     }
 }
 
@@ -638,6 +683,7 @@ mod tests {
                 vlans: Vlans::none(),
                 own: Arc::new(own),
                 answers: None,
+                punts: None,
                 orders: None,
             }));
             assert_eq!(stage.port(), port);

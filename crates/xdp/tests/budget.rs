@@ -19,7 +19,7 @@ use xdp::filter::{
 };
 use xdp::flows::{FlowPort, FlowStage, FlowTable};
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
-use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
+use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, PuntLimits, RoutePort, RouteStage, Sources};
 use xdp::steer::{SteerConfig, Steering};
 use xdp::{AttachMode, Attached, Owner, PortProgram, ProgramInfo, WhenDown};
 
@@ -84,6 +84,14 @@ fn measured() -> Costs {
     ] {
         let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &stage);
         add(format!("port-route-answers-{name}"), loaded.unwrap().info().unwrap());
+    }
+    let limits = PuntLimits::new().unwrap();
+    for (name, stage) in [
+        ("port-route-limited", route_stage(false).limited(&limits, 0)),
+        ("port-route-answers-limited", tagged(answers_stage(true, Sources::Strict)).limited(&limits, 0)),
+    ] {
+        let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &stage);
+        add(name.to_owned(), loaded.unwrap().info().unwrap());
     }
     add("port-route-answers-ordered".to_owned(), with_order());
     add("port-route-steer-everything".to_owned(), with_route());

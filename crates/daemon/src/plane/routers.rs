@@ -15,6 +15,7 @@
 mod announce;
 mod fpm;
 mod hook;
+mod hook_limits;
 mod mirrors;
 mod observed;
 mod prompts;
@@ -270,11 +271,17 @@ impl Routers {
         self.given.insert(name, (port, queue));
     }
 
+    /// Returns the routers whose hooks do not limit the control traffic to the kernel.
+    pub fn without_hook_limits(&self) -> impl Iterator<Item = &RouterName> {
+        self.all.iter().filter(|(_, running)| !running.hook_limits.is_active()).map(|(name, _)| name)
+    }
+
     /// Applies the settings in `config` to running routers.
     pub fn settle(&mut self, config: &Config, ports: &Ports) {
         for (name, running) in &mut self.all {
             let Some(wanted) = config.routers.get(name) else { continue };
             running.gate.set_rates(|class| wanted.settings.punts_of(class), monotonic().ns);
+            running.hook_limits.set_rates(&wanted.settings);
             running.wanted = wanted.clone();
             if let Err(error) = running.number(config, ports, name) {
                 tracing::error!(router = %name, %error, "it does not know its interfaces");

@@ -120,7 +120,7 @@ fn hook_counters(running: &Running) -> xdp::Counters {
 }
 
 /// Reasons for which the hook drops packets: the hook's counter, the name of the reason, and its meaning.
-const HOOK_DROPS: [(Counter, &str, &str); 6] = [
+const HOOK_DROPS: [(Counter, &str, &str); 7] = [
     (Counter::FilterDropped, DropReason::FilterDropped.name(), DropReason::FilterDropped.explain()),
     (Counter::FilterLimited, DropReason::FilterLimited.name(), DropReason::FilterLimited.explain()),
     (
@@ -139,6 +139,7 @@ const HOOK_DROPS: [(Counter, &str, &str); 6] = [
         "The route to the destination, which the hook knows, is a blackhole; see it with `trivium show why ADDRESS`.",
     ),
     (Counter::RouteReversePath, DropReason::ReversePath.name(), DropReason::ReversePath.explain()),
+    (Counter::RouteLimited, DropReason::PuntLimit.name(), DropReason::PuntLimit.explain()),
 ];
 
 /// Name and meaning of the drop reason for frames that no worker received. [`PortCounters::rx_missed`] counts

@@ -114,6 +114,10 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
             // The tables' steps give the route to the source.
             ("refused here: no route leads back to its source as `rpf` asks".to_owned(), None)
         }
+        Counter::RouteLimited => {
+            let limit = "the limit for control traffic of its class is used up";
+            dropped(packet::DropReason::PuntLimit.name(), limit)
+        }
         Counter::SteerKernel | Counter::SteerCpu => {
             let where_to = match says.steered {
                 Some(xdp::steer::SteerTo::Cpu(cpu)) => format!("the kernel on CPU {cpu}"),

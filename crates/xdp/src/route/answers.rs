@@ -41,7 +41,7 @@ pub(crate) const INTERFACE_SIZE: u32 = 16;
 pub(crate) const SENT_SIZE: u32 = 16;
 pub(crate) const COUNT_SIZE: u32 = 32;
 /// Size of `struct steer_frame` in bytes.
-pub(crate) const FRAME_SIZE: u32 = 104;
+pub(crate) const FRAME_SIZE: u32 = 112;
 /// Maximum number of output interfaces of a virtual router: `ROUTE_INTERFACES`.
 pub const ROUTE_INTERFACES: u32 = 1024;
 /// Maximum number of routed ports of a process: `ROUTE_PORTS`.
@@ -107,6 +107,17 @@ pub enum Sources {
     Strict,
     /// Loose check: a route to the source must exist.
     Loose,
+}
+
+impl Sources {
+    /// Returns the check as `enum route_sources`.
+    pub(crate) const fn word(self) -> u32 {
+        match self {
+            Sources::Any => 0,
+            Sources::Strict => 1,
+            Sources::Loose => 2,
+        }
+    }
 }
 
 /// Configuration of one port for forwarding by routes in the XDP program.
@@ -413,11 +424,7 @@ impl AnswerMaps {
             less(self.lines),
             self.neighbours,
             u32::from(port.interface),
-            match port.sources {
-                Sources::Any => 0,
-                Sources::Strict => 1,
-                Sources::Loose => 2,
-            },
+            port.sources.word(),
         ]
     }
 

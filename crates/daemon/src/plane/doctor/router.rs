@@ -1,7 +1,7 @@
 //! Diagnostics of virtual routers: kernel settings of the router's namespace that have no effect on packets
 //! routed by workers, or that prevent routing.
 
-use model::{DoctorFinding, FilterAction, FilterRule, Finding, PortName, RouterName};
+use model::{DoctorFinding, Finding, RouterName};
 use port::netfilter;
 
 use super::services::addresses_v6;
@@ -74,36 +74,20 @@ pub fn excess_rules(running_state: &RunningState) -> Vec<DoctorFinding> {
     running_state.routers.excess_rules().into_iter().map(finding).collect()
 }
 
-/// Returns a finding for each router with ports whose hook passes packets to the kernel without a rate limit.
-/// The settings `punts` and `punt_limits` apply only to packets that workers punt.
+/// Returns a finding for each router whose hooks pass control traffic to the kernel without a limit, because the kernel
+/// has refused the tables of the limits.
 pub fn unlimited(running_state: &RunningState) -> Vec<DoctorFinding> {
-    let is_unlimited = |name: &PortName| {
-        let filter = running_state.config.ports.get(name).and_then(|port| port.filter.as_ref());
-        let filter = filter.and_then(|filter| running_state.config.filters.get(filter));
-        let limits = |rule: &FilterRule| matches!(rule.action, FilterAction::Limit(_)) && !rule.dry_run;
-        running_state.ports.get(name).is_some_and(|running| running.hook.is_some())
-            && !filter.is_some_and(|filter| filter.rules.iter().any(limits))
-    };
-    let mut findings = Vec::new();
-    for (name, router) in &running_state.config.routers {
-        let ports: Vec<&str> =
-            router.ports.keys().filter(|name| is_unlimited(name)).map(PortName::as_str).collect();
-        if ports.is_empty() {
-            continue;
-        }
-        findings.push(DoctorFinding {
-            object: format!("router.{name}"),
-            severity: Finding::Warning,
-            finding: format!(
-                "what the hooks of {} pass up to the kernel (ARP, routing protocols, packets for this host) has no limit: `punts` and \
-                 `punt_limits` hold for what workers give to it",
-                ports.join(", ")
-            ),
-            fix: "give these ports a `[filter.NAME]` with rules of `action = \"limit\"` for what the kernel is to be protected from"
-                .to_owned(),
-        });
+    let finding = |name: &RouterName| {
+        DoctorFinding {
+        object: format!("router.{name}"),
+        severity: Finding::Warning,
+        finding: "the hooks of its ports pass ARP, routing protocols and other control traffic to the kernel without the limits of \
+                  `punts` and `punt_limits`, because the kernel has refused the tables of these limits"
+            .to_owned(),
+        fix: "see the daemon's log for the kernel's error, mend it (memory, privileges), and restart the daemon".to_owned(),
     }
-    findings
+    };
+    running_state.routers.without_hook_limits().map(finding).collect()
 }
 
 /// Reads the state of the calling thread's network namespace.

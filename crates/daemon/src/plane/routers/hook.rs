@@ -24,6 +24,7 @@ use super::super::device::{inside, object};
 use super::super::locked;
 use super::super::ports::Running as Port;
 use super::PATHS;
+use super::hook_limits::HookLimits;
 use super::observed::Netdev;
 
 /// Maximum number of next-hop groups in the hooks. Packets whose route uses a further group are routed by
@@ -104,6 +105,8 @@ pub struct Wanted<'a> {
     pub vlans: Vec<(u16, Option<u16>)>,
     /// Whether some VLANs of the port have a service tag (802.1ad) as their outer tag.
     pub service: bool,
+    /// Limits of the control traffic that the hook passes to the kernel.
+    pub limits: &'a HookLimits,
 }
 
 impl Wanted<'_> {
@@ -113,7 +116,8 @@ impl Wanted<'_> {
     }
 
     fn tagged(&self, stage: RouteStage) -> RouteStage {
-        let stage = stage.with_vlans(self.vlans.iter().copied());
+        let stage = stage.with_vlans(self.vlans.iter().copied()).with_source_check(self.sources);
+        let stage = self.limits.limit(stage, self.interface);
         if self.service { stage.with_service_tags() } else { stage }
     }
 }

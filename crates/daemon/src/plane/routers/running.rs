@@ -23,6 +23,7 @@ use super::super::locked;
 use super::super::ports::Ports;
 use super::announce::Announcer;
 use super::hook::{self, Hook};
+use super::hook_limits::HookLimits;
 use super::mirrors::{self, MirrorDevice};
 use super::observed::{self, Netdev, ObservedNamespace, State};
 use super::prompts::Prompts;
@@ -42,6 +43,7 @@ pub struct Running {
     pub follower: Arc<Follower>,
     pub state: Arc<Mutex<State>>,
     pub gate: Arc<PuntPolicer>,
+    pub hook_limits: HookLimits,
     pub seed: u32,
     pub punt_tap: PuntTap,
     /// Offload of the router's routes to hooks. `None` if the router does not use the offload.
@@ -133,6 +135,7 @@ impl Running {
                 workers,
                 monotonic().ns,
             )),
+            hook_limits: HookLimits::new(name, &wanted.settings),
             seed: fastrand(),
             punt_tap,
             hook,
@@ -328,6 +331,7 @@ impl Running {
                 seed: self.seed,
                 vlans: of_hook(vlans.iter().filter(|it| it.port == *name)),
                 service: vlans.iter().any(|it| it.port == *name && it.tags.service),
+                limits: &self.hook_limits,
             };
             if let Err(error) = hook::put(hook, name, port, &wanted) {
                 tracing::error!(port = %name, %error, "its hook does not route");
@@ -424,6 +428,7 @@ impl Running {
             }
         }
         peers.extend(far.into_iter().map(Peer::Far));
+        self.hook_limits.set_peers(name, &peers);
         self.gate.set_peers(peers);
     }
 

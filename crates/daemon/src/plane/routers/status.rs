@@ -66,7 +66,9 @@ impl Running {
     ) -> StateOf {
         let status = self.follower.status();
         let punt = |class: PuntClass| {
-            let (packets, refused) = self.gate.counted(class);
+            let (punted, over) = self.gate.counted(class);
+            let (passed, dropped) = self.hook_limits.counted(class);
+            let (packets, refused) = (punted + passed, over + dropped);
             PuntState {
                 class: class.name().to_owned(),
                 limit: wanted.settings.punts_of(class),

@@ -1,0 +1,77 @@
+//! Limits of the control traffic that the hooks of a router's ports pass to the kernel. They have the same rates
+//! and known peers as the limits of the workers' punts, with token buckets of their own.
+
+use std::collections::BTreeSet;
+
+use model::{RouterName, RouterSettings};
+use packet::PuntClass;
+use router::Peer;
+use xdp::route::{PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RouteStage};
+
+/// Limits that the hooks of one router's ports apply.
+pub struct HookLimits {
+    /// `None` if the kernel has refused the tables. Hooks then limit nothing.
+    limits: Option<PuntLimits>,
+    /// Whether the failure to write the known peers was already logged.
+    is_failure_logged: bool,
+}
+
+impl HookLimits {
+    /// Creates limits with the rates in `settings`. Logs a warning if the kernel refuses the tables.
+    pub fn new(router: &RouterName, settings: &RouterSettings) -> HookLimits {
+        let limits = PuntLimits::new().inspect_err(|error| {
+            tracing::warn!(%router, %error, "hooks do not limit the control traffic to the kernel");
+        });
+        let limits = HookLimits { limits: limits.ok(), is_failure_logged: false };
+        limits.set_rates(settings);
+        limits
+    }
+
+    /// Returns whether hooks limit the control traffic.
+    pub fn is_active(&self) -> bool {
+        self.limits.is_some()
+    }
+
+    /// Sets the rate of each class to that in `settings`.
+    pub fn set_rates(&self, settings: &RouterSettings) {
+        let Some(limits) = &self.limits else { return };
+        for (index, class) in PuntClass::ALL.into_iter().take(PUNT_CLASSES).enumerate() {
+            let packets = settings.punts_of(class);
+            let (burst, reserve) = router::punt_burst(packets);
+            limits.set_rate(index, PuntRate { packets, burst, reserve });
+        }
+    }
+
+    /// Replaces the known peers of the host's routing daemons.
+    pub fn set_peers(&mut self, router: &RouterName, peers: &BTreeSet<Peer>) {
+        let Some(limits) = &mut self.limits else { return };
+        let peer = |peer: &Peer| match *peer {
+            Peer::Session(here, far) => PuntPeer::Session(here, far),
+            Peer::Neighbour(interface, far) => PuntPeer::Neighbour(interface, far),
+            Peer::Far(far) => PuntPeer::Far(far),
+        };
+        match limits.set_peers(&peers.iter().map(peer).collect()) {
+            Ok(()) => self.is_failure_logged = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_failure_logged, true) {
+                    tracing::warn!(%router, %error, "hooks do not know all peers: a flood of forged packets may starve them");
+                }
+            }
+        }
+    }
+
+    /// Returns the stage of a port with these limits. `interface` is the number of the port's own interface.
+    pub fn limit(&self, stage: RouteStage, interface: u16) -> RouteStage {
+        match &self.limits {
+            Some(limits) => stage.limited(limits, interface),
+            None => stage,
+        }
+    }
+
+    /// Returns the number of packets of a class that hooks passed to the kernel, and the number that they dropped.
+    pub fn counted(&self, class: PuntClass) -> (u64, u64) {
+        let index = class as usize;
+        let limits = self.limits.as_ref().filter(|_| index < PUNT_CLASSES);
+        limits.and_then(|limits| limits.counted(index).ok()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,285 @@
+//! Limits of the control traffic that the XDP programs of a virtual router's ports pass to the kernel. The limits
+//! are those by which workers limit their punts (`router::PuntPolicer`): a rate for each class of protocols, and
+//! within it a share for each interface and each source.
+//!
+//! All ports of a router share the limits. `bpf/include/stage_punt.h` applies them.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::Error;
+use crate::sys::{self, MapKind, MapSpec, Mapped};
+
+/// Number of packet classes that have a limit: `PUNT_CLASSES`.
+pub const PUNT_CLASSES: usize = 19;
+/// Maximum number of known peers of a router: `PUNT_PEERS`.
+pub const PUNT_PEERS: usize = 8192;
+
+const STATE: &str = "punt_state";
+const PEERS: &str = "punt_peers";
+const COUNTS: &str = "punt_counts";
+const FRAMES: &str = "punt_frames";
+
+/// Number of 64-bit words of `struct punt_rate`.
+const RATE_WORDS: usize = 3;
+/// Number of secret numbers in `struct punt_state`, which follow the rates.
+const SECRETS: usize = 4;
+/// Number of 64-bit words of `struct punt_state` with the constants: rates and secret numbers.
+const CONSTANTS: usize = RATE_WORDS * PUNT_CLASSES + SECRETS;
+/// `PUNT_SHARES`: number of shares of interfaces, and of sources, in each class.
+const SHARES: usize = 256;
+/// Number of 64-bit words of `struct punt_state`.
+pub(crate) const STATE_WORDS: usize = CONSTANTS + PUNT_CLASSES + 2 * PUNT_CLASSES * SHARES;
+/// Size of `struct punt_peer` in bytes.
+pub(crate) const PEER_SIZE: usize = 40;
+/// Sizes of `struct punt_frame` and `struct punt_count` in bytes.
+pub(crate) const PUNT_FRAME_SIZE: u32 = 184;
+pub(crate) const PUNT_COUNT_SIZE: u32 = 16;
+/// `PUNT_IPV6`: flag of a peer's kind.
+const IPV6: u16 = 0x100;
+const NS_PER_S: u64 = 1_000_000_000;
+/// Map value of each known peer. Programs examine only whether the peer is present.
+const THERE: [u8; 4] = 1_u32.to_ne_bytes();
+
+/// A known peer of the host's routing daemons, whose packets have a class of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PuntPeer {
+    /// A TCP session: local address and port, then address and port of the peer.
+    Session(SocketAddr, SocketAddr),
+    /// A neighbour on the link of the router's interface with this number.
+    Neighbour(u16, IpAddr),
+    /// A peer at any distance.
+    Far(IpAddr),
+}
+
+impl PuntPeer {
+    /// Encodes the peer as `struct punt_peer`.
+    fn bytes(self) -> [u8; PEER_SIZE] {
+        let (kind, interface, here, far) = match self {
+            PuntPeer::Session(here, far) => (0, 0, Some(here), far),
+            PuntPeer::Neighbour(interface, far) => (1, interface, None, SocketAddr::new(far, 0)),
+            PuntPeer::Far(far) => (2, 0, None, SocketAddr::new(far, 0)),
+        };
+        let family = if far.is_ipv6() { IPV6 } else { 0 };
+        let port = |address: Option<SocketAddr>| address.map_or(0, |address| address.port()).to_be_bytes();
+        let mut bytes = [0; PEER_SIZE];
+        let mut at = 0;
+        let mut put = |field: &[u8]| {
+            if let Some(place) = bytes.get_mut(at..at + field.len()) {
+                place.copy_from_slice(field);
+            }
+            at += field.len();
+        };
+        put(&(kind | family).to_ne_bytes());
+        put(&interface.to_ne_bytes());
+        put(&port(here));
+        put(&port(Some(far)));
+        put(&address_field(here.map(|here| here.ip())));
+        put(&address_field(Some(far.ip())));
+        bytes
+    }
+}
+
+/// Returns an address as a field of `struct punt_peer`. An IPv4 address has the first four bytes.
+fn address_field(address: Option<IpAddr>) -> [u8; 16] {
+    match address {
+        None => [0; 16],
+        Some(IpAddr::V6(v6)) => v6.octets(),
+        Some(IpAddr::V4(v4)) => {
+            let [a, b, c, d] = v4.octets();
+            let mut field = [0; 16];
+            [field[0], field[1], field[2], field[3]] = [a, b, c, d];
+            field
+        }
+    }
+}
+
+/// Rate limit of one packet class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PuntRate {
+    /// Rate in packets per second. With 0, no packet of the class passes.
+    pub packets: u32,
+    /// Number of packets that may pass at once.
+    pub burst: u32,
+    /// Number of packets of the burst that packets beyond their shares leave to others.
+    pub reserve: u32,
+}
+
+impl PuntRate {
+    /// Encodes the rate as `struct punt_rate`.
+    fn words(self) -> [u64; RATE_WORDS] {
+        let Some(interval) = NS_PER_S.checked_div(self.packets.into()) else { return [0; RATE_WORDS] };
+        let ahead = |packets: u32| u64::from(packets).saturating_sub(1) * interval;
+        [interval.max(1), ahead(self.burst), ahead(self.burst.saturating_sub(self.reserve))]
+    }
+}
+
+/// Limits of the control traffic that the XDP programs of one router's ports pass to the kernel.
+///
+/// This value must be the only writer of the known peers.
+#[derive(Debug)]
+pub struct PuntLimits {
+    maps: Arc<PuntMaps>,
+    state: Mapped,
+    peers: BTreeSet<PuntPeer>,
+}
+
+/// Kernel maps of a router's limits.
+#[derive(Debug)]
+pub(crate) struct PuntMaps([OwnedFd; 4]);
+
+impl PuntLimits {
+    /// Creates limits by which no packet of a class passes, without known peers. [`PuntLimits::set_rate`] sets the
+    /// rates.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn new() -> Result<PuntLimits, Error> {
+        let maps = PuntMaps::create()?;
+        let state = maps.state()?;
+        let random = RandomState::new();
+        for (nth, secret) in state.words().iter().skip(RATE_WORDS * PUNT_CLASSES).take(SECRETS).enumerate() {
+            secret.store(random.hash_one(nth), Ordering::Relaxed);
+        }
+        Ok(PuntLimits { maps: Arc::new(maps), state, peers: BTreeSet::new() })
+    }
+
+    /// Sets the rate of the class with this index, which is below [`PUNT_CLASSES`]. The token bucket and the shares of
+    /// the class are full afterwards, unless the class has this rate already.
+    pub fn set_rate(&self, class: usize, rate: PuntRate) {
+        let state = self.state.words();
+        let words = rate.words();
+        let Some(places) =
+            state.get(RATE_WORDS * class..RATE_WORDS * (class + 1)).filter(|_| class < PUNT_CLASSES)
+        else {
+            return;
+        };
+        if places.iter().zip(words).all(|(place, word)| place.load(Ordering::Relaxed) == word) {
+            return;
+        }
+        for (place, word) in places.iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+        let interfaces = CONSTANTS + PUNT_CLASSES;
+        let sources = interfaces + PUNT_CLASSES * SHARES;
+        let bucket = state.get(CONSTANTS + class).into_iter();
+        let shares = [interfaces, sources]
+            .into_iter()
+            .flat_map(|from| state.iter().skip(from + SHARES * class).take(SHARES));
+        bucket.chain(shares).for_each(|until| until.store(0, Ordering::Relaxed));
+    }
+
+    /// Replaces the known peers. Peers beyond [`PUNT_PEERS`] are ignored, and a peer in both sets stays present
+    /// throughout.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails. A further call tries the rest again.
+    pub fn set_peers(&mut self, wanted: &BTreeSet<PuntPeer>) -> Result<(), Error> {
+        let failed = |operation| move |source| Error::Map { map: PEERS, operation, source };
+        let wanted: BTreeSet<PuntPeer> = wanted.iter().take(PUNT_PEERS).copied().collect();
+        let map = self.maps.get(1);
+        let gone: Vec<PuntPeer> = self.peers.difference(&wanted).copied().collect();
+        for peer in gone {
+            sys::map_delete(map, &peer.bytes()).map_err(failed("delete from"))?;
+            self.peers.remove(&peer);
+        }
+        for peer in wanted {
+            if !self.peers.contains(&peer) {
+                sys::map_update(map, &peer.bytes(), &THERE).map_err(failed("add to"))?;
+                self.peers.insert(peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of packets of a class that passed, and the number that were dropped.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn counted(&self, class: usize) -> Result<(u64, u64), Error> {
+        let Ok(class) = u32::try_from(class) else { return Ok((0, 0)) };
+        let words = sys::map_lookup_per_cpu(self.maps.get(2), class, 2).map_err(|source| Error::Map {
+            map: COUNTS,
+            operation: "read",
+            source,
+        })?;
+        let sum = |at: usize| words.iter().skip(at).step_by(2).fold(0, |a: u64, b| a.wrapping_add(*b));
+        Ok((sum(0), sum(1)))
+    }
+
+    pub(crate) fn maps(&self) -> &Arc<PuntMaps> {
+        &self.maps
+    }
+}
+
+impl PuntMaps {
+    /// Names of all maps that only a program with these limits has.
+    pub const NAMES: [&'static str; 4] = [STATE, PEERS, COUNTS, FRAMES];
+
+    fn create() -> Result<PuntMaps, Error> {
+        let classes = u32::try_from(PUNT_CLASSES).unwrap_or(u32::MAX);
+        let state = u32::try_from(8 * STATE_WORDS).unwrap_or(u32::MAX);
+        Ok(PuntMaps([
+            create(STATE, MapKind::Mappable, 4, state, 1)?,
+            create_peers()?,
+            create(COUNTS, MapKind::PerCpuArray, 4, PUNT_COUNT_SIZE, classes)?,
+            create(FRAMES, MapKind::PerCpuArray, 4, PUNT_FRAME_SIZE, 1)?,
+        ]))
+    }
+
+    fn get(&self, at: usize) -> BorrowedFd<'_> {
+        self.0[at].as_fd()
+    }
+
+    fn state(&self) -> Result<Mapped, Error> {
+        Mapped::new(self.get(0)).map_err(|source| Error::Map { map: STATE, operation: "map", source })
+    }
+
+    pub fn list(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
+        PuntMaps::NAMES.into_iter().zip(self.0.iter().map(AsFd::as_fd))
+    }
+
+    /// Returns the kernel's id of one of the maps. Programs with equal ids belong to the same router.
+    pub fn id(&self) -> Result<u32, Error> {
+        let failed = |source| Error::Map { map: STATE, operation: "query", source };
+        sys::map_info(self.get(0)).map(|info| info.id).map_err(failed)
+    }
+
+    /// Returns a copy with the same rates and known peers, and without packets that count. A test run with the copy
+    /// therefore takes no tokens of the router.
+    pub fn scratch(&self) -> Result<PuntMaps, Error> {
+        let mut scratch = PuntMaps::create()?;
+        scratch.0[1] = self.get(1).try_clone_to_owned().map_err(|source| Error::Map {
+            map: PEERS,
+            operation: "duplicate",
+            source,
+        })?;
+        let (from, to) = (self.state()?, scratch.state()?);
+        for (from, to) in from.words().iter().zip(to.words()).take(CONSTANTS) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(scratch)
+    }
+
+    /// Restores the limits of a program that is already in the kernel. `take` returns a map of the program by its
+    /// name.
+    pub fn adopt(take: impl FnMut(&'static str) -> Result<OwnedFd, Error>) -> Result<PuntMaps, Error> {
+        let maps: Vec<OwnedFd> = PuntMaps::NAMES.into_iter().map(take).collect::<Result<_, _>>()?;
+        let maps = maps.try_into().map_err(|_| Error::Object { object: "trivium", what: STATE })?;
+        Ok(PuntMaps(maps))
+    }
+}
+
+fn create_peers() -> Result<OwnedFd, Error> {
+    let (key, entries) = (u32::try_from(PEER_SIZE), u32::try_from(PUNT_PEERS));
+    create(PEERS, MapKind::SparseHash, key.unwrap_or(u32::MAX), 4, entries.unwrap_or(u32::MAX))
+}
+
+fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32) -> Result<OwnedFd, Error> {
+    let spec = MapSpec { name, kind, key, value, entries };
+    sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
+}

@@ -1,0 +1,311 @@
+//! Tests of the limits of the control traffic that a router's hook passes to the kernel: classes as those of the
+//! workers, floods, known peers and known neighbours.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
+
+mod support;
+#[path = "support/tables.rs"]
+mod tables;
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use packet::{FlowKey, PortId, PuntClass};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestRunner};
+use support::config;
+use support::router::{FAR, NEAR};
+use tables::{ANSWER, Rig, tagged};
+use xdp::route::{Own, PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RoutePort, RouteStage};
+use xdp::{Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
+
+/// Number of the port's interface. Another interface has number 0.
+const INTERFACE: u16 = 5;
+const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
+
+/// Frames of every class, and of none, to the router or its link.
+const FRAMES: [&str; 33] = [
+    "arp",
+    "ip_dst=224.0.0.5,ip_proto=89",
+    "ip_dst=10.0.1.1,ip_proto=89",
+    "ip_src=fe80::1,ip_dst=ff02::5,ip_proto=89",
+    "ip_dst=224.0.0.18,ip_proto=112",
+    "ip_dst=224.0.0.9,udp,dst_port=520",
+    "ip_src=fe80::1,ip_dst=ff02::9,udp,dst_port=521",
+    "ip_dst=10.0.1.1,udp,dst_port=3784",
+    "ip_dst=10.0.1.1,udp,dst_port=3785",
+    "ip_dst=10.0.1.1,udp,dst_port=4784",
+    "ip_dst=10.0.1.1,udp,dst_port=6784",
+    "ip_dst=10.0.1.1,udp,src_port=3784,dst_port=9",
+    "ip_dst=10.0.1.1,tcp,dst_port=179",
+    "ip_dst=10.0.1.1,tcp,src_port=179",
+    "ip_src=fd00:1::2,ip_dst=fd00:1::1,tcp,src_port=179",
+    "ip_dst=10.0.1.1,tcp,dst_port=22",
+    "ip_dst=255.255.255.255,udp,dst_port=67",
+    "ip_dst=10.0.1.1,udp,dst_port=68",
+    "ip_src=fe80::1,ip_dst=ff02::1:2,udp,dst_port=547",
+    "ip_src=fe80::1,ip_dst=fd00:1::1,udp,dst_port=546",
+    "ip_src=fe80::1,ip_dst=ff02::1,icmpv6,icmp_type=133",
+    "ip_src=fe80::1,ip_dst=ff02::1,icmpv6,icmp_type=134",
+    "ip_src=fe80::1,ip_dst=ff02::1,icmpv6,icmp_type=135",
+    "ip_src=fe80::1,ip_dst=fd00:1::1,icmpv6,icmp_type=136",
+    "ip_src=fe80::1,ip_dst=ff02::1,icmpv6,icmp_type=137",
+    "ip_src=fe80::1,ip_dst=ff02::16,icmpv6,icmp_type=143",
+    "ip_src=fe80::1,ip_dst=ff02::1,icmpv6,icmp_type=130",
+    "ip_src=fe80::1,ip_dst=ff02::1,icmpv6,icmp_type=128",
+    "ip_dst=224.0.0.22,ip_proto=2",
+    "ip_src=fe80::1,ip_dst=ff02::16,ip_proto=2",
+    "ip_dst=10.0.1.1,ip_proto=58",
+    "ip_dst=10.0.1.1,icmp,icmp_type=8",
+    "ip_dst=224.0.0.251,udp,dst_port=5353",
+];
+
+/// Counters of the reasons for which frames are limited.
+const LIMITED: [Counter; 4] =
+    [Counter::PassedControl, Counter::PassedGroup, Counter::PassedLocal4, Counter::PassedLocal6];
+
+/// Returns the frame of a description, from a neighbour to n1.
+fn frame(text: &str) -> Vec<u8> {
+    let mut frame = packet::spec::parse(text).unwrap();
+    frame[..6].copy_from_slice(
+        &if text.contains("ip_dst=ff") || text.contains("ip_dst=2") || text == "arp" {
+            [0x33, 0x33, 0, 0, 0, 1]
+        } else {
+            NEAR[0]
+        },
+    );
+    frame[6..12].copy_from_slice(&FAR[0]);
+    frame
+}
+
+fn link(kind: [u8; 2], rest: [u8; 3]) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, 0x0e]);
+    frame[6..12].copy_from_slice(&FAR[0]);
+    frame[12..14].copy_from_slice(&kind);
+    frame[14..17].copy_from_slice(&rest);
+    frame
+}
+
+/// LLDP, the slow protocols, IS-IS, another LLC protocol and an unknown EtherType.
+fn links() -> [Vec<u8>; 5] {
+    [
+        link([0x88, 0xcc], [0; 3]),
+        link([0x88, 0x09], [1, 1, 0]),
+        link([0, 46], [0xfe, 0xfe, 3]),
+        link([0, 46], [0x42, 0x42, 3]),
+        link([0x88, 0xb5], [0; 3]),
+    ]
+}
+
+/// A program with limits, in a namespace without devices.
+struct Port {
+    limits: PuntLimits,
+    loaded: Loaded,
+    _own: Own,
+}
+
+impl Port {
+    /// Loads a program in which each class may pass `packets` in a second.
+    fn new(packets: u32) -> Port {
+        let limits = limits(packets);
+        let mut own = Own::new("blue").unwrap();
+        own.replace_all(&["10.0.1.1", "fd00:1::1"].map(|address| address.parse().unwrap()).into()).unwrap();
+        let stage = RouteStage::new(&PORT, &own).limited(&limits, INTERFACE);
+        let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &stage).unwrap();
+        Port { limits, loaded, _own: own }
+    }
+
+    /// Returns the counter and the class of a frame.
+    fn see(&self, frame: &[u8]) -> (Counter, Option<PuntClass>) {
+        seen(&self.limits, || {
+            let before = self.loaded.counters().unwrap();
+            let run = self.loaded.test_run(frame).unwrap();
+            let after = self.loaded.counters().unwrap();
+            let counter = Counter::ALL.into_iter().find(|c| after.get(*c) != before.get(*c)).unwrap();
+            assert_eq!(
+                run.verdict == Verdict::Drop,
+                counter == Counter::RouteLimited || counter == Counter::DownDropped
+            );
+            counter
+        })
+    }
+
+    fn passes(&self, frame: &[u8]) -> bool {
+        self.loaded.test_run(frame).unwrap().verdict != Verdict::Drop
+    }
+}
+
+fn limits(packets: u32) -> PuntLimits {
+    let limits = PuntLimits::new().unwrap();
+    let (burst, reserve) = router::punt_burst(packets);
+    (0..PUNT_CLASSES).for_each(|class| limits.set_rate(class, PuntRate { packets, burst, reserve }));
+    limits
+}
+
+/// Returns the counter that `see` returns, and the class whose count it changes.
+fn seen(limits: &PuntLimits, see: impl FnOnce() -> Counter) -> (Counter, Option<PuntClass>) {
+    let counts = || -> Vec<(u64, u64)> { (0..PUNT_CLASSES).map(|at| limits.counted(at).unwrap()).collect() };
+    let before = counts();
+    let counter = see();
+    let after = counts();
+    let mut moved = PuntClass::ALL.into_iter().zip(before.iter().zip(&after)).filter(|(_, (a, b))| a != b);
+    let class = moved.next();
+    assert!(moved.next().is_none(), "a frame counts once");
+    if let Some((_, (before, after))) = class {
+        let dropped = u64::from(counter == Counter::RouteLimited);
+        assert_eq!((after.0 - before.0, after.1 - before.1), (1 - dropped, dropped));
+    }
+    (counter, class.map(|(class, _)| class))
+}
+
+#[test]
+fn classes_are_those_of_the_workers() {
+    need_root!();
+    let port = Port::new(1_000_000);
+    let all: Vec<Vec<u8>> = FRAMES.iter().map(|text| frame(text)).chain(links()).collect();
+    let mut classes = BTreeSet::new();
+    for (at, frame) in all.iter().enumerate() {
+        let expected = PuntClass::of_protocol(frame, frame.len());
+        let (counter, class) = port.see(frame);
+        assert!(LIMITED.contains(&counter), "{counter}: {:?}", FRAMES.get(at));
+        assert_eq!(class, expected, "{:?}", FRAMES.get(at));
+        classes.extend(class);
+        // A VLAN that only the kernel knows is no interface of the router, and has no limit.
+        assert_eq!(port.see(&tagged(frame, 77)), (Counter::RouteTagged, None), "{:?}", FRAMES.get(at));
+    }
+    // All but the four classes of known senders.
+    assert_eq!(classes.len(), PUNT_CLASSES - 4);
+    let limited = Cell::new(0);
+    let changes = proptest::collection::vec((12_usize..64, any::<u8>()), 0..4);
+    let mut runner = TestRunner::new(Config {
+        cases: std::env::var("PUNT_CASES").map_or(3_000, |n| n.parse().unwrap()),
+        failure_persistence: None,
+        ..Config::default()
+    });
+    runner
+        .run(&(select(all), changes, any::<bool>()), |(frame, changes, is_tagged)| {
+            let mut frame = if is_tagged { tagged(&frame, 77) } else { frame };
+            for (at, octet) in changes {
+                if let Some(place) = frame.get_mut(at) {
+                    *place = octet;
+                }
+            }
+            let (counter, class) = port.see(&frame);
+            let is_malformed =
+                FlowKey::extract(&frame, frame.len(), PortId(0), &mut FlowKey::ZERO.clone()).is_err();
+            let expected = PuntClass::of_protocol(&frame, frame.len()).filter(|_| LIMITED.contains(&counter));
+            limited.set(limited.get() + u32::from(expected.is_some()));
+            // The kernel drops malformed frames, of whatever class.
+            prop_assert!(is_malformed || class == expected, "{counter}: {class:?}, not {expected:?}");
+            Ok(())
+        })
+        .unwrap();
+    assert!(limited.get() > 500, "{}: the comparison is of something", limited.get());
+}
+
+/// Sends frames until the limit of their class drops `drops` of them. Returns how many passed.
+fn flood(passes: impl Fn(&[u8]) -> bool, mut next: impl FnMut(u32) -> Vec<u8>, drops: u32) -> u32 {
+    let (mut passed, mut dropped, mut at) = (0, 0, 0);
+    while dropped < drops {
+        if passes(&next(at)) {
+            passed += 1
+        } else {
+            dropped += 1
+        }
+        at += 1;
+        assert!(at < 100_000, "{passed} passed, {dropped} did not");
+    }
+    passed
+}
+
+fn from(text: &str, source: u32) -> Vec<u8> {
+    frame(&format!("ip_src={},{text}", Ipv4Addr::from(0x0a00_0200 + source)))
+}
+
+#[test]
+fn a_flood_leaves_other_classes_other_sources_and_known_peers_alone() {
+    need_root!();
+    let mut port = Port::new(3_200);
+    let far = SocketAddr::from(([10, 0, 9, 9], 40_000));
+    let here = SocketAddr::from(([10, 0, 1, 1], 179));
+    let neighbour = IpAddr::from([10, 0, 9, 9]);
+    let peers =
+        [PuntPeer::Session(here, far), PuntPeer::Neighbour(INTERFACE, neighbour), PuntPeer::Far(neighbour)]
+            .into();
+    port.limits.set_peers(&peers).unwrap();
+    let syn = "ip_dst=10.0.1.1,tcp,src_port=179";
+    // One source leaves the reserve: a second source still passes.
+    let one = flood(|frame| port.passes(frame), |_| from(syn, 1), 20);
+    assert!((320..420).contains(&one), "{one}: the burst of a class, less its reserve");
+    assert!(port.passes(&from(syn, 2)), "another source has its share");
+    // Forged sources take the interface's share, and no more.
+    let many = flood(|frame| port.passes(frame), |at| from(syn, 3 + at), 500);
+    assert!(many < 200, "{many}");
+    // The session, OSPF and BFD of the neighbour, and other protocols.
+    let session = frame("ip_src=10.0.9.9,ip_dst=10.0.1.1,tcp,src_port=40000,dst_port=179");
+    assert_eq!(port.see(&session), (Counter::PassedLocal4, Some(PuntClass::Session)));
+    let other = frame("ip_src=10.0.9.9,ip_dst=10.0.1.1,tcp,src_port=40001,dst_port=179");
+    assert_eq!(port.see(&other).1, Some(PuntClass::Bgp), "another port is another session");
+    let hello = frame("ip_src=10.0.9.9,ip_dst=224.0.0.5,ip_proto=89,ttl=1");
+    assert_eq!(port.see(&hello), (Counter::PassedGroup, Some(PuntClass::Peer)));
+    let bfd =
+        |ttl: u8, to: u16| frame(&format!("ip_src=10.0.9.9,ip_dst=10.0.1.1,ttl={ttl},udp,dst_port={to}"));
+    assert_eq!(port.see(&bfd(255, 3784)), (Counter::PassedLocal4, Some(PuntClass::Peer)));
+    assert_eq!(port.see(&bfd(254, 3784)).1, Some(PuntClass::Bfd), "a router has forwarded it");
+    assert_eq!(port.see(&bfd(64, 4784)), (Counter::PassedLocal4, Some(PuntClass::PeerMultihop)));
+    assert!(port.passes(&frame("arp")));
+    assert!(port.passes(&frame("ip_dst=10.0.1.1,tcp,dst_port=22")));
+    // The host's own services have no limit.
+    let ssh = frame("ip_dst=10.0.1.1,tcp,dst_port=22");
+    assert!((0..1_000).all(|_| port.passes(&ssh)));
+    // A peer that is gone is one of many.
+    port.limits.set_peers(&BTreeSet::new()).unwrap();
+    assert_eq!(port.see(&hello).1, Some(PuntClass::Ospf));
+    // A higher rate applies from the next frame on, and a rate of 0 passes none.
+    let (burst, reserve) = router::punt_burst(1_000_000);
+    port.limits.set_rate(PuntClass::Bgp as usize, PuntRate { packets: 1_000_000, burst, reserve });
+    assert!((0..1_000).all(|at| port.passes(&from(syn, at))));
+    port.limits.set_rate(PuntClass::Bgp as usize, PuntRate { packets: 0, burst, reserve });
+    assert!(!port.passes(&session));
+}
+
+#[test]
+fn known_neighbours_are_told_from_forged_ones() {
+    need_root!();
+    let rig = Rig::new(&ANSWER);
+    let limits = limits(100);
+    let mut own = Own::new("blue").unwrap();
+    own.insert(IpAddr::from([10, 0, 1, 1])).unwrap();
+    let stage = RouteStage::answering(&PORT, &own, &rig.tables.answers, &ANSWER).limited(&limits, INTERFACE);
+    let loaded = rig.router.attached.prepare_route(Some(&stage)).unwrap();
+    let see = |frame: &[u8]| seen(&limits, || rig.router.see(&loaded, frame).1);
+    let arp = |mac: [u8; 6], ip: [u8; 4]| {
+        let mut frame = frame("arp");
+        frame[6..12].copy_from_slice(&mac);
+        frame[22..28].copy_from_slice(&mac);
+        frame[28..32].copy_from_slice(&ip);
+        frame
+    };
+    let known = arp(FAR[0], [10, 0, 1, 2]);
+    assert_eq!(see(&known), (Counter::PassedControl, Some(PuntClass::Neighbour)));
+    assert_eq!(see(&arp([2, 0, 0, 9, 9, 9], [10, 0, 1, 2])).1, Some(PuntClass::Arp), "of another station");
+    assert_eq!(see(&arp(FAR[0], [10, 0, 1, 3])).1, Some(PuntClass::Arp), "of another address");
+    // The address of a neighbour behind another device.
+    assert_eq!(see(&arp(FAR[1], [10, 0, 2, 2])).1, Some(PuntClass::Arp));
+    let nd = frame("ip_src=fd00:1::2,ip_dst=ff02::1,icmpv6,icmp_type=135");
+    assert_eq!(see(&nd), (Counter::PassedGroup, Some(PuntClass::Neighbour)));
+    // A flood by forged stations, with forged and with known addresses.
+    let forged = |at: u32| {
+        let [a, b, c, d] = at.to_be_bytes();
+        arp([2, 9, a, b, c, d], if at.is_multiple_of(2) { [10, 0, 1, 2] } else { [10, 0, c, d] })
+    };
+    let passed = flood(|frame| see(frame).0 != Counter::RouteLimited, forged, 500);
+    assert!(passed < 200, "{passed}");
+    assert_eq!(see(&known), (Counter::PassedControl, Some(PuntClass::Neighbour)));
+    assert_eq!(see(&nd), (Counter::PassedGroup, Some(PuntClass::Neighbour)));
+    let dhcp = frame("ip_src=10.0.1.2,ip_dst=10.0.1.1,udp,dst_port=67");
+    assert_eq!(see(&dhcp).1, Some(PuntClass::Neighbour));
+}
