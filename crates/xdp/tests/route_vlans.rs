@@ -67,7 +67,7 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
             arp.clone(),
         ];
         for frame in &frames {
-            for vlan in 0..=4095 {
+            for vlan in 1..=4095 {
                 let is_own = VLANS.contains(&vlan);
                 let wanted = match is_own {
                     true => (Verdict::Redirect, Counter::Steered),
@@ -78,6 +78,12 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
                     assert_eq!(see(&loaded, &tagged(frame, 0x8100, bits | vlan)), wanted, "VLAN {vlan}");
                 }
             }
+            // A priority tag is no tag: the worker removes it from what it forwards.
+            let (_, untagged) = see(&loaded, frame);
+            let up = (Verdict::Redirect, Counter::Steered);
+            let expected = if untagged == Counter::Steered { up } else { (Verdict::Pass, untagged) };
+            assert_eq!(see(&loaded, &tagged(frame, 0x8100, 0xa000)), expected);
+            assert_eq!(see(&loaded, &tagged(&tagged(frame, 0x8100, 0), 0x88a8, 0)), up);
             // A service tag is not a VLAN of the router.
             let provider = tagged(frame, 0x88a8, 100);
             assert_eq!(see(&loaded, &provider), (Verdict::Pass, Counter::RouteTagged));

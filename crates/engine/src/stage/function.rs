@@ -2,7 +2,7 @@
 //! bridge).
 
 use packet::record::{Recorder, Step, TagChange};
-use packet::{DropReason, PortId};
+use packet::{DropReason, FlowKey, PortId};
 use switch::{Decision, Now};
 use sync::qsbr::Reader;
 
@@ -33,7 +33,7 @@ pub fn run<R: Recorder>(
         ),
         Function::Router(router, interface) => {
             let vlans = router.mirrored.has_vlans();
-            if vlans {
+            if vlans || burst.keys[..n].iter().any(FlowKey::is_tagged) {
                 route::untag(port, router, *interface, burst, true, context);
             }
             let Burst { keys, layers, routes, arrivals, .. } = burst;

@@ -42,7 +42,7 @@ fn read_from<const VLANS: bool>(
     let WorkerContext { pool, routing, .. } = context;
     let memory = pool.memory();
     let mut gathering = routing.begin();
-    let packets = packets.as_slice();
+    let packets = packets.as_mut_slice();
     for packet in packets.iter().take(AHEAD) {
         packet.prefetch(memory);
     }
@@ -77,7 +77,10 @@ fn read_from<const VLANS: bool>(
             // The packets that follow may be plain IPv4 again.
             continue;
         }
-        let Some(packet) = packets.get(place).filter(|_| is_next(place)) else { continue };
+        let Some(packet) = packets.get_mut(place).filter(|_| is_next(place)) else { continue };
+        if !VLANS {
+            tag::strip_priority(packet, memory);
+        }
         heads[place] = Head::Read;
         let (head, len) = (packet.head(memory), packet.len());
         let admitted = judge(port, router, own, head, len, &mut keys[place], &mut layers[place]);
@@ -104,8 +107,8 @@ fn seen<'m, const N: usize>(
     Some((packet.head(memory).first_chunk()?, packet.len()))
 }
 
-/// Removes the VLAN tags from packets whose VLAN has an interface of its own, and records the arrival
-/// interface of each packet. If `keyed` is true, the packets have flow keys, and the keys of changed packets
+/// Removes priority tags, and the VLAN tags from packets whose VLAN has an interface of its own, and records the
+/// arrival interface of each packet. If `keyed` is true, the packets have flow keys, and the keys of changed packets
 /// are extracted again.
 #[inline(never)]
 pub fn untag(
@@ -123,11 +126,12 @@ pub fn untag(
         if let Some(ahead) = all.get(place + AHEAD) {
             ahead.prefetch(memory);
         }
-        arrivals[place] = interface;
         let packet = &mut all[place];
-        let Some(own) = take_off(packet, memory, router, interface) else { continue };
-        arrivals[place] = own;
-        if keyed
+        let is_stripped = tag::strip_priority(packet, memory);
+        let own = take_off(packet, memory, router, interface);
+        arrivals[place] = own.unwrap_or(interface);
+        if (is_stripped || own.is_some())
+            && keyed
             && let Ok(found) = FlowKey::extract(packet.head(memory), packet.len(), port, &mut keys[place])
         {
             layers[place] = found;

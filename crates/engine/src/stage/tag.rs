@@ -43,6 +43,28 @@ pub fn begin(packet: &mut Packet, memory: &FrameMemory, tags: VlanTags) -> Resul
     })
 }
 
+/// Removes all priority tags (VLAN tags with identifier 0) in front of a frame, which count as no tags (IEEE 802.1Q
+/// 6.9). Returns whether the frame changed.
+#[inline]
+pub fn strip_priority(packet: &mut Packet, memory: &FrameMemory) -> bool {
+    let head = packet.head(memory);
+    let is_priority = |at: usize| match head.get(at..at + 6) {
+        Some([0x81, 0x00, high, low, _, _] | [0x88, 0xa8, high, low, _, _]) => high & 0x0f == 0 && *low == 0,
+        _ => false,
+    };
+    let mut end = ADDRESSES;
+    while is_priority(end) {
+        end += usize::from(TAG);
+    }
+    let length = end - ADDRESSES;
+    let Ok(trimmed) = u16::try_from(length) else { return false };
+    if trimmed == 0 {
+        return false;
+    }
+    packet.head_mut(memory).copy_within(..ADDRESSES, length);
+    packet.trim_front(trimmed)
+}
+
 fn pop(packet: &mut Packet, memory: &FrameMemory) -> Result<(), DropReason> {
     let head = packet.head_mut(memory);
     if head.len() <= ADDRESSES + usize::from(TAG) {
