@@ -377,6 +377,40 @@ fn resubmits_to_later_tables_do_not_deepen() {
     assert_eq!((translated.failed, translated.rules.len()), (Some(switch::flow::Failed::Depth), 66));
 }
 
+/// Clones inside each other need far more of the stack than look-ups, and groups with clones in their buckets, too. A
+/// translation that needs more than there is ends, and the process lives.
+#[test]
+fn no_nesting_of_clones_exceeds_the_stack() {
+    let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
+    let nested = |mut inner: Action| {
+        for _ in 0..62 {
+            inner = Action::Clone(vec![inner]);
+        }
+        inner
+    };
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let flow = read(&frame, 1);
+    // One rule whose clones look the packet up in the rule's own table.
+    let mut same = pipeline();
+    add(&mut same, 0, 1, Match::ANY, vec![nested(resubmit(0))]);
+    let translated = same.translate(asked(&flow, None));
+    assert_eq!(translated.failed, Some(switch::flow::Failed::Depth));
+    // A chain through all tables, again and again.
+    let mut chain = pipeline();
+    for table in 0..253 {
+        add(&mut chain, table, 1, Match::ANY, vec![nested(resubmit(table + 1))]);
+    }
+    add(&mut chain, 253, 1, Match::ANY, vec![nested(resubmit(0)), out(2)]);
+    let translated = chain.translate(asked(&flow, None));
+    assert!(translated.failed.is_some(), "{} look-ups", translated.rules.len());
+    // Within the bounds, clones do what they say.
+    let mut few = pipeline();
+    add(&mut few, 0, 1, Match::ANY, vec![nested(resubmit(1)), out(3)]);
+    add(&mut few, 1, 1, Match::ANY, vec![nested(out(2))]);
+    assert_eq!(few.translate(asked(&flow, None)).failed, None);
+    assert_eq!(run(&few, &frame, 1).len(), 2);
+}
+
 #[test]
 fn packets_that_no_rule_matches_go_where_the_table_says() {
     use switch::flow::{Miss, Reason, TableWishes};

@@ -36,11 +36,13 @@ use super::{Action, Field, Flow, Instructions, Match, Prerequisite, packet_meets
 const MAX_DEPTH: u32 = 64;
 /// Maximum number of look-ups for one packet (as in Open vSwitch).
 const MAX_LOOKUPS: u32 = 4096;
-/// Depth of nested look-ups, of any tables, for which the stack of every thread suffices.
-const MAX_NESTED: u32 = 192;
+/// Octets of the stack that a translation uses on the thread of its caller. Every thread of the process has more.
+const SHALLOW_STACK: usize = 768 << 10;
 /// Stack size, in octets, of the thread for translations with deeper nesting. The stack suffices for
 /// `MAX_LOOKUPS` levels of about 4 KiB each.
 const DEEP_STACK: usize = 64 << 20;
+/// Octets of the stack that a translation leaves free for the functions between two checks.
+const STACK_RESERVE: usize = 1 << 20;
 /// Maximum number of steps of a program.
 const MAX_OPS: usize = 4096;
 /// Maximum total weight of the steps of a program. The weight of a step reflects its cost for each packet.
@@ -343,9 +345,9 @@ struct Run<'p> {
     depth: u32,
     /// Depth of nested look-ups of the same or an earlier table.
     recursion: u32,
-    /// Depth of nested look-ups of any table.
-    nested: u32,
-    /// Whether the current stack suffices for any depth of nested look-ups.
+    /// Address on the stack at which the translation began.
+    stack_from: usize,
+    /// Whether the current thread has a stack of [`DEEP_STACK`] octets.
     is_deep: bool,
     lookups: u32,
     /// Whether all processing has stopped.
@@ -415,7 +417,7 @@ impl<'p> Run<'p> {
             rule: None,
             depth: 0,
             recursion: 0,
-            nested: 0,
+            stack_from: stack_address(),
             is_deep: false,
             lookups: 0,
             stopped: false,
@@ -638,16 +640,22 @@ impl<'p> Run<'p> {
     /// With `port`, the look-up uses that port as the ingress port. The instructions see the packet's own
     /// ingress port.
     fn table(&mut self, table: u8, port: Option<u32>, is_resubmit: bool) {
-        self.nested += 1;
-        if self.nested > MAX_NESTED && !self.is_deep {
-            self.out.is_cut = true;
+        if self.has_stack() {
+            self.look_up(table, port, is_resubmit);
+        }
+    }
+
+    /// Returns whether one more look-up or copy may be nested in the current one. If the stack is used up, ends the
+    /// translation.
+    fn has_stack(&mut self) -> bool {
+        let most = if self.is_deep { DEEP_STACK - STACK_RESERVE } else { SHALLOW_STACK };
+        if !self.stopped && self.stack_from.abs_diff(stack_address()) > most {
+            self.note("nested too deep: fewer clones, groups and resubmits inside each other");
+            self.out.is_cut = !self.is_deep;
             self.out.failed = Some(Failed::Depth);
             self.stopped = true;
         }
-        if !self.stopped {
-            self.look_up(table, port, is_resubmit);
-        }
-        self.nested -= 1;
+        !self.stopped
     }
 
     fn look_up(&mut self, table: u8, port: Option<u32>, is_resubmit: bool) {
@@ -902,8 +910,11 @@ impl<'p> Run<'p> {
         self.list(&actions);
     }
 
-    /// Executes `does` on a copy of the packet, and restores the packet afterwards.
+    /// Executes `does` on a copy of the packet, and restores the packet afterwards. Does nothing if the stack is used up.
     fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
+        if !self.has_stack() {
+            return;
+        }
         let uncommitted = (self.dirty, self.rendered.clone(), self.cost, self.out.program.ops.len());
         self.commit();
         let before = (
@@ -954,6 +965,13 @@ impl<'p> Run<'p> {
             ops.insert(from, Op::Clone(n));
         }
     }
+}
+
+/// Returns an address in the stack frame of a function that the caller calls.
+#[inline(never)]
+fn stack_address() -> usize {
+    let here = 0_u8;
+    std::ptr::from_ref(std::hint::black_box(&here)).addr()
 }
 
 /// Returns the mask of all bits of a flow that come from the packet's flow key. A megaflow with this mask
