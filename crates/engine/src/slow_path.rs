@@ -664,9 +664,10 @@ impl SlowPath {
         let is_kept = actions.is_cacheable()
             && in_port != port::ANY
             && self.is_served(&bridge)
-            && self.budgets.has_room(worker, port, self.flows, self.flow_limit());
+            && self.budgets.has_room(worker, port, self.flows, self.flow_limit())
+            && self.cached_actions.has_room(&actions);
         let mask = actions.mask;
-        let actions = self.cached_actions.shared(actions, meters);
+        let actions = self.cached_actions.shared(actions, meters, is_kept);
         let compiled = Arc::clone(&actions.compiled);
         if is_kept {
             self.keep(worker, &bridge, (port, in_port), (&flow, mask), actions, version, now);

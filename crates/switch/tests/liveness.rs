@@ -6,8 +6,8 @@ mod rules;
 use packet::{DropReason, PortId};
 use rules::{add, asked, flow_port, from, out, pipeline, read, run, tcp};
 use switch::flow::{
-    Action, Bucket, BundleMode, Continuation, Field, FlowError, FlowPort, Group, GroupKind, GroupMod,
-    HashFields, Instructions, Match, Mod, PacketOut, Pipeline, Rest, SelectMethod, SubField,
+    Action, Bucket, BundleMode, Continuation, Field, FlowError, FlowMod, FlowPort, Group, GroupKind,
+    GroupMod, HashFields, Instructions, Match, Mod, PacketOut, Pipeline, Rest, SelectMethod, SubField,
 };
 
 fn watching(watch_group: Option<u32>, watch_port: Option<u32>, to: u32) -> Bucket {
@@ -144,6 +144,71 @@ fn choices_among_many_count_as_work() {
     add(&mut pipeline, 0, 3, from(1), vec![bundle; 40]);
     let (frame, flow) = (frame(), read(&frame(), 1));
     assert_eq!(pipeline.translate(asked(&flow, Some(&frame))).program.ops.len(), 32);
+}
+
+/// An action set is searched for each written action, and copied for each clone. Both are work.
+#[test]
+fn a_long_action_set_is_work() {
+    // Each bit range of the registers is a field of its own.
+    let ranges = (0..16_u8).flat_map(|register| {
+        (1..=32).flat_map(move |length| (0..=32 - length).map(move |first| (register, first, length)))
+    });
+    let write: Vec<Action> = ranges
+        .take(2600)
+        .map(|(register, first, length)| Action::Set {
+            field: Field::reg(register).unwrap(),
+            value: 0,
+            mask: ((1_u128 << length) - 1) << first,
+            load: true,
+        })
+        .collect();
+    let rule = |apply, write| {
+        Mod::Flow(Box::new(FlowMod::add(
+            1,
+            1,
+            Match::ANY,
+            Instructions { apply, write, ..Instructions::default() },
+        )))
+    };
+    let translated = |pipeline: &Pipeline| {
+        let (frame, flow) = (frame(), read(&frame(), 1));
+        pipeline.translate(asked(&flow, Some(&frame)))
+    };
+    let mut pipeline = pipeline();
+    add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Resubmit { port: None, table: Some(1) }; 4000]);
+    pipeline.modify(&[rule(Vec::new(), write[..60].to_vec())], 0).unwrap();
+    let usual = translated(&pipeline).rules.len();
+    assert!(usual > 200, "a set of a usual length is written {usual} times");
+    pipeline.modify(&[rule(Vec::new(), write)], 0).unwrap();
+    let long = translated(&pipeline).rules.len();
+    assert!(long < 5, "a long one is not: {long}");
+}
+
+/// What a paused packet leaves for later is bounded while it is recorded.
+#[test]
+fn what_is_left_of_a_paused_packet_is_bounded() {
+    let pause =
+        Action::Controller { max_len: 128, id: 0, reason: 1, userdata: Vec::new(), meter: None, pause: true };
+    let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
+    let mut pipeline = pipeline();
+    let rest = |first, count| [vec![first], vec![Action::SetQueue(1); count]].concat();
+    for table in 1..200 {
+        add(&mut pipeline, table, 1, Match::ANY, rest(resubmit(table + 1), 3_800));
+    }
+    add(&mut pipeline, 200, 1, Match::ANY, vec![pause.clone()]);
+    add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Clone(vec![resubmit(1)]); 16]);
+    let (frame, flow) = (frame(), read(&frame(), 1));
+    let translated = pipeline.translate(asked(&flow, Some(&frame)));
+    let left: Vec<&Continuation> =
+        translated.to_controller.iter().filter_map(|told| told.continuation.as_deref()).collect();
+    assert_eq!(left.len(), 16);
+    assert!(left.iter().all(|left| left.is_too_long && left.rest.is_empty()));
+    assert!(translated.memory() < 4 << 20, "{}", translated.memory());
+    // A usual one is complete.
+    add(&mut pipeline, 0, 1, Match::ANY, rest(pause, 100));
+    let translated = pipeline.translate(asked(&flow, Some(&frame)));
+    let left = translated.to_controller[0].continuation.as_deref().unwrap();
+    assert!(!left.is_too_long && left.rest[0].instructions.apply.len() == 100);
 }
 
 /// A continuation that a controller returns is validated like the actions of a rule.

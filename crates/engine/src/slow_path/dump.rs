@@ -143,7 +143,7 @@ impl SlowPath {
         let places = self.records.capacity() * size_of::<Option<Record>>()
             + self.names.capacity() * size_of::<(u64, u32)>();
         let each = WORDS + size_of::<Live>();
-        places + self.flows * each
+        places + self.flows * each + self.cached_actions.memory()
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lookup::FlowRef;
 use packet::PortId;
@@ -107,11 +108,29 @@ pub(super) struct CachedActions {
     pub tables: [u64; 4],
     pub first_again: bool,
     pub learns: Vec<LearnedFlow>,
+    /// Approximate size of the actions in memory, in octets.
+    memory: usize,
+    /// Sum of the sizes of all cached actions.
+    total: Arc<AtomicUsize>,
+}
+
+impl Drop for CachedActions {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.memory, Ordering::Relaxed);
+    }
 }
 
 impl CachedActions {
-    fn new(actions: Translated, meters: Vec<(u32, Arc<MeterLive>)>) -> Arc<CachedActions> {
+    fn new(
+        actions: Translated,
+        meters: Vec<(u32, Arc<MeterLive>)>,
+        total: &Arc<AtomicUsize>,
+    ) -> Arc<CachedActions> {
+        let memory = actions.memory();
+        total.fetch_add(memory, Ordering::Relaxed);
         Arc::new(CachedActions {
+            memory,
+            total: Arc::clone(total),
             compiled: Arc::new(Compiled::new(actions.program, actions.dropped, meters)),
             rules: actions.rules,
             missed: actions.missed,
@@ -185,30 +204,104 @@ pub(super) fn credit(
 /// Capacity of the index of shared actions. A full index is cleared. Megaflows keep the actions that they
 /// already have.
 const CACHED_ACTIONS: usize = 4096;
+/// Maximum size, in octets, of the actions in the index.
+const INDEX_MEMORY: usize = 16 << 20;
+/// Maximum size, in octets, of the actions of all megaflows. Packets with further actions are forwarded without a
+/// megaflow.
+pub(super) const ACTIONS_MEMORY: usize = 512 << 20;
 
 /// Index of recently cached actions, by which new megaflows find equal actions to share.
 #[derive(Default)]
 pub(super) struct CachedActionsIndex {
     by_hash: HashMap<u64, Arc<CachedActions>>,
+    /// Size of the actions in the index, in octets.
+    held: usize,
+    /// Size of all cached actions, in octets.
+    total: Arc<AtomicUsize>,
     hasher: RandomState,
 }
 
 impl CachedActionsIndex {
     /// Returns the cached form of translated actions. Megaflows with equal actions get the same copy, unless
-    /// the actions contain meters or learn actions.
-    pub fn shared(&mut self, actions: Translated, meters: Vec<(u32, Arc<MeterLive>)>) -> Arc<CachedActions> {
+    /// the actions contain meters or learn actions. Only actions that a megaflow keeps are remembered for later
+    /// megaflows.
+    pub fn shared(
+        &mut self,
+        actions: Translated,
+        meters: Vec<(u32, Arc<MeterLive>)>,
+        is_kept: bool,
+    ) -> Arc<CachedActions> {
         if !meters.is_empty() || !actions.learns.is_empty() {
-            return CachedActions::new(actions, meters);
+            return CachedActions::new(actions, meters, &self.total);
         }
         let hash = self.hasher.hash_one((&actions.program, &actions.rules, &actions.missed, &actions.groups));
         if let Some(known) = self.by_hash.get(&hash).filter(|known| known.is(&actions)) {
             return Arc::clone(known);
         }
-        let new = CachedActions::new(actions, meters);
-        if self.by_hash.len() >= CACHED_ACTIONS {
-            self.by_hash.clear();
+        let new = CachedActions::new(actions, meters, &self.total);
+        if !is_kept || new.memory > INDEX_MEMORY / 16 {
+            return new;
         }
-        self.by_hash.insert(hash, Arc::clone(&new));
+        if self.by_hash.len() >= CACHED_ACTIONS || self.held + new.memory > INDEX_MEMORY {
+            self.by_hash.clear();
+            self.held = 0;
+        }
+        self.held += new.memory;
+        if let Some(old) = self.by_hash.insert(hash, Arc::clone(&new)) {
+            self.held -= old.memory;
+        }
         new
+    }
+
+    /// Returns whether a megaflow with these actions may be kept.
+    pub fn has_room(&self, actions: &Translated) -> bool {
+        self.memory() + actions.memory() <= ACTIONS_MEMORY
+    }
+
+    /// Returns the size of all cached actions in octets.
+    pub fn memory(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packet::DropReason;
+    use switch::flow::{Op, Program};
+
+    use super::*;
+
+    /// Returns a translation with this many steps, each of which sets a queue of its own.
+    fn translated(from: usize, steps: usize) -> Translated {
+        let flow = Flow::ZERO;
+        let pipeline = Pipeline::new();
+        let asked = switch::flow::Asked { flow: &flow, frame: None, trace: false };
+        let mut translated = pipeline.packet_out(asked, &[]);
+        let steps = (from..from + steps).map(|queue| Op::Queue(u32::try_from(queue).ok()));
+        translated.program = Program { ops: steps.collect() };
+        translated.dropped = DropReason::RuleDrop;
+        translated
+    }
+
+    #[test]
+    fn the_index_is_bounded_in_octets() {
+        let mut index = CachedActionsIndex::default();
+        // Each is a little less than the longest that the index takes.
+        let steps = INDEX_MEMORY / 16 / size_of::<Op>() * 9 / 10;
+        let kept: Vec<_> = (0..40).map(|at| index.shared(translated(at, steps), Vec::new(), true)).collect();
+        assert!(index.held <= INDEX_MEMORY && index.by_hash.len() < 20, "{}", index.by_hash.len());
+        assert!(index.memory() > 40 * steps * size_of::<Op>());
+        // The last one is shared.
+        let last = index.shared(translated(39, steps), Vec::new(), true);
+        assert!(Arc::ptr_eq(&last, &kept[39]));
+        drop((kept, last));
+        assert_eq!(index.memory(), index.held, "only the index has actions");
+        // Actions that no megaflow keeps, and very long ones, are not remembered.
+        let before = index.by_hash.len();
+        drop(index.shared(translated(100, 10), Vec::new(), false));
+        drop(index.shared(translated(100, 2 * steps), Vec::new(), true));
+        assert_eq!((index.by_hash.len(), index.memory()), (before, index.held));
+        index.total.store(ACTIONS_MEMORY, Ordering::Relaxed);
+        assert!(!index.has_room(&translated(0, 1)), "megaflows have actions of a bounded size");
     }
 }

@@ -361,7 +361,7 @@ impl SlowPath {
         let Some(Some(record)) = self.records.get(id as usize) else { return };
         let mask = record.bits.both().1;
         let wider = actions.mask.0.iter().zip(mask.0).any(|(needs, has)| needs & !has != 0);
-        if wider || !actions.is_cacheable() {
+        if wider || !actions.is_cacheable() || !self.cached_actions.has_room(&actions) {
             return self.dismiss(id);
         }
         let same = record.actions.compiled.is_same(&actions.program, actions.dropped, &meters);
@@ -369,7 +369,7 @@ impl SlowPath {
             // Packets counted until the removal belong to the old rules.
             self.unhook(id);
         }
-        let actions = self.cached_actions.shared(actions, meters);
+        let actions = self.cached_actions.shared(actions, meters, true);
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
         (record.version, record.in_port) = (version, in_port);
         record.actions = Arc::clone(&actions);

@@ -271,7 +271,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             let mut own = Vec::new();
             packet::put_continuation(&mut own, left);
             others += own.len();
-            if others + packet.frame.len() > 0xffff {
+            if left.is_too_long || others + packet.frame.len() > 0xffff {
                 // A truncated packet could not be resumed.
                 self.board.lost.fetch_add(1, Ordering::Relaxed);
                 return;

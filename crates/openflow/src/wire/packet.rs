@@ -203,7 +203,7 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
 /// The format is private to this program. It contains the stack, the queue, the action set, and the remaining
 /// instructions as flow-mods of OpenFlow 1.5.
 pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
-    let Continuation { rest, action_set, stack, queue } = left;
+    let Continuation { rest, action_set, stack, queue, is_too_long: _ } = left;
     // The header of a nested property has four more octets. Open vSwitch's clients iterate over the nested
     // properties.
     out.zeros(4);
@@ -332,6 +332,7 @@ mod tests {
             action_set: write,
             stack: vec![(u128::MAX - 5, 128), (1, 1)],
             queue: Some(5),
+            is_too_long: false,
         };
         let mut flow = Flow::ZERO;
         for (field, value) in [(Field::InPort, 7), (Field::Reg5, 55), (Field::Metadata, 9), (Field::TunId, 3)]

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::action::Learn;
+use super::action::{Learn, memory_of};
 use super::message::{FlowError, FlowMod, Mod, Removed};
 use super::modify::EXPIRED_AT_ONCE;
 use super::pipeline::Pipeline;
 use super::rule::{Rule, RuleRef};
-use super::{Action, Match};
+use super::{Action, Instructions, Match};
 
 /// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action: learned flow entries are removed when the last
 /// flow entry with a `learn` action for their table and cookie is removed.
@@ -21,6 +21,15 @@ pub struct LearnedFlow {
     pub rule: FlowMod,
     /// Maximum number of flow entries with the learned flow entry's cookie in its table. 0 means no limit.
     pub limit: u32,
+}
+
+impl LearnedFlow {
+    /// Returns the approximate size of the flow in memory, in octets.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let Instructions { apply, write, .. } = &self.rule.instructions;
+        size_of::<LearnedFlow>() + memory_of(apply) + memory_of(write)
+    }
 }
 
 /// Table and cookie of learned flow entries.

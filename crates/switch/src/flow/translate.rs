@@ -54,6 +54,8 @@ const COST_OF_METER: usize = 4;
 /// Maximum number of actions, buckets and operations of similar cost that the translation of one packet
 /// executes.
 const MAX_WORK: u32 = 65_536;
+/// Number of entries of a list that are copied or compared for one unit of work.
+const LIST_WORK: usize = 16;
 /// Maximum number of copies for controllers, and of learned flows, that one packet causes.
 const MAX_TOLD: usize = 256;
 /// Port configuration flag OFPPC_NO_PACKET_IN.
@@ -216,6 +218,7 @@ impl Translated {
             + size_of_val(&self.rules[..])
             + size_of_val(&self.missed[..])
             + size_of_val(&self.groups[..])
+            + self.learns.iter().map(LearnedFlow::memory).sum::<usize>()
     }
 
     /// Returns the megaflow for the caches. `arrived` is the flow of the packet on arrival. Returns `None` if
@@ -345,6 +348,8 @@ struct Run<'p> {
     depth: u32,
     /// Depth of nested look-ups of the same or an earlier table.
     recursion: u32,
+    /// Size in memory, in octets, of what the pauses of the packet have left for later.
+    left: usize,
     /// Address on the stack at which the translation began.
     stack_from: usize,
     /// Whether the current thread has a stack of [`DEEP_STACK`] octets.
@@ -417,6 +422,7 @@ impl<'p> Run<'p> {
             rule: None,
             depth: 0,
             recursion: 0,
+            left: 0,
             stack_from: stack_address(),
             is_deep: false,
             lookups: 0,
@@ -796,7 +802,7 @@ impl<'p> Run<'p> {
             self.push(Op::Meter(meter));
         }
         self.list(&instructions.apply);
-        if self.waits.is_some() {
+        if self.is_recording() {
             self.leave(Instructions { meter: None, apply: Vec::new(), ..instructions.clone() });
         }
         if self.exits || self.ends || self.stopped {
@@ -848,6 +854,10 @@ impl<'p> Run<'p> {
     /// Adds an action to the action set. The action replaces an action of its kind. A set-field action
     /// replaces only a set-field action for its field (OpenFlow 1.3, 5.10).
     fn put_in_set(&mut self, action: &Action) {
+        // The whole set is searched.
+        if !self.works_for(1 + work_of(self.action_set.len())) {
+            return;
+        }
         let is_same = |own: &Action| match (own, action) {
             (Action::Set { field, mask, .. }, Action::Set { field: new, mask: bits, .. }) => {
                 (field, mask) == (new, bits)
@@ -902,6 +912,9 @@ impl<'p> Run<'p> {
             Action::Resubmit { .. } => 11,
             _ => 7,
         };
+        if !self.works_for(work_of(set.len())) {
+            return;
+        }
         let mut actions: Vec<Action> = set.to_vec();
         actions.sort_by_key(turn);
         if actions.iter().any(|action| matches!(action, Action::Group(_))) && self.in_action_set {
@@ -912,7 +925,8 @@ impl<'p> Run<'p> {
 
     /// Executes `does` on a copy of the packet, and restores the packet afterwards. Does nothing if the stack is used up.
     fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
-        if !self.has_stack() {
+        let copied = work_of(self.action_set.len()) + work_of(self.stack.len());
+        if !self.has_stack() || !self.works_for(copied) {
             return;
         }
         let uncommitted = (self.dirty, self.rendered.clone(), self.cost, self.out.program.ops.len());
@@ -965,6 +979,11 @@ impl<'p> Run<'p> {
             ops.insert(from, Op::Clone(n));
         }
     }
+}
+
+/// Returns the work of passing over a list of this length, in units of [`MAX_WORK`].
+fn work_of(length: usize) -> u32 {
+    u32::try_from(length / LIST_WORK).unwrap_or(u32::MAX)
 }
 
 /// Returns an address in the stack frame of a function that the caller calls.

@@ -73,7 +73,7 @@ fn a_flow_that_is_wrong_is_found_and_mended() {
     let (at, bridge) = (record.at.unwrap(), Arc::clone(&record.bridge));
     let elsewhere = with_port(&record.bits.both().0, 2);
     let other = bridge.tables.lock().translate(Question { flow: &elsewhere, frame: None, trace: false });
-    let other = slow_path.cached_actions.shared(other, Vec::new());
+    let other = slow_path.cached_actions.shared(other, Vec::new(), true);
     slow_path.records[id].as_mut().unwrap().actions = Arc::clone(&other);
     slow_path.answer(0, CacheCommand::Replace(at, Arc::clone(&other.compiled)));
     rig.switch.turn();

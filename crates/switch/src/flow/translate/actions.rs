@@ -49,7 +49,10 @@ impl<'p> Run<'p> {
                 self.act(action);
             }
             if self.waits.is_some() {
-                return self.leave(Instructions::apply(actions[place + 1..].to_vec()));
+                if self.is_recording() {
+                    self.leave(Instructions::apply(actions[place + 1..].to_vec()));
+                }
+                return;
             }
         }
     }

@@ -4,19 +4,38 @@
 
 use super::{Continuation, Instructions, Match, Rest, Run};
 
+/// Maximum size in memory, in octets, of what the pauses of one packet leave for later. Longer remaining processing
+/// does not fit into a message of 64 KiB, in which an action takes at least 8 octets.
+const MAX_LEFT: usize = 1 << 20;
+
 impl Run<'_> {
     /// Stops the processing of the packet and starts to record the remaining instructions.
     pub(super) fn wait(&mut self) {
         let Some(place) = self.out.to_controller.len().checked_sub(1) else { return };
         // A bucket's copy does not use the action set.
         let action_set = if self.in_bucket { Vec::new() } else { self.action_set.clone() };
-        let left =
-            Continuation { rest: Vec::new(), action_set, stack: self.stack.clone(), queue: self.queue };
+        let left = Continuation {
+            action_set,
+            stack: self.stack.clone(),
+            queue: self.queue,
+            ..Continuation::default()
+        };
+        let left = match self.left + left.memory() > MAX_LEFT {
+            true => Continuation { is_too_long: true, ..Continuation::default() },
+            false => left,
+        };
+        self.left += left.memory();
         if let Some(told) = self.out.to_controller.get_mut(place) {
             told.continuation = Some(Box::new(left));
         }
         (self.waits, self.exits) = (Some(place), true);
         self.note("it waits for the controller, which may resume it");
+    }
+
+    /// Returns whether the remaining instructions of the current lists and rules are recorded for a paused packet.
+    pub(super) fn is_recording(&self) -> bool {
+        let told = self.waits.and_then(|place| self.out.to_controller.get(place));
+        told.and_then(|told| told.continuation.as_ref()).is_some_and(|left| !left.is_too_long)
     }
 
     /// Records the remaining instructions of an action list or rule of a paused packet.
@@ -32,7 +51,14 @@ impl Run<'_> {
 
     fn leave_rest(&mut self, rest: Rest) {
         let told = self.waits.and_then(|place| self.out.to_controller.get_mut(place));
-        if let Some(left) = told.and_then(|told| told.continuation.as_mut()) {
+        let Some(left) = told.and_then(|told| told.continuation.as_mut()) else { return };
+        if left.is_too_long {
+            return;
+        }
+        self.left += size_of::<Rest>() + rest.instructions.memory();
+        if self.left > MAX_LEFT {
+            **left = Continuation { is_too_long: true, ..Continuation::default() };
+        } else {
             left.rest.push(rest);
         }
     }
