@@ -51,27 +51,15 @@ mod trie;
 
 use crate::buckets::Buckets;
 use crate::hash::{Secret, Secrets, fold, short};
+use crate::rule::{Entry, Rule, matches};
 pub use burst::BURST;
 use layout::field;
 pub use layout::{Layout, Octets};
 use octet_sets::OctetSets;
 use partitions::Partitions;
-use subtable::{NONE, Subtable, ports_of};
+use subtable::{Change, NONE, Subtable, ports_of};
 use terms::Terms;
 use trie::{Reach, Trie};
-
-/// A rule: a value under a mask, with a priority and a payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule<const W: usize, T> {
-    /// Words that a key must equal in the bits of the mask. Bits outside the mask are ignored.
-    pub value: [u64; W],
-    /// Bits of the key that are compared with the value.
-    pub mask: [u64; W],
-    /// Priority of the rule. If several rules match a key, the rule with the highest priority is the result.
-    pub priority: u16,
-    /// Payload that the owner defines.
-    pub payload: T,
-}
 
 /// Granularity of prefix tracking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,19 +127,6 @@ impl Default for Options {
 pub struct RulesFull {
     /// Maximum number of rules in the classifier.
     pub most: u32,
-}
-
-/// A view of a rule in a classifier.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry<'a, const W: usize, T> {
-    /// Value of the rule. The bits outside the mask are zero.
-    pub value: [u64; W],
-    /// Bits of the key that are compared with the value.
-    pub mask: &'a [u64; W],
-    /// Priority of the rule. If several rules match a key, the rule with the highest priority is the result.
-    pub priority: u16,
-    /// Payload that the owner defines.
-    pub payload: &'a T,
 }
 
 /// Prefixes that the rules of a classifier have in one tracked field.
@@ -246,13 +221,6 @@ pub struct Classifier<const W: usize, T> {
     terms: Terms,
     partitions: Partitions,
     len: usize,
-}
-
-/// Direction in which a change modifies the counts of rules.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
-    Comes,
-    Goes,
 }
 
 impl<const W: usize, T> Classifier<W, T> {
@@ -424,7 +392,7 @@ impl<const W: usize, T> Classifier<W, T> {
         let narrower =
             move |subtable: &&Subtable<W, T>| (0..W).all(|at| subtable.mask[at] & mask[at] == mask[at]);
         let entries = self.subtables.iter().flatten().filter(narrower).flat_map(Subtable::entries);
-        entries.filter(move |entry| crate::naive::matches(&entry.value, value, mask))
+        entries.filter(move |entry| matches(&entry.value, value, mask))
     }
 
     /// Returns whether a key exists that matches both a rule with this value and mask and another rule of

@@ -44,6 +44,7 @@
 mod exact;
 mod find;
 mod mask;
+mod notes;
 
 use std::num::NonZeroU32;
 
@@ -51,11 +52,10 @@ use crate::buckets::Buckets;
 use crate::hash::Secrets;
 use exact::Hints;
 pub use find::MISS;
-use find::Notes;
+pub use mask::KEY_WORDS;
 use mask::Mask;
+use notes::Notes;
 
-/// Number of 64-bit words in the key of a packet.
-pub const KEY_WORDS: usize = 8;
 /// Index value that denotes no flow or no mask.
 const NONE: u32 = u32::MAX;
 

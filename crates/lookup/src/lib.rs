@@ -49,15 +49,17 @@ mod hash;
 pub mod naive;
 mod prefix;
 mod routes;
+mod rule;
 mod simd;
 mod table;
 mod trie;
 mod words;
 
-pub use classifier::{Classifier, Entry, Layout, Octets, Options, PrefixStep, Rule, RulesFull};
+pub use classifier::{Classifier, Layout, Octets, Options, PrefixStep, RulesFull};
 pub use flow_cache::{FlowCache, FlowCounters, FlowLimits, FlowRef, FlowRefused, MISS};
 pub use hash::WordHash;
 pub use prefix::{Address, Prefix};
+pub use rule::{Entry, Rule, matches};
 pub use table::{Table, Usage};
 pub use trie::{Hop, Trie};
 pub use words::TableFull;

@@ -2,7 +2,7 @@
 //!
 //! The list serves tests in this crate and other crates. It is too slow for other uses.
 
-use crate::classifier::Rule;
+use crate::rule::{Rule, matches};
 
 /// An unordered list of rules with the methods of the classifier.
 #[derive(Clone, Debug)]
@@ -14,12 +14,6 @@ impl<const W: usize, T> Default for Linear<W, T> {
     fn default() -> Self {
         Linear { rules: Vec::new() }
     }
-}
-
-/// Returns whether a key equals `value` in the bits of `mask`.
-#[must_use]
-pub fn matches<const W: usize>(key: &[u64; W], value: &[u64; W], mask: &[u64; W]) -> bool {
-    (0..W).all(|word| (key[word] ^ value[word]) & mask[word] == 0)
 }
 
 /// Returns whether a rule has this value (under the mask) and this mask.

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sync::qsbr::Reader;
 
 use crate::prefix::Address;
-use crate::simd;
 use crate::words::Shared;
 
 /// Index of the word with the next hop of addresses that only the default route covers.
@@ -111,7 +110,7 @@ impl<A: Address> Trie<A> {
     /// Panics if the reader is offline or belongs to another domain (programming errors).
     pub fn look_up(&self, reader: &Reader, addresses: &[A], hops: &mut [Hop]) {
         reader.check(&self.shared.domain);
-        if !simd::look_up(&self.shared.words, addresses, hops) {
+        if !look_up_counting(&self.shared.words, addresses, hops) {
             look_up(&self.shared.words, addresses, hops);
         }
     }
@@ -166,5 +165,58 @@ pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop
         for hop in hops.iter_mut() {
             *hop = if *hop == Hop::NONE { default } else { *hop };
         }
+    }
+}
+
+/// Like [`look_up`], with the instruction `popcnt`. Returns `true` if the look-up was done. On a
+/// CPU without the instruction, returns `false` and does nothing.
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
+#[inline(always)]
+fn look_up_counting<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop]) -> bool {
+    if !std::arch::is_x86_feature_detected!("popcnt") {
+        return false;
+    }
+    // SAFETY: The CPU has the feature, which was checked above.
+    unsafe { counting(words, addresses, hops) }
+    true
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "popcnt")]
+fn counting<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop]) {
+    look_up(words, addresses, hops);
+}
+
+/// Returns `false` and does nothing. On architectures other than x86-64, the compiler uses a population count
+/// instruction where it exists.
+#[cfg(not(target_arch = "x86_64"))]
+fn look_up_counting<A: Address>(_: &[AtomicU64], _: &[A], _: &mut [Hop]) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use sync::qsbr::Domain;
+
+    use super::*;
+    use crate::{Prefix, Table};
+
+    #[test]
+    fn both_twins_find_the_same() {
+        let mut table = Table::<u32>::new(&Domain::new(), 1 << 20);
+        let scattered = |number: u32| number.wrapping_mul(0x9e37_79b1);
+        for number in 0..3000 {
+            let length = u8::try_from(8 + number % 25).unwrap_or(32);
+            table.insert(Prefix::new(scattered(number), length), Hop(number + 1)).unwrap();
+        }
+        let addresses: Vec<u32> = (0..100_000).map(|number| scattered(number) ^ (number % 7)).collect();
+        let (mut with, mut without) = (vec![Hop::NONE; addresses.len()], vec![Hop::NONE; addresses.len()]);
+        let done = table.read(|words| {
+            look_up(words, &addresses, &mut without);
+            look_up_counting(words, &addresses, &mut with)
+        });
+        assert!(!done || with == without);
+        assert!(without.iter().any(|hop| *hop != Hop::NONE));
     }
 }

@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use lookup::naive::{self, Linear};
-use lookup::{Classifier, Layout, Octets, Options, PrefixStep, Rule, RulesFull};
+use lookup::naive::Linear;
+use lookup::{Classifier, Layout, Octets, Options, PrefixStep, Rule, RulesFull, matches};
 use proptest::prelude::*;
 
 /// Number of key words: metadata, MAC addresses, two IPv4 addresses in one word, one IPv6 address (two
@@ -156,7 +156,7 @@ fn same_answers(rules: &Rules, oracle: &Linear<WORDS, u32>, key: &Key, noise: &K
     if let Some((payload, priority)) = found {
         let is = |rule: &&Rule<WORDS, u32>| rule.payload == *payload && rule.priority == priority;
         let rule = oracle.rules().iter().find(is).unwrap();
-        assert!(naive::matches(key, &rule.value, &rule.mask));
+        assert!(matches(key, &rule.value, &rule.mask));
     }
     let mut wild = [0; WORDS];
     assert_eq!(rules.lookup_tracked(key, &mut wild), found);
@@ -237,7 +237,7 @@ proptest! {
                 prop_assert_eq!(rules.overlaps(value, mask, priority), oracle.overlaps(value, mask, priority));
             }
             let says_more = |rule: &&Rule<WORDS, u32>| {
-                naive::matches(&rule.value, value, mask) && (0..WORDS).all(|word| rule.mask[word] & mask[word] == mask[word])
+                matches(&rule.value, value, mask) && (0..WORDS).all(|word| rule.mask[word] & mask[word] == mask[word])
             };
             let mut expected: Vec<u32> = oracle.rules().iter().filter(says_more).map(|rule| rule.payload).collect();
             let mut found: Vec<u32> = rules.within(value, mask).map(|entry| *entry.payload).collect();

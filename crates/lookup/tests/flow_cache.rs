@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
-use lookup::{FlowCache, FlowLimits, FlowRef, FlowRefused, MISS, naive};
+use lookup::{FlowCache, FlowLimits, FlowRef, FlowRefused, MISS, matches};
 use proptest::prelude::*;
 
 const EXTENDED_WORDS: usize = 2;
@@ -28,8 +28,7 @@ struct Flow {
 
 impl Flow {
     fn matches(&self, key: &Key, extended: &ExtendedKey) -> bool {
-        naive::matches(key, &self.key, &self.mask)
-            && naive::matches(extended, &self.extended, &self.extended_mask)
+        matches(key, &self.key, &self.mask) && matches(extended, &self.extended, &self.extended_mask)
     }
 }
 

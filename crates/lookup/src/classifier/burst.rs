@@ -14,13 +14,14 @@ use super::trie::{Reach, leading};
 use super::{Classifier, Prefixes, Tracked};
 use crate::buckets::{Buckets, HashCounts};
 use crate::hash::short;
-use crate::simd;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::has_wide_words;
 
 /// Maximum number of keys that are looked up together.
 pub const BURST: usize = 32;
 
-// Macros, because closures in iterators would become functions without the target features that `simd`
-// enables.
+// Macros, because closures in iterators would become functions without the target features of
+// `burst_in_wide_words`.
 
 /// Runs a block of code for each key in a bit set of keys.
 macro_rules! each {
@@ -269,7 +270,7 @@ impl<const W: usize, T> Classifier<W, T> {
     /// Panics if `found` has fewer entries than `keys`.
     pub fn lookup_burst<'a>(&'a self, keys: &[&[u64; W]], found: &mut [Option<(&'a T, u16)>]) {
         for (keys, found) in keys.chunks(BURST).zip(found[..keys.len()].chunks_mut(BURST)) {
-            simd::burst::<false, W, T>(self, keys, &mut [], found);
+            best_burst::<false, W, T>(self, keys, &mut [], found);
         }
     }
 
@@ -286,13 +287,13 @@ impl<const W: usize, T> Classifier<W, T> {
     ) {
         let places = found[..keys.len()].chunks_mut(BURST).zip(wild[..keys.len()].chunks_mut(BURST));
         for (keys, (found, wild)) in keys.chunks(BURST).zip(places) {
-            simd::burst::<true, W, T>(self, keys, wild, found);
+            best_burst::<true, W, T>(self, keys, wild, found);
         }
     }
 
     /// Looks up at most [`BURST`] keys. If `TRACKED` is `false`, `wild` is not used.
     #[inline(always)]
-    pub(crate) fn burst<'a, const TRACKED: bool>(
+    fn burst<'a, const TRACKED: bool>(
         &'a self,
         keys: &[&[u64; W]],
         wild: &mut [[u64; W]],
@@ -360,5 +361,74 @@ impl<const W: usize, T> Classifier<W, T> {
                 each!(set & !hits, |at| missed(self, subtable, burst.keys[at], &mut notes.wild[at]));
             }
         }
+    }
+}
+
+/// Like [`Classifier::burst`], with 256-bit words if the CPU has the instructions.
+#[allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
+#[inline]
+fn best_burst<'a, const TRACKED: bool, const W: usize, T>(
+    classifier: &'a Classifier<W, T>,
+    keys: &[&[u64; W]],
+    wild: &mut [[u64; W]],
+    found: &mut [Option<(&'a T, u16)>],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if has_wide_words() {
+        // SAFETY: The CPU has the features, which were checked above.
+        return unsafe { burst_in_wide_words::<TRACKED, W, T>(classifier, keys, wild, found) };
+    }
+    classifier.burst::<TRACKED>(keys, wild, found);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn burst_in_wide_words<'a, const TRACKED: bool, const W: usize, T>(
+    classifier: &'a Classifier<W, T>,
+    keys: &[&[u64; W]],
+    wild: &mut [[u64; W]],
+    found: &mut [Option<(&'a T, u16)>],
+) {
+    classifier.burst::<TRACKED>(keys, wild, found);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Layout, Octets, Options, Rule};
+
+    #[test]
+    fn both_twins_classify_the_same() {
+        const WORDS: usize = 4;
+        const LAYOUT: Layout<WORDS> =
+            Layout::new([1, 2, 3, 4], &[Octets { from: 16, count: 4 }], &[24, 26], (0, 1));
+        let mut rules = Classifier::new(LAYOUT, Options::default());
+        let scattered = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let key = |number: u64| [number % 3, number % 50, scattered(number % 40), scattered(number % 99)];
+        for number in 0..2000_u64 {
+            let mask = std::array::from_fn(|word| match number >> (2 * word) & 3 {
+                0 | 1 => 0,
+                2 => u64::from(u32::MAX),
+                _ => u64::MAX,
+            });
+            let priority = u16::try_from(number % 7).unwrap();
+            rules.insert(Rule { value: key(number), mask, priority, payload: number }).unwrap();
+        }
+        let mut hits = 0;
+        for from in 0..300 {
+            let keys: Vec<[u64; WORDS]> = (0..from % 33).map(|at| key(from * 31 + at)).collect();
+            let keys: Vec<&[u64; WORDS]> = keys.iter().collect();
+            let mut found = [vec![None; keys.len()], vec![None; keys.len()]];
+            let mut wild = [vec![[0; WORDS]; keys.len()], vec![[0; WORDS]; keys.len()]];
+            best_burst::<true, WORDS, u64>(&rules, &keys, &mut wild[0], &mut found[0]);
+            rules.burst::<true>(&keys, &mut wild[1], &mut found[1]);
+            assert!(found[0] == found[1] && wild[0] == wild[1]);
+            rules.burst::<false>(&keys, &mut [], &mut found[1]);
+            assert_eq!(found[0], found[1]);
+            best_burst::<false, WORDS, u64>(&rules, &keys, &mut [], &mut found[0]);
+            assert_eq!(found[0], found[1]);
+            hits += found[0].iter().flatten().count();
+        }
+        assert!(hits > 1000);
     }
 }

@@ -10,12 +10,19 @@ use sync::cpu::prefetch_read;
 
 use super::layout::{Layout, MOST_PREFIXES, Octets, field};
 use super::trie::{Trie, leading};
-use super::{Change, Entry};
 use crate::buckets::{Buckets, HashCounts, Slot as Place, make_room};
 use crate::hash::{Secret, Secrets, fold, short};
+use crate::rule::Entry;
 
 /// Index value that denotes no rule.
 pub(super) const NONE: u32 = u32::MAX;
+
+/// Direction in which a change modifies the counts of rules.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Comes,
+    Goes,
+}
 
 /// A word of a key in which the mask of the subtable has bits.
 #[derive(Clone, Copy, Debug)]

@@ -7,11 +7,13 @@
 
 use std::num::NonZeroU32;
 
-use super::{KEY_WORDS, NONE};
+use super::mask::KEY_WORDS;
 use crate::hash::{Secret, Secrets, fold, short};
 
 const SETS: usize = 1024;
 const WAYS: usize = 8;
+/// Hint that names no flow. It has all bits of a flow index set.
+const NO_HINT: u32 = u32::MAX;
 
 /// One set of hints, which occupies half a cache line.
 #[derive(Clone, Debug)]
@@ -35,7 +37,7 @@ impl Hints {
         // Secrets at the top of the index range. Those of masks and of extended keys are at the bottom.
         let secret = |at| secrets.of(usize::MAX - at);
         Hints {
-            sets: vec![Set([NONE; WAYS]); SETS].into_boxed_slice(),
+            sets: vec![Set([NO_HINT; WAYS]); SETS].into_boxed_slice(),
             places: u32::MAX.checked_shr(flows.leading_zeros()).unwrap_or(0),
             secrets: std::array::from_fn(secret),
             one_in: NonZeroU32::new(1),

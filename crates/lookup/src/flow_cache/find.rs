@@ -3,68 +3,15 @@
 
 use sync::cpu::prefetch_read;
 
-use super::mask::Mask;
-use super::{FlowCache, KEY_WORDS};
-use crate::buckets::{NO_NUMBER, Slot};
-use crate::simd;
+use super::FlowCache;
+use super::mask::{KEY_WORDS, Mask};
+use super::notes::{Notes, TOGETHER};
+use crate::buckets::NO_NUMBER;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::has_wide_words;
 
 /// Flow index that denotes a miss in the results of [`FlowCache::find_burst`].
 pub const MISS: u32 = u32::MAX;
-/// Number of packets that are processed together. The state of these packets has a few KiB and stays in the
-/// L1 cache.
-const TOGETHER: usize = 256;
-
-/// State of the look-up of a burst. The state is kept between bursts, because initialising it takes as long
-/// as looking up a dozen packets. Most bursts of a worker with little load have only one packet.
-#[derive(Debug)]
-pub(super) struct Notes {
-    /// For each packet, hash of the complete key.
-    exact: [u32; TOGETHER],
-    /// For each packet that has no flow yet, hash of the key under the current mask, in the order of `rest`.
-    masked: [u32; TOGETHER],
-    /// Packets for which no flow has been found yet.
-    rest: Packets,
-    /// Packets for which a flow with the current mask may exist. `hashes` and `slots` hold the hash of each
-    /// packet and the position of its flow index in the hash table.
-    likely: Packets,
-    hashes: [u32; TOGETHER],
-    slots: [Slot; TOGETHER],
-}
-
-impl Default for Notes {
-    fn default() -> Notes {
-        Notes {
-            exact: [0; TOGETHER],
-            masked: [0; TOGETHER],
-            rest: Packets::NONE,
-            likely: Packets::NONE,
-            hashes: [0; TOGETHER],
-            slots: [Slot::NONE; TOGETHER],
-        }
-    }
-}
-
-/// A subset of the packets of a burst, by their indexes.
-#[derive(Debug)]
-struct Packets {
-    numbers: [u16; TOGETHER],
-    len: usize,
-}
-
-impl Packets {
-    const NONE: Packets = Packets { numbers: [0; TOGETHER], len: 0 };
-
-    fn all(&self) -> &[u16] {
-        &self.numbers[..self.len.min(TOGETHER)]
-    }
-
-    /// Adds the packet with index `number` if `is` is `true`.
-    #[inline(always)]
-    fn add_if(&mut self, number: u16, is: bool) {
-        self.numbers[self.len % TOGETHER] = number;
-        self.len += usize::from(is);
-    }
-}
 
 impl<const X: usize, T> FlowCache<X, T> {
     /// Finds the flow of each packet of a burst that was received on one port. Writes the index of the
@@ -80,13 +27,13 @@ impl<const X: usize, T> FlowCache<X, T> {
         mut extended: impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
-        if !simd::find_burst(self, port, &key, &mut extended, found) {
+        if !find_burst_if_wide(self, port, &key, &mut extended, found) {
             self.find_in_bursts(port, &key, &mut extended, found);
         }
     }
 
     #[inline(always)]
-    pub(crate) fn find_in_bursts<'k>(
+    fn find_in_bursts<'k>(
         &mut self,
         port: u16,
         key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
@@ -310,5 +257,73 @@ fn hash_all<'k, const PAIRS: usize, const X: usize>(
         let packet = usize::from(*packet);
         *hash = mask.hash_pairs::<PAIRS>(key(packet), || extended(packet));
         mask.index.prefetch(*hash);
+    }
+}
+
+/// Like [`FlowCache::find_burst`], with 256-bit words. Returns `true` if the look-up was done. On a CPU
+/// without the instructions, returns `false` and does nothing.
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
+#[inline(always)]
+fn find_burst_if_wide<'k, const X: usize, T>(
+    cache: &mut FlowCache<X, T>,
+    port: u16,
+    key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
+    beyond: &mut impl FnMut(usize) -> [u64; X],
+    found: &mut [u32],
+) -> bool {
+    if !has_wide_words() {
+        return false;
+    }
+    // SAFETY: The CPU has the features, which were checked above.
+    unsafe { find_burst_in_wide_words(cache, port, key, beyond, found) }
+    true
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn find_burst_in_wide_words<'k, const X: usize, T>(
+    cache: &mut FlowCache<X, T>,
+    port: u16,
+    key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
+    beyond: &mut impl FnMut(usize) -> [u64; X],
+    found: &mut [u32],
+) {
+    cache.find_in_bursts(port, key, beyond, found);
+}
+
+/// Returns `false` and does nothing, because architectures other than x86-64 have only the portable path.
+#[cfg(not(target_arch = "x86_64"))]
+fn find_burst_if_wide<'k, const X: usize, T>(
+    _: &mut FlowCache<X, T>,
+    _: u16,
+    _: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
+    _: &mut impl FnMut(usize) -> [u64; X],
+    _: &mut [u32],
+) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_twins_find_the_same_flows() {
+        let mut cache = FlowCache::<1, u32>::new(crate::FlowLimits::default());
+        let scattered = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let key = |number: u64| std::array::from_fn(|word| scattered(number << 3 | word as u64));
+        for number in 0..2000 {
+            let mask = std::array::from_fn(|word| if word as u64 <= number % 8 { u64::MAX } else { 0 });
+            cache.insert(3, &key(number), &[number], &mask, &[number % 2], 0).unwrap();
+        }
+        let keys: Vec<[u64; KEY_WORDS]> = (0..3000).map(key).collect();
+        for _ in 0..2 {
+            let (mut with, mut without) = (vec![0; keys.len()], vec![0; keys.len()]);
+            cache.find_in_bursts(3, &|at| &keys[at], &mut |at| [at as u64], &mut without);
+            let done = find_burst_if_wide(&mut cache, 3, &|at| &keys[at], &mut |at| [at as u64], &mut with);
+            assert!(!done || with == without);
+            assert_eq!(without.iter().filter(|found| **found != MISS).count(), 2000);
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! A mask that flows of the cache have, and the hash table of these flows.
 
-use super::KEY_WORDS;
 use crate::buckets::Buckets;
 use crate::hash::{Secret, Secrets, fold, short};
+
+/// Number of 64-bit words in the key of a packet.
+pub const KEY_WORDS: usize = 8;
 
 /// Two words of a key that are hashed together. If the number of words is odd, the last pair contains the
 /// last word twice, the second time with an empty mask.
