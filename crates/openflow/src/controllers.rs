@@ -5,25 +5,23 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{Id, JoinHandle, JoinSet};
 
 use crate::admission::Admission;
-use crate::connection_manager::{ConnectionManager, Role};
+use crate::connection_manager::ConnectionManager;
 use crate::datapath::Datapath;
-use crate::session::multipart::OWN_DUMPS;
 use crate::session::{self, Activity, Ended, Options};
 use crate::sockets::{Sockets, bind_private};
 use crate::target::{Address, Target};
+use crate::target_status::{Status, TargetStatus};
 use crate::tls::{AcceptorError, Listening, TlsError};
-use crate::wire::Version;
 
 /// Maximum number of concurrent sessions of a listener.
 const SESSIONS: usize = 64;
@@ -31,72 +29,6 @@ const SESSIONS: usize = 64;
 const LEAVING: usize = 8;
 /// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-
-/// Connection status of a target.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Status {
-    /// Address of the controller or listener.
-    pub address: Address,
-    /// Whether a session of the target has negotiated a version. For a listener, at least one session has
-    /// done so.
-    pub connected: bool,
-    /// Role of the connected controller.
-    pub role: Role,
-    /// Negotiated OpenFlow version. `None` if no session is connected.
-    pub version: Option<Version>,
-    /// Number of sessions of the target. Only a listener can have several.
-    pub sessions: usize,
-    /// Reason why the last session ended or could not be established.
-    pub last_error: Option<String>,
-    /// Time when the last session was connected. `None` if there has been none.
-    pub came: Option<Instant>,
-    /// Time when the last session was disconnected. `None` if there has been none.
-    pub left: Option<Instant>,
-    /// Number of messages to the target that were dropped. The controller did not read them in time, or they
-    /// exceeded its rate limit.
-    pub lost: u64,
-}
-
-/// Status of a target. The target's task writes it, and [`Controllers::status`] reads it.
-pub(crate) struct TargetStatus {
-    status: Mutex<Status>,
-    pub lost: AtomicU64,
-    /// Semaphore that limits the concurrent dumps in all sessions of the target.
-    pub dumps: Arc<Semaphore>,
-}
-
-impl TargetStatus {
-    fn change(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    pub fn came(&self, version: Version) {
-        self.change(|status| {
-            status.sessions += 1;
-            if !status.connected {
-                status.came = Some(Instant::now());
-            }
-            (status.connected, status.version, status.role) = (true, Some(version), Role::Equal);
-        });
-    }
-
-    pub fn left(&self) {
-        self.change(|status| {
-            status.sessions = status.sessions.saturating_sub(1);
-            if status.sessions == 0 {
-                (status.connected, status.version, status.left) = (false, None, Some(Instant::now()));
-            }
-        });
-    }
-
-    pub fn role(&self, role: Role) {
-        self.change(|status| status.role = role);
-    }
-
-    fn failed(&self, why: String) {
-        self.change(|status| status.last_error = Some(why));
-    }
-}
 
 struct Running {
     target: Target,
@@ -162,21 +94,7 @@ impl Controllers {
     }
 
     fn begin(&self, target: Target) -> Running {
-        let board = Arc::new(TargetStatus {
-            status: Mutex::new(Status {
-                address: target.address.clone(),
-                connected: false,
-                role: Role::Equal,
-                version: None,
-                sessions: 0,
-                last_error: None,
-                came: None,
-                left: None,
-                lost: 0,
-            }),
-            lost: AtomicU64::new(0),
-            dumps: Arc::new(Semaphore::new(OWN_DUMPS)),
-        });
+        let board = Arc::new(TargetStatus::new(target.address.clone()));
         let (stop, stopped) = watch::channel(false);
         let own = Own {
             manager: Arc::clone(&self.manager),
@@ -197,14 +115,7 @@ impl Controllers {
     /// Returns the status of all targets, ordered by address.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
-        let mut all: Vec<Status> = self
-            .running
-            .values()
-            .map(|running| {
-                let status = running.board.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                Status { lost: running.board.lost.load(Ordering::Relaxed), ..status }
-            })
-            .collect();
+        let mut all: Vec<Status> = self.running.values().map(|running| running.board.status()).collect();
         all.sort_by_key(|status| status.address.to_string());
         all
     }

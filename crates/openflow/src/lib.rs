@@ -31,13 +31,15 @@ pub mod fuzz;
 mod session;
 pub mod sockets;
 pub mod target;
+mod target_status;
 pub mod tls;
 pub mod wire;
 
 pub use connection_manager::Role;
-pub use controllers::{Controllers, Status};
+pub use controllers::Controllers;
 pub use datapath::{Datapath, Subscription, events};
 pub use sockets::Sockets;
 pub use target::{Address, Target, TargetError};
+pub use target_status::Status;
 pub use tls::{Tls, TlsError};
 pub use wire::Version;

@@ -5,7 +5,9 @@
 //! requests are not answered. The task waits only for its own peer. If the peer does not read in time,
 //! packet-in messages are dropped, and a delayed answer ends the session. Other sessions are not affected.
 
+mod asynchronous;
 mod bundle;
+mod bundles;
 pub(crate) mod multipart;
 mod notice;
 mod request;
@@ -20,12 +22,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
-use self::bundle::Bundles;
-use self::notice::{Async, Limit, Own};
+use self::asynchronous::{Async, Limit};
+use self::bundles::Bundles;
 use crate::budget::PacketOutBudget;
 use crate::connection_manager::{ConnectionManager, Role, SessionSeat};
-use crate::controllers::TargetStatus;
 use crate::datapath::TableMod;
+use crate::target_status::TargetStatus;
 use crate::tls::{TlsError, is_from_tls};
 use crate::wire::error::Error;
 use crate::wire::flow::Monitor;
@@ -310,6 +312,18 @@ impl<S: AsyncRead + AsyncWrite> Echoes<S> {
             }
         }
     }
+}
+
+/// Whether a reported change was caused by a request of this session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    /// The change was caused by another session, or by no session.
+    No,
+    /// The change was caused by this session's request with this transaction ID.
+    Yes(u32),
+    /// The change was caused by this session, and the session's monitors have already received the
+    /// abbreviated update.
+    SharedEvent,
 }
 
 /// A session whose version has been negotiated.

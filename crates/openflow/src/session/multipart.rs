@@ -30,8 +30,6 @@ const DESCRIBED: usize = 256;
 /// always make ([`crate::connection_manager::ConnectionManager::dumps`]). A dump uses 8 octets of memory for each flow
 /// entry, and less than 1 MiB in addition.
 static DUMPS: Semaphore = Semaphore::const_new(16);
-/// Maximum number of concurrent dumps of one listener or one controller.
-pub(crate) const OWN_DUMPS: usize = 4;
 
 /// Permit for making a dump.
 #[allow(dead_code, reason = "the permits are only held")]

@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering;
 
 use switch::flow::{Event, FlowStats, ForwardedRequest, Instructions, Origin, PacketIn, Reason};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
 
+use super::asynchronous::{
+    Async, KINDS, PACKETS, PORTS, REMOVED, REQUESTS, ROLES, TABLE_REASONS, TABLES, up_to,
+};
 use super::multipart::{MOST, Named, within};
-use super::{Answer, Session};
+use super::{Answer, Own, Session};
 use crate::connection_manager::{Notice, Role};
 use crate::wire::error::Error;
 use crate::wire::flow::{self, Update};
@@ -20,111 +22,6 @@ use crate::wire::{
     Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish, forward, packet, port, properties,
     table,
 };
-
-const PACKETS: usize = 0;
-const PORTS: usize = 1;
-const REMOVED: usize = 2;
-const ROLES: usize = 3;
-/// Number of kinds of asynchronous messages: packet-in, port status, flow removed, role status, table status,
-/// and request forward.
-const KINDS: usize = 6;
-const TABLES: usize = 4;
-const REQUESTS: usize = 5;
-
-/// Returns the bits of the reasons from 0 to `last`.
-const fn up_to(last: u8) -> u32 {
-    u32::MAX >> (31 - last)
-}
-
-/// Reasons of packet-ins that OpenFlow 1.4 added.
-const PACKETS_14: u32 = 1 << OFPR_ACTION_SET | 1 << OFPR_GROUP | 1 << OFPR_PACKET_OUT;
-/// Reasons of table status messages.
-const TABLE_REASONS: u32 = 1 << ofptr::OFPTR_VACANCY_DOWN | 1 << ofptr::OFPTR_VACANCY_UP;
-
-/// Configuration of asynchronous messages. For each kind of message, the first bit mask contains the reasons
-/// that are reported to a master (or equal), and the second one those reported to a slave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Async([[u32; 2]; KINDS]);
-
-impl Async {
-    /// Returns the default configuration of an OpenFlow version (OpenFlow 1.5.1 section 6.1.1). In versions
-    /// before 1.4, the reason "action" includes the reasons that OpenFlow 1.4 added.
-    pub fn standard(version: Version) -> Async {
-        let mut wanted = [[0; 2]; KINDS];
-        wanted[PACKETS] = [up_to(OFPR_PACKET_OUT) & !(1 << OFPR_INVALID_TTL), 0];
-        wanted[PORTS] = [up_to(OFPPR_MODIFY); 2];
-        wanted[REMOVED] = [
-            match version {
-                Version::V10 => up_to(OFPRR_DELETE),
-                Version::V11 | Version::V12 | Version::V13 => up_to(OFPRR_GROUP_DELETE),
-                Version::V14 | Version::V15 => up_to(OFPRR_EVICTION),
-            },
-            0,
-        ];
-        if version >= Version::V14 {
-            wanted[ROLES] = [up_to(OFPCRR_EXPERIMENTER); 2];
-        }
-        Async(wanted)
-    }
-
-    /// Decodes NXT_SET_ASYNC_CONFIG, and OFPT_SET_ASYNC of OpenFlow 1.3.
-    pub fn get_legacy(mut body: Reader<'_>) -> Result<Async, Error> {
-        let mut wanted = [[0; 2]; KINDS];
-        for kind in [PACKETS, PORTS, REMOVED] {
-            for mask in &mut wanted[kind] {
-                *mask = body.u32()?;
-                if kind == PACKETS && *mask & 1 << OFPR_ACTION != 0 {
-                    *mask |= PACKETS_14;
-                }
-            }
-        }
-        Ok(Async(wanted))
-    }
-
-    fn wants(&self, kind: usize, slave: bool, reason: u8) -> bool {
-        self.0[kind][usize::from(slave)] & 1 << reason != 0
-    }
-}
-
-/// Whether a reported change was caused by a request of this session.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Own {
-    /// The change was caused by another session, or by no session.
-    No,
-    /// The change was caused by this session's request with this transaction ID.
-    Yes(u32),
-    /// The change was caused by this session, and the session's monitors have already received the
-    /// abbreviated update.
-    SharedEvent,
-}
-
-/// A token bucket that limits the rate of packet-in messages.
-pub(crate) struct Limit {
-    rate: f64,
-    burst: f64,
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Limit {
-    /// Creates a token bucket. `rate` is in packets per second, and `burst` is in packets.
-    pub fn new((rate, burst): (u32, u32)) -> Limit {
-        let burst = f64::from(burst.max(1));
-        Limit { rate: f64::from(rate), burst, tokens: burst, filled: Instant::now() }
-    }
-
-    fn take(&mut self) -> bool {
-        let now = Instant::now();
-        let gained = (now - self.filled).as_secs_f64() * self.rate;
-        self.filled = now;
-        self.tokens = (self.tokens + gained).min(self.burst);
-        let enough = self.tokens >= 1.0;
-        if enough {
-            self.tokens -= 1.0;
-        }
-        enough
-    }
-}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn wanted(&self) -> Async {

@@ -3,65 +3,28 @@
 
 use std::sync::Arc;
 
-use switch::flow::{Mod, Origin, PacketOut, port};
+use switch::flow::{Origin, PacketOut, port};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::asynchronous::Async;
 use super::multipart::apart;
-use super::notice::Async;
 use super::{Answer, Refused, Session, put_echo_reply};
 use crate::connection_manager::Role;
 use crate::datapath::{Datapath, Fragments};
+use crate::wire::change::get_mod;
 use crate::wire::error::Error;
 use crate::wire::ofp::msg::{self, ofp10};
 use crate::wire::ofp::switch::*;
 use crate::wire::ofp::{nx, onf};
 use crate::wire::packet::Form;
 use crate::wire::{
-    HEADER, Header, NICIRA, ONF, Put, Reader, Version, begin, begin_experimenter, finish, flow, group, meter,
-    options, packet, port as wire_port, port_to_16, properties, table,
+    HEADER, Header, NICIRA, ONF, Put, Reader, Version, begin, begin_experimenter, finish, options, packet,
+    port as wire_port, port_to_16, properties, table,
 };
-
-/// Number of changes from which on a call counts as too slow to be made in a session's task.
-pub(super) const MANY: usize = 32;
-
-/// Length in octets of an encoded change, above which the change may exceed the maximum message length in
-/// another version. The shortest encoding in one version is at most eight times as long in another version.
-const LONG: usize = 8 * 1024;
 
 /// Checks that no octets remain in the body of a message.
 fn none(body: Reader<'_>) -> Result<(), Error> {
     if body.is_empty() { Ok(()) } else { Err(Error::BadLength) }
-}
-
-/// Decodes a change of flow entries, groups or meters. `kind` is the message type of the body.
-pub(super) fn get_mod(
-    kind: u8,
-    body: Reader<'_>,
-    version: Version,
-    table_ids: bool,
-) -> Result<Option<Mod>, Error> {
-    let octets = body.data.len();
-    let change = match (kind, version) {
-        (msg::OFPT_FLOW_MOD, _) => Mod::Flow(Box::new(flow::get_mod(body, version, table_ids)?)),
-        (msg::OFPT_GROUP_MOD, _) if version > Version::V10 => Mod::Group(group::get_mod(body, version)?),
-        (msg::OFPT_METER_MOD, _) if version >= Version::V13 => Mod::Meter(meter::get_mod(body)?),
-        (msg::OFPT_EXPERIMENTER, _) => {
-            let mut body = body;
-            if body.u32()? != NICIRA {
-                return Ok(None);
-            }
-            match (body.u32()?, version) {
-                (nx::NXT_FLOW_MOD, _) => Mod::Flow(Box::new(flow::get_mod_nx(body, version, table_ids)?)),
-                (nx::NXT_GROUP_MOD, Version::V10) => Mod::Group(group::get_mod(body, version)?),
-                _ => return Ok(None),
-            }
-        }
-        _ => return Ok(None),
-    };
-    match &change {
-        Mod::Flow(change) if octets >= LONG && !flow::fits_all_versions(change) => Err(Error::ActionTooMany),
-        _ => Ok(Some(change)),
-    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {

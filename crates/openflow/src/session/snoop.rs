@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::{Ended, Incoming, PATIENCE, negotiate, until};
 use crate::connection_manager::ConnectionManager;
-use crate::controllers::TargetStatus;
+use crate::target_status::TargetStatus;
 use crate::wire::Version;
 
 /// Serves a snooping listener until its connection ends.

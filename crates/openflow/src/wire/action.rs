@@ -4,6 +4,7 @@
 //! An action that an OpenFlow version lacks is encoded as an action of Nicira. An action that cannot be
 //! encoded in either form is omitted.
 
+mod field;
 mod get;
 mod nicira;
 mod put;

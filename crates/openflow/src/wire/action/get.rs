@@ -1,17 +1,18 @@
 //! Decoding of actions and instructions.
 
 use packet::{ethertype, ip_proto};
-use switch::flow::{Action, Field, Instructions, Match, SubField};
+use switch::flow::{Action, Field, Instructions, Match};
 
-use super::{DEPTH, nicira};
+use super::field::{movement, set};
+use super::{DEPTH, nicira, nx};
 use crate::wire::error::Error;
 use crate::wire::ofp::action::*;
 use crate::wire::ofp::instruction::*;
-use crate::wire::oxm::{Entry, Wire, entry, header, subfield};
+use crate::wire::oxm::{Entry, entry, header, subfield};
 use crate::wire::{NICIRA, ONF, Reader, Version, get_port};
 
 /// State of decoding a list of actions.
-pub(super) struct Reading<'m> {
+struct Reading<'m> {
     pub version: Version,
     /// Match of the flow entry. It determines which field the OpenFlow 1.0 actions for transport ports set.
     pub matching: &'m Match,
@@ -104,7 +105,7 @@ pub fn get_instructions(from: Reader<'_>, version: Version, matching: &Match) ->
 }
 
 impl Reading<'_> {
-    pub(super) fn list(&mut self, from: Reader<'_>) -> Result<Vec<Action>, Error> {
+    fn list(&mut self, from: Reader<'_>) -> Result<Vec<Action>, Error> {
         if self.depth >= DEPTH {
             return Err(Error::ActionTooMany);
         }
@@ -133,8 +134,18 @@ impl Reading<'_> {
     fn experimenter(&mut self, mut body: Reader<'_>, out: &mut Vec<Action>) -> Result<(), Error> {
         let (who, subtype) = (body.u32()?, body.u16()?);
         match who {
-            NICIRA => nicira::get(self, subtype, body, out),
-            ONF if subtype == super::nx::ONF_COPY_FIELD => {
+            NICIRA if subtype == nx::WRITE_METADATA => self.write_metadata(body),
+            NICIRA => {
+                out.push(match subtype {
+                    nx::CLONE => {
+                        body.skip(6)?;
+                        Action::Clone(self.list(body)?)
+                    }
+                    _ => nicira::get(subtype, body)?,
+                });
+                Ok(())
+            }
+            ONF if subtype == nx::ONF_COPY_FIELD => {
                 body.skip(2)?;
                 let (bits, from_bit, to_bit) = (body.u16()?, body.u16()?, body.u16()?);
                 body.skip(2)?;
@@ -144,6 +155,17 @@ impl Reading<'_> {
             ONF => Err(Error::ActionExperimenterType),
             _ => Err(Error::ActionExperimenter),
         }
+    }
+
+    /// Decodes NXAST_WRITE_METADATA. The action is refused in a nested list, and if it is repeated.
+    fn write_metadata(&mut self, mut body: Reader<'_>) -> Result<(), Error> {
+        body.skip(6)?;
+        let (value, mask) = (body.u64()?, body.u64()?);
+        if self.depth > 1 || self.metadata.is_some() {
+            return Err(Error::ActionOrder);
+        }
+        self.metadata = Some((value & mask, mask));
+        Ok(())
     }
 
     /// Decodes an action of OpenFlow 1.0.
@@ -332,16 +354,6 @@ fn set_field(body: &mut Reader<'_>, version: Version) -> Result<Action, Error> {
     Ok(action)
 }
 
-pub(super) fn set(wire: Wire, value: u128, mask: u128, load: bool) -> Result<Action, Error> {
-    if !wire.field.is_writable() {
-        return Err(Error::ActionSetType);
-    }
-    if value & !mask != 0 {
-        return Err(Error::ActionSetArgument);
-    }
-    Ok(Action::Set { field: wire.field, value, mask, load })
-}
-
 fn copy_field(mut body: Reader<'_>, bits: u16, from_bit: u16, to_bit: u16) -> Result<Action, Error> {
     let from = header(&mut body)?.wire;
     let to = header(&mut body)?.wire;
@@ -349,14 +361,4 @@ fn copy_field(mut body: Reader<'_>, bits: u16, from_bit: u16, to_bit: u16) -> Re
         subfield(from, from_bit, bits, Error::ActionSetType)?,
         subfield(to, to_bit, bits, Error::ActionSetType)?,
     )
-}
-
-pub(super) fn movement(from: SubField, to: SubField) -> Result<Action, Error> {
-    if from.bits != to.bits {
-        return Err(Error::ActionArgument);
-    }
-    if !to.field.is_writable() {
-        return Err(Error::ActionSetType);
-    }
-    Ok(Action::Move { from, to })
 }

@@ -4,7 +4,7 @@ use switch::flow::{
     Action, BundleMode, Conjunction, Field, HashFields, Learn, LearnPart, LearnSource, SubField, port,
 };
 
-use super::get::{Reading, movement, set};
+use super::field::{movement, set};
 use super::nx;
 use crate::wire::error::Error;
 use crate::wire::ofp::nx::*;
@@ -42,14 +42,11 @@ fn choice<T: Copy>(all: &[T], number: u16) -> Result<T, Error> {
     all.get(usize::from(number)).copied().ok_or(Error::ActionArgument)
 }
 
-pub(super) fn get(
-    reading: &mut Reading<'_>,
-    subtype: u16,
-    mut body: Reader<'_>,
-    out: &mut Vec<Action>,
-) -> Result<(), Error> {
+/// Decodes an action without nested actions. NXAST_WRITE_METADATA, which stands for an instruction, is not
+/// included.
+pub(super) fn get(subtype: u16, mut body: Reader<'_>) -> Result<Action, Error> {
     let whole = |field: Field, value: u128| Action::Set { field, value, mask: field.all_ones(), load: false };
-    let action = match subtype {
+    Ok(match subtype {
         nx::RESUBMIT => Action::Resubmit { port: resubmit_port(body.u16()?), table: None },
         nx::RESUBMIT_TABLE => {
             let port = resubmit_port(body.u16()?);
@@ -92,15 +89,6 @@ pub(super) fn get(
         }
         nx::CONTROLLER2 => controller2(&mut body)?,
         nx::DEC_TTL_CNT_IDS => dec_ttl_ids(&mut body)?,
-        nx::WRITE_METADATA => {
-            body.skip(6)?;
-            let (value, mask) = (body.u64()?, body.u64()?);
-            if reading.depth > 1 || reading.metadata.is_some() {
-                return Err(Error::ActionOrder);
-            }
-            reading.metadata = Some((value & mask, mask));
-            return Ok(());
-        }
         nx::PUSH_MPLS => Action::PushMpls(body.u16()?),
         nx::POP_MPLS => Action::PopMpls(body.u16()?),
         nx::SET_MPLS_TTL => Action::SetMplsTtl(body.u8()?),
@@ -122,19 +110,13 @@ pub(super) fn get(
             body.skip(2)?;
             Action::Group(body.u32()?)
         }
-        nx::CLONE => {
-            body.skip(6)?;
-            Action::Clone(reading.list(body)?)
-        }
         nx::CHECK_PKT_LARGER => {
             let len = body.u16()?;
             let first = body.u16()?;
             Action::CheckPktLarger { len, to: destination(&mut body, first, 1)? }
         }
         _ => return Err(Error::ActionExperimenterType),
-    };
-    out.push(action);
-    Ok(())
+    })
 }
 
 fn resubmit_port(port: u16) -> Option<u32> {
