@@ -24,12 +24,11 @@ use sync::counter::{CounterArray, Row};
 use sync::qsbr::Domain;
 use sync::readers::{GracePeriods, Readers};
 
+use crate::address_bits::{bits_of, halves};
+use crate::adjacency_number::{MOST, place};
 use crate::link_hash::LinkHash;
 use crate::mirror::{NeighbourMirror, Neighbours};
-use crate::paths::Way;
 
-/// Maximum number of adjacencies. Adjacency numbers have 24 bits.
-pub const MOST: u32 = (1 << 24) - 1;
 /// Interface number of a kernel device that is not an interface of the router.
 pub const FOREIGN: u16 = u16::MAX;
 
@@ -47,6 +46,18 @@ type Key = (u32, Option<IpAddr>);
 const INTERFACES: usize = 4096;
 /// Device index that stands for no device.
 const NO_DEVICE: u32 = 0;
+
+/// A next hop of a route: device, gateway and weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Way {
+    /// Index of the kernel device by which packets are sent.
+    pub interface: u32,
+    /// Address of the gateway, which may be of the other address family. The value is `None` if destinations
+    /// are on the link itself.
+    pub gateway: Option<IpAddr>,
+    /// Weight of the next hop among the next hops of a path, at least 1.
+    pub weight: u16,
+}
 
 /// The router's knowledge of a station that claims an address on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,28 +166,6 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub struct AdjacencyView(Arc<Shared>);
 
-/// Returns an address of either family as 128 bits (IPv4 mapped as in RFC 4291, 2.5.5.2).
-#[must_use]
-pub fn bits_of(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => mapped(address.to_bits()),
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
-/// Returns an IPv4 address as 128 bits, mapped as in RFC 4291, 2.5.5.2.
-#[inline]
-#[must_use]
-pub fn mapped(address: u32) -> u128 {
-    0xffff_0000_0000 | u128::from(address)
-}
-
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "the halves of 128 bits")]
-pub fn halves(address: u128) -> (u64, u64) {
-    ((address >> 64) as u64, address as u64)
-}
-
 /// Returns the bucket entry of an adjacency, which holds its number and a part of its key's hash. The entry
 /// is not 0 unless the number is 0.
 #[inline]
@@ -209,11 +198,6 @@ impl Shared {
                 && c.load(Ordering::Relaxed) == low
         })
     }
-}
-
-#[inline]
-pub fn place(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 impl AdjacencyView {

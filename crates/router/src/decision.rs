@@ -11,36 +11,24 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use lookup::Hop;
-use packet::{DropReason, FlowKey, L3Kind, Layers, MacAddr, PortId, PuntClass};
+use packet::{DropReason, FlowKey, L3Kind, Layers};
 use sync::qsbr::Reader;
 
-use crate::adjacency::{AdjacencyView, FOREIGN, mapped};
+use crate::address_bits::mapped;
+use crate::adjacency::{AdjacencyView, FOREIGN};
 use crate::buckets::spread;
-use crate::errors::Errors;
 use crate::fib::View;
-use crate::mirrored::Mirrored;
+use crate::icmp_settings::Errors;
+use crate::interface::{Interface, ReversePath};
+use crate::mirrored::{Kernel, Mirrored};
 use crate::own_addresses::OwnAddresses;
 use crate::paths::{PathEntries, Verdict};
 use crate::policy::Lookup;
+use crate::punt::Punt;
 use crate::punt_policer::PuntPolicer;
-use crate::reverse::ReversePath;
 
 /// Maximum number of packets of a burst.
 const BURST: usize = 256;
-
-/// An interface of a router, with its port, MAC address and MTU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// Port that the interface belongs to.
-    pub port: PortId,
-    /// MAC address of the interface. Packets to other unicast addresses are not for this router.
-    pub mac: MacAddr,
-    /// Maximum size of an IP packet that the interface sends, in bytes.
-    pub mtu: u32,
-    /// Whether the interface also accepts packets to the virtual MAC addresses of VRRP for the packet's
-    /// address family (RFC 9568, 7.3).
-    pub vrrp: bool,
-}
 
 /// Flag in the word of an interface's MAC address, whose highest two octets are otherwise unused. The
 /// interface accepts the virtual MAC addresses of VRRP, too.
@@ -50,53 +38,6 @@ const VRRP: u64 = 1 << 63;
 const VRRP_4: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 1, 0, 0, 0]);
 const VRRP_6: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 2, 0, 0, 0]);
 const VRRP_BITS: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
-
-macro_rules! punts {
-    ($($variant:ident = $explain:literal;)+) => {
-        /// The reason why a packet is punted to the kernel.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        pub enum Punt {
-            $(#[doc = $explain] $variant,)+
-        }
-
-        impl Punt {
-            /// All reasons in the order of their numbers.
-            pub const ALL: [Punt; [$($explain,)+].len()] = [$(Punt::$variant,)+];
-
-            /// Returns a description of the kernel's handling of packets that are punted for this reason.
-            #[must_use]
-            pub const fn explain(self) -> &'static str {
-                match self {
-                    $(Punt::$variant => $explain,)+
-                }
-            }
-
-            /// Returns the class of packets that are punted for this reason and whose protocol has no class
-            /// of its own.
-            #[must_use]
-            pub const fn class(self) -> PuntClass {
-                match self {
-                    $(Punt::$variant => PuntClass::$variant,)+
-                }
-            }
-        }
-    };
-}
-
-punts! {
-    NotIp = "It is no IP packet, or bears a VLAN tag: ARP and the like are the kernel's.";
-    Group = "It is for a group or for all hosts of the link: the kernel knows who listens.";
-    Own = "Its destination is this host, or its route is one that the kernel follows itself.";
-    Expired = "Its hops are used up: the kernel tells the sender.";
-    NoRoute = "There is no route to its destination, or one that refuses it: the kernel tells the sender.";
-    Unresolved = "The next hop's link-layer address is not known: the kernel asks for it, and sends the packet.";
-    TooLong = "It is longer than the way out allows: the kernel fragments it, or tells the sender.";
-    Options = "It bears options that every router reads.";
-    Scope = "One of its addresses counts on its link only.";
-    Elsewhere = "Its way out is a device that is none of the router's ports: the kernel sends it.";
-    NotRouted = "Packets of its family are not routed where it came in: the kernel has it for whoever listens on the device.";
-}
 
 /// The reason why a packet is refused, as reported to the packet's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,15 +88,6 @@ impl Default for Decision {
     fn default() -> Self {
         Decision::Drop(DropReason::NoFunction)
     }
-}
-
-/// A punt TAP, by which the kernel receives packets.
-#[derive(Clone, Debug)]
-pub struct Kernel {
-    /// Port of the punt TAP.
-    pub port: PortId,
-    /// MAC address of the kernel's device.
-    pub mac: MacAddr,
 }
 
 /// The workers' view of a router. A new view replaces this one when interfaces or rules change. The routing

@@ -11,9 +11,11 @@ use std::net::IpAddr;
 use packet::{DropReason, FlowKey, PortId, checksum, ethertype, ip_proto};
 use sync::qsbr::Reader;
 
-use crate::adjacency::{FOREIGN, bits_of};
-use crate::decision::{Admitted, Decision, Punt, Refusal, Router, Scratch};
+use crate::address_bits::bits_of;
+use crate::adjacency::FOREIGN;
+use crate::decision::{Admitted, Decision, Refusal, Router, Scratch};
 use crate::fast_path;
+use crate::punt::Punt;
 
 /// Length of the Ethernet header in octets.
 const ETHERNET: usize = 14;
@@ -25,73 +27,6 @@ const MOST_4: usize = 576;
 const MOST_6: usize = 1280;
 /// TTL of an error before it is sent. Sending the error decrements the TTL by 1.
 const HOPS: u8 = 64 + 1;
-
-/// Settings of the ICMP errors of a router, by interface number.
-#[derive(Clone, Debug, Default)]
-pub struct Errors {
-    own: Vec<Own>,
-}
-
-/// Settings of the ICMP errors for one interface.
-#[derive(Clone, Debug, Default)]
-struct Own {
-    /// Whether errors are sent for packets that arrive on the interface.
-    tells: bool,
-    four: Vec<Address>,
-    six: Vec<Address>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Address {
-    bits: u128,
-    mask: u128,
-}
-
-impl Errors {
-    /// Sets the addresses of an interface, each with its prefix length, and whether errors are sent for
-    /// packets that arrive on it. Link-local addresses are ignored, because they are never the source of an
-    /// error.
-    pub fn set(&mut self, interface: u16, tells: bool, addresses: impl IntoIterator<Item = (IpAddr, u8)>) {
-        let at = usize::from(interface);
-        if self.own.len() <= at {
-            self.own.resize_with(at + 1, Own::default);
-        }
-        let mut own = Own { tells, ..Own::default() };
-        for (address, length) in addresses {
-            let (list, common) = match address {
-                IpAddr::V4(_) => (&mut own.four, 96),
-                IpAddr::V6(six) if six.is_unicast_link_local() => continue,
-                IpAddr::V6(_) => (&mut own.six, 0),
-            };
-            let host = 128 - (common + u32::from(length)).min(128);
-            list.push(Address { bits: bits_of(address), mask: u128::MAX.checked_shl(host).unwrap_or(0) });
-        }
-        if let Some(place) = self.own.get_mut(at) {
-            *place = own;
-        }
-    }
-
-    fn tells(&self, interface: u16) -> bool {
-        self.own.get(usize::from(interface)).is_some_and(|own| own.tells)
-    }
-
-    /// Returns the source address of an error that is sent to `to` from an interface. Returns `None` if the
-    /// choice is ambiguous.
-    fn from(&self, interface: u16, to: u128, is_four: bool) -> Option<u128> {
-        let own = self.own.get(usize::from(interface))?;
-        let all = if is_four { &own.four } else { &own.six };
-        let mut near = all.iter().filter(|own| (own.bits ^ to) & own.mask == 0);
-        match (near.next(), near.next()) {
-            (Some(own), None) => Some(own.bits),
-            // The kernel has an order of preference among them.
-            (Some(_), Some(_)) => None,
-            (None, _) => match all.as_slice() {
-                [only] => Some(only.bits),
-                _ => None,
-            },
-        }
-    }
-}
 
 /// An ICMP error, complete except for the Ethernet addresses and the decrement of the TTL. Both are made when
 /// the error is transmitted, as for every packet.

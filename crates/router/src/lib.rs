@@ -38,7 +38,9 @@
 //! assert_eq!(verdicts[1], Verdict::NoRoute);
 //! ```
 
+mod address_bits;
 mod adjacency;
+mod adjacency_number;
 mod buckets;
 mod decision;
 pub mod dhcp;
@@ -46,27 +48,33 @@ pub mod dhcp6;
 mod errors;
 pub mod fast_path;
 mod fib;
+mod icmp_settings;
+mod interface;
 mod link_hash;
 mod mirror;
 mod mirrored;
 mod own_addresses;
 mod paths;
 mod policy;
+mod punt;
 mod punt_policer;
 mod reverse;
 
 pub use adjacency::{
-    Acquaintance, Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, MOST,
+    Acquaintance, Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, Way,
 };
+pub use adjacency_number::MOST;
 pub use buckets::{BUCKETS, Buckets, spread};
-pub use decision::{Admitted, Decision, Gathering, Interface, Kernel, Punt, Refusal, Router, Scratch};
-pub use errors::{Errors, IcmpError};
+pub use decision::{Admitted, Decision, Gathering, Refusal, Router, Scratch};
+pub use errors::IcmpError;
 pub use fib::{Fib, FibError, View};
+pub use icmp_settings::Errors;
+pub use interface::{Interface, ReversePath};
 pub use link_hash::LINK_SECRETS;
 pub use mirror::{COUNT_WORDS, GROUP_WORDS, LINE_WORDS, NEIGHBOUR_WORDS, NeighbourMirror, TableMirror};
-pub use mirrored::Mirrored;
+pub use mirrored::{Kernel, Mirrored};
 pub use own_addresses::OwnAddresses;
-pub use paths::{Path, Verdict, Way};
+pub use paths::{Path, Verdict};
 pub use policy::{Lookup, Selector};
+pub use punt::Punt;
 pub use punt_policer::{Origin, Peer, PuntPolicer, class, punt_burst};
-pub use reverse::ReversePath;

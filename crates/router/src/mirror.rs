@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sync::readers::{GracePeriods, Memory, Readers};
 
-use crate::adjacency::{MOST, bits_of, halves, place};
+use crate::address_bits::{bits_of, halves};
+use crate::adjacency_number::{MOST, place};
 use crate::buckets::{BUCKETS, Buckets};
 use crate::link_hash::{LINK_SECRETS, LinkHash};
 

@@ -2,9 +2,16 @@
 //! know. Each of these interfaces has a punt TAP of its own. Over this TAP the kernel receives packets of the
 //! interface and sends packets to it.
 
-use packet::VlanTags;
+use packet::{MacAddr, PortId, VlanTags};
 
-use crate::decision::Kernel;
+/// A punt TAP, by which the kernel receives packets.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Port of the punt TAP.
+    pub port: PortId,
+    /// MAC address of the kernel's device.
+    pub mac: MacAddr,
+}
 
 /// VLAN tags and punt TAPs of the interfaces of a router. See the module documentation.
 #[derive(Clone, Debug, Default)]

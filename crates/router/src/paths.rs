@@ -2,7 +2,6 @@
 //! which the tries of the routing table hold.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,21 +10,9 @@ use sync::qsbr::{Domain, Reader};
 use sync::readers::{GracePeriods, Readers};
 use sync::slots::{Seen, Slots};
 
-use crate::adjacency::Adjacencies;
+use crate::adjacency::{Adjacencies, Way};
 use crate::buckets::Buckets;
 use crate::mirror::{PathEntry, PathMirror};
-
-/// A next hop of a route: device, gateway and weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Way {
-    /// Index of the kernel device by which packets are sent.
-    pub interface: u32,
-    /// Address of the gateway, which may be of the other address family. The value is `None` if destinations
-    /// are on the link itself.
-    pub gateway: Option<IpAddr>,
-    /// Weight of the next hop among the next hops of a path, at least 1.
-    pub weight: u16,
-}
 
 /// The action or next hops of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use packet::{FlowKey, L3Kind};
 
-use crate::adjacency::{bits_of, mapped};
+use crate::address_bits::{bits_of, mapped};
 use crate::fib::View;
 use crate::paths::Verdict;
 

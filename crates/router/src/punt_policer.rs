@@ -25,8 +25,9 @@ use packet::{FlowKey, L3Kind, PortId, PuntClass};
 use sync::counter::CounterArray;
 use sync::token_bucket::TokenBucket;
 
-use crate::adjacency::{Acquaintance, AdjacencyView, bits_of};
-use crate::decision::Punt;
+use crate::address_bits::bits_of;
+use crate::adjacency::{Acquaintance, AdjacencyView};
+use crate::punt::Punt;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// Number of slots for the shares of interfaces, and number of slots for the shares of sources, in each
@@ -403,8 +404,7 @@ pub fn class(why: Punt, head: &[u8], len: usize) -> PuntClass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adjacency::Adjacencies;
-    use crate::paths::Way;
+    use crate::adjacency::{Adjacencies, Way};
 
     #[test]
     fn a_flood_of_one_class_leaves_the_others_whole() {

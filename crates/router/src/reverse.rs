@@ -11,22 +11,11 @@ use packet::{DropReason, FlowKey, L3Kind};
 use sync::qsbr::Reader;
 
 use crate::adjacency::FOREIGN;
-use crate::decision::{Decision, Punt, Routed, Router};
+use crate::decision::{Decision, Routed, Router};
+use crate::interface::ReversePath;
 use crate::paths::Verdict;
 use crate::policy::Lookup;
-
-/// The source verification mode of an interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReversePath {
-    /// Source addresses are not verified.
-    #[default]
-    Off,
-    /// Strict mode: a route to the source must lead to the ingress interface, at least as one of several next
-    /// hops (RFC 3704, 2.2 and 2.3).
-    Strict,
-    /// Loose mode: there must be a route to the source, which may be a default route (RFC 3704, 2.4).
-    Loose,
-}
+use crate::punt::Punt;
 
 /// The result of a look-up of the route back to a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::address_bits::mapped;
 use crate::link_hash::LINK_SECRETS;
 
 #[derive(Clone, Debug)]

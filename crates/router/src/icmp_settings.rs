@@ -1,0 +1,73 @@
+//! Settings of the ICMP errors of a router: which interfaces send them, and from which addresses.
+
+use std::net::IpAddr;
+
+use crate::address_bits::bits_of;
+
+/// Settings of the ICMP errors of a router, by interface number.
+#[derive(Clone, Debug, Default)]
+pub struct Errors {
+    own: Vec<Own>,
+}
+
+/// Settings of the ICMP errors for one interface.
+#[derive(Clone, Debug, Default)]
+struct Own {
+    /// Whether errors are sent for packets that arrive on the interface.
+    tells: bool,
+    four: Vec<Address>,
+    six: Vec<Address>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Address {
+    bits: u128,
+    mask: u128,
+}
+
+impl Errors {
+    /// Sets the addresses of an interface, each with its prefix length, and whether errors are sent for
+    /// packets that arrive on it. Link-local addresses are ignored, because they are never the source of an
+    /// error.
+    pub fn set(&mut self, interface: u16, tells: bool, addresses: impl IntoIterator<Item = (IpAddr, u8)>) {
+        let at = usize::from(interface);
+        if self.own.len() <= at {
+            self.own.resize_with(at + 1, Own::default);
+        }
+        let mut own = Own { tells, ..Own::default() };
+        for (address, length) in addresses {
+            let (list, common) = match address {
+                IpAddr::V4(_) => (&mut own.four, 96),
+                IpAddr::V6(six) if six.is_unicast_link_local() => continue,
+                IpAddr::V6(_) => (&mut own.six, 0),
+            };
+            let host = 128 - (common + u32::from(length)).min(128);
+            list.push(Address { bits: bits_of(address), mask: u128::MAX.checked_shl(host).unwrap_or(0) });
+        }
+        if let Some(place) = self.own.get_mut(at) {
+            *place = own;
+        }
+    }
+
+    /// Returns whether errors are sent for packets that arrive on an interface.
+    pub(crate) fn tells(&self, interface: u16) -> bool {
+        self.own.get(usize::from(interface)).is_some_and(|own| own.tells)
+    }
+
+    /// Returns the source address of an error that is sent to `to` from an interface. Returns `None` if the
+    /// choice is ambiguous.
+    pub(crate) fn from(&self, interface: u16, to: u128, is_four: bool) -> Option<u128> {
+        let own = self.own.get(usize::from(interface))?;
+        let all = if is_four { &own.four } else { &own.six };
+        let mut near = all.iter().filter(|own| (own.bits ^ to) & own.mask == 0);
+        match (near.next(), near.next()) {
+            (Some(own), None) => Some(own.bits),
+            // The kernel has an order of preference among them.
+            (Some(_), Some(_)) => None,
+            (None, _) => match all.as_slice() {
+                [only] => Some(only.bits),
+                _ => None,
+            },
+        }
+    }
+}

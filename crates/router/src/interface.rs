@@ -1,0 +1,30 @@
+//! Interfaces of a router, and how they verify the sources of packets.
+
+use packet::{MacAddr, PortId};
+
+/// An interface of a router, with its port, MAC address and MTU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Port that the interface belongs to.
+    pub port: PortId,
+    /// MAC address of the interface. Packets to other unicast addresses are not for this router.
+    pub mac: MacAddr,
+    /// Maximum size of an IP packet that the interface sends, in bytes.
+    pub mtu: u32,
+    /// Whether the interface also accepts packets to the virtual MAC addresses of VRRP for the packet's
+    /// address family (RFC 9568, 7.3).
+    pub vrrp: bool,
+}
+
+/// The source verification mode of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReversePath {
+    /// Source addresses are not verified.
+    #[default]
+    Off,
+    /// Strict mode: a route to the source must lead to the ingress interface, at least as one of several next
+    /// hops (RFC 3704, 2.2 and 2.3).
+    Strict,
+    /// Loose mode: there must be a route to the source, which may be a default route (RFC 3704, 2.4).
+    Loose,
+}
