@@ -2,14 +2,14 @@
 //! refusal is recorded with the driver's error message. The device is looked up in the network namespace of
 //! the calling thread. The thread may leave the namespace afterwards.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys as ffi;
 
 use crate::inspect::{device_text, inspect};
-use crate::{Error, Mode, log, sys};
+use crate::mode::{Fallback, Mode};
+use crate::{Error, log, sys};
 
 /// XDP modes that may be used to attach a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,27 +29,6 @@ impl AttachMode {
             AttachMode::Generic => &[Mode::Generic],
             AttachMode::Auto => &[Mode::Native, Mode::Generic],
         }
-    }
-}
-
-/// An attempt to attach a program that the kernel or the driver refused, with the reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fallback {
-    /// XDP mode that the attempt requested.
-    pub mode: Mode,
-    /// Whether the attempt used the build of the program that accepts multi-buffer frames.
-    pub multi_buffer: bool,
-    /// Error number that the kernel returned for the attempt.
-    pub errno: i32,
-    /// Error message of the driver for the attempt. Empty if the driver gave no message.
-    pub reason: String,
-}
-
-impl fmt::Display for Fallback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let build = if self.multi_buffer { "" } else { " without multi-buffer" };
-        write!(f, "{}{build}: {}", self.mode, io::Error::from_raw_os_error(self.errno))?;
-        if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
     }
 }
 

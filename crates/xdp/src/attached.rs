@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::attach::{self, AttachMode, Candidate, Fallback};
+use crate::attach::{self, AttachMode, Candidate};
 use crate::bridge::{BridgeMaps, BridgeStage, Orders};
 use crate::counters::Counters;
 use crate::dump::Dump;
@@ -15,7 +15,9 @@ use crate::program::{Build, Maps, Stages};
 use crate::route::RouteStage;
 use crate::steer::{self, SteerMaps, Steering};
 use crate::user::UserProgram;
-use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
+use crate::{
+    Constants, Error, Fallback, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys,
+};
 
 /// A port's XDP program that is attached to a device. Dropping the value detaches the program unless it is
 /// pinned.

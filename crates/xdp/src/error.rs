@@ -4,8 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::inspect::ProgramOnDevice;
-use crate::{Fallback, Mode};
+use crate::mode::{Fallback, Mode, ProgramOnDevice};
 
 /// Error of loading, attaching or pinning an XDP program, or of a map operation.
 #[derive(Debug, thiserror::Error)]

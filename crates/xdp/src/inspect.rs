@@ -2,68 +2,13 @@
 //! queries are used for attaching and for `doctor`. Devices are looked up in the network namespace of the
 //! calling thread.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys as ffi;
 
+use crate::mode::{Mode, ProgramOnDevice};
 use crate::{Error, sys};
-
-/// XDP mode: the place in the receive path where a program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Mode {
-    /// The program runs in the driver, before a socket buffer is allocated.
-    Native,
-    /// The program runs in the kernel's generic receive path, after a socket buffer is allocated. This mode
-    /// is slow, but works with every device.
-    Generic,
-    /// The program runs on the network card.
-    Offload,
-}
-
-impl Mode {
-    /// Returns the flag that requests this mode, for creating a link and for netlink.
-    pub(crate) const fn flag(self) -> u32 {
-        match self {
-            Mode::Native => ffi::XDP_FLAGS_DRV_MODE,
-            Mode::Generic => ffi::XDP_FLAGS_SKB_MODE,
-            Mode::Offload => ffi::XDP_FLAGS_HW_MODE,
-        }
-    }
-
-    /// Returns the keyword of this mode (`X`) in the command `ip link set dev DEVICE X off`.
-    pub(crate) const fn ip_keyword(self) -> &'static str {
-        match self {
-            Mode::Native => "xdp",
-            Mode::Generic => "xdpgeneric",
-            Mode::Offload => "xdpoffload",
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mode::Native => "native",
-            Mode::Generic => "generic",
-            Mode::Offload => "offload",
-        })
-    }
-}
-
-/// An XDP program that is attached to a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProgramOnDevice {
-    /// Id of the program in the kernel.
-    pub id: u32,
-    /// Name of the program, up to 15 characters. Empty when the kernel does not show it.
-    pub name: String,
-    /// XDP mode in which the program runs.
-    pub mode: Mode,
-    /// Id of the BPF link that holds the program. `None` if the program was attached by netlink (`ip link`).
-    pub link: Option<u32>,
-}
 
 /// Returns the XDP program that is attached to a device. If both an offloaded and a native program are
 /// attached, returns the offloaded one, which runs first. Returns `None` if no program is attached.

@@ -53,6 +53,7 @@ mod inspect;
 mod layout;
 pub mod live;
 mod log;
+mod mode;
 mod needs;
 mod object;
 mod pin;
@@ -67,16 +68,16 @@ pub mod user;
 pub mod watch;
 
 pub use adopt::adopt;
-pub use attach::{AttachMode, Fallback};
+pub use attach::AttachMode;
 pub use attached::{Attached, HandOver};
 pub use config::{Constants, LocalAddresses, Owner, ProgramConfig, WhenDown};
 pub use counters::{Counter, Counters};
 pub use error::Error;
 pub use explain::HookSays;
 pub use inspect::{
-    Features, MapInfo, Mode, ProgramInfo, ProgramOnDevice, RunStatistics, driver, features, inspect,
-    program as program_by_id,
+    Features, MapInfo, ProgramInfo, RunStatistics, driver, features, inspect, program as program_by_id,
 };
+pub use mode::{Fallback, Mode, ProgramOnDevice};
 pub use pin::PinPath;
 pub use placeholder::Placeholders;
 pub use program::{LOCAL_CAPACITY, Loaded, PortProgram, TestRun, Verdict};

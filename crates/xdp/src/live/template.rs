@@ -1,17 +1,14 @@
 //! Construction of the first frame of a generator's traffic, and of the `struct livegen_conf` that contains
 //! it.
 
-use super::{Order, Protocol, Traffic};
+use super::traffic::{Order, Protocol, Traffic};
 use crate::Error;
 
 /// Number of bytes that the program writes into each frame: `LIVEGEN_HEADER`.
 const HEADER: usize = 60;
-const LENGTH_MIN: u16 = 60;
-const LENGTH_MAX: u16 = 1514;
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const IPV4: usize = 20;
-const VLAN_MAX: u16 = 4094;
 
 /// Flags of the frame fields that vary (`enum livegen_vary`).
 const PORTS: u32 = 1;
@@ -31,7 +28,7 @@ pub(super) struct Template<'a> {
 
 impl<'a> Template<'a> {
     pub(super) fn new(traffic: &'a Traffic) -> Result<Template<'a>, Error> {
-        check(traffic)?;
+        traffic.check()?;
         let ip = ETHERNET + if traffic.vlan.is_some() { TAG } else { 0 };
         let mut template = Template { traffic, frame: vec![0; usize::from(traffic.length)], ip };
         template.ethernet();
@@ -132,30 +129,6 @@ impl<'a> Template<'a> {
         }
         bytes
     }
-}
-
-pub(super) fn check(traffic: &Traffic) -> Result<(), Error> {
-    let wrong = |field, value: u64, allowed| Err(Error::Generator { field, value, allowed });
-    let length = traffic.length;
-    if !(LENGTH_MIN..=LENGTH_MAX).contains(&length) {
-        return wrong("length", u64::from(length), "give 60 to 1514 bytes");
-    }
-    if !traffic.flows.is_power_of_two() {
-        return wrong("flows", u64::from(traffic.flows), "give a power of two");
-    }
-    if let Some(vlan) = traffic.vlan.filter(|vlan| *vlan > VLAN_MAX) {
-        return wrong("vlan", u64::from(vlan), "give 0 to 4094");
-    }
-    if traffic.destination_shift > 31 {
-        return wrong("destination_shift", u64::from(traffic.destination_shift), "give 0 to 31");
-    }
-    if traffic.order == Order::Random(0) {
-        return wrong("seed", 0, "give anything else");
-    }
-    if traffic.rate == Some(0) {
-        return wrong("rate", 0, "give at least one packet per second");
-    }
-    Ok(())
 }
 
 #[cfg(test)]
