@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::{Lab, LabError, Namespace, PingReport, ping};
+use crate::{LabError, Namespace, PingReport, ping};
 
 /// A namespace with a device `eth0`. The veth peer of the device is in the lab's hub.
 #[derive(Clone, Debug)]
@@ -21,10 +21,16 @@ impl Deref for Host {
 }
 
 impl Host {
-    pub(crate) fn create(lab: &Lab, name: &str, address: &str, queues: u32) -> Result<Self, LabError> {
-        let namespace = lab.namespace(name)?;
+    /// Makes a namespace a host and connects it to a hub by a veth pair.
+    pub(crate) fn create(
+        namespace: Namespace,
+        hub: &Namespace,
+        name: &str,
+        address: &str,
+        queues: u32,
+    ) -> Result<Self, LabError> {
         let host = Host { namespace, name: name.to_owned(), address: address.to_owned() };
-        host.plug(lab.hub(), queues, None, &[])?;
+        host.plug(hub, queues, None, &[])?;
         Ok(host)
     }
 

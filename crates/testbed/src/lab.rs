@@ -66,7 +66,7 @@ impl Lab {
     /// # Errors
     /// Returns an error under the conditions of [`Lab::host`].
     pub fn host_with_queues(&self, name: &str, address: &str, queues: u32) -> Result<Host, LabError> {
-        Host::create(self, name, address, queues)
+        Host::create(self.namespace(name)?, &self.hub, name, address, queues)
     }
 }
 
