@@ -18,18 +18,20 @@
 mod action;
 mod batch;
 mod bounds;
-mod conjunction;
 mod dump;
 mod events;
 mod expire;
 mod extended_key;
 mod field;
+mod group_references;
 mod learned;
+mod look_up;
 mod matching;
 mod message;
 mod modify;
 mod normal;
 mod numbers;
+mod option_uses;
 mod options;
 mod packet_out;
 mod pipeline;
@@ -37,7 +39,9 @@ mod program;
 mod rewrite;
 mod rule;
 mod shown;
+mod table_bounds;
 mod tags;
+mod teach;
 pub mod text;
 mod trace_report;
 mod translate;
@@ -48,7 +52,6 @@ pub use action::{
     Action, BundleMode, Conjunction, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField, port,
 };
 pub use batch::{BATCH_WORK, DecidedPacket};
-pub use bounds::{TableBounds, TableWishes};
 pub use dump::{FlowDump, FlowSums, NumberedDump};
 pub use extended_key::ExtendedKey;
 pub use field::{Field, Prerequisite, TUN_METADATA};
@@ -64,6 +67,7 @@ pub use program::{Megaflow, Op, Program, SetBits};
 pub use rewrite::{Frame, apply as rewrite};
 pub use rule::{Rule, RuleRef};
 pub use shown::{GroupShown, MeterShown};
+pub use table_bounds::{TableBounds, TableWishes};
 pub use tags::one_tag;
 pub use trace_report::{Bits, TraceLine, TraceReport};
 pub use translate::{

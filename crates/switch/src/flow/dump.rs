@@ -185,7 +185,7 @@ impl NumberedDump {
         if self.at.is_some() {
             if !self.count(pipeline, |instructions, named| instructions.groups(named)) {
                 for state in pipeline.groups.values() {
-                    self.uses.add(|named| named.extend(super::modify::followers(&state.group)));
+                    self.uses.add(|named| named.extend(super::group_references::followers(&state.group)));
                 }
             }
             return Some(Vec::new());

@@ -2,8 +2,7 @@
 //! during a turn.
 
 use super::message::Removed;
-use super::modify::EXPIRED_AT_ONCE;
-use super::pipeline::Pipeline;
+use super::pipeline::{EXPIRED_AT_ONCE, Pipeline};
 use super::rule::RuleRef;
 
 /// Maximum number of rule slots that one turn visits.

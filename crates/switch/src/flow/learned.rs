@@ -1,14 +1,11 @@
-//! Learned flow entries (`learn`): their limits, and their removal after the flow entries whose `learn`
-//! actions added them.
+//! Learned flow entries (`learn`), and the counts of the `learn` actions with which they are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::action::{Learn, memory_of};
-use super::message::{FlowError, FlowMod, Mod, Removed};
-use super::modify::EXPIRED_AT_ONCE;
-use super::pipeline::Pipeline;
-use super::rule::{Rule, RuleRef};
-use super::{Action, Instructions, Match};
+use super::{Action, Instructions};
+use super::message::FlowMod;
+use super::rule::Rule;
 
 /// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action: learned flow entries are removed when the last
 /// flow entry with a `learn` action for their table and cookie is removed.
@@ -33,16 +30,16 @@ impl LearnedFlow {
 }
 
 /// Table and cookie of learned flow entries.
-type Key = (u8, u64);
+pub(super) type Key = (u8, u64);
 
 /// Reference counts of learned flow entries, by which they are removed with the last `learn` action for them.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct LearnedFlows {
     /// Number of `learn` actions with the flag NX_LEARN_F_DELETE_LEARNED, by table and cookie of the learned
     /// flow entries.
-    keepers: BTreeMap<Key, usize>,
+    pub keepers: BTreeMap<Key, usize>,
     /// Tables and cookies whose number of `learn` actions has dropped to zero since the last check.
-    orphans: BTreeSet<Key>,
+    pub orphans: BTreeSet<Key>,
 }
 
 impl LearnedFlows {
@@ -76,7 +73,8 @@ impl LearnedFlows {
     }
 }
 
-fn each_keeper(actions: &[Action], see: &mut impl FnMut(Key)) {
+/// Calls `see` with the table and cookie of each `learn` action that has the flag NX_LEARN_F_DELETE_LEARNED.
+pub(super) fn each_keeper(actions: &[Action], see: &mut impl FnMut(Key)) {
     for action in actions {
         match action {
             Action::Learn(learn) if learn.flags & DELETE_LEARNED != 0 => see(key(learn)),
@@ -88,110 +86,4 @@ fn each_keeper(actions: &[Action], see: &mut impl FnMut(Key)) {
 
 fn key(learn: &Learn) -> Key {
     (learn.table, learn.cookie)
-}
-
-impl Pipeline {
-    /// Adds a learned flow entry. If an equal flow entry exists, its times are refreshed instead.
-    ///
-    /// # Errors
-    /// Returns [`FlowError::TableFull`] if the limit of the learned flow is reached. Returns the reason of
-    /// the refusal if the addition is refused otherwise.
-    pub fn teach(&mut self, learned: &LearnedFlow, now_ns: u64) -> Result<(), FlowError> {
-        if self.refresh(&learned.rule, now_ns) {
-            return Ok(());
-        }
-        if !self.may_learn(learned) {
-            return Err(FlowError::TableFull);
-        }
-        self.modify(&[Mod::Flow(Box::new(learned.rule.clone()))], now_ns).map_err(|(_, why)| why)
-    }
-
-    /// Returns the approximate number of rules that are visited to add a learned flow entry.
-    #[must_use]
-    pub fn work_to_teach(&self, learned: &LearnedFlow) -> usize {
-        self.work_of_add(&learned.rule)
-    }
-
-    /// Returns whether the limit of a learned flow allows the flow entry to be added.
-    #[must_use]
-    pub fn may_learn(&self, learned: &LearnedFlow) -> bool {
-        let key = (learned.rule.table, learned.rule.cookie.unwrap_or(0));
-        learned.limit == 0
-            || self.stands(&learned.rule).is_some_and(|rule| rule.cookie == key.1)
-            || self.rules.count_of(key.0, key.1) < usize::try_from(learned.limit).unwrap_or(usize::MAX)
-    }
-
-    /// Returns the existing rule that the rule of this flow-mod would replace. Returns `None` if there is no
-    /// such rule.
-    fn stands(&self, rule: &FlowMod) -> Option<&Rule> {
-        let Match { value, mask } = rule.matching;
-        let table = self.tables.get(usize::from(rule.table))?;
-        let at = *table.classifier.get(&value.0, &mask.0, rule.priority)?;
-        if self.rules.is_doomed(at) { None } else { self.rules.get(at) }
-    }
-
-    /// Removes learned flow entries for which no `learn` action with the flag NX_LEARN_F_DELETE_LEARNED is
-    /// left. If earlier ones still wait for removal, the new ones are only marked, and later turns of
-    /// `Pipeline::expire` remove them.
-    pub(crate) fn drop_orphans(&mut self, now_ns: u64) {
-        let most = if self.rules.has_doomed() { 0 } else { EXPIRED_AT_ONCE };
-        self.drop_doomed(most, now_ns);
-    }
-
-    /// Removes at most `most` learned rules for which no `learn` action with the flag
-    /// NX_LEARN_F_DELETE_LEARNED is left. Returns whether further rules are to be removed.
-    pub(super) fn drop_doomed(&mut self, most: usize, now_ns: u64) -> bool {
-        let mut left = most;
-        // What goes may have taught rules itself.
-        loop {
-            for (table, cookie) in std::mem::take(&mut self.learned.orphans) {
-                // Another one may teach them by now.
-                if !self.learned.keepers.contains_key(&(table, cookie)) {
-                    self.rules.doom(table, cookie);
-                }
-            }
-            let mut gone = self.rules.next_doomed(left);
-            if gone.is_empty() {
-                return self.rules.has_doomed();
-            }
-            left -= gone.len();
-            gone.sort_unstable();
-            for at in gone {
-                self.remove_rule(at, Removed::Delete, now_ns);
-            }
-        }
-    }
-
-    /// Returns the approximate number of learned rules that are removed immediately if this rule is removed,
-    /// at most `EXPIRED_AT_ONCE`.
-    pub(super) fn orphans_of(&self, rule: &Rule) -> usize {
-        let mut count = 0;
-        each_keeper(&rule.instructions.apply, &mut |key| count += self.rules.count_of(key.0, key.1));
-        count.min(EXPIRED_AT_ONCE)
-    }
-
-    /// Returns the existing rule that equals the rule that `learnt` would add. Returns `None` if there is no
-    /// such rule.
-    pub(super) fn taught(&self, learnt: &FlowMod) -> Option<RuleRef> {
-        let Match { value, mask } = learnt.matching;
-        let table = self.tables.get(usize::from(learnt.table))?;
-        let at = *table.classifier.get(&value.0, &mask.0, learnt.priority)?;
-        if self.rules.is_doomed(at) {
-            return None;
-        }
-        let rule = self.rules.get(at)?;
-        let is_same = rule.instructions == learnt.instructions && Some(rule.cookie) == learnt.cookie;
-        is_same.then_some(at)
-    }
-
-    /// Refreshes the times of the existing rule that equals the rule that `learnt` would add. Returns false
-    /// if there is no such rule. Returns true and changes nothing if the table does not exist.
-    pub(super) fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
-        if usize::from(learnt.table) >= self.tables.len() {
-            return true;
-        }
-        let Some(rule) = self.taught(learnt).and_then(|at| self.rules.get_mut(at)) else { return false };
-        (rule.used_ns, rule.modified_ns) = (now_ns, now_ns);
-        true
-    }
 }

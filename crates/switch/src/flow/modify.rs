@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::action::port;
 use super::batch::{BATCH_WORK, Batch, DecidedPacket, Undo};
+use super::group_references::reached;
 use super::message::{
     ALL_GROUPS, ALL_TABLES, ANY_GROUP, Band, BandKind, Bucket, BucketPlace, Event, FlowCommand, FlowError,
     FlowFilter, FlowFlags, FlowMod, ForwardedRequest, Group, GroupKind, GroupMod, Meter, MeterMod, Mod,
@@ -18,8 +19,6 @@ use super::rule::{Rule, RuleRef};
 use super::work::{WORK_OF_CHANGE, WORK_OF_GROUP, numbers_of};
 use super::{Action, Instructions, Match};
 
-/// Maximum number of expired rules that one turn of `Pipeline::expire` removes.
-pub const EXPIRED_AT_ONCE: usize = 20_000;
 /// Maximum number of buckets of a group.
 const MAX_BUCKETS: usize = 4096;
 /// Maximum number of bands of a meter.
@@ -872,31 +871,6 @@ impl Pipeline {
 
 fn place_of(buckets: &[Bucket], id: u32) -> Result<usize, FlowError> {
     buckets.iter().position(|bucket| bucket.id == id).ok_or(FlowError::UnknownBucket)
-}
-
-/// Returns the groups that a group's buckets use or watch.
-pub(super) fn reached(group: &Group) -> Box<[u32]> {
-    let watched = group.buckets.iter().filter_map(|bucket| bucket.watch_group);
-    let mut all: Vec<u32> = followers(group).chain(watched.filter(|id| *id != ANY_GROUP)).collect();
-    all.sort_unstable();
-    all.dedup();
-    all.into_boxed_slice()
-}
-
-/// Returns the groups that the actions of a group's buckets use.
-pub(crate) fn followers(group: &Group) -> impl Iterator<Item = u32> {
-    fn within(actions: &[Action], found: &mut Vec<u32>) {
-        for action in actions {
-            match action {
-                Action::Group(id) => found.push(*id),
-                Action::Clone(actions) => within(actions, found),
-                _ => {}
-            }
-        }
-    }
-    let mut found = Vec::new();
-    group.buckets.iter().for_each(|bucket| within(&bucket.actions, &mut found));
-    found.into_iter()
 }
 
 impl Rule {

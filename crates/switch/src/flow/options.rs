@@ -5,12 +5,11 @@
 //! unmapped. An option shorter than its field occupies the field's lowest octets, and the other octets are
 //! zero.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::field::TUN_METADATA;
-use super::message::{FlowError, FlowMod};
-use super::{Action, Field, Instructions, LearnPart, LearnSource, Match, MatchError, Pipeline, SubField};
+use super::message::FlowError;
+use super::{Field, Match, MatchError, SubField};
 
 /// Maximum length of a mapped option's value, in octets.
 const MAX_OCTETS: u8 = 8;
@@ -135,7 +134,7 @@ impl TunnelOptions {
 
     /// Returns a match in normalized form, in which an exact match of an option is an exact match of its
     /// field. Returns an error if a matched field has no option, or if the value is longer than the option.
-    fn matching(&self, matching: &Match) -> Result<Match, FlowError> {
+    pub(super) fn matching(&self, matching: &Match) -> Result<Match, FlowError> {
         let mut own = *matching;
         for field in (0..TUN_METADATA).filter_map(Field::tun_metadata) {
             let (value, mask) = (matching.value.get(field), matching.mask.get(field));
@@ -171,76 +170,5 @@ impl TunnelOptions {
             bits if value & !bits != 0 => Err(FlowError::BadSetArgument),
             _ => Ok(()),
         }
-    }
-}
-
-impl Pipeline {
-    /// Returns the mapping of tunnel options.
-    #[must_use]
-    pub fn tunnel_options(&self) -> &TunnelOptions {
-        &self.options
-    }
-
-    /// Changes the mapping of tunnel options. A change that unmaps fields scans all rules and groups.
-    ///
-    /// # Errors
-    /// Returns [`OptionsError`] if the change is refused. Nothing is changed then.
-    pub fn change_tunnel_options(&mut self, change: &OptionsMod) -> Result<(), OptionsError> {
-        let mut options = std::mem::take(&mut self.options);
-        let done = options.change(change, |fields| self.speaks_of(fields));
-        self.options = options;
-        if done.is_ok() {
-            self.touch(super::pipeline::Touched::Settings);
-        }
-        done
-    }
-
-    /// Returns whether a rule or group matches or uses one of these fields.
-    fn speaks_of(&self, fields: &[Field]) -> bool {
-        let named = |actions: &[Action]| actions.iter().any(|action| names(action, fields));
-        let by_rule = |matching: &Match, does: &Instructions| {
-            fields.iter().any(|field| matching.mask.get(*field) != 0)
-                || named(&does.apply)
-                || named(&does.write)
-        };
-        self.rules.iter().any(|(_, rule)| by_rule(&rule.matching, &rule.instructions))
-            || self
-                .groups
-                .values()
-                .any(|state| state.group.buckets.iter().any(|bucket| named(&bucket.actions)))
-    }
-
-    /// Returns a flow-mod with its match in normalized form. Returns an error if the match is refused.
-    pub(super) fn in_form<'a>(&self, change: &'a FlowMod) -> Result<Cow<'a, FlowMod>, FlowError> {
-        let words = Field::TunMetadata0.octet() / 8;
-        let words = &change.matching.mask.0[words..words + usize::from(TUN_METADATA)];
-        if words.iter().all(|word| *word == 0) {
-            return Ok(Cow::Borrowed(change));
-        }
-        let matching = self.options.matching(&change.matching)?;
-        Ok(Cow::Owned(FlowMod { matching, ..change.clone() }))
-    }
-}
-
-/// Returns whether an action reads or sets one of these fields.
-fn names(action: &Action, fields: &[Field]) -> bool {
-    let is = |part: &SubField| fields.contains(&part.field);
-    match action {
-        Action::Set { field, .. } => fields.contains(field),
-        Action::Move { from, to } => is(from) || is(to),
-        Action::Push(part)
-        | Action::Pop(part)
-        | Action::OutputReg { source: part, .. }
-        | Action::CheckPktLarger { to: part, .. }
-        | Action::Multipath { to: part, .. }
-        | Action::Bundle { to: Some(part), .. } => is(part),
-        Action::Learn(learn) => learn.parts.iter().any(|part| match part {
-            LearnPart::Match(source, to) | LearnPart::Load(source, to) => {
-                is(to) || matches!(source, LearnSource::Field(from) if is(from))
-            }
-            LearnPart::Output(from) => is(from),
-        }),
-        Action::Clone(actions) => actions.iter().any(|action| names(action, fields)),
-        _ => false,
     }
 }

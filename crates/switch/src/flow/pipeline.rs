@@ -12,16 +12,17 @@ use std::sync::atomic::AtomicUsize;
 use lookup::{Classifier, Layout, Octets, Options};
 use packet::PortId;
 
-use super::bounds::{Bounds, Evictable};
 use super::events::Events;
+use super::group_references::followers;
 use super::learned::LearnedFlows;
 use super::message::{
     ALL_TABLES, ANY_GROUP, Event, FlowFilter, FlowStats, Fragments, Group, GroupStats, Meter, MeterStats,
     PortDesc, TableStats,
 };
 use super::rule::{Rule, RuleRef, Rules};
+use super::table_bounds::{Bounds, Evictable};
 use super::uses::Uses;
-use super::{FLOW_WORDS, Field, Flow, Match, STAGES, TunnelOptions};
+use super::{FLOW_WORDS, Field, Match, STAGES, TunnelOptions};
 
 /// Number of tables of a bridge, 0 to 254.
 pub const TABLES: usize = 255;
@@ -31,8 +32,6 @@ pub const VISIBLE_TABLES: u8 = 254;
 /// Maximum number of different masks of a table. A look-up visits all masks of a table, and a packet may
 /// cause a look-up in each table that it reaches.
 pub const MAX_MASKS: usize = 16_384;
-/// Number of masks whose look-up counts as much work as one action of a packet.
-const MASKS_OF_WORK: usize = 64;
 /// Default limit of the flow entries of a table.
 pub const MAX_RULES: u32 = 1_000_000;
 /// Default limit of the memory of a bridge's rules and groups, in octets. One million ordinary rules use
@@ -42,6 +41,8 @@ pub const RULE_MEMORY: usize = 2 << 30;
 pub const MAX_GROUPS: usize = 65_536;
 /// Maximum number of meters of a bridge.
 pub const MAX_METERS: usize = 65_536;
+/// Maximum number of expired rules that one turn of `Pipeline::expire` removes.
+pub const EXPIRED_AT_ONCE: usize = 20_000;
 /// Number of rules that are sampled to estimate the memory of all rules.
 const SAMPLE: usize = 1024;
 /// Number of change records that are kept. A reader that has missed more changes must revalidate everything.
@@ -455,7 +456,7 @@ impl Pipeline {
             references.add(|named| rule.instructions.groups(named));
         }
         for state in self.groups.values() {
-            references.add(|named| named.extend(super::modify::followers(&state.group)));
+            references.add(|named| named.extend(followers(&state.group)));
         }
         self.groups.values().map(|state| state.stats(references.of(state.group.id), now_ns)).collect()
     }
@@ -543,29 +544,6 @@ impl Pipeline {
         let sampled: usize = actions.sum();
         let rules = self.rules.len();
         classifiers + rules * size_of::<Rule>() + sampled / SAMPLE.min(rules).max(1) * rules
-    }
-
-    /// Looks a flow up in a table, conjunctive matches included, and adds the bits that the result depends on
-    /// to the mask `wild`. Returns the rule found, if any, and the work of the look-up. Returns no rule if
-    /// the work exceeds `most`.
-    pub(crate) fn look_up(
-        &self,
-        table: u8,
-        flow: &mut Flow,
-        wild: &mut Flow,
-        most: u32,
-    ) -> (Option<RuleRef>, u32) {
-        let Some(table) = self.tables.get(usize::from(table)) else { return (None, 0) };
-        // The cost of a look-up grows with the number of masks.
-        let work = u32::try_from(table.classifier.masks() / MASKS_OF_WORK).unwrap_or(u32::MAX);
-        if work > most {
-            return (None, work);
-        }
-        if table.conjunctive == 0 {
-            return (table.classifier.lookup_tracked(&flow.0, &mut wild.0).map(|(rule, _)| *rule), work);
-        }
-        let (found, more) = super::conjunction::look_up(self, table, flow, wild, most - work);
-        (found, work.saturating_add(more))
     }
 }
 

@@ -21,10 +21,10 @@ use std::sync::Arc;
 use packet::DropReason;
 
 pub use ahead::Ahead;
-use ahead::Seen;
 
 use super::action::port;
 use super::learned::LearnedFlow;
+use super::look_up::Seen;
 use super::message::{Continuation, Fragments, Miss, Reason, Rest};
 use super::pipeline::{Pipeline, VISIBLE_TABLES};
 use super::program::{Megaflow, Op, Program, SetBits};

@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
+use super::group_references::reached;
 use super::message::{ALL_GROUPS, ALL_TABLES, ANY_GROUP, FlowCommand, FlowMod, GroupMod, MeterMod, Mod};
-use super::modify::{EXPIRED_AT_ONCE, reached};
-use super::pipeline::{Pipeline, TABLES};
+use super::pipeline::{EXPIRED_AT_ONCE, Pipeline, TABLES};
 use super::rule::RuleRef;
 use super::{Flow, Match};
 

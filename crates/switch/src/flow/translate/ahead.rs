@@ -5,22 +5,14 @@ use lookup::classifier::BURST;
 
 use super::{Asked, Run, Translated};
 use crate::flow::action::port;
+use crate::flow::look_up::Seen;
 use crate::flow::pipeline::{Pipeline, Table};
-use crate::flow::rule::RuleRef;
 use crate::flow::{FLOW_WORDS, Field, Flow, Fragments};
 
 /// Number of rules in the first table from which batched look-ups pay off. A smaller table is in the CPU's
 /// caches, and the cost of arranging the packets exceeds the gain: `trivium bench upcall` with one rule
 /// handled 5 % fewer upcalls.
 const MANY: usize = 4096;
-
-/// The result of a look-up in the first table.
-#[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub rule: Option<RuleRef>,
-    /// Mask of the bits that the result depends on.
-    pub bits: Flow,
-}
 
 /// A packet that waits for translation, and the result of its look-up in the first table.
 #[derive(Clone, Debug)]

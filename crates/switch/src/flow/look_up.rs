@@ -1,5 +1,6 @@
-//! Conjunctive matches (ovs-fields(7)). A packet that matches one flow entry of each clause of a conjunction,
-//! all with equal priority, is looked up again with the conjunction's number in `conj_id`.
+//! Look-up of a flow in a table, conjunctive matches (ovs-fields(7)) included. A packet that matches one flow
+//! entry of each clause of a conjunction, all with equal priority, is looked up again with the conjunction's
+//! number in `conj_id`.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +8,48 @@ use super::pipeline::{Pipeline, Table};
 use super::rule::RuleRef;
 use super::{Field, Flow};
 
+/// Number of masks whose look-up counts as much work as one action of a packet.
+const MASKS_OF_WORK: usize = 64;
 /// Work of recording one conjunction that a rule names. One unit is the work of visiting a rule.
 const EACH: u32 = 2;
+
+/// The result of a look-up in a table.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub rule: Option<RuleRef>,
+    /// Mask of the bits that the result depends on.
+    pub bits: Flow,
+}
+
+impl Pipeline {
+    /// Looks a flow up in a table, conjunctive matches included, and adds the bits that the result depends on
+    /// to the mask `wild`. Returns the rule found, if any, and the work of the look-up. Returns no rule if
+    /// the work exceeds `most`.
+    pub(crate) fn look_up(
+        &self,
+        table: u8,
+        flow: &mut Flow,
+        wild: &mut Flow,
+        most: u32,
+    ) -> (Option<RuleRef>, u32) {
+        let Some(table) = self.tables.get(usize::from(table)) else { return (None, 0) };
+        // The cost of a look-up grows with the number of masks.
+        let work = u32::try_from(table.classifier.masks() / MASKS_OF_WORK).unwrap_or(u32::MAX);
+        if work > most {
+            return (None, work);
+        }
+        if table.conjunctive == 0 {
+            return (table.classifier.lookup_tracked(&flow.0, &mut wild.0).map(|(rule, _)| *rule), work);
+        }
+        let (found, more) = look_up_conjunctive(self, table, flow, wild, most - work);
+        (found, work.saturating_add(more))
+    }
+}
 
 /// Looks a flow up in a table with conjunctive matches. Returns the rule found and the work done. The work
 /// counts rules that are parts of conjunctions, the conjunctions that these rules name, and further look-ups.
 /// If the work exceeds `most`, the look-up stops early and returns no rule.
-pub fn look_up(
+fn look_up_conjunctive(
     pipeline: &Pipeline,
     table: &Table,
     flow: &mut Flow,
