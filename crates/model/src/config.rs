@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde::Serialize;
 
-use crate::load::{Format, load_on};
 use crate::{
     Bridge, BridgeName, Filter, FilterName, Member, Port, PortName, Router, RouterName, RouterPort, Scope,
     Steer, SteerName, Target,
@@ -240,18 +239,5 @@ impl Config {
     pub fn to_toml(&self) -> String {
         // A `Config` contains only strings, numbers, lists and tables, all of which TOML can represent.
         toml::to_string(self).unwrap_or_default()
-    }
-}
-
-/// Deserializes a configuration from the grammar of the configuration file in any format (for example, JSON),
-/// and performs all checks. The error lists every problem.
-impl<'de> Deserialize<'de> for Config {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let tree = serde_json::Value::deserialize(from)?;
-        let loaded = load_on(&tree.to_string(), "configuration", Format::Json, None);
-        loaded.map(|loaded| loaded.config).map_err(|problems| {
-            let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
-            D::Error::custom(lines.join("\n"))
-        })
     }
 }

@@ -30,17 +30,18 @@
 //! assert!(problems[0].to_string().starts_with("trivium.toml:7:14: bridge.br0.port.web1.access: 4095 is outside"));
 //! ```
 
-mod access;
 mod bridge;
 mod cause;
 mod check;
 mod config;
 mod diff;
 mod explain;
+mod files;
 mod filter;
 mod flow_state;
 mod hook;
 mod hook_state;
+mod layers;
 mod load;
 mod name;
 mod owner;
@@ -50,6 +51,7 @@ mod prefix;
 mod problem;
 mod router;
 mod router_state;
+mod scope;
 mod spelling;
 mod state;
 mod steer;
@@ -59,7 +61,6 @@ mod text;
 mod vlan;
 mod vlog;
 
-pub use access::{FileUse, Scope};
 pub use bridge::{
     Bridge, BridgeSettings, Controller, FailMode, FlowTable, FlowTableId, Member, MulticastRouter, OpenFlow,
     OpenFlowTls, OpenFlowVersion, PrefixField, StaticKey, Storm, WhenFull,
@@ -69,6 +70,7 @@ pub use check::{LEAST_FILL, Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, Token};
 pub use diff::{FieldChange, How, Operation, Plan, diff};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
+pub use files::FileUse;
 pub use filter::{
     CookieMode, CookieScheme, Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState, Pattern,
     PatternBase, Protocol, RateLimit, RateUnit, Sampling, SourceBits, Span, SynCookie, TcpFlags, Unreadable,
@@ -80,12 +82,13 @@ pub use flow_state::{
 };
 pub use hook::HookPolicy;
 pub use hook_state::{HookMap, HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange, UserProgram};
+pub use layers::{Change, Fragment, Layers, Merged, ObjectKey, Refusal};
 pub use load::{Format, LIMIT_BYTES, Loaded, load, load_change, load_on};
 pub use name::{
     BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RouterName,
     RuleName, SteerName,
 };
-pub use owner::{Change, Fragment, Layers, Merged, ObjectKey, Owner, Refusal};
+pub use owner::Owner;
 pub use plan_text::{PlanLine, PlanReport};
 pub use port::{
     AfXdp, Checksums, Mtu, Patch, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
@@ -99,6 +102,7 @@ pub use router_state::{
     NextHopMember, PuntState, RouteEntry, RouteProtocol, RouteQuery, RouteWhy, RouterState, TableId,
     TableIdError, WayEntry,
 };
+pub use scope::Scope;
 pub use state::{
     BlockRequest, Blocked, BridgeCounts, BridgeState, CookieState, Counters, DoctorFinding, DropState,
     FdbEntry, FdbFilter, FilterState, Finding, LinkEvent, MemberState, MulticastMember, PortCounters,

@@ -9,11 +9,12 @@ use std::str::FromStr;
 
 use packet::{MacAddr, VlanId};
 
-use super::PROBLEM_LIMIT;
 use super::tree::{Entry, Node, Place, Table, Value};
 use crate::spelling::nearest;
 use crate::{Cause, DeviceName, InterfaceAddress, Mtu, NameError, Namespace, Problem};
 
+/// Maximum number of reported problems. A text with more problems is probably not a configuration.
+pub(super) const PROBLEM_LIMIT: usize = 1000;
 /// Maximum number of addresses of an interface.
 const ADDRESS_LIMIT: usize = 256;
 

@@ -24,7 +24,8 @@ mod vlans;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fields::{Fields, Findings};
+use fields::{Fields, Findings, PROBLEM_LIMIT};
+use serde::{Deserialize, Deserializer, de::Error};
 use tree::{Place, Table};
 
 use crate::check::check;
@@ -32,8 +33,6 @@ use crate::{Cause, Change, Config, Machine, ObjectKey, Problem, Severity};
 
 /// Maximum length of a configuration text, in bytes.
 pub const LIMIT_BYTES: usize = 1 << 20;
-/// Maximum number of reported problems. A text with more problems is probably not a configuration.
-const PROBLEM_LIMIT: usize = 1000;
 /// Maximum number of ports in a configuration.
 const PORT_LIMIT: usize = 4096;
 /// Maximum number of bridges in a configuration.
@@ -109,6 +108,19 @@ pub fn load_on(
     match problems.iter().any(|problem| problem.severity == Severity::Error) {
         true => Err(problems),
         false => Ok(Loaded { config, warnings: problems }),
+    }
+}
+
+/// Deserializes a configuration from the grammar of the configuration file in any format (for example, JSON),
+/// and performs all checks. The error lists every problem.
+impl<'de> Deserialize<'de> for Config {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let tree = serde_json::Value::deserialize(from)?;
+        let loaded = load_on(&tree.to_string(), "configuration", Format::Json, None);
+        loaded.map(|loaded| loaded.config).map_err(|problems| {
+            let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            D::Error::custom(lines.join("\n"))
+        })
     }
 }
 

@@ -1,50 +1,9 @@
-//! Access scopes of API clients, and the files that a configuration names.
+//! The files that a configuration names.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use crate::{Config, Namespace, PortKind};
-
-/// Access scope of an API client. Each scope includes the scopes before it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// Permits reading state and counters. The client sees no packets, and changes nothing.
-    Read,
-    /// Permits changing the configuration, reading packets, and restarting the daemon with its own program.
-    /// The client cannot name files.
-    #[default]
-    Configure,
-    /// Permits naming files, loading BPF programs, and starting another program. This scope is as powerful as
-    /// root on this machine.
-    Root,
-}
-
-impl Scope {
-    /// All scopes, from the least to the most powerful.
-    pub const ALL: [Scope; 3] = [Scope::Read, Scope::Configure, Scope::Root];
-    /// Words that name the scopes in the configuration file, in the order of [`Scope::ALL`].
-    pub const WORDS: &'static [&'static str] = &["read", "configure", "root"];
-
-    /// Returns the word that names the scope in the configuration.
-    pub fn word(self) -> &'static str {
-        match self {
-            Scope::Read => "read",
-            Scope::Configure => "configure",
-            Scope::Root => "root",
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
 
 /// A file that a configuration object names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

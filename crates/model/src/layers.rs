@@ -1,0 +1,481 @@
+//! Layers of the configuration. The objects of each owner form a layer. All layers together form the
+//! configuration.
+//!
+//! An object belongs to the layer that created it, and only requests of this layer's owner change or remove
+//! it. Applying a configuration file therefore never removes objects of the API. An API request to change an
+//! object of the file is refused, and the refusal names the owner.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::{
+    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, Member, Owner, Port, PortName, Router,
+    RouterName, RouterPort, RouterSettings, RuleName, StaticKey, Steer, SteerName,
+};
+
+/// Key of an object that has an owner.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ObjectKey {
+    /// A filter.
+    Filter(FilterName),
+    /// A steering policy.
+    Steer(SteerName),
+    /// A port.
+    Port(PortName),
+    /// A bridge without its members.
+    Bridge(BridgeName),
+    /// A port's membership of a bridge.
+    Member(BridgeName, PortName),
+    /// A static entry of a bridge.
+    Static(BridgeName, StaticKey),
+    /// A virtual router without its interfaces.
+    Router(RouterName),
+    /// A port as an interface of a router.
+    RouterPort(RouterName, PortName),
+}
+
+/// Formats the key as problems name the object: `filter.edge`, `steer.spread`, `port.web1`, `bridge.br0`,
+/// `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`, `router.edge`, `router.edge.port.left`.
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObjectKey::Filter(filter) => write!(f, "filter.{filter}"),
+            ObjectKey::Steer(steer) => write!(f, "steer.{steer}"),
+            ObjectKey::Port(port) => write!(f, "port.{port}"),
+            ObjectKey::Bridge(bridge) => write!(f, "bridge.{bridge}"),
+            ObjectKey::Member(bridge, port) => write!(f, "bridge.{bridge}.port.{port}"),
+            ObjectKey::Static(bridge, key) => write!(f, "bridge.{bridge}.static.{key}"),
+            ObjectKey::Router(router) => write!(f, "router.{router}"),
+            ObjectKey::RouterPort(router, port) => write!(f, "router.{router}.port.{port}"),
+        }
+    }
+}
+
+/// Creation, replacement or removal of one configuration object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Creates or replaces a filter.
+    PutFilter(FilterName, Filter),
+    /// Creates or replaces a steering policy.
+    PutSteer(SteerName, Steer),
+    /// Creates or replaces a port.
+    PutPort(PortName, Port),
+    /// Creates a bridge or replaces its settings.
+    PutBridge(BridgeName, BridgeSettings),
+    /// Adds a port to a bridge, or replaces the settings of the membership.
+    PutMember(BridgeName, PortName, Member),
+    /// Creates or replaces a static MAC table entry.
+    PutStatic(BridgeName, StaticKey, PortName),
+    /// Creates a virtual router or replaces its settings.
+    PutRouter(RouterName, RouterSettings),
+    /// Adds a port to a router as an interface, or replaces the settings of the interface.
+    PutRouterPort(RouterName, PortName, RouterPort),
+    /// Removes an object.
+    Remove(ObjectKey),
+}
+
+impl Change {
+    /// Returns the key of the changed object.
+    pub fn object(&self) -> ObjectKey {
+        match self {
+            Change::PutFilter(filter, _) => ObjectKey::Filter(filter.clone()),
+            Change::PutSteer(steer, _) => ObjectKey::Steer(steer.clone()),
+            Change::PutPort(port, _) => ObjectKey::Port(port.clone()),
+            Change::PutBridge(bridge, _) => ObjectKey::Bridge(bridge.clone()),
+            Change::PutMember(bridge, port, _) => ObjectKey::Member(bridge.clone(), port.clone()),
+            Change::PutStatic(bridge, key, _) => ObjectKey::Static(bridge.clone(), *key),
+            Change::PutRouter(router, _) => ObjectKey::Router(router.clone()),
+            Change::PutRouterPort(router, port, _) => ObjectKey::RouterPort(router.clone(), port.clone()),
+            Change::Remove(object) => object.clone(),
+        }
+    }
+}
+
+/// Reason why an owner's objects or changes are refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The object belongs to another owner.
+    #[error("{object}: it belongs to {owner}, and {wanted} wants to change it; {}", fix_for(*owner))]
+    Owned {
+        /// Key of the object.
+        object: ObjectKey,
+        /// Owner of the object.
+        owner: Owner,
+        /// Owner that requested the change.
+        wanted: Owner,
+    },
+    /// The object to be removed does not exist.
+    #[error("{object}: there is no such object; look at the names with `trivium show config`")]
+    Unknown {
+        /// Key of the object.
+        object: ObjectKey,
+    },
+    /// The bridge of a member or static entry does not exist.
+    #[error("{object}: there is no bridge `{bridge}`; make the bridge first")]
+    NoBridge {
+        /// Key of the object.
+        object: ObjectKey,
+        /// Name of the missing bridge.
+        bridge: BridgeName,
+    },
+    /// The router of an interface does not exist.
+    #[error("{object}: there is no router `{router}`; make the router first")]
+    NoRouter {
+        /// Key of the object.
+        object: ObjectKey,
+        /// Name of the missing router.
+        router: RouterName,
+    },
+    /// The filter does not contain the rule.
+    #[error("{object}: there is no rule `{rule}`; look at the names with `trivium show filters`")]
+    NoRule {
+        /// Key of the filter.
+        object: ObjectKey,
+        /// Name of the missing rule.
+        rule: RuleName,
+    },
+}
+
+impl Refusal {
+    /// Returns the key of the refused object.
+    pub fn object(&self) -> &ObjectKey {
+        match self {
+            Refusal::Owned { object, .. }
+            | Refusal::Unknown { object }
+            | Refusal::NoBridge { object, .. }
+            | Refusal::NoRouter { object, .. }
+            | Refusal::NoRule { object, .. } => object,
+        }
+    }
+
+    /// Returns the cause of the refusal, without the name of the object and without the remedy.
+    pub fn cause(&self) -> String {
+        match self {
+            Refusal::Owned { owner, wanted, .. } => {
+                format!("it belongs to {owner}, and {wanted} wants to change it")
+            }
+            Refusal::Unknown { .. } => "there is no such object".to_owned(),
+            Refusal::NoBridge { bridge, .. } => format!("there is no bridge `{bridge}`"),
+            Refusal::NoRouter { router, .. } => format!("there is no router `{router}`"),
+            Refusal::NoRule { rule, .. } => format!("there is no rule `{rule}`"),
+        }
+    }
+
+    /// Returns the remedy for the cause of the refusal.
+    pub fn fix(&self) -> String {
+        match self {
+            Refusal::Owned { owner, .. } => fix_for(*owner).to_owned(),
+            Refusal::Unknown { .. } => "look at the names with `trivium show config`".to_owned(),
+            Refusal::NoBridge { .. } => "make the bridge first".to_owned(),
+            Refusal::NoRouter { .. } => "make the router first".to_owned(),
+            Refusal::NoRule { .. } => "look at the names with `trivium show filters`".to_owned(),
+        }
+    }
+}
+
+fn fix_for(owner: Owner) -> &'static str {
+    match owner {
+        Owner::File => "change it in the file and apply that",
+        Owner::Api => "remove it by the API first, or leave it out",
+        Owner::Ovsdb => "change it with ovs-vsctl",
+        Owner::Netlink => "change it with ip",
+    }
+}
+
+/// Configuration objects of one owner.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Fragment {
+    /// Filters by name.
+    pub filters: BTreeMap<FilterName, Filter>,
+    /// Steering policies by name.
+    pub steers: BTreeMap<SteerName, Steer>,
+    /// Ports by name.
+    pub ports: BTreeMap<PortName, Port>,
+    /// Bridges by name, without members.
+    pub bridges: BTreeMap<BridgeName, BridgeSettings>,
+    /// Members of bridges, by bridge and port. The bridge may belong to another owner.
+    pub members: BTreeMap<(BridgeName, PortName), Member>,
+    /// Static MAC table entries, by bridge and key. The bridge may belong to another owner.
+    pub statics: BTreeMap<(BridgeName, StaticKey), PortName>,
+    /// Virtual routers by name, without interfaces.
+    pub routers: BTreeMap<RouterName, RouterSettings>,
+    /// Interfaces of routers, by router and port. The router may belong to another owner.
+    pub router_ports: BTreeMap<(RouterName, PortName), RouterPort>,
+}
+
+impl From<&Config> for Fragment {
+    fn from(config: &Config) -> Self {
+        let (filters, steers, ports) = (config.filters.clone(), config.steers.clone(), config.ports.clone());
+        let mut fragment = Fragment { filters, steers, ports, ..Fragment::default() };
+        for (name, bridge) in &config.bridges {
+            fragment.bridges.insert(name.clone(), bridge.settings.clone());
+            let members =
+                bridge.ports.iter().map(|(port, member)| ((name.clone(), port.clone()), member.clone()));
+            fragment.members.extend(members);
+            fragment
+                .statics
+                .extend(bridge.statics.iter().map(|(key, port)| ((name.clone(), *key), port.clone())));
+        }
+        for (name, router) in &config.routers {
+            fragment.routers.insert(name.clone(), router.settings.clone());
+            let ports =
+                router.ports.iter().map(|(port, value)| ((name.clone(), port.clone()), value.clone()));
+            fragment.router_ports.extend(ports);
+        }
+        fragment
+    }
+}
+
+impl Fragment {
+    /// Returns the keys of all objects in the fragment.
+    pub fn objects(&self) -> impl Iterator<Item = ObjectKey> + '_ {
+        let filters = self.filters.keys().cloned().map(ObjectKey::Filter);
+        let steers = self.steers.keys().cloned().map(ObjectKey::Steer);
+        let ports = self.ports.keys().cloned().map(ObjectKey::Port);
+        let bridges = self.bridges.keys().cloned().map(ObjectKey::Bridge);
+        let members = self.members.keys().cloned().map(|(bridge, port)| ObjectKey::Member(bridge, port));
+        let statics = self.statics.keys().cloned().map(|(bridge, key)| ObjectKey::Static(bridge, key));
+        let routers = self.routers.keys().cloned().map(ObjectKey::Router);
+        let router_ports =
+            self.router_ports.keys().cloned().map(|(router, port)| ObjectKey::RouterPort(router, port));
+        let bridged = bridges.chain(members).chain(statics);
+        filters.chain(steers).chain(ports).chain(bridged).chain(routers).chain(router_ports)
+    }
+
+    /// Returns whether the fragment contains an object.
+    pub fn contains(&self, object: &ObjectKey) -> bool {
+        match object {
+            ObjectKey::Filter(filter) => self.filters.contains_key(filter),
+            ObjectKey::Steer(steer) => self.steers.contains_key(steer),
+            ObjectKey::Port(port) => self.ports.contains_key(port),
+            ObjectKey::Bridge(bridge) => self.bridges.contains_key(bridge),
+            ObjectKey::Member(bridge, port) => self.members.contains_key(&(bridge.clone(), port.clone())),
+            ObjectKey::Static(bridge, key) => self.statics.contains_key(&(bridge.clone(), *key)),
+            ObjectKey::Router(router) => self.routers.contains_key(router),
+            ObjectKey::RouterPort(router, port) => {
+                self.router_ports.contains_key(&(router.clone(), port.clone()))
+            }
+        }
+    }
+
+    /// Applies a change to the fragment without checking who owns the object.
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::PutFilter(filter, value) => drop(self.filters.insert(filter, value)),
+            Change::PutSteer(steer, value) => drop(self.steers.insert(steer, value)),
+            Change::PutPort(port, value) => drop(self.ports.insert(port, value)),
+            Change::PutBridge(bridge, value) => drop(self.bridges.insert(bridge, value)),
+            Change::PutMember(bridge, port, value) => drop(self.members.insert((bridge, port), value)),
+            Change::PutStatic(bridge, key, port) => drop(self.statics.insert((bridge, key), port)),
+            Change::PutRouter(router, value) => drop(self.routers.insert(router, value)),
+            Change::PutRouterPort(router, port, value) => {
+                self.router_ports.insert((router, port), value);
+            }
+            Change::Remove(ObjectKey::Filter(filter)) => drop(self.filters.remove(&filter)),
+            Change::Remove(ObjectKey::Steer(steer)) => drop(self.steers.remove(&steer)),
+            Change::Remove(ObjectKey::Port(port)) => drop(self.ports.remove(&port)),
+            Change::Remove(ObjectKey::Bridge(bridge)) => {
+                self.bridges.remove(&bridge);
+                // Members and static entries of this owner in the bridge are removed with the bridge.
+                self.members.retain(|(of, _), _| *of != bridge);
+                self.statics.retain(|(of, _), _| *of != bridge);
+            }
+            Change::Remove(ObjectKey::Member(bridge, port)) => drop(self.members.remove(&(bridge, port))),
+            Change::Remove(ObjectKey::Static(bridge, key)) => drop(self.statics.remove(&(bridge, key))),
+            Change::Remove(ObjectKey::Router(router)) => {
+                self.routers.remove(&router);
+                // Interfaces of this owner in the router are removed with the router.
+                self.router_ports.retain(|(of, _), _| *of != router);
+            }
+            Change::Remove(ObjectKey::RouterPort(router, port)) => {
+                self.router_ports.remove(&(router, port));
+            }
+        }
+    }
+
+    /// Returns the change that would create an object of the fragment again. Returns `None` if the fragment
+    /// does not contain the object.
+    pub fn get(&self, object: &ObjectKey) -> Option<Change> {
+        Some(match object {
+            ObjectKey::Filter(filter) => Change::PutFilter(filter.clone(), self.filters.get(filter)?.clone()),
+            ObjectKey::Steer(steer) => Change::PutSteer(steer.clone(), self.steers.get(steer)?.clone()),
+            ObjectKey::Port(port) => Change::PutPort(port.clone(), self.ports.get(port)?.clone()),
+            ObjectKey::Bridge(bridge) => Change::PutBridge(bridge.clone(), self.bridges.get(bridge)?.clone()),
+            ObjectKey::Member(bridge, port) => {
+                let member = self.members.get(&(bridge.clone(), port.clone()))?.clone();
+                Change::PutMember(bridge.clone(), port.clone(), member)
+            }
+            ObjectKey::Static(bridge, key) => {
+                Change::PutStatic(bridge.clone(), *key, self.statics.get(&(bridge.clone(), *key))?.clone())
+            }
+            ObjectKey::Router(router) => Change::PutRouter(router.clone(), self.routers.get(router)?.clone()),
+            ObjectKey::RouterPort(router, port) => {
+                let value = self.router_ports.get(&(router.clone(), port.clone()))?.clone();
+                Change::PutRouterPort(router.clone(), port.clone(), value)
+            }
+        })
+    }
+}
+
+/// The configuration that results from merging all layers, with the owner of each object.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Merged {
+    /// Configuration that contains the objects of all layers.
+    pub config: Config,
+    /// Owner of each object.
+    pub owners: BTreeMap<ObjectKey, Owner>,
+}
+
+/// Objects of all owners, and the settings of the process, which belong to the owner `File`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Layers {
+    /// Settings of the process. Contains no filters, ports, bridges or routers.
+    pub base: Config,
+    /// Objects by owner.
+    pub fragments: BTreeMap<Owner, Fragment>,
+}
+
+impl Layers {
+    /// Returns the owner of an object. Returns `None` if the object does not exist.
+    pub fn owner_of(&self, object: &ObjectKey) -> Option<Owner> {
+        self.fragments.iter().find(|(_, fragment)| fragment.contains(object)).map(|(owner, _)| *owner)
+    }
+
+    /// Returns the layers that result when `config` replaces all objects of `owner`. If the owner is the
+    /// configuration file, `config` also replaces the process settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns one refusal for each object that belongs to another owner.
+    pub fn replaced(&self, owner: Owner, config: &Config) -> Result<Layers, Vec<Refusal>> {
+        let mut layers = self.clone();
+        layers.fragments.insert(owner, Fragment::from(config));
+        if owner == Owner::File {
+            layers.base = config.settings();
+        }
+        let mut refusals = Vec::new();
+        for object in layers.fragments.get(&owner).into_iter().flat_map(Fragment::objects) {
+            let other =
+                self.fragments.iter().find(|(other, layer)| **other != owner && layer.contains(&object));
+            if let Some((&other, _)) = other {
+                refusals.push(Refusal::Owned { object, owner: other, wanted: owner });
+            }
+        }
+        if refusals.is_empty() { Ok(layers) } else { Err(refusals) }
+    }
+
+    /// Returns the layers that result from one change by `owner`.
+    ///
+    /// # Errors
+    ///
+    /// Returns a refusal for:
+    ///
+    /// - a change of an object that belongs to another owner;
+    /// - a removal of an object that does not exist;
+    /// - a member or static entry of a bridge that does not exist;
+    /// - an interface of a router that does not exist.
+    pub fn changed(&self, owner: Owner, change: Change) -> Result<Layers, Refusal> {
+        let object = change.object();
+        match (self.owner_of(&object), &change) {
+            (Some(other), _) if other != owner => {
+                return Err(Refusal::Owned { object, owner: other, wanted: owner });
+            }
+            (None, Change::Remove(_)) => return Err(Refusal::Unknown { object }),
+            _ => {}
+        }
+        if let Change::PutMember(bridge, ..) | Change::PutStatic(bridge, ..) = &change
+            && self.owner_of(&ObjectKey::Bridge(bridge.clone())).is_none()
+        {
+            return Err(Refusal::NoBridge { object, bridge: bridge.clone() });
+        }
+        if let Change::PutRouterPort(router, ..) = &change
+            && self.owner_of(&ObjectKey::Router(router.clone())).is_none()
+        {
+            return Err(Refusal::NoRouter { object, router: router.clone() });
+        }
+        let mut layers = self.clone();
+        layers.fragments.entry(owner).or_default().apply(change);
+        Ok(layers)
+    }
+
+    /// Merges all layers into one configuration.
+    ///
+    /// # Errors
+    ///
+    /// Returns a refusal for each object that two owners have. Returns a refusal also for each member, static
+    /// entry or interface whose bridge or router does not exist. This occurs when a new configuration file
+    /// omits a bridge that an object of the API still uses.
+    pub fn merged(&self) -> Result<Merged, Vec<Refusal>> {
+        let mut merged = Merged { config: self.base.clone(), ..Merged::default() };
+        let mut refusals = Vec::new();
+        for (&owner, fragment) in &self.fragments {
+            for object in fragment.objects() {
+                if let Some(&other) = merged.owners.get(&object) {
+                    refusals.push(Refusal::Owned { object, owner: other, wanted: owner });
+                    continue;
+                }
+                merged.owners.insert(object, owner);
+            }
+            let filters = fragment.filters.iter().map(|(name, filter)| (name.clone(), filter.clone()));
+            merged.config.filters.extend(filters);
+            let steers = fragment.steers.iter().map(|(name, steer)| (name.clone(), steer.clone()));
+            merged.config.steers.extend(steers);
+            merged
+                .config
+                .ports
+                .extend(fragment.ports.iter().map(|(name, port)| (name.clone(), port.clone())));
+            for (name, settings) in &fragment.bridges {
+                merged
+                    .config
+                    .bridges
+                    .insert(name.clone(), Bridge { settings: settings.clone(), ..Bridge::default() });
+            }
+            for (name, settings) in &fragment.routers {
+                let router = Router { settings: settings.clone(), ..Router::default() };
+                merged.config.routers.insert(name.clone(), router);
+            }
+        }
+        for fragment in self.fragments.values() {
+            refusals.extend(fill_bridges(&mut merged.config, fragment));
+            refusals.extend(fill_routers(&mut merged.config, fragment));
+        }
+        if refusals.is_empty() { Ok(merged) } else { Err(refusals) }
+    }
+}
+
+fn fill_bridges(config: &mut Config, fragment: &Fragment) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    for ((bridge, port), member) in &fragment.members {
+        match config.bridges.get_mut(bridge) {
+            Some(found) => drop(found.ports.insert(port.clone(), member.clone())),
+            None => refusals.push(Refusal::NoBridge {
+                object: ObjectKey::Member(bridge.clone(), port.clone()),
+                bridge: bridge.clone(),
+            }),
+        }
+    }
+    for ((bridge, key), port) in &fragment.statics {
+        match config.bridges.get_mut(bridge) {
+            Some(found) => drop(found.statics.insert(*key, port.clone())),
+            None => refusals.push(Refusal::NoBridge {
+                object: ObjectKey::Static(bridge.clone(), *key),
+                bridge: bridge.clone(),
+            }),
+        }
+    }
+    refusals
+}
+
+fn fill_routers(config: &mut Config, fragment: &Fragment) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    for ((router, port), value) in &fragment.router_ports {
+        match config.routers.get_mut(router) {
+            Some(found) => drop(found.ports.insert(port.clone(), value.clone())),
+            None => refusals.push(Refusal::NoRouter {
+                object: ObjectKey::RouterPort(router.clone(), port.clone()),
+                router: router.clone(),
+            }),
+        }
+    }
+    refusals
+}
