@@ -1,6 +1,7 @@
 //! `trivium show`: state of the daemon as tables or JSON.
 
 mod flows;
+mod output;
 mod router;
 
 use control::ConfigReport;
@@ -18,6 +19,7 @@ use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 use crate::table::{Table, by_number, folded, short};
+use output::{print, ratio};
 
 /// Prints the state that the command line requests.
 ///
@@ -156,13 +158,6 @@ async fn named<T: DeserializeOwned + Serialize>(
     }
     print(json, &all, table);
     Ok(())
-}
-
-fn print<T: Serialize>(json: bool, all: &[T], table: impl Fn(&[T]) -> String) {
-    match json {
-        true => println!("{}", serde_json::to_string_pretty(all).unwrap_or_default()),
-        false => print!("{}", table(all)),
-    }
 }
 
 /// Returns the first words of a reason, without the details from the kernel that follow.
@@ -382,11 +377,6 @@ fn workers(workers: &[WorkerState]) -> String {
         ]);
     }
     table.render()
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a mean for people to read")]
-fn ratio(part: u64, of: u64) -> f64 {
-    if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
 fn drops(drops: &[DropState]) -> String {

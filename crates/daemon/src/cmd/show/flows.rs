@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use model::{CachesState, FlowCount, FlowRuleState, GroupState, MegaflowState, MeterState};
 
-use super::{print, ratio};
+use super::output::{print, ratio};
 use crate::cli::{Flows, OfBridge};
 use crate::client::Client;
 use crate::cmd::apply::quoted;

@@ -6,7 +6,7 @@ use model::{
 };
 use serde::Serialize;
 
-use super::print;
+use super::output::print;
 use crate::cli::{OfRouter, Routes, Several, Why};
 use crate::client::Client;
 use crate::cmd::apply::quoted;
