@@ -47,7 +47,8 @@ impl Attached {
         let (mode, device) = attach::mode_of(&info)?;
         let query = |source| Error::Query { what: "the program of a link", source };
         let on_link = sys::program_by_id(info.program).map_err(query)?;
-        let user = UserProgram::adopt(&on_link, pin.as_ref())?;
+        let named = pin.as_ref().map_or_else(Vec::new, PinPath::user_maps);
+        let user = UserProgram::adopt(&on_link, &named)?;
         let own = match &user {
             None => on_link,
             Some(user) => user.leads_to()?.ok_or_else(|| Error::Alone { object: object() })?,

@@ -455,6 +455,18 @@ impl Attached {
         self.stages.route.as_ref().and_then(|route| route.orders())
     }
 
+    /// Returns the frame order state that the program already uses. If there is none for the number of the
+    /// port's receive queues, returns a new one.
+    pub(crate) fn orders(&self) -> Result<Arc<Orders>, Error> {
+        let queues = self.constants().queues;
+        let known = self.bridge_maps().map(|maps| maps.orders());
+        let known = known.or(self.flow_maps().map(|maps| maps.orders())).or(self.route_orders());
+        match known.filter(|orders| orders.queues() == queues) {
+            Some(orders) => Ok(Arc::clone(orders)),
+            None => Ok(Arc::new(Orders::new(queues)?)),
+        }
+    }
+
     /// Loads this port's program with the present flows and table of a flow steering, or without flow
     /// steering if `steering` is `None`. The attached program is unchanged until the loaded one is passed to
     /// [`Attached::swap`].
@@ -568,7 +580,7 @@ impl Attached {
     /// [`Error::Pin`], [`Error::Swap`] or [`Error::Query`] for failed operations. The port is unchanged on
     /// failure.
     pub fn set_user(&mut self, user: UserProgram) -> Result<(), Error> {
-        user.fits(self)?;
+        user.fits(self.multi_buffer())?;
         self.complete()?;
         let own = self.program()?;
         user.lead_to(own.as_fd()).map_err(|source| self.not_swapped(source))?;

@@ -23,7 +23,7 @@ pub use stage::{BridgePort, BridgeStage};
 pub use table::{Place, StationTable};
 
 pub(crate) use devices::{COUNTS, DEVICES, new_counts, sent_to};
-pub(crate) use orders::{BUCKETS, ORDERS, orders_of};
+pub(crate) use orders::{BUCKETS, ORDERS};
 pub(crate) use stage::{BRIDGE_WORDS, BridgeMaps, FOR_FLOWS, KnownStations};
 
 #[cfg(test)]

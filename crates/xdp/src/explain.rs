@@ -2,13 +2,12 @@
 //! of all maps to which it writes, and a test run is made. The test run does not change the port's counters,
 //! tables, frame numbers or rate limits, and no frame is transmitted.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::fib::FibStage;
 use crate::program::Stages;
 use crate::steer::{ExactFlow, SteerTo};
-use crate::{Attached, Counter, Error, Loaded, Verdict, sys};
+use crate::{Attached, Counter, Error, Loaded, Verdict};
 
 /// Result of a port's XDP program for a frame, found by a test run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,21 +90,4 @@ impl Attached {
             user,
         })
     }
-}
-
-/// Copies all elements of an array map to another array map of equal size. A value has `V` bytes.
-pub(crate) fn copy_array<const V: usize>(
-    name: &'static str,
-    from: std::os::fd::BorrowedFd<'_>,
-    to: std::os::fd::BorrowedFd<'_>,
-) -> Result<(), Error> {
-    let failed = |source| Error::Map { map: name, operation: "copy", source };
-    let entries = sys::map_info(from.as_fd()).map_err(failed)?.max_entries;
-    for index in 0..entries {
-        let value = sys::map_lookup::<V>(from, index).map_err(failed)?;
-        if value != [0; V] {
-            sys::map_update(to, &index.to_ne_bytes(), &value).map_err(failed)?;
-        }
-    }
-    Ok(())
 }

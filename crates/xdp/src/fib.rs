@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::Error;
 use crate::sys::{self, MapKind, MapSpec};
-use crate::{Attached, Error};
 
 const DEVICES: &str = "fib_devices";
 /// Name of the map with the packet counts of output devices whose index is below [`FIB_DEVICES`].
@@ -66,7 +66,7 @@ pub struct FibCount {
     pub bytes: u64,
 }
 
-/// Kernel routing stage for one port's XDP program. [`Attached::set_fib`] adds the stage to the program.
+/// Kernel routing stage for one port's XDP program. [`crate::Attached::set_fib`] adds the stage to the program.
 #[derive(Debug, Clone)]
 pub struct FibStage {
     maps: Arc<FibMaps>,
@@ -82,14 +82,10 @@ pub(crate) struct FibMaps {
 }
 
 impl FibStage {
-    /// Creates a kernel routing stage for the program of `attached`. If the program already has such a stage,
-    /// its output devices and counts are kept.
-    ///
-    /// # Errors
-    /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn new(port: &FibPort, attached: &Attached) -> Result<FibStage, Error> {
-        let present = attached.fib().map(|stage| stage.maps);
-        let maps = match present {
+    /// Creates a kernel routing stage with the device map and the counts of the stage `present`. Creates these
+    /// maps if there is no such stage.
+    pub(crate) fn sharing(port: &FibPort, present: Option<&FibStage>) -> Result<FibStage, Error> {
+        let maps = match present.map(|stage| &stage.maps) {
             Some(maps) => FibMaps {
                 conf: words(port),
                 devices: Arc::clone(&maps.devices),

@@ -36,8 +36,8 @@ pub use compiled::Compiled;
 pub use cookie::CookieCounters;
 pub use error::FilterError;
 pub use key::Frame;
-pub use limits::{PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
-pub use maps::{Filter, FilterSizes, RuleCounters};
+pub use limits::{FilterSizes, PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
+pub use maps::{Filter, RuleCounters};
 pub use rule::{
     Action, Base, CookieScheme, Family, Fragment, Match, Moment, Pattern, Prefix, Rate, Rule, RuleSet,
     SourceBits, SynCookie, TcpFlags, Unit, Unreadable, VlanMatch,

@@ -487,7 +487,7 @@ impl RouteStage {
     pub fn in_order(self, port: &Attached) -> Result<RouteStage, Error> {
         let mut maps = self.maps.shared();
         maps.conf[0] |= ORDERED;
-        maps.orders = Some(bridge::orders_of(port)?);
+        maps.orders = Some(port.orders()?);
         Ok(RouteStage::over(Arc::new(maps)))
     }
 

@@ -9,9 +9,9 @@
 //!            slot 0 --> the port's program: filter, room, steer
 //! ```
 //!
-//! [`Attached::set_user`] and [`Attached::take_user`] replace the program of the link. While a custom program
-//! is present, [`Attached::swap`] replaces the program in the slot of the array. Each replacement is atomic,
-//! so a frame is processed by either the old program or the new one.
+//! [`crate::Attached::set_user`] and [`crate::Attached::take_user`] replace the program of the link. While a
+//! custom program is present, [`crate::Attached::swap`] replaces the program in the slot of the array. Each
+//! replacement is atomic, so a frame is processed by either the old program or the new one.
 //!
 //! A tail call requires that both programs support multi-buffer frames, or that neither does. The kernel
 //! empties the array when user space no longer refers to it. This module therefore keeps the array open, and
@@ -32,7 +32,7 @@ pub use error::UserError;
 use crate::object::errno_of;
 use crate::program::TestRun;
 use crate::sys::{self, MapKind, MapSpec};
-use crate::{Attached, Error, PinPath, ProgramInfo, Verdict, log};
+use crate::{Error, ProgramInfo, Verdict, log};
 
 /// Name of the program array through which a custom program continues. A process that takes over a port
 /// recognises a custom program by a map of this name.
@@ -148,9 +148,9 @@ impl UserProgram {
 
     /// Takes over the custom program that a link runs. Returns `None` if the link's program is not a custom
     /// program.
-    pub(crate) fn adopt(program: &OwnedFd, pin: Option<&PinPath>) -> Result<Option<UserProgram>, Error> {
+    pub(crate) fn adopt(program: &OwnedFd, named: &[(u32, String)]) -> Result<Option<UserProgram>, Error> {
         // The multi-buffer support is taken from the port's program afterwards.
-        UserProgram::found(program, true, &pin.map_or_else(Vec::new, PinPath::user_maps))
+        UserProgram::found(program, true, named)
     }
 
     pub(crate) fn with_buffers(self, multi_buffer: bool) -> UserProgram {
@@ -202,8 +202,8 @@ impl UserProgram {
         sys::program_by_id(id).map(Some).map_err(query)
     }
 
-    pub(crate) fn fits(&self, port: &Attached) -> Result<(), Error> {
-        if self.multi_buffer == port.multi_buffer() {
+    pub(crate) fn fits(&self, multi_buffer: bool) -> Result<(), Error> {
+        if self.multi_buffer == multi_buffer {
             return Ok(());
         }
         Err(UserError::Buffers { program: self.name.clone(), multi_buffer: self.multi_buffer }.into())

@@ -1,11 +1,10 @@
 //! Frame order state that XDP programs and workers share for each receive queue: `struct bridge_order`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
-use crate::{Attached, Error};
 
 pub(crate) const ORDERS: &str = "bridge_orders";
 pub(crate) const BUCKETS: &str = "bridge_buckets";
@@ -49,7 +48,7 @@ pub struct Orders {
 }
 
 impl Orders {
-    pub(super) fn new(queues: u32) -> Result<Orders, Error> {
+    pub(crate) fn new(queues: u32) -> Result<Orders, Error> {
         let create = |name, kind, value, entries| {
             let spec = MapSpec { name, kind, key: 4, value, entries };
             sys::map_create(spec, None).map_err(|source| Error::Map {
@@ -156,17 +155,5 @@ impl Orders {
     /// frames of workers.
     pub fn set_bypass(&self, on: bool) {
         self.words(BYPASS).for_each(|word| word.store(u64::from(on), Ordering::Release));
-    }
-}
-
-/// Returns the order state that a port's program already uses. If there is none for the number of the port's
-/// receive queues, returns a new one.
-pub(crate) fn orders_of(port: &Attached) -> Result<Arc<Orders>, Error> {
-    let queues = port.constants().queues;
-    let known = port.bridge_maps().map(|maps| maps.orders()).or(port.flow_maps().map(|maps| maps.orders()));
-    let known = known.or(port.route_orders());
-    match known.filter(|orders| orders.queues() == queues) {
-        Some(orders) => Ok(Arc::clone(orders)),
-        None => Ok(Arc::new(Orders::new(queues)?)),
     }
 }

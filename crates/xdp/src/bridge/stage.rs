@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::devices::{COUNTS, DEVICES, new_counts, sent_to};
-use super::orders::{BUCKETS, ORDERS, orders_of};
+use super::orders::{BUCKETS, ORDERS};
 use super::table::TABLE;
 use super::{BridgeDevices, Orders, StationTable};
+use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
-use crate::{Attached, Error};
 
 /// Number of 32-bit words of `struct bridge_conf`.
 pub(crate) const BRIDGE_WORDS: usize = 10;
@@ -39,7 +39,7 @@ pub struct BridgePort {
     pub partial_checksums: bool,
 }
 
-/// Bridge stage for one port's XDP program. [`Attached::set_bridge`] adds the stage to the program.
+/// Bridge stage for one port's XDP program. [`crate::Attached::set_bridge`] adds the stage to the program.
 #[derive(Debug, Clone)]
 pub struct BridgeStage {
     maps: Arc<BridgeMaps>,
@@ -62,18 +62,13 @@ pub(crate) struct BridgeMaps {
 }
 
 impl BridgeStage {
-    /// Creates a bridge stage for the program of `attached`. If that program already has a frame order state,
-    /// the stage uses it.
-    ///
-    /// # Errors
-    /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn new(
+    /// Creates a bridge stage that uses this frame order state.
+    pub(crate) fn with_orders(
         port: &BridgePort,
-        attached: &Attached,
+        orders: Arc<Orders>,
         table: &StationTable,
         devices: &BridgeDevices,
     ) -> Result<BridgeStage, Error> {
-        let orders = orders_of(attached)?;
         let known = KnownStations::new(port, table, STAGE)?;
         let [devices, counts] = devices.duplicate()?;
         Ok(BridgeStage { maps: Arc::new(BridgeMaps { known, orders, devices, counts }) })
@@ -83,12 +78,6 @@ impl BridgeStage {
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {
         &self.maps.orders
-    }
-
-    /// Returns whether a port's program runs exactly this bridge stage.
-    #[must_use]
-    pub fn is_on(&self, port: &Attached) -> bool {
-        port.bridge_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
     }
 
     pub(crate) fn maps(&self) -> &Arc<BridgeMaps> {

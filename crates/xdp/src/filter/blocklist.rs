@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::table::{Full, LINE, Layout, State, Words};
-use super::{Filter, FilterError, Moment, Prefix};
+use super::{FilterError, Moment, Prefix};
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
@@ -121,14 +121,12 @@ impl Blocklist {
         Blocklist::new(read_list(path)?)
     }
 
-    /// Creates a block list in the block list slot of a filter that this process has created. The program of
-    /// a filter that was taken over from another process may read the slot in another format. A filter of
-    /// that kind gets a new list by [`Filter::use_list`].
-    ///
-    /// # Errors
-    /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn of(filter: &Filter, prefixes: impl IntoIterator<Item = Prefix>) -> Result<Blocklist, Error> {
-        let outer = filter.list().try_clone_to_owned().map_err(|source| Error::Map {
+    /// Creates a block list in the block list slot `outer` of a filter.
+    pub(super) fn in_slot(
+        outer: BorrowedFd<'_>,
+        prefixes: impl IntoIterator<Item = Prefix>,
+    ) -> Result<Blocklist, Error> {
+        let outer = outer.try_clone_to_owned().map_err(|source| Error::Map {
             map: OUTER,
             operation: "duplicate",
             source,

@@ -1,4 +1,4 @@
-//! Limits of a filter, as `bpf/include/filter_layout.h` has them.
+//! Limits of a filter, as `bpf/include/filter_layout.h` has them, and the sizes of its maps.
 
 /// Maximum number of rules in one set: `FILTER_RULES_MAX`.
 pub const RULES_MAX: usize = 4096;
@@ -9,3 +9,25 @@ pub const SERVICES_MAX: usize = 64;
 pub const PROBES_MAX: usize = 8;
 /// Maximum length of a pattern in bytes.
 pub const PATTERN_MAX: usize = 32;
+
+/// Sizes of the maps that a filter keeps when its rule set is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilterSizes {
+    /// Maximum number of rules of any later rule set, including the rule for unreadable frames. 1 to 4096.
+    pub rules: usize,
+    /// Maximum number of source prefixes with a rate limit bucket at a time. When there are more, the bucket
+    /// of the least recently seen source is evicted. The evicted source starts with a full bucket when it is
+    /// seen again.
+    pub sources: u32,
+    /// Size of the ring buffer for samples in bytes. A power of two and a multiple of the page size.
+    pub samples: u32,
+    /// Maximum number of clients, or connections of clients, that are stored for rules with SYN cookies. When
+    /// there are more, the least recently seen one is evicted.
+    pub clients: u32,
+}
+
+impl Default for FilterSizes {
+    fn default() -> FilterSizes {
+        FilterSizes { rules: 1024, sources: 65_536, samples: 1 << 20, clients: 131_072 }
+    }
+}

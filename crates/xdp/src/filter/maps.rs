@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::compiled::{Conf, SCRATCH, USES, USES_COOKIES, rule_bytes};
 use super::cookie::{CookieCounters, CookieMaps, check_kernel};
-use super::{Action, Blocklist, Compiled, blocklist};
-use crate::explain::copy_array;
+use super::{Action, Blocklist, Compiled, FilterSizes, Prefix, blocklist};
+use crate::Error;
+use crate::map_copy::copy_array;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
-use crate::{Attached, Error, Loaded};
 
 /// Names of the maps that belong to one rule set, in the order of `FilterMaps::set`.
 const SET_MAPS: [&str; 5] =
@@ -139,28 +139,6 @@ impl FilterMaps {
     }
 }
 
-/// Sizes of the maps that a filter keeps when its rule set is replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FilterSizes {
-    /// Maximum number of rules of any later rule set, including the rule for unreadable frames. 1 to 4096.
-    pub rules: usize,
-    /// Maximum number of source prefixes with a rate limit bucket at a time. When there are more, the bucket
-    /// of the least recently seen source is evicted. The evicted source starts with a full bucket when it is
-    /// seen again.
-    pub sources: u32,
-    /// Size of the ring buffer for samples in bytes. A power of two and a multiple of the page size.
-    pub samples: u32,
-    /// Maximum number of clients, or connections of clients, that are stored for rules with SYN cookies. When
-    /// there are more, the least recently seen one is evicted.
-    pub clients: u32,
-}
-
-impl Default for FilterSizes {
-    fn default() -> FilterSizes {
-        FilterSizes { rules: 1024, sources: 65_536, samples: 1 << 20, clients: 131_072 }
-    }
-}
-
 /// A filter in the kernel. The XDP programs of any number of ports can share a filter, and its counters are
 /// sums over these ports. The filter exists as long as a program uses it.
 #[derive(Debug)]
@@ -170,6 +148,9 @@ pub struct Filter {
     /// Maximum number of clients of rules with SYN cookies, see [`FilterSizes::clients`].
     clients: u32,
 }
+
+/// Rules of a filter, for [`Filter::restore`].
+pub(crate) struct FilterRules(Arc<FilterMaps>, Slots);
 
 /// Counters of a rule since the rule was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -223,7 +204,7 @@ impl Filter {
     }
 
     /// Creates the maps of another rule set for this filter. Programs use the old rule set until
-    /// [`Attached::set_filter`] is called for them. [`Filter::replace_on`] does both.
+    /// [`crate::Attached::set_filter`] is called for them. [`Filter::replace_on`] does both.
     ///
     /// # Errors
     /// Returns [`Error::FilterFull`], [`Error::NoCookies`] or [`Error::Map`]. The filter is unchanged on
@@ -242,32 +223,18 @@ impl Filter {
         Ok(())
     }
 
-    /// Replaces the rules of this filter in the programs of `ports`. Each frame is processed with either the
-    /// old rules or the new ones. All programs are loaded before the first one is put in place.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Filter::replace`] and [`Attached::set_filter`]. The rules are unchanged on
-    /// failure. The exception is a failed link update ([`Error::Swap`]), after which some ports may have the
-    /// new rules and others the old ones.
-    pub fn replace_on(&mut self, compiled: &Compiled, ports: &mut [&mut Attached]) -> Result<(), Error> {
-        let before = (Arc::clone(&self.maps), self.slots.clone());
-        self.replace(compiled)?;
-        let loaded: Result<Vec<Loaded>, Error> =
-            ports.iter().map(|port| port.prepare_filter(Some(self))).collect();
-        let loaded = loaded.inspect_err(|_| (self.maps, self.slots) = before)?;
-        for (port, loaded) in ports.iter_mut().zip(loaded) {
-            port.swap(loaded)?;
-        }
-        Ok(())
+    /// Returns the present rules.
+    pub(crate) fn rules(&self) -> FilterRules {
+        FilterRules(Arc::clone(&self.maps), self.slots.clone())
     }
 
-    /// Returns the filter of a port that was taken over from another process, with its counters and buckets.
-    /// Returns `None` if the port has no filter.
-    ///
-    /// # Errors
-    /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn of(port: &Attached) -> Result<Option<Filter>, Error> {
-        let Some(maps) = port.filter_maps() else { return Ok(None) };
+    /// Restores earlier rules, after the rules that replaced them were refused.
+    pub(crate) fn restore(&mut self, rules: FilterRules) {
+        (self.maps, self.slots) = (rules.0, rules.1);
+    }
+
+    /// Restores the filter of a program that is already in the kernel, with its counters and buckets.
+    pub(crate) fn over(maps: &Arc<FilterMaps>) -> Result<Filter, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "read", source };
         let capacity = sys::map_info(maps.shared[0].as_fd()).map_err(failed(SHARED_MAPS[0]))?.max_entries;
         let mut slots = Slots::new(usize::try_from(capacity).unwrap_or(0));
@@ -275,7 +242,7 @@ impl Filter {
             let (name, slot) = maps.rule(index)?;
             slots.take(name, slot);
         }
-        Ok(Some(Filter { maps: Arc::clone(maps), slots, clients: FilterSizes::default().clients }))
+        Ok(Filter { maps: Arc::clone(maps), slots, clients: FilterSizes::default().clients })
     }
 
     /// Sets the block list for later rule sets ([`Filter::replace`]). Programs with the present rule set
@@ -312,12 +279,6 @@ impl Filter {
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn id(&self) -> Result<u32, Error> {
         self.maps.id()
-    }
-
-    /// Returns whether a port's program runs the present rule set of this filter.
-    #[must_use]
-    pub fn is_on(&self, port: &Attached) -> bool {
-        port.filter_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
     }
 
     /// Returns the counters of each rule of the filter, with the rule's name.
@@ -394,6 +355,18 @@ impl Filter {
         self.maps.cookies.as_ref().map_or(Ok(()), |cookies| cookies.forget(slot))?;
         sys::map_fill_per_cpu(counts.as_fd(), slot, &[0; 4]).map_err(failed(SHARED_MAPS[0]))?;
         sys::map_update(buckets.as_fd(), &slot.to_ne_bytes(), &[0; 8]).map_err(failed(SHARED_MAPS[1]))
+    }
+}
+
+impl Blocklist {
+    /// Creates a block list in the block list slot of a filter that this process has created. The program of
+    /// a filter that was taken over from another process may read the slot in another format. A filter of
+    /// that kind gets a new list by [`Filter::use_list`].
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn of(filter: &Filter, prefixes: impl IntoIterator<Item = Prefix>) -> Result<Blocklist, Error> {
+        Blocklist::in_slot(filter.list(), prefixes)
     }
 }
 

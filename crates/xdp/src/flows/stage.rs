@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::table::{COUNTS, FlowTable, HINTS_MAP};
+use crate::Error;
 use crate::bridge::{self, BridgeDevices, BridgePort, KnownStations, Orders, StationTable};
-use crate::{Attached, Error};
 
 /// Number of 32-bit words of `struct flows_conf`.
 pub(crate) const FLOWS_WORDS: usize = 20;
@@ -22,7 +22,7 @@ pub struct FlowPort {
     pub partial_checksums: bool,
 }
 
-/// Stage of cached flows for one port's XDP program. [`Attached::set_flows`] adds the stage to the program.
+/// Stage of cached flows for one port's XDP program. [`crate::Attached::set_flows`] adds the stage to the program.
 #[derive(Debug, Clone)]
 pub struct FlowStage {
     maps: Arc<FlowMaps>,
@@ -44,21 +44,14 @@ pub(crate) struct FlowMaps {
 }
 
 impl FlowStage {
-    /// Creates a stage of cached flows for the program of `attached`. If that program already has a frame
-    /// order state, the stage uses it. `stations` holds the bridge configuration of the port and the bridge's
-    /// station table, for flows with the action `NORMAL`. If it is `None`, packets of such flows go to the
-    /// worker.
-    ///
-    /// # Errors
-    /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn new(
+    /// Creates a stage of cached flows that uses this frame order state.
+    pub(crate) fn with_orders(
         port: &FlowPort,
-        attached: &Attached,
+        orders: Arc<Orders>,
         table: &FlowTable,
         devices: &BridgeDevices,
         stations: Option<(&BridgePort, &StationTable)>,
     ) -> Result<FlowStage, Error> {
-        let orders = bridge::orders_of(attached)?;
         let mut conf = [0; FLOWS_WORDS];
         let constants = [1, u32::from(port.port), u32::from(port.partial_checksums), table.maps.lines];
         conf[..FACTORS].copy_from_slice(&constants);
@@ -79,12 +72,6 @@ impl FlowStage {
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {
         &self.maps.orders
-    }
-
-    /// Returns whether a port's program runs exactly this stage of cached flows.
-    #[must_use]
-    pub fn is_on(&self, port: &Attached) -> bool {
-        port.flow_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
     }
 
     pub(crate) fn maps(&self) -> &Arc<FlowMaps> {

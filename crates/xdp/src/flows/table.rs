@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::action::ENTRY_BYTES;
 use crate::bridge::BRIDGE_PORTS;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
-use crate::{Error, explain};
+use crate::{Error, map_copy};
 
 pub(super) const TABLE: &str = "flow_table";
 pub(super) const ENTRIES: &str = "flow_entries";
@@ -185,7 +185,7 @@ impl FlowTable {
         let entries = u32::try_from(self.capacity()).unwrap_or(u32::MAX);
         let counts = create(COUNTS, MapKind::Mappable, COUNT_BYTES, entries)?;
         let hints = create(HINTS_MAP, MapKind::Array, 8, HINTS)?;
-        explain::copy_array::<8>(HINTS_MAP, self.maps.hints.as_fd(), hints.as_fd())?;
+        map_copy::copy_array::<8>(HINTS_MAP, self.maps.hints.as_fd(), hints.as_fd())?;
         Ok([counts, hints])
     }
 

@@ -1,0 +1,104 @@
+//! Stages and the port whose program runs them. A new stage shares state with the program that the port has at
+//! present. The program of a port that was taken over shows its stages.
+
+use std::sync::Arc;
+
+use crate::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
+use crate::fib::{FibPort, FibStage};
+use crate::filter::{Compiled, Filter};
+use crate::flows::{FlowPort, FlowStage, FlowTable};
+use crate::{Attached, Error, Loaded};
+
+impl BridgeStage {
+    /// Creates a bridge stage for the program of `attached`. If that program already has a frame order state,
+    /// the stage uses it.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn new(
+        port: &BridgePort,
+        attached: &Attached,
+        table: &StationTable,
+        devices: &BridgeDevices,
+    ) -> Result<BridgeStage, Error> {
+        BridgeStage::with_orders(port, attached.orders()?, table, devices)
+    }
+
+    /// Returns whether a port's program runs exactly this bridge stage.
+    #[must_use]
+    pub fn is_on(&self, port: &Attached) -> bool {
+        port.bridge_maps().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
+    }
+}
+
+impl FlowStage {
+    /// Creates a stage of cached flows for the program of `attached`. If that program already has a frame
+    /// order state, the stage uses it. `stations` holds the bridge configuration of the port and the bridge's
+    /// station table, for flows with the action `NORMAL`. If it is `None`, packets of such flows go to the
+    /// worker.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn new(
+        port: &FlowPort,
+        attached: &Attached,
+        table: &FlowTable,
+        devices: &BridgeDevices,
+        stations: Option<(&BridgePort, &StationTable)>,
+    ) -> Result<FlowStage, Error> {
+        FlowStage::with_orders(port, attached.orders()?, table, devices, stations)
+    }
+
+    /// Returns whether a port's program runs exactly this stage of cached flows.
+    #[must_use]
+    pub fn is_on(&self, port: &Attached) -> bool {
+        port.flow_maps().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
+    }
+}
+
+impl FibStage {
+    /// Creates a kernel routing stage for the program of `attached`. If the program already has such a stage,
+    /// its output devices and counts are kept.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn new(port: &FibPort, attached: &Attached) -> Result<FibStage, Error> {
+        FibStage::sharing(port, attached.fib().as_ref())
+    }
+}
+
+impl Filter {
+    /// Replaces the rules of this filter in the programs of `ports`. Each frame is processed with either the
+    /// old rules or the new ones. All programs are loaded before the first one is put in place.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Filter::replace`] and [`Attached::set_filter`]. The rules are unchanged on
+    /// failure. The exception is a failed link update ([`Error::Swap`]), after which some ports may have the
+    /// new rules and others the old ones.
+    pub fn replace_on(&mut self, compiled: &Compiled, ports: &mut [&mut Attached]) -> Result<(), Error> {
+        let before = self.rules();
+        self.replace(compiled)?;
+        let loaded: Result<Vec<Loaded>, Error> =
+            ports.iter().map(|port| port.prepare_filter(Some(self))).collect();
+        let loaded = loaded.inspect_err(|_| self.restore(before))?;
+        for (port, loaded) in ports.iter_mut().zip(loaded) {
+            port.swap(loaded)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the filter of a port that was taken over from another process, with its counters and buckets.
+    /// Returns `None` if the port has no filter.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn of(port: &Attached) -> Result<Option<Filter>, Error> {
+        port.filter_maps().map(Filter::over).transpose()
+    }
+
+    /// Returns whether a port's program runs the present rule set of this filter.
+    #[must_use]
+    pub fn is_on(&self, port: &Attached) -> bool {
+        port.filter_maps().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
+    }
+}
