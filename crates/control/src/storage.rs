@@ -74,6 +74,9 @@ fn write_fix(source: &io::Error) -> &'static str {
         }
         io::ErrorKind::PermissionDenied => "let the daemon write there, or change daemon.state_dir",
         io::ErrorKind::ReadOnlyFilesystem => "choose a directory that can be written as daemon.state_dir",
+        io::ErrorKind::FileTooLarge => {
+            "remove some persistent objects, or make this one without `persist`; nothing was changed"
+        }
         _ => "look at daemon.state_dir",
     }
 }
@@ -181,8 +184,17 @@ impl Storage {
         written.map_err(|source| StorageError::Write { path, source })
     }
 
-    /// Writes `objects` to a temporary file in the directory of the stored file, and synchronizes it to disk.
+    /// Writes `objects` to a temporary file in the directory of the stored file, and synchronizes it to disk. Refuses
+    /// objects that are too long for [`Storage::read`].
     pub fn prepare(&self, objects: &Fragment) -> Result<Prepared, StorageError> {
+        let text = objects.to_json();
+        if u64::try_from(text.len()).is_ok_and(|length| length > LIMIT_BYTES) {
+            let source = io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "all persistent objects together are longer than 16 MiB",
+            );
+            return Err(StorageError::Write { path: self.path.clone(), source });
+        }
         let temporary = self.path.with_extension("json.new");
         let prepared = Prepared { temporary, path: self.path.clone() };
         let write = || {
@@ -192,7 +204,7 @@ impl Storage {
             let mut options = OpenOptions::new();
             let mut file =
                 options.write(true).create(true).truncate(true).mode(0o600).open(&prepared.temporary)?;
-            file.write_all(objects.to_json().as_bytes())?;
+            file.write_all(text.as_bytes())?;
             file.sync_all()
         };
         write().map_err(|source| StorageError::Write { path: self.path.clone(), source })?;

@@ -360,6 +360,33 @@ async fn a_full_disk_stops_the_change() {
     assert!(daemon.plane.running().ports.is_empty());
 }
 
+/// Objects that a restart could not read are refused, and the stored ones stay.
+#[tokio::test]
+async fn no_more_is_stored_than_is_read() {
+    let daemon = Daemon::new("much");
+    let rules: Vec<String> = (0..2_000)
+        .map(|at| {
+            format!(r#"{{"name": "r{at}", "action": "drop", "protocol": "udp", "destination_port": {at}}}"#)
+        })
+        .collect();
+    let body = format!(r#"{{"rule": [{}]}}"#, rules.join(","));
+    let mut stored = 0;
+    let refused = loop {
+        let key = ObjectKey::Filter(format!("f{stored}").parse().unwrap());
+        let change = load_change(&key, &body).unwrap();
+        match daemon.store.change(Owner::Api, change, Some(true), ApplyOptions::default()).await {
+            Ok(_) => stored += 1,
+            Err(error) => break error.to_string(),
+        }
+        assert!(stored < 1_000, "they are never too many");
+    };
+    assert!(refused.contains("longer than 16 MiB") && refused.contains("nothing was changed"), "{refused}");
+    assert_eq!(daemon.store.merged().config.filters.len(), stored);
+    let next = control::Store::new(daemon.plane.clone(), &daemon.place.settings());
+    next.start(config(&daemon, ""), None).await.unwrap();
+    assert_eq!(next.merged().config.filters.len(), stored, "all are there after a restart");
+}
+
 #[tokio::test]
 async fn settings_wait_for_a_restart_and_are_named_until_then() {
     let daemon = Daemon::new("settings");

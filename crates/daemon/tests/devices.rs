@@ -471,6 +471,30 @@ fn a_far_end_that_its_owner_renamed_keeps_no_other_port_from_starting() {
     rig.port_until("t1", "open", |port| port["trouble"].is_null() && port["link_up"] == true);
 }
 
+/// A device that the owner of another namespace has made with the name of a port's TAP keeps no other port from
+/// starting.
+#[test]
+fn a_device_in_the_place_of_a_tap_keeps_no_other_port_from_starting() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let tenant = rig.lab.namespace("tenant").unwrap();
+    tenant.run(["ip", "link", "add", "vm1", "type", "veth", "peer", "name", "vm1-far"]).unwrap();
+    let text = format!(
+        "{}[port.vm1]\nkind = \"tap\"\nnamespace = \"{}\"\n[bridge.br0.port.vm1]\naccess = 10\n",
+        rig.configuration(""),
+        tenant.name()
+    );
+    rig.start(&text);
+    rig.until_reachable(1, 2);
+    assert!(
+        rig.port("vm1")["trouble"].as_str().is_some_and(|why| why.contains("vm1")),
+        "{}",
+        rig.port("vm1")
+    );
+    tenant.run(["ip", "link", "delete", "vm1"]).unwrap();
+    rig.port_until("vm1", "open", |port| port["trouble"].is_null());
+}
+
 /// A failed start removes no hook that a killed daemon has left.
 #[test]
 fn a_start_that_fails_leaves_the_hooks_that_it_has_found() {

@@ -184,7 +184,7 @@ fn a_long_action_set_is_work() {
     assert!(long < 5, "a long one is not: {long}");
 }
 
-/// What a paused packet leaves for later is bounded while it is recorded.
+/// The instructions that a paused packet leaves for later are bounded while they are recorded.
 #[test]
 fn what_is_left_of_a_paused_packet_is_bounded() {
     let pause =

@@ -641,6 +641,11 @@ fn open_all(
             return None;
         }
         let absent = |port: &model::Port| open::absent(&port.kind).filter(|_| starting);
+        // The owner of another namespace can make any device with the name of the port's device.
+        let is_elsewhere = || {
+            let device = new.ports.get(&name).and_then(|port| port.kind.device());
+            device.is_some_and(|(_, namespace)| namespace.is_some())
+        };
         let result = match new.ports.get(&name).and_then(absent) {
             Some(why) => Ok(Err(why)),
             None => {
@@ -648,7 +653,9 @@ fn open_all(
                 match open_one(engine, &name, new, None, busy_wait, start.as_ref()) {
                     // One port that cannot be opened, which a tenant can cause, does not prevent the start of
                     // the others.
-                    Err(error) if starting && error.kind == FailureKind::Unready => Ok(Err(error.cause)),
+                    Err(error) if starting && (error.kind == FailureKind::Unready || is_elsewhere()) => {
+                        Ok(Err(error.cause))
+                    }
                     other => other.map(Ok),
                 }
             }

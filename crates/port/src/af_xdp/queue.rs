@@ -310,18 +310,19 @@ impl Queue for AfXdpQueue {
 
     fn close(self: Box<Self>, pool: &mut FramePool) {
         let place = if self.zero_copy { self.place() } else { None };
-        let Self { mut rings, fd, zero_copy, .. } = *self;
-        // After the close, the kernel writes to no frame in copy mode. The kernel may still read frames in
+        let Self { rings, fd, zero_copy, .. } = *self;
+        // After the socket's release, the kernel writes to no frame in copy mode. The kernel may still read frames in
         // transmission. A frame that is reused corrupts the content of its old packet, but not the memory of
         // this process.
         drop(fd);
+        let mut owned = rings.unmap();
         if zero_copy {
             // The driver may use the frames for some time.
             let mut frames = Vec::new();
-            rings.owned.drain(|frame| frames.push(frame));
+            owned.drain(|frame| frames.push(frame));
             pool.depot().quarantine(frames, place, HOLD);
         } else {
-            rings.owned.drain(|frame| pool.put_raw(frame));
+            owned.drain(|frame| pool.put_raw(frame));
         }
     }
 }

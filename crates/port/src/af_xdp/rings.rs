@@ -50,6 +50,12 @@ enum Chain {
 }
 
 impl Rings {
+    /// Unmaps the rings and returns the frames that belonged to them. Each mapping keeps the socket alive like a file
+    /// descriptor, so the kernel may receive into the frames until the rings are unmapped.
+    pub(crate) fn unmap(self) -> OwnedFrames {
+        self.owned
+    }
+
     /// Refills the fill ring with free frames of the pool.
     ///
     /// Frames in the fill ring of an idle port are not available to other ports. One call therefore takes at

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::action::{Learn, memory_of};
-use super::{Action, Instructions};
 use super::message::FlowMod;
 use super::rule::Rule;
+use super::{Action, Instructions};
 
 /// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action: learned flow entries are removed when the last
 /// flow entry with a `learn` action for their table and cookie is removed.

@@ -726,8 +726,8 @@ pub struct Continuation {
     pub stack: Vec<(u128, u16)>,
     /// Queue of subsequent outputs. `None` means the default queue.
     pub queue: Option<u32>,
-    /// Whether the remaining processing is too long for a message. The other fields are then empty, and the packet cannot
-    /// be resumed.
+    /// Whether the remaining processing is too long for a message. The other fields are then empty, and the
+    /// packet cannot be resumed.
     pub is_too_long: bool,
 }
 

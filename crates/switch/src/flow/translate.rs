@@ -923,7 +923,8 @@ impl<'p> Run<'p> {
         self.list(&actions);
     }
 
-    /// Executes `does` on a copy of the packet, and restores the packet afterwards. Does nothing if the stack is used up.
+    /// Executes `does` on a copy of the packet, and restores the packet afterwards. Does nothing if the stack is
+    /// used up.
     fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
         let copied = work_of(self.action_set.len()) + work_of(self.stack.len());
         if !self.has_stack() || !self.works_for(copied) {
