@@ -8,7 +8,7 @@
 //!       way out ──► adjacency: the neighbour's address and the interface  ──► Decision: Forward | Punt | Drop
 //! ```
 //!
-//! The engine calls the router with the flow keys of a burst, or with the destinations of [`plain`] packets.
+//! The engine calls the router with the flow keys of a burst, or with the destinations of [`fast_path`] packets.
 //! The router returns one [`Decision`] for each packet and accesses no frame. For a refused packet the router
 //! builds the ICMP error to its sender ([`IcmpError`]).
 //!

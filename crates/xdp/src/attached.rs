@@ -44,7 +44,7 @@ impl Loaded {
     /// Attaches the program to a device of the calling thread's network namespace.
     ///
     /// With a pin path in `pin`, the link and the maps stay in the kernel when the process ends, and
-    /// [`adopt`] takes them over.
+    /// [`adopt`](crate::adopt()) takes them over.
     ///
     /// # Errors
     /// Returns [`Error::NoDevice`], [`Error::Foreign`], [`Error::Attach`] with the reason of every refused
@@ -124,7 +124,7 @@ impl Attached {
     }
 
     /// Returns the attempts to attach the program that were refused before the mode in use was accepted. The
-    /// list is empty for a program that was taken over by [`adopt`].
+    /// list is empty for a program that was taken over by [`adopt`](crate::adopt()).
     #[must_use]
     pub fn fallbacks(&self) -> &[Fallback] {
         &self.fallbacks

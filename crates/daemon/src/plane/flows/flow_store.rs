@@ -1,4 +1,4 @@
-//! Writes the OpenFlow rules of bridges to rule files ([`super::kept`]), from which `trivium run --restore`
+//! Writes the OpenFlow rules of bridges to rule files ([`super::stored_flows`]), from which `trivium run --restore`
 //! starts after a kill.
 //!
 //! The file of a bridge is written when its rules have changed, at most twice a second. If there are very

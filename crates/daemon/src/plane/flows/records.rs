@@ -1,5 +1,5 @@
 //! Hand-over state of a bridge's flow entries, groups, meters and port numbers. A successor process or a rule
-//! file ([`super::kept`]) receives it. The state consists of OpenFlow 1.5 messages that would create the
+//! file ([`super::stored_flows`]) receives it. The state consists of OpenFlow 1.5 messages that would create the
 //! objects, and of the counters of each flow entry.
 
 use std::collections::BTreeMap;
