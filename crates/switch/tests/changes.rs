@@ -12,7 +12,8 @@ use rules::{add, from, out, pipeline, run, set, tcp};
 use switch::flow::{
     Action, Band, BandKind, Bucket, BucketPlace, DecidedPacket, Event, Field, FlowCommand, FlowError,
     FlowFilter, FlowMod, FlowStats, ForwardedRequest, Group, GroupKind, GroupMod, Instructions, Learn,
-    LearnPart, LearnSource, Match, Meter, MeterMod, Mod, PacketOut, Pipeline, SelectMethod, SubField, port,
+    LearnPart, LearnSource, Match, Meter, MeterMod, Mod, NumberedDump, PacketOut, Pipeline, SelectMethod,
+    SubField, port,
 };
 
 #[test]
@@ -167,6 +168,36 @@ fn packet_out(actions: Vec<Action>) -> Mod {
 
 fn rule(table: u8, matching: Match, actions: Vec<Action>) -> Mod {
     Mod::Flow(Box::new(FlowMod::add(table, 1, matching, Instructions::apply(actions))))
+}
+
+/// A dump of groups visits a bounded number of buckets in each step, and ends with the counters of all groups.
+#[test]
+fn a_dump_of_many_groups_goes_in_steps() {
+    let mut pipeline = pipeline();
+    let bucket = |id, to| Bucket { id, weight: 1, watch_port: None, watch_group: None, actions: vec![to] };
+    let made = |id: u32| {
+        let to = if id == 0 { out(1) } else { Action::Group(id / 2) };
+        let buckets = (0..50).map(|number| bucket(number, to.clone())).collect();
+        Mod::Group(GroupMod::Add(Group { id, kind: GroupKind::All, method: SelectMethod::Default, buckets }))
+    };
+    pipeline.modify(&(0..1_000).map(made).collect::<Vec<_>>(), 0).unwrap();
+    add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Group(999)]);
+    for wanted in [None, Some(7)] {
+        let mut dump = NumberedDump::new(wanted);
+        let (mut all, mut empty) = (Vec::new(), 0);
+        while let Some(some) = dump.group_stats(&pipeline, 0) {
+            empty += usize::from(some.is_empty());
+            all.extend(some);
+        }
+        // 51,000 groups and buckets take 13 steps of at most 4,096.
+        assert!(empty >= 13, "{empty}");
+        let expected: Vec<_> = pipeline
+            .group_stats(0)
+            .into_iter()
+            .filter(|stats| wanted.is_none_or(|id| id == stats.id))
+            .collect();
+        assert_eq!(format!("{all:?}"), format!("{expected:?}"));
+    }
 }
 
 /// A packet-out in a batch is processed with the changes before it and not with those after it.

@@ -13,6 +13,8 @@ const LOOKED_AT: usize = 2048;
 const TOLD: usize = 128;
 /// Number of groups or meters that one step reports.
 const GROUPS: usize = 16;
+/// Number of buckets that one step of counting the references of groups visits.
+const BUCKETS: usize = 4096;
 
 /// The sort key of a rule in a dump: table, descending priority, and slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -137,6 +139,9 @@ pub struct NumberedDump {
     /// Slot from which the rules that use groups or meters are counted. The value is `None` if all rules have
     /// been counted.
     at: Option<usize>,
+    /// Group from which the groups that refer to groups are counted. The value is `None` if all groups have been
+    /// counted.
+    groups_at: Option<u32>,
     uses: Tally,
 }
 
@@ -145,7 +150,7 @@ impl NumberedDump {
     #[must_use]
     pub fn new(number: Option<u32>) -> NumberedDump {
         let (from, to) = (number.unwrap_or(0), number.unwrap_or(u32::MAX));
-        NumberedDump { from: Some(from), to, at: Some(0), uses: Tally::default() }
+        NumberedDump { from: Some(from), to, at: Some(0), groups_at: Some(0), uses: Tally::default() }
     }
 
     /// Counts how many of the rules in the next slots use each group or meter. Returns whether rules remain
@@ -183,11 +188,20 @@ impl NumberedDump {
     pub fn group_stats(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<GroupStats>> {
         let from = self.from?;
         if self.at.is_some() {
-            if !self.count(pipeline, |instructions, named| instructions.groups(named)) {
-                for state in pipeline.groups.values() {
-                    self.uses.add(|named| named.extend(super::group_references::followers(&state.group)));
+            self.count(pipeline, |instructions, named| instructions.groups(named));
+            return Some(Vec::new());
+        }
+        if let Some(first) = self.groups_at {
+            let mut visited = 0;
+            let mut groups = pipeline.groups.range(first..);
+            self.groups_at = groups.find_map(|(id, state)| {
+                if visited >= BUCKETS {
+                    return Some(*id);
                 }
-            }
+                visited += 1 + state.group.buckets.len();
+                self.uses.add(|named| named.extend(super::group_references::followers(&state.group)));
+                None
+            });
             return Some(Vec::new());
         }
         let next = pipeline.groups.range(from..=self.to).take(GROUPS);

@@ -419,6 +419,19 @@ impl Pipeline {
         }
     }
 
+    /// Returns the slots whose rules were added, changed or removed since a version of the tables.
+    #[must_use]
+    pub fn places_since(&self, version: u64) -> Vec<usize> {
+        let slots = self.rules.places(0, usize::MAX).enumerate();
+        slots.filter(|(_, (_, changed))| *changed > version).map(|(place, _)| place).collect()
+    }
+
+    /// Returns the rule in a slot. Returns `None` if the slot is empty.
+    #[must_use]
+    pub fn rule_in(&self, place: usize, now_ns: u64) -> Option<FlowStats> {
+        self.rules.places(place, 1).next().and_then(|(rule, _)| rule.map(|rule| rule.stats(now_ns)))
+    }
+
     /// Returns the number of packets, the number of octets, and the number of the rules that `filter`
     /// selects.
     #[must_use]
