@@ -3,8 +3,8 @@
 //!
 //! The file of a bridge is written when its rules have changed, at most twice a second. If there are very
 //! many rules, writing takes at most a fifth of the time. Rules are copied in parts, between which the slow
-//! path and controllers can lock the tables. Rules that change during the copy are copied again at the end.
-//! Therefore, the file contains a consistent state.
+//! path and controllers can lock the tables. Rules that change during the copy are copied again, also in parts,
+//! until few are left. The last ones are copied together. Therefore, the file contains a consistent state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,6 +30,10 @@ const AGED: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(5);
 /// Number of rules that are copied during one lock of the tables.
 const PART: usize = 256;
+/// Number of changed rules up to which a copy is completed during one lock of the tables.
+const FEW: usize = 4096;
+/// Maximum number of rounds in which rules that changed during the copy are copied in parts.
+const ROUNDS: usize = 16;
 /// Time for which the tables stay unlocked between two parts of a copy.
 const LET_GO: Duration = Duration::from_micros(100);
 
@@ -146,7 +150,7 @@ impl Snapshot {
             starts.push((place, rules.len()));
             stored_flows::put_rule(&mut rules, &RuleRecord::of(stats, now));
         };
-        let began = tables.lock().version();
+        let mut began = tables.lock().version();
         let mut from = 0;
         loop {
             let now = super::now();
@@ -156,25 +160,44 @@ impl Snapshot {
             from += PART;
             std::thread::sleep(LET_GO);
         }
-        let mut changed = BTreeSet::new();
-        let (version, moment, meters_and_groups, settings, latest) = {
+        // Encoded rules of the slots that have changed since, empty for an empty slot.
+        let mut latest: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+        let mut again = |place: usize, stats: Option<FlowStats>, now: u64| {
+            let mut rule = Vec::new();
+            if let Some(stats) = stats {
+                ages |= stats.idle_timeout != 0 || stats.hard_timeout != 0;
+                stored_flows::put_rule(&mut rule, &RuleRecord::of(stats, now));
+            }
+            latest.insert(place, rule);
+        };
+        for _ in 0..ROUNDS {
+            let (version, places) = {
+                let pipeline = tables.lock();
+                (pipeline.version(), pipeline.places_since(began))
+            };
+            if places.len() <= FEW {
+                break;
+            }
+            for part in places.chunks(PART) {
+                let now = super::now();
+                let pipeline = tables.lock();
+                part.iter().for_each(|place| again(*place, pipeline.rule_in(*place, now), now));
+                drop(pipeline);
+                std::thread::sleep(LET_GO);
+            }
+            began = version;
+        }
+        let (version, moment, meters_and_groups, settings) = {
             let pipeline = tables.lock();
             let moment = Moment::now();
             let now = super::now();
-            let mut latest = Vec::new();
-            pipeline.rules_since(began, now, |place, stats| {
-                changed.insert(place);
-                if let Some(stats) = stats {
-                    ages |= stats.idle_timeout != 0 || stats.hard_timeout != 0;
-                    stored_flows::put_rule(&mut latest, &RuleRecord::of(stats, now));
-                }
-            });
+            pipeline.rules_since(began, now, |place, stats| again(place, stats, now));
             let settings = (TableRecord::all(&pipeline), OptionRecord::all(&pipeline));
-            (pipeline.version(), moment, meters_and_groups(&pipeline), settings, latest)
+            (pipeline.version(), moment, meters_and_groups(&pipeline), settings)
         };
-        if !changed.is_empty() {
-            rules = without(&rules, &starts, &changed);
-            rules.extend(latest);
+        if !latest.is_empty() {
+            rules = without(&rules, &starts, &latest);
+            latest.values().for_each(|rule| rules.extend(rule));
         }
         Snapshot { version, moment, meters_and_groups, settings, rules, ages }
     }
@@ -188,13 +211,67 @@ impl Snapshot {
 }
 
 /// Returns the encoded rules without the rules at the given positions.
-fn without(rules: &[u8], starts: &[(usize, usize)], places: &BTreeSet<usize>) -> Vec<u8> {
+fn without(rules: &[u8], starts: &[(usize, usize)], places: &BTreeMap<usize, Vec<u8>>) -> Vec<u8> {
     let mut left = Vec::with_capacity(rules.len());
     let ends = starts.iter().skip(1).map(|(_, start)| *start).chain([rules.len()]);
     for ((place, start), end) in starts.iter().zip(ends) {
-        if !places.contains(place) {
+        if !places.contains_key(place) {
             left.extend(rules.get(*start..end).unwrap_or_default());
         }
     }
     left
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use engine::idle::Waker;
+    use switch::flow::{Action, FlowMod, Instructions, Match, Mod, Pipeline};
+
+    use super::*;
+
+    /// A copy during which all rules change again and again contains one state of all rules.
+    #[test]
+    fn a_copy_during_changes_is_of_one_state() {
+        const RULES: u16 = 4_600;
+        const NOTE: usize = 24;
+        assert!(usize::from(RULES) > FEW, "more rules change than are copied under one lock");
+        let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
+        let set = |state: u8| {
+            let rule = |priority| {
+                let actions = vec![Action::Note(vec![state; NOTE])];
+                Mod::Flow(Box::new(FlowMod::add(0, priority, Match::ANY, Instructions::apply(actions))))
+            };
+            tables.change(|pipeline| pipeline.modify(&(1..=RULES).map(rule).collect::<Vec<_>>(), 0)).unwrap();
+        };
+        set(1);
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for state in (1..=250_u8).cycle().skip(1) {
+                    if ends.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    set(state);
+                    // The copy proceeds for some parts before the next change.
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            });
+            for _ in 0..2 {
+                let snapshot = Snapshot::of(&tables);
+                let notes: Vec<u8> = snapshot
+                    .rules
+                    .chunk_by(|a, b| a == b)
+                    .filter(|run| run.len() == NOTE && run[0] != 0)
+                    .map(|run| run[0])
+                    .collect();
+                assert_eq!(notes.len(), usize::from(RULES), "each rule is there once");
+                assert!(notes.iter().all(|state| *state == notes[0]), "the copy is of one state");
+            }
+            ends.store(true, Ordering::Relaxed);
+        });
+    }
 }
