@@ -212,18 +212,22 @@ impl<S: AsyncRead> Incoming<S> {
 
     /// Removes the echo requests of a version from the received messages. Returns these requests.
     fn take_echoes(&mut self, version: Version) -> Vec<Vec<u8>> {
-        let (mut at, mut taken) = (self.used, Vec::new());
+        let (mut at, mut kept, mut taken) = (self.used, self.used, Vec::new());
         while let Some(head) = self.data.get(at..).and_then(Header::read) {
             let end = at + usize::from(head.length);
             if usize::from(head.length) < HEADER || end > self.data.len() {
                 break;
             }
             if (head.kind, head.version) == (msg::OFPT_ECHO_REQUEST, version.number()) {
-                taken.push(self.data.drain(at..end).collect());
+                taken.push(self.data[at..end].to_vec());
             } else {
-                at = end;
+                // Messages that stay move over those that were taken, each once.
+                self.data.copy_within(at..end, kept);
+                kept += end - at;
             }
+            at = end;
         }
+        self.data.drain(kept..at);
         taken
     }
 

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -142,8 +143,11 @@ impl Link {
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
             ancillary.push(SendAncillaryMessage::ScmRights(some));
             self.wait_until(deadline).map_err(silent)?;
-            sendmsg(&self.socket, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)
-                .map_err(|error| silent(error.into()))?;
+            // With a time limit of the socket, a signal interrupts the call, whatever the handler says.
+            retry_on_intr(|| {
+                sendmsg(&self.socket, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)
+            })
+            .map_err(|error| silent(error.into()))?;
         }
         Ok(())
     }
@@ -210,7 +214,9 @@ impl Link {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
         let mut into = [IoSliceMut::new(&mut byte)];
-        let received = recvmsg(self.socket.as_fd(), &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let received = retry_on_intr(|| {
+            recvmsg(self.socket.as_fd(), &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        })?;
         let before = to.len();
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
