@@ -8,7 +8,7 @@ mod rig;
 use std::fs;
 
 use rig::{PATIENCE, Rig, TRIVIUM};
-use testbed::{Process, require, skip};
+use testbed::{Process, eventually, require, skip};
 
 /// Runs a program as if the kernel had no AF_XDP. A seccomp filter (seccomp(2)) answers `socket(AF_XDP, ...)`
 /// like a kernel without CONFIG_XDP_SOCKETS.
@@ -42,6 +42,12 @@ fn a_kernel_without_af_xdp_is_named() {
     );
     let links =
         || (rig.lab.hub().run(["ip", "-o", "link"]).unwrap(), tenant.run(["ip", "-o", "link"]).unwrap());
+    // The kernel reports the carrier of new devices a moment later.
+    eventually("the links are up", PATIENCE, || {
+        let links = links();
+        if links.0.contains("NO-CARRIER") { Err(links.0) } else { Ok(()) }
+    })
+    .unwrap();
     let before = links();
     let file = rig.write("trivium.toml", &format!("{}{others}", rig.configuration("")));
     let line =
