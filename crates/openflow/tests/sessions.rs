@@ -292,7 +292,8 @@ async fn a_controller_that_flaps_is_found_again_and_the_bridge_hears_when_none_i
     assert_eq!(*bridge.connected.lock().unwrap(), [true], "the other is still there");
     drop(two);
     eventually("none", || *bridge.connected.lock().unwrap() == [true, false]).await;
-    assert!(controllers.status().iter().all(|status| status.last_error.is_some()));
+    // The reason is recorded after the bridge is notified.
+    eventually("the reasons", || controllers.status().iter().all(|status| status.last_error.is_some())).await;
     let again = accept(&listeners[0], 1).await;
     eventually("one again", || *bridge.connected.lock().unwrap() == [true, false, true]).await;
     eventually("its version", || {

@@ -17,6 +17,7 @@ const IFLA_LINK: u16 = 5;
 const IFLA_LINK_NETNSID: u16 = 37;
 pub(crate) const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+pub(crate) const IFLA_GROUP: u16 = 27;
 pub(crate) const IFLA_NET_NS_FD: u16 = 28;
 pub(crate) const IFLA_NUM_TX_QUEUES: u16 = 31;
 pub(crate) const IFLA_NUM_RX_QUEUES: u16 = 32;
@@ -71,6 +72,8 @@ pub struct LinkInfo {
     pub promiscuous: bool,
     /// Alias of the device, in which Trivium records that it created the device.
     pub alias: Option<String>,
+    /// Group number of the device. 0 if nobody has set a group.
+    pub group: u32,
     /// Kind of a virtual device, for example `veth`, `tun` or `bridge`. `None` for a hardware device.
     pub kind: Option<String>,
     /// Interface index of the peer of a veth device, in the peer's namespace. `None` for other devices.
@@ -102,6 +105,8 @@ pub struct LinkChange<'a> {
     pub name: Option<&'a str>,
     /// New alias of the device.
     pub alias: Option<&'a str>,
+    /// New group number of the device.
+    pub group: Option<u32>,
 }
 
 /// Builds the bytes of a `struct ifinfomsg`.
@@ -190,6 +195,7 @@ pub(crate) fn parse(kind: u16, payload: &[u8]) -> Option<LinkInfo> {
         arp: flags & IFF_NOARP == 0,
         promiscuous: flags & IFF_PROMISC != 0,
         alias: None,
+        group: 0,
         kind: None,
         peer: None,
         peer_elsewhere: false,
@@ -205,6 +211,7 @@ pub(crate) fn parse(kind: u16, payload: &[u8]) -> Option<LinkInfo> {
             IFLA_LINK => info.peer = netlink::u32_at(value, 0),
             IFLA_LINK_NETNSID => info.peer_elsewhere = true,
             IFLA_IFALIAS => info.alias = Some(netlink::text(value)),
+            IFLA_GROUP => info.group = netlink::u32_at(value, 0)?,
             IFLA_NUM_TX_QUEUES => info.tx_queues = netlink::u32_at(value, 0)?,
             IFLA_NUM_RX_QUEUES => info.rx_queues = netlink::u32_at(value, 0)?,
             IFLA_LINKINFO => {
@@ -257,6 +264,9 @@ pub fn set(ifindex: u32, change: &LinkChange<'_>) -> Result<(), LinkError> {
     }
     if let Some(alias) = change.alias {
         request.attribute(IFLA_IFALIAS, alias.as_bytes());
+    }
+    if let Some(group) = change.group {
+        request.number(IFLA_GROUP, group);
     }
     transact(request).map_err(|e| LinkError::new(ifindex, "change", e))
 }

@@ -151,6 +151,11 @@ pub enum VethError {
     },
 }
 
+/// Group of the near end between its creation and the assignment of its alias. The kernel accepts a group,
+/// but no alias, in the request that creates a device. If the process is killed between the two requests, the
+/// group identifies the device as Trivium's.
+const UNFINISHED: u32 = u32::from_be_bytes(*b"triv");
+
 /// A veth pair after its creation or adoption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Veth {
@@ -167,10 +172,14 @@ pub struct Veth {
 ///
 /// # Errors
 /// [`VethError`] if the pair cannot be created, adopted or configured. A pair that this call has created is
-/// removed again.
+/// removed again, and so is a pair whose creation was interrupted.
 pub fn ensure(config: &VethConfig) -> Result<Veth, VethError> {
     let adopted = match link::find(&config.name) {
         Ok(found) if found.alias.as_deref() == Some(&config.alias()) => true,
+        Ok(found) if is_unfinished(&found) => {
+            link::delete(&config.name).map_err(|e| config.link_error(e))?;
+            false
+        }
         Ok(_) => return Err(VethError::Foreign { name: config.name.clone() }),
         Err(error) if error.errno() == libc::ENODEV => false,
         Err(source) => return Err(config.link_error(source)),
@@ -185,6 +194,11 @@ pub fn ensure(config: &VethConfig) -> Result<Veth, VethError> {
     made
 }
 
+/// Returns whether the device is a near end whose creation was interrupted before it got its alias.
+fn is_unfinished(found: &LinkInfo) -> bool {
+    found.alias.is_none() && found.group == UNFINISHED && found.kind.as_deref() == Some("veth")
+}
+
 /// Removes a veth pair that belongs to Trivium. The call succeeds if no such device exists.
 ///
 /// # Errors
@@ -192,10 +206,12 @@ pub fn ensure(config: &VethConfig) -> Result<Veth, VethError> {
 pub fn remove(name: &str) -> Result<(), VethError> {
     let wrap = |source| VethError::Link { name: name.to_owned(), source };
     match link::find(name) {
-        Ok(found) if found.alias.as_deref() == Some(&format!("trivium:{name}")) => match link::delete(name) {
-            Err(error) if error.errno() != libc::ENODEV => Err(wrap(error)),
-            _ => Ok(()),
-        },
+        Ok(found) if found.alias.as_deref() == Some(&format!("trivium:{name}")) || is_unfinished(&found) => {
+            match link::delete(name) {
+                Err(error) if error.errno() != libc::ENODEV => Err(wrap(error)),
+                _ => Ok(()),
+            }
+        }
         Ok(_) => Err(VethError::Foreign { name: name.to_owned() }),
         Err(error) if error.errno() == libc::ENODEV => Ok(()),
         Err(source) => Err(wrap(source)),
@@ -238,6 +254,7 @@ impl VethConfig {
         let flags = netlink::NLM_F_ACK | netlink::NLM_F_CREATE | netlink::NLM_F_EXCL;
         let mut request = Request::new(libc::RTM_NEWLINK, flags, &link::header(0, 0, 0));
         self.common(&mut request, &self.name);
+        request.number(link::IFLA_GROUP, UNFINISHED);
         if let Some(mac) = self.first.near {
             request.attribute(link::IFLA_ADDRESS, &mac.0);
         }
@@ -289,9 +306,10 @@ impl VethConfig {
     fn set_near(&self, near: &LinkInfo) -> Result<(), LinkError> {
         let alias = self.alias();
         // The alias is set first, so that a pair left over by a crash is recognized as Trivium's.
+        let group = (near.group == UNFINISHED).then_some(0);
         link::set(
             near.ifindex,
-            &LinkChange { alias: Some(&alias), arp: Some(self.speaks), ..LinkChange::default() },
+            &LinkChange { alias: Some(&alias), group, arp: Some(self.speaks), ..LinkChange::default() },
         )?;
         match (self.speaks, near.arp) {
             (false, _) => link::disable_ipv6(&self.name),

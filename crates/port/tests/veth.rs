@@ -121,6 +121,38 @@ fn what_is_not_ours_is_left_alone() {
     });
 }
 
+/// A process that is killed between the creation of a pair and the assignment of its alias leaves a near end
+/// that only its group identifies.
+#[test]
+fn a_pair_whose_creation_was_interrupted_is_created_anew() {
+    if !privileged("a_pair_whose_creation_was_interrupted_is_created_anew") {
+        return;
+    }
+    let (ours, host) = (Space::new(), Space::new());
+    let config = VethConfig { netns: Some(host.netns()), ..VethConfig::new("v-near", "eth0") };
+    let interrupt = |group| {
+        let near = link::find("v-near").unwrap().ifindex;
+        link::set(near, &LinkChange { alias: Some(""), group: Some(group), ..LinkChange::default() })
+            .unwrap();
+        near
+    };
+    let unfinished = u32::from_be_bytes(*b"triv");
+    ours.run(|| {
+        let pair = veth::ensure(&config).unwrap();
+        assert_eq!((pair.near.group, pair.adopted), (0, false));
+        interrupt(7);
+        assert!(matches!(veth::ensure(&config), Err(VethError::Foreign { .. })), "another group");
+        let before = interrupt(unfinished);
+        let pair = veth::ensure(&config).unwrap();
+        assert_eq!((pair.near.group, pair.adopted), (0, false));
+        assert_ne!(pair.near.ifindex, before);
+        assert!(veth::ensure(&config).unwrap().adopted);
+        interrupt(unfinished);
+        veth::remove("v-near").unwrap();
+        assert_eq!(link::find("v-near").unwrap_err().errno(), libc::ENODEV);
+    });
+}
+
 /// Returns events until `done` returns true.
 fn events(watch: &mut LinkWatch, done: impl Fn(&[LinkEvent]) -> bool) -> Vec<LinkEvent> {
     let mut seen = Vec::new();
