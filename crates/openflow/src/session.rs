@@ -588,8 +588,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     /// Sends the collected answers. The session ends with an error if the peer does not read them in the time
     /// that remains for the current answer.
     async fn flush(&mut self) -> Result<(), Ended> {
-        // An echo reply may have been sent in part.
-        if self.out.is_empty() && self.to.lock().await.echoes.is_empty() {
+        // An echo reply may have been sent in part. If another task holds the lock, it may wait for a peer
+        // that does not read. Then, the time limit applies also to the lock.
+        if self.out.is_empty() && self.to.try_lock().is_ok_and(|to| to.echoes.is_empty()) {
             return Ok(());
         }
         let sent = async { self.to.lock().await.send(&self.out).await };

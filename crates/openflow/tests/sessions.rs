@@ -1303,3 +1303,30 @@ async fn packets_of_a_bundle_are_bounded_as_others_are() {
     assert_eq!(bridge.sent.lock().unwrap().len(), 2);
     controllers.shutdown().await;
 }
+
+/// A request for table features with a bad table number changes no table, also if it begins with good ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn table_features_are_set_as_a_whole_or_not_at_all() {
+    let (bridge, controllers, at) = listening().await;
+    let mut peer = Peer::connect(at, 4).await;
+    let features = |tables: &[(u8, &str)]| {
+        let mut body = vec![0, 12, 0, 0, 0, 0, 0, 0];
+        for (table, name) in tables {
+            body.u16(64);
+            body.extend_from_slice(&[*table, 0, 0, 0, 0, 0]);
+            let mut padded = [0; 32];
+            padded[..name.len()].copy_from_slice(name.as_bytes());
+            body.extend_from_slice(&padded);
+            body.extend_from_slice(&[0; 24]);
+        }
+        body
+    };
+    peer.send(18, 1, &features(&[(3, "three"), (254, "none")])).await;
+    // OFPET_TABLE_FEATURES_FAILED, OFPTFFC_BAD_TABLE
+    assert_eq!(error(&peer.wait_for(1).await), (13, 0));
+    assert!(bridge.lock().names.is_empty());
+    peer.send(18, 2, &features(&[(3, "three"), (253, "last")])).await;
+    peer.wait_for(19).await;
+    assert_eq!(bridge.lock().names.len(), 2);
+    controllers.shutdown().await;
+}

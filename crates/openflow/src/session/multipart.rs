@@ -523,6 +523,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.described = Some((xid, changes));
             return Ok(());
         }
+        // A request is carried out as a whole or not at all. Only the number of a table can be wrong.
+        let tables = self.manager.datapath.features().tables;
+        if changes.iter().any(|change| change.table >= tables && change.table != ALL_TABLES) {
+            return Err(Error::FeaturesTable.into());
+        }
         for change in changes {
             self.manager.table_mod(change).await.map_err(|error| match error {
                 FlowError::BadTable => Error::FeaturesTable,
@@ -530,7 +535,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             })?;
         }
         let datapath = Arc::clone(&self.manager.datapath);
-        let tables = datapath.features().tables;
         let look = move || (0..tables).filter_map(|table| datapath.table_config(table)).collect::<Vec<_>>();
         let configs = apart(look).await;
         let version = self.version;
