@@ -72,7 +72,7 @@ pub struct LinkInfo {
     pub promiscuous: bool,
     /// Alias of the device, in which Trivium records that it created the device.
     pub alias: Option<String>,
-    /// Group number of the device. 0 if nobody has set a group.
+    /// Group number of the device. The default is 0.
     pub group: u32,
     /// Kind of a virtual device, for example `veth`, `tun` or `bridge`. `None` for a hardware device.
     pub kind: Option<String>,

@@ -31,6 +31,7 @@ mod message;
 mod modify;
 mod normal;
 mod numbers;
+mod option_fields;
 mod option_uses;
 mod options;
 mod packet_out;

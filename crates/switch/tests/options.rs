@@ -7,8 +7,9 @@ mod rules;
 use packet::PortId;
 use rules::{add, from, out, pipeline, run, set, tcp};
 use switch::flow::{
-    Action, Field, FlowError, FlowFilter, FlowMod, Instructions, Learn, LearnPart, LearnSource, Match,
-    MatchError, Mod, OptionsError, OptionsMod, Pipeline, SubField, TunnelOption,
+    Action, Bucket, Field, FlowError, FlowFilter, FlowMod, Group, GroupKind, GroupMod, Instructions, Learn,
+    LearnPart, LearnSource, Match, MatchError, Mod, OptionsError, OptionsMod, Pipeline, SelectMethod,
+    SubField, TunnelOption,
 };
 
 fn option(class: u16, octets: u8, place: u16) -> TunnelOption {
@@ -142,6 +143,31 @@ fn fields_that_rules_or_groups_speak_of_keep_their_options() {
         pipeline.change_tunnel_options(&delete(5)).unwrap();
         assert_eq!(pipeline.tunnel_options().iter().count(), 0);
     }
+}
+
+/// The uses are counted, so that each way in which a use ends has to reduce the count.
+#[test]
+fn a_field_is_free_again_after_modified_and_refused_rules_and_after_groups() {
+    let delete = || OptionsMod::Delete(vec![option(0, 0, 5)]);
+    let mut pipeline = mapped();
+    let uses = || vec![set(Field::TunMetadata5, 1)];
+    add(&mut pipeline, 3, 1, Match::ANY, uses());
+    // The same rule without the field.
+    add(&mut pipeline, 3, 1, Match::ANY, vec![out(1)]);
+    // A batch that is reverted: the second change is refused.
+    let good = FlowMod::add(3, 1, Match::ANY, Instructions::apply(uses()));
+    let bad = FlowMod::add(3, 2, Match::ANY, Instructions::apply(vec![Action::Group(77)]));
+    let batch = [good, bad].map(|change| Mod::Flow(Box::new(change)));
+    pipeline.modify(&batch, 0).unwrap_err();
+    let group = |actions| {
+        let bucket = Bucket { id: 0, weight: 0, watch_port: None, watch_group: None, actions };
+        let (kind, method) = (GroupKind::All, SelectMethod::default());
+        Mod::Group(GroupMod::Add(Group { id: 1, kind, method, buckets: vec![bucket] }))
+    };
+    pipeline.modify(&[group(uses())], 0).unwrap();
+    assert_eq!(pipeline.change_tunnel_options(&delete()), Err(OptionsError::Used));
+    pipeline.modify(&[Mod::Group(GroupMod::Delete(1))], 0).unwrap();
+    pipeline.change_tunnel_options(&delete()).unwrap();
 }
 
 #[test]

@@ -179,7 +179,7 @@ impl NumberedDump {
     /// Returns the next groups of the dump. Returns `None` at its end.
     pub fn groups(&mut self, pipeline: &Pipeline) -> Option<Vec<Group>> {
         let next = pipeline.groups.range(self.from?..=self.to).take(GROUPS);
-        let told = next.map(|(id, state)| (*id, state.group.clone())).collect();
+        let told = next.map(|(id, state)| (*id, Group::clone(&state.group))).collect();
         Some(self.behind(told))
     }
 
@@ -212,7 +212,7 @@ impl NumberedDump {
     /// Returns the next meters of the dump. Returns `None` at its end.
     pub fn meters(&mut self, pipeline: &Pipeline) -> Option<Vec<Meter>> {
         let next = pipeline.meters.range(self.from?..=self.to).take(GROUPS);
-        let told = next.map(|(id, state)| (*id, state.meter.clone())).collect();
+        let told = next.map(|(id, state)| (*id, Meter::clone(&state.meter))).collect();
         Some(self.behind(told))
     }
 

@@ -2,6 +2,7 @@
 //! reverted as a whole if one change is refused.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use super::action::port;
 use super::batch::{BATCH_WORK, Batch, DecidedPacket, Undo};
@@ -11,6 +12,7 @@ use super::message::{
     FlowFilter, FlowFlags, FlowMod, ForwardedRequest, Group, GroupKind, GroupMod, Meter, MeterMod, Mod,
     Removed,
 };
+use super::option_fields::OptionFields;
 use super::pipeline::{
     GroupState, MAX_GROUPS, MAX_MASKS, MAX_METERS, MeterState, Pipeline, TABLES, Touched, VISIBLE_TABLES,
     is_selected,
@@ -117,7 +119,7 @@ impl Pipeline {
     fn forward_group_mod(&mut self, change: &GroupMod, existed: bool) {
         let after = match change {
             GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => {
-                self.groups.get(id).map(|state| state.group.clone())
+                self.groups.get(id).map(|state| Group::clone(&state.group))
             }
             GroupMod::Add(_) | GroupMod::Modify { .. } | GroupMod::Delete(_) => None,
         };
@@ -629,7 +631,7 @@ impl Pipeline {
                 self.delete_groups(&gone, batch)
             }
             GroupMod::InsertBuckets(id, place, buckets) => {
-                let mut group = self.groups.get(id).ok_or(FlowError::UnknownGroup)?.group.clone();
+                let mut group = Group::clone(&self.groups.get(id).ok_or(FlowError::UnknownGroup)?.group);
                 let known: HashSet<u32> = group.buckets.iter().map(|old| old.id).collect();
                 if buckets.iter().any(|new| known.contains(&new.id)) {
                     return Err(FlowError::BucketExists);
@@ -643,7 +645,7 @@ impl Pipeline {
                 self.put_group(group, batch)
             }
             GroupMod::RemoveBuckets(id, place) => {
-                let mut group = self.groups.get(id).ok_or(FlowError::UnknownGroup)?.group.clone();
+                let mut group = Group::clone(&self.groups.get(id).ok_or(FlowError::UnknownGroup)?.group);
                 match place {
                     BucketPlace::All => group.buckets.clear(),
                     BucketPlace::First if !group.buckets.is_empty() => drop(group.buckets.remove(0)),
@@ -671,7 +673,8 @@ impl Pipeline {
             packets: 0,
             bytes: 0,
             buckets: vec![(0, 0); group.buckets.len()],
-            group,
+            options: OptionFields::of_buckets(&group.buckets),
+            group: Arc::new(group),
             reached,
         };
         if let Some(old) = &old {
@@ -860,7 +863,7 @@ impl Pipeline {
             packets: old.as_ref().map_or(0, |old| old.packets),
             bytes: old.as_ref().map_or(0, |old| old.bytes),
             bands: vec![(0, 0); meter.bands.len()],
-            meter: meter.clone(),
+            meter: Arc::new(meter.clone()),
         };
         batch.meter(meter.id, old);
         self.meters.insert(meter.id, state);

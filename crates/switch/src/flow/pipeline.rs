@@ -19,6 +19,7 @@ use super::message::{
     ALL_TABLES, ANY_GROUP, Event, FlowFilter, FlowStats, Fragments, Group, GroupStats, Meter, MeterStats,
     PortDesc, TableStats,
 };
+use super::option_fields::OptionFields;
 use super::rule::{Rule, RuleRef, Rules};
 use super::table_bounds::{Bounds, Evictable};
 use super::uses::Uses;
@@ -70,9 +71,12 @@ pub(crate) struct Table {
 /// A group and its counters.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupState {
-    pub group: Group,
+    /// The group, shared with copies of the tables' contents.
+    pub group: Arc<Group>,
     /// Groups that the buckets of this group use or watch, each listed once.
     pub reached: Box<[u32]>,
+    /// Fields for tunnel options that the buckets of this group use.
+    pub options: OptionFields,
     pub created_ns: u64,
     pub packets: u64,
     pub bytes: u64,
@@ -82,7 +86,8 @@ pub(crate) struct GroupState {
 /// A meter and its counters.
 #[derive(Clone, Debug)]
 pub(crate) struct MeterState {
-    pub meter: Meter,
+    /// The meter, shared with copies of the tables' contents.
+    pub meter: Arc<Meter>,
     pub created_ns: u64,
     pub packets: u64,
     pub bytes: u64,
@@ -458,7 +463,7 @@ impl Pipeline {
 
     /// Returns the groups in ascending order of number.
     pub fn groups(&self) -> impl Iterator<Item = &Group> {
-        self.groups.values().map(|state| &state.group)
+        self.groups.values().map(|state| &*state.group)
     }
 
     /// Returns the counters of all groups.
@@ -476,13 +481,22 @@ impl Pipeline {
 
     /// Returns the meters in ascending order of number.
     pub fn meters(&self) -> impl Iterator<Item = &Meter> {
-        self.meters.values().map(|state| &state.meter)
+        self.meters.values().map(|state| &*state.meter)
+    }
+
+    /// Returns shared references to all meters and all groups, in ascending order of their numbers. No meter
+    /// and no group is copied.
+    #[must_use]
+    pub fn shared_meters_and_groups(&self) -> (Vec<Arc<Meter>>, Vec<Arc<Group>>) {
+        let meters = self.meters.values().map(|state| Arc::clone(&state.meter));
+        let groups = self.groups.values().map(|state| Arc::clone(&state.group));
+        (meters.collect(), groups.collect())
     }
 
     /// Returns the meter with a number. Returns `None` if the meter does not exist.
     #[must_use]
     pub fn meter(&self, id: u32) -> Option<&Meter> {
-        self.meters.get(&id).map(|state| &state.meter)
+        self.meters.get(&id).map(|state| &*state.meter)
     }
 
     /// Returns the counters of all meters.

@@ -53,7 +53,7 @@ impl Pipeline {
         };
         let next = self.groups.range(from..).take(limit.min(SLICE)).take_while(is_within);
         let shown = next.map(|(_, state)| GroupShown {
-            group: state.group.clone(),
+            group: Group::clone(&state.group),
             packets: state.packets,
             bytes: state.bytes,
             age_ns: now_ns.saturating_sub(state.created_ns),
@@ -67,7 +67,7 @@ impl Pipeline {
     #[must_use]
     pub fn meters_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<MeterShown>> {
         let shown = self.meters.range(from..).take(limit.min(SLICE)).map(|(_, state)| MeterShown {
-            meter: state.meter.clone(),
+            meter: Meter::clone(&state.meter),
             packets: state.packets,
             bytes: state.bytes,
             age_ns: now_ns.saturating_sub(state.created_ns),

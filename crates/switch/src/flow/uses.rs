@@ -1,26 +1,31 @@
-//! Reference counts of groups and meters. An unused group or meter is therefore removed without a scan over
-//! all rules.
+//! Reference counts of groups, meters and fields for tunnel options. An unused one is therefore removed without
+//! a scan over all rules.
 
 use std::collections::HashMap;
 
+use super::field::TUN_METADATA;
+use super::option_fields::OptionFields;
 use super::rule::Rule;
 
-/// Reference counts of the groups and meters that rules use. See the [module](self).
+/// Reference counts of the groups, meters and fields for tunnel options that rules use. See the [module](self).
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Uses {
     groups: HashMap<u32, u32>,
     meters: HashMap<u32, u32>,
+    options: [u32; TUN_METADATA as usize],
     named: Vec<u32>,
 }
 
 impl Uses {
-    /// Counts the groups and meters that a rule uses, after the rule was added.
+    /// Counts what a rule uses, after the rule was added.
     pub fn linked(&mut self, rule: &Rule) {
+        options_of(rule).numbers().for_each(|number| self.options[number] += 1);
         self.each(rule, |uses, id| *uses.entry(id).or_default() += 1);
     }
 
-    /// Removes the groups and meters of a rule from the counts. The rule was removed or is about to change.
+    /// Removes what a rule uses from the counts. The rule was removed or is about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
+        options_of(rule).numbers().for_each(|number| self.options[number] -= 1);
         self.each(rule, |uses, id| {
             if let Some(count) = uses.get_mut(&id) {
                 *count -= 1;
@@ -41,10 +46,20 @@ impl Uses {
         self.meters.contains_key(&id)
     }
 
+    /// Returns the fields for tunnel options that any rule uses.
+    pub fn options(&self) -> OptionFields {
+        let used = self.options.iter().enumerate().filter(|(_, count)| **count != 0);
+        used.fold(OptionFields::default(), |set, (number, _)| set.with_number(number))
+    }
+
     fn each(&mut self, rule: &Rule, change: impl Fn(&mut HashMap<u32, u32>, u32)) {
         rule.instructions.groups(&mut self.named);
         self.named.drain(..).for_each(|id| change(&mut self.groups, id));
         rule.instructions.meters(&mut self.named);
         self.named.drain(..).for_each(|id| change(&mut self.meters, id));
     }
+}
+
+fn options_of(rule: &Rule) -> OptionFields {
+    OptionFields::of_rule(&rule.matching, &rule.instructions)
 }

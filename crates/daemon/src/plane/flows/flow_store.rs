@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use engine::FlowTables;
 use switch::flow::FlowStats;
 
-use super::records::{OptionRecord, RuleRecord, TableRecord, meters_and_groups};
+use super::records::{MetersAndGroups, OptionRecord, RuleRecord, TableRecord, meters_and_groups};
 use super::stored_flows::{self, KeptError, Moment};
 
 /// Interval of the check for changed rules, which is also the minimum time between two writes of a bridge's
@@ -132,7 +132,7 @@ impl Keeper {
 struct Snapshot {
     version: u64,
     moment: Moment,
-    meters_and_groups: (Vec<super::records::Message>, Vec<super::records::Message>),
+    meters_and_groups: MetersAndGroups,
     settings: (Vec<TableRecord>, Vec<OptionRecord>),
     /// Encoded rules in the file's format, without separators.
     rules: Vec<u8>,
@@ -193,7 +193,7 @@ impl Snapshot {
             let now = super::now();
             pipeline.rules_since(began, now, |place, stats| again(place, stats, now));
             let settings = (TableRecord::all(&pipeline), OptionRecord::all(&pipeline));
-            (pipeline.version(), moment, meters_and_groups(&pipeline), settings)
+            (pipeline.version(), moment, pipeline.shared_meters_and_groups(), settings)
         };
         if !latest.is_empty() {
             rules = without(&rules, &starts, &latest);
@@ -205,7 +205,8 @@ impl Snapshot {
     fn write(&self, directory: &Path, name: &str, numbers: &BTreeMap<String, u32>) -> Result<(), KeptError> {
         let (tables, options) = &self.settings;
         let settings = (tables.as_slice(), options.as_slice());
-        let preface = stored_flows::preface(name, &self.moment, numbers, &self.meters_and_groups, settings);
+        let meters_and_groups = meters_and_groups(&self.meters_and_groups);
+        let preface = stored_flows::preface(name, &self.moment, numbers, &meters_and_groups, settings);
         stored_flows::write(directory, name, &[&preface, &self.rules])
     }
 }

@@ -3,6 +3,7 @@
 //! objects, and of the counters of each flow entry.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use engine::slow_path::KnownFlow;
 use openflow::Version;
@@ -11,8 +12,8 @@ use openflow::wire::{Reader, flow, group, meter};
 use packet::PortId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use switch::flow::{
-    ALL_TABLES, Action, FlowFilter, FlowFlags, FlowMod, FlowStats, Match, Miss, Mod, OptionsMod, Pipeline,
-    TableWishes, TunnelOption,
+    ALL_TABLES, Action, FlowFilter, FlowFlags, FlowMod, FlowStats, Group, Match, Meter, Miss, Mod,
+    OptionsMod, Pipeline, TableWishes, TunnelOption,
 };
 
 /// Size of a message header in octets.
@@ -177,17 +178,21 @@ impl OptionRecord {
     }
 }
 
-/// Returns the messages that create a bridge's meters and groups.
-pub(super) fn meters_and_groups(pipeline: &Pipeline) -> (Vec<Message>, Vec<Message>) {
-    let meter = |own| Message::of(|octets| meter::put_mod(octets, own));
-    let group = |own| Message::of(|octets| group::put_mod(octets, Version::V15, own));
-    (pipeline.meters().map(meter).collect(), pipeline.groups().map(group).collect())
+/// Meters and groups of a bridge, shared with its tables.
+pub(super) type MetersAndGroups = (Vec<Arc<Meter>>, Vec<Arc<Group>>);
+
+/// Returns the messages that create a bridge's meters and groups. They are encoded without a lock of the
+/// tables, because groups may have many buckets.
+pub(super) fn meters_and_groups((meters, groups): &MetersAndGroups) -> (Vec<Message>, Vec<Message>) {
+    let meter = |own: &Arc<Meter>| Message::of(|octets| meter::put_mod(octets, own));
+    let group = |own: &Arc<Group>| Message::of(|octets| group::put_mod(octets, Version::V15, own));
+    (meters.iter().map(meter).collect(), groups.iter().map(group).collect())
 }
 
 impl RulesRecord {
     /// Returns the hand-over state of a bridge's tables.
     pub fn of(pipeline: &Pipeline, numbers: BTreeMap<String, u32>, now: u64) -> RulesRecord {
-        let (meters, groups) = meters_and_groups(pipeline);
+        let (meters, groups) = meters_and_groups(&pipeline.shared_meters_and_groups());
         let rules = pipeline.flows(&FlowFilter::default(), now).into_iter();
         RulesRecord {
             meters,

@@ -1,0 +1,83 @@
+//! Sets of the fields to which tunnel options can be mapped, and the fields that rules and groups use.
+
+use super::action::{Action, Instructions, LearnPart, LearnSource};
+use super::field::{Field, TUN_METADATA};
+use super::matching::Match;
+use super::message::Bucket;
+
+/// A set of the fields to which tunnel options can be mapped. Bit *n* stands for `tun_metadata`*n*.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct OptionFields(u8);
+
+impl OptionFields {
+    /// Returns the fields that a rule matches, reads or sets.
+    pub fn of_rule(matching: &Match, instructions: &Instructions) -> OptionFields {
+        let matched = (0..TUN_METADATA)
+            .filter_map(Field::tun_metadata)
+            .filter(|field| matching.mask.get(*field) != 0)
+            .fold(OptionFields::default(), OptionFields::with);
+        matched
+            .or(OptionFields::of_actions(&instructions.apply))
+            .or(OptionFields::of_actions(&instructions.write))
+    }
+
+    /// Returns the fields that actions read or set.
+    pub fn of_actions(actions: &[Action]) -> OptionFields {
+        actions.iter().fold(OptionFields::default(), |set, action| set.or(OptionFields::of_action(action)))
+    }
+
+    /// Returns the fields that the actions of a group's buckets read or set.
+    pub fn of_buckets(buckets: &[Bucket]) -> OptionFields {
+        buckets
+            .iter()
+            .fold(OptionFields::default(), |set, bucket| set.or(OptionFields::of_actions(&bucket.actions)))
+    }
+
+    /// Returns the numbers of the fields, from 0 to 7.
+    pub fn numbers(self) -> impl Iterator<Item = usize> {
+        (0..usize::from(TUN_METADATA)).filter(move |number| self.0 & 1 << number != 0)
+    }
+
+    /// Returns whether both sets have a field in common.
+    pub fn intersects(self, other: OptionFields) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Adds the field with a number from 0 to 7.
+    pub fn with_number(self, number: usize) -> OptionFields {
+        OptionFields(self.0 | 1 << number)
+    }
+
+    /// Adds a field. Fields without tunnel options change nothing.
+    pub fn with(self, field: Field) -> OptionFields {
+        field.tun_metadata_number().map_or(self, |number| self.with_number(usize::from(number)))
+    }
+
+    /// Returns the fields of both sets.
+    pub fn or(self, other: OptionFields) -> OptionFields {
+        OptionFields(self.0 | other.0)
+    }
+
+    fn of_action(action: &Action) -> OptionFields {
+        let none = OptionFields::default();
+        match action {
+            Action::Set { field, .. } => none.with(*field),
+            Action::Move { from, to } => none.with(from.field).with(to.field),
+            Action::Push(part)
+            | Action::Pop(part)
+            | Action::OutputReg { source: part, .. }
+            | Action::CheckPktLarger { to: part, .. }
+            | Action::Multipath { to: part, .. }
+            | Action::Bundle { to: Some(part), .. } => none.with(part.field),
+            Action::Learn(learn) => learn.parts.iter().fold(none, |set, part| match part {
+                LearnPart::Match(source, to) | LearnPart::Load(source, to) => match source {
+                    LearnSource::Field(from) => set.with(to.field).with(from.field),
+                    LearnSource::Constant { .. } => set.with(to.field),
+                },
+                LearnPart::Output(from) => set.with(from.field),
+            }),
+            Action::Clone(actions) => OptionFields::of_actions(actions),
+            _ => none,
+        }
+    }
+}
