@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use control::{FailureKind, PlaneError};
@@ -13,7 +14,7 @@ use model::{
 };
 use packet::PortId;
 use port::FrameMemory;
-use switch::flow::{ALL_TABLES, FlowDump, FlowFilter, Pipeline, RuleRef, text};
+use switch::flow::{ALL_TABLES, FlowDump, FlowFilter, Match, Pipeline, RuleRef, text};
 
 use super::{Flows, now};
 use crate::plane::ids::Names;
@@ -204,45 +205,44 @@ impl Shown {
             return self.list(query, |_, _, _| Ok(()));
         }
         self.list(query, |bridge, tables, list| {
-            let (flows, limit) = (tables.megaflows(), list.left());
-            let mut all: Vec<MegaflowState> = Vec::new();
+            let flows = tables.megaflows();
             let mut slice = Vec::with_capacity(SLICE);
-            while all.len() < limit {
+            let mut goes_on = true;
+            while goes_on && list.left() > 0 {
                 match flows.recv_timeout(PATIENCE) {
                     Ok(view) if is_of(&view, query.worker) => slice.push(view),
                     Ok(_) => {}
-                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => return Err(late(bridge)),
+                    Err(RecvTimeoutError::Disconnected) => goes_on = false,
+                    Err(RecvTimeoutError::Timeout) => return Err(late(bridge)),
                 }
-                if slice.len() == SLICE {
-                    self.megaflow_states(bridge, tables, query, &mut slice, &mut all);
+                if slice.len() == SLICE || !goes_on {
+                    for state in self.megaflow_states(bridge, tables, query, &mut slice) {
+                        if list.left() > 0 {
+                            let length = state.flow.len() + state.actions.len();
+                            list.push(bridge, state, length)?;
+                        }
+                    }
                 }
-            }
-            self.megaflow_states(bridge, tables, query, &mut slice, &mut all);
-            for state in all.into_iter().take(limit) {
-                let length = state.flow.len() + state.actions.len();
-                list.push(bridge, state, length)?;
             }
             Ok(())
         })
     }
 
+    /// Describes megaflows, which are taken from `slice`. The texts are made before the tables are locked.
     fn megaflow_states(
         &self,
         bridge: &str,
         tables: &FlowTables,
         query: &FlowQuery,
         slice: &mut Vec<MegaflowView>,
-        all: &mut Vec<MegaflowState>,
-    ) {
-        let (pipeline, at) = (tables.lock(), now());
-        all.extend(slice.drain(..).filter_map(|view| {
-            let port = |port: PortId| if query.numbers { port.0.to_string() } else { self.names.port(port) };
-            let flow = text::cached(&port(view.port), &view.flow, &view.mask);
-            if query.text.as_ref().is_some_and(|wanted| !flow.contains(wanted.as_str())) {
-                return None;
-            }
-            Some(MegaflowState {
+    ) -> Vec<MegaflowState> {
+        let at = now();
+        let port = |port: PortId| if query.numbers { port.0.to_string() } else { self.names.port(port) };
+        let is_wanted =
+            |flow: &String| query.text.as_ref().is_none_or(|wanted| flow.contains(wanted.as_str()));
+        let state = |view: MegaflowView| {
+            let flow = Some(text::cached(&port(view.port), &view.flow, &view.mask)).filter(is_wanted)?;
+            let state = MegaflowState {
                 bridge: bridge.to_owned(),
                 worker: u16::try_from(view.worker).unwrap_or(u16::MAX),
                 flow,
@@ -250,9 +250,20 @@ impl Shown {
                 packets: view.packets,
                 bytes: view.bytes,
                 used_ms: (view.used_ns != 0).then(|| ms(at.saturating_sub(view.used_ns))),
-                rules: rules(&pipeline, view.rules()),
-            })
-        }));
+                rules: Vec::new(),
+            };
+            Some((state, view))
+        };
+        let described: Vec<(MegaflowState, MegaflowView)> = slice.drain(..).filter_map(state).collect();
+        let of_rules: Vec<Vec<RuleKey>> = {
+            let pipeline = tables.lock();
+            described.iter().map(|(_, view)| rules(&pipeline, view.rules())).collect()
+        };
+        let with_rules = |((state, _), rules): ((MegaflowState, _), Vec<RuleKey>)| MegaflowState {
+            rules: rules.iter().map(rule_text).collect(),
+            ..state
+        };
+        described.into_iter().zip(of_rules).map(with_rules).collect()
     }
 
     /// Returns the memory and the entries that the caches use. See [`control::Plane::caches`].
@@ -345,14 +356,19 @@ impl Shown {
 }
 
 /// Returns the flow entries from which a megaflow was computed. Entries that were removed since are left out.
-fn rules(pipeline: &Pipeline, of: &[RuleRef]) -> Vec<String> {
+/// Table, priority and match of a flow entry.
+type RuleKey = (u8, u16, Match);
+
+/// Returns the keys of the flow entries that made a megaflow. They are formatted without a lock of the tables.
+fn rules(pipeline: &Pipeline, of: &[RuleRef]) -> Vec<RuleKey> {
     let known = of.iter().take(RULES).filter_map(|at| pipeline.rule(*at));
-    let written = known.map(|rule| {
-        let matching = text::matching(&rule.matching, None);
-        let comma = if matching.is_empty() { "" } else { "," };
-        format!("table={},priority={}{comma}{matching}", rule.table, rule.priority)
-    });
-    written.collect()
+    known.map(|rule| (rule.table, rule.priority, rule.matching)).collect()
+}
+
+fn rule_text((table, priority, matching): &RuleKey) -> String {
+    let matching = text::matching(matching, None);
+    let comma = if matching.is_empty() { "" } else { "," };
+    format!("table={table},priority={priority}{comma}{matching}")
 }
 
 fn late(bridge: &str) -> PlaneError {
