@@ -1,0 +1,151 @@
+//! Tests that hostile rules are bounded in work and stack.
+
+use super::*;
+
+/// Rules of one match that name very many conjunctions are work of a packet that matches them. A packet with
+/// too much work is dropped, as with too many actions. Ordinary numbers are far below the limit.
+#[test]
+fn conjunctions_count_as_work() {
+    let ip = Match::ANY.with(Field::EthType, 0x0800);
+    let parts = |from: u32, count: u32| -> Vec<Action> {
+        let part = |id, clause| Action::Conjunction(Conjunction { id, clause, clauses: 2 });
+        (from..from + count).flat_map(|id| [part(id, 0), part(id, 1)]).collect()
+    };
+    let translated = |rules: u16, each: u32| {
+        let mut pipeline = pipeline();
+        for rule in 0..rules {
+            add(&mut pipeline, 0, 100 + rule, ip, parts(u32::from(rule) * each, each));
+        }
+        // The last conjunction that is examined.
+        add(&mut pipeline, 0, 100, ip.with(Field::ConjId, u128::from(each - 1)), vec![out(2)]);
+        let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+        pipeline.translate(asked(&read(&frame, 1), None))
+    };
+    let usual = translated(20, 50);
+    assert_eq!(usual.program.ops, [Op::Output(PortId(2))]);
+    for (rules, each) in [(20, 2000), (300, 100)] {
+        let translated = translated(rules, each);
+        assert!(
+            translated.program.is_drop(),
+            "{rules} rules of {each} conjunctions: {:?}",
+            translated.program
+        );
+        assert_eq!(translated.dropped, packet::DropReason::RuleLoop);
+        assert!(translated.is_cacheable(), "all packets of the flow are as much work");
+    }
+}
+
+#[test]
+fn loops_end() {
+    let mut pipeline = pipeline();
+    add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Resubmit { port: None, table: Some(0) }; 3]);
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let flow = read(&frame, 1);
+    let translated = pipeline.translate(asked(&flow, None));
+    assert_eq!(translated.dropped, packet::DropReason::RuleLoop);
+    let chain = |id, to| Group {
+        id,
+        kind: GroupKind::Indirect,
+        method: SelectMethod::Default,
+        buckets: vec![Bucket {
+            id: 0,
+            weight: 0,
+            watch_port: None,
+            watch_group: None,
+            actions: vec![Action::Group(to)],
+        }],
+    };
+    let add_group = |group| Mod::Group(GroupMod::Add(group));
+    pipeline.modify(&[add_group(chain(1, 2))], 0).unwrap();
+    let refused = pipeline.modify(&[add_group(chain(2, 1))], 0);
+    assert_eq!(refused, Err((0, FlowError::GroupLoop)));
+}
+
+/// A look-up in a later table is not a recursion (as in Open vSwitch). Only the number of look-ups bounds a
+/// chain of tables, and the stack of a thread suffices for the deepest nesting that the bounds allow.
+#[test]
+fn resubmits_to_later_tables_do_not_deepen() {
+    let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
+    let chain = |last: Vec<Action>| {
+        let mut pipeline = pipeline();
+        for table in 0..253 {
+            add(&mut pipeline, table, 1, Match::ANY, vec![resubmit(table + 1), Action::Note(vec![1])]);
+        }
+        add(&mut pipeline, 253, 1, Match::ANY, last);
+        pipeline
+    };
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let flow = read(&frame, 1);
+    assert_eq!(run(&chain(vec![out(2)]), &frame, 1).len(), 1);
+    // Sixteen passes through all tables, each look-up nested in the previous one, until there are too many.
+    let translated = chain(vec![resubmit(0), out(2)]).translate(asked(&flow, None));
+    assert_eq!((translated.failed, translated.rules.len()), (Some(switch::flow::Failed::Lookups), 4096));
+    // Repeated look-ups of one table are too deep long before.
+    let mut same = pipeline();
+    add(&mut same, 7, 1, Match::ANY, vec![resubmit(7)]);
+    add(&mut same, 0, 1, Match::ANY, vec![resubmit(7)]);
+    let translated = same.translate(asked(&flow, None));
+    assert_eq!((translated.failed, translated.rules.len()), (Some(switch::flow::Failed::Depth), 66));
+}
+
+/// Clones inside each other need far more of the stack than look-ups, and groups with clones in their buckets, too. A
+/// translation that needs more than there is ends, and the process lives.
+#[test]
+fn no_nesting_of_clones_exceeds_the_stack() {
+    let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
+    let nested = |mut inner: Action| {
+        for _ in 0..62 {
+            inner = Action::Clone(vec![inner]);
+        }
+        inner
+    };
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let flow = read(&frame, 1);
+    // One rule whose clones look the packet up in the rule's own table.
+    let mut same = pipeline();
+    add(&mut same, 0, 1, Match::ANY, vec![nested(resubmit(0))]);
+    let translated = same.translate(asked(&flow, None));
+    assert_eq!(translated.failed, Some(switch::flow::Failed::Depth));
+    // A chain through all tables, again and again.
+    let mut chain = pipeline();
+    for table in 0..253 {
+        add(&mut chain, table, 1, Match::ANY, vec![nested(resubmit(table + 1))]);
+    }
+    add(&mut chain, 253, 1, Match::ANY, vec![nested(resubmit(0)), out(2)]);
+    let translated = chain.translate(asked(&flow, None));
+    assert!(translated.failed.is_some(), "{} look-ups", translated.rules.len());
+    // Within the bounds, clones do what they say.
+    let mut few = pipeline();
+    add(&mut few, 0, 1, Match::ANY, vec![nested(resubmit(1)), out(3)]);
+    add(&mut few, 1, 1, Match::ANY, vec![nested(out(2))]);
+    assert_eq!(few.translate(asked(&flow, None)).failed, None);
+    assert_eq!(run(&few, &frame, 1).len(), 2);
+}
+
+/// Steps that take long for each packet weigh more than others, and a copy that goes nowhere adds none.
+#[test]
+fn what_a_packet_takes_in_the_worker_is_bounded() {
+    let mut pipeline = pipeline();
+    let sctp = Match::ANY.with(Field::EthType, 0x0800).with(Field::IpProto, 132);
+    let ports = |copy: Vec<Action>| -> Vec<Action> {
+        let port = |number: u128| [set(Field::SctpSrc, number), Action::Clone(copy.clone())];
+        (1..=1300).flat_map(port).chain([out(2)]).collect()
+    };
+    let ops = |pipeline: &Pipeline| pipeline.translate(asked(&sctp.value, None)).program.ops;
+    let sets = |ops: &[Op]| ops.iter().filter(|op| matches!(op, Op::Set(_))).count();
+    // Neither an empty copy nor one that is only changed.
+    for nowhere in [vec![], vec![Action::Clone(vec![])], vec![set(Field::SctpDst, 9)]] {
+        add(&mut pipeline, 0, 9, sctp, ports(nowhere));
+        let ops = ops(&pipeline);
+        assert!(matches!(ops[..], [Op::Set(_), Op::Output(_)]), "{ops:?}");
+        let Op::Set(bits) = &ops[0] else { unreachable!() };
+        assert_eq!((bits.value.get(Field::SctpSrc), bits.mask.get(Field::SctpDst)), (1300, 0));
+    }
+    add(&mut pipeline, 0, 9, sctp, ports(vec![out(3)]));
+    let steps = ops(&pipeline);
+    assert!((200..=256).contains(&sets(&steps)), "{}", sets(&steps));
+    // Other steps are as many as ever.
+    let ttl = |ttl: u128| [set(Field::NwTtl, ttl % 250), out(2)];
+    add(&mut pipeline, 0, 9, sctp, (0..2000).flat_map(ttl).collect());
+    assert_eq!(ops(&pipeline).len(), 4000);
+}
