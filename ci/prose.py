@@ -1,20 +1,17 @@
 #!/usr/bin/env python3
 """Checks the language of comments and pages by the rules of CONTRIBUTING.md ("Language").
 
-A comment of Rust or C is a block of lines that begin with `///`, `//!` or `//`; a page is a Markdown file. Each rule finds
-places in them. `ci/prose.txt` lists how many places each file has that is older than this check. A file may have fewer,
-never more, and a file that is not in the list may have none. `ci/prose.py --freeze` writes the list anew, and refuses to
-let a number grow; `ci/prose.py --show [FILE...]` prints the places.
+A comment of Rust or C is a block of lines that begin with `///`, `//!` or `//`. A page is a Markdown file. Each rule
+finds places in comments and pages. No place is allowed. Code, generated pages and quotations are not checked. With names of
+files or folders as arguments, only the places in these are printed.
 """
 
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FROZEN = Path(__file__).resolve().parent / "prose.txt"
 COLUMNS = 120
 
 # Words that hide the subject of a sentence, in comments and pages alike.
@@ -67,7 +64,8 @@ def in_page(text):
         if line.lstrip().startswith("```"):
             fenced = not fenced
             continue
-        if fenced:
+        # A line that begins with `>` is a quotation.
+        if fenced or line.startswith(">"):
             continue
         found += [(number, f'"{hit.group(0)}" names no subject') for hit in WORDS.finditer(without_code(line))]
         if len(line) > COLUMNS and not line.lstrip().startswith("|") and " " in line.strip():
@@ -90,40 +88,13 @@ def places(root=ROOT):
     return {name: hits for name, hits in found.items() if hits}
 
 
-def read_frozen(text):
-    """The numbers of `ci/prose.txt`."""
-    lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return {name: int(count) for count, name in lines}
-
-
-def grown(found, frozen):
-    """Files with more places than they may have."""
-    return sorted(name for name, hits in found.items() if len(hits) > frozen.get(name, 0))
-
-
 def main(argv):
-    found = places()
-    if "--show" in argv:
-        wanted = [name for name in argv if not name.startswith("--")]
-        for name, hits in found.items():
-            if not wanted or any(name.startswith(prefix) for prefix in wanted):
-                print("\n".join(f"{name}:{number}: {why}" for number, why in hits))
-        return 0
-    frozen = read_frozen(FROZEN.read_text()) if FROZEN.exists() else None
-    more = grown(found, frozen) if frozen is not None else []
-    for name in more:
-        print(f"prose: {name}: {len(found[name])} places, {frozen.get(name, 0)} allowed; "
-              f"see `ci/prose.py --show {name}`", file=sys.stderr)
-    if more:
-        return 1
-    if "--freeze" in argv:
-        head = "# Places that are older than ci/prose.py, for each file. A number only falls.\n"
-        FROZEN.write_text(head + "".join(f"{len(hits)} {name}\n" for name, hits in sorted(found.items())))
-    kinds = Counter(re.sub(r"\d+ columns", "long lines", why) for hits in found.values() for _, why in hits)
-    print(f"prose: {sum(map(len, found.values()))} old places left in {len(found)} files, none new")
-    for why, count in kinds.most_common(3 if "--freeze" in argv else 0):
-        print(f"    {count} {why}")
-    return 0
+    """Prints the places. Returns 1 if there is any."""
+    found = {name: hits for name, hits in places().items() if not argv or name.startswith(tuple(argv))}
+    for name, hits in found.items():
+        print("\n".join(f"{name}:{number}: {why}" for number, why in hits), file=sys.stderr)
+    print(f"prose: {sum(map(len, found.values()))} places in {len(found)} files")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -34,10 +34,8 @@ class Prose(unittest.TestCase):
         self.assertEqual(len(prose.in_page("Nobody asks.\n" + "word " * 30 + "\n| " + "word " * 30 + "|\n")), 2)
         self.assertEqual(prose.in_page("```\nnobody\n```\n"), [])
 
-    def test_numbers_only_fall(self):
-        frozen = prose.read_frozen("# old\n2 a.rs\n")
-        self.assertEqual(prose.grown({"a.rs": [1, 2], "b.rs": []}, frozen), [])
-        self.assertEqual(prose.grown({"a.rs": [1, 2, 3], "b.rs": [1]}, frozen), ["a.rs", "b.rs"])
+    def test_quotations_are_not_checked(self):
+        self.assertEqual(prose.in_page("> Nobody asks.\n"), [])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traffic source of the bench: run under BPF_PROG_TEST_RUN with live frames, each run turns a recycled
-// page into one UDP frame (60 bytes, 64 with its FCS, unless told otherwise) and redirects it out of the generator's device.
+// Traffic source of the bench. The program runs under BPF_PROG_TEST_RUN with live frames. Each run turns a
+// recycled page into one UDP frame and redirects the frame to the generator's device. The default length of a
+// frame is 60 bytes without its FCS.
 //
-// A page comes back as its last receiver left it, so all headers are written anew each time. The host
-// number goes into the destination MAC, the flow number into the UDP source port; the IPv4 header is
-// the same for all frames, so its checksum is part of the template. With targets the IPv4 destination
-// changes, too: the template's is 0.0.0.0, and its checksum that of it.
+// A recycled page has the contents that its last receiver left. Therefore, each run writes all headers. The
+// destination MAC address contains the host number, and the UDP source port contains the flow number. All
+// frames have equal IPv4 headers, so the template contains the checksum. With targets, the IPv4 destination
+// changes as well. Then, the destination of the template is 0.0.0.0, and the program updates the checksum.
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -18,10 +19,10 @@ struct settings {
 	__u32 host_mask; /* hosts - 1; the number of hosts is a power of two */
 	__u32 flow_mask; /* flows - 1 */
 	__u32 random;    /* 1: xorshift order; 0: round robin */
-	__u32 burst;     /* frames that go together, */
-	__u32 gap;       /* and nanoseconds from one burst to the next; 0: as fast as it goes */
-	__u32 targets;     /* IPv4 destinations to choose among, a power of two; 0: the template's */
-	__u32 apart;     /* 1: host and flow are drawn apart, every one of one with every one of the other */
+	__u32 burst;     /* number of frames in a burst */
+	__u32 gap;       /* nanoseconds from one burst to the next; 0: no pause */
+	__u32 targets;     /* number of IPv4 destinations, a power of two; 0: the template's destination */
+	__u32 apart;     /* 1: host and flow are drawn separately, so that all pairs occur */
 };
 
 const volatile struct settings settings = {};
@@ -33,7 +34,7 @@ struct {
 	__type(value, __u64);
 } offered SEC(".maps");
 
-/* IPv4 destinations, in the machine's order; mapped by whoever fills it. */
+/* IPv4 destinations in host byte order. The generator's process maps and fills the array. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

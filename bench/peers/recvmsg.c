@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plainest router in user space: AF_PACKET sockets on d0 and d1, a recvmsg and a sendmsg for each packet, one next hop
-// each way. IPv4 only, no look-up: a floor of what system calls cost, not a router to use.
+// A minimal router in user space. The program has AF_PACKET sockets on d0 and d1, calls recvmsg and sendmsg for each
+// packet, and has one next hop in each direction. The program routes IPv4 without a look-up. It measures the cost of
+// system calls and is not a router for use.
 // recvmsg OWN-0 NEXT-0 OWN-1 NEXT-1 (Ethernet addresses)
 #include <arpa/inet.h>
 #include <linux/if_packet.h>

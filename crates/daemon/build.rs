@@ -1,7 +1,7 @@
 //! Gives the binary its version: the package's, and in a release build the commit that it was built from.
 //!
-//! `TRIVIUM_COMMIT` names the commit where no git repository is at hand, as in a source package. Development builds name no commit, so
-//! that a commit alone makes cargo build nothing.
+//! `TRIVIUM_COMMIT` names the commit if there is no git repository, for example in a source package. Development builds
+//! name no commit. Therefore, a commit alone does not cause a new build.
 
 use std::env;
 use std::process::Command;

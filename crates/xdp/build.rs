@@ -64,7 +64,8 @@ fn compile(clang: &str, source: &Path, program: &str, object: &Path) {
     }
 }
 
-/// Removes the DWARF sections, half of an object, which only its BTF is made from. An object that cannot be stripped serves as well.
+/// Removes the DWARF sections, which are half of an object. Only its BTF is made from these sections. The build
+/// continues with an object that cannot be stripped.
 fn strip(object: &Path) {
     let tool = env::var("LLVM_STRIP").unwrap_or_else(|_| "llvm-strip".to_owned());
     if !Command::new(&tool).arg("--strip-debug").arg(object).status().is_ok_and(|status| status.success()) {

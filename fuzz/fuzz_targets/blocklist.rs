@@ -1,4 +1,5 @@
-//! The text of a block list: no panic, a mistake names its line, and the prefixes that are read are read again as they are printed.
+//! The text of a block list is parsed without a panic, and an error names its line. The prefixes that are read equal
+//! the prefixes that are read from their printed form.
 
 #![no_main]
 

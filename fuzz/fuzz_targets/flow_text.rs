@@ -1,4 +1,5 @@
-//! Flows from any text, as `ofproto/trace` takes them: no panic, and what a flow is printed as is read as the same flow.
+//! Flows in the syntax of `ofproto/trace` are parsed from any text without a panic. A flow equals the flow that is
+//! read from its printed form.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! What a controller may send: no panic, and what is read is read again from what is written.
+//! Messages of a controller are parsed without a panic. A message equals the message that is read from its encoded
+//! form.
 
 #![no_main]
 

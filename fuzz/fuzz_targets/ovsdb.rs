@@ -1,11 +1,12 @@
-//! What a database server may send: no panic, and in two pieces it leaves what it leaves in one.
+//! Messages of a database server are processed without a panic. A stream in two pieces has the same effect as in one
+//! piece.
 
 #![no_main]
 
 use ovsdb::rpc::Framer;
 use ovsdb::{Desired, Session, SwitchStatus};
 
-/// What a session makes of a stream, and whether it could read all of it.
+/// Returns the configuration that a session derives from a stream, and whether it could read the whole stream.
 fn played(pieces: &[&[u8]]) -> (Option<Desired>, bool) {
     let mut session = Session::new("lock");
     let mut framer = Framer::new(1 << 16);

@@ -1,4 +1,4 @@
-//! Checksums: sums against the definition, and incremental updates against summing anew.
+//! Checksums equal those of the definition, and incremental updates equal the checksum of the changed packet.
 
 #![no_main]
 

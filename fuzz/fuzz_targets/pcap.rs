@@ -1,11 +1,12 @@
-//! Capture files of both formats: no panic, no record beyond the limits, and what is read is read again from what is written of it.
+//! Capture files of both formats are read without a panic, and no record exceeds the limits. Records equal those that
+//! are read from a file to which they are written.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use port::pcap::{MAX_PACKET, Reader, Record, Writer};
 
-/// The records up to the end or the first mistake.
+/// Returns the records up to the end or the first error.
 fn records(bytes: &[u8]) -> Vec<Record> {
     let Ok(mut reader) = Reader::new(bytes) else { return Vec::new() };
     let mut found = Vec::new();

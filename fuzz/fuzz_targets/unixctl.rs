@@ -1,11 +1,11 @@
-//! Requests to the socket of `ovs-appctl`: no panic, what a request is answered with is read as that answer, and in two pieces a stream gives
-//! the messages that it gives in one.
+//! Requests to the socket of `ovs-appctl` are processed without a panic, and replies can be read. A stream in two
+//! pieces contains the same messages as in one piece.
 
 #![no_main]
 
 use ovsdb::rpc::{Framer, Message};
 
-/// As the daemon's limit.
+/// Maximum length of a message in octets, as in the daemon.
 const LIMIT: usize = 1 << 20;
 
 fn messages(pieces: &[&[u8]]) -> (Vec<Message>, bool) {

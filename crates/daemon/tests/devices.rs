@@ -298,7 +298,8 @@ fn a_port_that_cannot_be_opened_is_tried_a_few_times_a_second() {
     assert!(told < 150, "{told} notifications in two seconds");
 }
 
-/// The owner of a namespace makes a device with as many queues as the kernel allows. Each queue would take frames from the other ports.
+/// The owner of a namespace makes a device with as many queues as the kernel allows. Each queue would take
+/// frames from the other ports.
 #[test]
 fn a_device_that_claims_many_queues_takes_no_frames_of_other_ports() {
     require!("ip", "ping", "ethtool");

@@ -1,4 +1,5 @@
-//! What `make install` puts where: the binary, its version, completions and manual pages, all generated from the command line's grammar.
+//! Files that `make install` installs: the binary with its version, completions and manual pages. Completions and
+//! manual pages are generated from the grammar of the command line.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -34,7 +34,8 @@ fn learns_and_forwards() {
     assert_eq!(rig.totals()[0].copies, 1);
 }
 
-/// Packets that are divided into a segment for each octet take no more than a burst's budget of segments. A guest chooses the segment size.
+/// Packets that are divided into a segment for each octet take no more than a burst's budget of segments. A guest
+/// chooses the segment size.
 #[test]
 fn segments_of_a_burst_have_a_budget() {
     let mut rig = Rig::new(&transparent(2));

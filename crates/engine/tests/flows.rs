@@ -222,8 +222,8 @@ fn packet_outs_are_decided_in_budgets_and_in_turn() {
     switch.rig.assert_accounted();
 }
 
-/// Packets that the slow path releases share one budget of copies in each round of a worker, so that other ports of the worker are served
-/// between them.
+/// Packets that the slow path releases share one budget of copies in each round of a worker, so that other ports of
+/// the worker are served between them.
 #[test]
 fn released_packets_share_a_budget_of_copies_in_each_round() {
     const OUTPUTS: usize = 1_000;

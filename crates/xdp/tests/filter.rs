@@ -410,8 +410,8 @@ fn behind_snap(frame: &[u8], tags: usize, ethertype: Option<u16>) -> Vec<u8> {
     [&frame[..at], &length.to_be_bytes(), &snap, &frame[at + 2..]].concat()
 }
 
-/// Whatever headers precede a datagram or a SYN, packets that rules drop do not reach the kernel's service,
-/// although most of them do without the rules. Hook and workers agree on every frame.
+/// Packets that rules drop do not reach the kernel's service, with all headers that may precede a datagram or a
+/// SYN. Without the rules, most of the packets do reach it. Hook and workers agree on every frame.
 #[test]
 fn what_rules_drop_never_reaches_a_service() {
     need_root!();

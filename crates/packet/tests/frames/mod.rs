@@ -22,7 +22,7 @@ fn l2(src: MacAddr, dst: MacAddr, tags: &[(u16, u8, bool)]) -> PacketBuilder<'st
     })
 }
 
-/// What stands above IP.
+/// Upper-layer header and payload of an IP packet.
 #[derive(Clone, Copy, Debug)]
 pub enum Upper {
     Tcp(u16, u16, u16),
