@@ -1,16 +1,21 @@
 //! Requests of controllers, replies and events, in one representation for all versions of OpenFlow.
 
-use packet::MacAddr;
+mod group;
+mod meter;
+mod packet;
 
-use super::action::memory_of;
-use super::{Action, Flow, Instructions, Match};
+use ::packet::MacAddr;
+
+pub use group::{
+    ALL_GROUPS, ANY_GROUP, Bucket, BucketPlace, Group, GroupKind, GroupMod, GroupStats, SelectMethod,
+};
+pub use meter::{Band, BandKind, Meter, MeterMod, MeterStats};
+pub use packet::{Continuation, PacketIn, PacketOut, Reason, Rest};
+
+use super::{Instructions, Match};
 
 /// Table number that stands for all tables in requests (OFPTT_ALL).
 pub const ALL_TABLES: u8 = 0xff;
-/// Group number that stands for all groups in requests (OFPG_ALL).
-pub const ALL_GROUPS: u32 = 0xffff_fffc;
-/// Group number in requests that stands for any group, and therefore for no restriction (OFPG_ANY).
-pub const ANY_GROUP: u32 = 0xffff_ffff;
 
 /// The command of a flow-mod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,146 +120,6 @@ impl FlowMod {
             ..FlowMod::add(table, 0, matching, Instructions::default())
         }
     }
-}
-
-/// The type of a group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GroupKind {
-    /// Executes all buckets, each on a copy of the packet.
-    All,
-    /// Executes one bucket, selected by weight.
-    Select,
-    /// Executes the only bucket.
-    Indirect,
-    /// Executes the first live bucket.
-    FastFailover,
-}
-
-/// The hash of a select group.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum SelectMethod {
-    /// Hashes the Ethernet addresses and the other L2 to L4 fields.
-    #[default]
-    Default,
-    /// Hashes these fields (`selection_method=hash`).
-    Hash {
-        /// Fields that are hashed, each with the mask of the bits that count.
-        fields: Vec<(super::Field, u128)>,
-        /// Parameter of the hash, as the controller specified it.
-        parameter: u64,
-    },
-    /// Uses a hash of the packet's five-tuple (`dp_hash`).
-    DpHash {
-        /// Parameter of the hash, as the controller specified it.
-        parameter: u64,
-    },
-}
-
-/// A bucket of a group: a list of actions with a weight and a liveness condition.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Bucket {
-    /// Bucket identifier in OpenFlow 1.5, or the index of the bucket in earlier versions.
-    pub id: u32,
-    /// Weight of the bucket in a select group.
-    pub weight: u16,
-    /// Port whose liveness the bucket's liveness depends on. `None` means no port.
-    pub watch_port: Option<u32>,
-    /// Group whose liveness the bucket's liveness depends on. `None` means no group.
-    pub watch_group: Option<u32>,
-    /// Actions of the bucket.
-    pub actions: Vec<Action>,
-}
-
-/// An OpenFlow group.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Group {
-    /// Number of the group.
-    pub id: u32,
-    /// Type of the group.
-    pub kind: GroupKind,
-    /// Hash of a select group.
-    pub method: SelectMethod,
-    /// Buckets of the group.
-    pub buckets: Vec<Bucket>,
-}
-
-/// The position at which buckets are inserted, or the selection of buckets to remove (OpenFlow 1.5).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BucketPlace {
-    /// Inserts before the first bucket, or removes the first bucket.
-    First,
-    /// Inserts after the last bucket, or removes the last bucket.
-    Last,
-    /// Inserts after the bucket with this identifier, or removes this bucket.
-    Id(u32),
-    /// Removes all buckets.
-    All,
-}
-
-/// A group-mod: a change of groups.
-#[derive(Clone, PartialEq, Debug)]
-pub enum GroupMod {
-    /// Adds a group.
-    Add(Group),
-    /// Changes a group.
-    Modify {
-        /// New state of the group.
-        group: Group,
-        /// Whether the group is added if it does not exist (Nicira's ADD_OR_MOD).
-        or_add: bool,
-    },
-    /// Removes one group or [`ALL_GROUPS`], and the flow entries that use the removed groups.
-    Delete(u32),
-    /// Inserts buckets into a group.
-    InsertBuckets(u32, BucketPlace, Vec<Bucket>),
-    /// Removes buckets from a group.
-    RemoveBuckets(u32, BucketPlace),
-}
-
-/// The type of a meter band.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BandKind {
-    /// Drops packets above the rate of the band.
-    Drop,
-    /// Raises the drop precedence in the DSCP of packets above the band's rate by this number of levels.
-    DscpRemark(u8),
-}
-
-/// A band of a meter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Band {
-    /// Type of the band.
-    pub kind: BandKind,
-    /// Rate above which the band applies, in kilobits or packets per second.
-    pub rate: u32,
-    /// Burst size in kilobits or packets. 0 stands for one second's worth.
-    pub burst: u32,
-}
-
-/// An OpenFlow meter.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Meter {
-    /// Number of the meter: 1 to 0xffff0000, or a reserved number.
-    pub id: u32,
-    /// Whether rates are in packets per second instead of kilobits per second.
-    pub packets: bool,
-    /// Whether the controller specified burst sizes.
-    pub bursts: bool,
-    /// Whether statistics of the meter are kept.
-    pub stats: bool,
-    /// Bands of the meter.
-    pub bands: Vec<Band>,
-}
-
-/// A meter-mod: a change of meters.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum MeterMod {
-    /// Adds a meter.
-    Add(Meter),
-    /// Changes a meter.
-    Modify(Meter),
-    /// Removes one meter, or all (`None`), and the flow entries that use the removed meters.
-    Delete(Option<u32>),
 }
 
 /// One change that a controller requests, alone or in a bundle.
@@ -514,40 +379,6 @@ pub struct TableStats {
     pub matched: u64,
 }
 
-/// Counters of a group.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GroupStats {
-    /// Number of the group.
-    pub id: u32,
-    /// Number of flow entries and groups that use the group.
-    pub references: u32,
-    /// Number of packets that the group processed.
-    pub packets: u64,
-    /// Number of octets of the packets that the group processed.
-    pub bytes: u64,
-    /// Nanoseconds since the group was added.
-    pub age_ns: u64,
-    /// Numbers of packets and octets that each bucket processed, in the order of the buckets.
-    pub buckets: Vec<(u64, u64)>,
-}
-
-/// Counters of a meter.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MeterStats {
-    /// Number of the meter.
-    pub id: u32,
-    /// Number of flow entries that use the meter.
-    pub flows: u32,
-    /// Number of packets that the meter received.
-    pub packets: u64,
-    /// Number of octets that the meter received.
-    pub bytes: u64,
-    /// Nanoseconds since the meter was added.
-    pub age_ns: u64,
-    /// Numbers of packets and octets that each band applied to, in the order of the bands.
-    pub bands: Vec<(u64, u64)>,
-}
-
 /// The description of a port: name, address, configuration, state and speed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortDesc {
@@ -591,42 +422,6 @@ pub struct PortStats {
     pub age_ns: u64,
 }
 
-/// The reason why a packet is sent to controllers (OFPR_* of OpenFlow 1.4).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Reason {
-    /// No flow entry matched the packet, and the table-miss flow entry sent it.
-    NoMatch = 0,
-    /// An output action sent the packet.
-    Action = 1,
-    /// The TTL of the packet expired.
-    InvalidTtl = 2,
-    /// An output action in the action set sent the packet.
-    ActionSet = 3,
-    /// An output action in a bucket of a group sent the packet.
-    Group = 4,
-    /// An output action of a packet-out sent the packet.
-    PacketOut = 5,
-    /// The table-miss flow entry, which has priority 0 and no conditions, sent the packet. Reported as
-    /// `NoMatch` since OpenFlow 1.3, and as `Action` before.
-    MissRule = 7,
-    /// No flow entry matched, not even a table-miss flow entry. Reported as `NoMatch` to controllers that use
-    /// an OpenFlow version before 1.3, and not sent to others.
-    Miss = 8,
-}
-
-impl Reason {
-    /// Returns the OFPR_* number of the bit that selects this reason in a controller's asynchronous
-    /// configuration.
-    #[must_use]
-    pub const fn asked_as(self) -> u8 {
-        match self {
-            Reason::MissRule | Reason::Miss => Reason::NoMatch as u8,
-            other => other as u8,
-        }
-    }
-}
-
 /// Handling of IP fragments (OFPC_FRAG_*).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fragments {
@@ -655,105 +450,6 @@ pub enum Miss {
     Continue,
     /// Drops the packet.
     Drop,
-}
-
-/// A packet-in: a packet sent to controllers.
-#[derive(Clone, PartialEq, Debug)]
-pub struct PacketIn {
-    /// Reason of the packet-in.
-    pub reason: Reason,
-    /// Table of the flow entry that sent the packet.
-    pub table: u8,
-    /// Cookie of the flow entry that sent the packet.
-    pub cookie: u64,
-    /// Metadata fields of the packet: ingress port, registers, tunnel.
-    pub flow: Flow,
-    /// Whole frame of the packet.
-    pub frame: Vec<u8>,
-    /// Maximum number of octets of the frame to send, as the action specifies.
-    pub max_len: u16,
-    /// Identifier of the controller that gets the packet (NXAST_CONTROLLER).
-    pub controller: u16,
-    /// User data of the controller action, returned to the controller.
-    pub userdata: Vec<u8>,
-    /// Remaining processing of the packet, if the packet is paused until its controller resumes it.
-    pub continuation: Option<Box<Continuation>>,
-}
-
-/// A packet-out: a packet that a controller sends.
-#[derive(Clone, PartialEq, Debug)]
-pub struct PacketOut {
-    /// Ingress port of the packet, as specified by the controller.
-    pub in_port: u32,
-    /// Other metadata fields of the packet (OpenFlow 1.5).
-    pub metadata: Match,
-    /// Actions that are executed on the packet.
-    pub actions: Vec<Action>,
-    /// Frame that the controller sends.
-    pub frame: Vec<u8>,
-    /// Processing that is resumed after the actions, if the packet was paused and sent to the controller
-    /// before.
-    pub resumes: Option<Box<Continuation>>,
-}
-
-impl Group {
-    /// Returns the approximate size of the group with its buckets in memory, in octets.
-    #[must_use]
-    pub fn memory(&self) -> usize {
-        let buckets = self.buckets.iter();
-        size_of::<Group>()
-            + buckets.map(|bucket| size_of::<Bucket>() + memory_of(&bucket.actions)).sum::<usize>()
-    }
-}
-
-impl PacketOut {
-    /// Returns the approximate size of the packet with its actions in memory, in octets.
-    #[must_use]
-    pub fn memory(&self) -> usize {
-        let left = self.resumes.as_ref().map_or(0, |left| left.memory());
-        size_of::<PacketOut>() + self.frame.len() + memory_of(&self.actions) + left
-    }
-}
-
-/// The remaining processing of a packet that is paused until its controller resumes it (`controller(pause)`).
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Continuation {
-    /// Remaining instructions of each flow entry that the packet was executing, innermost first.
-    pub rest: Vec<Rest>,
-    /// Action set at the time of the pause.
-    pub action_set: Vec<Action>,
-    /// Stack at the time of the pause: values and their widths in bits.
-    pub stack: Vec<(u128, u16)>,
-    /// Queue of subsequent outputs. `None` means the default queue.
-    pub queue: Option<u32>,
-    /// Whether the remaining processing is too long for a message. The other fields are then empty, and the
-    /// packet cannot be resumed.
-    pub is_too_long: bool,
-}
-
-impl Continuation {
-    /// Returns the approximate size of the remaining processing in memory, in octets.
-    #[must_use]
-    pub fn memory(&self) -> usize {
-        let rest = self.rest.iter().map(|rest| size_of::<Rest>() + rest.instructions.memory());
-        size_of::<Continuation>()
-            + rest.sum::<usize>()
-            + memory_of(&self.action_set)
-            + size_of_val(&self.stack[..])
-    }
-}
-
-/// The remaining instructions of one flow entry for a paused packet.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Rest {
-    /// Table of the flow entry.
-    pub table: u8,
-    /// Cookie of the flow entry.
-    pub cookie: u64,
-    /// Match of the flow entry, which determines the actions that are permitted.
-    pub matching: Match,
-    /// Remaining instructions of the flow entry.
-    pub instructions: Instructions,
 }
 
 /// The settings and fill level of a table.

@@ -9,10 +9,12 @@
 //! not part of the key, for example the header behind a removed label or the length of a packet. A result
 //! that depends on them is specific to the packet ([`Translated::is_own`]) and is not cached.
 
+mod action_set;
 mod actions;
 mod ahead;
 mod choose;
 mod learn;
+mod result;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -21,13 +23,13 @@ use std::sync::Arc;
 use packet::DropReason;
 
 pub use ahead::Ahead;
+pub use result::{Asked, Failed, TRACED, ToController, Trace, Translated};
 
 use super::action::port;
-use super::learned::LearnedFlow;
 use super::look_up::Seen;
 use super::message::{Continuation, Fragments, Miss, Reason, Rest};
 use super::pipeline::{Pipeline, VISIBLE_TABLES};
-use super::program::{Megaflow, Op, Program, SetBits};
+use super::program::{Op, Program, SetBits};
 use super::rewrite;
 use super::rule::RuleRef;
 use super::{Action, Field, Flow, Instructions, Match, Prerequisite, packet_meets};
@@ -67,172 +69,6 @@ const MAX_STACK: usize = 1024;
 /// IP protocol number of SCTP.
 const SCTP: u128 = 132;
 
-/// A copy of a packet for a controller.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ToController {
-    /// Reason of the packet-in.
-    pub reason: Reason,
-    /// Table of the flow entry that sends the copy.
-    pub table: u8,
-    /// Cookie of the flow entry that sends the copy.
-    pub cookie: u64,
-    /// Maximum number of octets of the frame to send.
-    pub max_len: u16,
-    /// Identifier of the controller that gets the copy.
-    pub controller: u16,
-    /// User data of the controller action.
-    pub userdata: Vec<u8>,
-    /// Flow of the packet at the time of the action, with registers and metadata.
-    pub flow: Flow,
-    /// Frame at the time of the action. The value is `None` if the packet was translated without a frame.
-    pub frame: Option<Vec<u8>>,
-    /// Remaining processing of the packet, if the packet is paused until its controller resumes it.
-    pub continuation: Option<Box<Continuation>>,
-}
-
-/// Maximum number of trace events of one packet, besides those that name mask bits.
-pub const TRACED: usize = 1024;
-
-/// One event of a translation, for trace reports.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Trace {
-    /// A look-up in a table.
-    Lookup {
-        /// Depth of nested resubmits at which the table was looked up.
-        depth: u32,
-        /// Table of the look-up.
-        table: u8,
-        /// Rule that matched. The value is `None` if no rule matched.
-        rule: Option<RuleRef>,
-        /// Bits that the look-up added to the mask.
-        bits: Box<Flow>,
-    },
-    /// An action that was executed.
-    Did {
-        /// Depth of nested resubmits at which the action was executed.
-        depth: u32,
-        /// Action that was executed.
-        action: Box<Action>,
-    },
-    /// Bits that an action added to the mask.
-    Needs {
-        /// Table of the flow entry that contains the action.
-        table: u8,
-        /// Action that depends on the bits.
-        action: Box<Action>,
-        /// Bits that the action added to the mask.
-        bits: Box<Flow>,
-    },
-    /// A remark in words, with the depth of nested resubmits.
-    Note(u32, &'static str),
-    /// An instruction other than `apply_actions`, with the depth of nested resubmits and its result in words.
-    Instruction(u32, String, Option<String>),
-    /// A bucket of a group that was executed, by depth and index. The bucket's actions follow one level
-    /// deeper.
-    Bucket(u32, usize),
-    /// The execution of the action set, with the depth of nested resubmits.
-    ActionSet(u32),
-    /// Flow of the packet after all actions, without changes that were made to copies of the packet.
-    End(Box<Flow>),
-}
-
-/// The reason why a translation was aborted. The packet is dropped, and the results up to this point are
-/// discarded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failed {
-    /// Look-ups of the same or an earlier table are nested too deep.
-    Depth,
-    /// There were too many look-ups.
-    Lookups,
-}
-
-impl Failed {
-    /// Returns the reason in Open vSwitch's words.
-    #[must_use]
-    pub const fn reason(self) -> &'static str {
-        match self {
-            Failed::Depth => "Recursion too deep",
-            Failed::Lookups => "Too many resubmits",
-        }
-    }
-}
-
-/// The result of translating a packet. See the module documentation.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Translated {
-    /// Datapath actions of the packet.
-    pub program: Program,
-    /// Bits of the packet that the result depends on.
-    pub mask: Flow,
-    /// Rules that matched, in order. The packet is counted for each of them.
-    pub rules: Vec<RuleRef>,
-    /// Numbers of the tables in which no rule matched.
-    pub missed: Vec<u8>,
-    /// Groups that the packet used, with the indices of the executed buckets.
-    pub groups: Vec<(u32, usize)>,
-    /// Bitmap of the tables that were looked up, with one bit for each table.
-    pub tables: [u64; 4],
-    /// Whether the first table was looked up again, possibly with a changed flow.
-    pub first_again: bool,
-    /// Copies of the packet for controllers.
-    pub to_controller: Vec<ToController>,
-    /// Flow entries that the `learn` actions of the packet add.
-    pub learns: Vec<LearnedFlow>,
-    /// Rules whose time-outs the packet shortens, with idle and hard time-outs in seconds.
-    pub fin: Vec<(RuleRef, u16, u16)>,
-    /// Reason of the drop if the packet is not output.
-    pub dropped: DropReason,
-    /// Reason why the translation was aborted. The value is `None` if it was not aborted.
-    pub failed: Option<Failed>,
-    /// Whether the result applies only to this packet and must not be cached.
-    pub is_own: bool,
-    /// Whether look-ups were nested too deep for the stack. The other fields are then invalid.
-    is_cut: bool,
-    /// Trace events, if requested: the first [`TRACED`] events, and all events that name mask bits.
-    pub trace: Vec<Trace>,
-    /// Number of further trace events that were not recorded.
-    pub untold: usize,
-}
-
-impl Translated {
-    /// Returns whether a megaflow of the result may be cached.
-    #[must_use]
-    pub fn is_cacheable(&self) -> bool {
-        !self.is_own && self.to_controller.is_empty()
-    }
-
-    /// Returns the approximate size of the result in memory, in octets.
-    #[must_use]
-    pub fn memory(&self) -> usize {
-        let steps = self.program.ops.iter().map(|op| match op {
-            Op::Set(_) => size_of::<Op>() + size_of::<SetBits>(),
-            _ => size_of::<Op>(),
-        });
-        let told = self.to_controller.iter().map(|to| {
-            let left = to.continuation.as_ref().map_or(0, |left| left.memory());
-            size_of::<ToController>() + to.userdata.len() + to.frame.as_ref().map_or(0, Vec::len) + left
-        });
-        size_of::<Translated>()
-            + steps.sum::<usize>()
-            + told.sum::<usize>()
-            + size_of_val(&self.rules[..])
-            + size_of_val(&self.missed[..])
-            + size_of_val(&self.groups[..])
-            + self.learns.iter().map(LearnedFlow::memory).sum::<usize>()
-    }
-
-    /// Returns the megaflow for the caches. `arrived` is the flow of the packet on arrival. Returns `None` if
-    /// the result may not be cached.
-    #[must_use]
-    pub fn megaflow(&self, arrived: &Flow) -> Option<Megaflow> {
-        self.is_cacheable().then(|| Megaflow {
-            flow: arrived.masked(&self.mask),
-            mask: self.mask,
-            program: self.program.clone(),
-        })
-    }
-}
-
 /// Executes datapath actions on a frame. Actions on copies of the packet are skipped.
 fn render(frame: &mut Vec<u8>, ops: &[Op]) {
     let mut at = 0;
@@ -245,18 +81,6 @@ fn render(frame: &mut Vec<u8>, ops: &[Op]) {
         }
         at += 1;
     }
-}
-
-/// A packet to translate.
-#[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
-    /// Flow of the packet on arrival.
-    pub flow: &'a Flow,
-    /// Frame of the packet. If the frame is `None`, a translation that needs the frame proceeds as far as the
-    /// key allows.
-    pub frame: Option<&'a [u8]>,
-    /// Whether trace events are recorded.
-    pub trace: bool,
 }
 
 impl Pipeline {
@@ -839,88 +663,6 @@ impl<'p> Run<'p> {
         if self.asked.trace {
             self.tell(Trace::Instruction(self.depth, text(), then));
         }
-    }
-
-    /// Returns the action set in words after the verb `verb`. Returns `None` if no trace is requested.
-    fn shown_action_set(&self, verb: &str) -> Option<String> {
-        self.asked.trace.then(|| {
-            if self.action_set.is_empty() {
-                return format!("action set {verb} empty");
-            }
-            format!("action set {verb}: {}", super::text::actions(&self.action_set))
-        })
-    }
-
-    /// Adds an action to the action set. The action replaces an action of its kind. A set-field action
-    /// replaces only a set-field action for its field (OpenFlow 1.3, 5.10).
-    fn put_in_set(&mut self, action: &Action) {
-        // The whole set is searched.
-        if !self.works_for(1 + work_of(self.action_set.len())) {
-            return;
-        }
-        let is_same = |own: &Action| match (own, action) {
-            (Action::Set { field, mask, .. }, Action::Set { field: new, mask: bits, .. }) => {
-                (field, mask) == (new, bits)
-            }
-            (Action::Move { to, .. }, Action::Move { to: new, .. }) => to == new,
-            _ => std::mem::discriminant(own) == std::mem::discriminant(action),
-        };
-        self.action_set.retain(|own| !is_same(own));
-        self.action_set.push(action.clone());
-        self.note_output();
-    }
-
-    /// Stores the output port of the action set in the field `actset_output`.
-    fn note_output(&mut self) {
-        let to = self.action_set.iter().find_map(|action| match action {
-            Action::Output { port, .. } => Some(*port),
-            _ => None,
-        });
-        let has_group = self.action_set.iter().any(|action| matches!(action, Action::Group(_)));
-        let to = to.filter(|_| !has_group).unwrap_or(port::UNSET);
-        self.flow.set(Field::ActsetOutput, u128::from(to));
-    }
-
-    /// Executes the action set in the order that OpenFlow 1.3, 5.10 specifies.
-    fn finish_action_set(&mut self) {
-        if self.stopped || self.exits || self.ends {
-            return;
-        }
-        let set = std::mem::take(&mut self.action_set);
-        if self.asked.trace && !set.is_empty() {
-            self.tell(Trace::ActionSet(self.depth));
-        }
-        let before = std::mem::replace(&mut self.in_action_set, true);
-        self.ordered(&set);
-        self.in_action_set = before;
-    }
-
-    /// Executes the actions of an action set or bucket in the order of their kinds. In an action set with a
-    /// group action, the output action is not executed.
-    fn ordered(&mut self, set: &[Action]) {
-        let turn = |action: &Action| match action {
-            Action::CopyTtlIn => 0,
-            Action::PopPbb | Action::PopMpls(_) | Action::PopVlan => 1,
-            Action::PushMpls(_) => 2,
-            Action::PushPbb(_) => 3,
-            Action::PushVlan(_) => 4,
-            Action::CopyTtlOut => 5,
-            Action::DecTtl(_) | Action::DecMplsTtl => 6,
-            Action::Group(_) => 9,
-            Action::Output { .. } | Action::OutputReg { .. } | Action::Controller { .. } => 10,
-            Action::SetQueue(_) | Action::PopQueue | Action::Enqueue { .. } => 8,
-            Action::Resubmit { .. } => 11,
-            _ => 7,
-        };
-        if !self.works_for(work_of(set.len())) {
-            return;
-        }
-        let mut actions: Vec<Action> = set.to_vec();
-        actions.sort_by_key(turn);
-        if actions.iter().any(|action| matches!(action, Action::Group(_))) && self.in_action_set {
-            actions.retain(|action| turn(action) != 10);
-        }
-        self.list(&actions);
     }
 
     /// Executes `does` on a copy of the packet, and restores the packet afterwards. Does nothing if the stack is

@@ -1,0 +1,129 @@
+//! Packet-in and packet-out messages, and the remaining processing of paused packets.
+
+use crate::flow::action::memory_of;
+use crate::flow::{Action, Flow, Instructions, Match};
+
+/// The reason why a packet is sent to controllers (OFPR_* of OpenFlow 1.4).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Reason {
+    /// No flow entry matched the packet, and the table-miss flow entry sent it.
+    NoMatch = 0,
+    /// An output action sent the packet.
+    Action = 1,
+    /// The TTL of the packet expired.
+    InvalidTtl = 2,
+    /// An output action in the action set sent the packet.
+    ActionSet = 3,
+    /// An output action in a bucket of a group sent the packet.
+    Group = 4,
+    /// An output action of a packet-out sent the packet.
+    PacketOut = 5,
+    /// The table-miss flow entry, which has priority 0 and no conditions, sent the packet. Reported as
+    /// `NoMatch` since OpenFlow 1.3, and as `Action` before.
+    MissRule = 7,
+    /// No flow entry matched, not even a table-miss flow entry. Reported as `NoMatch` to controllers that use
+    /// an OpenFlow version before 1.3, and not sent to others.
+    Miss = 8,
+}
+
+impl Reason {
+    /// Returns the OFPR_* number of the bit that selects this reason in a controller's asynchronous
+    /// configuration.
+    #[must_use]
+    pub const fn asked_as(self) -> u8 {
+        match self {
+            Reason::MissRule | Reason::Miss => Reason::NoMatch as u8,
+            other => other as u8,
+        }
+    }
+}
+
+/// A packet-in: a packet sent to controllers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PacketIn {
+    /// Reason of the packet-in.
+    pub reason: Reason,
+    /// Table of the flow entry that sent the packet.
+    pub table: u8,
+    /// Cookie of the flow entry that sent the packet.
+    pub cookie: u64,
+    /// Metadata fields of the packet: ingress port, registers, tunnel.
+    pub flow: Flow,
+    /// Whole frame of the packet.
+    pub frame: Vec<u8>,
+    /// Maximum number of octets of the frame to send, as the action specifies.
+    pub max_len: u16,
+    /// Identifier of the controller that gets the packet (NXAST_CONTROLLER).
+    pub controller: u16,
+    /// User data of the controller action, returned to the controller.
+    pub userdata: Vec<u8>,
+    /// Remaining processing of the packet, if the packet is paused until its controller resumes it.
+    pub continuation: Option<Box<Continuation>>,
+}
+
+/// A packet-out: a packet that a controller sends.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PacketOut {
+    /// Ingress port of the packet, as specified by the controller.
+    pub in_port: u32,
+    /// Other metadata fields of the packet (OpenFlow 1.5).
+    pub metadata: Match,
+    /// Actions that are executed on the packet.
+    pub actions: Vec<Action>,
+    /// Frame that the controller sends.
+    pub frame: Vec<u8>,
+    /// Processing that is resumed after the actions, if the packet was paused and sent to the controller
+    /// before.
+    pub resumes: Option<Box<Continuation>>,
+}
+
+impl PacketOut {
+    /// Returns the approximate size of the packet with its actions in memory, in octets.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let left = self.resumes.as_ref().map_or(0, |left| left.memory());
+        size_of::<PacketOut>() + self.frame.len() + memory_of(&self.actions) + left
+    }
+}
+
+/// The remaining processing of a packet that is paused until its controller resumes it (`controller(pause)`).
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Continuation {
+    /// Remaining instructions of each flow entry that the packet was executing, innermost first.
+    pub rest: Vec<Rest>,
+    /// Action set at the time of the pause.
+    pub action_set: Vec<Action>,
+    /// Stack at the time of the pause: values and their widths in bits.
+    pub stack: Vec<(u128, u16)>,
+    /// Queue of subsequent outputs. `None` means the default queue.
+    pub queue: Option<u32>,
+    /// Whether the remaining processing is too long for a message. The other fields are then empty, and the
+    /// packet cannot be resumed.
+    pub is_too_long: bool,
+}
+
+impl Continuation {
+    /// Returns the approximate size of the remaining processing in memory, in octets.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let rest = self.rest.iter().map(|rest| size_of::<Rest>() + rest.instructions.memory());
+        size_of::<Continuation>()
+            + rest.sum::<usize>()
+            + memory_of(&self.action_set)
+            + size_of_val(&self.stack[..])
+    }
+}
+
+/// The remaining instructions of one flow entry for a paused packet.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rest {
+    /// Table of the flow entry.
+    pub table: u8,
+    /// Cookie of the flow entry.
+    pub cookie: u64,
+    /// Match of the flow entry, which determines the actions that are permitted.
+    pub matching: Match,
+    /// Remaining instructions of the flow entry.
+    pub instructions: Instructions,
+}
