@@ -8,14 +8,16 @@ use rig::{PATIENCE, Rig};
 use serde_json::Value;
 use testbed::{Namespace, eventually, require};
 
+/// Object, severity, part of the finding, and part of the fix.
+type Finding<'a> = (&'a str, &'a str, &'a str, String);
+
 /// A disturbance and the expected finding.
 struct Case<'a> {
     /// Namespace in which the commands run.
     place: &'a Namespace,
     disturb: &'a str,
     mend: &'a str,
-    /// Object, severity, part of the finding, and part of the fix.
-    found: (&'a str, &'a str, &'a str, String),
+    found: Finding<'a>,
 }
 
 fn examine(rig: &Rig) -> Vec<Value> {
@@ -23,7 +25,7 @@ fn examine(rig: &Rig) -> Vec<Value> {
     serde_json::from_slice(&rig.trivium(&["doctor", "--json"]).stdout).unwrap()
 }
 
-fn is_found(findings: &[Value], (object, severity, finding, fix): &(&str, &str, &str, String)) -> bool {
+fn is_found(findings: &[Value], (object, severity, finding, fix): &Finding<'_>) -> bool {
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     findings.iter().any(|value| {
         text(value, "object") == *object
@@ -85,19 +87,9 @@ fn the_machine_is_examined_without_a_daemon() {
     }
 }
 
-#[test]
-fn every_disturbance_is_found_and_mended() {
-    require!("ip", "ethtool");
-    let mut rig = Rig::new(2);
-    let (far, tenant) = (rig.lab.namespace("far").unwrap(), rig.lab.namespace("tenant").unwrap());
-    start(&mut rig, &far, &tenant);
-    let (hub, host) = (rig.lab.hub().clone(), &*rig.hosts[0]);
-    let in_far = |command: &str| format!("ip netns exec {} {command}", far.name());
-    let in_tenant = |command: &str| format!("ip netns exec {} {command}", tenant.name());
-
-    // Findings without a disturbance.
-    let findings = examine(&rig);
-    let standing = [
+/// Returns findings that exist without a disturbance.
+fn standing() -> [Finding<'static>; 9] {
+    [
         ("port.h1", "ok", "driver veth: native XDP", String::new()),
         (
             "port.h2",
@@ -127,14 +119,21 @@ fn every_disturbance_is_found_and_mended() {
         ("port.q", "ok", "its peer qq runs no XDP program", String::new()),
         ("port.q", "warning", "1 of 2 receive queues are served", "`ethtool -L q combined 1`".to_owned()),
         ("memory", "advice", "in normal pages", "sysctl -w vm.nr_hugepages=".to_owned()),
-    ];
-    for found in &standing {
-        assert!(is_found(&findings, found), "{found:?} in {findings:#?}");
-    }
+    ]
+}
 
-    let cases = [
+/// Returns the disturbances of the ports, each with the expected finding.
+fn disturbances<'a>(
+    hub: &'a Namespace,
+    host: &'a Namespace,
+    far: &'a Namespace,
+    tenant: &'a Namespace,
+) -> Vec<Case<'a>> {
+    let in_far = |command: &str| format!("ip netns exec {} {command}", far.name());
+    let in_tenant = |command: &str| format!("ip netns exec {} {command}", tenant.name());
+    vec![
         Case {
-            place: &hub,
+            place: hub,
             disturb: "ip link set dev h1 down",
             mend: "ip link set dev h1 up",
             found: ("port.h1", "error", "h1 is down", "ip link set dev h1 up".to_owned()),
@@ -146,13 +145,13 @@ fn every_disturbance_is_found_and_mended() {
             found: ("port.h1", "warning", "h1 has no carrier", "set the other end up".to_owned()),
         },
         Case {
-            place: &hub,
+            place: hub,
             disturb: "ip link set dev h1 mtu 1400",
             mend: "ip link set dev h1 mtu 1500",
             found: ("bridge.br0", "warning", "h1 1400", "ip link set dev h1 mtu 1500".to_owned()),
         },
         Case {
-            place: &tenant,
+            place: tenant,
             disturb: "ip link set dev eth0 mtu 1300",
             mend: "ip link set dev eth0 mtu 1500",
             found: (
@@ -163,7 +162,7 @@ fn every_disturbance_is_found_and_mended() {
             ),
         },
         Case {
-            place: &far,
+            place: far,
             disturb: "ip address add 10.9.9.9/24 dev t",
             mend: "ip address flush dev t",
             found: (
@@ -174,27 +173,27 @@ fn every_disturbance_is_found_and_mended() {
             ),
         },
         Case {
-            place: &far,
+            place: far,
             disturb: "ip link set dev t arp on",
             mend: "ip link set dev t arp off",
             found: ("port.t", "warning", "the kernel's ARP is on at t", in_far("ip link set dev t arp off")),
         },
         Case {
-            place: &far,
+            place: far,
             disturb: "ethtool -K t rxvlan on",
             mend: "ethtool -K t rxvlan off",
             found: ("port.t", "warning", "t takes VLAN tags out", in_far("ethtool -K t rxvlan off")),
         },
         // The far end of the daemon's own pair accepts redirected frames until another process changes that.
         Case {
-            place: &tenant,
+            place: tenant,
             disturb: "ethtool -K eth0 gro off",
             mend: "ethtool -K eth0 gro on",
             found: ("port.t", "advice", "t takes no redirected frames", in_tenant("ethtool -K eth0 gro on")),
         },
         // The setting is on, but the kernel has not applied it to the port's end.
         Case {
-            place: &tenant,
+            place: tenant,
             disturb: "ethtool -K eth0 gro off; ip link set eth0 down; ethtool -K eth0 gro on; ip link set eth0 up",
             mend: "ethtool -K eth0 gro off; ethtool -K eth0 gro on",
             found: (
@@ -208,7 +207,25 @@ fn every_disturbance_is_found_and_mended() {
                 ),
             ),
         },
-    ];
+    ]
+}
+
+#[test]
+fn every_disturbance_is_found_and_mended() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(2);
+    let (far, tenant) = (rig.lab.namespace("far").unwrap(), rig.lab.namespace("tenant").unwrap());
+    start(&mut rig, &far, &tenant);
+    let (hub, host) = (rig.lab.hub().clone(), &*rig.hosts[0]);
+
+    // Findings without a disturbance.
+    let findings = examine(&rig);
+    let standing = standing();
+    for found in &standing {
+        assert!(is_found(&findings, found), "{found:?} in {findings:#?}");
+    }
+
+    let cases = disturbances(&hub, host, &far, &tenant);
     for case in &cases {
         // A carrier needs time to return after the preceding case.
         until(&rig, "absent", case, false);

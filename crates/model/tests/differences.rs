@@ -89,6 +89,19 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
             assert!(bridge.ports.contains_key(&port), "an entry points to a port that is no member");
             bridge.statics.insert(key, port);
         }
+        Operation::NeedsRestart(change) => match change.field.split('.').next() {
+            Some("daemon") => now.daemon = new.daemon.clone(),
+            Some("engine") => now.engine = new.engine.clone(),
+            Some("memory") => now.memory = new.memory.clone(),
+            other => panic!("{other:?}"),
+        },
+        of_router => step_of_router(now, of_router),
+    }
+}
+
+/// Makes a change of a router or of one of its ports.
+fn step_of_router(now: &mut Config, operation: Operation) {
+    match operation {
         Operation::RemoveRouterPort { router, port } => {
             assert!(now.routers.get_mut(&router).unwrap().ports.remove(&port).is_some());
         }
@@ -119,12 +132,7 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
             assert!(!fields.is_empty() && fields.iter().all(|field| field.how == How::Live));
             assert!(now.routers.get_mut(&router).unwrap().ports.insert(port, settings).is_some());
         }
-        Operation::NeedsRestart(change) => match change.field.split('.').next() {
-            Some("daemon") => now.daemon = new.daemon.clone(),
-            Some("engine") => now.engine = new.engine.clone(),
-            Some("memory") => now.memory = new.memory.clone(),
-            other => panic!("{other:?}"),
-        },
+        other => panic!("{other:?}"),
     }
 }
 

@@ -411,6 +411,29 @@ fn what_the_hook_answers_is_what_the_worker_would_have_sent() {
     );
 }
 
+/// Returns a UDP packet of 60 octets that differs in each field from those with other numbers.
+fn numbered_frame(nth: u8, one: u8) -> Vec<u8> {
+    let mut frame = vec![0x45; 60];
+    frame[..14].copy_from_slice(&[2, nth, 0, 0, 0, one, 4, nth, 0, 0, 0, one, 8, 0]);
+    frame[14..26].copy_from_slice(&[
+        0x45,
+        nth << 5 | one << 2,
+        0,
+        46,
+        0,
+        0,
+        0,
+        0,
+        100 + nth * 8 + one,
+        17,
+        0,
+        0,
+    ]);
+    frame[26..34].copy_from_slice(&[10, nth, 0, one, 11, nth, 0, one]);
+    frame[34..42].copy_from_slice(&[nth, one, 1 + nth, one, 0, 26, 0, 0]);
+    frame
+}
+
 /// Each packet matches the flow of the bridge that it belongs to, under any mask.
 #[test]
 fn flows_are_found_by_every_mask_and_counted_apart() {
@@ -429,38 +452,7 @@ fn flows_are_found_by_every_mask_and_counted_apart() {
     ];
     for (nth, field) in (0_u8..).zip(masks) {
         for one in 0..6_u8 {
-            let mut frame = vec![0x45; 60];
-            frame[..14].copy_from_slice(&[2, nth, 0, 0, 0, one, 4, nth, 0, 0, 0, one, 8, 0]);
-            frame[14..42].copy_from_slice(&[
-                0x45,
-                nth << 5 | one << 2,
-                0,
-                46,
-                0,
-                0,
-                0,
-                0,
-                100 + nth * 8 + one,
-                17,
-                0,
-                0,
-                10,
-                nth,
-                0,
-                one,
-                11,
-                nth,
-                0,
-                one,
-                nth,
-                one,
-                1 + nth,
-                one,
-                0,
-                26,
-                0,
-                0,
-            ]);
+            let frame = numbered_frame(nth, one);
             let mut key = FlowKey::ZERO;
             let layers = FlowKey::extract(&frame, 60, IN, &mut key).unwrap();
             let mut mask = Flow::ZERO;

@@ -355,24 +355,7 @@ impl Generator {
                 draft.ip[7] = self.random.of(&[0, 0, 1, 185, 255]);
                 "fragment"
             }
-            5 => {
-                draft.lengths = false;
-                let (at, whole) =
-                    if draft.is_four() { (2, 20 + draft.more.len()) } else { (4, draft.more.len()) };
-                let right = whole + draft.upper.len();
-                let wrong = match self.random.below(5) {
-                    0 => right + 1,
-                    1 => right - 1 - self.random.below(16),
-                    2 => self.random.below(24),
-                    3 => usize::from(u16::MAX),
-                    _ => right + self.random.below(2000),
-                };
-                draft.ip[at..at + 2].copy_from_slice(&(wrong as u16).to_be_bytes());
-                if draft.is_four() {
-                    draft.ip[0] = 0x40 | ((20 + draft.more.len()) / 4) as u8;
-                }
-                "length"
-            }
+            5 => self.wrong_length(draft),
             6 if draft.is_four() => {
                 draft.sums = false;
                 draft.ip[10..12].copy_from_slice(&self.random.of(&[[0, 0], [0xff, 0xff], [0x12, 0x34]]));
@@ -396,23 +379,7 @@ impl Generator {
                 draft.types.splice(..0, tag);
                 "tag"
             }
-            11 => {
-                let station = self.random.of(&[
-                    [0xff; 6],
-                    [1, 0, 0x5e, 0, 0, 5],
-                    [0x33, 0x33, 0, 0, 0, 1],
-                    [2, 9, 9, 9, 9, 9],
-                    [0, 0, 0x5e, 0, 1, 7],
-                    [1, 0x80, 0xc2, 0, 0, 0],
-                    [0; 6],
-                ]);
-                if self.random.one_in(4) {
-                    draft.ethernet[6..].copy_from_slice(&self.random.of(&[station, side.router_mac()]));
-                } else {
-                    draft.ethernet[..6].copy_from_slice(&station);
-                }
-                "station"
-            }
+            11 => self.strange_station(side, draft),
             12 => {
                 let types = self.random.of(&[
                     [8, 0],
@@ -446,6 +413,42 @@ impl Generator {
             _ => self.message(draft),
         };
         draft.story.push(story);
+    }
+
+    fn wrong_length(&mut self, draft: &mut Draft) -> &'static str {
+        draft.lengths = false;
+        let (at, whole) = if draft.is_four() { (2, 20 + draft.more.len()) } else { (4, draft.more.len()) };
+        let right = whole + draft.upper.len();
+        let wrong = match self.random.below(5) {
+            0 => right + 1,
+            1 => right - 1 - self.random.below(16),
+            2 => self.random.below(24),
+            3 => usize::from(u16::MAX),
+            _ => right + self.random.below(2000),
+        };
+        draft.ip[at..at + 2].copy_from_slice(&(wrong as u16).to_be_bytes());
+        if draft.is_four() {
+            draft.ip[0] = 0x40 | ((20 + draft.more.len()) / 4) as u8;
+        }
+        "length"
+    }
+
+    fn strange_station(&mut self, side: Side, draft: &mut Draft) -> &'static str {
+        let station = self.random.of(&[
+            [0xff; 6],
+            [1, 0, 0x5e, 0, 0, 5],
+            [0x33, 0x33, 0, 0, 0, 1],
+            [2, 9, 9, 9, 9, 9],
+            [0, 0, 0x5e, 0, 1, 7],
+            [1, 0x80, 0xc2, 0, 0, 0],
+            [0; 6],
+        ]);
+        if self.random.one_in(4) {
+            draft.ethernet[6..].copy_from_slice(&self.random.of(&[station, side.router_mac()]));
+        } else {
+            draft.ethernet[..6].copy_from_slice(&station);
+        }
+        "station"
     }
 
     fn options(&mut self, draft: &mut Draft) -> &'static str {

@@ -57,33 +57,12 @@ impl<'p> Run<'p> {
         }
     }
 
-    #[allow(clippy::too_many_lines, reason = "one arm for each action")]
     fn act(&mut self, action: &Action) {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len),
-            Action::OutputReg { source, max_len } => {
-                let to = port_of(self.part(source), source);
-                match u32::try_from(to) {
-                    Ok(to) => self.output(to, *max_len),
-                    Err(_) => self.note("the field names no port"),
-                }
-            }
+            Action::OutputReg { source, max_len } => self.output_reg(source, *max_len),
             Action::Controller { max_len, id, reason, userdata, pause, .. } => {
-                let reason = match *reason {
-                    reason::NO_MATCH => Reason::NoMatch,
-                    reason::INVALID_TTL => Reason::InvalidTtl,
-                    reason::ACTION_SET => Reason::ActionSet,
-                    reason::GROUP => Reason::Group,
-                    reason::PACKET_OUT => Reason::PacketOut,
-                    _ => Reason::Action,
-                };
-                // A controller that resumes the packet needs all of it.
-                let max_len = if *pause { u16::MAX } else { *max_len };
-                if self.tell_controller(max_len, *id, reason, userdata) && *pause {
-                    self.wait();
-                } else if *pause {
-                    self.stopped = true;
-                }
+                self.controller(*max_len, *id, *reason, userdata, *pause)
             }
             Action::Enqueue { port, queue } => {
                 let before = self.queue.replace(*queue);
@@ -105,15 +84,7 @@ impl<'p> Run<'p> {
                     self.put(to, value);
                 }
             }
-            Action::Push(part) => {
-                let value = self.part(part);
-                if self.stack.len() < MAX_STACK {
-                    self.stack.push((value, part.bits));
-                } else {
-                    self.note("the stack is full");
-                    self.stopped = true;
-                }
-            }
+            Action::Push(part) => self.push_on_stack(part),
             Action::Pop(part) => match self.stack.pop() {
                 Some((value, _)) => self.put(part, value),
                 None => self.note("the stack is empty"),
@@ -173,6 +144,42 @@ impl<'p> Run<'p> {
                 }
             }
             Action::Exit => self.exits = true,
+        }
+    }
+
+    fn output_reg(&mut self, source: &SubField, max_len: u16) {
+        let to = port_of(self.part(source), source);
+        match u32::try_from(to) {
+            Ok(to) => self.output(to, max_len),
+            Err(_) => self.note("the field names no port"),
+        }
+    }
+
+    fn controller(&mut self, max_len: u16, id: u16, reason: u8, userdata: &[u8], pauses: bool) {
+        let reason = match reason {
+            reason::NO_MATCH => Reason::NoMatch,
+            reason::INVALID_TTL => Reason::InvalidTtl,
+            reason::ACTION_SET => Reason::ActionSet,
+            reason::GROUP => Reason::Group,
+            reason::PACKET_OUT => Reason::PacketOut,
+            _ => Reason::Action,
+        };
+        // A controller that resumes the packet needs all of it.
+        let max_len = if pauses { u16::MAX } else { max_len };
+        if self.tell_controller(max_len, id, reason, userdata) && pauses {
+            self.wait();
+        } else if pauses {
+            self.stopped = true;
+        }
+    }
+
+    fn push_on_stack(&mut self, part: &SubField) {
+        let value = self.part(part);
+        if self.stack.len() < MAX_STACK {
+            self.stack.push((value, part.bits));
+        } else {
+            self.note("the stack is full");
+            self.stopped = true;
         }
     }
 
