@@ -11,6 +11,7 @@
     reason = "control threads wait and lock; workers never do"
 )]
 
+mod inspect;
 mod quiesce;
 mod resume;
 mod watch;

@@ -9,13 +9,15 @@ use packet::{DropReason, FlowKey, PortId, QueueId, WorkerId};
 use port::{Depot, FrameMemory, HugePages, MemoryConfig};
 
 use crate::burst::Burst;
+use crate::clock::monotonic;
 use crate::counters::WorkerCounters;
 use crate::handover::mesh;
 use crate::idle::Waker;
+use crate::stage::path::Source;
 use crate::stage::transmit::Egress;
 use crate::stage::{WorkerContext, software_rss};
 use crate::state::{Forwarding, RSS_BUCKETS};
-use crate::worker::{Source, forward, monotonic};
+use crate::worker::forward;
 use sync::qsbr::Reader;
 
 /// Explanation of how a packet would be processed.

@@ -19,22 +19,32 @@
     reason = "tables are locked by control threads, which wait by the clock; a worker never asks them"
 )]
 
+mod cached_actions;
+mod compiled;
+mod megaflow_view;
+mod meter;
+
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use lookup::FlowRef;
-use packet::{DropReason, FlowKey, PortId};
+use packet::{FlowKey, PortId};
 use port::Packet;
 use switch::Bridge;
-use switch::flow::{BandKind, DecidedPacket, Event, ExtendedKey, Meter, Op, PacketOut, Pipeline, Program};
-use sync::counter::Counter;
+use switch::flow::{DecidedPacket, Event, ExtendedKey, PacketOut, Pipeline};
 use sync::spsc::{Consumer, Producer};
-use sync::token_bucket::TokenBucket;
 use sync::wake::Waker;
 
 use crate::packet_outs::{Outgoing, PacketOuts, Queued};
+
+pub(crate) use cached_actions::{CachedActions, CachedActionsIndex, credit};
+pub(crate) use compiled::Kind;
+pub use compiled::{CachedFlow, Compiled, Live};
+pub use megaflow_view::MegaflowView;
+pub use meter::MeterLive;
+pub(crate) use meter::Metered;
 
 /// Number of 64-bit words of the extended key that the flow caches can match.
 pub const EXTENDED_WORDS: usize = 7;
@@ -70,7 +80,7 @@ pub(crate) enum Asked {
     /// Requests a call of the function when the flow caches agree with the bridge's tables.
     Barrier(Box<dyn FnOnce() + Send>),
     /// Requests that all megaflows of the bridge are sent to this channel.
-    Dump(std::sync::mpsc::SyncSender<crate::slow_path::MegaflowView>),
+    Dump(std::sync::mpsc::SyncSender<MegaflowView>),
     /// Requests the removal of all megaflows of the bridge. The function is called when all removals have
     /// been sent to the workers.
     Purge(Box<dyn FnOnce() + Send>),
@@ -327,164 +337,6 @@ impl FlowTables {
     }
 }
 
-/// Counters of a cached megaflow, which its worker updates.
-#[derive(Debug, Default)]
-pub struct Live {
-    /// Number of packets that have matched the megaflow.
-    pub packets: Counter,
-    /// Number of bytes of the packets that have matched the megaflow.
-    pub bytes: Counter,
-    /// Time of the last packet that matched the megaflow, in nanoseconds of the monotonic clock.
-    pub used_ns: Counter,
-}
-
-/// Token bucket and counters of one band of a meter.
-struct BandLive {
-    kind: BandKind,
-    bucket: TokenBucket,
-    packets: AtomicU64,
-    bytes: AtomicU64,
-}
-
-/// Runtime state of an OpenFlow meter. All workers share its token buckets.
-pub struct MeterLive {
-    pub(crate) meter: Meter,
-    bands: Vec<BandLive>,
-    packets: AtomicU64,
-    bytes: AtomicU64,
-}
-
-/// Result of metering one packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Metered {
-    Passes,
-    Drops,
-    /// The drop precedence of the packet's DSCP is raised by this value.
-    Remarks(u8),
-}
-
-impl MeterLive {
-    pub(crate) fn new(meter: &Meter, now_ns: u64) -> MeterLive {
-        let band = |band: &switch::flow::Band| {
-            // A burst of 0 is one second's worth, as in Open vSwitch's documentation.
-            let burst = if band.burst == 0 { band.rate } else { band.burst };
-            let (rate, burst) = if meter.packets {
-                (u64::from(band.rate), burst)
-            } else {
-                // The unit is bytes. A burst that exceeds the bucket's range saturates, which is equivalent
-                // to no burst limit.
-                (u64::from(band.rate) * 125, burst.saturating_mul(125))
-            };
-            let bucket = TokenBucket::new(rate, burst, now_ns);
-            BandLive { kind: band.kind, bucket, packets: AtomicU64::new(0), bytes: AtomicU64::new(0) }
-        };
-        MeterLive {
-            meter: meter.clone(),
-            bands: meter.bands.iter().map(band).collect(),
-            packets: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-        }
-    }
-
-    /// Meters one packet. If the packet exceeds several bands, the band with the highest rate applies
-    /// (OpenFlow 1.3, 5.7.1).
-    pub(crate) fn pass(&self, len: usize, now_ns: u64) -> Metered {
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.packets.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(u64::from(len), Ordering::Relaxed);
-        let want = if self.meter.packets { 1 } else { len };
-        let mut exceeded: Option<(u32, &BandLive)> = None;
-        for (band, live) in self.meter.bands.iter().zip(&self.bands) {
-            let granted = live.bucket.take(now_ns, want);
-            if granted < want {
-                live.bucket.give_back(granted);
-                if exceeded.is_none_or(|(rate, _)| band.rate > rate) {
-                    exceeded = Some((band.rate, live));
-                }
-            }
-        }
-        let Some((_, band)) = exceeded else { return Metered::Passes };
-        band.packets.fetch_add(1, Ordering::Relaxed);
-        band.bytes.fetch_add(u64::from(len), Ordering::Relaxed);
-        match band.kind {
-            BandKind::Drop => Metered::Drops,
-            BandKind::DscpRemark(raise) => Metered::Remarks(raise),
-        }
-    }
-
-    /// Returns and clears the counts of the meter: packets, bytes, and the packets and bytes of each band.
-    pub(crate) fn take(&self) -> (u64, u64, Vec<(u64, u64)>) {
-        let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
-        let bands = self.bands.iter().map(|band| (take(&band.packets), take(&band.bytes)));
-        (take(&self.packets), take(&self.bytes), bands.collect())
-    }
-}
-
-/// Cached actions of a megaflow, in the form that workers execute.
-pub struct Compiled {
-    /// Operations that the worker applies to a packet.
-    pub program: Program,
-    /// Class of the actions. Workers process some classes by a fast path.
-    pub(crate) kind: Kind,
-    /// Meters that the operations use, sorted by meter identifier.
-    pub(crate) meters: Vec<(u32, Arc<MeterLive>)>,
-    /// Reason that is counted for packets that the actions do not output.
-    pub(crate) dropped: DropReason,
-}
-
-/// Class of cached actions, by which workers select a fast path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// The actions output the unchanged packet to this port.
-    Output(PortId),
-    /// The actions forward the unchanged packet by the learning bridge.
-    Normal,
-    /// The actions drop the packet.
-    Drop,
-    /// Any other actions. The worker executes the operations one by one.
-    Steps,
-}
-
-impl Compiled {
-    pub(crate) fn new(program: Program, dropped: DropReason, meters: Vec<(u32, Arc<MeterLive>)>) -> Compiled {
-        let kind = match (program.plain_output(), program.is_normal(), program.is_drop()) {
-            (Some(port), ..) => Kind::Output(port),
-            (_, true, _) => Kind::Normal,
-            (.., true) if !program.ops.iter().any(|op| matches!(op, Op::Meter(_))) => Kind::Drop,
-            _ => Kind::Steps,
-        };
-        Compiled { program, kind, meters, dropped }
-    }
-
-    /// Returns the meter with identifier `id`, or `None` if the actions do not use this meter.
-    pub(crate) fn meter(&self, id: u32) -> Option<&MeterLive> {
-        let at = self.meters.binary_search_by_key(&id, |(own, _)| *own).ok()?;
-        Some(&self.meters[at].1)
-    }
-
-    /// Returns whether these actions have an effect on packets that is equal to the effect of `program` with
-    /// these meters and this drop reason.
-    pub(crate) fn is_same(
-        &self,
-        program: &Program,
-        dropped: DropReason,
-        meters: &[(u32, Arc<MeterLive>)],
-    ) -> bool {
-        self.program == *program
-            && (self.kind != Kind::Drop || self.dropped == dropped)
-            && self.meters.len() == meters.len()
-            && self.meters.iter().zip(meters).all(|(own, other)| Arc::ptr_eq(&own.1, &other.1))
-    }
-}
-
-/// A megaflow as a worker's flow cache stores it.
-pub struct CachedFlow {
-    /// Index of the megaflow's record in the slow path.
-    pub(crate) id: u32,
-    pub(crate) compiled: Arc<Compiled>,
-    pub(crate) live: Arc<Live>,
-}
-
 /// A packet that matched no cached megaflow and is sent to the slow path.
 pub(crate) struct Upcall {
     pub bridge: Arc<FlowBridge>,
@@ -573,7 +425,6 @@ pub(crate) fn rings(slow_path: &Arc<Waker>, worker: &Arc<Waker>) -> (WorkerFlows
 #[cfg(test)]
 mod tests {
     use super::*;
-    use switch::flow::Band;
 
     /// Checks that the slow path gets the rules next if it waits while a thread repeatedly locks and unlocks
     /// them.
@@ -640,37 +491,5 @@ mod tests {
         drop(held);
         drop(tables.lock());
         assert!(tables.try_lock().is_some());
-    }
-
-    /// Checks that packets at exactly the rate of a DSCP remark band are not remarked. The test uses
-    /// irregular packets and pauses, with rates in packets per second and in kbit/s. No pause is long enough
-    /// for the token bucket to overflow.
-    #[test]
-    fn a_remarking_band_passes_its_rate() {
-        for (packets, rate, want) in [(true, 1000, 10_000), (false, 8000, 10_000_000)] {
-            let band = Band { kind: BandKind::DscpRemark(1), rate, burst: 0 };
-            let meter = Meter { id: 1, packets, bursts: false, stats: true, bands: vec![band] };
-            let live = MeterLive::new(&meter, 0);
-            let (mut now, mut passed, mut step) = (0_u64, 0_u64, 7_u64);
-            while now < 10_000_000_000 {
-                step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                // Packets arrive in bursts of three at about three times the rate on average. Some pauses
-                // take 0.9 s.
-                now += if step >> 58 == 0 && step >> 50 & 0xff == 0 {
-                    900_000_000
-                } else {
-                    step >> 44 & 0xf_ffff
-                };
-                for _ in 0..3 {
-                    let len = 200 + usize::try_from(step >> 54).unwrap();
-                    if live.pass(len, now) == Metered::Passes {
-                        passed += if packets { 1 } else { len as u64 };
-                    }
-                }
-            }
-            // The initial burst is one second's worth.
-            let due = want + want / 10;
-            assert!(passed <= due + 1500 && passed > due - want / 50, "{passed} of {due}");
-        }
     }
 }

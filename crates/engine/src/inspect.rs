@@ -3,16 +3,11 @@
 //! also counts the packets that the kernel refused after transmission as dropped, so that every packet is
 //! accounted for. No code in this module runs per packet.
 
-use std::sync::mpsc;
-use std::time::Duration;
-
-use packet::{DropReason, PortId, QueueId, WorkerId};
+use packet::{DropReason, PortId, QueueId};
 use port::{QueueCounters, QueueState, QueueStatus};
 
-use crate::Engine;
 use crate::stage::WorkerContext;
 use crate::stage::transmit::OwnedQueue;
-use crate::worker::Command;
 
 /// Statistics of one queue, as its worker reports them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,52 +49,6 @@ impl FrameCensus {
     }
 }
 
-/// Maximum time that a control thread waits for a worker's answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-impl Engine {
-    /// Returns the statistics of all queues. Queues of workers that do not answer are missing.
-    #[must_use]
-    pub fn inspect(&self) -> Vec<QueueView> {
-        let (sender, answers) = mpsc::channel();
-        let mut asked = 0;
-        for worker in (0_u16..).map(WorkerId).take(self.workers()) {
-            if self.tell(worker, Command::Inspect(sender.clone())).is_ok() {
-                asked += 1;
-            }
-        }
-        let mut all = Vec::new();
-        for _ in 0..asked {
-            let Ok(views) = answers.recv_timeout(PATIENCE) else { break };
-            all.extend(views);
-        }
-        all
-    }
-}
-
-impl Engine {
-    /// Returns the numbers of frames by location, or `None` if a worker does not answer.
-    #[must_use]
-    pub fn frames(&self) -> Option<FrameCensus> {
-        let total = usize::try_from(self.depot().memory().frames()).unwrap_or(usize::MAX);
-        let mut census = FrameCensus {
-            total,
-            free: self.depot().available(),
-            queued: 0,
-            quarantined: self.depot().quarantined(),
-            overdue: self.depot().overdue(),
-        };
-        for worker in (0_u16..).map(WorkerId).take(self.workers()) {
-            let (sender, answer) = mpsc::channel();
-            self.tell(worker, Command::Frames(sender)).ok()?;
-            let (free, queued) = answer.recv_timeout(PATIENCE).ok()?;
-            census.free += free;
-            census.queued += queued;
-        }
-        Some(census)
-    }
-}
-
 /// Counts packets that the kernel has refused since the last inspection of the queue as dropped, and returns
 /// the queue's counters. `seen` is the total number of refused packets at the last inspection. The function
 /// updates it.
@@ -123,7 +72,7 @@ pub(crate) fn abandon(own: &OwnedQueue, context: &WorkerContext) {
     }
 }
 
-/// Builds a worker's answer to [`Command::Inspect`], with one entry for each of the worker's queues.
+/// Builds a worker's answer to `Command::Inspect`, with one entry for each of the worker's queues.
 pub(crate) fn views(queues: &[OwnedQueue], refused: &mut [u64], context: &WorkerContext) -> Vec<QueueView> {
     let view = |(own, seen): (&OwnedQueue, &mut u64)| QueueView {
         port: own.port,

@@ -25,6 +25,7 @@
 pub mod bench;
 pub mod burst;
 pub mod capture;
+mod clock;
 pub mod counters;
 pub mod engine;
 pub mod explain;

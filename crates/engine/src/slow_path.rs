@@ -20,9 +20,11 @@
 mod budget;
 mod dump;
 mod hook;
+mod hook_state;
 mod listen;
 mod packet_out;
 mod record;
+mod requests;
 mod revalidate;
 mod sweep;
 mod teaching;
@@ -37,8 +39,8 @@ use ::port::FramePool;
 use budget::{Budgets, Limit, every_bit};
 use lookup::{FlowRef, WordHash};
 use packet::PortId;
-use record::{Bits, CachedActions, CachedActionsIndex, Counts, Record};
-use revalidate::{Asking, Barrier};
+use record::{Bits, Counts, Record};
+use requests::{Asking, Barrier, Job};
 use sweep::{ROUND_NS, Sweeps};
 use switch::flow::{
     Ahead, Asked as Question, Event, Flow, Op, PacketIn, Pipeline, Translated, packet_and_beyond_bits,
@@ -47,15 +49,15 @@ use switch::flow::{
 use sync::wake::Waker;
 use teaching::Teaching;
 
+use crate::clock::monotonic;
 use crate::counters::WorkerCounters;
 use crate::flows::{
-    Asked, CacheCommand, CacheCompletion, CachedFlow, FlowBridge, FlowTables, Install, MeterLive, Upcall,
-    WorkerEnd,
+    Asked, CacheCommand, CacheCompletion, CachedActions, CachedActionsIndex, CachedFlow, FlowBridge,
+    FlowTables, Install, MeterLive, Upcall, WorkerEnd, credit,
 };
-use crate::worker::monotonic;
 
-pub use dump::MegaflowView;
-pub use hook::{HookCounts, HookFlows};
+pub use crate::flows::MegaflowView;
+pub use hook_state::{HookCounts, HookFlows};
 pub use listen::{FlowChange, FlowListener};
 pub use warm_start::KnownFlow;
 
@@ -166,7 +168,7 @@ pub struct SlowPath {
     owed: Vec<Vec<FlowRef>>,
     syncs: u64,
     /// Dumps and purges in progress. Each one takes several rounds.
-    jobs: Vec<dump::Job>,
+    jobs: Vec<Job>,
     /// For each worker, the answers that did not fit into the ring to the worker, oldest first.
     backlog: Vec<VecDeque<CacheCommand>>,
     /// Number of rounds in which packet-outs were pending. The number selects the bridge whose packet-outs
@@ -175,7 +177,7 @@ pub struct SlowPath {
     view: Arc<SlowPathView>,
     /// Settings that other threads may change at run time.
     knobs: Arc<SlowPathConfig>,
-    hook: Option<hook::Hook>,
+    hook: Option<hook_state::Hook>,
     /// Listener that is called when a megaflow is installed or removed.
     listener: Option<FlowListener>,
     counters: Arc<WorkerCounters>,
@@ -521,11 +523,11 @@ impl SlowPath {
                         self.asking.push(Asking { tables: Arc::clone(&bridge.tables), done });
                     }
                     Asked::Dump(to) => {
-                        self.jobs.push(dump::Job::Dump { bridge: bridge.tables.number(), at: 0, to });
+                        self.jobs.push(Job::Dump { bridge: bridge.tables.number(), at: 0, to });
                     }
                     Asked::Purge(done) => {
                         let (bridge, done) = (bridge.tables.number(), Some(done));
-                        self.jobs.push(dump::Job::Purge { bridge, at: 0, done });
+                        self.jobs.push(Job::Purge { bridge, at: 0, done });
                     }
                 }
             }
@@ -715,7 +717,7 @@ impl SlowPath {
             version,
             created_ns: now,
             leaving: false,
-            hook: hook::Part::default(),
+            hook: hook_state::Part::default(),
         });
     }
 
@@ -792,13 +794,7 @@ impl SlowPath {
     /// Performs the side effects of a translated packet: counts the packet for its rules, executes its learn
     /// actions, and sends it to controllers.
     fn effects(&mut self, pipeline: &mut Pipeline, actions: &Translated, frame: &[u8], now: u64) {
-        record::credit(
-            pipeline,
-            (&actions.rules, &actions.missed, &actions.groups),
-            1,
-            frame.len() as u64,
-            now,
-        );
+        credit(pipeline, (&actions.rules, &actions.missed, &actions.groups), 1, frame.len() as u64, now);
         if !actions.learns.is_empty() {
             self.teaching.teach(pipeline, &actions.learns, now);
         }

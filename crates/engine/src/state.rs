@@ -9,7 +9,7 @@ use router::Router;
 use switch::Bridge;
 
 use crate::flows::FlowBridge;
-use crate::stage::ingress::IngressStage;
+use crate::stage::ingress_stage::IngressStage;
 
 /// Number of buckets into which software RSS divides the flows of a port, by a symmetric hash.
 pub const RSS_BUCKETS: usize = 256;

@@ -2,7 +2,7 @@
 //! parse, the port's function, execute, transmit*.
 //!
 //! Readers of the code should start with [`Worker::round`] and with `forward`, which takes a burst through
-//! all stages.
+//! all stages ([`crate::stage::path`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,13 +24,13 @@ use crate::handover::WorkerRings;
 use crate::idle::Rest;
 use crate::inspect::{self, QueueView};
 use crate::ordering::{CompletionSink, Finish, Finishing};
+use crate::stage::path::{self, Source, count};
 use crate::stage::transmit::{Egress, NOT_MINE, OwnedQueue};
-use crate::stage::{
-    PuntRing, WorkerContext, execute, flows, function, ingress, parse, patch, receive, route, software_rss,
-    transmit,
-};
-use crate::state::{Forwarding, Function, PortView};
+use crate::stage::{PuntRing, WorkerContext, flows, patch, receive, software_rss, transmit};
+use crate::state::{Forwarding, Function};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
+
+pub use crate::clock::monotonic;
 
 /// A function that changes a queue. A worker calls the function between two bursts.
 pub type Change = Arc<dyn Fn(&mut dyn Queue) + Send + Sync>;
@@ -457,23 +457,6 @@ impl Worker {
     }
 }
 
-/// Origin of a burst that a worker processes.
-pub(crate) struct Source<'w> {
-    pub(crate) forwarding: &'w Forwarding,
-    pub(crate) port: PortId,
-    pub(crate) view: &'w PortView,
-    /// Index of the worker's queue from which the burst was received. `None` if the burst came from another
-    /// worker or from a patch port.
-    pub(crate) queue: Option<usize>,
-    /// Whether another worker has already run the port's ingress stage on the burst.
-    pub(crate) seen: bool,
-    /// Index of the queue from which the packets of the burst were originally received. Unlike `queue`, the
-    /// index is also present for packets that have passed a patch port.
-    pub(crate) origin: Option<usize>,
-    /// QSBR reader of the worker, which is needed for table lookups.
-    pub(crate) reader: &'w Reader,
-}
-
 /// Processes a burst by all stages, including the bursts that result from patch ports.
 pub(crate) fn forward<R: Recorder>(
     source: &Source<'_>,
@@ -483,76 +466,11 @@ pub(crate) fn forward<R: Recorder>(
     context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    path(source, burst, now, egress, context, recorder);
+    path::run(source, burst, now, egress, context, recorder);
     if !context.patched.is_empty() {
         let Source { forwarding, origin, reader, .. } = *source;
         patch::through(forwarding, reader, origin, burst, now, egress, context, recorder);
     }
-}
-
-/// Processes a burst by the stages of one port, from parsing to transmission. Packets that are sent to patch
-/// ports are not processed further.
-pub(crate) fn path<R: Recorder>(
-    source: &Source<'_>,
-    burst: &mut Burst,
-    now: Now,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
-) {
-    let Source { forwarding, port, view, queue, seen, origin, reader } = *source;
-    let n = burst.len();
-    let mut begin = tsc();
-    context.queue = origin;
-    let spreads = queue.filter(|at| view.spread.is_some() || egress.queues[*at].spread.is_away());
-    if let Function::Router(router, interface) = &view.function
-        && !R::ACTIVE
-        && spreads.is_none()
-        && !view.complete_checksums
-        && view.own.is_none()
-    {
-        // Plain routed packets need no flow key.
-        if router.mirrored.has_vlans() {
-            route::untag(port, router, *interface, burst, false, context);
-        }
-        route::read(port, router, *interface, burst, context);
-        begin = count(context, Stage::Parse, n, begin);
-        route::look_up(port, router, *interface, reader, burst, context);
-        begin = count(context, Stage::Function, n, begin);
-        route::run::<R, true>(
-            forwarding, port, router, *interface, burst, now, reader, egress, context, recorder,
-        );
-        begin = count(context, Stage::Execute, n, begin);
-        transmit::run(forwarding, egress, context, recorder);
-        count(context, Stage::Transmit, n, begin);
-        return;
-    }
-    if !matches!(view.function, Function::CrossConnect(_) | Function::TaggedCrossConnect(..))
-        || view.own.is_some()
-    {
-        parse::run(port, view, spreads.is_some(), burst, context, recorder);
-        begin = count(context, Stage::Parse, n, begin);
-        // The ingress stage runs first, so that packets that it drops take no space in the rings between
-        // workers.
-        if let Some(stage) = view.own.as_ref().filter(|_| !seen) {
-            let n = burst.len();
-            ingress::run(port, stage.as_ref(), burst, now, context, recorder);
-            begin = count(context, Stage::Own, n, begin);
-        }
-        if let Some(index) = spreads {
-            let applied = &mut egress.queues[index].spread;
-            let (seen, table) = (view.own.is_some(), view.spread.as_ref());
-            software_rss::run(port, seen, table, applied, burst, egress.links, context, recorder);
-            begin = count(context, Stage::Spread, n, begin);
-        }
-    }
-    function::run(port, &view.function, burst, now, reader, context, recorder);
-    begin = count(context, Stage::Function, burst.len(), begin);
-    let n = burst.len();
-    execute::run(forwarding, port, &view.function, burst, now, reader, egress, context, recorder);
-    begin = count(context, Stage::Execute, n, begin);
-    transmit::run(forwarding, egress, context, recorder);
-    count(context, Stage::Transmit, n, begin);
 }
 
 /// Processes the packets of a burst one by one with a recorder. Sends a trace report for each packet that
@@ -702,17 +620,6 @@ fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, context: &mut Wor
     }
 }
 
-/// Adds the packets and the time since `begin` to the counters of a stage. Returns the current time in TSC
-/// cycles, which is the begin of the next stage.
-#[inline]
-fn count(context: &WorkerContext, stage: Stage, packets: usize, begin: u64) -> u64 {
-    let now = tsc();
-    let counters = &context.counters.stages[stage as usize];
-    counters.packets.add(packets as u64);
-    counters.cycles.add(now.wrapping_sub(begin));
-    now
-}
-
 /// Returns the time that the packets of this round get.
 #[inline]
 fn clock(context: &mut WorkerContext) -> Now {
@@ -721,16 +628,4 @@ fn clock(context: &mut WorkerContext) -> Now {
         tap.now_ns = now.ns;
     }
     now
-}
-
-/// Returns the time of CLOCK_MONOTONIC in nanoseconds, and in seconds modulo 65,536.
-#[must_use]
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "coarse seconds wrap by design; the clock is not negative"
-)]
-pub fn monotonic() -> Now {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Now { ns: time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64, secs: time.tv_sec as u16 }
 }

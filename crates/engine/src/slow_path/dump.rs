@@ -4,12 +4,10 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use packet::PortId;
-use switch::flow::{Flow, Op, RuleRef};
-
 use super::SlowPath;
-use super::record::{CachedActions, Record};
-use crate::flows::{Asked, FlowTables, Live};
+use super::record::Record;
+use super::requests::Job;
+use crate::flows::{Asked, FlowTables, Live, MegaflowView};
 
 /// Number of megaflow records that a dump or purge processes in one round of the slow path.
 const SLICE: usize = 256;
@@ -19,47 +17,6 @@ const QUEUE: usize = 1024;
 /// estimate assumes a mask of several fields. The cached actions are shared by megaflows and are not
 /// included.
 const WORDS: usize = 128;
-
-/// Copy of a megaflow with its statistics, as a dump contains it.
-#[derive(Clone)]
-pub struct MegaflowView {
-    /// Index of the worker whose cache holds the megaflow.
-    pub worker: usize,
-    /// Port on which the packets of the megaflow arrive.
-    pub port: PortId,
-    /// Flow key of the megaflow, without the port.
-    pub flow: Flow,
-    /// Mask of the megaflow, without the port.
-    pub mask: Flow,
-    /// Number of packets that have matched the megaflow, in the worker and in the driver hook.
-    pub packets: u64,
-    /// Number of bytes of the packets that have matched the megaflow.
-    pub bytes: u64,
-    /// Time at which the last packet matched the megaflow, in nanoseconds of the monotonic clock. 0 if no
-    /// packet has matched.
-    pub used_ns: u64,
-    actions: Arc<CachedActions>,
-}
-
-impl MegaflowView {
-    /// Returns the operations that the megaflow applies to its packets.
-    #[must_use]
-    pub fn ops(&self) -> &[Op] {
-        &self.actions.compiled.program.ops
-    }
-
-    /// Returns the rules that the megaflow's packets match, in the order of processing.
-    #[must_use]
-    pub fn rules(&self) -> &[RuleRef] {
-        &self.actions.rules
-    }
-}
-
-/// A dump or purge in progress.
-pub(super) enum Job {
-    Dump { bridge: u16, at: usize, to: SyncSender<MegaflowView> },
-    Purge { bridge: u16, at: usize, done: Option<Box<dyn FnOnce() + Send>> },
-}
 
 impl FlowTables {
     /// Starts a dump of this bridge's megaflows. Returns the receiving end of a channel, which closes after

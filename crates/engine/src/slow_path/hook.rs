@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use packet::{DropReason, FlowKey, PortId};
-use switch::flow::Program;
+use packet::{DropReason, PortId};
 
-use super::record::{CachedActions, Counts};
-use super::{ROUND_NS, Record, SlowPath};
-use crate::flows::{FlowBridge, Kind};
+use super::SlowPath;
+use super::hook_state::{Hook, HookCounts, HookFlows, Leaving};
+use super::record::{Counts, Record};
+use super::sweep::ROUND_NS;
+use crate::flows::{CachedActions, Kind};
 
 /// Packet rate in packets per second at or above which a megaflow is hot and is installed in the hook.
 const HOT: u64 = 200;
@@ -26,96 +27,6 @@ const COLD: u64 = 40;
 const JUDGED_NS: u64 = ROUND_NS * 3 / 4;
 /// Maximum time that a terminating slow path waits for running hook programs.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Statistics of a megaflow that is installed in the driver hook.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct HookCounts {
-    /// Number of packets that matched the megaflow in the hook.
-    pub packets: u64,
-    /// Number of bytes of the packets that matched the megaflow in the hook.
-    pub bytes: u64,
-    /// Time of the last matching packet, in nanoseconds of the workers' clock.
-    pub used_ns: u64,
-}
-
-/// Interface through which the slow path manages megaflows in the driver hook. No method blocks.
-pub trait HookFlows: Send {
-    /// Installs a megaflow that matches `key` under `mask`, including the port. Returns the statistics slot
-    /// of the megaflow. Returns `None` if the hook does not support the program, has no space, or is not
-    /// ready.
-    fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32>;
-
-    /// Removes the megaflow in statistics slot `slot`. Hook programs that are already running may still match
-    /// the megaflow.
-    fn remove(&mut self, slot: u32);
-
-    /// Returns the statistics of the megaflow in `slot`.
-    fn counts(&self, slot: u32) -> HookCounts;
-
-    /// Makes the statistics slot of a removed megaflow available for other megaflows.
-    fn release(&mut self, slot: u32);
-
-    /// Begins a grace period for the hook programs that are running at the time of the call, and returns the
-    /// number of the grace period. Grace periods end in order. The slow path is woken when a grace period
-    /// ends.
-    fn begin_grace(&mut self) -> u64;
-
-    /// Returns whether the grace period with this number has ended.
-    fn has_passed(&self, number: u64) -> bool;
-}
-
-/// Driver hook of the slow path, with the megaflows that are being removed from the hook.
-pub(super) struct Hook {
-    flows: Box<dyn HookFlows>,
-    leaving: VecDeque<Leaving>,
-}
-
-/// State of one megaflow with respect to the driver hook.
-#[derive(Default)]
-pub(super) struct Part {
-    slot: Option<u32>,
-    /// Part of the current slot's statistics that has already been added to `past`.
-    seen: HookCounts,
-    /// Time of the last evaluation of the packet rate, in nanoseconds. `judged` is the packet count at that
-    /// time.
-    judged_ns: u64,
-    judged: u64,
-    /// Statistics of the megaflow in the hook, summed over all slots that it has used. Packets that matched
-    /// after a removal are not included.
-    past: HookCounts,
-}
-
-impl Part {
-    /// Returns the number of packets that have matched the megaflow in the hook, up to the last read of its
-    /// statistics.
-    pub fn packets(&self) -> u64 {
-        self.past.packets
-    }
-
-    /// Returns the number of bytes that have matched the megaflow in the hook, up to the last read of its
-    /// statistics.
-    pub fn bytes(&self) -> u64 {
-        self.past.bytes
-    }
-
-    /// Returns the time of the last packet that matched the megaflow in the hook, in nanoseconds, up to the
-    /// last read of its statistics.
-    pub fn used_ns(&self) -> u64 {
-        self.past.used_ns
-    }
-}
-
-/// A megaflow that was removed from the hook, with the cached actions whose rules get its final statistics.
-struct Leaving {
-    slot: u32,
-    /// Number of the grace period after which no program matches the megaflow any more. `None` if the grace
-    /// period has not begun.
-    number: Option<u64>,
-    seen: HookCounts,
-    bridge: Arc<FlowBridge>,
-    port: PortId,
-    actions: Arc<CachedActions>,
-}
 
 impl SlowPath {
     /// Sets the driver hook into which the slow path installs hot megaflows.

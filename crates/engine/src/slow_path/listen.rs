@@ -3,7 +3,8 @@
 use packet::PortId;
 use switch::flow::{Flow, Op};
 
-use super::{Record, SlowPath};
+use super::SlowPath;
+use super::record::Record;
 
 /// Event for a listener: a megaflow was installed in a worker's cache or removed from it.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,9 @@ use std::sync::{Arc, MutexGuard};
 use switch::flow::{Asked as Question, DecidedPacket, PacketOut, Pipeline, Translated};
 
 use super::SlowPath;
+use crate::clock::monotonic;
 use crate::flows::{CacheCommand, Compiled, FlowBridge};
 use crate::packet_outs::{Outgoing, Queued};
-use crate::worker::monotonic;
 
 /// Maximum number of packet-outs that one round processes, for all bridges and sessions together. The number
 /// equals the maximum number of upcalls in a port's turn.

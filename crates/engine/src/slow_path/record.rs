@@ -2,17 +2,14 @@
 //! compact. A record stores only those words of key and mask in which the mask has any bit set. Megaflows
 //! with equal actions share one copy of the actions.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lookup::FlowRef;
 use packet::PortId;
-use switch::flow::{Flow, LearnedFlow, Pipeline, RuleRef, Translated};
+use switch::flow::{Flow, Pipeline};
 
-use super::hook::Part;
-use crate::flows::{Compiled, FlowBridge, Live, MeterLive};
+use super::hook_state::Part;
+use crate::flows::{CachedActions, FlowBridge, Live};
 
 /// Slow path's record of an installed megaflow.
 pub(super) struct Record {
@@ -99,66 +96,6 @@ impl Bits {
     }
 }
 
-/// Cached actions that megaflows share, with the rules, tables and groups whose statistics count the packets.
-pub(super) struct CachedActions {
-    pub compiled: Arc<Compiled>,
-    pub rules: Vec<RuleRef>,
-    pub missed: Vec<u8>,
-    pub groups: Vec<(u32, usize)>,
-    pub tables: [u64; 4],
-    pub first_again: bool,
-    pub learns: Vec<LearnedFlow>,
-    /// Approximate size of the actions in memory, in octets.
-    memory: usize,
-    /// Sum of the sizes of all cached actions.
-    total: Arc<AtomicUsize>,
-}
-
-impl Drop for CachedActions {
-    fn drop(&mut self) {
-        self.total.fetch_sub(self.memory, Ordering::Relaxed);
-    }
-}
-
-impl CachedActions {
-    fn new(
-        actions: Translated,
-        meters: Vec<(u32, Arc<MeterLive>)>,
-        total: &Arc<AtomicUsize>,
-    ) -> Arc<CachedActions> {
-        let memory = actions.memory();
-        total.fetch_add(memory, Ordering::Relaxed);
-        Arc::new(CachedActions {
-            memory,
-            total: Arc::clone(total),
-            compiled: Arc::new(Compiled::new(actions.program, actions.dropped, meters)),
-            rules: actions.rules,
-            missed: actions.missed,
-            groups: actions.groups,
-            tables: actions.tables,
-            first_again: actions.first_again,
-            learns: actions.learns,
-        })
-    }
-
-    fn is(&self, actions: &Translated) -> bool {
-        self.compiled.program == actions.program
-            && self.compiled.dropped == actions.dropped
-            && self.compiled.meters.is_empty()
-            && self.rules == actions.rules
-            && self.missed == actions.missed
-            && self.groups == actions.groups
-            && self.tables == actions.tables
-            && self.first_again == actions.first_again
-            && self.learns.is_empty()
-    }
-
-    /// Adds packets to the statistics of the rules, tables and groups that belong to these actions.
-    pub fn credit(&self, pipeline: &mut Pipeline, packets: u64, bytes: u64, used_ns: u64) {
-        credit(pipeline, (&self.rules, &self.missed, &self.groups), packets, bytes, used_ns);
-    }
-}
-
 /// Packets and bytes that a megaflow has matched since its statistics were last read.
 pub(super) struct Counts {
     pub bridge: Arc<FlowBridge>,
@@ -178,130 +115,5 @@ impl Counts {
         if !self.is_nothing() {
             self.actions.credit(pipeline, self.packets, self.bytes, self.used_ns);
         }
-    }
-}
-
-/// Adds packets to the statistics of rules, to the miss counters of tables, and to the statistics of group
-/// buckets.
-pub(super) fn credit(
-    pipeline: &mut Pipeline,
-    (rules, missed, groups): (&[RuleRef], &[u8], &[(u32, usize)]),
-    packets: u64,
-    bytes: u64,
-    used_ns: u64,
-) {
-    for rule in rules {
-        pipeline.credit(*rule, packets, bytes, used_ns);
-    }
-    for table in missed {
-        pipeline.credit_miss(*table, packets);
-    }
-    for (group, bucket) in groups {
-        pipeline.credit_group(*group, *bucket, packets, bytes);
-    }
-}
-
-/// Capacity of the index of shared actions. A full index is cleared. Megaflows keep the actions that they
-/// already have.
-const CACHED_ACTIONS: usize = 4096;
-/// Maximum size, in octets, of the actions in the index.
-const INDEX_MEMORY: usize = 16 << 20;
-/// Maximum size, in octets, of the actions of all megaflows. Packets with further actions are forwarded without a
-/// megaflow.
-pub(super) const ACTIONS_MEMORY: usize = 512 << 20;
-
-/// Index of recently cached actions, by which new megaflows find equal actions to share.
-#[derive(Default)]
-pub(super) struct CachedActionsIndex {
-    by_hash: HashMap<u64, Arc<CachedActions>>,
-    /// Size of the actions in the index, in octets.
-    held: usize,
-    /// Size of all cached actions, in octets.
-    total: Arc<AtomicUsize>,
-    hasher: RandomState,
-}
-
-impl CachedActionsIndex {
-    /// Returns the cached form of translated actions. Megaflows with equal actions get the same copy, unless
-    /// the actions contain meters or learn actions. Only actions that a megaflow keeps are remembered for later
-    /// megaflows.
-    pub fn shared(
-        &mut self,
-        actions: Translated,
-        meters: Vec<(u32, Arc<MeterLive>)>,
-        is_kept: bool,
-    ) -> Arc<CachedActions> {
-        if !meters.is_empty() || !actions.learns.is_empty() {
-            return CachedActions::new(actions, meters, &self.total);
-        }
-        let hash = self.hasher.hash_one((&actions.program, &actions.rules, &actions.missed, &actions.groups));
-        if let Some(known) = self.by_hash.get(&hash).filter(|known| known.is(&actions)) {
-            return Arc::clone(known);
-        }
-        let new = CachedActions::new(actions, meters, &self.total);
-        if !is_kept || new.memory > INDEX_MEMORY / 16 {
-            return new;
-        }
-        if self.by_hash.len() >= CACHED_ACTIONS || self.held + new.memory > INDEX_MEMORY {
-            self.by_hash.clear();
-            self.held = 0;
-        }
-        self.held += new.memory;
-        if let Some(old) = self.by_hash.insert(hash, Arc::clone(&new)) {
-            self.held -= old.memory;
-        }
-        new
-    }
-
-    /// Returns whether a megaflow with these actions may be kept.
-    pub fn has_room(&self, actions: &Translated) -> bool {
-        self.memory() + actions.memory() <= ACTIONS_MEMORY
-    }
-
-    /// Returns the size of all cached actions in octets.
-    pub fn memory(&self) -> usize {
-        self.total.load(Ordering::Relaxed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use packet::DropReason;
-    use switch::flow::{Op, Program};
-
-    use super::*;
-
-    /// Returns a translation with this many steps, each of which sets a queue of its own.
-    fn translated(from: usize, steps: usize) -> Translated {
-        let flow = Flow::ZERO;
-        let pipeline = Pipeline::new();
-        let asked = switch::flow::Asked { flow: &flow, frame: None, trace: false };
-        let mut translated = pipeline.packet_out(asked, &[]);
-        let steps = (from..from + steps).map(|queue| Op::Queue(u32::try_from(queue).ok()));
-        translated.program = Program { ops: steps.collect() };
-        translated.dropped = DropReason::RuleDrop;
-        translated
-    }
-
-    #[test]
-    fn the_index_is_bounded_in_octets() {
-        let mut index = CachedActionsIndex::default();
-        // Each is a little less than the longest that the index takes.
-        let steps = INDEX_MEMORY / 16 / size_of::<Op>() * 9 / 10;
-        let kept: Vec<_> = (0..40).map(|at| index.shared(translated(at, steps), Vec::new(), true)).collect();
-        assert!(index.held <= INDEX_MEMORY && index.by_hash.len() < 20, "{}", index.by_hash.len());
-        assert!(index.memory() > 40 * steps * size_of::<Op>());
-        // The last one is shared.
-        let last = index.shared(translated(39, steps), Vec::new(), true);
-        assert!(Arc::ptr_eq(&last, &kept[39]));
-        drop((kept, last));
-        assert_eq!(index.memory(), index.held, "only the index has actions");
-        // Actions that no megaflow keeps, and very long ones, are not remembered.
-        let before = index.by_hash.len();
-        drop(index.shared(translated(100, 10), Vec::new(), false));
-        drop(index.shared(translated(100, 2 * steps), Vec::new(), true));
-        assert_eq!((index.by_hash.len(), index.memory()), (before, index.held));
-        index.total.store(ACTIONS_MEMORY, Ordering::Relaxed);
-        assert!(!index.has_room(&translated(0, 1)), "megaflows have actions of a bounded size");
     }
 }

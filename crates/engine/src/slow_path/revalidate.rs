@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 
 use switch::flow::{Asked as Question, Field, Flow, Translated};
 
+use super::requests::{Asking, Barrier};
 use super::sweep::ROUND_NS;
 use super::{IDLE_FULL_NS, IDLE_NS, PACKETS_NS, SAMPLE, SLICE, SlowPath};
+use crate::clock::monotonic;
 use crate::flows::{CacheCommand, FlowTables, MeterLive};
-use crate::worker::monotonic;
 
 /// Number of revalidated megaflows after which the slow path checks for pending upcalls, if no megaflow had
 /// to be translated again.
@@ -26,52 +27,6 @@ const SLICE_NS: u64 = PACKETS_NS;
 /// Number of unread answers in a worker's ring above which revalidation pauses, so that the answer to an
 /// upcall does not wait behind more answers.
 const QUEUED: usize = 256;
-
-/// A barrier request for one bridge. `done` is called when the flow caches agree with the bridge's tables.
-pub(super) struct Asking {
-    pub tables: Arc<FlowTables>,
-    pub done: Box<dyn FnOnce() + Send>,
-}
-
-/// A barrier of one bridge in progress. A barrier serves all requests of the bridge that were pending when the
-/// barrier started.
-pub(super) struct Barrier {
-    tables: Arc<FlowTables>,
-    done: Vec<Box<dyn FnOnce() + Send>>,
-    /// Whether at least one megaflow of the bridge could not be revalidated, because a control thread held
-    /// the tables. The requests are then repeated with the next barrier.
-    missed: bool,
-    /// Bridges whose megaflows the barrier revalidates, with the number of records that are left. `None` when
-    /// all records have been revalidated and the synchronization message has been sent to the workers.
-    sweep: Option<Vec<(u16, usize)>>,
-    number: u64,
-    /// For each worker, whether the worker has not reached the barrier yet.
-    left: Vec<bool>,
-    /// For each worker, whether another synchronization message is needed, because a removal became due after
-    /// the first message.
-    pub again: Vec<bool>,
-    /// For each worker, whether a new synchronization message is due, because the worker confirmed the last
-    /// one while removals were still due.
-    resync: Vec<bool>,
-    /// Number of the grace period that the driver hook must pass to reach the barrier. `None` if there is
-    /// nothing to wait for.
-    hook: Option<u64>,
-}
-
-impl Barrier {
-    /// Returns the number of records of a bridge that the barrier has not revalidated yet. Returns `None` if
-    /// there are none.
-    fn left_of(&self, bridge: u16) -> Option<usize> {
-        let own = self.sweep.iter().flatten().find(|(own, _)| *own == bridge)?;
-        (own.1 > 0).then_some(own.1)
-    }
-
-    fn set_left(&mut self, bridge: u16, left: usize) {
-        if let Some(own) = self.sweep.iter_mut().flatten().find(|(own, _)| *own == bridge) {
-            own.1 = left;
-        }
-    }
-}
 
 impl SlowPath {
     /// Revalidates a slice of the megaflows of one bridge. While a barrier of the bridge is pending, the slice

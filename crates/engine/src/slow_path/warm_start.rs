@@ -13,7 +13,7 @@ use switch::flow::Asked as Question;
 use super::SlowPath;
 use super::record::{Bits, Record};
 use super::revalidate::with_port;
-use crate::worker::monotonic;
+use crate::clock::monotonic;
 
 /// Maximum number of megaflows to transfer. The most recently used megaflows are selected.
 const MOST: usize = 4096;

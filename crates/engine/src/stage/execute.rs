@@ -5,41 +5,13 @@ use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};
 use port::Packet;
 use switch::{Bridge, Decision, Now};
-use sync::qsbr::Reader;
 
 use crate::burst::Burst;
 use crate::stage::outbox::Refused;
 use crate::stage::punt::Punt;
 use crate::stage::transmit::{self, Egress};
-use crate::stage::{WorkerContext, flows, route, tag};
-use crate::state::{Forwarding, Function};
-
-/// Executes the decisions for `burst`, whose packets arrived on `port`, and moves the packets into the
-/// outbox. If the batch of an output port becomes full, the batch is transmitted immediately. `burst` is
-/// empty afterwards.
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
-pub fn run<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
-    function: &Function,
-    burst: &mut Burst,
-    now: Now,
-    reader: &Reader,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
-) {
-    if let Function::Router(router, interface) = function {
-        return route::run::<R, false>(
-            forwarding, port, router, *interface, burst, now, reader, egress, context, recorder,
-        );
-    }
-    if let Function::OpenFlow(bridge) = function {
-        return flows::run(forwarding, port, bridge, burst, now, egress, context, recorder);
-    }
-    let bridge = if let Function::Bridge(bridge) = function { Some(&**bridge) } else { None };
-    decided(forwarding, port, bridge, burst, now, egress, context, recorder);
-}
+use crate::stage::{WorkerContext, tag};
+use crate::state::Forwarding;
 
 /// Executes the decisions for a burst of a bridge or a cross-connect. `bridge` is the bridge that made the
 /// decisions. `bridge` may be `None` if every decision names a single output port.

@@ -5,28 +5,29 @@
 //! without a lookup. Therefore packets of a flow do not overtake each other. The number of waiting packets is
 //! limited for each flow, for each port, and in total.
 
+mod normal;
 mod steps;
 
-use std::collections::{HashMap, VecDeque};
-use std::num::NonZeroU32;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use lookup::{FlowCache, FlowCounters, FlowLimits, MISS};
+use lookup::MISS;
+use normal::{normal, normal_burst};
 use packet::record::{Recorder, Step, TagChange};
-use packet::{DropReason, FlowKey, PortId, QueueId};
-use port::{BURST, Packet};
+use packet::{DropReason, FlowKey, PortId};
+use port::Packet;
 use steps::Steps;
+use switch::Now;
 use switch::flow::{Asked, ExtendedKey, Flow, one_tag};
-use switch::{Decision, Now};
 
+use super::flow_cache::{Pending, Ticket, Waiting};
 use crate::burst::Burst;
-use crate::flows::{
-    CacheCommand, CacheCompletion, CachedFlow, Compiled, EXTENDED_WORDS, FlowBridge, Kind, Upcall,
-    WorkerFlows,
-};
+use crate::flows::{CacheCommand, CacheCompletion, CachedFlow, Compiled, FlowBridge, Kind, Upcall};
 use crate::stage::transmit::Egress;
 use crate::stage::{CLONE_BUDGET, WorkerContext, execute};
 use crate::state::Forwarding;
+
+pub use super::flow_cache::{Flows, FlowsView};
 
 /// Maximum number of packets of one flow that wait while the slow path processes the flow's first packet.
 const WAITING_EACH: usize = 512;
@@ -41,53 +42,6 @@ const UPCALLS_EACH: u16 = 512;
 const ANSWERS: usize = 256;
 /// Number of calls of [`answers`] after which the masks of the flow cache are sorted by their number of hits.
 const RERANK: u32 = 16_384;
-
-/// Flow cache of one worker, with the packets that wait for answers of the slow path.
-pub struct Flows {
-    cache: FlowCache<EXTENDED_WORDS, CachedFlow>,
-    rings: WorkerFlows,
-    /// Flows that have a packet at the slow path. The value contains the later packets of the flow, which
-    /// wait for the answer.
-    pending: HashMap<FlowKey, Pending>,
-    waiting: usize,
-    /// For each port, the number of packets that wait behind a packet of their flow.
-    waiting_by_port: Vec<usize>,
-    /// Number of packets with [`Ticket::Patch`] that wait in this stage or at the slow path.
-    beyond_queues: usize,
-    /// For each port, the number of packets that were sent to the slow path and have not come back.
-    asked: Vec<u16>,
-    found: Box<[u32; BURST]>,
-    rounds: u32,
-    /// Whether messages were sent to the slow path since it was last woken.
-    rings_bell: bool,
-}
-
-/// State of a flow that has a packet at the slow path, with the later packets of the flow.
-struct Pending {
-    ticket: Option<Ticket>,
-    behind: VecDeque<Waiting>,
-}
-
-struct Waiting {
-    bridge: Arc<FlowBridge>,
-    port: PortId,
-    packet: Packet,
-    key: FlowKey,
-    extended: ExtendedKey,
-    ticket: Option<Ticket>,
-}
-
-/// Record of the queue and the burst in which a waiting packet arrived. The reordering guard needs it.
-#[derive(Clone, Copy)]
-enum Ticket {
-    Burst {
-        port: PortId,
-        queue: QueueId,
-        burst: u64,
-    },
-    /// The packet arrived by a patch port, and the burst from which it derives has already been processed.
-    Patch,
-}
 
 impl Ticket {
     /// Records that a packet of the current burst waits, and returns its ticket. Returns `None` if the packet
@@ -113,107 +67,6 @@ impl Ticket {
         };
         if let Some(own) = egress.queues.iter_mut().find(|own| own.port == port && own.id == queue) {
             own.parked.release(burst);
-        }
-    }
-}
-
-/// Size and statistics of one worker's flow cache.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FlowsView {
-    /// Number of installed megaflows.
-    pub flows: usize,
-    /// Number of distinct masks of the installed megaflows.
-    pub masks: usize,
-    /// Number of hits of each cache tier, of misses and of probes.
-    pub counters: FlowCounters,
-    /// Size of the cache in bytes.
-    pub memory: usize,
-}
-
-impl Flows {
-    /// Creates a flow cache without megaflows.
-    #[must_use]
-    pub fn new(rings: WorkerFlows, limits: FlowLimits) -> Flows {
-        Flows {
-            cache: FlowCache::new(limits),
-            rings,
-            pending: HashMap::new(),
-            waiting: 0,
-            waiting_by_port: Vec::new(),
-            beyond_queues: 0,
-            asked: Vec::new(),
-            found: Box::new([MISS; BURST]),
-            rounds: 0,
-            rings_bell: false,
-        }
-    }
-
-    /// Returns whether the ring from the slow path contains answers.
-    #[must_use]
-    pub fn has_pending(&self) -> bool {
-        !self.rings.answers.is_empty()
-    }
-
-    /// Configures the exact-match cache. With `Some(n)`, one of `n` packets that miss the cache inserts an
-    /// entry. `None` disables the exact-match cache.
-    pub fn set_exact(&mut self, one_in: Option<NonZeroU32>) {
-        self.cache.set_exact(one_in);
-    }
-
-    /// Returns the size and statistics of the flow cache.
-    #[must_use]
-    pub fn view(&self) -> FlowsView {
-        FlowsView {
-            flows: self.cache.len(),
-            masks: self.cache.masks(),
-            counters: self.cache.counters(),
-            memory: self.cache.memory(),
-        }
-    }
-
-    /// Returns whether no packet waits for the slow path and the ring from the slow path contains no answers.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.pending.is_empty() && self.rings.answers.is_empty()
-    }
-
-    /// Returns whether any waiting packet arrived by a patch port and derives from a burst that has already
-    /// been processed.
-    #[must_use]
-    pub fn is_waited_for_beyond_queues(&self) -> bool {
-        self.beyond_queues > 0
-    }
-
-    /// Counts all packets that wait in this stage or are at the slow path as dropped.
-    pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
-        for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
-            counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);
-        }
-        for (port, asked) in (0_u16..).zip(&mut self.asked) {
-            let asked = std::mem::take(asked);
-            if asked > 0 {
-                counters.port(PortId(port)).drop_n(DropReason::UpcallLimit, u64::from(asked));
-            }
-        }
-    }
-
-    /// Installs a megaflow directly, for benchmarks without a slow path.
-    pub(crate) fn put(&mut self, key: &FlowKey, mask: &FlowKey, flow: CachedFlow) {
-        let nothing = ExtendedKey::ZERO.0;
-        // A bench with more megaflows than fit measures misses, and reports them as losses.
-        let _ = self.cache.insert(key.in_port().0, key.words(), &nothing, mask.words(), &nothing, flow);
-    }
-
-    /// Frees the packets that wait in this stage and the packets in unread answers. The slow path frees the
-    /// packets that it holds.
-    pub fn close(&mut self, tools_free: &mut impl FnMut(Packet)) {
-        for waiting in self.pending.drain().flat_map(|(_, pending)| pending.behind) {
-            tools_free(waiting.packet);
-        }
-        while let Some(answer) = self.rings.answers.pop() {
-            if let CacheCommand::Release { packet, .. } = answer {
-                tools_free(packet);
-            }
         }
     }
 }
@@ -587,67 +440,6 @@ fn act<R: Recorder>(
             }
         }
     }
-}
-
-/// Forwards a whole burst by the learning bridge (`NORMAL` action).
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
-fn normal_burst<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
-    bridge: &Arc<FlowBridge>,
-    burst: &mut Burst,
-    now: Now,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
-) {
-    let n = burst.len();
-    bridge.bridge.forward(
-        &burst.keys[..n],
-        &burst.layers[..n],
-        now,
-        &mut context.scratch,
-        &mut burst.decisions[..n],
-        recorder,
-    );
-    execute::decided(forwarding, port, Some(&bridge.bridge), burst, now, egress, context, recorder);
-}
-
-/// Forwards one packet by the learning bridge (`NORMAL` action). The flow key is extracted from the current
-/// contents of the packet, which earlier actions may have changed.
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
-fn normal<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
-    bridge: &Arc<FlowBridge>,
-    packet: Packet,
-    now: Now,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
-) {
-    let mut key = FlowKey::ZERO;
-    let head = packet.head(context.pool.memory());
-    let layers = match FlowKey::extract(head, packet.len(), port, &mut key) {
-        Ok(layers) => layers,
-        Err(reason) => {
-            recorder.step(0, Step::Dropped(reason));
-            return context.drop(packet, port, reason);
-        }
-    };
-    let mut decision = [Decision::default()];
-    bridge.bridge.forward(&[key], &[layers], now, &mut context.scratch, &mut decision, recorder);
-    execute::decide(
-        forwarding,
-        port,
-        Some(&bridge.bridge),
-        packet,
-        &decision[0],
-        now,
-        egress,
-        context,
-        recorder,
-    );
 }
 
 /// Processes packets in a dry run. The function translates the packets by the tables and executes the result,

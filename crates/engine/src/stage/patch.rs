@@ -20,61 +20,16 @@ use switch::Now;
 use sync::qsbr::Reader;
 
 use crate::burst::Burst;
-use crate::stage::transmit::{self, Egress};
+use crate::stage::path::{self, Source};
+use crate::stage::transmit::Egress;
 use crate::stage::{WorkerContext, receive};
-use crate::state::{Forwarding, PortView};
-use crate::worker::{Source, path};
+use crate::state::Forwarding;
 
 /// Maximum number of packet arrivals at patch ports for one received burst. The number is sufficient for a
 /// full burst to pass a chain of [`HOPS`] patch ports twice.
 const PASSES: usize = 2 * port::BURST * HOPS as usize;
 /// Like `PASSES`, but for an explanation (dry run). The smaller number keeps its report readable.
 const PASSES_TOLD: usize = 256;
-
-/// Moves the packets to be transmitted by patch port `out` to its peer port `peer`. The packets arrive there
-/// at the end of the current burst.
-pub(crate) fn enter<R: Recorder>(
-    view: &PortView,
-    out: PortId,
-    peer: PortId,
-    context: &mut WorkerContext,
-    recorder: &mut R,
-) {
-    if view.capture {
-        transmit::capture(out, context);
-    }
-    let Some(batch) = context.outbox.batch(out) else { return };
-    if batch.iter().any(|packet| packet.hops() >= HOPS) {
-        end_loops(out, context, recorder);
-    }
-    let WorkerContext { outbox, patched, counters, .. } = context;
-    let Some(batch) = outbox.batch(out).filter(|batch| !batch.is_empty()) else { return };
-    if R::ACTIVE {
-        recorder.step(0, Step::Transmitted { port: out, queue: QueueId(0) });
-    }
-    let counters = counters.port(out);
-    counters.tx_packets.add(batch.len() as u64);
-    counters.tx_bytes.add(transmit::bytes_of(batch));
-    patched.extend(batch.drain(..).map(|mut packet| {
-        // Packets at the hop limit were removed before.
-        let _ = packet.hop();
-        (peer, packet)
-    }));
-}
-
-/// Drops the packets in the batch of port `out` that have reached the hop limit.
-#[cold]
-fn end_loops<R: Recorder>(out: PortId, context: &mut WorkerContext, recorder: &mut R) {
-    let Some(batch) = context.outbox.batch(out) else { return };
-    for packet in std::mem::take(batch) {
-        if packet.hops() >= HOPS {
-            recorder.step(0, Step::Dropped(DropReason::HopLimit));
-            context.drop_at_output(packet, out, DropReason::HopLimit);
-        } else if let Some(batch) = context.outbox.batch(out) {
-            batch.push(packet);
-        }
-    }
-}
 
 /// Forwards the packets that were sent to patch ports, and the packets that this forwarding sends to patch
 /// ports. `burst` is empty before and after the call. `queue` is the index of the worker's queue from which
@@ -118,7 +73,7 @@ pub(crate) fn through<R: Recorder>(
         } else {
             left -= n;
             let source = Source { forwarding, port, view, queue: None, seen: false, origin: queue, reader };
-            path(&source, burst, now, egress, context, recorder);
+            path::run(&source, burst, now, egress, context, recorder);
         }
     }
     context.is_patched = false;

@@ -4,53 +4,18 @@
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId, QueueId};
 use port::offload;
-use port::{Batch, Capabilities, Flags, Queue};
+use port::{Batch, Capabilities, Flags, HOPS};
 
 use crate::capture::Direction;
-use crate::handover::{Output, WorkerRings};
-use crate::stage::{WorkerContext, patch};
+use crate::handover::Output;
+use crate::stage::WorkerContext;
 use crate::state::{Forwarding, PortView};
 
-/// Value of `Egress::local` for a port of which this worker has no queue.
-pub const NOT_MINE: u16 = u16::MAX;
+pub use super::egress::{Egress, NOT_MINE, OwnedQueue};
+
 /// Number of bytes by which a frame with a VLAN tag may exceed the maximum frame length, as with the kernel's
 /// devices.
 const TAG_ALLOWANCE: u32 = 4;
-
-/// A queue that a worker owns, with the state that the worker keeps for it.
-pub struct OwnedQueue {
-    /// Port of the queue.
-    pub port: PortId,
-    /// Identifier of the queue within its port.
-    pub id: QueueId,
-    /// Queue through which packets are received and transmitted.
-    pub queue: Box<dyn Queue>,
-    /// Offloads and frame lengths that the queue supports.
-    pub capabilities: Capabilities,
-    /// Whether packets were given to the queue since it was last kicked.
-    pub touched: bool,
-    /// Software RSS state for packets that are received from the queue.
-    pub spread: crate::stage::software_rss::Applied,
-    /// State of the queue's progress reports, or `None` if the queue has no receiver of reports.
-    pub finish: Option<crate::ordering::Finish>,
-    /// Packets that were received from the queue and that wait in the worker or at the slow path.
-    pub parked: crate::ordering::Parked,
-    /// State of the transmit ring, for which progress reports wait.
-    pub unsent: crate::ordering::Unsent,
-}
-
-/// Destinations to which a worker sends packets.
-pub struct Egress<'w> {
-    /// Queues that the worker owns.
-    pub queues: &'w mut [OwnedQueue],
-    /// For each port, the index in `queues` of the queue that transmits its packets, or [`NOT_MINE`] if this
-    /// worker has no queue of the port.
-    pub local: &'w [u16],
-    /// Rings to and from the other workers.
-    pub links: &'w mut WorkerRings,
-    /// List to which a dry run appends its output frames. With `None`, packets are transmitted.
-    pub collected: Option<&'w mut Vec<(PortId, Vec<u8>)>>,
-}
 
 /// Transmits the packets of all ports in the outbox.
 pub fn run<R: Recorder>(
@@ -82,7 +47,7 @@ pub fn port<R: Recorder>(
         None => return drop_all(out, DropReason::PortRemoved, context, recorder),
     };
     if let Some(peer) = view.patch {
-        return patch::enter(view, out, peer, context, recorder);
+        return enter_patch(view, out, peer, context, recorder);
     }
     if egress.collected.is_some() {
         return collect(view, out, egress, context, recorder);
@@ -90,6 +55,51 @@ pub fn port<R: Recorder>(
     match egress.local.get(out.index()).copied().unwrap_or(NOT_MINE) {
         NOT_MINE => hand_over(view, out, egress, context, recorder),
         mine => send(view, out, usize::from(mine), egress, context, recorder),
+    }
+}
+
+/// Moves the packets to be transmitted by patch port `out` to its peer port `peer`. The packets arrive there
+/// at the end of the current burst.
+fn enter_patch<R: Recorder>(
+    view: &PortView,
+    out: PortId,
+    peer: PortId,
+    context: &mut WorkerContext,
+    recorder: &mut R,
+) {
+    if view.capture {
+        capture(out, context);
+    }
+    let Some(batch) = context.outbox.batch(out) else { return };
+    if batch.iter().any(|packet| packet.hops() >= HOPS) {
+        end_loops(out, context, recorder);
+    }
+    let WorkerContext { outbox, patched, counters, .. } = context;
+    let Some(batch) = outbox.batch(out).filter(|batch| !batch.is_empty()) else { return };
+    if R::ACTIVE {
+        recorder.step(0, Step::Transmitted { port: out, queue: QueueId(0) });
+    }
+    let counters = counters.port(out);
+    counters.tx_packets.add(batch.len() as u64);
+    counters.tx_bytes.add(bytes_of(batch));
+    patched.extend(batch.drain(..).map(|mut packet| {
+        // Packets at the hop limit were removed before.
+        let _ = packet.hop();
+        (peer, packet)
+    }));
+}
+
+/// Drops the packets in the batch of port `out` that have reached the hop limit.
+#[cold]
+fn end_loops<R: Recorder>(out: PortId, context: &mut WorkerContext, recorder: &mut R) {
+    let Some(batch) = context.outbox.batch(out) else { return };
+    for packet in std::mem::take(batch) {
+        if packet.hops() >= HOPS {
+            recorder.step(0, Step::Dropped(DropReason::HopLimit));
+            context.drop_at_output(packet, out, DropReason::HopLimit);
+        } else if let Some(batch) = context.outbox.batch(out) {
+            batch.push(packet);
+        }
     }
 }
 
@@ -142,7 +152,7 @@ fn give<R: Recorder>(
     }
 }
 
-pub(crate) fn bytes_of(batch: &Batch) -> u64 {
+fn bytes_of(batch: &Batch) -> u64 {
     batch.iter().map(|packet| packet.len() as u64).sum()
 }
 
@@ -271,7 +281,7 @@ fn collect<R: Recorder>(
 }
 
 #[cold]
-pub(crate) fn capture(out: PortId, context: &mut WorkerContext) {
+fn capture(out: PortId, context: &mut WorkerContext) {
     let (Some(tap), Some(batch)) = (&mut context.capture, context.outbox.batch(out)) else { return };
     for packet in &*batch {
         tap.offer(&mut context.pool, packet, out, Direction::Sent);

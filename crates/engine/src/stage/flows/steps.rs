@@ -8,7 +8,7 @@ use port::{Flags, FrameMemory, Packet};
 use switch::Now;
 use switch::flow::{Field, Flow, Frame, Op, SetBits, rewrite};
 
-use super::normal;
+use super::normal::normal;
 use crate::flows::{Compiled, FlowBridge, Metered};
 use crate::stage::transmit::Egress;
 use crate::stage::{WorkerContext, execute};

@@ -1,0 +1,58 @@
+//! Requests of control threads that the slow path has in progress: barriers, dumps and purges.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use crate::flows::{FlowTables, MegaflowView};
+
+/// A barrier request for one bridge. `done` is called when the flow caches agree with the bridge's tables.
+pub(super) struct Asking {
+    pub tables: Arc<FlowTables>,
+    pub done: Box<dyn FnOnce() + Send>,
+}
+
+/// A barrier of one bridge in progress. A barrier serves all requests of the bridge that were pending when the
+/// barrier started.
+pub(super) struct Barrier {
+    pub tables: Arc<FlowTables>,
+    pub done: Vec<Box<dyn FnOnce() + Send>>,
+    /// Whether at least one megaflow of the bridge could not be revalidated, because a control thread held
+    /// the tables. The requests are then repeated with the next barrier.
+    pub missed: bool,
+    /// Bridges whose megaflows the barrier revalidates, with the number of records that are left. `None` when
+    /// all records have been revalidated and the synchronization message has been sent to the workers.
+    pub sweep: Option<Vec<(u16, usize)>>,
+    pub number: u64,
+    /// For each worker, whether the worker has not reached the barrier yet.
+    pub left: Vec<bool>,
+    /// For each worker, whether another synchronization message is needed, because a removal became due after
+    /// the first message.
+    pub again: Vec<bool>,
+    /// For each worker, whether a new synchronization message is due, because the worker confirmed the last
+    /// one while removals were still due.
+    pub resync: Vec<bool>,
+    /// Number of the grace period that the driver hook must pass to reach the barrier. `None` if there is
+    /// nothing to wait for.
+    pub hook: Option<u64>,
+}
+
+impl Barrier {
+    /// Returns the number of records of a bridge that the barrier has not revalidated yet. Returns `None` if
+    /// there are none.
+    pub fn left_of(&self, bridge: u16) -> Option<usize> {
+        let own = self.sweep.iter().flatten().find(|(own, _)| *own == bridge)?;
+        (own.1 > 0).then_some(own.1)
+    }
+
+    pub fn set_left(&mut self, bridge: u16, left: usize) {
+        if let Some(own) = self.sweep.iter_mut().flatten().find(|(own, _)| *own == bridge) {
+            own.1 = left;
+        }
+    }
+}
+
+/// A dump or purge in progress.
+pub(super) enum Job {
+    Dump { bridge: u16, at: usize, to: SyncSender<MegaflowView> },
+    Purge { bridge: u16, at: usize, done: Option<Box<dyn FnOnce() + Send>> },
+}

@@ -1,0 +1,125 @@
+//! Worker context: the private state of a worker that the stages share.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use packet::record::TagChange;
+use packet::{DropReason, PortId, WorkerId};
+use port::{FramePool, Packet};
+
+use super::flow_cache::Flows;
+use super::outbox::Outbox;
+use super::punt::PuntRing;
+use crate::capture::{CaptureTap, Direction};
+use crate::counters::{MAX_PORTS, WorkerCounters};
+
+/// Maximum number of copies that the packets of one burst may cause. A copy of a packet of many frames counts
+/// as several copies (one for each four frames). Further flood outputs are dropped with the reason
+/// `clone-budget`.
+pub const CLONE_BUDGET: u32 = 4096;
+
+/// Maximum number of segments into which the packets of one burst are divided by software. Further packets
+/// that need segmentation are dropped with the reason `clone-budget`. For comparison, 64 packets of 64 KiB
+/// result in some 3,000 segments of Ethernet size.
+pub const SEGMENT_BUDGET: u32 = 16_384;
+
+/// Worker context: the private state of one worker that the stages need in addition to the burst and the
+/// snapshot.
+pub struct WorkerContext {
+    /// Identifier of the worker.
+    pub id: WorkerId,
+    /// Pool of free frames that belongs to the worker.
+    pub pool: FramePool,
+    /// Packets to transmit, sorted by output port.
+    pub outbox: Outbox,
+    /// Scratch memory for bridge lookups.
+    pub scratch: switch::Scratch,
+    /// Scratch memory for router lookups.
+    pub routing: router::Scratch,
+    /// Counters that the worker writes.
+    pub counters: Arc<WorkerCounters>,
+    /// Ring for copies of captured packets. `None` while no capture runs.
+    pub capture: Option<CaptureTap>,
+    /// Ring for punted copies, or `None` while no snooper reads punted copies.
+    pub punt: Option<PuntRing>,
+    /// Flow cache for OpenFlow bridges. `None` while the engine has no slow path.
+    pub flows: Option<Box<Flows>>,
+    /// OpenFlow trace reports of a dry run. There is one report for each OpenFlow bridge that the packet has
+    /// passed.
+    pub trace_reports: Vec<switch::flow::TraceReport>,
+    /// Index of the worker's queue from which the packets of the current burst were originally received.
+    /// `None` if another worker or the slow path has sent the packets to this worker.
+    pub queue: Option<usize>,
+    /// Number of copies that the packets of the current burst may still cause.
+    pub clones_left: u32,
+    /// Number of segments into which the packets of the current burst may still be divided.
+    pub segments_left: u32,
+    /// Packets of the current burst that were sent to patch ports. Each packet has the port on which it
+    /// arrives next.
+    pub(crate) patched: VecDeque<(PortId, Packet)>,
+    /// Whether the current burst arrived by a patch port.
+    pub(crate) is_patched: bool,
+    /// Scratch memory for the output ports of one flood.
+    pub(crate) outputs: Box<ArrayVec<(PortId, TagChange), MAX_PORTS>>,
+    /// Whether a capture copies dropped packets of all ports.
+    pub(crate) capture_drops: bool,
+}
+
+impl WorkerContext {
+    /// Creates the context of the worker `id`.
+    #[must_use]
+    pub fn new(id: WorkerId, pool: FramePool, counters: Arc<WorkerCounters>) -> Self {
+        Self {
+            id,
+            pool,
+            outbox: Outbox::default(),
+            scratch: switch::Scratch::default(),
+            routing: router::Scratch::default(),
+            counters,
+            capture: None,
+            punt: None,
+            flows: None,
+            trace_reports: Vec::new(),
+            queue: None,
+            clones_left: CLONE_BUDGET,
+            segments_left: SEGMENT_BUDGET,
+            patched: VecDeque::new(),
+            is_patched: false,
+            outputs: Box::default(),
+            capture_drops: false,
+        }
+    }
+
+    /// Resets the budgets of copies and segments at the beginning of a burst.
+    pub fn begin_burst(&mut self) {
+        (self.clones_left, self.segments_left) = (CLONE_BUDGET, SEGMENT_BUDGET);
+    }
+
+    /// Drops a packet that arrived on `port`. Counts the drop at this port, offers the packet to a running
+    /// capture, and frees its frame.
+    #[cold]
+    pub fn drop(&mut self, packet: Packet, port: PortId, reason: DropReason) {
+        self.end(packet, port, Direction::Dropped { reason, output: None });
+    }
+
+    /// Drops a packet that was to be transmitted by `out`. Counts the drop at the port on which the packet
+    /// arrived, offers the packet to a running capture, and frees its frame.
+    #[cold]
+    pub fn drop_at_output(&mut self, packet: Packet, out: PortId, reason: DropReason) {
+        let port = packet.arrival().unwrap_or(out);
+        self.end(packet, port, Direction::Dropped { reason, output: Some(out) });
+    }
+
+    fn end(&mut self, packet: Packet, port: PortId, direction: Direction) {
+        if let Direction::Dropped { reason, .. } = direction {
+            self.counters.port(port).drop_n(reason, 1);
+        }
+        if self.capture_drops
+            && let Some(tap) = &mut self.capture
+        {
+            tap.offer(&mut self.pool, &packet, port, direction);
+        }
+        self.pool.free(packet);
+    }
+}

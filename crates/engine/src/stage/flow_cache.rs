@@ -1,0 +1,161 @@
+//! Flow cache of one worker, with the packets that wait for answers of the slow path. The stage
+//! [`flows`](super::flows) looks up packets in the cache.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use lookup::{FlowCache, FlowCounters, FlowLimits, MISS};
+use packet::{DropReason, FlowKey, PortId, QueueId};
+use port::{BURST, Packet};
+use switch::flow::ExtendedKey;
+
+use crate::flows::{CacheCommand, CachedFlow, EXTENDED_WORDS, FlowBridge, WorkerFlows};
+
+/// Flow cache of one worker, with the packets that wait for answers of the slow path.
+pub struct Flows {
+    pub(super) cache: FlowCache<EXTENDED_WORDS, CachedFlow>,
+    pub(super) rings: WorkerFlows,
+    /// Flows that have a packet at the slow path. The value contains the later packets of the flow, which
+    /// wait for the answer.
+    pub(super) pending: HashMap<FlowKey, Pending>,
+    pub(super) waiting: usize,
+    /// For each port, the number of packets that wait behind a packet of their flow.
+    pub(super) waiting_by_port: Vec<usize>,
+    /// Number of packets with [`Ticket::Patch`] that wait in this stage or at the slow path.
+    pub(super) beyond_queues: usize,
+    /// For each port, the number of packets that were sent to the slow path and have not come back.
+    pub(super) asked: Vec<u16>,
+    pub(super) found: Box<[u32; BURST]>,
+    pub(super) rounds: u32,
+    /// Whether messages were sent to the slow path since it was last woken.
+    pub(super) rings_bell: bool,
+}
+
+/// State of a flow that has a packet at the slow path, with the later packets of the flow.
+pub(super) struct Pending {
+    pub(super) ticket: Option<Ticket>,
+    pub(super) behind: VecDeque<Waiting>,
+}
+
+pub(super) struct Waiting {
+    pub(super) bridge: Arc<FlowBridge>,
+    pub(super) port: PortId,
+    pub(super) packet: Packet,
+    pub(super) key: FlowKey,
+    pub(super) extended: ExtendedKey,
+    pub(super) ticket: Option<Ticket>,
+}
+
+/// Record of the queue and the burst in which a waiting packet arrived. The reordering guard needs it.
+#[derive(Clone, Copy)]
+pub(super) enum Ticket {
+    Burst {
+        port: PortId,
+        queue: QueueId,
+        burst: u64,
+    },
+    /// The packet arrived by a patch port, and the burst from which it derives has already been processed.
+    Patch,
+}
+
+/// Size and statistics of one worker's flow cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowsView {
+    /// Number of installed megaflows.
+    pub flows: usize,
+    /// Number of distinct masks of the installed megaflows.
+    pub masks: usize,
+    /// Number of hits of each cache tier, of misses and of probes.
+    pub counters: FlowCounters,
+    /// Size of the cache in bytes.
+    pub memory: usize,
+}
+
+impl Flows {
+    /// Creates a flow cache without megaflows.
+    #[must_use]
+    pub fn new(rings: WorkerFlows, limits: FlowLimits) -> Flows {
+        Flows {
+            cache: FlowCache::new(limits),
+            rings,
+            pending: HashMap::new(),
+            waiting: 0,
+            waiting_by_port: Vec::new(),
+            beyond_queues: 0,
+            asked: Vec::new(),
+            found: Box::new([MISS; BURST]),
+            rounds: 0,
+            rings_bell: false,
+        }
+    }
+
+    /// Returns whether the ring from the slow path contains answers.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        !self.rings.answers.is_empty()
+    }
+
+    /// Configures the exact-match cache. With `Some(n)`, one of `n` packets that miss the cache inserts an
+    /// entry. `None` disables the exact-match cache.
+    pub fn set_exact(&mut self, one_in: Option<NonZeroU32>) {
+        self.cache.set_exact(one_in);
+    }
+
+    /// Returns the size and statistics of the flow cache.
+    #[must_use]
+    pub fn view(&self) -> FlowsView {
+        FlowsView {
+            flows: self.cache.len(),
+            masks: self.cache.masks(),
+            counters: self.cache.counters(),
+            memory: self.cache.memory(),
+        }
+    }
+
+    /// Returns whether no packet waits for the slow path and the ring from the slow path contains no answers.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.pending.is_empty() && self.rings.answers.is_empty()
+    }
+
+    /// Returns whether any waiting packet arrived by a patch port and derives from a burst that has already
+    /// been processed.
+    #[must_use]
+    pub fn is_waited_for_beyond_queues(&self) -> bool {
+        self.beyond_queues > 0
+    }
+
+    /// Counts all packets that wait in this stage or are at the slow path as dropped.
+    pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
+        for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
+            counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);
+        }
+        for (port, asked) in (0_u16..).zip(&mut self.asked) {
+            let asked = std::mem::take(asked);
+            if asked > 0 {
+                counters.port(PortId(port)).drop_n(DropReason::UpcallLimit, u64::from(asked));
+            }
+        }
+    }
+
+    /// Installs a megaflow directly, for benchmarks without a slow path.
+    pub(crate) fn put(&mut self, key: &FlowKey, mask: &FlowKey, flow: CachedFlow) {
+        let nothing = ExtendedKey::ZERO.0;
+        // A bench with more megaflows than fit measures misses, and reports them as losses.
+        let _ = self.cache.insert(key.in_port().0, key.words(), &nothing, mask.words(), &nothing, flow);
+    }
+
+    /// Frees the packets that wait in this stage and the packets in unread answers. The slow path frees the
+    /// packets that it holds.
+    pub fn close(&mut self, tools_free: &mut impl FnMut(Packet)) {
+        for waiting in self.pending.drain().flat_map(|(_, pending)| pending.behind) {
+            tools_free(waiting.packet);
+        }
+        while let Some(answer) = self.rings.answers.pop() {
+            if let CacheCommand::Release { packet, .. } = answer {
+                tools_free(packet);
+            }
+        }
+    }
+}
