@@ -3,12 +3,12 @@
 //! The number of time series is bounded by the configuration: filter rules, targets of steering policies,
 //! ports, bridges, routers, workers, stages, drop reasons, punt classes and memory consumers.
 
+mod exposition;
 mod flows;
-
-use std::fmt::Write;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use exposition::Exposition;
 use model::{
     BridgeState, CookieState, DropState, FilterState, FpmPhase, FpmState, PortState, PuntState, RouterState,
     RuleState, StageState, SteerSent, SteerState, WorkerState,
@@ -39,7 +39,7 @@ fn text(plane: &dyn Plane) -> String {
     workers(&mut text, &plane.workers());
     text.family("trivium_build_info", "gauge", "The program's version.");
     text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    text.text
+    text.into_text()
 }
 
 type PortField = fn(&PortState) -> u64;
@@ -315,48 +315,5 @@ fn workers(text: &mut Exposition, workers: &[WorkerState]) {
     for worker in workers {
         let (id, core) = (worker.id.to_string(), worker.core.to_string());
         text.sample(&[("worker", &id), ("core", &core)], worker.busy);
-    }
-}
-
-/// A text in Prometheus's exposition format, to which metrics are added.
-#[derive(Default)]
-struct Exposition {
-    text: String,
-    name: &'static str,
-}
-
-impl Exposition {
-    /// Begins a metric family. The samples of the family must follow before the next family.
-    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
-        self.name = name;
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        let labels: Vec<_> =
-            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-        let _ = writeln!(self.text, "{}{{{}}} {value}", self.name, labels.join(","));
-    }
-}
-
-/// Returns a label value with backslashes, quotes and line ends escaped.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_escaped() {
-        let mut text = Exposition::default();
-        text.family("x_total", "counter", "Help.");
-        text.sample(&[("a", "b\"c\\d\ne"), ("f", "g")], 7);
-        assert_eq!(
-            text.text,
-            "# HELP x_total Help.\n# TYPE x_total counter\nx_total{a=\"b\\\"c\\\\d\\ne\",f=\"g\"} 7\n"
-        );
     }
 }

@@ -10,14 +10,17 @@ use model::{Format, Loaded, Owner, Problem, ProblemReport, load_on};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::Context;
 use super::guard::Done;
 use super::objects::Made;
 use super::request::{self, Params};
-use super::{CONFIG_LIMIT, Context};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::quota::Quota;
 use crate::{Access, ApplyOptions, ErrorBody, Outcome, PendingReport};
+
+/// Maximum length of a request body with a configuration, in bytes.
+const CONFIG_LIMIT: usize = model::LIMIT_BYTES;
 
 /// The running configuration, with the owner of each object.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]

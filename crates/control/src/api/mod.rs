@@ -12,6 +12,7 @@
 //! - the length of the queue of each stream.
 
 mod configuration;
+mod context;
 mod filters;
 mod flows;
 mod guard;
@@ -27,14 +28,10 @@ mod steers;
 mod tools;
 mod watch;
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -46,87 +43,16 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::admission::AdmissionGate;
-use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::octets::{self, Answer, Octets};
-use crate::quota::{Holder, Quota, Quotas};
-use crate::store::blocking;
-use crate::{ChangeError, ErrorBody, Store, metrics};
+use crate::octets::{self, Octets};
+use crate::quota::Quotas;
+use crate::{ErrorBody, Store, metrics};
 
 pub use configuration::ConfigReport;
+pub(crate) use context::Context;
+use context::Shared;
 pub(crate) use hex::read as read_hex;
 pub use tools::{ExplainRequest, Flushed, UpgradeRequest, Upgraded};
-
-/// Maximum length of a request body with a configuration, in bytes.
-const CONFIG_LIMIT: usize = model::LIMIT_BYTES;
-/// Maximum length of any other request body, in bytes.
-const BODY_LIMIT: usize = 256 << 10;
-/// Maximum time for the reception of a request body.
-const BODY_TIME: Duration = Duration::from_secs(10);
-
-/// State that the handlers of all requests share.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    store: Arc<Store>,
-    door: AdmissionGate,
-    quotas: Quotas,
-}
-
-/// Values that a request handler works with: the shared state, and the resources of the request.
-#[derive(Clone)]
-pub(crate) struct Context {
-    pub store: Arc<Store>,
-    pub door: AdmissionGate,
-    pub quotas: Quotas,
-    /// Client to which the resources of the request are charged.
-    pub holder: Holder,
-    /// Memory reservation for the answer to the request.
-    pub answer: Option<Arc<Answer>>,
-}
-
-impl FromRequestParts<Shared> for Context {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
-        let holder = parts.extensions.get::<Caller>().map_or(Holder::Unknown, Holder::from);
-        let answer = parts.extensions.get::<Arc<Answer>>().cloned();
-        let Shared { store, door, quotas } = shared.clone();
-        Ok(Context { store, door, quotas, holder, answer })
-    }
-}
-
-impl Context {
-    /// Runs blocking work on a thread of the blocking pool, with a permit of the client. The permit is held
-    /// until the work is done, even if the client disconnects.
-    pub async fn blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, ChangeError> {
-        let permit = (self.quotas.work.enter(&self.holder).await, self.answer.clone());
-        blocking(move || {
-            let done = work();
-            drop(permit);
-            done
-        })
-        .await
-    }
-
-    /// Runs work in a task of its own, with a permit of `quota`. The task continues if the client
-    /// disconnects.
-    pub async fn task<T: Send + 'static>(
-        &self,
-        quota: &Quota,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, ChangeError> {
-        let permit = quota.enter(&self.holder).await;
-        let task = tokio::spawn(async move {
-            let done = work.await;
-            drop(permit);
-            done
-        });
-        task.await.map_err(|_| ChangeError::Interrupted)
-    }
-}
 
 #[derive(OpenApi)]
 #[openapi(

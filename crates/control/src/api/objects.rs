@@ -9,9 +9,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{Change, ObjectKey, Owner, PortName, load_change};
 
+use super::Context;
 use super::guard::Done;
-use super::request::{self, ChangeParams, Params};
-use super::{BODY_LIMIT, Context};
+use super::request::{self, BODY_LIMIT, ChangeParams, Params};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{Access, ApplyOptions, ErrorBody, Outcome};

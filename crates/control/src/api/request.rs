@@ -13,10 +13,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
-use super::{BODY_LIMIT, BODY_TIME};
 use crate::error::{ApiError, ApiResult};
 use crate::{Access, ApplyOptions};
 
+/// Maximum length of a request body other than a configuration, in bytes.
+pub(super) const BODY_LIMIT: usize = 256 << 10;
+/// Maximum time for the reception of a request body.
+const BODY_TIME: Duration = Duration::from_secs(10);
 /// Longest accepted time in seconds that a change may wait for its confirmation.
 const CONFIRM_LIMIT_S: u64 = 86_400;
 

@@ -2,7 +2,7 @@
 
 use model::{CacheState, CachesState, SlowPathState};
 
-use super::Exposition;
+use super::exposition::Exposition;
 
 type CacheField = fn(&CacheState) -> u64;
 
