@@ -37,7 +37,7 @@ use crate::handover::mesh;
 use crate::idle::{PollMode, Rest, Waker};
 use crate::ordering::CompletionSink;
 use crate::slow_path::{KnownFlow, SlowPath};
-use crate::stage::flows::{Flows, FlowsView};
+use crate::stage::flow_cache::{Flows, FlowsView};
 use crate::stage::software_rss::Applied;
 use crate::stage::transmit::OwnedQueue;
 use crate::stage::{Punt, PuntRing, WorkerContext};

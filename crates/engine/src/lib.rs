@@ -1,12 +1,14 @@
 //! Packet processing on worker threads, with one thread per core. A packet passes the following stages:
-//! *receive, parse, the port's function, execute, transmit*.
+//! *receive, parse, the port's function, transmit*.
 //!
 //! ```text
-//!             worker.rs (one thread, one core)
-//!   Queue --> stage/receive -> stage/parse -> stage/spread -> stage/own -> stage/room -> stage/execute -> stage/transmit --> Queue
-//!                                                 |  ^                                                        |
-//!                                                 v  |        handover.rs: SPSC rings between workers         v
-//!                                               other workers                                           owner of the queue
+//!                                worker.rs (one thread, one core)
+//!   Queue --> receive -> parse -> ingress -> software_rss -> bridge           -> transmit --> Queue
+//!                                               |  ^         openflow             |
+//!                                               |  |         router               |
+//!                                               v  |         cross_connect        v
+//!                                          other workers                  owner of the queue
+//!                                        (handover.rs: SPSC rings between workers)
 //! ```
 //!
 //! Readers of the code should start with [`worker`].

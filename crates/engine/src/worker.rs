@@ -1,5 +1,5 @@
 //! Main loop of a worker, which is one thread on one core. A packet passes the following stages: *receive,
-//! parse, the port's function, execute, transmit*.
+//! parse, the port's function, transmit*.
 //!
 //! Readers of the code should start with [`Worker::round`] and with `forward`, which takes a burst through
 //! all stages ([`crate::stage::path`]).
@@ -24,9 +24,11 @@ use crate::handover::WorkerRings;
 use crate::idle::Rest;
 use crate::inspect::{self, QueueView};
 use crate::ordering::{CompletionSink, Finish, Finishing};
-use crate::stage::path::{self, Source, count};
+use crate::stage::flow_cache::{Flows, FlowsView};
+use crate::stage::path::{self, Source};
+use crate::stage::path_context::{Context, count};
 use crate::stage::transmit::{Egress, NOT_MINE, OwnedQueue};
-use crate::stage::{PuntRing, WorkerContext, flows, patch, receive, software_rss, transmit};
+use crate::stage::{PuntRing, WorkerContext, openflow, patch, receive, software_rss, transmit};
 use crate::state::{Forwarding, Function};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
 
@@ -51,12 +53,12 @@ pub enum Command {
     /// Sets the ring for punted copies, which the IGMP/MLD snooper reads.
     Punt(PuntRing),
     /// Gives the worker a flow cache with rings to the slow path. OpenFlow bridges need both.
-    Flows(Box<flows::Flows>),
+    Flows(Box<Flows>),
     /// Takes the flow cache with the rings to the slow path from the worker and sends it back. Packets that
     /// wait for the slow path are counted as dropped.
-    NoFlows(mpsc::Sender<Option<Box<flows::Flows>>>),
+    NoFlows(mpsc::Sender<Option<Box<Flows>>>),
     /// Sends the size and statistics of the worker's flow cache back.
-    FlowsView(mpsc::Sender<flows::FlowsView>),
+    FlowsView(mpsc::Sender<FlowsView>),
     /// Configures the exact-match cache. With `Some(n)`, one of `n` packets that miss the cache inserts an
     /// entry. `None` disables the exact-match cache.
     ExactCache(Option<std::num::NonZeroU32>),
@@ -161,7 +163,16 @@ impl Worker {
         if context.flows.as_ref().is_some_and(|flows| flows.has_pending()) {
             let mut egress = Egress { queues, local, links, collected: None };
             context.begin_burst();
-            packets += flows::answers(forwarding, now, &mut egress, context);
+            packets += openflow::answers(&mut Context {
+                forwarding,
+                port: PortId(0),
+                reader,
+                now,
+                egress: &mut egress,
+                worker: context,
+                recorder: &mut NoRecord,
+                begin: 0,
+            });
             transmit::run(forwarding, &mut egress, context, &mut NoRecord);
             if !context.patched.is_empty() {
                 patch::through(forwarding, reader, None, burst, now, &mut egress, context, &mut NoRecord);
@@ -253,7 +264,7 @@ impl Worker {
     /// Returns the size and statistics of the worker's flow cache. Tests and benchmarks that run a worker
     /// without a thread use this function.
     #[must_use]
-    pub fn flows_view(&self) -> flows::FlowsView {
+    pub fn flows_view(&self) -> FlowsView {
         self.context.flows.as_ref().map(|flows| flows.view()).unwrap_or_default()
     }
 
@@ -380,7 +391,7 @@ impl Worker {
     }
 
     /// Takes the flow cache from the worker. Counts packets that wait for the slow path as dropped.
-    fn leave_flows(&mut self) -> Option<Box<flows::Flows>> {
+    fn leave_flows(&mut self) -> Option<Box<Flows>> {
         let mut flows = self.context.flows.take();
         if let Some(flows) = &mut flows {
             flows.abandon(&self.context.counters);
@@ -390,7 +401,7 @@ impl Worker {
     }
 
     /// Frees the frames that the worker's former flow cache still holds.
-    fn close_flows(&mut self, gone: Option<Box<flows::Flows>>) {
+    fn close_flows(&mut self, gone: Option<Box<Flows>>) {
         let pool = &mut self.context.pool;
         gone.into_iter().for_each(|mut gone| gone.close(&mut |packet| pool.free(packet)));
     }

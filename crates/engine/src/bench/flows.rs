@@ -11,7 +11,7 @@ use sync::wake::Waker;
 
 use crate::bench::generator::Destinations;
 use crate::flows::{CachedFlow, Compiled, FlowBridge, FlowTables, Live, rings};
-use crate::stage::flows::Flows;
+use crate::stage::flow_cache::Flows;
 use crate::state::Function;
 use crate::worker::Worker;
 

@@ -1,5 +1,5 @@
 //! Flow cache of one worker, with the packets that wait for answers of the slow path. The stage
-//! [`flows`](super::flows) looks up packets in the cache.
+//! `openflow` looks up packets in the cache.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;

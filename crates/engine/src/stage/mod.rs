@@ -1,25 +1,29 @@
-//! Stages of the packet path, in the order in which packets pass them. A stage is a plain function over a
-//! burst.
+//! Stages of the packet path. A stage is a plain function over a burst. `path` lists the stages of a burst in
+//! their order. Each function of ports (`bridge`, `openflow`, `router`, `cross_connect`) is one `process`, which
+//! decides and executes, and sends packets by `output`.
 
+mod bridge;
 mod context;
+mod cross_connect;
 mod egress;
-pub mod execute;
-mod flow_cache;
-pub mod flows;
-pub mod function;
+pub mod flow_cache;
 pub mod ingress;
 pub(crate) mod ingress_stage;
+pub(crate) mod openflow;
 pub mod outbox;
+mod output;
 pub mod parse;
 pub mod patch;
 pub mod path;
+pub(crate) mod path_context;
 pub mod punt;
 pub mod receive;
-pub mod route;
+mod router;
 pub mod software_rss;
 pub mod tag;
 pub mod transmit;
 
 pub use context::{CLONE_BUDGET, SEGMENT_BUDGET, WorkerContext};
+pub use flow_cache::FlowsView;
 pub use outbox::Outbox;
 pub use punt::{Punt, PuntRing};

@@ -1,15 +1,17 @@
-//! Path of a burst through the stages of one port, from parsing to transmission.
+//! Path of a burst through the stages of one port: *parse, the port's function, transmit*. Each function is
+//! one `process` in a file of its own, which decides and executes.
 
-use packet::PortId;
-use packet::record::Recorder;
+use packet::record::{Recorder, Step};
+use packet::{DropReason, PortId};
 use switch::Now;
 use sync::cpu::tsc;
 use sync::qsbr::Reader;
 
+use super::path_context::Context;
+use super::transmit::Egress;
+use super::{WorkerContext, bridge, cross_connect, ingress, openflow, parse, router, software_rss, transmit};
 use crate::burst::Burst;
 use crate::counters::Stage;
-use crate::stage::transmit::Egress;
-use crate::stage::{WorkerContext, execute, flows, function, ingress, parse, route, software_rss, transmit};
 use crate::state::{Forwarding, Function, PortView};
 
 /// Origin of a burst that a worker processes.
@@ -36,98 +38,66 @@ pub(crate) fn run<R: Recorder>(
     burst: &mut Burst,
     now: Now,
     egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
+    worker: &mut WorkerContext,
     recorder: &mut R,
 ) {
     let Source { forwarding, port, view, queue, seen, origin, reader } = *source;
-    let n = burst.len();
-    let mut begin = tsc();
-    context.queue = origin;
-    let spreads = queue.filter(|at| view.spread.is_some() || egress.queues[*at].spread.is_away());
-    if let Function::Router(router, interface) = &view.function
-        && !R::ACTIVE
-        && spreads.is_none()
-        && !view.complete_checksums
-        && view.own.is_none()
-    {
-        // Plain routed packets need no flow key.
-        if router.mirrored.has_vlans() {
-            route::untag(port, router, *interface, burst, false, context);
-        }
-        route::read(port, router, *interface, burst, context);
-        begin = count(context, Stage::Parse, n, begin);
-        route::look_up(port, router, *interface, reader, burst, context);
-        begin = count(context, Stage::Function, n, begin);
-        route::run::<R, true>(
-            forwarding, port, router, *interface, burst, now, reader, egress, context, recorder,
-        );
-        begin = count(context, Stage::Execute, n, begin);
-        transmit::run(forwarding, egress, context, recorder);
-        count(context, Stage::Transmit, n, begin);
-        return;
+    worker.queue = origin;
+    let context = &mut Context { forwarding, port, reader, now, egress, worker, recorder, begin: tsc() };
+    let spreads = queue.filter(|at| view.spread.is_some() || context.egress.queues[*at].spread.is_away());
+    let has_keys = needs_keys(view, spreads.is_some(), R::ACTIVE);
+    if has_keys {
+        let n = burst.len();
+        parse::run(port, view, spreads.is_some(), burst, context.worker, context.recorder);
+        context.count(Stage::Parse, n);
     }
-    if !matches!(view.function, Function::CrossConnect(_) | Function::TaggedCrossConnect(..))
-        || view.own.is_some()
-    {
-        parse::run(port, view, spreads.is_some(), burst, context, recorder);
-        begin = count(context, Stage::Parse, n, begin);
-        // The ingress stage runs first, so that packets that it drops take no space in the rings between
-        // workers.
-        if let Some(stage) = view.own.as_ref().filter(|_| !seen) {
-            let n = burst.len();
-            ingress::run(port, stage.as_ref(), burst, now, context, recorder);
-            begin = count(context, Stage::Own, n, begin);
-        }
-        if let Some(index) = spreads {
-            let applied = &mut egress.queues[index].spread;
-            let (seen, table) = (view.own.is_some(), view.spread.as_ref());
-            software_rss::run(port, seen, table, applied, burst, egress.links, context, recorder);
-            begin = count(context, Stage::Spread, n, begin);
-        }
+    // The ingress stage runs before packets are handed to other workers, so that packets that it drops take no
+    // space in the rings between workers.
+    if let Some(stage) = view.own.as_ref().filter(|_| !seen) {
+        let n = burst.len();
+        ingress::run(port, stage.as_ref(), burst, now, context.worker, context.recorder);
+        context.count(Stage::Own, n);
     }
-    function::run(port, &view.function, burst, now, reader, context, recorder);
-    begin = count(context, Stage::Function, burst.len(), begin);
+    if let Some(index) = spreads.filter(|_| has_keys) {
+        let n = burst.len();
+        let Egress { queues, links, .. } = &mut *context.egress;
+        let (seen, table) = (view.own.is_some(), view.spread.as_ref());
+        let applied = &mut queues[index].spread;
+        software_rss::run(port, seen, table, applied, burst, links, context.worker, context.recorder);
+        context.count(Stage::Spread, n);
+    }
     let n = burst.len();
-    execute(forwarding, port, &view.function, burst, now, reader, egress, context, recorder);
-    begin = count(context, Stage::Execute, n, begin);
-    transmit::run(forwarding, egress, context, recorder);
-    count(context, Stage::Transmit, n, begin);
+    match &view.function {
+        Function::Bridge(bridge) => bridge::process(bridge, context, burst),
+        Function::OpenFlow(bridge) => openflow::process(bridge, context, burst),
+        Function::Router(router, interface) => {
+            router::process(router, *interface, has_keys, context, burst);
+        }
+        Function::CrossConnect(out) => cross_connect::process(*out, None, context, burst),
+        Function::TaggedCrossConnect(out, tags) => {
+            cross_connect::process(*out, Some(*tags), context, burst);
+        }
+        Function::None => drop_all(context, burst),
+    }
+    transmit::run(forwarding, context.egress, context.worker, context.recorder);
+    context.count(Stage::Transmit, n);
 }
 
-/// Executes the decisions for `burst`, whose packets arrived on `port`, and moves the packets into the
-/// outbox. If the batch of an output port becomes full, the batch is transmitted immediately. `burst` is
-/// empty afterwards.
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
-fn execute<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
-    function: &Function,
-    burst: &mut Burst,
-    now: Now,
-    reader: &Reader,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
-) {
-    if let Function::Router(router, interface) = function {
-        return route::run::<R, false>(
-            forwarding, port, router, *interface, burst, now, reader, egress, context, recorder,
-        );
+/// Returns whether packets need flow keys before the port's function gets them. A cross-connect needs none, and
+/// a router reads plain packets without them. Software RSS, ingress stages, the completion of checksums and
+/// recorders need flow keys at every port.
+fn needs_keys(view: &PortView, spreads: bool, records: bool) -> bool {
+    match view.function {
+        Function::Bridge(_) | Function::OpenFlow(_) | Function::None => true,
+        Function::Router(..) => records || spreads || view.complete_checksums || view.own.is_some(),
+        Function::CrossConnect(_) | Function::TaggedCrossConnect(..) => view.own.is_some(),
     }
-    if let Function::OpenFlow(bridge) = function {
-        return flows::run(forwarding, port, bridge, burst, now, egress, context, recorder);
-    }
-    let bridge = if let Function::Bridge(bridge) = function { Some(&**bridge) } else { None };
-    execute::decided(forwarding, port, bridge, burst, now, egress, context, recorder);
 }
 
-/// Adds the packets and the time since `begin` to the counters of a stage. Returns the current time in TSC
-/// cycles, which is the begin of the next stage.
-#[inline]
-pub(crate) fn count(context: &WorkerContext, stage: Stage, packets: usize, begin: u64) -> u64 {
-    let now = tsc();
-    let counters = &context.counters.stages[stage as usize];
-    counters.packets.add(packets as u64);
-    counters.cycles.add(now.wrapping_sub(begin));
-    now
+/// Drops the packets of a port without a function.
+fn drop_all<R: Recorder>(context: &mut Context<'_, '_, R>, burst: &mut Burst) {
+    for (place, packet) in burst.packets.drain(..).enumerate() {
+        context.recorder.step(place, Step::Dropped(DropReason::NoFunction));
+        context.worker.drop(packet, context.port, DropReason::NoFunction);
+    }
 }

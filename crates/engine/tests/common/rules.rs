@@ -126,7 +126,7 @@ impl Switch {
         panic!("the barrier is not answered");
     }
 
-    pub fn view(&mut self) -> engine::stage::flows::FlowsView {
+    pub fn view(&mut self) -> engine::stage::FlowsView {
         self.rig.worker.flows_view()
     }
 }

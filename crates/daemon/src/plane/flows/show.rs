@@ -277,7 +277,7 @@ impl Shown {
         }
         let Some(slow_path) = &self.slow_path else { return caches };
         let count = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
-        let state = |(worker, view): (u16, engine::stage::flows::FlowsView)| CacheState {
+        let state = |(worker, view): (u16, engine::stage::FlowsView)| CacheState {
             worker,
             flows: count(view.flows),
             masks: count(view.masks),

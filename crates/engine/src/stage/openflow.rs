@@ -1,8 +1,8 @@
-//! Stage of OpenFlow bridges. The stage looks up packets in the flow cache, executes the cached actions, and
-//! sends packets that match no megaflow to the slow path.
+//! Function of OpenFlow bridges. The function looks up packets in the flow cache, executes the cached actions,
+//! and sends packets that match no megaflow to the slow path.
 //!
-//! While the slow path processes the first packet of a flow, later packets of the flow wait in this stage
-//! without a lookup. Therefore packets of a flow do not overtake each other. The number of waiting packets is
+//! While the slow path processes the first packet of a flow, later packets of the flow wait in this file's
+//! queues without a lookup. Therefore packets of a flow do not overtake each other. The number of waiting packets is
 //! limited for each flow, for each port, and in total.
 
 mod normal;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use lookup::MISS;
 use normal::{normal, normal_burst};
-use packet::record::{Recorder, Step, TagChange};
+use packet::record::{NoRecord, Recorder, Step, TagChange};
 use packet::{DropReason, FlowKey, PortId};
 use port::Packet;
 use steps::Steps;
@@ -21,13 +21,14 @@ use switch::Now;
 use switch::flow::{Asked, ExtendedKey, Flow, one_tag};
 
 use super::flow_cache::{Pending, Ticket, Waiting};
+use super::path_context::Context;
+use super::transmit::Egress;
+use super::{CLONE_BUDGET, WorkerContext, output};
 use crate::burst::Burst;
+use crate::counters::Stage;
 use crate::flows::{CacheCommand, CacheCompletion, CachedFlow, Compiled, FlowBridge, Kind, Upcall};
-use crate::stage::transmit::Egress;
-use crate::stage::{CLONE_BUDGET, WorkerContext, execute};
-use crate::state::Forwarding;
 
-pub use super::flow_cache::{Flows, FlowsView};
+use super::flow_cache::Flows;
 
 /// Maximum number of packets of one flow that wait while the slow path processes the flow's first packet.
 const WAITING_EACH: usize = 512;
@@ -82,58 +83,50 @@ fn identity(key: &FlowKey) -> FlowKey {
     own
 }
 
-/// Processes the packets of `burst`, which arrived on `port`, and moves the packets to transmit into the
-/// outbox.
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
-pub fn run<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
+/// Processes the packets of `burst`, which have flow keys. Moves the packets to transmit into the outbox. `burst`
+/// is empty afterwards.
+pub(super) fn process<R: Recorder>(
     bridge: &Arc<FlowBridge>,
+    context: &mut Context<'_, '_, R>,
     burst: &mut Burst,
-    now: Now,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
 ) {
+    let n = burst.packets.len();
     if bridge.tables.sees_one_tag() {
-        let n = burst.packets.len();
         burst.keys[..n].iter_mut().for_each(|key| *key = one_tag(key).unwrap_or(*key));
     }
     if R::DRY {
-        return dry(forwarding, port, bridge, burst, now, egress, context, recorder);
+        return dry(bridge, context, burst);
     }
-    let Some(mut flows) = context.flows.take() else {
+    let Some(mut flows) = context.worker.flows.take() else {
         for packet in burst.packets.drain(..) {
-            context.drop(packet, port, DropReason::NoFunction);
+            context.worker.drop(packet, context.port, DropReason::NoFunction);
         }
         return;
     };
-    let n = burst.packets.len();
-    {
-        let memory = context.pool.memory();
-        let Burst { packets, keys, layers, .. } = &*burst;
-        let extended = |i: usize| ExtendedKey::extract(packets[i].head(memory), &keys[i], &layers[i]).0;
-        flows.cache.find_burst(port.0, |i| keys[i].words(), extended, &mut flows.found[..n]);
-    }
-    let whole =
-        if flows.pending.is_empty() && !R::ACTIVE { one_way(&mut flows, burst, n, now) } else { None };
+    look_up(context.port, burst, &mut flows, context.worker);
+    context.count(Stage::Function, n);
+    let whole = if flows.pending.is_empty() && !R::ACTIVE {
+        one_way(&mut flows, burst, n, context.now)
+    } else {
+        None
+    };
     match whole {
-        Some(Kind::Output(out)) if context.outbox.take_whole(out, &mut burst.packets) => {}
-        Some(Kind::Normal) => normal_burst(forwarding, port, bridge, burst, now, egress, context, recorder),
-        counted => one_by_one(
-            forwarding,
-            port,
-            bridge,
-            burst,
-            now,
-            counted.is_some(),
-            &mut flows,
-            egress,
-            context,
-            recorder,
-        ),
+        Some(Kind::Output(out)) if context.worker.outbox.take_whole(out, &mut burst.packets) => {}
+        Some(Kind::Normal) => normal_burst(bridge, context, burst),
+        counted => one_by_one(bridge, context, burst, counted.is_some(), &mut flows),
     }
-    context.flows = Some(flows);
+    context.worker.flows = Some(flows);
+    context.count(Stage::Execute, n);
+}
+
+/// Finds the megaflow of each packet in the flow cache.
+#[inline]
+fn look_up(port: PortId, burst: &Burst, flows: &mut Flows, worker: &WorkerContext) {
+    let memory = worker.pool.memory();
+    let Burst { packets, keys, layers, .. } = burst;
+    let extended = |i: usize| ExtendedKey::extract(packets[i].head(memory), &keys[i], &layers[i]).0;
+    let n = packets.len();
+    flows.cache.find_burst(port.0, |i| keys[i].words(), extended, &mut flows.found[..n]);
 }
 
 /// Handles a burst whose packets all match megaflows with equal actions, which must be a single output or
@@ -176,18 +169,12 @@ fn count(flow: &CachedFlow, packets: u64, bytes: u64, now: Now) {
     flow.live.used_ns.set(now.ns);
 }
 
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn one_by_one<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
     bridge: &Arc<FlowBridge>,
+    context: &mut Context<'_, '_, R>,
     burst: &mut Burst,
-    now: Now,
     counted: bool,
     flows: &mut Flows,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
 ) {
     let Burst { packets, keys, layers, .. } = burst;
     for (i, packet) in packets.drain(..).enumerate() {
@@ -197,17 +184,19 @@ fn one_by_one<R: Recorder>(
         match found {
             Some(flow) => {
                 if !counted {
-                    count(flow, 1, packet.len() as u64, now);
+                    count(flow, 1, packet.len() as u64, context.now);
                 }
-                recorder.step(i, Step::FlowHit);
-                act(forwarding, port, bridge, packet, &flow.compiled, now, egress, context, recorder);
+                context.recorder.step(i, Step::FlowHit);
+                act(bridge, context, packet, &flow.compiled);
             }
             None => {
-                let extended = ExtendedKey::extract(packet.head(context.pool.memory()), key, &layers[i]);
-                recorder.step(i, Step::Upcall);
-                let ticket = Ticket::take(egress, context, flows);
-                let asks = Waiting { bridge: Arc::clone(bridge), port, packet, key: *key, extended, ticket };
-                miss(asks, flows, egress, context);
+                let extended =
+                    ExtendedKey::extract(packet.head(context.worker.pool.memory()), key, &layers[i]);
+                context.recorder.step(i, Step::Upcall);
+                let ticket = Ticket::take(context.egress, context.worker, flows);
+                let (bridge, port) = (Arc::clone(bridge), context.port);
+                let asks = Waiting { bridge, port, packet, key: *key, extended, ticket };
+                miss(asks, flows, context.egress, context.worker);
             }
         }
     }
@@ -273,13 +262,8 @@ fn waits_no_more(port: PortId, flows: &mut Flows) {
 
 /// Processes answers of the slow path. An answer changes the flow cache or returns a packet with actions to
 /// execute. Returns the number of packets processed.
-pub fn answers(
-    forwarding: &Forwarding,
-    now: Now,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-) -> usize {
-    let Some(mut flows) = context.flows.take() else { return 0 };
+pub fn answers(context: &mut Context<'_, '_, NoRecord>) -> usize {
+    let Some(mut flows) = context.worker.flows.take() else { return 0 };
     flows.rounds += 1;
     if flows.rounds >= RERANK {
         flows.rounds = 0;
@@ -295,29 +279,20 @@ pub fn answers(
         match answer {
             CacheCommand::Release { bridge, port, packet, key, compiled } => {
                 packets += 1;
-                context.clones_left = CLONE_BUDGET;
+                context.worker.clones_left = CLONE_BUDGET;
                 if key.is_none() {
                     // A controller's packet was received from no port.
-                    context.counters.port(port).copies.add(1);
+                    context.worker.counters.port(port).copies.add(1);
                 }
-                act(
-                    forwarding,
-                    port,
-                    &bridge,
-                    packet,
-                    &compiled,
-                    now,
-                    egress,
-                    context,
-                    &mut packet::record::NoRecord,
-                );
+                context.port = port;
+                act(&bridge, context, packet, &compiled);
                 if let Some(key) = key {
                     if let Some(asked) = flows.asked.get_mut(port.index()) {
                         *asked = asked.saturating_sub(1);
                     }
-                    packets += follow(forwarding, &identity(&key), now, &mut flows, egress, context);
+                    packets += follow(&identity(&key), &mut flows, context);
                 }
-                copies += CLONE_BUDGET - context.clones_left;
+                copies += CLONE_BUDGET - context.worker.clones_left;
             }
             CacheCommand::Install(mut install) => {
                 let (key, mask) = (install.key.words(), install.mask.words());
@@ -346,7 +321,7 @@ pub fn answers(
         }
     }
     bell(&mut flows);
-    context.flows = Some(flows);
+    context.worker.flows = Some(flows);
     packets
 }
 
@@ -360,40 +335,24 @@ fn tell(flows: &mut Flows, what: CacheCompletion) {
 /// came back. Stops at the first packet that matches no megaflow, which is sent to the slow path. Returns the
 /// number of packets processed.
 #[cold]
-fn follow(
-    forwarding: &Forwarding,
-    identity: &FlowKey,
-    now: Now,
-    flows: &mut Flows,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-) -> usize {
+fn follow(identity: &FlowKey, flows: &mut Flows, context: &mut Context<'_, '_, NoRecord>) -> usize {
     let Some(Pending { ticket, behind: mut waiting }) = flows.pending.remove(identity) else { return 0 };
-    Ticket::give_back(ticket, egress, flows);
+    Ticket::give_back(ticket, context.egress, flows);
     let mut gone = 0;
     while let Some(next) = waiting.pop_front() {
         waits_no_more(next.port, flows);
         let mut at = [MISS];
         flows.cache.find_burst(next.port.0, |_| next.key.words(), |_| next.extended.0, &mut at);
         let Some(flow) = flows.cache.get_at(at[0]) else {
-            miss(next, flows, egress, context);
+            miss(next, flows, context.egress, context.worker);
             break;
         };
-        count(flow, 1, next.packet.len() as u64, now);
+        count(flow, 1, next.packet.len() as u64, context.now);
         let compiled = Arc::clone(&flow.compiled);
-        Ticket::give_back(next.ticket, egress, flows);
+        Ticket::give_back(next.ticket, context.egress, flows);
         gone += 1;
-        act(
-            forwarding,
-            next.port,
-            &next.bridge,
-            next.packet,
-            &compiled,
-            now,
-            egress,
-            context,
-            &mut packet::record::NoRecord,
-        );
+        context.port = next.port;
+        act(&next.bridge, context, next.packet, &compiled);
     }
     if let Some(pending) = flows.pending.get_mut(identity) {
         pending.behind.extend(waiting);
@@ -401,42 +360,36 @@ fn follow(
         // The next packet exceeded a limit, so the packets behind it are dropped as well.
         for next in waiting {
             waits_no_more(next.port, flows);
-            Ticket::give_back(next.ticket, egress, flows);
-            context.drop(next.packet, next.port, DropReason::UpcallLimit);
+            Ticket::give_back(next.ticket, context.egress, flows);
+            context.worker.drop(next.packet, next.port, DropReason::UpcallLimit);
         }
     }
     gone
 }
 
 /// Executes the actions of a megaflow on one packet.
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 #[inline]
 fn act<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
     bridge: &Arc<FlowBridge>,
+    context: &mut Context<'_, '_, R>,
     packet: Packet,
     compiled: &Compiled,
-    now: Now,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
 ) {
     match compiled.kind {
         Kind::Output(out) => {
-            recorder.step(0, Step::Output { port: out, tag: TagChange::Keep });
-            execute::send(forwarding, port, out, packet, egress, context, recorder);
+            context.recorder.step(0, Step::Output { port: out, tag: TagChange::Keep });
+            output::send(context, out, packet);
         }
         Kind::Drop => {
-            recorder.step(0, Step::Dropped(compiled.dropped));
-            context.drop(packet, port, compiled.dropped);
+            context.recorder.step(0, Step::Dropped(compiled.dropped));
+            context.worker.drop(packet, context.port, compiled.dropped);
         }
-        Kind::Normal => normal(forwarding, port, bridge, packet, now, egress, context, recorder),
+        Kind::Normal => normal(bridge, context, packet),
         Kind::Steps => {
-            let steps = Steps { forwarding, port, bridge, compiled, now };
-            if let Some(packet) = steps.run(&compiled.program.ops, packet, egress, context, recorder) {
-                recorder.step(0, Step::Dropped(compiled.dropped));
-                context.drop(packet, port, compiled.dropped);
+            let steps = Steps { bridge, compiled };
+            if let Some(packet) = steps.run(&compiled.program.ops, packet, context) {
+                context.recorder.step(0, Step::Dropped(compiled.dropped));
+                context.worker.drop(packet, context.port, compiled.dropped);
             }
         }
     }
@@ -444,45 +397,35 @@ fn act<R: Recorder>(
 
 /// Processes packets in a dry run. The function translates the packets by the tables and executes the result,
 /// without caching and counting.
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 #[cold]
-fn dry<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
-    bridge: &Arc<FlowBridge>,
-    burst: &mut Burst,
-    now: Now,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
-) {
+fn dry<R: Recorder>(bridge: &Arc<FlowBridge>, context: &mut Context<'_, '_, R>, burst: &mut Burst) {
     let Burst { packets, keys, layers, .. } = burst;
     for (i, packet) in packets.drain(..).enumerate() {
         let mut frame = vec![0; packet.len()];
-        packet.copy_to(context.pool.memory(), &mut frame);
+        packet.copy_to(context.worker.pool.memory(), &mut frame);
         let compiled = {
             let pipeline = bridge.tables.lock();
-            let in_port = pipeline.number_of(port).unwrap_or(switch::flow::port::ANY);
+            let in_port = pipeline.number_of(context.port).unwrap_or(switch::flow::port::ANY);
             let extended = ExtendedKey::extract(&frame, &keys[i], &layers[i]);
             let flow = Flow::new(&keys[i], &extended, in_port);
             let fate = pipeline.translate(Asked { flow: &flow, frame: Some(&frame), trace: true });
             // A bridge without rules has an empty report.
             let trace_report = pipeline.trace_report(&flow, &fate);
             if !trace_report.lines.is_empty() {
-                context.trace_reports.push(trace_report);
+                context.worker.trace_reports.push(trace_report);
             }
             for rule in fate.rules.iter().filter_map(|rule| pipeline.rule(*rule)) {
                 let (table, priority, cookie) = (rule.table, rule.priority, rule.cookie);
-                recorder.step(i, Step::Rule { table, priority, cookie });
+                context.recorder.step(i, Step::Rule { table, priority, cookie });
             }
             for table in &fate.missed {
-                recorder.step(i, Step::NoRule { table: *table });
+                context.recorder.step(i, Step::NoRule { table: *table });
             }
             if !fate.to_controller.is_empty() {
-                recorder.step(i, Step::ToController);
+                context.recorder.step(i, Step::ToController);
             }
             Compiled::new(fate.program, fate.dropped, Vec::new())
         };
-        act(forwarding, port, bridge, packet, &compiled, now, egress, context, recorder);
+        act(bridge, context, packet, &compiled);
     }
 }

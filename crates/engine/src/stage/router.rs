@@ -1,5 +1,5 @@
-//! Execute stage of routed ports. The stage rewrites MAC addresses and hop limits, sorts packets by output
-//! port, and punts packets that the kernel must process.
+//! Function of routers. The function looks up the route of each packet, rewrites MAC addresses and hop limits,
+//! sorts packets by output port, and punts packets that the kernel must process.
 
 mod refuse;
 mod rewrite;
@@ -9,20 +9,65 @@ use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, VlanId, VlanTags};
 use port::{FrameMemory, Packet};
 use rewrite::Way;
 use router::{Admitted, Decision, Kernel, Punt, Router, fast_path};
-use switch::Now;
 use sync::qsbr::Reader;
 
+use super::path_context::Context;
+use super::{WorkerContext, output, tag};
 use crate::burst::{Burst, Head};
-use crate::stage::transmit::Egress;
-use crate::stage::{WorkerContext, execute, tag};
-use crate::state::Forwarding;
+use crate::counters::Stage;
 
 /// Number of packets by which the prefetch of packet headers runs ahead. See [`crate::stage::parse`].
 const AHEAD: usize = 4;
 
+/// Routes the packets of `burst`, which arrived on the router's interface number `interface`. If `has_keys` is
+/// true, the packets have flow keys. Otherwise, the function reads the headers that routing needs. `burst` is
+/// empty afterwards.
+pub(super) fn process<R: Recorder>(
+    router: &Router,
+    interface: u16,
+    has_keys: bool,
+    context: &mut Context<'_, '_, R>,
+    burst: &mut Burst,
+) {
+    let n = burst.len();
+    let (port, reader) = (context.port, context.reader);
+    if has_keys {
+        decide(router, interface, context, burst);
+        context.count(Stage::Function, n);
+        execute::<R, false>(router, interface, context, burst);
+    } else {
+        if router.mirrored.has_vlans() {
+            untag(port, router, interface, burst, false, context.worker);
+        }
+        read(port, router, interface, burst, context.worker);
+        context.count(Stage::Parse, n);
+        look_up(port, router, interface, reader, burst, context.worker);
+        context.count(Stage::Function, n);
+        execute::<R, true>(router, interface, context, burst);
+    }
+    context.count(Stage::Execute, n);
+}
+
+/// Looks up the routes of packets with flow keys.
+fn decide<R: Recorder>(router: &Router, interface: u16, context: &mut Context<'_, '_, R>, burst: &mut Burst) {
+    let n = burst.len();
+    let (port, reader) = (context.port, context.reader);
+    let vlans = router.mirrored.has_vlans();
+    if vlans || burst.keys[..n].iter().any(FlowKey::is_tagged) {
+        untag(port, router, interface, burst, true, context.worker);
+    }
+    let Burst { keys, layers, routes, arrivals, .. } = burst;
+    let (keys, layers, routes) = (&keys[..n], &layers[..n], &mut routes[..n]);
+    let arrival = |place: usize| if vlans { arrivals[place] } else { interface };
+    router.decide_each(arrival, reader, keys, layers, &mut context.worker.routing, routes);
+    if R::ACTIVE {
+        record_refused(port, router, arrival, reader, keys, routes, context.recorder);
+    }
+}
+
 /// Parses the headers that routing needs. For a plain packet, this is only the destination. For any other
 /// packet, the flow key is extracted. Packets that must not be routed get their decision here.
-pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, context: &mut WorkerContext) {
+fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, context: &mut WorkerContext) {
     if router.mirrored.has_vlans() {
         read_from::<true>(port, router, interface, burst, context);
     } else {
@@ -111,7 +156,7 @@ fn seen<'m, const N: usize>(
 /// arrival interface of each packet. If `keyed` is true, the packets have flow keys, and the keys of changed packets
 /// are extracted again.
 #[inline(never)]
-pub fn untag(
+fn untag(
     port: PortId,
     router: &Router,
     interface: u16,
@@ -189,7 +234,7 @@ fn judge(
 }
 
 /// Looks up the routes for the packets that [`read`] has selected for routing.
-pub fn look_up(
+fn look_up(
     port: PortId,
     router: &Router,
     interface: u16,
@@ -215,26 +260,20 @@ pub fn look_up(
     router.answer(arrival, reader, key, routing, &mut routes[..packets.len()]);
 }
 
-/// Rewrites the packets of `burst`, which arrived on `port`, and moves them into the outbox. If `QUICK` is
+/// Rewrites the packets of `burst` and moves them into the outbox. If `QUICK` is
 /// true, the packets were parsed by [`read`].
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
-pub fn run<R: Recorder, const QUICK: bool>(
-    forwarding: &Forwarding,
-    port: PortId,
+fn execute<R: Recorder, const QUICK: bool>(
     router: &Router,
     interface: u16,
+    context: &mut Context<'_, '_, R>,
     burst: &mut Burst,
-    now: Now,
-    reader: &Reader,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
 ) {
+    let (port, now, reader) = (context.port, context.now, context.reader);
     let n = burst.packets.len();
     let Burst { packets, keys, routes, heads, arrivals, .. } = burst;
     let routes = &mut routes[..n];
-    let memory = context.pool.memory();
-    let mut way = Way::of(router, context.id);
+    let memory = context.worker.pool.memory();
+    let mut way = Way::of(router, context.worker.id);
     let (all, keys, heads) = (&mut packets.as_mut_slice()[..n], &keys[..n], &heads[..n]);
     let vlans = router.mirrored.has_vlans();
     let mut place = 0;
@@ -257,13 +296,13 @@ pub fn run<R: Recorder, const QUICK: bool>(
                 router,
                 arrival: if vlans { arrivals[place] } else { interface },
                 place,
-                worker: context.id,
+                worker: context.worker.id,
                 now,
                 reader,
-                scratch: &mut context.routing,
+                scratch: &mut context.worker.routing,
             };
             // The ICMP error replaces the packet.
-            (*route, head) = refuse::run(&mut asked, why, packet, memory, recorder);
+            (*route, head) = refuse::run(&mut asked, why, packet, memory, context.recorder);
         }
         if let Decision::Forward { interface, adjacency } = *route {
             match way.rewrite(interface, adjacency, packet, memory, head, &keys[place]) {
@@ -276,10 +315,10 @@ pub fn run<R: Recorder, const QUICK: bool>(
     }
     way.settle();
     if R::ACTIVE {
-        record(router, routes, recorder);
+        record(router, routes, context.recorder);
     }
     if let Some(out) = common(router, routes)
-        && context.outbox.take_whole(out, packets)
+        && context.worker.outbox.take_whole(out, packets)
     {
         return;
     }
@@ -287,29 +326,27 @@ pub fn run<R: Recorder, const QUICK: bool>(
         match *route {
             Decision::Forward { interface, .. } => match router.interfaces.get(usize::from(interface)) {
                 Some(Some(out)) => match router.mirrored.tags(interface) {
-                    None => execute::send(forwarding, port, out.port, packet, egress, context, recorder),
-                    Some(tags) => match tag::begin(&mut packet, context.pool.memory(), tags) {
+                    None => output::send(context, out.port, packet),
+                    Some(tags) => match tag::begin(&mut packet, context.worker.pool.memory(), tags) {
                         Ok(tag) => {
-                            execute::output(
-                                forwarding, port, packet, out.port, tag, egress, context, recorder,
-                            );
+                            output::send_tagged(context, packet, out.port, tag);
                         }
                         Err(reason) => {
-                            recorder.step(0, Step::Dropped(reason));
-                            context.drop(packet, port, reason);
+                            context.recorder.step(0, Step::Dropped(reason));
+                            context.worker.drop(packet, port, reason);
                         }
                     },
                 },
-                None | Some(None) => context.drop(packet, port, DropReason::PortRemoved),
+                None | Some(None) => context.worker.drop(packet, port, DropReason::PortRemoved),
             },
             // No refused packets are left: `refuse::run` has replaced each of them.
-            Decision::Refuse(_) => context.drop(packet, port, DropReason::NoRoute),
+            Decision::Refuse(_) => context.worker.drop(packet, port, DropReason::NoRoute),
             Decision::Punt(why) => {
                 let arrival = if vlans { *arrival } else { interface };
                 let kernel = router.mirrored.kernel(arrival).or(router.kernel.as_ref());
-                punt(forwarding, port, arrival, router, kernel, why, packet, now, egress, context, recorder);
+                punt(context, router, arrival, kernel, why, packet);
             }
-            Decision::Drop(reason) => context.drop(packet, port, reason),
+            Decision::Drop(reason) => context.worker.drop(packet, port, reason),
         }
     }
 }
@@ -334,7 +371,7 @@ fn record<R: Recorder>(router: &Router, routes: &[Decision], recorder: &mut R) {
 /// Records the packets that the reverse path filter has dropped. For each packet, the record names the
 /// interfaces through which its source address is reachable.
 #[cold]
-pub fn record_refused<R: Recorder>(
+fn record_refused<R: Recorder>(
     port: PortId,
     router: &Router,
     arrival: impl Fn(usize) -> u16,
@@ -368,46 +405,46 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
 /// Punts a packet to the kernel. The packet is dropped if there is no kernel interface for it, or if the rate
 /// limit of its class is exceeded.
 #[cold]
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn punt<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
-    arrival: u16,
+    context: &mut Context<'_, '_, R>,
     router: &Router,
+    arrival: u16,
     kernel: Option<&Kernel>,
     why: Punt,
     mut packet: Packet,
-    now: Now,
-    egress: &mut Egress<'_>,
-    context: &mut WorkerContext,
-    recorder: &mut R,
 ) {
     let refused = match kernel {
         None => Some(DropReason::NoKernel),
         Some(_) if R::DRY => None,
         Some(_) => {
-            let head = packet.head(context.pool.memory());
+            let head = packet.head(context.worker.pool.memory());
             let class = router::class(why, head, packet.len());
             let origin = router::Origin::of(arrival, head, packet.len());
             let gate = &router.gate;
-            let admitted = gate.admits_from(class, &origin, &router.adjacencies, context.id.index(), now.ns);
+            let admitted = gate.admits_from(
+                class,
+                &origin,
+                &router.adjacencies,
+                context.worker.id.index(),
+                context.now.ns,
+            );
             (!admitted).then_some(DropReason::PuntLimit)
         }
     };
     match (refused, kernel) {
         (None, Some(kernel)) => {
             // The kernel accepts packets for its device's MAC address.
-            if let Some(to) = packet.head_mut(context.pool.memory()).first_chunk_mut::<6>()
+            if let Some(to) = packet.head_mut(context.worker.pool.memory()).first_chunk_mut::<6>()
                 && to[0] & 1 == 0
             {
                 *to = kernel.mac.0;
             }
-            execute::send(forwarding, port, kernel.port, packet, egress, context, recorder);
+            output::send(context, kernel.port, packet);
         }
         (reason, _) => {
             let reason = reason.unwrap_or(DropReason::NoKernel);
-            recorder.step(0, Step::Dropped(reason));
-            context.drop(packet, port, reason);
+            context.recorder.step(0, Step::Dropped(reason));
+            context.worker.drop(packet, context.port, reason);
         }
     }
 }

@@ -5,22 +5,17 @@ use std::sync::Arc;
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, FlowKey, PortId};
 use port::{Flags, FrameMemory, Packet};
-use switch::Now;
 use switch::flow::{Field, Flow, Frame, Op, SetBits, rewrite};
 
 use super::normal::normal;
 use crate::flows::{Compiled, FlowBridge, Metered};
-use crate::stage::transmit::Egress;
-use crate::stage::{WorkerContext, execute};
-use crate::state::Forwarding;
+use crate::stage::output;
+use crate::stage::path_context::Context;
 
-/// Context that the execution of a megaflow's operations needs.
+/// Operations of a megaflow to execute, and the bridge of their `NORMAL` actions.
 pub(super) struct Steps<'a> {
-    pub forwarding: &'a Forwarding,
-    pub port: PortId,
     pub bridge: &'a Arc<FlowBridge>,
     pub compiled: &'a Compiled,
-    pub now: Now,
 }
 
 impl Steps<'_> {
@@ -29,9 +24,7 @@ impl Steps<'_> {
         &self,
         ops: &[Op],
         packet: Packet,
-        egress: &mut Egress<'_>,
-        context: &mut WorkerContext,
-        recorder: &mut R,
+        context: &mut Context<'_, '_, R>,
     ) -> Option<Packet> {
         let last = last_leaving(ops);
         let mut packet = packet;
@@ -40,46 +33,48 @@ impl Steps<'_> {
             match &ops[at] {
                 Op::Output(_) | Op::Normal => {
                     if Some(at) == last {
-                        self.leave(&ops[at], packet, egress, context, recorder);
+                        self.leave(&ops[at], packet, context);
                         return None;
                     }
-                    self.copy(&packet, context, |copy, context| {
-                        self.leave(&ops[at], copy, egress, context, recorder)
-                    });
+                    if let Some(copy) = copy(&packet, context) {
+                        self.leave(&ops[at], copy, context);
+                    }
                 }
                 Op::Clone(n) => {
                     let body = body(ops, at);
                     if Some(at) == last {
                         // No later operation uses the packet.
-                        return self.run(body, packet, egress, context, recorder);
+                        return self.run(body, packet, context);
                     }
-                    if last_leaving(body).is_some() {
-                        self.copy(&packet, context, |copy, context| {
-                            // The copy has left, unless a meter or the end of its operations stopped it.
-                            if let Some(copy) = self.run(body, copy, egress, context, recorder) {
-                                context.drop(copy, self.port, self.compiled.dropped);
-                            }
-                        });
+                    // The copy has left, unless a meter or the end of its operations stopped it.
+                    if last_leaving(body).is_some()
+                        && let Some(copy) = copy(&packet, context)
+                        && let Some(copy) = self.run(body, copy, context)
+                    {
+                        context.worker.drop(copy, context.port, self.compiled.dropped);
                     }
                     at += usize::from(*n);
                 }
                 Op::Meter(id) => {
-                    let verdict = self.compiled.meter(*id).map(|meter| meter.pass(packet.len(), self.now.ns));
+                    let verdict =
+                        self.compiled.meter(*id).map(|meter| meter.pass(packet.len(), context.now.ns));
                     match verdict {
                         Some(Metered::Drops) if !R::DRY => {
-                            recorder.step(0, Step::Dropped(DropReason::MeterDrop));
-                            context.drop(packet, self.port, DropReason::MeterDrop);
+                            context.recorder.step(0, Step::Dropped(DropReason::MeterDrop));
+                            context.worker.drop(packet, context.port, DropReason::MeterDrop);
                             return None;
                         }
-                        Some(Metered::Remarks(raise)) => remark(&mut packet, context.pool.memory(), raise),
+                        Some(Metered::Remarks(raise)) => {
+                            remark(&mut packet, context.worker.pool.memory(), raise)
+                        }
                         _ => {}
                     }
                 }
                 op => {
-                    let memory = context.pool.memory();
+                    let memory = context.worker.pool.memory();
                     if let Err(reason) = rewrite(&mut Whole { packet: &mut packet, memory }, op) {
-                        recorder.step(0, Step::Dropped(reason));
-                        context.drop(packet, self.port, reason);
+                        context.recorder.step(0, Step::Dropped(reason));
+                        context.worker.drop(packet, context.port, reason);
                         return None;
                     }
                 }
@@ -89,35 +84,22 @@ impl Steps<'_> {
         Some(packet)
     }
 
-    /// Copies the packet and calls `does` with the copy. Does nothing if the packet cannot be copied.
-    fn copy(
-        &self,
-        packet: &Packet,
-        context: &mut WorkerContext,
-        does: impl FnOnce(Packet, &mut WorkerContext),
-    ) {
-        context.counters.port(self.port).copies.add(1);
-        match execute::copy(packet, context) {
-            Ok(copy) => does(copy, context),
-            Err(reason) => context.counters.port(self.port).drop_n(reason, 1),
-        }
-    }
-
-    fn leave<R: Recorder>(
-        &self,
-        op: &Op,
-        packet: Packet,
-        egress: &mut Egress<'_>,
-        context: &mut WorkerContext,
-        recorder: &mut R,
-    ) {
+    fn leave<R: Recorder>(&self, op: &Op, packet: Packet, context: &mut Context<'_, '_, R>) {
         if let Op::Output(out) = op {
-            recorder.step(0, Step::Output { port: *out, tag: TagChange::Keep });
-            execute::send(self.forwarding, self.port, *out, packet, egress, context, recorder);
+            context.recorder.step(0, Step::Output { port: *out, tag: TagChange::Keep });
+            output::send(context, *out, packet);
         } else {
-            normal(self.forwarding, self.port, self.bridge, packet, self.now, egress, context, recorder);
+            normal(self.bridge, context, packet);
         }
     }
+}
+
+/// Copies the packet. Returns `None` and counts a drop if the packet cannot be copied.
+fn copy<R>(packet: &Packet, context: &mut Context<'_, '_, R>) -> Option<Packet> {
+    let port = context.port;
+    context.worker.counters.port(port).copies.add(1);
+    let copied = output::copy(packet, context.worker);
+    copied.map_err(|reason| context.worker.counters.port(port).drop_n(reason, 1)).ok()
 }
 
 /// Returns the operations that the `Clone` operation at index `at` applies to its copy.

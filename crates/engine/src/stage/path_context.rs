@@ -1,0 +1,52 @@
+//! Context of a burst: the parts of a worker that the functions of ports share while a burst passes the stages
+//! of one port.
+
+use packet::PortId;
+use switch::Now;
+use sync::cpu::tsc;
+use sync::qsbr::Reader;
+
+use super::context::WorkerContext;
+use super::egress::Egress;
+use crate::counters::Stage;
+use crate::state::Forwarding;
+
+/// Context of a burst that arrived on one port. `R` is the recorder of the packets' steps.
+pub struct Context<'a, 'w, R> {
+    /// Snapshot of all ports.
+    pub forwarding: &'a Forwarding,
+    /// Port on which the packets arrived.
+    pub port: PortId,
+    /// QSBR reader of the worker, which is needed for table lookups.
+    pub reader: &'a Reader,
+    /// Time of the worker's round.
+    pub now: Now,
+    /// Destinations to which the worker sends packets.
+    pub egress: &'a mut Egress<'w>,
+    /// Private state of the worker.
+    pub worker: &'a mut WorkerContext,
+    /// Recorder of the packets' steps.
+    pub recorder: &'a mut R,
+    /// Time in TSC cycles at which the current stage began.
+    pub begin: u64,
+}
+
+impl<R> Context<'_, '_, R> {
+    /// Adds the packets and the time since the begin of the current stage to the counters of `stage`. The next
+    /// stage begins.
+    #[inline]
+    pub fn count(&mut self, stage: Stage, packets: usize) {
+        self.begin = count(self.worker, stage, packets, self.begin);
+    }
+}
+
+/// Adds the packets and the time since `begin` to the counters of a stage. Returns the current time in TSC
+/// cycles, which is the begin of the next stage.
+#[inline]
+pub(crate) fn count(worker: &WorkerContext, stage: Stage, packets: usize, begin: u64) -> u64 {
+    let now = tsc();
+    let counters = &worker.counters.stages[stage as usize];
+    counters.packets.add(packets as u64);
+    counters.cycles.add(now.wrapping_sub(begin));
+    now
+}
