@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::attach;
 use crate::attached::{Attached, HandOver, link_info};
 use crate::bridge::{BRIDGE_WORDS, BridgeMaps, KnownStations};
+use crate::build::Build;
 use crate::config::CONF_SIZE;
 use crate::fib::{FIB_WORDS, FibMaps};
 use crate::filter::{CONF_WORDS, FilterMaps};
@@ -14,7 +15,7 @@ use crate::flows::{FLOWS_WORDS, FlowMaps};
 use crate::object::{
     BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, ROUTE_CONF, ROUTE_LINKS, ROUTE_VLANS, STEER_CONF,
 };
-use crate::program::{Build, MAP_NAMES, Maps, Stages};
+use crate::program::{MAP_NAMES, Maps, Stages};
 use crate::route::{LINK_SECRETS, ROUTE_WORDS, RouteMaps, VLAN_WORDS, Vlans, link_secrets};
 use crate::steer::{STEER_WORDS, SteerMaps};
 use crate::user::UserProgram;

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use crate::attach::{self, AttachMode, Candidate};
 use crate::bridge::{BridgeMaps, BridgeStage, Orders};
+use crate::build::Build;
 use crate::counters::Counters;
 use crate::dump::Dump;
 use crate::fib::FibStage;
 use crate::filter::{Filter, FilterMaps};
 use crate::flows::{FlowMaps, FlowStage};
-use crate::program::{Build, Maps, Stages};
+use crate::program::{Maps, Stages};
 use crate::route::RouteStage;
 use crate::steer::{self, SteerMaps, Steering};
 use crate::user::UserProgram;

@@ -40,6 +40,7 @@ mod adopt;
 mod attach;
 mod attached;
 pub mod bridge;
+mod build;
 mod config;
 mod counters;
 pub mod dump;
@@ -66,7 +67,9 @@ pub mod route;
 pub mod steer;
 #[allow(unsafe_code, reason = "bpf(2) and libbpf are C interfaces; every block states why it holds")]
 mod sys;
+mod test_run;
 pub mod user;
+mod verdict;
 pub mod watch;
 
 pub use adopt::adopt;
@@ -82,7 +85,9 @@ pub use inspect::{
 pub use mode::{Fallback, Mode, ProgramOnDevice};
 pub use pin::PinPath;
 pub use placeholder::Placeholders;
-pub use program::{LOCAL_CAPACITY, Loaded, PortProgram, TestRun, Verdict};
+pub use program::{LOCAL_CAPACITY, Loaded, PortProgram};
+pub use test_run::TestRun;
+pub use verdict::Verdict;
 
 /// Waits until every BPF program run that is in progress has ended, which takes some milliseconds. Objects
 /// that these runs may have looked up can be reused afterwards.

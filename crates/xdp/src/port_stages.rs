@@ -7,6 +7,8 @@ use crate::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
 use crate::fib::{FibPort, FibStage};
 use crate::filter::{Compiled, Filter};
 use crate::flows::{FlowPort, FlowStage, FlowTable};
+use crate::route::{Own, RouteStage};
+use crate::steer::Steering;
 use crate::{Attached, Error, Loaded};
 
 impl BridgeStage {
@@ -100,5 +102,52 @@ impl Filter {
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.filter_maps().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
+    }
+}
+
+impl Own {
+    /// Returns the own addresses that the program of a taken-over port reads. The programs of the router's
+    /// other ports read these tables too (see [`RouteStage::is_for`]). Returns `None` if the program has no
+    /// virtual router stage. `router` is the router's name in errors.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn of(port: &Attached, router: &str) -> Result<Option<Own>, Error> {
+        port.route().map(|stage| Own::of_stage(&stage, router)).transpose()
+    }
+}
+
+impl RouteStage {
+    /// Returns a copy of the stage that keeps the frame order between XDP program and worker. A frame that
+    /// the XDP program forwards never overtakes an earlier frame of its flow that went to a worker. Frames to
+    /// the worker have sequence numbers, and [`Orders::finish`](crate::bridge::Orders::finish) reports the number
+    /// up to which all frames have left. If the port's program already has an order state, the stage uses it.
+    ///
+    /// Frame order cannot be kept on a port in generic mode, because several CPUs may process the frames of
+    /// one receive queue.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn in_order(self, port: &Attached) -> Result<RouteStage, Error> {
+        Ok(self.with_orders(port.orders()?))
+    }
+}
+
+impl Steering {
+    /// Returns the flow steering of a port that was taken over from another process, with its flows, table
+    /// and counts. Returns `None` if the port has no flow steering. The length of the CPU queues is not
+    /// known, and must be set with [`Steering::like`].
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
+    pub fn of(port: &Attached) -> Result<Option<Steering>, Error> {
+        let steering = |maps| Steering::over_maps(maps, port.build(), port.mode());
+        port.steer_maps().map(steering).transpose()
+    }
+
+    /// Returns whether a port's program has exactly this flow steering.
+    #[must_use]
+    pub fn is_on(&self, port: &Attached) -> bool {
+        port.steer_maps().is_some_and(|maps| self.has_maps(maps))
     }
 }

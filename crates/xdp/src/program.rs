@@ -1,15 +1,13 @@
 //! The XDP program of a port, specialised and verified, before it is attached to a device.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::hash::Hash;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use libbpf_rs::libbpf_sys as ffi;
-
 use crate::bridge::{BridgeMaps, KnownStations};
+use crate::build::Build;
 use crate::config::QUEUES_MAX;
 use crate::counters::Counters;
 use crate::dump::DumpMaps;
@@ -24,7 +22,10 @@ use crate::placeholder::Placeholders;
 use crate::route::{AnswerMaps, PuntMaps, RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
 use crate::sys::{MapKind, MapSpec};
-use crate::{Constants, Counter, Error, LocalAddresses, Mode, Owner, ProgramConfig, ProgramInfo, needs, sys};
+use crate::{
+    Constants, Counter, Error, LocalAddresses, Mode, Owner, ProgramConfig, ProgramInfo, TestRun, Verdict,
+    needs, sys,
+};
 
 /// Maximum number of local addresses of each address family in the maps of a port's program:
 /// `TRIVIUM_LOCAL_CAPACITY`.
@@ -145,44 +146,6 @@ where
         }
     }
     Ok(())
-}
-
-/// The two builds of a port's program, which differ in multi-buffer support.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Build {
-    /// Build that accepts multi-buffer frames.
-    Frags,
-    /// Build without multi-buffer support, for drivers that refuse multi-buffer programs.
-    Linear,
-}
-
-impl Build {
-    pub(crate) const fn program(self) -> &'static str {
-        match self {
-            Build::Frags => "trivium_port",
-            Build::Linear => "trivium_linear",
-        }
-    }
-
-    /// Returns the name of the program of this build with a packet capture around it.
-    pub(crate) const fn dumping(self) -> &'static str {
-        match self {
-            Build::Frags => "trivium_portdmp",
-            Build::Linear => "trivium_lindmp",
-        }
-    }
-
-    /// Returns the name of the placeholder program of this build.
-    pub(crate) const fn placeholder(self) -> &'static str {
-        match self {
-            Build::Frags => "trivium_wait",
-            Build::Linear => "trivium_waitlin",
-        }
-    }
-
-    pub(crate) const fn of(multi_buffer: bool) -> Build {
-        if multi_buffer { Build::Frags } else { Build::Linear }
-    }
 }
 
 /// Namespace of the functions that load port programs.
@@ -561,74 +524,4 @@ pub(crate) fn set_socket(
     }
     sys::map_update(maps.xsks.as_fd(), &queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
         .map_err(|source| Error::Socket { device: device.to_owned(), queue, source })
-}
-
-/// Verdict of an XDP program on a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// The program stopped because of a defect, or returned an unknown code. The kernel drops the frame.
-    Aborted,
-    /// The kernel drops the frame, as the program has decided.
-    Drop,
-    /// The frame goes to the kernel's stack.
-    Pass,
-    /// The frame is transmitted by the device that received it.
-    Transmit,
-    /// The frame goes to another device, CPU or socket.
-    Redirect,
-}
-
-impl Verdict {
-    /// All verdicts, in the order of the kernel's codes (`enum xdp_action`).
-    pub const ALL: [Verdict; 5] =
-        [Verdict::Aborted, Verdict::Drop, Verdict::Pass, Verdict::Transmit, Verdict::Redirect];
-
-    /// Returns the name of the verdict.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Verdict::Aborted => "aborted",
-            Verdict::Drop => "drop",
-            Verdict::Pass => "pass",
-            Verdict::Transmit => "transmit",
-            Verdict::Redirect => "redirect",
-        }
-    }
-
-    pub(crate) const fn code(self) -> u32 {
-        match self {
-            Verdict::Aborted => ffi::XDP_ABORTED,
-            Verdict::Drop => ffi::XDP_DROP,
-            Verdict::Pass => ffi::XDP_PASS,
-            Verdict::Transmit => ffi::XDP_TX,
-            Verdict::Redirect => ffi::XDP_REDIRECT,
-        }
-    }
-
-    pub(crate) fn from_code(code: u32) -> Verdict {
-        match code {
-            ffi::XDP_DROP => Verdict::Drop,
-            ffi::XDP_PASS => Verdict::Pass,
-            ffi::XDP_TX => Verdict::Transmit,
-            ffi::XDP_REDIRECT => Verdict::Redirect,
-            _ => Verdict::Aborted,
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Result of a test run of an XDP program.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TestRun {
-    /// Verdict of the program.
-    pub verdict: Verdict,
-    /// Contents of the frame as the program left it.
-    pub frame: Vec<u8>,
-    /// Mean time of one run in nanoseconds.
-    pub nanoseconds: u32,
 }

@@ -28,9 +28,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::Error;
 use crate::bridge::{self, Orders};
 use crate::sys::{self, MapKind, MapSpec, Mapped};
-use crate::{Attached, Error};
 
 pub use answers::{
     AnswerInterface, AnswerPort, AnswerSizes, Answers, LINK_SECRETS, ROUTE_INTERFACES, ROUTE_PORTS,
@@ -117,7 +117,8 @@ pub struct RoutePort {
     pub vrrp: bool,
 }
 
-/// Virtual router stage for one port's XDP program. [`Attached::set_route`] adds the stage to the program.
+/// Virtual router stage for one port's XDP program. [`crate::Attached::set_route`] adds the stage to the
+/// program.
 #[derive(Debug, Clone)]
 pub struct RouteStage {
     maps: Arc<RouteMaps>,
@@ -183,20 +184,15 @@ impl Own {
         Own::over(router, Arc::new(maps), BTreeSet::new())
     }
 
-    /// Returns the own addresses that the program of a taken-over port reads. The programs of the router's
-    /// other ports read these tables too (see [`RouteStage::is_for`]). Returns `None` if the program has no
-    /// virtual router stage. `router` is the router's name in errors.
-    ///
-    /// # Errors
-    /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn of(port: &Attached, router: &str) -> Result<Option<Own>, Error> {
-        let Some(stage) = port.route() else { return Ok(None) };
+    /// Returns the own addresses in the tables that a virtual router stage reads. `router` is the router's
+    /// name in errors.
+    pub(crate) fn of_stage(stage: &RouteStage, router: &str) -> Result<Own, Error> {
         let maps = Arc::clone(&stage.maps.own);
         let v4 = sys::map_keys::<4>(maps.v4.as_fd()).map_err(failed(OWN4, "list"))?;
         let v6 = sys::map_keys::<16>(maps.v6.as_fd()).map_err(failed(OWN6, "list"))?;
         let v4 = v4.into_iter().map(|octets| IpAddr::from(Ipv4Addr::from(octets)));
         let v6 = v6.into_iter().map(|octets| IpAddr::from(Ipv6Addr::from(octets)));
-        Own::over(router, maps, v4.chain(v6).collect()).map(Some)
+        Own::over(router, maps, v4.chain(v6).collect())
     }
 
     /// Takes over kernel maps that contain `addresses`. The bit array is written again, because the previous
@@ -474,21 +470,12 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage that keeps the frame order between XDP program and worker. A frame that
-    /// the XDP program forwards never overtakes an earlier frame of its flow that went to a worker. Frames to
-    /// the worker have sequence numbers, and [`Orders::finish`] reports the number up to which all frames
-    /// have left. If the port's program already has an order state, the stage uses it.
-    ///
-    /// Frame order cannot be kept on a port in generic mode, because several CPUs may process the frames of
-    /// one receive queue.
-    ///
-    /// # Errors
-    /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn in_order(self, port: &Attached) -> Result<RouteStage, Error> {
+    /// Returns a copy of the stage that keeps the frame order between XDP program and worker with this state.
+    pub(crate) fn with_orders(self, orders: Arc<Orders>) -> RouteStage {
         let mut maps = self.maps.shared();
         maps.conf[0] |= ORDERED;
-        maps.orders = Some(port.orders()?);
-        Ok(RouteStage::over(Arc::new(maps)))
+        maps.orders = Some(orders);
+        RouteStage::over(Arc::new(maps))
     }
 
     /// Returns the frame order state that the XDP program shares with the workers. Returns `None` without

@@ -21,15 +21,14 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 pub use flow::{ExactFlow, FlowEntry, FlowError, SteerTo};
+pub use maps::{STEER_BUCKETS, SteerCount};
 pub(crate) use maps::{STEER_WORDS, SteerMaps};
 
+use crate::build::Build;
 use crate::filter::Moment;
-use crate::program::Build;
-use crate::{Attached, Error, Mode};
+use crate::{Error, Mode};
 use maps::{FLOWS, Shared};
 
-/// Number of hash buckets in the table of a flow steering: `STEER_BUCKETS`.
-pub const STEER_BUCKETS: usize = 256;
 /// Maximum number of slots for exact flows in a flow steering.
 pub const STEER_FLOWS_MAX: u32 = 1 << 20;
 /// Maximum length of a CPU's queue in frames, which is a limit of the kernel.
@@ -75,15 +74,6 @@ impl SteerMeta {
         };
         SteerMeta { hash: word(0), mark: word(4) }
     }
-}
-
-/// Number of frames and bytes that were steered by an exact flow, or to a target.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SteerCount {
-    /// Number of steered frames.
-    pub packets: u64,
-    /// Number of bytes of the steered frames, without frame check sequences.
-    pub bytes: u64,
 }
 
 /// A flow steering that the programs of several ports can share. See the module documentation.
@@ -176,14 +166,9 @@ impl Steering {
         }
     }
 
-    /// Returns the flow steering of a port that was taken over from another process, with its flows, table
-    /// and counts. Returns `None` if the port has no flow steering. The length of the CPU queues is not
-    /// known, and must be set with [`Steering::like`].
-    ///
-    /// # Errors
-    /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn of(port: &Attached) -> Result<Option<Steering>, Error> {
-        let Some(maps) = port.steer_maps() else { return Ok(None) };
+    /// Returns the flow steering over the maps of a program with this build and mode, which was taken over
+    /// from another process.
+    pub(crate) fn over_maps(maps: &Arc<SteerMaps>, build: Build, mode: Mode) -> Result<Steering, Error> {
         let [_, capacity, table, metadata] = maps.conf;
         let config = SteerConfig { capacity, table: table != 0, metadata: metadata != 0, cpu_queue: 0 };
         let mut steering = Steering::over(config, Arc::clone(&maps.shared));
@@ -196,12 +181,12 @@ impl Steering {
         steering.free.retain(|slot| !used.contains(slot));
         let (table, _) = maps.shared.read_table();
         steering.cpus.extend(table.iter().filter_map(|to| to.cpu()));
-        drop(steering.of_kind(Kind::of(port.build(), port.mode())).set(Arc::clone(maps)));
-        Ok(Some(steering))
+        drop(steering.of_kind(Kind::of(build, mode)).set(Arc::clone(maps)));
+        Ok(steering)
     }
 
     /// Returns a flow steering with the flows, table and counts of this one, and another configuration.
-    /// Programs use the present steering until [`Attached::set_steering`] is called with the new one.
+    /// Programs use the present steering until [`crate::Attached::set_steering`] is called with the new one.
     ///
     /// # Errors
     /// Returns [`Error::SteerFull`] or [`Error::Map`]. Nothing changes on failure.
@@ -255,11 +240,9 @@ impl Steering {
         self.shared.id()
     }
 
-    /// Returns whether a port's program has exactly this flow steering.
-    #[must_use]
-    pub fn is_on(&self, port: &Attached) -> bool {
-        port.steer_maps()
-            .is_some_and(|maps| maps.conf == self.config.words() && Arc::ptr_eq(&maps.shared, &self.shared))
+    /// Returns whether these maps of a program belong to exactly this flow steering.
+    pub(crate) fn has_maps(&self, maps: &SteerMaps) -> bool {
+        maps.conf == self.config.words() && Arc::ptr_eq(&maps.shared, &self.shared)
     }
 
     /// Adds an exact flow, or replaces the entry of one that is present. The counts of a present flow are

@@ -30,9 +30,8 @@ use libbpf_rs::{MapCore, MapType, ObjectBuilder, OpenObject, ProgramType};
 pub use error::UserError;
 
 use crate::object::errno_of;
-use crate::program::TestRun;
 use crate::sys::{self, MapKind, MapSpec};
-use crate::{Error, ProgramInfo, Verdict, log};
+use crate::{Error, ProgramInfo, TestRun, Verdict, log};
 
 /// Name of the program array through which a custom program continues. A process that takes over a port
 /// recognises a custom program by a map of this name.

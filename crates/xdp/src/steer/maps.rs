@@ -5,8 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::flow::{KEY_SIZE, VALUE_SIZE};
-use super::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerCount, SteerTo};
+use super::flow::{ExactFlow, FlowEntry, KEY_SIZE, SteerTo, VALUE_SIZE};
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
@@ -16,6 +15,8 @@ const TABLE: &str = "steer_table";
 const COUNTS: &str = "steer_counts";
 const CPUS: &str = "steer_cpus";
 
+/// Number of hash buckets in the table of a flow steering: `STEER_BUCKETS`.
+pub const STEER_BUCKETS: usize = 256;
 /// Number of 32-bit words of `struct steer_conf`.
 pub(crate) const STEER_WORDS: usize = 4;
 /// Size of `struct steer_table` in bytes. The last word but one states whether the table was set at run time,
@@ -27,6 +28,15 @@ const COUNT_UNMARKED: u32 = 0;
 const COUNT_WORKER: u32 = 1;
 const COUNT_KERNEL: u32 = 2;
 const COUNT_CPU: u32 = 3;
+
+/// Number of frames and bytes that were steered by an exact flow, or to a target.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SteerCount {
+    /// Number of steered frames.
+    pub packets: u64,
+    /// Number of bytes of the steered frames, without frame check sequences.
+    pub bytes: u64,
+}
 
 /// Maps of a flow steering that programs of all kinds share.
 #[derive(Debug)]

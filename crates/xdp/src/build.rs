@@ -1,0 +1,39 @@
+//! Builds of a port's program, and the names of their programs in the BPF objects.
+
+/// The two builds of a port's program, which differ in multi-buffer support.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Build {
+    /// Build that accepts multi-buffer frames.
+    Frags,
+    /// Build without multi-buffer support, for drivers that refuse multi-buffer programs.
+    Linear,
+}
+
+impl Build {
+    pub(crate) const fn program(self) -> &'static str {
+        match self {
+            Build::Frags => "trivium_port",
+            Build::Linear => "trivium_linear",
+        }
+    }
+
+    /// Returns the name of the program of this build with a packet capture around it.
+    pub(crate) const fn dumping(self) -> &'static str {
+        match self {
+            Build::Frags => "trivium_portdmp",
+            Build::Linear => "trivium_lindmp",
+        }
+    }
+
+    /// Returns the name of the placeholder program of this build.
+    pub(crate) const fn placeholder(self) -> &'static str {
+        match self {
+            Build::Frags => "trivium_wait",
+            Build::Linear => "trivium_waitlin",
+        }
+    }
+
+    pub(crate) const fn of(multi_buffer: bool) -> Build {
+        if multi_buffer { Build::Frags } else { Build::Linear }
+    }
+}
