@@ -4,6 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
+mod changes;
+mod random_frames;
+mod successor;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::BTreeSet;
@@ -100,6 +104,16 @@ impl Rig {
 /// Returns the frame with another destination Ethernet address.
 fn to(mac: [u8; 6], frame: &[u8]) -> Vec<u8> {
     [&mac[..], &frame[6..]].concat()
+}
+
+fn attached(ifindex: u32, port: &RoutePort, own: &Own) -> Attached {
+    load(port, own, WhenDown::Drop).attach(ifindex, AttachMode::Native, None).unwrap()
+}
+
+fn veth() -> (Namespace, u32, u32) {
+    let namespace = Namespace::enter_new();
+    let (far, near) = namespace.veth("va", "vb", "");
+    (namespace, far, near)
 }
 
 #[test]
@@ -334,168 +348,6 @@ fn vrrps_addresses_are_the_ports_when_it_says_so() {
     }
 }
 
-/// Returns the reason why a frame belongs to the kernel, read field by field. `None` means that the frame is
-/// to be routed.
-fn why(frame: &[u8], own: &BTreeSet<IpAddr>, port: &RoutePort) -> Option<Counter> {
-    let (Some(mac), Some(ethertype)) = (frame.get(..6), frame.get(12..14)) else {
-        return Some(Counter::PassedMalformed);
-    };
-    let (packet, v4) = match ethertype {
-        [0x81, 0] | [0x88, 0xa8] => return Some(Counter::RouteTagged),
-        [8, 0] => (&frame[14..], true),
-        [0x86, 0xdd] => (&frame[14..], false),
-        _ => return Some(Counter::PassedControl),
-    };
-    let vrrp = [0, 0, 0x5e, 0, if v4 { 1 } else { 2 }];
-    match mac {
-        [first, ..] if first % 2 == 1 => return Some(Counter::PassedGroup),
-        mac if mac == port.mac || (port.vrrp && mac[..5] == vrrp) => {}
-        _ => return Some(Counter::RouteStation),
-    }
-    if packet.len() < if v4 { 20 } else { 40 } || packet[0] >> 4 != if v4 { 4 } else { 6 } {
-        return Some(Counter::PassedMalformed);
-    }
-    let total = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
-    let (source, destination, hops, options, whole): (IpAddr, IpAddr, u8, bool, bool);
-    if v4 {
-        let address = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).unwrap();
-        (source, destination) = (address(12).into(), address(16).into());
-        let words = packet[0] & 15;
-        (hops, options) = (packet[8], words > 5);
-        let mut sealed = packet[..20].to_vec();
-        seal(&mut sealed);
-        // The sums 0 and 0xffff are equivalent.
-        let sum = |header: &[u8]| match [header[10], header[11]] {
-            [0xff, 0xff] => [0, 0],
-            other => other,
-        };
-        let right = total(2) >= 20 && total(2) <= packet.len() && sum(&sealed) == sum(packet);
-        whole = words > 5 || (words == 5 && right);
-    } else {
-        let address = |at: usize| <[u8; 16]>::try_from(&packet[at..at + 16]).unwrap();
-        (source, destination) = (address(8).into(), address(24).into());
-        (hops, options) = (packet[7], packet[6] == 0);
-        whole = 40 + total(4) <= packet.len();
-    }
-    let confined = |address: IpAddr| match address {
-        IpAddr::V4(v4) => {
-            let [first, ..] = v4.octets();
-            first == 0 || v4.is_loopback() || v4.is_link_local() || v4.is_multicast() || first >= 240
-        }
-        IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.is_multicast() || v6.octets()[..8] == [0; 8],
-    };
-    let (local, counter) = (own.contains(&destination), |four, six| Some(if v4 { four } else { six }));
-    if !whole {
-        Some(Counter::PassedMalformed)
-    } else if destination.is_multicast() {
-        Some(Counter::PassedGroup)
-    } else if local {
-        counter(Counter::PassedLocal4, Counter::PassedLocal6)
-    } else if options {
-        Some(Counter::RouteOptions)
-    } else if confined(source) || confined(destination) || (v4 && own.contains(&source)) {
-        Some(Counter::RouteAddress)
-    } else if hops <= 1 {
-        Some(Counter::RouteTtl)
-    } else {
-        None
-    }
-}
-
-const REASONS: [Counter; 7] = [
-    Counter::PassedMalformed,
-    Counter::PassedLocal4,
-    Counter::PassedLocal6,
-    Counter::RouteStation,
-    Counter::RouteAddress,
-    Counter::RouteTtl,
-    Counter::RouteOptions,
-];
-
-fn address4() -> impl Strategy<Value = [u8; 4]> {
-    let known =
-        [[10, 0, 1, 1], [10, 0, 1, 255], [10, 0, 1, 2], [169, 254, 1, 1], [224, 0, 0, 5], [255; 4], [0; 4]];
-    prop_oneof![3 => Just([198, 51, 100, 7]), 2 => select(known.to_vec()), 2 => any::<[u8; 4]>()]
-}
-
-fn address6() -> impl Strategy<Value = [u8; 16]> {
-    let known = ["fd00:1::1", "fd00:1::2", "fe80::1", "::1", "::", "::ffff:10.0.1.1", "ff02::1", "0:0:0:1::"];
-    let known = known.map(|text| text.parse::<Ipv6Addr>().unwrap().octets()).to_vec();
-    prop_oneof![3 => Just(BEHIND6.octets()), 2 => select(known), 2 => any::<[u8; 16]>()]
-}
-
-/// Returns frames that are mostly for the port, sometimes truncated or changed in one byte.
-fn frame() -> impl Strategy<Value = Vec<u8>> {
-    let hops = select(vec![0_u8, 1, 2, 64, 255]);
-    let four =
-        (address4(), address4(), hops.clone(), select(vec![0x45_u8, 0x45, 0x45, 0x46, 0x4f, 0x44, 0x55]));
-    let four = four.prop_map(|(from, to, hops, first)| {
-        ipv4(to.into(), 80, |ip| {
-            ip[12..16].copy_from_slice(&from);
-            (ip[0], ip[8]) = (first, hops);
-        })
-    });
-    let six = (address6(), address6(), hops, select(vec![17_u8, 6, 58, 0, 43, 44, 60, 59]));
-    let six = six.prop_map(|(from, to, hops, next)| {
-        ipv6(to.into(), 80, |ip| {
-            ip[8..24].copy_from_slice(&from);
-            (ip[6], ip[7]) = (next, hops);
-        })
-    });
-    let macs = vec![NEAR[1], [0, 0, 0x5e, 0, 1, 9], [0, 0, 0x5e, 0, 2, 9], [0xff; 6], [1, 0, 0x5e, 0, 0, 1]];
-    let mac = prop_oneof![4 => Just(NEAR[0]), 1 => select(macs)];
-    let change = proptest::option::weighted(0.4, (any::<prop::sample::Index>(), any::<u8>()));
-    let cut = proptest::option::weighted(0.1, any::<prop::sample::Index>());
-    (prop_oneof![four, six], mac, change, cut).prop_map(|(frame, mac, change, cut)| {
-        let mut frame = to(mac, &frame);
-        if let Some((at, byte)) = change {
-            let at = at.index(60);
-            frame[at] = byte;
-        }
-        if let Some(cut) = cut {
-            frame.truncate(14 + cut.index(frame.len() - 13));
-        }
-        frame
-    })
-}
-
-#[test]
-fn random_frames_are_read_as_they_are_plainly() {
-    need_root!();
-    for port in [PORT, VRRP] {
-        let own = own();
-        let loaded = load(&port, &own, WhenDown::Drop);
-        let mut runner =
-            TestRunner::new(Config { cases: 4000, failure_persistence: None, ..Config::default() });
-        let seen = std::cell::RefCell::new(BTreeSet::new());
-        let held = runner.run(&frame(), |frame| {
-            let expected = match why(&frame, own.addresses(), &port) {
-                None => (Verdict::Drop, Counter::DownDropped),
-                Some(why) => (Verdict::Pass, why),
-            };
-            seen.borrow_mut().insert(expected.1);
-            prop_assert_eq!(see(&loaded, &frame), expected);
-            Ok(())
-        });
-        held.unwrap();
-        // A tag occurs only by chance.
-        let all =
-            [&REASONS[..], &[Counter::DownDropped, Counter::PassedControl, Counter::PassedGroup]].concat();
-        let missing: Vec<_> = all.iter().filter(|way| !seen.borrow().contains(way)).collect();
-        assert_eq!(missing, [&Counter::RouteTagged; 0], "they have not come");
-    }
-}
-
-fn attached(ifindex: u32, port: &RoutePort, own: &Own) -> Attached {
-    load(port, own, WhenDown::Drop).attach(ifindex, AttachMode::Native, None).unwrap()
-}
-
-fn veth() -> (Namespace, u32, u32) {
-    let namespace = Namespace::enter_new();
-    let (far, near) = namespace.veth("va", "vb", "");
-    (namespace, far, near)
-}
-
 #[test]
 fn the_filter_comes_before_and_steering_around() {
     need_root!();
@@ -546,184 +398,6 @@ fn the_filter_comes_before_and_steering_around() {
     assert_eq!(see(&loaded, &local), (Verdict::Drop, Counter::DownDropped));
     assert_eq!(see(&loaded, &transit), (Verdict::Pass, Counter::SteerKernel));
     assert_eq!(see(&loaded, &bad(BEHIND)), (Verdict::Drop, Counter::FilterDropped));
-}
-
-/// Sends frames by the ten thousand until `done` is set, and checks that each has this outcome.
-fn stream(loaded: &Loaded, frame: &[u8], way: Counter, done: &AtomicBool) {
-    let mut frames = 0;
-    while !done.load(Ordering::Relaxed) || frames == 0 {
-        loaded.test_run_from(frame, None, 10_000).unwrap();
-        frames += 10_000;
-    }
-    let counters = loaded.counters().unwrap();
-    assert_eq!((counters.get(way), counters.seen()), (frames, frames), "each of them leaves so");
-}
-
-/// Own addresses change while millions of frames pass. Each frame to an address that stays goes to the
-/// kernel.
-#[test]
-fn own_addresses_come_and_go_while_frames_pass() {
-    need_root!();
-    let mut own = own();
-    let (four, six) = (load(&PORT, &own, WhenDown::Drop), load(&PORT, &own, WhenDown::Drop));
-    let looked = load(&PORT, &own, WhenDown::Drop);
-    let many = |third: u8| {
-        let v4 = (0..200).map(move |last| IpAddr::from([10, 9, third, last]));
-        let v6 = (0..200).map(move |last| IpAddr::from([0x2001, 0xdb8, 9, third.into(), 0, 0, 0, last]));
-        addresses().into_iter().chain(v4).chain(v6).collect::<BTreeSet<IpAddr>>()
-    };
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let streams = [
-            scope.spawn(|| stream(&four, &ipv4(OWN4, 60, |_| ()), Counter::PassedLocal4, &done)),
-            scope.spawn(|| stream(&six, &ipv6(OWN6, 60, |_| ()), Counter::PassedLocal6, &done)),
-        ];
-        let work = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let is = |to: IpAddr| match to {
-                IpAddr::V4(to) => see(&looked, &ipv4(to, 60, |_| ())).1,
-                IpAddr::V6(to) => see(&looked, &ipv6(to, 60, |_| ())).1,
-            };
-            for round in 0..20 {
-                own.replace_all(&many(round % 2)).unwrap();
-                for (third, there) in [(round % 2, true), (1 - round % 2, false)] {
-                    let four = [10, 9, third, 199].into();
-                    let six = [0x2001, 0xdb8, 9, u16::from(third), 0, 0, 0, 199].into();
-                    let up = Counter::DownDropped;
-                    assert_eq!(is(four), if there { Counter::PassedLocal4 } else { up });
-                    assert_eq!(is(six), if there { Counter::PassedLocal6 } else { up });
-                }
-                let mine: IpAddr = [10, 9, 9, 9].into();
-                assert!(own.insert(mine).unwrap() && !own.insert(mine).unwrap());
-                assert_eq!(is(mine), Counter::PassedLocal4);
-                assert!(own.remove(mine).unwrap() && !own.remove(mine).unwrap());
-                assert_eq!(is(mine), Counter::DownDropped);
-            }
-        }));
-        done.store(true, Ordering::Relaxed);
-        streams.into_iter().for_each(|stream| stream.join().unwrap());
-        work.unwrap();
-    });
-    assert_eq!(own.addresses(), &many(1));
-}
-
-#[test]
-fn a_full_table_refuses_names_and_keeps_what_it_has() {
-    need_root!();
-    let mut own = Own::new("blue").unwrap();
-    let loaded = load(&PORT, &own, WhenDown::Drop);
-    let is = |to: [u8; 4]| see(&loaded, &ipv4(to.into(), 60, |_| ())).1;
-    let all = |second: u8| -> BTreeSet<IpAddr> {
-        (0..=u16::MAX).map(|low| [10, second, low.to_be_bytes()[0], low.to_be_bytes()[1]].into()).collect()
-    };
-    assert_eq!(all(1).len(), OWN_CAPACITY);
-    own.replace_all(&all(1)).unwrap();
-    let refused = |result: Result<(), Error>, address: &str, family: &str| {
-        let error = result.unwrap_err();
-        assert!(matches!(error, Error::OwnFull { capacity: OWN_CAPACITY, .. }), "{error}");
-        let text = error.to_string();
-        for part in ["router blue", address, "65536", family] {
-            assert!(text.contains(part), "{text}");
-        }
-    };
-    refused(own.insert([10, 2, 0, 0].into()).map(drop), "10.2.0.0", "IPv4");
-    let mut more = all(2);
-    more.insert([10, 3, 0, 0].into());
-    // A refused replacement changes nothing, not even temporarily.
-    let (done, first) = (AtomicBool::new(false), load(&PORT, &own, WhenDown::Drop));
-    let frame = ipv4(Ipv4Addr::new(10, 1, 0, 0), 60, |_| ());
-    std::thread::scope(|scope| {
-        let stream = scope.spawn(|| stream(&first, &frame, Counter::PassedLocal4, &done));
-        let results = [(); 5].map(|()| own.replace_all(&more));
-        done.store(true, Ordering::Relaxed);
-        results.into_iter().for_each(|result| refused(result, "10.3.0.0", "IPv4"));
-        stream.join().unwrap();
-    });
-    assert_eq!((own.addresses(), is([10, 2, 0, 0])), (&all(1), Counter::DownDropped));
-    assert_eq!((is([10, 1, 0, 0]), is([10, 1, 255, 255])), (Counter::PassedLocal4, Counter::PassedLocal4));
-    // The other family has space of its own, and a removed address frees space.
-    own.insert(OWN6.into()).unwrap();
-    assert!(own.remove([10, 1, 7, 7].into()).unwrap());
-    own.insert([10, 2, 0, 0].into()).unwrap();
-    assert_eq!((is([10, 1, 7, 7]), is([10, 2, 0, 0])), (Counter::DownDropped, Counter::PassedLocal4));
-    refused(own.insert([10, 1, 7, 7].into()).map(drop), "10.1.7.7", "IPv4");
-    // All other addresses replace the present ones, while there is no space for both.
-    own.replace_all(&all(3)).unwrap();
-    assert_eq!((is([10, 1, 0, 0]), is([10, 3, 9, 9])), (Counter::DownDropped, Counter::PassedLocal4));
-    let six: BTreeSet<IpAddr> =
-        (0..=u16::MAX).map(|low| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 1, low])).collect();
-    own.replace_all(&six).unwrap();
-    refused(own.insert(OWN6.into()).map(drop), "fd00:1::1", "IPv6");
-    assert_eq!(is([10, 3, 9, 9]), Counter::DownDropped);
-}
-
-/// The kernel's table has less space than expected, so a replacement is rolled back from the middle.
-#[test]
-fn a_replacement_that_fails_halfway_is_undone() {
-    need_root!();
-    let mut own = Own::new("blue").unwrap();
-    let loaded = load(&PORT, &own, WhenDown::Drop);
-    let is = |last: u8| see(&loaded, &ipv4(Ipv4Addr::new(192, 0, 2, last), 60, |_| ())).1;
-    let mut all: BTreeSet<IpAddr> =
-        (3..=u16::MAX).map(|low| Ipv4Addr::from_bits(0x0a01_0000 | u32::from(low)).into()).collect();
-    own.replace_all(&all).unwrap();
-    let id = own.id().unwrap();
-    for last in 0..2 {
-        sh(&format!("bpftool map update id {id} key 10 9 9 {last} value 1 0 0 0"));
-    }
-    let before = all.clone();
-    all.pop_first();
-    all.extend([1_u8, 2].map(|last| IpAddr::from([192, 0, 2, last])));
-    let error = own.replace_all(&all).unwrap_err();
-    assert!(
-        matches!(&error, Error::OwnFull { address, .. } if *address == IpAddr::from([192, 0, 2, 2])),
-        "{error}"
-    );
-    assert_eq!((is(1), is(2), own.addresses()), (Counter::DownDropped, Counter::DownDropped, &before));
-    own.insert([192, 0, 2, 1].into()).unwrap();
-    assert_eq!(is(1), Counter::PassedLocal4, "there is room for one");
-}
-
-#[test]
-fn ports_of_a_router_share_its_addresses_and_other_routers_do_not() {
-    need_root!();
-    let (mut blue, red) = (own(), Own::new("red").unwrap());
-    let (one, two) = (load(&PORT, &blue, WhenDown::Drop), load(&VRRP, &blue, WhenDown::Drop));
-    let other = load(&PORT, &red, WhenDown::Drop);
-    let address: IpAddr = [10, 7, 7, 7].into();
-    let frame = ipv4(Ipv4Addr::new(10, 7, 7, 7), 60, |_| ());
-    blue.insert(address).unwrap();
-    assert_eq!(
-        [&one, &two, &other].map(|loaded| see(loaded, &frame).1),
-        [Counter::PassedLocal4, Counter::PassedLocal4, Counter::DownDropped]
-    );
-    assert_ne!(blue.id().unwrap(), red.id().unwrap());
-}
-
-#[test]
-fn another_ethernet_address_takes_effect() {
-    need_root!();
-    let (_namespace, far, near) = veth();
-    let own = own();
-    let mut port = attached(near, &PORT, &own);
-    let wire = PacketSocket::on(far);
-    let frame = ipv4(BEHIND, 60, |_| ());
-    let moves = |port: &Attached, frame: &[u8], way| {
-        let before = port.counters().unwrap().get(way);
-        wire.send(frame);
-        eventually(way.name(), || port.counters().unwrap().get(way) == before + 1);
-    };
-    moves(&port, &frame, Counter::DownDropped);
-    let moved = RoutePort { mac: [2, 0, 0, 0, 7, 7], ..PORT };
-    assert!(port.route().unwrap().is_for(&PORT, &own).unwrap());
-    port.set_route(Some(&RouteStage::new(&moved, &own))).unwrap();
-    assert_eq!(port.route().unwrap().port(), moved);
-    assert!(!port.route().unwrap().is_for(&PORT, &own).unwrap());
-    moves(&port, &frame, Counter::RouteStation);
-    moves(&port, &to(moved.mac, &frame), Counter::DownDropped);
-    // Replacements of the program keep the stage and its addresses.
-    port.swap(port.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
-    moves(&port, &to(moved.mac, &frame), Counter::DownPassed);
-    moves(&port, &to(moved.mac, &ipv4(OWN4, 60, |_| ())), Counter::PassedLocal4);
 }
 
 #[test]
@@ -825,105 +499,6 @@ fn captures_and_explanations_tell_the_reason() {
         assert_eq!((says.verdict, says.way, &says.frame), (*verdict, *way, frame));
     }
     assert_eq!(port.counters().unwrap(), before);
-}
-
-const HOLDER: &str = "XDP_TEST_ROUTE_HOLDER";
-
-/// Not a test of its own, but the process that is killed. It holds two ports of one router until then.
-#[test]
-fn holder() {
-    let Ok(order) = std::env::var(HOLDER) else { return };
-    let words: Vec<&str> = order.split(' ').collect();
-    enter(words[0]);
-    let own = own();
-    let stage = RouteStage::new(&PORT, &own);
-    let ports = ["vb", "vd"].into_iter().zip(&words[1..]).map(|(device, pin)| {
-        let index = sh(&format!("ip -o link show dev {device}")).split(':').next().unwrap().parse().unwrap();
-        let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &stage).unwrap();
-        loaded.attach(index, AttachMode::Native, Some(PinPath::new(pin).unwrap())).unwrap()
-    });
-    let _ports: Vec<Attached> = ports.collect();
-    println!("HOLDING");
-    loop {
-        std::thread::park();
-    }
-}
-
-fn start_holder(order: &str) -> Child {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "holder", "--nocapture"])
-        .env(HOLDER, order)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line.contains("HOLDING")), "the holder failed");
-    child
-}
-
-/// A pin that is removed on drop.
-struct Pin(PinPath);
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.0.directory());
-    }
-}
-
-#[test]
-fn a_killed_routers_ports_go_on_and_a_successor_finds_its_addresses() {
-    need_root!();
-    let (namespace, va, _) = veth();
-    let (vc, _) = namespace.veth("vc", "vd", "");
-    let pins = ["one", "two"]
-        .map(|which| Pin(PinPath::new(&format!("xdp-route-{}-{which}", std::process::id())).unwrap()));
-    let [one, two] = [pins[0].0.name(), pins[1].0.name()];
-    let mut holder = start_holder(&format!("{} {one} {two}", namespace.name));
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    // No process serves the ports, and the kernel keeps its own packets.
-    let wires = [PacketSocket::on(va), PacketSocket::on(vc)];
-    let (local, transit) = (ipv4(OWN4, 60, |_| ()), ipv4(BEHIND, 60, |_| ()));
-    for wire in &wires {
-        [&local, &transit].into_iter().for_each(|frame| wire.send(frame));
-    }
-    let mut ports = [&pins[0], &pins[1]].map(|pin| adopt(&pin.0).unwrap().unwrap());
-    let reads = |port: &Attached, way| port.counters().unwrap().get(way);
-    for port in &ports {
-        eventually("passed and dropped", || {
-            (reads(port, Counter::PassedLocal4), reads(port, Counter::DownDropped)) == (1, 1)
-        });
-        assert_eq!(port.constants().owner, Owner::Routed);
-    }
-    let mut own = Own::of(&ports[0], "blue").unwrap().unwrap();
-    assert_eq!((own.addresses(), own.router()), (&addresses(), "blue"));
-    for port in &ports {
-        assert!(port.route().unwrap().is_for(&PORT, &own).unwrap(), "both read the same");
-        assert!(!port.route().unwrap().is_for(&VRRP, &own).unwrap());
-        assert!(!port.route().unwrap().is_for(&PORT, &Own::new("blue").unwrap()).unwrap());
-    }
-    // Changes by the successor apply to both ports, before and after it replaces the programs.
-    own.replace_all(&[BEHIND.into(), OWN6.into()].into()).unwrap();
-    for swap in [false, true] {
-        for (port, wire) in ports.iter_mut().zip(&wires) {
-            if swap {
-                port.swap(port.prepare(&config(Owner::Routed, WhenDown::Drop)).unwrap()).unwrap();
-            }
-            let before = (reads(port, Counter::PassedLocal4), reads(port, Counter::DownDropped));
-            [&local, &transit].into_iter().for_each(|frame| wire.send(frame));
-            eventually("the other way round", || {
-                (reads(port, Counter::PassedLocal4), reads(port, Counter::DownDropped))
-                    == (before.0 + 1, before.1 + 1)
-            });
-        }
-    }
-    let none = PortProgram::load(&config(Owner::Routed, WhenDown::Drop)).unwrap();
-    let (_, other) = namespace.veth("ve", "vf", "");
-    let plain = none.attach(other, AttachMode::Native, None).unwrap();
-    assert!(Own::of(&plain, "blue").unwrap().is_none());
-    for port in ports {
-        port.detach().unwrap();
-    }
 }
 
 /// The kernel answers for the router's own addresses to a host behind a router, and a socket receives the
