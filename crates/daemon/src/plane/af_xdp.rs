@@ -20,9 +20,10 @@ use xdp::{
 use super::custom_program;
 use super::device::{self, Device, failed, object, unready};
 use super::foreign::{self, Former};
-use super::open::{Diagnostics, Footprint, Opened, PortSpec};
+use super::opened::{Diagnostics, Footprint, Opened};
 use super::parallel;
 use super::pins::{self, Claim, Reserved};
+use super::port_spec::PortSpec;
 
 // The limit that the model checks must equal the limit of the rings.
 const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);

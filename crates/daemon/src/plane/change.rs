@@ -12,9 +12,8 @@ use super::af_xdp;
 use super::device::{failed, inside, object};
 use super::foreign;
 use super::open::{self, ETHERNET_MTU, PortSpec};
-use super::ports::{Running, engine_failed, even_spread};
+use super::ports::{self, Running, engine_failed, even_spread};
 use super::routing;
-use super::watch;
 
 /// Changes a running port to the settings in `wanted`. If an error occurs after some settings were changed,
 /// the caller changes the port back.
@@ -122,7 +121,7 @@ fn change_device(
     device.refresh(&info);
     if running.mtu != info.mtu {
         running.mtu = info.mtu;
-        watch::resize_queues(running, engine, info.mtu);
+        ports::resize_queues(running, engine, info.mtu);
     }
     Ok(())
 }

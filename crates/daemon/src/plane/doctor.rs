@@ -2,6 +2,7 @@
 //! problem, and a command that fixes it. The diagnostics change nothing. This file examines the machine, the
 //! memory and the bridges. `doctor/device.rs` examines the ports' devices.
 
+mod chart;
 mod device;
 mod machine;
 mod router;
@@ -11,7 +12,9 @@ use std::fs;
 
 use ::openflow::Address;
 use engine::inspect::FrameCensus;
-use model::{BridgeName, DoctorFinding, Finding, Namespace, PortName};
+use model::{BridgeName, DoctorFinding, Finding, PortName};
+
+use chart::{Chart, sysctl, there};
 
 use super::device::Device;
 use super::moves::Moving;
@@ -22,18 +25,6 @@ pub use machine::preflight;
 
 /// Duration in seconds of full load after which a worker is reported.
 const FULL_SECS: u32 = 3;
-
-/// A list of findings to which the examinations add.
-struct Chart {
-    findings: Vec<DoctorFinding>,
-}
-
-impl Chart {
-    fn note(&mut self, object: &str, severity: Finding, finding: impl Into<String>, fix: impl Into<String>) {
-        let (finding, fix) = (finding.into(), fix.into());
-        self.findings.push(DoctorFinding { object: object.to_owned(), severity, finding, fix });
-    }
-}
 
 /// Returns the findings about services and routers, for the reply to a change of the configuration. Findings
 /// about routers are also logged.
@@ -177,10 +168,6 @@ fn open_listeners(chart: &mut Chart, running_state: &RunningState) {
     }
 }
 
-fn sysctl(path: &str) -> Option<String> {
-    fs::read_to_string(format!("/proc/sys/{path}")).ok().map(|text| text.trim().to_owned())
-}
-
 fn kernel(chart: &mut Chart) {
     match sysctl("net/core/bpf_jit_enable").as_deref() {
         Some("0") => chart.note(
@@ -280,15 +267,6 @@ fn sizes(chart: &mut Chart, bridge: &BridgeName, members: &[(&PortName, &Device)
         ),
         there(first.namespace.as_ref(), &format!("ip link set dev {} mtu {most}", first.name)),
     );
-}
-
-/// Returns `command` in the form that runs it in `namespace`.
-fn there(namespace: Option<&Namespace>, command: &str) -> String {
-    match namespace {
-        None => command.to_owned(),
-        Some(Namespace::Name(name)) => format!("ip netns exec {name} {command}"),
-        Some(Namespace::Path(path)) => format!("nsenter --net={} {command}", path.display()),
-    }
 }
 
 #[cfg(test)]

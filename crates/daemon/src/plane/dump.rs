@@ -13,9 +13,11 @@ use tokio::sync::mpsc::Sender;
 use xdp::Verdict;
 use xdp::dump::{Dump, DumpConfig, Dumped};
 
+use super::data_plane::DataPlane;
+use super::hooks::hook_of;
 use super::listener::{Listener, succeed};
+use super::lock::locked;
 use super::running_state::RunningState;
-use super::{DataPlane, locked, no_such_port};
 
 /// Maximum time for which the capture thread waits for frames before it checks whether the client is still
 /// connected.
@@ -76,21 +78,6 @@ pub fn clear(running_state: &mut RunningState) {
             tracing::warn!(port = %name, %error, "a predecessor's capture stays around its hook");
         }
     }
-}
-
-/// Returns the hook of the port named `port`.
-///
-/// # Errors
-/// Returns an error if the port does not exist or has no hook.
-pub fn hook_of<'s>(
-    running_state: &'s mut RunningState,
-    port: &str,
-) -> Result<&'s mut xdp::Attached, PlaneError> {
-    let running = running_state.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
-    running.hook.as_mut().ok_or_else(|| {
-        let fix = "look at `trivium xdp status` for ports that have one";
-        PlaneError::not_found(format!("port.{port}"), "it has no hook", fix)
-    })
 }
 
 fn verdicts(request: &DumpRequest) -> Result<Vec<Verdict>, PlaneError> {

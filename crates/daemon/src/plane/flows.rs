@@ -4,6 +4,7 @@
 //! bridge. The workers' snapshot refers to the tables. OpenFlow sessions run outside the data plane
 //! ([`crate::controllers`]) and access a bridge through its [`OfDatapath`].
 
+mod clock;
 mod flow_store;
 mod hook;
 mod of_datapath;
@@ -22,7 +23,6 @@ use std::time::{Duration, Instant};
 
 use engine::idle::Waker;
 use engine::slow_path::{FlowListener, KnownFlow, SlowPathConfig};
-use engine::worker::monotonic;
 use engine::{Engine, FlowBridge, FlowTables, Function, SlowPathView};
 use model::{BridgeName, Config, DoctorFinding, FailMode, Finding, FlowTuning, OpenFlow, PortName};
 use packet::MacAddr;
@@ -30,6 +30,8 @@ use switch::flow::{
     Action, FlowFilter, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc, port, text,
 };
 use xdp::flows::FlowTable;
+
+use clock::now;
 
 use super::bridges::Bridges;
 use super::ports::{Ports, Running};
@@ -706,11 +708,6 @@ fn stands_by_itself(pipeline: &Pipeline) -> bool {
     matches!(&flows[..], [only] if (only.table, only.priority) == (0, 0)
         && only.matching == Match::ANY
         && only.instructions == normal.instructions)
-}
-
-/// Returns the current time in nanoseconds, on the clock that workers use.
-fn now() -> u64 {
-    monotonic().ns
 }
 
 /// Returns whether a bridge with this fail mode works as a learning bridge while it has no controller.

@@ -8,9 +8,24 @@ use control::PlaneError;
 use model::{HookMap, HookProgram, HookState, Namespace, UserProgram};
 use xdp::{Attached, MapInfo, Owner, ProgramInfo, RunStatistics, WhenDown};
 
-use super::locked;
-use super::ports::Running;
+use super::lock::locked;
+use super::ports::{Running, no_such_port};
 use super::running_state::RunningState;
+
+/// Returns the hook of the port named `port`.
+///
+/// # Errors
+/// Returns an error if the port does not exist or has no hook.
+pub fn hook_of<'s>(
+    running_state: &'s mut RunningState,
+    port: &str,
+) -> Result<&'s mut xdp::Attached, PlaneError> {
+    let running = running_state.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
+    running.hook.as_mut().ok_or_else(|| {
+        let fix = "look at `trivium xdp status` for ports that have one";
+        PlaneError::not_found(format!("port.{port}"), "it has no hook", fix)
+    })
+}
 
 /// Returns the state of the hooks of all ports. The running configuration is locked only while the daemon's
 /// own data are read.

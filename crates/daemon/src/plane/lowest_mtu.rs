@@ -11,9 +11,8 @@ use port::link::{self, LinkChange, LinkInfo};
 
 use super::device::{Device, failed, inside, object};
 use super::open::ETHERNET_MTU;
-use super::ports::Running;
+use super::ports::{self, Running};
 use super::running_state::RunningState;
-use super::watch;
 
 /// Minimum MTU in bytes of a device with IPv6 addresses (RFC 8200, section 5). The kernel disables IPv6 on a
 /// device with a lower MTU.
@@ -38,7 +37,7 @@ pub fn follow(running_state: &mut RunningState, engine: &Engine) -> bool {
                     device.refresh(&info);
                 }
                 running.mtu = info.mtu;
-                watch::resize_queues(running, engine, info.mtu);
+                ports::resize_queues(running, engine, info.mtu);
                 changed = true;
             }
             Err(error) => {

@@ -8,6 +8,7 @@ mod af_xdp;
 mod bridges;
 mod change;
 mod custom_program;
+mod data_plane;
 mod device;
 mod devices;
 pub mod doctor;
@@ -21,14 +22,20 @@ mod hook_offload;
 mod hooks;
 mod ids;
 mod listener;
+mod lock;
 mod lowest_mtu;
 mod moves;
 mod observe;
 mod open;
+mod opened;
+mod orphans;
 mod pace;
 mod parallel;
 pub mod pins;
+mod port_spec;
 mod ports;
+mod program_requests;
+mod publish;
 mod routers;
 mod routes;
 mod routing;
@@ -39,11 +46,12 @@ mod snoop;
 mod steering;
 mod view;
 mod watch;
+mod watches;
 mod words;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use control::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, SampleRequest};
@@ -64,19 +72,19 @@ use port::{Depot, FrameMemory, HugePages, MemoryConfig};
 use sync::qsbr::Domain;
 use tokio::sync::mpsc::Sender;
 
+use data_plane::handed_over;
 use devices::DeviceWatches;
 use flows::Keeper;
-use handover::progress::Progress;
 use handover::send::Successor;
 use handover::state::{self, HandoverBundle, Parts};
-use ids::Names;
-use observe::Watches;
+use lock::locked;
 use open::Footprint;
+use ports::no_such_port;
 use routers::Routers;
 use running_state::RunningState;
-use snoop::Snooping;
-use watch::Load;
+use watches::Watches;
 
+pub use data_plane::DataPlane;
 pub use flows::OfDatapath;
 pub use handover::HandoverError;
 pub use handover::receive::{GivenSockets, Prepared};
@@ -96,46 +104,6 @@ const RULES: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Time limit for OpenFlow and `ovs-appctl` sessions to end before their sockets are handed over.
 const SESSIONS_END: Duration = Duration::from_millis(100);
-
-/// The data plane of one daemon: engine, ports, bridges, routers, hooks and housekeeping threads.
-pub struct DataPlane {
-    engine: RwLock<Option<Engine>>,
-    /// QSBR domain of which the workers are readers.
-    domain: Arc<Domain>,
-    memory: Arc<FrameMemory>,
-    /// Settings with which the frame memory was created, by this process or by a predecessor.
-    made_by: model::Memory,
-    running_state: Mutex<RunningState>,
-    /// State of IGMP and MLD snooping. This lock is taken before `running_state`.
-    snooping: Mutex<Snooping>,
-    /// Subscriptions to the devices in the ports' namespaces. This lock is taken after `running_state`.
-    devices: Mutex<DeviceWatches>,
-    /// Captures and traces that are running.
-    watches: Watches,
-    /// Configuration with which the workers were started. A later change of the running configuration does
-    /// not change this value.
-    workers: EngineConfig,
-    loads: Mutex<Vec<Load>>,
-    beats: Mutex<Vec<u64>>,
-    merged: Mutex<Merged>,
-    around: Mutex<Option<ListenerSet>>,
-    left: tokio::sync::watch::Sender<Option<u32>>,
-    handing_over: Arc<Progress>,
-    /// Writer of the bridges' rule files. This lock is taken before all others and is held while files are
-    /// written.
-    keeper: Mutex<Option<Keeper>>,
-    /// Time since which the port counters have been counting: the start of this process or of its first
-    /// predecessor.
-    started: Instant,
-    /// Whether the start of the daemon is complete. After that, a new port whose device is missing is
-    /// refused.
-    settled: AtomicBool,
-    me: Weak<DataPlane>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl DataPlane {
     /// Creates frame memory and workers from `config`. The data plane has no ports yet.
@@ -247,7 +215,7 @@ impl DataPlane {
     pub fn keep_house(self: &Arc<Self>) -> std::io::Result<()> {
         self.settled.store(true, Ordering::Release);
         fault::takes_over(false);
-        pins::sweep(&locked(&self.running_state));
+        orphans::sweep(&locked(&self.running_state));
         dump::clear(&mut locked(&self.running_state));
         let woken = locked(&self.running_state).routers.woken();
         let weak = Arc::downgrade(self);
@@ -456,21 +424,6 @@ impl DataPlane {
         Ok(engine)
     }
 
-    /// Calls `work` with the engine. Returns `None` if the engine has been handed over.
-    pub fn with_engine<T>(&self, work: impl FnOnce(&Engine) -> T) -> Option<T> {
-        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
-        engine.as_ref().map(work)
-    }
-
-    fn engine<T>(&self, work: impl FnOnce(&Engine) -> Result<T, PlaneError>) -> Result<T, PlaneError> {
-        self.with_engine(work).unwrap_or_else(|| Err(handed_over()))
-    }
-
-    /// Returns a copy of the names of ports and bridges, to which trace steps refer by number.
-    pub fn names(&self) -> Names {
-        locked(&self.running_state).names.clone()
-    }
-
     /// Returns a watch receiver for the OpenFlow datapaths of all bridges. The receiver is notified when a
     /// bridge gains or loses its datapath.
     pub fn leaders(
@@ -584,15 +537,6 @@ impl DataPlane {
         let running_state = locked(&self.running_state);
         running_state.flows.shown(&running_state.names)
     }
-
-    fn port_id(&self, name: &str) -> Result<PortId, PlaneError> {
-        let running_state = locked(&self.running_state);
-        running_state.ports.get(name).map(|running| running.id).ok_or_else(|| no_such_port(name))
-    }
-
-    fn me(&self) -> Result<Arc<DataPlane>, PlaneError> {
-        self.me.upgrade().ok_or_else(handed_over)
-    }
 }
 
 /// Returns the properties of the machine on which the validity of a configuration depends.
@@ -620,14 +564,6 @@ fn engine_config(config: &Config, domain: &Arc<Domain>) -> EngineConfig {
     }
 }
 
-fn no_such_port(name: &str) -> PlaneError {
-    PlaneError::not_found(
-        format!("port.{name}"),
-        "there is no such port",
-        "see the names with `trivium show ports`",
-    )
-}
-
 fn busy_rules(bridge: &str) -> PlaneError {
     PlaneError {
         kind: FailureKind::Busy,
@@ -650,15 +586,6 @@ fn many_rules(bridge: &str, octets: usize) -> PlaneError {
     }
 }
 
-fn handed_over() -> PlaneError {
-    PlaneError {
-        kind: FailureKind::Busy,
-        object: "daemon".to_owned(),
-        cause: "it is handing over to its successor or ending".to_owned(),
-        fix: "try again in a moment".to_owned(),
-    }
-}
-
 impl Plane for DataPlane {
     fn machine(&self) -> Machine {
         Machine { frames: Some(self.memory.frames()), ..machine() }
@@ -672,9 +599,10 @@ impl Plane for DataPlane {
         }
         let notes = self.engine(|engine| {
             let mut running_state = locked(&self.running_state);
-            let notes = running_state.apply(engine, &new.config, starting)?;
+            let mut notes = running_state.apply(engine, &new.config, starting)?;
+            notes.extend(doctor::services(&running_state));
             if !starting {
-                pins::sweep(&running_state);
+                orphans::sweep(&running_state);
             }
             Ok(notes)
         })?;
@@ -745,12 +673,12 @@ impl Plane for DataPlane {
         program: Option<&str>,
     ) -> Result<ProgramChange, PlaneError> {
         // The verifier may take seconds, so the program is loaded outside the lock.
-        let user = custom_program::load(&self.running_state, port, object, program)?;
-        self.engine(|_| custom_program::put(&self.running_state, port, user))
+        let user = program_requests::load(&self.running_state, port, object, program)?;
+        self.engine(|_| program_requests::put(&self.running_state, port, user))
     }
 
     fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError> {
-        self.engine(|_| custom_program::take(&self.running_state, port))
+        self.engine(|_| program_requests::take(&self.running_state, port))
     }
 
     fn bridges(&self) -> Vec<BridgeState> {

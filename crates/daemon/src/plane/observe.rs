@@ -2,8 +2,8 @@
 //! trace has a thread that drains the workers' rings. Frames that a slow client cannot take are dropped and
 //! counted. Workers never wait for a client.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use control::{CaptureRequest, FailureKind, PlaneError};
@@ -20,16 +20,15 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 use xdp::{Counter, HookSays};
 
+use super::data_plane::DataPlane;
 use super::ids::Names;
-use super::{DataPlane, locked};
+use super::lock::locked;
+use super::watches::Watched;
 use super::{rules, words};
 use crate::filter;
 
 /// Interval between two drains of the workers' rings.
 const PERIOD: Duration = Duration::from_millis(2);
-
-/// Time limit for a capture or trace to end.
-const END: Duration = Duration::from_secs(1);
 
 /// Converts readings of the engine's clock into nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -84,51 +83,6 @@ impl Drop for Watching {
                 running_state.routers.watch(false);
             }
         });
-    }
-}
-
-/// Running captures and traces, which end before the workers do.
-#[derive(Default)]
-pub struct Watches(Mutex<Vec<Watch>>);
-
-/// The part of a capture or trace that a hand-over uses to wait for its end.
-struct Watch {
-    over: Arc<AtomicBool>,
-    /// Channel that is disconnected when the thread of the capture or trace no longer accesses its rings.
-    done: mpsc::Receiver<()>,
-}
-
-/// The part of a capture or trace that its thread owns. The thread drops the value after its last access to
-/// the rings.
-struct Watched {
-    over: Arc<AtomicBool>,
-    _done: mpsc::Sender<()>,
-}
-
-impl Watched {
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
-    }
-}
-
-impl Watches {
-    fn begin(&self) -> Watched {
-        let (over, (sender, done)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
-        let mut all = locked(&self.0);
-        all.retain(|watch| watch.done.try_recv() != Err(mpsc::TryRecvError::Disconnected));
-        all.push(Watch { over: Arc::clone(&over), done });
-        Watched { over, _done: sender }
-    }
-
-    /// Ends all captures and traces. Waits until none of their threads accesses a ring any more.
-    pub fn end(&self) {
-        let all = std::mem::take(&mut *locked(&self.0));
-        all.iter().for_each(|watch| watch.over.store(true, Ordering::Release));
-        for watch in all {
-            if watch.done.recv_timeout(END) == Err(mpsc::RecvTimeoutError::Timeout) {
-                tracing::warn!("a capture or trace does not end; the hand-over goes on without it");
-            }
-        }
     }
 }
 

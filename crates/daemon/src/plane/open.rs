@@ -1,17 +1,11 @@
 //! Opens ports: creates the queues of a port from its configuration. There is one function for each kind of
 //! port. All have the same result type.
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use control::{FailureKind, PlaneError};
-use engine::IngressStage;
-use model::{
-    Config, DoctorFinding, FilterName, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, SteerName,
-    WhenDown,
-};
+use model::{PcapTiming, PortKind, PortName};
 use packet::{MacAddr, QueueId};
 use port::link;
 use port::netns::Netns;
@@ -19,53 +13,21 @@ use port::null::NullQueue;
 use port::pcap::{PcapConfig, PcapError, PcapQueue, Timing};
 use port::tap::{Tap, TapConfig};
 use port::veth::{self, EndAddresses, VethConfig, VethError};
-use port::{FramePool, Queue, QueueStatus};
+use port::{FramePool, Queue};
 use xdp::Attached;
 
 use super::af_xdp::{self, Request, Start};
 use super::device::{Device, failed, inside, object, unready};
 use super::devices::identity;
 use super::fault;
-use super::foreign::Former;
-use super::pins::{self, Claim};
+use super::pins;
 use crate::file;
+
+pub use super::opened::{Footprint, Opened};
+pub use super::port_spec::{ETHERNET_MTU, PortSpec};
 
 /// Maximum size in bytes of a pcap file that is replayed.
 const REPLAY_LIMIT: u64 = 2 << 30;
-/// Default MTU in bytes of devices that the daemon creates.
-pub const ETHERNET_MTU: u32 = 1500;
-
-/// A port that is open, with queues that no worker has yet.
-pub struct Opened {
-    /// Device of the port, if the port's kind has one.
-    pub device: Option<Device>,
-    /// Hook of the port, if the port's kind has one.
-    pub hook: Option<Attached>,
-    /// Queues of the port.
-    pub queues: Vec<(QueueId, Box<dyn Queue>)>,
-    /// Status of each queue, in the order of `queues`.
-    pub statuses: Vec<QueueStatus>,
-    /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are used to fill the hook's
-    /// map and to read the kernel's counters.
-    pub sockets: Vec<(QueueId, OwnedFd)>,
-    /// Whether the port must complete checksums that the sender of a packet left to offloading.
-    pub complete_checksums: bool,
-    /// Ingress stage with the filter that workers apply, if the port's kind has no hook.
-    pub own: Option<Arc<dyn IngressStage>>,
-    /// MTU of the port: size in bytes of the largest layer-3 packet.
-    pub max_mtu: u32,
-    /// Changes that opening the port has made on the machine.
-    pub footprint: Footprint,
-    /// Whether the port continues with a hook of an earlier process.
-    pub adopted: bool,
-    /// Whether the hook drops all frames until it has the port's filter.
-    pub is_locked: bool,
-    /// Claim on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
-    /// in use.
-    pub claim: Option<Claim>,
-    /// Diagnostics about the port, for the operator.
-    pub notes: Vec<DoctorFinding>,
-}
 
 impl Opened {
     /// Makes the port's hook pass frames. The hook must have the port's filter.
@@ -78,94 +40,6 @@ impl Opened {
             self.is_locked = false;
         }
         Ok(())
-    }
-}
-
-/// Changes that opening a port made on the machine besides its queues and its hook. See [`unmake`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Footprint {
-    /// Whether the daemon created the device.
-    pub made: bool,
-    /// Saved settings of a device that the daemon did not create.
-    pub former: Option<Former>,
-    /// Ethernet addresses of a device that the daemon created. If the device must be created again, it gets
-    /// these addresses.
-    pub ends: EndAddresses,
-}
-
-/// Diagnostics that the opening of a port has collected for the operator.
-#[derive(Debug, Default)]
-pub struct Diagnostics(pub Vec<DoctorFinding>);
-
-impl Diagnostics {
-    /// Adds a diagnostic about a port.
-    pub fn say(&mut self, port: &PortName, severity: Finding, finding: String, fix: &str) {
-        self.0.push(DoctorFinding { object: object(port), severity, finding, fix: fix.to_owned() });
-    }
-
-    /// Adds a diagnostic for each attach mode that the driver has refused.
-    pub fn fallbacks(&mut self, port: &PortName, hook: &Attached) {
-        for fallback in hook.fallbacks() {
-            let finding = format!("runs {} XDP, because the driver refused {fallback}", hook.mode());
-            self.say(port, Finding::Advice, finding, "");
-        }
-    }
-}
-
-/// Settings from the configuration with which a port is opened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PortSpec {
-    /// Configured settings of the port.
-    pub port: Port,
-    /// Policy for received packets that the port's hook applies when the daemon does not run.
-    pub policy: HookPolicy,
-    /// Whether the port belongs to a bridge.
-    pub bridged: bool,
-    /// Whether the port is a router's interface.
-    pub routed: bool,
-}
-
-impl PortSpec {
-    /// Returns the settings of port `name` in `config`. Returns `None` if there is no such port.
-    pub fn of(config: &Config, name: &PortName) -> Option<Self> {
-        let port = config.ports.get(name)?.clone();
-        let bridged = config.bridge_of(name.as_str()).is_some();
-        let routed = config.router_of(name.as_str()).is_some();
-        let none = HookPolicy { persist: false, when_down: WhenDown::Pass };
-        Some(PortSpec { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged, routed })
-    }
-
-    /// Returns whether workers process the port's packets, because the port has a function.
-    pub fn has_function(&self) -> bool {
-        self.bridged || self.routed
-    }
-
-    /// Returns whether the kernel also transmits packets on the port's device.
-    pub fn speaks(&self) -> bool {
-        let routing = self.port.kind.xdp().is_some_and(|options| options.routing.is_some());
-        !self.bridged && (self.routed || routing)
-    }
-
-    /// Returns the filter that the configuration assigns to the port. The port's hook applies it or, if the
-    /// port's kind has no hook, the workers apply it.
-    pub fn filter(&self) -> Option<&FilterName> {
-        self.port.filter.as_ref()
-    }
-
-    /// Returns the filter that workers apply. Returns `None` if the port's kind has a hook or the port has no
-    /// filter.
-    pub fn workers_filter(&self) -> Option<&FilterName> {
-        self.filter().filter(|_| self.port.kind.xdp().is_none())
-    }
-
-    /// Returns the flow steering that the configuration assigns to the port's hook.
-    pub fn steer(&self) -> Option<&SteerName> {
-        self.port.kind.xdp()?.steer.as_ref()
-    }
-
-    /// Returns the MTU in bytes that the configuration sets.
-    pub fn mtu(&self) -> Option<u32> {
-        self.port.mtu.map(|mtu| u32::from(mtu.get()))
     }
 }
 

@@ -5,7 +5,6 @@
 //! the process ends in any way. A pin that is not locked and has no port in the configuration is an orphan,
 //! whose hook would stay active forever.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::linux::fs::MetadataExt;
 use std::path::Path;
@@ -15,9 +14,8 @@ use model::{Namespace, PortName};
 use port::link;
 use xdp::{Attached, Owner, PinPath};
 
-use super::device::{inside, object, plain};
+use super::device::{inside, object};
 use super::foreign::Former;
-use super::running_state::RunningState;
 
 /// A claim on a pin, which shows other processes that this process uses the pin.
 #[derive(Debug)]
@@ -103,15 +101,15 @@ fn served(name: &PortName, device: &str, port: &str) -> PlaneError {
 }
 
 /// A pin, and the parts of which its name consists. See [`super::device::pin_name`].
-struct Pinned {
-    path: PinPath,
-    port: String,
-    namespace: u64,
-    ifindex: u32,
+pub(super) struct Pinned {
+    pub(super) path: PinPath,
+    pub(super) port: String,
+    pub(super) namespace: u64,
+    pub(super) ifindex: u32,
 }
 
 /// Returns all pins that Trivium processes have created.
-fn all() -> Vec<Pinned> {
+pub(super) fn all() -> Vec<Pinned> {
     let names = PinPath::existing().unwrap_or_else(|error| {
         tracing::warn!(%error, "pins cannot be listed");
         Vec::new()
@@ -132,56 +130,19 @@ fn taken_apart(name: &str) -> Option<Pinned> {
 
 /// Locks a pin. Returns `None` if a process uses the pin. Other processes cannot use the pin until the
 /// returned file is dropped.
-fn unused(pin: &PinPath) -> Option<File> {
+pub(super) fn unused(pin: &PinPath) -> Option<File> {
     let directory = File::open(pin.directory()).ok()?;
     directory.try_lock().ok()?;
     Some(directory)
 }
 
-fn inode(namespace: &Path) -> Option<u64> {
+pub(super) fn inode(namespace: &Path) -> Option<u64> {
     fs::metadata(namespace).ok().map(|file| file.st_ino())
-}
-
-/// Detaches hooks that no port uses. The function removes the hooks in the namespaces of this daemon, and the
-/// pins of devices that no longer exist.
-pub fn sweep(running_state: &RunningState) {
-    let mut places: BTreeMap<u64, Option<Namespace>> = BTreeMap::new();
-    for running in running_state.ports.values() {
-        if let Some(namespace) = running.wanted.port.kind.device().and_then(|(_, namespace)| namespace) {
-            places.extend(inode(&namespace.path()).map(|inode| (inode, Some(namespace.clone()))));
-        }
-    }
-    places.extend(inode(Path::new("/proc/self/ns/net")).map(|inode| (inode, None)));
-    for pinned in all().into_iter().filter(|pinned| !is_claimed(running_state, pinned)) {
-        let Some(_locked) = unused(&pinned.path) else { continue };
-        match places.get(&pinned.namespace) {
-            Some(namespace) => match take_off(&pinned, namespace.as_ref()) {
-                Ok(Some(device)) => tracing::info!(
-                    port = pinned.port,
-                    device,
-                    "no port stands behind this hook of an earlier process; it was taken off"
-                ),
-                Ok(None) => {}
-                Err(error) => tracing::warn!(%error, "a hook of an earlier process was not taken off"),
-            },
-            // In other namespaces only dead hooks are removed: adopting a pin whose device is gone removes
-            // the pin.
-            None => drop(xdp::adopt(&pinned.path)),
-        }
-    }
-}
-
-/// Returns whether a running port uses this pin, or a port waits for the device of the pin.
-fn is_claimed(running_state: &RunningState, pinned: &Pinned) -> bool {
-    running_state.ports.iter().any(|(name, running)| match &running.hook {
-        Some(hook) => hook.pin().is_some_and(|pin| pin.name() == pinned.path.name()),
-        None => running.wanted.policy.persist && plain(name) == pinned.port,
-    })
 }
 
 /// Detaches a hook, so that the kernel receives the packets of its device again. Returns the name of the
 /// device, if the device still exists.
-fn take_off(pinned: &Pinned, namespace: Option<&Namespace>) -> Result<Option<String>, PlaneError> {
+pub(super) fn take_off(pinned: &Pinned, namespace: Option<&Namespace>) -> Result<Option<String>, PlaneError> {
     let object = format!("hook {}", pinned.path.name());
     let failed = |error: &dyn std::error::Error| {
         PlaneError::failed(&object, error, "take it off with `ip link set dev DEVICE xdp off`")

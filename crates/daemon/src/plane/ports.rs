@@ -1,5 +1,6 @@
 //! Running ports. Their queues are owned by workers, and they are part of the engine's snapshot.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,20 +9,20 @@ use std::time::{Duration, Instant};
 use control::PlaneError;
 use engine::inspect::QueueView;
 use engine::state::RSS_BUCKETS;
-use engine::{Engine, EngineError, Forwarding, Function, IngressStage, PortView};
-use model::{Config, PortKind, PortName};
+use engine::{Engine, EngineError, Function, IngressStage, PortView};
+use model::{PortKind, PortName};
 use packet::{PortId, QueueId, WorkerId};
+use port::af_xdp::AfXdpQueue;
+use port::tap::TapQueue;
 use port::veth::EndAddresses;
 use port::{Queue, QueueCounters, QueueStatus};
 use xdp::Attached;
 use xdp::user::UserProgram;
 
-use super::bridges::Bridges;
 use super::device::{Device, object};
-use super::flows::Flows;
-use super::open::{Footprint, Opened, PortSpec};
+use super::opened::{Footprint, Opened};
 use super::pins::Claim;
-use super::routers::Routers;
+use super::port_spec::PortSpec;
 
 /// Software RSS table: the worker of each bucket.
 pub type Spread = Arc<[WorkerId; RSS_BUCKETS]>;
@@ -92,8 +93,18 @@ pub fn engine_failed(name: &PortName, error: &EngineError) -> PlaneError {
     PlaneError::failed(object(name), error, "")
 }
 
+/// Returns the error for a port that does not exist.
+pub fn no_such_port(name: &str) -> PlaneError {
+    PlaneError::not_found(
+        format!("port.{name}"),
+        "there is no such port",
+        "see the names with `trivium show ports`",
+    )
+}
+
 impl Running {
-    /// Assigns the queues of an open port to workers. No packets flow before the next [`publish`].
+    /// Assigns the queues of an open port to workers. No packets flow before the next
+    /// [`publish`](super::publish::publish).
     ///
     /// # Errors
     /// Returns an error if a worker does not answer. The port is then closed again.
@@ -284,7 +295,8 @@ impl Running {
         self.wanted.port.kind.device().is_some() && self.device.as_ref().is_none_or(|device| !device.running)
     }
 
-    fn view(&self, function: Function) -> PortView {
+    /// Returns the port in the form that workers use.
+    pub fn view(&self, function: Function) -> PortView {
         let waits_for_link =
             self.lacks_link() && self.wanted.port.admin && self.trouble.is_none() && !self.queues.is_empty();
         let tx_owner = self.queues.first().map_or(WorkerId(0), |(_, worker)| *worker);
@@ -300,8 +312,24 @@ impl Running {
     }
 }
 
+/// Sets a new MTU on the queues of a port. Each worker changes its queues between two bursts. Packets
+/// continue to pass.
+pub fn resize_queues(running: &Running, engine: &Engine, mtu: u32) {
+    // The watchdog restarts the process if a worker does not answer.
+    let _ = engine.change_queues(running.id, move |queue| resize(queue, mtu));
+}
+
+fn resize(queue: &mut dyn Queue, mtu: u32) {
+    let any: &mut dyn Any = queue;
+    if let Some(queue) = any.downcast_mut::<AfXdpQueue>() {
+        queue.set_mtu(mtu);
+    } else if let Some(queue) = any.downcast_mut::<TapQueue>() {
+        queue.set_mtu(mtu);
+    }
+}
+
 /// Returns the name of the port at the other end of a patch port. Returns `None` for other kinds of ports.
-fn peer_of(running: &Running) -> Option<&PortName> {
+pub fn peer_of(running: &Running) -> Option<&PortName> {
     match &running.wanted.port.kind {
         PortKind::Patch(patch) => Some(&patch.peer),
         _ => None,
@@ -341,58 +369,6 @@ pub fn even_spread(workers: usize) -> Spread {
     let workers = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
     let mut turn = (0..workers).cycle();
     Arc::new(std::array::from_fn(|_| WorkerId(turn.next().unwrap_or(0))))
-}
-
-/// Composes a snapshot of ports, bridges and routers for the workers. `captured` marks the ports that a
-/// capture reads.
-pub fn compose(
-    config: &Config,
-    ports: &Ports,
-    bridges: &Bridges,
-    routers: &Routers,
-    flows: &Flows,
-    captured: &[bool],
-) -> Forwarding {
-    let mut forwarding = Forwarding::default();
-    let mut routed = routers.functions(config, ports);
-    for (id, view) in routers.punt_taps(ports) {
-        forwarding.set_port(id, Some(view));
-    }
-    for (name, running) in ports {
-        let home = config.bridge_of(name.as_str()).map(|(bridge, _)| bridge);
-        let bridge = home.and_then(|home| {
-            flows
-                .function(home)
-                .or_else(|| bridges.get(home).map(|bridge| Function::Bridge(Arc::clone(bridge))))
-        });
-        let function = match (bridge, routed.remove(name)) {
-            (Some(function), _) => function,
-            (None, Some(function)) => function,
-            (None, None) => Function::None,
-        };
-        let mut view = running.view(function);
-        view.patch = peer_of(running).and_then(|peer| ports.get(peer)).map(|peer| peer.id);
-        view.capture = captured.get(running.id.index()).copied().unwrap_or(false);
-        forwarding.set_port(running.id, Some(view));
-    }
-    forwarding
-}
-
-/// Publishes a snapshot of ports, bridges and routers. When the function returns, no worker uses the previous
-/// snapshot.
-pub fn publish(
-    engine: &Engine,
-    config: &Config,
-    ports: &Ports,
-    bridges: &Bridges,
-    routers: &Routers,
-    flows: &Flows,
-) {
-    engine.update(|forwarding: &mut Forwarding| {
-        let captured: Vec<bool> =
-            forwarding.ports.iter().map(|view| view.as_ref().is_some_and(|view| view.capture)).collect();
-        forwarding.ports = compose(config, ports, bridges, routers, flows, &captured).ports;
-    });
 }
 
 #[cfg(test)]

@@ -13,9 +13,14 @@
 //! there.
 
 mod announce;
+mod announcer;
+mod ask;
 mod fpm;
 mod hook;
 mod hook_limits;
+mod hook_switch;
+mod messages;
+mod mirror_device;
 mod mirrors;
 mod observed;
 mod prompts;
@@ -41,19 +46,18 @@ use sync::qsbr::Domain;
 use xdp::route::RouteCounts;
 
 use super::ids::Names;
-use super::locked;
+use super::lock::locked;
 use super::pace::Retry;
 use super::ports::{Ports, Returned};
 use super::routes;
 use punt_tap::{PuntTap, TAP_MTU};
 use relay::Relay;
 
-pub use mirrors::is_port as is_mirror;
+pub use ask::{ask, drift};
+use messages::{object, place};
+pub use mirror_device::is_port as is_mirror;
 pub use running::Running;
-pub use status::{StateOf, ask, drift};
-
-/// Maximum number of different next-hop groups that the routes of one table can use.
-const PATHS: u32 = 65_536;
+pub use status::StateOf;
 
 /// All virtual routers of the daemon.
 pub struct Routers {
@@ -73,17 +77,7 @@ pub struct Routers {
     /// Counters of packets that the hooks of removed routers have routed, for ports that still exist.
     past: BTreeMap<PortName, RouteCounts>,
     /// Queues of interface mirrors that a predecessor has handed over.
-    given: mirrors::Given,
-}
-
-fn object(name: &RouterName) -> String {
-    format!("router.{name}")
-}
-
-/// Returns the name of a router's namespace, for messages.
-fn place(wanted: &model::Router) -> String {
-    let named = wanted.settings.namespace.as_ref().map(|namespace| format!("namespace {namespace}"));
-    named.unwrap_or_else(|| "the daemon's namespace".to_owned())
+    given: mirror_device::Given,
 }
 
 /// Returns whether the namespace of a router exists.
@@ -105,7 +99,7 @@ impl Routers {
             woken: Some(woken),
             watchers: 0,
             past: BTreeMap::new(),
-            given: mirrors::Given::new(),
+            given: mirror_device::Given::new(),
         }
     }
 

@@ -39,7 +39,8 @@ use super::ids::Names;
 use super::moves::Moves;
 use super::open::{self, Footprint, Opened, PortSpec};
 use super::parallel;
-use super::ports::{self, Ports, Running, publish};
+use super::ports::{self, Ports, Running};
+use super::publish::publish;
 use super::routers::{self, Routers};
 use super::routing;
 use super::steering::{self, Steers};
@@ -191,10 +192,7 @@ impl RunningState {
         // The hooks are updated at once, so that they are complete if the daemon is killed now.
         self.hook_offload.look(engine, &self.config, &mut self.ports, &self.bridges, table, false);
         routing::ensure(&mut self.ports);
-        carried_out.map(|mut notes| {
-            notes.extend(super::doctor::services(self));
-            notes
-        })
+        carried_out
     }
 
     /// Performs the steps of a change that can fail.

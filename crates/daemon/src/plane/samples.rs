@@ -13,9 +13,11 @@ use tokio::sync::mpsc::Sender;
 use xdp::filter::Sample;
 use xdp::ring::RingReader;
 
+use super::data_plane::DataPlane;
 use super::filters::{Followed, Taken};
 use super::listener::{Listener, succeed};
-use super::{DataPlane, locked, no_such_port};
+use super::lock::locked;
+use super::ports::no_such_port;
 
 /// Maximum time for which the thread waits for samples before it checks whether the client is still
 /// connected.

@@ -2,7 +2,6 @@
 //! appear again, are renamed, are set down or change their MTU. It also ages MAC tables and measures the load
 //! of the workers.
 
-use std::any::Any;
 use std::time::{Duration, Instant};
 
 use control::PlaneError;
@@ -10,15 +9,12 @@ use engine::Engine;
 use engine::engine::WorkerView;
 use engine::worker::monotonic;
 use model::{PortKind, PortName};
-use port::Queue;
-use port::af_xdp::AfXdpQueue;
 use port::link::LinkInfo;
-use port::tap::TapQueue;
 
 use super::custom_program;
 use super::devices::{DeviceWatches, Devices};
 use super::open;
-use super::ports::Running;
+use super::ports::{Running, resize_queues};
 use super::running_state::RunningState;
 
 /// Minimum time between two attempts to open a port again. It doubles with each failed attempt, up to
@@ -214,22 +210,6 @@ fn differs(running_state: &mut RunningState, engine: &Engine, name: &PortName, i
         resize_queues(running, engine, info.mtu);
     }
     true
-}
-
-/// Sets a new MTU on the queues of a port. Each worker changes its queues between two bursts. Packets
-/// continue to pass.
-pub fn resize_queues(running: &Running, engine: &Engine, mtu: u32) {
-    // The watchdog restarts the process if a worker does not answer.
-    let _ = engine.change_queues(running.id, move |queue| resize(queue, mtu));
-}
-
-fn resize(queue: &mut dyn Queue, mtu: u32) {
-    let any: &mut dyn Any = queue;
-    if let Some(queue) = any.downcast_mut::<AfXdpQueue>() {
-        queue.set_mtu(mtu);
-    } else if let Some(queue) = any.downcast_mut::<TapQueue>() {
-        queue.set_mtu(mtu);
-    }
 }
 
 /// Closes the queues of a port whose device has disappeared. The port then waits for the device.

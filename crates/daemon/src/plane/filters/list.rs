@@ -1,15 +1,14 @@
 //! Block list of a filter: the prefixes of the list's file, and the prefixes that an operator has blocked at
 //! run time.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use control::{FailureKind, PlaneError};
 use model::{BlockRequest, Blocked, FilterName};
 use serde::{Deserialize, Serialize};
-use xdp::filter::{Blocklist, FilterError, Moment, Prefix};
+use xdp::filter::{Blocklist, Moment, Prefix};
 
+use super::list_file::read;
 use super::{Blocks, Definition, Filtering, Filters, failed, object, refused, translate};
 
 /// A blocked prefix in the hand-over state. The number is the time at which the block ends on the machine's
@@ -232,18 +231,6 @@ impl Definition {
     fn lists(&self, prefix: &Prefix) -> bool {
         self.prefixes.binary_search(prefix).is_ok()
     }
-}
-
-/// Maximum size in bytes of a block list's file. A file of this size holds about four million prefixes.
-const LIST_LIMIT: u64 = 256 << 20;
-
-/// Reads the prefixes in a block list's file and returns them sorted.
-pub(super) fn read(path: &Path) -> Result<Arc<[Prefix]>, FilterError> {
-    let failed = |source| FilterError::File { path: path.to_owned(), source };
-    let text = crate::file::read_text(path, LIST_LIMIT).map_err(failed)?;
-    let mut prefixes = xdp::filter::list_of(path, &text)?;
-    prefixes.sort_unstable();
-    Ok(prefixes.into())
 }
 
 #[cfg(test)]

@@ -14,9 +14,11 @@
 
 mod follow;
 mod list;
+mod list_file;
 mod resume;
 mod stage;
 mod translate;
+mod worker_stage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +39,7 @@ use super::ports::{Ports, Running};
 
 pub use follow::{Followed, Taken};
 pub use list::Expiring;
-use stage::Stage;
+use worker_stage::Stage;
 
 /// Prefixes that an operator has blocked while the daemon ran, each with the time when the block ends.
 pub type Blocks = BTreeMap<Prefix, Option<Moment>>;
@@ -91,7 +93,7 @@ impl Definition {
         let rules = rules.without_expired(Moment::now()).unwrap_or(rules);
         let compiled = Arc::new(Compiled::new(&rules).map_err(|error| refused(name, &error))?);
         let prefixes = match &wanted.blocklist {
-            Some(path) => list::read(path).map_err(|error| refused(name, &error))?,
+            Some(path) => list_file::read(path).map_err(|error| refused(name, &error))?,
             None => Arc::default(),
         };
         Ok(Definition { wanted: wanted.clone(), rules, compiled, prefixes })

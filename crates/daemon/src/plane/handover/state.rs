@@ -38,7 +38,8 @@ use crate::plane::fault;
 use crate::plane::filters::{Expiring, Filters};
 use crate::plane::open::{self, Footprint, Opened, PortSpec};
 use crate::plane::pins::Claim;
-use crate::plane::ports::{self, Returned, Running, compose};
+use crate::plane::ports::{self, Returned, Running};
+use crate::plane::publish::compose;
 use crate::plane::routers::{Routers, is_mirror};
 use crate::plane::running_state::RunningState;
 

@@ -4,8 +4,7 @@
 //! and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel sends them only with the
 //! sysctls `arp_notify` and `ndisc_notify`.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -16,17 +15,11 @@ use packet::build::PacketBuilder;
 use port::bound::FrameSender;
 
 use super::super::device::inside;
-use super::super::locked;
+use super::super::lock::locked;
 use super::super::ports::Ports;
-use super::{Running, mirrors, object};
+use super::announcer::Own;
+use super::{Running, mirror_device, object};
 
-/// Number of announcements of one change, which are sent once a second. The first one may be sent before the
-/// link at the other end is up.
-const TIMES: u8 = 3;
-/// Maximum number of announcements that one call sends. The remaining ones are sent by the next calls.
-const AT_ONCE: usize = 64;
-/// Number of addresses above which old entries are removed from the table of last seen Ethernet addresses.
-const KNOWN: usize = 4096;
 /// Ethernet multicast address of all IPv6 nodes on a link.
 const ALL_NODES: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 /// Flag in a neighbour advertisement which states that the sender is a router.
@@ -35,62 +28,12 @@ const ROUTER: u8 = 0x80;
 /// entries.
 const OVERRIDE: u8 = 0x20;
 
-/// Last seen Ethernet addresses of a router's own addresses, and the announcements that are due.
-#[derive(Default)]
-pub struct Announcer {
-    known: BTreeMap<Place, MacAddr>,
-    due: BTreeMap<Place, u8>,
-}
-
-/// An address and the name of its device. Several devices may have the same link-local or anycast address.
-type Place = (IpAddr, String);
-
-/// An address of a router, with the interface index and the Ethernet address of its device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Own {
-    place: Place,
-    index: u32,
-    mac: MacAddr,
-}
-
-impl Announcer {
-    /// Processes the current addresses of devices that are up, and returns the addresses to announce now.
-    /// This is called once a second.
-    fn look(&mut self, own: &[Own]) -> Vec<Own> {
-        for it in own {
-            if self.known.insert(it.place.clone(), it.mac).is_some_and(|before| before != it.mac) {
-                self.due.insert(it.place.clone(), TIMES);
-            }
-        }
-        if self.known.len() > KNOWN {
-            let seen: BTreeSet<&Place> = own.iter().map(|it| &it.place).collect();
-            self.known.retain(|place, _| seen.contains(place));
-        }
-        let left = |it: &&Own| self.due.get(&it.place).copied();
-        let mut now: Vec<&Own> = own.iter().filter(|it| left(it).is_some()).collect();
-        let there: BTreeSet<&Place> = now.iter().map(|it| &it.place).collect();
-        let gone: Vec<Place> = self.due.keys().filter(|place| !there.contains(place)).cloned().collect();
-        // The addresses that were announced least come first.
-        now.sort_by_key(|it| Reverse(left(it)));
-        let mut now: Vec<Own> = now.into_iter().take(AT_ONCE).cloned().collect();
-        for place in now.iter().map(|it| &it.place).chain(&gone) {
-            let Some(left) = self.due.get_mut(place) else { continue };
-            *left -= 1;
-            if *left == 0 {
-                self.due.remove(place);
-            }
-        }
-        now.sort_by(|one, other| (one.index, &one.place).cmp(&(other.index, &other.place)));
-        now
-    }
-}
-
 impl Running {
     /// Sends announcements of the addresses whose Ethernet address has changed.
     pub fn announce(&mut self, name: &RouterName, config: &Config, ports: &Ports) {
         let is_up = |port: &PortName| ports.get(port).is_some_and(|running| running.is_up());
         let devices =
-            self.wanted.ports.keys().filter_map(|port| Some((port, mirrors::device(config, port)?)));
+            self.wanted.ports.keys().filter_map(|port| Some((port, mirror_device::device(config, port)?)));
         let mut up: BTreeSet<&str> = devices.filter(|(port, _)| is_up(port)).map(|it| it.1).collect();
         let mirrors = self.mirrors.iter().filter(|((port, _), _)| is_up(port));
         up.extend(mirrors.map(|(_, own)| own.device.as_str()));
@@ -162,47 +105,12 @@ fn frame(address: IpAddr, mac: MacAddr, routes: bool) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use packet::{FlowKey, PortId};
 
+    use super::super::announcer::{AT_ONCE, Announcer, Place, TIMES};
     use super::*;
-
-    #[test]
-    fn an_address_is_announced_where_its_ethernet_address_changes() {
-        let (one, two) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
-        let at = |address: &str, device: &str, index, mac| Own {
-            place: (address.parse().unwrap(), device.to_owned()),
-            index,
-            mac,
-        };
-        let four = |index, mac| at("10.8.1.1", "h1", index, mac);
-        let six = |index, mac| at("fd00:8:1::1", "h1", index, mac);
-        let mut announcer = Announcer::default();
-        assert_eq!(announcer.look(&[four(3, one), six(3, one)]), []);
-        // The device disappears with its addresses, and a new one gets the addresses back one after the
-        // other.
-        assert_eq!(announcer.look(&[]), []);
-        assert_eq!(announcer.look(&[four(4, two)]), [four(4, two)]);
-        let both = [four(4, two), six(4, two)];
-        assert_eq!(announcer.look(&both), both);
-        assert_eq!(announcer.look(&both), both);
-        assert_eq!(announcer.look(&both), [six(4, two)]);
-        assert_eq!(announcer.look(&both), []);
-        // An unchanged Ethernet address causes no announcement.
-        assert_eq!(announcer.look(&[four(5, two)]), []);
-    }
-
-    #[test]
-    fn an_address_of_several_devices_is_announced_at_none() {
-        let own = [("left", 3), ("right", 4)].map(|(device, index)| Own {
-            place: ("fe80::1".parse().unwrap(), device.to_owned()),
-            index: u32::from(index),
-            mac: MacAddr([2, 0, 0, 0, 0, index]),
-        });
-        let mut announcer = Announcer::default();
-        for _ in 0..3 {
-            assert_eq!(announcer.look(&own), []);
-        }
-    }
 
     #[test]
     fn many_announcements_are_spread_over_looks_and_share_sockets() {

@@ -6,7 +6,7 @@
 //! the tables are complete. The hooks' update writes everything else.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use control::PlaneError;
 use model::{Namespace, PortName, RouterName, RouterSettings};
@@ -21,56 +21,19 @@ use xdp::route::{
 };
 
 use super::super::device::{inside, object};
-use super::super::locked;
 use super::super::ports::Running as Port;
-use super::PATHS;
 use super::hook_limits::HookLimits;
+use super::hook_switch::Switch;
 use super::observed::Netdev;
 
+/// Maximum number of different next-hop groups that the routes of one table can use.
+pub const PATHS: u32 = 65_536;
 /// Maximum number of next-hop groups in the hooks. Packets whose route uses a further group are routed by
 /// workers.
 const GROUPS: u32 = 512;
 /// Minimum number of words of the IPv4 trie. It leaves space for routes that are added later.
 const WORDS4: u32 = 1 << 19;
 const WORDS6: u32 = 1 << 18;
-
-/// A switch that enables or disables offloaded routing in hook programs from the next frame on. Clones share
-/// one state.
-#[derive(Clone)]
-pub struct Switch(Arc<Shared>);
-
-struct Shared {
-    answers: Answers,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Whether the hooks' tables are complete for IPv4 and for IPv6.
-    known: (bool, bool),
-    /// Whether a capture or trace needs every packet to pass the workers.
-    watched: bool,
-}
-
-impl Switch {
-    /// Sets whether the hooks' tables contain all routes to which the policy routing rules refer, for IPv4
-    /// and for IPv6.
-    pub fn know(&self, four: bool, six: bool) {
-        self.set(|state| state.known = (four, six));
-    }
-
-    /// Sets whether captures or traces need every packet to pass the workers.
-    pub fn watch(&self, watched: bool) {
-        self.set(|state| state.watched = watched);
-    }
-
-    fn set(&self, change: impl FnOnce(&mut State)) {
-        let mut state = locked(&self.0.state);
-        change(&mut state);
-        let (four, six) = state.known;
-        self.0.answers.answer(four && !state.watched, six && !state.watched);
-    }
-}
 
 /// Offload state of a router: the tables for its hooks, and its interfaces.
 pub struct Hook {
@@ -165,7 +128,7 @@ impl Hook {
                 counts: memory(answers.sent()),
             },
         };
-        let switch = Switch(Arc::new(Shared { answers, state: Mutex::default() }));
+        let switch = Switch::new(answers);
         let hook = Hook { switch, outputs: BTreeMap::new(), past: BTreeMap::new(), refused: BTreeSet::new() };
         Ok((hook, programs))
     }
@@ -176,7 +139,7 @@ impl Hook {
     }
 
     fn answers(&self) -> &Answers {
-        &self.switch.0.answers
+        self.switch.answers()
     }
 
     /// Returns the routing stage for the XDP program of a port.

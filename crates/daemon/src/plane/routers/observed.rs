@@ -11,8 +11,8 @@ use netlink::{Change, Feed, FibOutcome, GracePeriod, Mirror, own_addresses};
 use packet::MacAddr;
 use router::{FibError, Lookup};
 
-use super::super::locked;
-use super::hook::Switch;
+use super::super::lock::locked;
+use super::hook_switch::Switch;
 
 /// State that the follower's thread of one router writes.
 pub struct State {

@@ -10,9 +10,9 @@
 //! open its own sockets beside them.
 
 mod relay_interface;
+mod version;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -28,41 +28,19 @@ use router::dhcp;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::super::device::inside;
-use super::super::locked;
+use super::super::lock::locked;
+use super::ask::ANSWER_LIMIT;
 use super::observed::State;
-use super::status::ANSWER_LIMIT;
-use super::{mirrors, object};
+use super::{mirror_device, object};
 use relay_interface::{Counts, Desks, Place, RelayInterface};
+use version::Key;
+
+pub use version::Version;
 
 /// Maximum number of messages that are read from one socket before the next socket is read.
 const TURN: usize = 64;
 /// Interval between two checks of devices and addresses.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// A version of DHCP. Each address family has its own version.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Version {
-    V4,
-    V6,
-}
-
-impl Version {
-    fn of(address: IpAddr) -> Version {
-        if address.is_ipv4() { Version::V4 } else { Version::V6 }
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Version::V4 => "DHCP",
-            Version::V6 => "DHCPv6",
-        })
-    }
-}
-
-/// A device, and the version of DHCP that is relayed on it.
-type Key = (String, Version);
 
 /// Relay settings for one device and one DHCP version.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -84,8 +62,9 @@ pub struct Relay {
 
 /// Returns the devices of the ports and VLANs for which DHCP servers are configured.
 fn wanted(router: &model::Router, config: &Config) -> Wanted {
-    let own = router.ports.keys().filter_map(|name| Some((name, mirrors::device(config, name)?.to_owned())));
-    let vlans = mirrors::wanted(router, config).map(|(name, _, device)| (name, device));
+    let own =
+        router.ports.keys().filter_map(|name| Some((name, mirror_device::device(config, name)?.to_owned())));
+    let vlans = mirror_device::wanted(router, config).map(|(name, _, device)| (name, device));
     let mut wanted = Wanted::new();
     for (name, device) in own.chain(vlans) {
         let Some(port) = router.ports.get(name) else { continue };

@@ -19,17 +19,17 @@ use xdp::route::{Own, RoutePort, Sources};
 
 use super::super::device::inside;
 use super::super::devices::identity;
-use super::super::locked;
+use super::super::lock::locked;
 use super::super::ports::Ports;
-use super::announce::Announcer;
-use super::hook::{self, Hook};
+use super::announcer::Announcer;
+use super::hook::{self, Hook, PATHS};
 use super::hook_limits::HookLimits;
-use super::mirrors::{self, MirrorDevice};
+use super::mirror_device::{self, MirrorDevice};
+use super::object;
 use super::observed::{self, Netdev, ObservedNamespace, State};
 use super::prompts::Prompts;
 use super::punt_tap::PuntTap;
 use super::relay::Relay;
-use super::{PATHS, object};
 
 /// TCP port of BGP (RFC 4271, section 8).
 const BGP: u16 = 179;
@@ -152,9 +152,9 @@ impl Running {
 
     /// Assigns numbers to the router's interfaces. Interfaces that already have a number keep it.
     pub fn number(&self, config: &Config, ports: &Ports, name: &RouterName) -> Result<(), PlaneError> {
-        let device = |port: &PortName| mirrors::device(config, port).map(str::to_owned);
+        let device = |port: &PortName| mirror_device::device(config, port).map(str::to_owned);
         let mut wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
-        wanted.extend(mirrors::wanted(&self.wanted, config).map(|(_, _, device)| device));
+        wanted.extend(mirror_device::wanted(&self.wanted, config).map(|(_, _, device)| device));
         let mut state = locked(&self.state);
         let before = state.interfaces.clone();
         let index = |port: &PortName| {
@@ -180,9 +180,7 @@ impl Running {
         state.is_renumbered = true;
         drop(state);
         let writer = Arc::clone(&self.state);
-        super::status::ask(name.as_str(), &self.follower, move |mirror| {
-            locked(&writer).look_renumbered(mirror)
-        })
+        super::ask::ask(name.as_str(), &self.follower, move |mirror| locked(&writer).look_renumbered(mirror))
     }
 
     /// Returns the router in the form that workers use, and the interface number of each of its ports.
@@ -192,7 +190,7 @@ impl Running {
         let most = state.interfaces.values().max().map_or(0, |number| usize::from(*number) + 1);
         let mut interfaces = vec![None; most];
         for name in self.wanted.ports.keys() {
-            let Some(device) = mirrors::device(config, name) else { continue };
+            let Some(device) = mirror_device::device(config, name) else { continue };
             let Some(number) = state.interfaces.get(device) else { continue };
             numbers.insert(name.clone(), *number);
             if self.mirrors.contains_key(&(name.clone(), None)) {
@@ -220,7 +218,7 @@ impl Running {
         };
         for (name, number) in &numbers {
             reverse_paths[usize::from(*number)] = reverse_path(asks(name));
-            if let Some(device) = mirrors::device(config, name) {
+            if let Some(device) = mirror_device::device(config, name) {
                 tells(name, device, *number);
             }
         }
@@ -281,7 +279,7 @@ impl Running {
             tracing::error!(%error, "hooks do not know all of this host's addresses; workers give those packets to the kernel");
         }
         let names = self.wanted.ports.keys().filter_map(|name| {
-            let device = mirrors::device(config, name)?;
+            let device = mirror_device::device(config, name)?;
             Some((name, *numbers.get(device)?, *devices.get(device)?))
         });
         let mut names: Vec<(&PortName, u16, Netdev)> = names.collect();
@@ -341,7 +339,7 @@ impl Running {
 
     /// Returns the VLANs of the router's ports that are router interfaces and have a device.
     fn vlans(&self, numbers: &BTreeMap<String, u16>, devices: &BTreeMap<String, Netdev>) -> Vec<Vlan> {
-        let vlan = |((port, vlan), own): (&mirrors::Key, &MirrorDevice)| {
+        let vlan = |((port, vlan), own): (&mirror_device::Key, &MirrorDevice)| {
             Some(Vlan {
                 port: port.clone(),
                 tags: (*vlan)?,

@@ -2,58 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use control::{FailureKind, PlaneError};
-use model::{Config, DhcpRelayState, DriftState, InterfaceState, Miss, PortName, PuntState, RouterState};
-use netlink::{Follower, Mirror, NetlinkError};
+use model::{Config, DhcpRelayState, InterfaceState, Miss, PortName, PuntState, RouterState};
+use netlink::Mirror;
 use packet::{MacAddr, PuntClass, VlanId, VlanTags};
 
-use super::super::locked;
+use super::super::lock::locked;
 use super::super::ports::Ports;
 use super::super::routes;
+use super::ask::ANSWER_LIMIT;
 use super::relay::Version;
 use super::{Running, fpm};
 
-/// Time limit for a router's thread to answer. A tenant can keep the thread busy with changes.
-pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// Time limit for a comparison with the kernel. The comparison reads all routes, and reads them several times
-/// if some differ.
-const CHECK_LIMIT: Duration = Duration::from_secs(60);
-
 /// A closure that computes the state of a router.
 pub type StateOf = Box<dyn FnOnce() -> RouterState>;
-
-/// Calls `look` with the mirror of a router, on the router's thread, and returns the result.
-///
-/// # Errors
-/// Returns an error if the router's namespace is no longer followed, or if the thread does not answer in
-/// time.
-pub fn ask<R: Send + 'static>(
-    name: &str,
-    follower: &Follower,
-    look: impl FnOnce(&Mirror) -> R + Send + 'static,
-) -> Result<R, PlaneError> {
-    follower.look_within(ANSWER_LIMIT, look).map_err(|error| ended(name, &error))
-}
-
-/// Compares the tables of a router with the kernel's tables, and repairs differences.
-///
-/// # Errors
-/// Returns the errors of [`ask`], or an error if the kernel's tables cannot be read.
-pub fn drift(name: &str, follower: &Follower) -> Result<DriftState, PlaneError> {
-    let found = follower.check_within(CHECK_LIMIT).map_err(|error| ended(name, &error))?;
-    Ok(routes::drift(&found, ask(name, follower, routes::objects)?))
-}
-
-fn ended(name: &str, error: &NetlinkError) -> PlaneError {
-    let object = format!("router.{name}");
-    if let NetlinkError::Busy(_) = error {
-        let fix = "try again in a moment; `ip monitor all` in its namespace shows what changes".to_owned();
-        return PlaneError { kind: FailureKind::Busy, object, cause: error.to_string(), fix };
-    }
-    PlaneError::failed(object, error, "restart the daemon if it lasts")
-}
 
 impl Running {
     /// Returns a closure that computes the state of the router for the API.
@@ -86,17 +48,18 @@ impl Running {
             punts: PuntClass::ALL.map(punt).into(),
             ..empty
         };
-        let vlans: Vec<(PortName, String, Miss, Option<VlanTags>)> = super::mirrors::wanted(wanted, config)
-            .filter_map(|(name, vlan, device)| {
-                let miss = wanted.ports.get(name).map(|port| port.miss).unwrap_or_default();
-                Some((name.clone(), device, miss, Some(vlan?)))
-            })
-            .collect();
+        let vlans: Vec<(PortName, String, Miss, Option<VlanTags>)> =
+            super::mirror_device::wanted(wanted, config)
+                .filter_map(|(name, vlan, device)| {
+                    let miss = wanted.ports.get(name).map(|port| port.miss).unwrap_or_default();
+                    Some((name.clone(), device, miss, Some(vlan?)))
+                })
+                .collect();
         let mut devices: Vec<(PortName, String, Miss, Option<VlanTags>)> = wanted
             .ports
             .iter()
             .filter_map(|(name, port)| {
-                let device = super::mirrors::device(config, name)?;
+                let device = super::mirror_device::device(config, name)?;
                 Some((name.clone(), device.to_owned(), port.miss, None))
             })
             .collect();
@@ -170,19 +133,5 @@ impl Running {
                 }
             }
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_busy_router_is_said_to_be_busy() {
-        let said = ended("edge", &NetlinkError::Busy(ANSWER_LIMIT));
-        assert_eq!((said.kind, said.object.as_str()), (FailureKind::Busy, "router.edge"));
-        assert!(said.cause.contains("within 2s"), "{}", said.cause);
-        let said = ended("edge", &NetlinkError::Ended("its thread has panicked".to_owned()));
-        assert_eq!(said.kind, FailureKind::Failed);
     }
 }

@@ -13,7 +13,7 @@ use port::bound::{self, FrameSender};
 use router::dhcp::{self, Refusal, Way};
 use router::dhcp6;
 
-use super::{Key, Version};
+use super::version::{Key, Version};
 
 /// Maximum number of messages per second that an interface's relay accepts in each direction.
 const RATE: u32 = 1_000;

@@ -1,0 +1,99 @@
+//! The data plane of one daemon, as the threads and the requests of the control plane share it.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Instant;
+
+use control::{FailureKind, PlaneError};
+use engine::{Engine, EngineConfig};
+use model::Merged;
+use packet::PortId;
+use port::FrameMemory;
+use sync::qsbr::Domain;
+
+use super::devices::DeviceWatches;
+use super::flows::Keeper;
+use super::handover::progress::Progress;
+use super::handover::send::ListenerSet;
+use super::ids::Names;
+use super::lock::locked;
+use super::ports::no_such_port;
+use super::running_state::RunningState;
+use super::snoop::Snooping;
+use super::watch::Load;
+use super::watches::Watches;
+
+/// The data plane of one daemon: engine, ports, bridges, routers, hooks and housekeeping threads.
+pub struct DataPlane {
+    pub(super) engine: RwLock<Option<Engine>>,
+    /// QSBR domain of which the workers are readers.
+    pub(super) domain: Arc<Domain>,
+    pub(super) memory: Arc<FrameMemory>,
+    /// Settings with which the frame memory was created, by this process or by a predecessor.
+    pub(super) made_by: model::Memory,
+    pub(super) running_state: Mutex<RunningState>,
+    /// State of IGMP and MLD snooping. This lock is taken before `running_state`.
+    pub(super) snooping: Mutex<Snooping>,
+    /// Subscriptions to the devices in the ports' namespaces. This lock is taken after `running_state`.
+    pub(super) devices: Mutex<DeviceWatches>,
+    /// Captures and traces that are running.
+    pub(super) watches: Watches,
+    /// Configuration with which the workers were started. A later change of the running configuration does
+    /// not change this value.
+    pub(super) workers: EngineConfig,
+    pub(super) loads: Mutex<Vec<Load>>,
+    pub(super) beats: Mutex<Vec<u64>>,
+    pub(super) merged: Mutex<Merged>,
+    pub(super) around: Mutex<Option<ListenerSet>>,
+    pub(super) left: tokio::sync::watch::Sender<Option<u32>>,
+    pub(super) handing_over: Arc<Progress>,
+    /// Writer of the bridges' rule files. This lock is taken before all others and is held while files are
+    /// written.
+    pub(super) keeper: Mutex<Option<Keeper>>,
+    /// Time since which the port counters have been counting: the start of this process or of its first
+    /// predecessor.
+    pub(super) started: Instant,
+    /// Whether the start of the daemon is complete. After that, a new port whose device is missing is
+    /// refused.
+    pub(super) settled: AtomicBool,
+    pub(super) me: Weak<DataPlane>,
+}
+
+impl DataPlane {
+    /// Calls `work` with the engine. Returns `None` if the engine has been handed over.
+    pub fn with_engine<T>(&self, work: impl FnOnce(&Engine) -> T) -> Option<T> {
+        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
+        engine.as_ref().map(work)
+    }
+
+    pub(super) fn engine<T>(
+        &self,
+        work: impl FnOnce(&Engine) -> Result<T, PlaneError>,
+    ) -> Result<T, PlaneError> {
+        self.with_engine(work).unwrap_or_else(|| Err(handed_over()))
+    }
+
+    /// Returns a copy of the names of ports and bridges, to which trace steps refer by number.
+    pub fn names(&self) -> Names {
+        locked(&self.running_state).names.clone()
+    }
+
+    pub(super) fn port_id(&self, name: &str) -> Result<PortId, PlaneError> {
+        let running_state = locked(&self.running_state);
+        running_state.ports.get(name).map(|running| running.id).ok_or_else(|| no_such_port(name))
+    }
+
+    pub(super) fn me(&self) -> Result<Arc<DataPlane>, PlaneError> {
+        self.me.upgrade().ok_or_else(handed_over)
+    }
+}
+
+/// Returns the error for a request after the data plane has been handed over.
+pub fn handed_over() -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Busy,
+        object: "daemon".to_owned(),
+        cause: "it is handing over to its successor or ending".to_owned(),
+        fix: "try again in a moment".to_owned(),
+    }
+}

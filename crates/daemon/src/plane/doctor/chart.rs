@@ -1,0 +1,38 @@
+//! Findings of the diagnostics, and the means by which they are made.
+
+use std::fs;
+
+use model::{DoctorFinding, Finding, Namespace};
+
+/// A list of findings to which the examinations add.
+pub struct Chart {
+    pub findings: Vec<DoctorFinding>,
+}
+
+impl Chart {
+    /// Adds a finding.
+    pub fn note(
+        &mut self,
+        object: &str,
+        severity: Finding,
+        finding: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        let (finding, fix) = (finding.into(), fix.into());
+        self.findings.push(DoctorFinding { object: object.to_owned(), severity, finding, fix });
+    }
+}
+
+/// Returns the value of a sysctl. Returns `None` if the kernel does not have it.
+pub fn sysctl(path: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/sys/{path}")).ok().map(|text| text.trim().to_owned())
+}
+
+/// Returns `command` in the form that runs it in `namespace`.
+pub fn there(namespace: Option<&Namespace>, command: &str) -> String {
+    match namespace {
+        None => command.to_owned(),
+        Some(Namespace::Name(name)) => format!("ip netns exec {name} {command}"),
+        Some(Namespace::Path(path)) => format!("nsenter --net={} {command}", path.display()),
+    }
+}

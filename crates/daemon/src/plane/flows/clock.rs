@@ -1,0 +1,8 @@
+//! Clock of the times in flow tables.
+
+use engine::worker::monotonic;
+
+/// Returns the current time in nanoseconds, on the clock that workers use.
+pub fn now() -> u64 {
+    monotonic().ns
+}

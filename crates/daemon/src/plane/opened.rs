@@ -1,0 +1,78 @@
+//! Result of opening a port.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use engine::IngressStage;
+use model::{DoctorFinding, Finding, PortName};
+use packet::QueueId;
+use port::veth::EndAddresses;
+use port::{Queue, QueueStatus};
+use xdp::Attached;
+
+use super::device::{Device, object};
+use super::foreign::Former;
+use super::pins::Claim;
+
+/// A port that is open, with queues that no worker has yet.
+pub struct Opened {
+    /// Device of the port, if the port's kind has one.
+    pub device: Option<Device>,
+    /// Hook of the port, if the port's kind has one.
+    pub hook: Option<Attached>,
+    /// Queues of the port.
+    pub queues: Vec<(QueueId, Box<dyn Queue>)>,
+    /// Status of each queue, in the order of `queues`.
+    pub statuses: Vec<QueueStatus>,
+    /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are used to fill the hook's
+    /// map and to read the kernel's counters.
+    pub sockets: Vec<(QueueId, OwnedFd)>,
+    /// Whether the port must complete checksums that the sender of a packet left to offloading.
+    pub complete_checksums: bool,
+    /// Ingress stage with the filter that workers apply, if the port's kind has no hook.
+    pub own: Option<Arc<dyn IngressStage>>,
+    /// MTU of the port: size in bytes of the largest layer-3 packet.
+    pub max_mtu: u32,
+    /// Changes that opening the port has made on the machine.
+    pub footprint: Footprint,
+    /// Whether the port continues with a hook of an earlier process.
+    pub adopted: bool,
+    /// Whether the hook drops all frames until it has the port's filter.
+    pub is_locked: bool,
+    /// Claim on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
+    /// in use.
+    pub claim: Option<Claim>,
+    /// Diagnostics about the port, for the operator.
+    pub notes: Vec<DoctorFinding>,
+}
+
+/// Changes that opening a port made on the machine besides its queues and its hook. See [`super::open::unmake`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Footprint {
+    /// Whether the daemon created the device.
+    pub made: bool,
+    /// Saved settings of a device that the daemon did not create.
+    pub former: Option<Former>,
+    /// Ethernet addresses of a device that the daemon created. If the device must be created again, it gets
+    /// these addresses.
+    pub ends: EndAddresses,
+}
+
+/// Diagnostics that the opening of a port has collected for the operator.
+#[derive(Debug, Default)]
+pub struct Diagnostics(pub Vec<DoctorFinding>);
+
+impl Diagnostics {
+    /// Adds a diagnostic about a port.
+    pub fn say(&mut self, port: &PortName, severity: Finding, finding: String, fix: &str) {
+        self.0.push(DoctorFinding { object: object(port), severity, finding, fix: fix.to_owned() });
+    }
+
+    /// Adds a diagnostic for each attach mode that the driver has refused.
+    pub fn fallbacks(&mut self, port: &PortName, hook: &Attached) {
+        for fallback in hook.fallbacks() {
+            let finding = format!("runs {} XDP, because the driver refused {fallback}", hook.mode());
+            self.say(port, Finding::Advice, finding, "");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Requests to the thread that follows a router's namespace.
+
+use std::time::Duration;
+
+use control::{FailureKind, PlaneError};
+use model::DriftState;
+use netlink::{Follower, Mirror, NetlinkError};
+
+use super::super::routes;
+
+/// Time limit for a router's thread to answer. A tenant can keep the thread busy with changes.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Time limit for a comparison with the kernel. The comparison reads all routes, and reads them several times
+/// if some differ.
+const CHECK_LIMIT: Duration = Duration::from_secs(60);
+
+/// Calls `look` with the mirror of a router, on the router's thread, and returns the result.
+///
+/// # Errors
+/// Returns an error if the router's namespace is no longer followed, or if the thread does not answer in
+/// time.
+pub fn ask<R: Send + 'static>(
+    name: &str,
+    follower: &Follower,
+    look: impl FnOnce(&Mirror) -> R + Send + 'static,
+) -> Result<R, PlaneError> {
+    follower.look_within(ANSWER_LIMIT, look).map_err(|error| ended(name, &error))
+}
+
+/// Compares the tables of a router with the kernel's tables, and repairs differences.
+///
+/// # Errors
+/// Returns the errors of [`ask`], or an error if the kernel's tables cannot be read.
+pub fn drift(name: &str, follower: &Follower) -> Result<DriftState, PlaneError> {
+    let found = follower.check_within(CHECK_LIMIT).map_err(|error| ended(name, &error))?;
+    Ok(routes::drift(&found, ask(name, follower, routes::objects)?))
+}
+
+fn ended(name: &str, error: &NetlinkError) -> PlaneError {
+    let object = format!("router.{name}");
+    if let NetlinkError::Busy(_) = error {
+        let fix = "try again in a moment; `ip monitor all` in its namespace shows what changes".to_owned();
+        return PlaneError { kind: FailureKind::Busy, object, cause: error.to_string(), fix };
+    }
+    PlaneError::failed(object, error, "restart the daemon if it lasts")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_router_is_said_to_be_busy() {
+        let said = ended("edge", &NetlinkError::Busy(ANSWER_LIMIT));
+        assert_eq!((said.kind, said.object.as_str()), (FailureKind::Busy, "router.edge"));
+        assert!(said.cause.contains("within 2s"), "{}", said.cause);
+        let said = ended("edge", &NetlinkError::Ended("its thread has panicked".to_owned()));
+        assert_eq!(said.kind, FailureKind::Failed);
+    }
+}

@@ -1,0 +1,14 @@
+//! Names by which messages refer to a router and its namespace.
+
+use model::RouterName;
+
+/// Returns the name of a router, as the object of a message.
+pub fn object(name: &RouterName) -> String {
+    format!("router.{name}")
+}
+
+/// Returns the name of a router's namespace, for messages.
+pub fn place(wanted: &model::Router) -> String {
+    let named = wanted.settings.namespace.as_ref().map(|namespace| format!("namespace {namespace}"));
+    named.unwrap_or_else(|| "the daemon's namespace".to_owned())
+}

@@ -1,0 +1,102 @@
+//! Devices in the kernel that mirror router interfaces, and the interfaces that need such a device
+//! ([`super::mirrors`]).
+
+use std::collections::BTreeMap;
+
+use control::PlaneError;
+use engine::Engine;
+use model::{Config, Namespace, PortName, RouterName, RouterPort};
+use packet::{PortId, VlanTags};
+use port::link;
+use port::tap::{TapControl, TapQueue};
+
+use super::super::device::inside;
+use super::messages::object;
+
+/// Device in the kernel that mirrors a router interface.
+pub struct MirrorDevice {
+    /// Name of the TAP that mirrors the interface.
+    pub device: String,
+    /// Number of the mirror among the data path's ports.
+    pub port: PortId,
+    pub control: TapControl,
+    /// Carrier state that was last set on the device. `None` if a predecessor set it.
+    pub carrier: Option<bool>,
+}
+
+/// Queues of mirrors that a predecessor has handed over, by the names that the mirrors have as ports.
+pub type Given = BTreeMap<String, (PortId, TapQueue)>;
+
+/// A router interface that has a mirror: the port, and the VLAN tags if the interface is a VLAN of the port.
+pub type Key = (PortName, Option<VlanTags>);
+
+/// Returns the name of the device that represents a port in its router's namespace.
+pub fn device<'c>(config: &'c Config, port: &'c PortName) -> Option<&'c str> {
+    config.ports.get(port).map(|own| RouterPort::device(port, &own.kind))
+}
+
+/// Returns the interfaces of a router that need a mirror according to `config`, with the names of the
+/// mirrors' devices.
+pub fn wanted<'c>(
+    router: &'c model::Router,
+    config: &'c Config,
+) -> impl Iterator<Item = (&'c PortName, Option<VlanTags>, String)> {
+    router.ports.iter().flat_map(|(name, port)| {
+        let kind = config.ports.get(name).map(|own| &own.kind);
+        kind.into_iter().flat_map(move |kind| {
+            let device = RouterPort::device(name, kind);
+            let own = RouterPort::is_mirrored(kind).then(|| (name, None, device.to_owned()));
+            let of = move |tags| (name, Some(tags), RouterPort::vlan_device(device, tags));
+            own.into_iter().chain(port.tags().map(of))
+        })
+    })
+}
+
+/// Returns the name under which a mirror has its port number. The name contains a slash, which is not allowed
+/// in the names of configured ports.
+pub fn port_name(router: &RouterName, device: &str) -> String {
+    format!("{router}/{device}")
+}
+
+/// Returns the interface alias that marks a device as created by the daemon (`port::tap`).
+pub fn alias(device: &str) -> String {
+    format!("trivium:{device}")
+}
+
+/// Returns whether a port name belongs to a mirror.
+pub fn is_port(name: &str) -> bool {
+    name.contains('/')
+}
+
+impl MirrorDevice {
+    /// Closes the queues of the mirror.
+    pub fn close(self, engine: Option<&Engine>) {
+        let Some(engine) = engine else { return };
+        let mut pool = engine.pool();
+        let queues = engine.remove_queues(self.port).unwrap_or_default();
+        queues.into_iter().for_each(|(_, _, queue)| queue.close(&mut pool));
+    }
+
+    /// Closes the queues of the mirror and deletes its device.
+    pub fn remove(self, router: &RouterName, namespace: Option<&Namespace>, engine: Option<&Engine>) {
+        let device = self.device.clone();
+        self.close(engine);
+        let deleted = inside(&object(router), namespace, || {
+            // A device that another program created under this name stays.
+            match link::find(&device) {
+                Ok(found) if found.alias.as_deref() == Some(alias(&device).as_str()) => {
+                    link::delete(&device).map_err(|error| failed(router, &error))
+                }
+                _ => Ok(()),
+            }
+        });
+        if let Err(error) = deleted {
+            tracing::warn!(%router, device, %error, "it could not be removed");
+        }
+    }
+}
+
+/// Returns the error of an operation on a mirror of the router `name`.
+pub fn failed(name: &RouterName, error: &dyn std::error::Error) -> PlaneError {
+    PlaneError::failed(object(name), error, "")
+}

@@ -1,0 +1,57 @@
+//! Captures and traces that are running. A hand-over waits for their end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use super::lock::locked;
+
+/// Time limit for a capture or trace to end.
+const END: Duration = Duration::from_secs(1);
+
+/// Running captures and traces, which end before the workers do.
+#[derive(Default)]
+pub struct Watches(Mutex<Vec<Watch>>);
+
+/// The part of a capture or trace that a hand-over uses to wait for its end.
+struct Watch {
+    over: Arc<AtomicBool>,
+    /// Channel that is disconnected when the thread of the capture or trace no longer accesses its rings.
+    done: mpsc::Receiver<()>,
+}
+
+/// The part of a capture or trace that its thread owns. The thread drops the value after its last access to
+/// the rings.
+pub struct Watched {
+    over: Arc<AtomicBool>,
+    _done: mpsc::Sender<()>,
+}
+
+impl Watched {
+    /// Returns whether the capture or trace must end.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+impl Watches {
+    /// Records a capture or trace that starts.
+    pub fn begin(&self) -> Watched {
+        let (over, (sender, done)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+        let mut all = locked(&self.0);
+        all.retain(|watch| watch.done.try_recv() != Err(mpsc::TryRecvError::Disconnected));
+        all.push(Watch { over: Arc::clone(&over), done });
+        Watched { over, _done: sender }
+    }
+
+    /// Ends all captures and traces. Waits until none of their threads accesses a ring any more.
+    pub fn end(&self) {
+        let all = std::mem::take(&mut *locked(&self.0));
+        all.iter().for_each(|watch| watch.over.store(true, Ordering::Release));
+        for watch in all {
+            if watch.done.recv_timeout(END) == Err(mpsc::RecvTimeoutError::Timeout) {
+                tracing::warn!("a capture or trace does not end; the hand-over goes on without it");
+            }
+        }
+    }
+}
