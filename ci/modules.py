@@ -4,9 +4,6 @@
 The graph comes from the text: `use` trees and inline paths that begin with `crate`, `self`, `super` or a child module's
 name. Re-exports are followed to the module that defines the item. A parent that re-exports a child, and everything under
 `#[cfg(test)]`, does not count.
-
-Circles that are older than this check stand in `ci/modules.txt`, one line for each. A circle passes if all its files
-stand in one of these lines. `ci/modules.py --freeze` writes the file anew, and refuses to let it grow.
 """
 
 import re
@@ -14,7 +11,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FROZEN = Path(__file__).resolve().parent / "modules.txt"
 
 _TEST_ITEM = re.compile(
     r"#\[cfg\([^\]]*\btest\b[^\]]*\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))? )?(mod \w+\s*\{|mod \w+;|use [^;]*;)")
@@ -182,36 +178,16 @@ def circles(root=ROOT):
     return found
 
 
-def read_frozen(text):
-    """The circles of `ci/modules.txt`."""
-    lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return [(line[0].rstrip(":"), tuple(line[1:])) for line in lines]
-
-
-def fresh(found, frozen):
-    """The circles that are not part of a frozen one."""
-    def is_known(circle):
-        return any(circle[0] == crate and set(circle[1]) <= set(files) for crate, files in frozen)
-    return [circle for circle in found if not is_known(circle)]
-
-
-def main(argv):
+def main():
     sys.setrecursionlimit(10_000)
     found = circles()
-    frozen = read_frozen(FROZEN.read_text()) if FROZEN.exists() else None
-    new = fresh(found, frozen) if frozen is not None else []
-    for crate, files in new:
+    for crate, files in found:
         print(f"modules: {crate}: these files import each other in a circle: {' '.join(files)}; "
               "move what they share into a module below them", file=sys.stderr)
-    if new:
-        return 1
-    if "--freeze" in argv:
-        head = "# Module circles that are older than ci/modules.py, which checks that no other comes. Never add a line.\n"
-        FROZEN.write_text(head + "".join(f"{crate}: {' '.join(files)}\n" for crate, files in found))
-    files = sum(len(circle[1]) for circle in found)
-    print(f"modules: {len(found)} circles of {files} files left, none new")
-    return 0
+    if not found:
+        print("modules: no circles")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

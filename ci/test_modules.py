@@ -37,12 +37,6 @@ class Modules(unittest.TestCase):
         c = "// use crate::b::B;\nconst S: &str = \"crate::b::B\";\n#[cfg(test)]\nmod tests { use crate::b::B; }"
         self.assertEqual(self.circles(lib="mod b; mod c;", b="use crate::c::C;", c=c), [])
 
-    def test_a_circle_passes_only_inside_a_frozen_one(self):
-        frozen = modules.read_frozen("# old\na: b.rs c.rs d.rs\n")
-        self.assertEqual(modules.fresh([("a", ("b.rs", "c.rs"))], frozen), [])
-        for new in (("a", ("b.rs", "e.rs")), ("x", ("b.rs", "c.rs"))):
-            self.assertEqual(modules.fresh([new], frozen), [new])
-
 
 if __name__ == "__main__":
     unittest.main()
