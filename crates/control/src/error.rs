@@ -235,7 +235,7 @@ fn refused(refusals: &[Refusal]) -> ApiError {
         cause: refusal.cause(),
         fix: refusal.fix(),
     };
-    let missing = |refusal: &Refusal| !matches!(refusal, Refusal::Owned { .. });
+    let missing = |refusal: &Refusal| !matches!(refusal, Refusal::Owned { .. } | Refusal::TooMany { .. });
     let status = if refusals.iter().all(missing) { StatusCode::NOT_FOUND } else { StatusCode::CONFLICT };
     ApiError::with_problems(status, refusals.iter().map(report).collect())
 }

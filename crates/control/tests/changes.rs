@@ -317,6 +317,49 @@ async fn a_filter_takes_no_more_rules_one_by_one_than_at_once() {
     assert_eq!(rules(&daemon.store, "edge").len(), 4096);
 }
 
+fn many_filters(prefix: &str, count: usize) -> String {
+    (0..count).map(|at| format!("[filter.{prefix}{at}]\n")).collect()
+}
+
+/// The limits of objects hold for the objects of all owners together.
+#[tokio::test]
+async fn objects_that_are_put_one_by_one_obey_the_limits_of_a_file() {
+    let daemon = Daemon::new("counted");
+    let file = config(&daemon, &format!("{OBJECTS}{}", many_filters("f", 255)));
+    daemon.store.start(file, None).await.unwrap();
+    let put = |name: &str| {
+        let change = load_change(&ObjectKey::Filter(name.parse().unwrap()), "{}").unwrap();
+        daemon.store.change(Owner::Api, change, Some(true), ApplyOptions::default())
+    };
+    put("last").await.unwrap();
+    let before = daemon.store.merged();
+    let error = put("more").await.unwrap_err().to_string();
+    let expected = "filter.more: there are 256 filters already, and more are not possible; remove one of the filters first";
+    assert!(error.contains(expected), "{error}");
+    assert_eq!(daemon.store.merged(), before);
+    assert_eq!(daemon.plane.running(), before.config);
+    let stored = stored_api_objects(&before.config.daemon.state_dir).unwrap();
+    assert_eq!(stored.filters.len(), 1);
+    // An object that exists is still replaced.
+    put("last").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_start_is_refused_if_the_file_and_the_stored_objects_together_exceed_a_limit() {
+    let daemon = Daemon::new("together");
+    daemon.store.start(config(&daemon, OBJECTS), None).await.unwrap();
+    let change = load_change(&ObjectKey::Filter("kept".parse().unwrap()), "{}").unwrap();
+    daemon.store.change(Owner::Api, change, Some(true), ApplyOptions::default()).await.unwrap();
+    let next = restarted(&daemon);
+    let file = config(&daemon, &many_filters("f", 256));
+    let error = next.start(file, None).await.unwrap_err().to_string();
+    assert!(
+        error.contains("filter: there are 257 filters of all owners together, and at most 256"),
+        "{error}"
+    );
+    assert!(error.contains("api-objects.json"), "{error}");
+}
+
 #[tokio::test]
 async fn what_waits_for_confirmation_is_not_stored_yet() {
     let daemon = Daemon::new("later");

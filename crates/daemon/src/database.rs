@@ -227,8 +227,14 @@ impl Follower {
     }
 
     /// Returns the last interface that does not run yet, which is then left out of the configuration. An
-    /// error that names no object (for example too few frames) is attributed to this interface.
+    /// error that names no object (for example too few frames) is attributed to this interface. If there are
+    /// too many bridges, returns the last bridge that does not run yet.
     fn newest(&self, wanted: &DesiredConfig, error: &ChangeError) -> LeftOut {
+        if named(error).iter().any(|(object, _)| object == "bridge")
+            && let Some(row) = wanted.newest_bridge(&self.store.merged().config)
+        {
+            return LeftOut { bridges: [(row, error.to_string())].into(), ..LeftOut::default() };
+        }
         let running = &self.store.merged().config.ports;
         let newest = wanted.rows.iter().rev().find(|(port, _)| !running.contains_key(*port));
         let interfaces = newest.map(|(_, row)| (*row, error.to_string())).into_iter().collect();

@@ -24,6 +24,8 @@ pub enum Cause {
     MoreProblems { more: usize },
     #[error("there are {count} {what}, and at most {limit} are possible")]
     TooMany { what: &'static str, count: usize, limit: usize },
+    #[error("there are {count} {what} of all owners together, and at most {limit} are possible")]
+    TooManyObjects { what: &'static str, count: usize, limit: usize },
     #[error("`{key}` is not known here")]
     UnknownKey { key: String, near: Option<String>, known: Vec<&'static str> },
     #[error("`{key}` does not belong to a port of kind {kind}")]
@@ -189,6 +191,9 @@ impl Cause {
             TooLarge { .. } => "remove what is not configuration".to_owned(),
             MoreProblems { .. } => "mend these and check again".to_owned(),
             TooMany { limit, .. } => format!("remove all but {limit}"),
+            TooManyObjects { limit, .. } => format!(
+                "remove all but {limit}; persistent objects of the API (`api-objects.json` in daemon.state_dir) count too"
+            ),
             UnknownKey { near: Some(near), .. } => format!("did you mean `{near}`?"),
             UnknownKey { known, .. } if known.is_empty() => "remove it".to_owned(),
             UnknownKey { known, .. } => format!("use one of {}", known.join(", ")),

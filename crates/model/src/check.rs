@@ -34,6 +34,7 @@ pub fn validate(config: &Config, machine: Option<&Machine>) -> Vec<Problem> {
 /// Like [`validate`], but ports in `declared` count as existing even if they could not be read.
 pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTreeSet<String>) -> Vec<Problem> {
     let mut problems = Vec::new();
+    check_counts(config, &mut problems);
     check_memory(config, machine.and_then(|machine| machine.frames), &mut problems);
     check_cores(config, machine, &mut problems);
     check_devices(config, &mut problems);
@@ -54,6 +55,53 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
         check_interfaces(config, name, router, declared, &mut functions, &mut problems);
     }
     problems
+}
+
+/// Maximum number of ports in a configuration.
+const PORT_LIMIT: usize = 4096;
+/// Maximum number of bridges in a configuration.
+const BRIDGE_LIMIT: usize = 1024;
+/// Maximum number of virtual routers in a configuration.
+const ROUTER_LIMIT: usize = 256;
+/// Maximum number of filters in a configuration.
+const FILTER_LIMIT: usize = 256;
+/// Maximum number of steering policies in a configuration.
+const STEER_LIMIT: usize = 256;
+
+/// Number of objects of one type, with the largest number that a configuration of all owners may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ObjectCount {
+    /// First part of the objects' keys, for example `filter`.
+    pub table: &'static str,
+    /// Name of the type in the plural.
+    pub what: &'static str,
+    /// Number of objects.
+    pub count: usize,
+    /// Maximum number of objects.
+    pub limit: usize,
+}
+
+/// Returns the counts of filters, steering policies, ports, bridges and routers, in this order.
+pub(crate) fn object_counts(counts: [usize; 5]) -> [ObjectCount; 5] {
+    let [filters, steers, ports, bridges, routers] = counts;
+    let of = |table, what, count, limit| ObjectCount { table, what, count, limit };
+    [
+        of("filter", "filters", filters, FILTER_LIMIT),
+        of("steer", "steerings", steers, STEER_LIMIT),
+        of("port", "ports", ports, PORT_LIMIT),
+        of("bridge", "bridges", bridges, BRIDGE_LIMIT),
+        of("router", "routers", routers, ROUTER_LIMIT),
+    ]
+}
+
+fn check_counts(config: &Config, problems: &mut Vec<Problem>) {
+    let (filters, steers, ports) = (config.filters.len(), config.steers.len(), config.ports.len());
+    let counts = object_counts([filters, steers, ports, config.bridges.len(), config.routers.len()]);
+    for ObjectCount { table, what, count, limit } in counts {
+        if count > limit {
+            problems.push(Problem::new(table, Cause::TooManyObjects { what, count, limit }));
+        }
+    }
 }
 
 /// Maximum number of packets that a worker processes in one burst.

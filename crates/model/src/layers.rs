@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::check::{ObjectCount, object_counts};
 use crate::{
     Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, Member, Owner, Port, PortName, Router,
     RouterName, RouterPort, RouterSettings, RuleName, StaticKey, Steer, SteerName,
@@ -134,6 +135,16 @@ pub enum Refusal {
         /// Name of the missing rule.
         rule: RuleName,
     },
+    /// The new object would exceed the maximum number of objects of its type.
+    #[error("{object}: there are {limit} {what} already, and more are not possible; {}", too_many_fix(what))]
+    TooMany {
+        /// Key of the new object.
+        object: ObjectKey,
+        /// Name of the type in the plural.
+        what: &'static str,
+        /// Maximum number of objects of the type.
+        limit: usize,
+    },
 }
 
 impl Refusal {
@@ -144,7 +155,8 @@ impl Refusal {
             | Refusal::Unknown { object }
             | Refusal::NoBridge { object, .. }
             | Refusal::NoRouter { object, .. }
-            | Refusal::NoRule { object, .. } => object,
+            | Refusal::NoRule { object, .. }
+            | Refusal::TooMany { object, .. } => object,
         }
     }
 
@@ -158,6 +170,9 @@ impl Refusal {
             Refusal::NoBridge { bridge, .. } => format!("there is no bridge `{bridge}`"),
             Refusal::NoRouter { router, .. } => format!("there is no router `{router}`"),
             Refusal::NoRule { rule, .. } => format!("there is no rule `{rule}`"),
+            Refusal::TooMany { what, limit, .. } => {
+                format!("there are {limit} {what} already, and more are not possible")
+            }
         }
     }
 
@@ -169,8 +184,13 @@ impl Refusal {
             Refusal::NoBridge { .. } => "make the bridge first".to_owned(),
             Refusal::NoRouter { .. } => "make the router first".to_owned(),
             Refusal::NoRule { .. } => "look at the names with `trivium show filters`".to_owned(),
+            Refusal::TooMany { what, .. } => too_many_fix(what),
         }
     }
+}
+
+fn too_many_fix(what: &str) -> String {
+    format!("remove one of the {what} first")
 }
 
 fn fix_for(owner: Owner) -> &'static str {
@@ -373,7 +393,8 @@ impl Layers {
     /// - a change of an object that belongs to another owner;
     /// - a removal of an object that does not exist;
     /// - a member or static entry of a bridge that does not exist;
-    /// - an interface of a router that does not exist.
+    /// - an interface of a router that does not exist;
+    /// - a new filter, steering policy, port, bridge or router beyond the maximum number of such objects.
     pub fn changed(&self, owner: Owner, change: Change) -> Result<Layers, Refusal> {
         let object = change.object();
         match (self.owner_of(&object), &change) {
@@ -393,9 +414,37 @@ impl Layers {
         {
             return Err(Refusal::NoRouter { object, router: router.clone() });
         }
+        if self.owner_of(&object).is_none()
+            && let Some(ObjectCount { what, limit, .. }) = self.count_beside(&object)
+        {
+            return Err(Refusal::TooMany { object, what, limit });
+        }
         let mut layers = self.clone();
         layers.fragments.entry(owner).or_default().apply(change);
         Ok(layers)
+    }
+
+    /// Returns the count of the objects of the type of a new object, if their number is the maximum. Members,
+    /// static entries and interfaces are not counted.
+    fn count_beside(&self, object: &ObjectKey) -> Option<ObjectCount> {
+        let sum = |of: fn(&Fragment) -> usize| self.fragments.values().map(of).sum();
+        let counts = object_counts([
+            sum(|fragment| fragment.filters.len()),
+            sum(|fragment| fragment.steers.len()),
+            sum(|fragment| fragment.ports.len()),
+            sum(|fragment| fragment.bridges.len()),
+            sum(|fragment| fragment.routers.len()),
+        ]);
+        let [filters, steers, ports, bridges, routers] = counts;
+        let count = match object {
+            ObjectKey::Filter(_) => filters,
+            ObjectKey::Steer(_) => steers,
+            ObjectKey::Port(_) => ports,
+            ObjectKey::Bridge(_) => bridges,
+            ObjectKey::Router(_) => routers,
+            ObjectKey::Member(..) | ObjectKey::Static(..) | ObjectKey::RouterPort(..) => return None,
+        };
+        (count.count >= count.limit).then_some(count)
     }
 
     /// Merges all layers into one configuration.

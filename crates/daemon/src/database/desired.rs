@@ -78,6 +78,12 @@ impl DesiredConfig {
         interfaces.chain(self.remarks.iter().map(|(name, why)| (name.as_str(), why.as_str())))
     }
 
+    /// Returns the database row of the last bridge that `running` does not contain.
+    pub fn newest_bridge(&self, running: &Config) -> Option<Uuid> {
+        let newest = self.bridge_rows.iter().rev().find(|(bridge, _)| !running.bridges.contains_key(*bridge));
+        newest.map(|(_, row)| *row)
+    }
+
     /// Returns the interfaces and bridges that caused the given problems. Each problem is the path of a
     /// configuration object and a text. Objects that do not come from the tables are ignored.
     pub fn blame(&self, problems: &[(String, String)]) -> LeftOut {
@@ -516,6 +522,22 @@ mod tests {
         assert_eq!((limit.rate, limit.burst), (100_000, 1_000_000));
         let PortKind::Internal(tap) = &wanted.config.ports["br0"].kind else { panic!() };
         assert_eq!(tap.mac.unwrap().to_string(), "02:00:00:00:ab:cd");
+    }
+
+    #[test]
+    fn too_many_bridges_are_blamed_on_the_last_bridge_that_does_not_run() {
+        let mut both = desired(vec![("eth1", interface(2, ""))]);
+        let mut other = desired(vec![("eth2", interface(3, ""))]).bridges.remove("br0").unwrap();
+        other.uuid = Uuid(99);
+        both.bridges.insert("br1".to_owned(), other);
+        let wanted = wanted(&both);
+        let mut running = Config::default();
+        assert_eq!(wanted.newest_bridge(&running), Some(Uuid(99)));
+        running.bridges = wanted.config.bridges.clone();
+        running.bridges.remove("br0");
+        assert_eq!(wanted.newest_bridge(&running), Some(both.bridges["br0"].uuid));
+        running.bridges = wanted.config.bridges.clone();
+        assert_eq!(wanted.newest_bridge(&running), None);
     }
 
     #[test]

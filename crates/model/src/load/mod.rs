@@ -33,16 +33,6 @@ use crate::{Cause, Change, Config, Machine, ObjectKey, Problem, Severity};
 
 /// Maximum length of a configuration text, in bytes.
 pub const LIMIT_BYTES: usize = 1 << 20;
-/// Maximum number of ports in a configuration.
-const PORT_LIMIT: usize = 4096;
-/// Maximum number of bridges in a configuration.
-const BRIDGE_LIMIT: usize = 1024;
-/// Maximum number of virtual routers in a configuration.
-const ROUTER_LIMIT: usize = 256;
-/// Maximum number of filters in a configuration.
-const FILTER_LIMIT: usize = 256;
-/// Maximum number of steering policies in a configuration.
-const STEER_LIMIT: usize = 256;
 
 /// Language of a configuration text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,34 +182,22 @@ fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
     }
     if let Some(entry) = fields.get("filter", &mut findings) {
         config.filters = fields::named("filter", &entry.node, &mut findings, filter::read_filter);
-        limit("filters", "filter", config.filters.len(), FILTER_LIMIT, &mut findings);
     }
     if let Some(entry) = fields.get("steer", &mut findings) {
         config.steers = fields::named("steer", &entry.node, &mut findings, steer::read_steer);
-        limit("steerings", "steer", config.steers.len(), STEER_LIMIT, &mut findings);
     }
     if let Some(entry) = fields.get("port", &mut findings) {
         config.ports = port::read_ports(&entry.node, &mut findings, &mut declared);
-        limit("ports", "port", config.ports.len(), PORT_LIMIT, &mut findings);
     }
     if let Some(entry) = fields.get("bridge", &mut findings) {
         config.bridges = fields::named("bridge", &entry.node, &mut findings, bridge::read_bridge);
-        limit("bridges", "bridge", config.bridges.len(), BRIDGE_LIMIT, &mut findings);
     }
     if let Some(entry) = fields.get("router", &mut findings) {
         let read: BTreeMap<_, _> = fields::named("router", &entry.node, &mut findings, router::read_router);
         config.routers = read.into_iter().filter_map(|(name, router)| Some((name, router?))).collect();
-        limit("routers", "router", config.routers.len(), ROUTER_LIMIT, &mut findings);
     }
     fields.finish(&mut findings);
     (config, findings, declared)
-}
-
-fn limit(what: &'static str, object: &str, count: usize, limit: usize, findings: &mut Findings) {
-    if count > limit {
-        let place = findings.places.get(object).copied();
-        findings.add(place, object, Cause::TooMany { what, count, limit });
-    }
 }
 
 /// Returns the position of an object in the text. If the object has no position, returns the position of the
