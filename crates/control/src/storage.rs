@@ -199,7 +199,7 @@ impl Storage {
         let prepared = Prepared { temporary, path: self.path.clone() };
         let write = || {
             if let Some(directory) = self.path.parent() {
-                fs::create_dir_all(directory)?;
+                make_directory(directory)?;
             }
             let mut options = OpenOptions::new();
             let mut file =
@@ -212,8 +212,21 @@ impl Storage {
     }
 }
 
+/// Creates a directory with its parents, and synchronizes the entries of the new directories to disk.
+fn make_directory(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent {
+        make_directory(parent)?;
+    }
+    fs::create_dir_all(directory)?;
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
 impl Prepared {
-    /// Renames the temporary file, so that it replaces the stored file.
+    /// Renames the temporary file, so that it replaces the stored file, and synchronizes the directory to disk.
     pub fn commit(self) -> Result<(), StorageError> {
         let rename = || {
             fs::rename(&self.temporary, &self.path)?;

@@ -177,9 +177,13 @@ pub struct Store {
     gate: Arc<Mutex<Gate>>,
     /// Problems at the start that did not prevent the daemon from starting.
     troubles: Mutex<Vec<DoctorFinding>>,
-    /// Reason why the data plane does not run the configuration that was taken over from a predecessor.
-    /// `None` if it does. A successful change clears the value.
+    /// Reason why the data plane does not run the configuration of the store: it refused the configuration of a
+    /// predecessor, or a change that could not be stored could not be undone either. `None` if the data plane
+    /// runs the configuration. A successful change clears the value.
     behind: Mutex<Option<DoctorFinding>>,
+    /// Error of the last attempt to replace the file of persistent objects. The file may then have either
+    /// content. `None` if the file has the content of the store. The next successful write clears the value.
+    unstored: Mutex<Option<String>>,
     /// Reason why the rollback of the pending change has failed. `None` if it has not failed.
     stuck: Mutex<Option<String>>,
 }
@@ -209,6 +213,7 @@ impl Store {
             gate: Arc::default(),
             troubles: Mutex::default(),
             behind: Mutex::default(),
+            unstored: Mutex::default(),
             stuck: Mutex::default(),
         })
     }
@@ -312,7 +317,8 @@ impl Store {
     /// - the state directory is not writable (tested by writing to it), or state files were renamed at the
     ///   start because they were unreadable;
     /// - other problems at the start;
-    /// - the data plane does not run the configuration that was taken over, with the reason;
+    /// - the data plane does not run the configuration of the store, with the reason;
+    /// - the file of persistent objects could not be replaced;
     /// - a rollback has failed.
     pub async fn examine_state(&self) -> Vec<DoctorFinding> {
         let storage = self.storage.clone();
@@ -331,7 +337,15 @@ impl Store {
         });
         let troubles = self.troubles.lock().await.clone();
         let behind = self.behind.lock().await.clone();
-        troubles.into_iter().chain(behind).chain(unwritable).chain(stuck).collect()
+        let unstored = self.unstored.lock().await.clone().map(|error| DoctorFinding {
+            object: "daemon.state_dir".to_owned(),
+            severity: Finding::Error,
+            finding: format!(
+                "the file of persistent objects may differ from the running ones since it could not be replaced: {error}"
+            ),
+            fix: "mend the cause, then repeat the change; the next change that succeeds writes the file".to_owned(),
+        });
+        troubles.into_iter().chain(behind).chain(unstored).chain(unwritable).chain(stuck).collect()
     }
 
     /// Requests that the daemon ends.
@@ -439,7 +453,7 @@ impl Store {
         let pending = gate.pending.as_ref().ok_or(ChangeError::NotPending)?;
         let state = self.state.borrow().clone();
         if let Some(prepared) = self.prepare(&pending.previous, &state).await? {
-            blocking(move || prepared.commit()).await??;
+            self.commit(prepared).await?;
         }
         let what = gate.pending.take().map(|pending| pending.what).unwrap_or_default();
         gate.last = "confirmed".to_owned();
@@ -514,10 +528,10 @@ impl Store {
         };
         outcome.notices = self.ask_plane(&plan, &after).await?;
         if let Some(prepared) = prepared
-            && let Err(error) = blocking(move || prepared.commit()).await?
+            && let Err(error) = self.commit(prepared).await
         {
-            self.ask_plane(&self.plan(&after, &before), &before).await?;
-            return Err(error.into());
+            self.undo(&after, &before, &error).await;
+            return Err(error);
         }
         outcome.applied = true;
         self.state.send_replace(Arc::new(after));
@@ -574,14 +588,39 @@ impl Store {
         Ok(notices)
     }
 
-    /// Writes the persistent objects to a temporary file if they differ from those of the previous state.
-    /// Returns `None` if they do not differ.
+    /// Writes the persistent objects to a temporary file if they differ from those of the previous state, or
+    /// if the last attempt to store them failed. Returns `None` otherwise.
     async fn prepare(&self, before: &State, after: &State) -> Result<Option<Prepared>, ChangeError> {
         let (storage, objects) = (self.storage.clone(), stored_objects(after));
-        if objects == stored_objects(before) {
+        if objects == stored_objects(before) && self.unstored.lock().await.is_none() {
             return Ok(None);
         }
         Ok(Some(blocking(move || storage.prepare(&objects)).await??))
+    }
+
+    /// Replaces the file of persistent objects. A failure is kept for [`Store::examine_state`], and the next
+    /// change writes the file even if it changes no persistent object.
+    async fn commit(&self, prepared: Prepared) -> Result<(), ChangeError> {
+        let committed = blocking(move || prepared.commit()).await.and_then(|done| Ok(done?));
+        *self.unstored.lock().await = committed.as_ref().err().map(ToString::to_string);
+        committed
+    }
+
+    /// Undoes a change in the data plane that could not be stored because of `error`. If the data plane
+    /// refuses, the store is marked as behind the data plane.
+    async fn undo(&self, after: &State, before: &State, error: &ChangeError) {
+        let Err(refusal) = self.ask_plane(&self.plan(after, before), before).await else { return };
+        let finding = DoctorFinding {
+            object: "config".to_owned(),
+            severity: Finding::Error,
+            finding: format!(
+                "a change that could not be stored ({error}) runs still, because it could not be undone: {refusal}"
+            ),
+            fix: "mend the causes, then repeat the change; the next change that succeeds repairs this"
+                .to_owned(),
+        };
+        tracing::error!(target: "audit", "{}: {}; {}", finding.object, finding.finding, finding.fix);
+        *self.behind.lock().await = Some(finding);
     }
 
     fn expect_confirmation(self: &Arc<Self>, gate: &mut Gate, previous: State, time: Duration, what: String) {

@@ -389,6 +389,39 @@ async fn a_state_directory_that_cannot_be_written_stops_the_change() {
     daemon.store.change(Owner::Api, change, None, ApplyOptions::default()).await.unwrap();
 }
 
+/// A change that can neither be stored nor undone is reported until the next change repairs the data plane
+/// and the file.
+#[tokio::test]
+async fn a_change_that_can_neither_be_stored_nor_undone_is_reported_and_repaired() {
+    let daemon = Daemon::new("behind-file");
+    let file = config(&daemon, OBJECTS);
+    daemon.store.start(file.clone(), None).await.unwrap();
+    let store = &daemon.store;
+    let path = file.daemon.state_dir.join("api-objects.json");
+    // A directory cannot be replaced by a file, so the last step of storing fails.
+    std::fs::create_dir_all(&path).unwrap();
+    daemon.plane.fail_after.store(daemon.plane.applied.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    let put = |name: &str, persist| {
+        store.change(Owner::Api, put_port(name, r#"{"kind": "null"}"#), persist, ApplyOptions::default())
+    };
+    let error = put("first", Some(true)).await.unwrap_err();
+    assert!(matches!(error, ChangeError::Storage(_)), "{error}");
+    assert_eq!(store.merged().config, file);
+    assert!(daemon.plane.running().ports.contains_key("first"));
+    let findings = store.examine_state().await;
+    let of = |object: &str| findings.iter().any(|f| f.object == object && f.severity == Finding::Error);
+    assert!(of("config") && of("daemon.state_dir"), "{findings:?}");
+
+    daemon.plane.fail_after.store(0, Ordering::Relaxed);
+    std::fs::remove_dir(&path).unwrap();
+    put("second", None).await.unwrap();
+    assert_eq!(daemon.plane.running(), store.merged().config);
+    assert!(!daemon.plane.running().ports.contains_key("first"));
+    assert_eq!(store.examine_state().await, []);
+    assert!(path.is_file());
+    assert_eq!(stored_api_objects(&file.daemon.state_dir).unwrap(), Fragment::default());
+}
+
 /// All writes to /dev/full fail like on a full disk.
 #[tokio::test]
 async fn a_full_disk_stops_the_change() {

@@ -24,6 +24,8 @@ pub struct Memory {
     pub running: Mutex<Config>,
     pub applied: AtomicU32,
     pub fail: AtomicBool,
+    /// Number of changes after which every change fails. 0: no limit.
+    pub fail_after: AtomicU32,
     pub slow: AtomicBool,
     /// Whether the data plane runs another configuration than the store.
     pub behind: AtomicBool,
@@ -107,7 +109,9 @@ impl Plane for Memory {
         if self.slow.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(300));
         }
-        if self.fail.load(Ordering::Relaxed) {
+        let limit = self.fail_after.load(Ordering::Relaxed);
+        let is_over = limit != 0 && self.applied.load(Ordering::Relaxed) >= limit;
+        if self.fail.load(Ordering::Relaxed) || is_over {
             let error = std::io::Error::from_raw_os_error(95);
             return Err(PlaneError::failed("port.a", &error, "use another kernel"));
         }
