@@ -46,14 +46,17 @@ impl AdmissionGate {
 
     /// Closes the gate and waits until all admitted clients have their answers. The client that requested the
     /// hand-over is admitted as well, and is not waited for. The gate opens when the returned value is
-    /// dropped.
-    pub async fn shut(&self) -> ClosedGate {
-        self.state.send_modify(|state| state.shut = true);
+    /// dropped. Returns `None` if another hand-over has closed the gate, because the end of one hand-over would
+    /// open the gate during the other one.
+    pub async fn shut(&self) -> Option<ClosedGate> {
+        if !self.state.send_if_modified(|state| !std::mem::replace(&mut state.shut, true)) {
+            return None;
+        }
         let shut = ClosedGate(self.clone());
         sleep(SETTLE).await;
         let mut seen = self.state.subscribe();
         let _ = timeout(LINGER, seen.wait_for(|state| state.inside <= 1)).await;
-        shut
+        Some(shut)
     }
 }
 

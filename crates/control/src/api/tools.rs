@@ -170,7 +170,14 @@ pub(super) async fn upgrade(context: Context, caller: Caller, body: Body) -> Api
 }
 
 async fn hand_over(context: &Context, binary: PathBuf) -> ApiResult<()> {
-    let shut = context.door.shut().await;
+    let Some(shut) = context.door.shut().await else {
+        return Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "upgrade",
+            "another upgrade is in progress",
+            "wait until it has ended, then look at the running version (`trivium doctor`)",
+        ));
+    };
     // The hold waits for changes of admitted clients. A change during the hand-over would be lost, because
     // the successor runs the configuration that it received at the beginning. The rollback of an unconfirmed
     // change would be lost as well.

@@ -398,6 +398,31 @@ async fn no_change_is_made_while_a_successor_takes_over() {
     assert!(daemon.plane.running().ports.contains_key("later"), "there is no successor: it is made");
 }
 
+/// The gate stays closed until the hand-over that closed it has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_upgrade_is_refused_while_one_runs() {
+    let daemon = Daemon::serving("upgrade-twice");
+    let tac = r#"{"binary": "/bin/tac"}"#;
+    let first = daemon.refused("POST", "/v1/upgrade", tac, 422);
+    let second = async {
+        // The second client connects before the gate is closed, and sends its request later.
+        let early = UnixStream::connect(&daemon.place.settings().daemon.api).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        memory::send(early, "POST", "/v1/upgrade", tac, None).await.unwrap()
+    };
+    let started = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        first.await
+    };
+    let (_, second) = tokio::join!(started, second);
+    assert_eq!(second.status(), StatusCode::CONFLICT);
+    let body = second.into_body().collect().await.unwrap().to_bytes();
+    let error: control::ErrorBody = serde_json::from_slice(&body).unwrap();
+    assert_eq!(error.cause, "another upgrade is in progress");
+    // After the end of the first upgrade, the gate is open.
+    daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422).await;
+}
+
 #[tokio::test]
 async fn an_upgrade_leaves_no_client_without_an_answer() {
     let daemon = Daemon::serving("door");
