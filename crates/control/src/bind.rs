@@ -9,10 +9,12 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use model::{Daemon, Scope};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::tls::{Guard, GuardError};
 
@@ -143,10 +145,23 @@ fn bind_unix(path: &Path, group: &str) -> Result<UnixListener, BindError> {
         Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(BindError::NotASocket { path: path.to_owned() });
         }
-        Ok(_) if UnixStream::connect(path).is_ok() => return Err(BindError::InUse { path: path.to_owned() }),
+        Ok(_) if has_listener(path).map_err(failed)? => {
+            return Err(BindError::InUse { path: path.to_owned() });
+        }
         Ok(_) => {}
     }
     bind_beside(path, group).map_err(failed)
+}
+
+/// Returns whether a process listens on the Unix socket at `path`. The function does not block: if the queue of
+/// the listening process is full, connect(2) fails with `EAGAIN`, and the process exists.
+fn has_listener(path: &Path) -> io::Result<bool> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match connect(&probe, &SocketAddrUnix::new(path)?) {
+        Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Creates the Unix socket in a directory that is accessible to the daemon's user only. Sets mode and group,
@@ -188,4 +203,35 @@ fn group_id(name: &str) -> Option<u32> {
         let mut fields = line.split(':');
         (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// connect(2) waits while the queue of a listener is full. A stopped daemon has such a queue.
+    #[test]
+    fn a_listener_with_a_full_queue_is_found_without_a_wait() {
+        let directory = std::env::temp_dir().join(format!("trivium-bind-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("api");
+        let flags = SocketFlags::CLOEXEC;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let waiting = UnixStream::connect(&path).unwrap();
+        let (send, receive) = mpsc::channel();
+        let probed = path.clone();
+        std::thread::spawn(move || send.send(bind_unix(&probed, "")));
+        let bound = receive.recv_timeout(Duration::from_secs(10)).expect("the probe does not wait");
+        assert!(matches!(bound, Err(BindError::InUse { .. })), "{bound:?}");
+        drop((waiting, listener));
+        // No process listens any more, so the file is replaced.
+        bind_unix(&path, "").unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }
