@@ -83,7 +83,9 @@ pub use flow_state::{
 pub use hook::HookPolicy;
 pub use hook_state::{HookMap, HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange, UserProgram};
 pub use layers::{Change, Fragment, Layers, Merged, ObjectKey, Refusal};
-pub use load::{Format, LIMIT_BYTES, Loaded, load, load_change, load_on};
+pub use load::{
+    Format, HANDED_OVER_LIMIT_BYTES, LIMIT_BYTES, Loaded, load, load_change, load_handed_over, load_on,
+};
 pub use name::{
     BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RouterName,
     RuleName, SteerName,

@@ -33,6 +33,9 @@ use crate::{Cause, Change, Config, Machine, ObjectKey, Problem, Severity};
 
 /// Maximum length of a configuration text, in bytes.
 pub const LIMIT_BYTES: usize = 1 << 20;
+/// Maximum length in bytes of a configuration text that a predecessor hands over. The text contains all default
+/// values, so it is longer than the file from which it was read.
+pub const HANDED_OVER_LIMIT_BYTES: usize = 64 * LIMIT_BYTES;
 
 /// Language of a configuration text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +66,15 @@ pub fn load(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
     load_on(text, file, Format::Toml, None).map(|loaded| loaded.config)
 }
 
+/// Loads the TOML text that [`Config::to_toml`] returned in a predecessor. The text may be longer than a file.
+///
+/// # Errors
+///
+/// Returns the problems that [`load`] returns.
+pub fn load_handed_over(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
+    load_up_to(HANDED_OVER_LIMIT_BYTES, text, file, Format::Toml, None).map(|loaded| loaded.config)
+}
+
 /// Loads a configuration from a TOML or JSON text, and checks it against a machine if `machine` is given.
 ///
 /// # Errors
@@ -74,8 +86,19 @@ pub fn load_on(
     format: Format,
     machine: Option<&Machine>,
 ) -> Result<Loaded, Vec<Problem>> {
-    if text.len() > LIMIT_BYTES {
-        let cause = Cause::TooLarge { bytes: text.len(), limit: LIMIT_BYTES };
+    load_up_to(LIMIT_BYTES, text, file, format, machine)
+}
+
+/// Loads a configuration like [`load_on`] from a text of at most `limit` bytes.
+fn load_up_to(
+    limit: usize,
+    text: &str,
+    file: &str,
+    format: Format,
+    machine: Option<&Machine>,
+) -> Result<Loaded, Vec<Problem>> {
+    if text.len() > limit {
+        let cause = Cause::TooLarge { bytes: text.len(), limit };
         return Err(vec![Problem { file: file.to_owned(), ..Problem::new("", cause) }]);
     }
     let (table, syntax) = match format {

@@ -199,6 +199,12 @@ fn step(name: &str) -> Result<(), HandoverError> {
     fault::step(name).map_err(HandoverError::Own)
 }
 
+/// Reads the part of the predecessor's configuration that comes from the file.
+fn configuration(text: &str) -> Result<Config, HandoverError> {
+    model::load_handed_over(text, "the predecessor's configuration")
+        .map_err(|problems| HandoverError::Own(problems.first().map(ToString::to_string).unwrap_or_default()))
+}
+
 type Configurations = (Config, BTreeMap<Owner, Fragment>, Merged);
 
 type Made = (Configurations, (Arc<FrameMemory>, GivenSockets), Filters, (EngineConfig, Routers));
@@ -208,9 +214,7 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
         return Err(HandoverError::Strange(format!("version {} of the letters", offer.version)));
     }
     let strange = |what: &str| HandoverError::Strange(what.to_owned());
-    let file = model::load(&offer.file, "the predecessor's configuration").map_err(|problems| {
-        HandoverError::Own(problems.first().map(ToString::to_string).unwrap_or_default())
-    })?;
+    let file = configuration(&offer.file)?;
     let mut others = BTreeMap::new();
     for (owner, objects) in [(Owner::Api, &offer.api), (Owner::Ovsdb, &offer.ovsdb)] {
         // A predecessor sends an empty text for an owner that it does not know.
@@ -247,4 +251,30 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
     let mut routers = Routers::new(&workers.domain, workers.cores.len());
     routers.load(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
     Ok(((file, others, merged), (Arc::new(memory), sockets), filters, (workers, routers)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of almost 1 MiB is longer than 1 MiB with all default values.
+    #[test]
+    fn a_configuration_file_close_to_the_size_limit_is_handed_over() {
+        let port = |number: usize| format!("[port.p{number}]\nkind='null'\n");
+        let mut text: String = (0..2000).map(port).collect();
+        let mut rules = 0;
+        while text.len() < model::LIMIT_BYTES - 200 {
+            if rules % 4000 == 0 {
+                text += &format!("[filter.f{}]\n", rules / 4000);
+            }
+            text += &format!("[[filter.f{}.rule]]\nname='r{rules}'\naction='drop'\n", rules / 4000);
+            rules += 1;
+        }
+        let config = model::load(&text, "t").unwrap();
+        let handed_over = config.to_toml();
+        assert!(handed_over.len() > model::LIMIT_BYTES, "{} bytes", handed_over.len());
+        assert_eq!(configuration(&handed_over).unwrap(), config);
+        let too_long = "#".repeat(model::HANDED_OVER_LIMIT_BYTES + 1);
+        assert!(configuration(&too_long).is_err());
+    }
 }
