@@ -7,7 +7,9 @@
 //! spent` tokens. If this difference exceeds the burst, the excess is forfeited. A grant takes one
 //! compare-and-swap.
 //!
-//! In any time window, the bucket grants at most `burst + rate * window` tokens, rounded up. A caller that
+//! In any time window, [`TokenBucket::take`] grants at most `burst + rate * window` tokens, rounded up.
+//! [`TokenBucket::take_all`] also grants a request that exceeds the burst if the bucket is full. The bucket is then
+//! in debt: `spent` exceeds `accrued`, and the bucket grants nothing until the rate has paid the debt. A caller that
 //! always takes the available tokens gets all tokens that the bucket receives.
 //!
 //! `accrued` is a straight line over time. A change of rate starts a new line at the value that the old line
@@ -130,6 +132,29 @@ impl TokenBucket {
         }
     }
 
+    /// Takes `want` tokens and returns true, or takes none and returns false. A request that exceeds the burst is
+    /// granted if the bucket is full, and the bucket is then in debt.
+    #[inline]
+    #[must_use]
+    pub fn take_all(&self, now_ns: u64, want: u32) -> bool {
+        let line = self.line();
+        let accrued = line.accrued(now_ns);
+        let want = u64::from(want);
+        let mut spent = self.spent.load(Ordering::Relaxed);
+        loop {
+            let available = available(accrued, spent, line.burst);
+            if available < want.min(line.burst) {
+                return false;
+            }
+            // Tokens beyond the burst are forfeited. With a debt, the next count starts ahead of `accrued`.
+            let next = accrued.wrapping_sub(available).wrapping_add(want);
+            match self.spent.compare_exchange_weak(spent, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => spent = now,
+            }
+        }
+    }
+
     /// Returns tokens to the bucket that were taken but not used. Tokens that then exceed the burst are
     /// forfeited.
     #[inline]
@@ -194,11 +219,12 @@ impl TokenBucket {
 }
 
 /// Maximum number of tokens by which `spent` can exceed `accrued`. This happens if another worker has read a
-/// later time. The number corresponds to over four minutes at the highest rate.
+/// later time, and while the bucket is in debt, which is at most 2^32 tokens. The number corresponds to over four
+/// minutes at the highest rate.
 const AHEAD: u64 = 1 << 48;
 
 /// Returns the difference between the two wrapping counts, limited to `burst`. Returns 0 if `spent` exceeds
-/// `accrued`, because another worker has read a later time.
+/// `accrued`, because another worker has read a later time or the bucket is in debt.
 #[inline]
 fn available(accrued: u64, spent: u64, burst: u64) -> u64 {
     let difference = accrued.wrapping_sub(spent);
@@ -219,6 +245,20 @@ mod tests {
         assert_eq!(bucket.take(5 + NS_PER_S, 100), 10);
         bucket.give_back(3);
         assert_eq!(bucket.available(5 + NS_PER_S), 3);
+    }
+
+    #[test]
+    fn a_full_bucket_grants_more_than_its_burst_and_pays_the_debt() {
+        let bucket = TokenBucket::new(1_000, 10, 0);
+        assert!(bucket.take_all(0, 1));
+        assert!(!bucket.take_all(0, 30), "the bucket is not full");
+        assert_eq!(bucket.available(0), 9);
+        // The bucket is full after 1 ms, and in debt of 20 tokens after the grant.
+        assert!(bucket.take_all(1_000_000, 30));
+        assert_eq!((bucket.available(21_000_000), bucket.take_all(21_000_000, 1)), (0, false));
+        assert!(bucket.take_all(22_000_000, 1));
+        assert!(!bucket.take_all(22_000_000, 1));
+        assert!(bucket.take_all(27_000_000, 5), "a request within the burst needs its tokens only");
     }
 
     #[test]

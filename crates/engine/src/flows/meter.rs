@@ -54,7 +54,8 @@ impl MeterLive {
     }
 
     /// Meters one packet. If the packet exceeds several bands, the band with the highest rate applies
-    /// (OpenFlow 1.3, 5.7.1).
+    /// (OpenFlow 1.3, 5.7.1). A packet longer than the burst, such as a TSO super-frame, is within a band whose
+    /// bucket is full, and takes the bucket into debt.
     pub(crate) fn pass(&self, len: usize, now_ns: u64) -> Metered {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.packets.fetch_add(1, Ordering::Relaxed);
@@ -62,12 +63,9 @@ impl MeterLive {
         let want = if self.meter.packets { 1 } else { len };
         let mut exceeded: Option<(u32, &BandLive)> = None;
         for (band, live) in self.meter.bands.iter().zip(&self.bands) {
-            let granted = live.bucket.take(now_ns, want);
-            if granted < want {
-                live.bucket.give_back(granted);
-                if exceeded.is_none_or(|(rate, _)| band.rate > rate) {
-                    exceeded = Some((band.rate, live));
-                }
+            let is_within = live.bucket.take_all(now_ns, want);
+            if !is_within && exceeded.is_none_or(|(rate, _)| band.rate > rate) {
+                exceeded = Some((band.rate, live));
             }
         }
         let Some((_, band)) = exceeded else { return Metered::Passes };
