@@ -74,6 +74,7 @@ use tokio::sync::mpsc::Sender;
 
 use data_plane::handed_over;
 use devices::DeviceWatches;
+use filters::BlocklistFiles;
 use flows::Keeper;
 use handover::send::Successor;
 use handover::state::{self, HandoverBundle, Parts};
@@ -597,9 +598,11 @@ impl Plane for DataPlane {
             fault::step("apply")
                 .map_err(|cause| PlaneError::failed("config", &HandoverError::Own(cause), ""))?;
         }
+        let before = locked(&self.running_state).config.clone();
+        let blocklists = BlocklistFiles::read(&new.config, &before)?;
         let notes = self.engine(|engine| {
             let mut running_state = locked(&self.running_state);
-            let mut notes = running_state.apply(engine, &new.config, starting)?;
+            let mut notes = running_state.apply(engine, &new.config, &blocklists, starting)?;
             notes.extend(doctor::services(&running_state));
             if !starting {
                 orphans::sweep(&running_state);
@@ -629,12 +632,25 @@ impl Plane for DataPlane {
     }
 
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
-        self.engine(|engine| {
-            let mut running_state = locked(&self.running_state);
-            let done = running_state.filters.reload(filter);
-            running_state.filters_have_changed(engine);
-            done
-        })
+        let mut wanted = locked(&self.running_state).filters.blocklist_path(filter)?;
+        loop {
+            // Without the lock, because reading a long list takes seconds.
+            let prefixes = filters::read_blocklist(&wanted.0, &wanted.1)?;
+            let done = self.engine(|engine| {
+                let mut running_state = locked(&self.running_state);
+                let now = running_state.filters.blocklist_path(filter)?;
+                if now != wanted {
+                    wanted = now;
+                    return Ok(None);
+                }
+                let done = running_state.filters.reload(filter, prefixes);
+                running_state.filters_have_changed(engine);
+                done.map(Some)
+            })?;
+            if let Some(done) = done {
+                return Ok(done);
+            }
+        }
     }
 
     fn steers(&self) -> Vec<SteerState> {

@@ -31,7 +31,7 @@ use super::bridges::{self, Bridges};
 use super::change;
 use super::custom_program;
 use super::device::{Device, inside, object, place};
-use super::filters::{Changed, Definition, Filters};
+use super::filters::{BlocklistFiles, Changed, Definition, Filters};
 use super::flows::Flows;
 use super::foreign::Former;
 use super::hook_offload::{HookOffload, Occasion};
@@ -144,14 +144,15 @@ impl RunningState {
         &mut self,
         engine: &Engine,
         new: &Config,
+        blocklists: &BlocklistFiles,
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let before = self.config.clone();
-        let notes = self.change_to(engine, new, starting)?;
+        let notes = self.change_to(engine, new, blocklists, starting)?;
         let hooks = self.ports.iter_mut().filter_map(|(name, port)| Some((name, port.hook.as_mut()?)));
         if let Err(error) = af_xdp::complete(hooks) {
             self.leave_adopted_hooks();
-            if let Err(error) = self.change_to(engine, &before, false) {
+            if let Err(error) = self.change_to(engine, &before, &BlocklistFiles::default(), false) {
                 tracing::error!(%error, "could not be undone after a start that failed");
             }
             return Err(error);
@@ -165,6 +166,7 @@ impl RunningState {
         &mut self,
         engine: &Engine,
         new: &Config,
+        blocklists: &BlocklistFiles,
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         // The plan is computed against the running configuration, which after a hand-over has more than the
@@ -173,7 +175,7 @@ impl RunningState {
         let steps = self.steps(plan, new);
         // Routers learn their routes before their ports are added.
         let mut prepared = Prepared {
-            filters: self.filters.prepare(new)?,
+            filters: self.filters.prepare(new, blocklists)?,
             steers: self.steers.prepare(new)?,
             routers: self.routers.prepare(new, starting)?,
         };

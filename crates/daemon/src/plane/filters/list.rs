@@ -1,6 +1,8 @@
 //! Block list of a filter: the prefixes of the list's file, and the prefixes that an operator has blocked at
 //! run time.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use control::{FailureKind, PlaneError};
@@ -8,8 +10,7 @@ use model::{BlockRequest, Blocked, FilterName};
 use serde::{Deserialize, Serialize};
 use xdp::filter::{Blocklist, Moment, Prefix};
 
-use super::list_file::read;
-use super::{Blocks, Definition, Filtering, Filters, failed, object, refused, translate};
+use super::{Blocks, Definition, Filtering, Filters, failed, object, translate};
 
 /// A blocked prefix in the hand-over state. The number is the time at which the block ends on the machine's
 /// monotonic clock, in nanoseconds. `None` means that the block does not end.
@@ -61,22 +62,29 @@ impl Filters {
         Ok(Blocked { changed, listed: running.listed().unwrap_or(0) })
     }
 
-    /// Reads the block list's file again and applies it.
+    /// Returns the key of a filter and the path of its block list.
     ///
     /// # Errors
-    /// Returns an error if there is no such filter or file, or if the kernel refuses. The list is then
-    /// unchanged.
-    pub fn reload(&mut self, name: &str) -> Result<Blocked, PlaneError> {
+    /// Returns an error if there is no such filter or file.
+    pub fn blocklist_path(&mut self, name: &str) -> Result<(FilterName, PathBuf), PlaneError> {
         let (name, running) = self.found(name)?;
-        let Some(path) = &running.definition.wanted.blocklist else {
-            return Err(PlaneError {
+        match &running.definition.wanted.blocklist {
+            Some(path) => Ok((name, path.clone())),
+            None => Err(PlaneError {
                 kind: FailureKind::Invalid,
                 object: object(&name),
                 cause: "it has no file of prefixes".to_owned(),
                 fix: "give it `blocklist = \"FILE\"` and apply that".to_owned(),
-            });
-        };
-        let prefixes = read(path).map_err(|error| refused(&name, &error))?;
+            }),
+        }
+    }
+
+    /// Applies the prefixes that were read again from the block list's file.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such filter, or if the kernel refuses. The list is then unchanged.
+    pub fn reload(&mut self, name: &str, prefixes: Arc<[Prefix]>) -> Result<Blocked, PlaneError> {
+        let (name, running) = self.found(name)?;
         let before = std::mem::replace(&mut running.definition.prefixes, prefixes);
         if let Err(error) = running.write_list() {
             running.definition.prefixes = before;
@@ -235,7 +243,26 @@ impl Definition {
 
 #[cfg(test)]
 mod tests {
+    use super::super::BlocklistFiles;
     use super::*;
+
+    /// The configuration is applied while the running state is locked. The list was read before.
+    #[test]
+    fn a_block_list_is_not_read_while_filters_are_prepared() {
+        let path = std::env::temp_dir().join(format!("trivium-blocklist-{}", std::process::id()));
+        std::fs::write(&path, "192.0.2.0/24\n10.0.0.0/8\n").unwrap();
+        let text = format!(
+            "[filter.edge]\nblocklist = {path:?}\n[[filter.edge.rule]]\nname='a'\naction='drop'\nlisted=true\n"
+        );
+        let config = model::load(&text, "t").unwrap();
+        let files = BlocklistFiles::read(&config, &model::Config::default()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let prepared = Filters::default().prepare(&config, &files).unwrap();
+        assert_eq!(prepared[0].1.prefixes.len(), 2);
+        // A filter that does not change needs no file.
+        assert!(BlocklistFiles::read(&config, &config).is_ok());
+        assert!(BlocklistFiles::read(&config, &model::Config::default()).is_err());
+    }
 
     #[test]
     fn blocks_survive_the_way_to_a_successor() {

@@ -3,7 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use control::PlaneError;
+use model::FilterName;
 use xdp::filter::{FilterError, Prefix};
+
+use super::refused;
 
 /// Maximum size in bytes of a block list's file. A file of this size holds about four million prefixes.
 const LIST_LIMIT: u64 = 256 << 20;
@@ -15,4 +19,12 @@ pub(super) fn read(path: &Path) -> Result<Arc<[Prefix]>, FilterError> {
     let mut prefixes = xdp::filter::list_of(path, &text)?;
     prefixes.sort_unstable();
     Ok(prefixes.into())
+}
+
+/// Reads the block list of a filter.
+///
+/// # Errors
+/// Returns an error if the file cannot be read or contains something other than prefixes.
+pub fn read_blocklist(name: &FilterName, path: &Path) -> Result<Arc<[Prefix]>, PlaneError> {
+    read(path).map_err(|error| refused(name, &error))
 }

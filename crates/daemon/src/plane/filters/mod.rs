@@ -21,6 +21,7 @@ mod translate;
 mod worker_stage;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -39,6 +40,7 @@ use super::ports::{Ports, Running};
 
 pub use follow::{Followed, Taken};
 pub use list::Expiring;
+pub use list_file::read_blocklist;
 use worker_stage::Stage;
 
 /// Prefixes that an operator has blocked while the daemon ran, each with the time when the block ends.
@@ -87,13 +89,50 @@ struct Kernel {
 /// counters of its rules.
 pub type Changed = Vec<(FilterName, Option<(Definition, Vec<RuleCounters>)>)>;
 
+/// Prefixes of block lists, by the path of the file. They are read before the running state is locked, because
+/// reading a long list takes seconds.
+#[derive(Default)]
+pub struct BlocklistFiles(BTreeMap<PathBuf, Arc<[Prefix]>>);
+
+impl BlocklistFiles {
+    /// Reads the block lists of those filters of a configuration that are new or changed since `before`.
+    ///
+    /// # Errors
+    /// Returns an error for the first block list that cannot be read.
+    pub fn read(new: &Config, before: &Config) -> Result<BlocklistFiles, PlaneError> {
+        let mut files = BTreeMap::new();
+        let changed = new.filters.iter().filter(|(name, wanted)| before.filters.get(*name) != Some(wanted));
+        for (name, wanted) in changed {
+            if let Some(path) = &wanted.blocklist
+                && !files.contains_key(path)
+            {
+                files.insert(path.clone(), read_blocklist(name, path)?);
+            }
+        }
+        Ok(BlocklistFiles(files))
+    }
+
+    /// Returns the prefixes of a file. A file that was not read before the lock, because another change of the
+    /// configuration came first, is read now.
+    fn prefixes(&self, name: &FilterName, path: &Path) -> Result<Arc<[Prefix]>, PlaneError> {
+        match self.0.get(path) {
+            Some(prefixes) => Ok(Arc::clone(prefixes)),
+            None => read_blocklist(name, path),
+        }
+    }
+}
+
 impl Definition {
-    fn of(name: &FilterName, wanted: &model::Filter) -> Result<Definition, PlaneError> {
+    fn of(
+        name: &FilterName,
+        wanted: &model::Filter,
+        files: &BlocklistFiles,
+    ) -> Result<Definition, PlaneError> {
         let rules = translate::rules(wanted);
         let rules = rules.without_expired(Moment::now()).unwrap_or(rules);
         let compiled = Arc::new(Compiled::new(&rules).map_err(|error| refused(name, &error))?);
         let prefixes = match &wanted.blocklist {
-            Some(path) => list_file::read(path).map_err(|error| refused(name, &error))?,
+            Some(path) => files.prefixes(name, path)?,
             None => Arc::default(),
         };
         Ok(Definition { wanted: wanted.clone(), rules, compiled, prefixes })
@@ -120,7 +159,8 @@ impl Filters {
     /// Returns the errors of [`Filters::prepare`], or an error if the kernel refuses a block list.
     pub fn begun(config: &Config) -> Result<Filters, PlaneError> {
         let mut filters = Filters::default();
-        for (name, definition) in filters.prepare(config)? {
+        let files = BlocklistFiles::read(config, &Config::default())?;
+        for (name, definition) in filters.prepare(config, &files)? {
             filters.came(&name, definition);
         }
         for port in config.ports.keys() {
@@ -149,16 +189,21 @@ impl Filters {
         Ok(())
     }
 
-    /// Reads and compiles filters that are new or changed. The running filters do not change.
+    /// Compiles filters that are new or changed, with the prefixes of their block lists in `files`. The running
+    /// filters do not change.
     ///
     /// # Errors
     /// Returns an error if rules conflict or a block list cannot be read.
-    pub fn prepare(&self, new: &Config) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
+    pub fn prepare(
+        &self,
+        new: &Config,
+        files: &BlocklistFiles,
+    ) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
         let differs = |name: &FilterName, wanted: &model::Filter| {
             self.running.get(name).is_none_or(|running| running.definition.wanted != *wanted)
         };
         let changed = new.filters.iter().filter(|(name, wanted)| differs(name, wanted));
-        changed.map(|(name, wanted)| Ok((name.clone(), Definition::of(name, wanted)?))).collect()
+        changed.map(|(name, wanted)| Ok((name.clone(), Definition::of(name, wanted, files)?))).collect()
     }
 
     /// Applies changed filter definitions on all ports that use the filters. The changes are recorded in
