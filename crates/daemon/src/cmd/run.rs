@@ -16,7 +16,7 @@ use std::time::Duration;
 use control::{ApplyOptions, ChangeError, Listeners, Plane, PlaneError, Store};
 use model::{Config, DoctorFinding, Finding, Format, Fragment, Owner};
 use openflow::Sockets;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::Run;
 use crate::cmd::check;
@@ -226,13 +226,12 @@ impl Service {
         let sessions = tokio::spawn(sessions);
         // Clients that wait for readiness connect to bridges next.
         let _ = opened.await;
-        let status = status(&plane);
-        tracing::info!("ready: {status}");
+        let signals = Signals::listen()?;
         if taken_over {
             notifier.main_pid(std::process::id());
         }
-        notifier.ready(&status);
-        let end = watch_signals(&file, &store, &plane, &notifier).await?;
+        signals.report_ready(&status(&plane), &notifier);
+        let end = watch_signals(signals, &file, &store, &plane, &notifier).await;
         if end == End::SwitchStatus {
             notifier.stopping();
         }
@@ -393,25 +392,48 @@ fn status(plane: &DataPlane) -> String {
     format!("{}, {}", counted(ports, "port"), counted(bridges, "bridge"))
 }
 
+/// Signals to the daemon. They are kept until [`watch_signals`] handles them. Readiness is reported only by a value
+/// of this type, because without handlers the signals end the process without clean-up.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Installs the signal handlers.
+    fn listen() -> Result<Signals, Failure> {
+        let listen =
+            |kind| signal(kind).map_err(|error| Failure::new("daemon", error, "look at the kernel's log"));
+        Ok(Signals {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Reports to the log and to the service manager that the daemon is ready.
+    fn report_ready(&self, status: &str, notifier: &Notifier) {
+        tracing::info!("ready: {status}");
+        notifier.ready(status);
+    }
+}
+
 /// Handles signals and reload requests until the daemon must end, and returns the reason for the end.
 async fn watch_signals(
+    mut signals: Signals,
     file: &Path,
     store: &Arc<Store>,
     plane: &Arc<DataPlane>,
     notifier: &Arc<Notifier>,
-) -> Result<End, Failure> {
+) -> End {
     let reloads = Reloads::start(file, store, plane, notifier);
     let mut successor = plane.successor();
-    let listen =
-        |kind| signal(kind).map_err(|error| Failure::new("daemon", error, "look at the kernel's log"));
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut hang_up = listen(SignalKind::hangup())?;
     let mut watchdog = tokio::time::interval(notifier.watchdog().unwrap_or(Duration::from_secs(3600)));
     loop {
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            _ = signals.terminate.recv() => break,
+            _ = signals.interrupt.recv() => break,
             () = store.stopped() => {
                 tracing::info!("told to stop over the API");
                 break;
@@ -425,9 +447,9 @@ async fn watch_signals(
                     tracing::error!(target: "audit", "SIGHUP: not applied: another process has taken over; send it the signal again");
                 }
                 tracing::info!("handed over");
-                return Ok(End::HandedOver);
+                return End::HandedOver;
             }
-            _ = hang_up.recv() => reloads.order(),
+            _ = signals.hang_up.recv() => reloads.order(),
             _ = watchdog.tick() => {
                 // The watchdog is fed only while the data plane answers the control plane.
                 if notifier.watchdog().is_some() && plane.is_alive() {
@@ -437,7 +459,7 @@ async fn watch_signals(
         }
     }
     plane.cancel_upgrade();
-    Ok(End::SwitchStatus)
+    End::SwitchStatus
 }
 
 /// Task that applies the configuration file when a reload is requested. The work runs in a task of its own
@@ -537,4 +559,24 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
         .build()
         .map_err(|error| Failure::new("trivium", error, "raise the limit of open files"))?
         .block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_arrive_after_readiness_are_kept_until_they_are_handled() {
+        block_on(async {
+            let mut signals = Signals::listen()?;
+            signals.report_ready("0 ports", &Notifier::from_environment());
+            for kind in [rustix::process::Signal::TERM, rustix::process::Signal::HUP] {
+                rustix::process::kill_process(rustix::process::getpid(), kind).unwrap();
+            }
+            assert_eq!(signals.terminate.recv().await, Some(()));
+            assert_eq!(signals.hang_up.recv().await, Some(()));
+            Ok(())
+        })
+        .unwrap();
+    }
 }
