@@ -130,20 +130,25 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         self.sessions.as_ref().is_some_and(|sessions| sessions.table.speaks_for(event))
     }
 
-    fn announced(&mut self, said: fpm::Said, changes: &mut Vec<Change>) -> usize {
+    pub(super) fn announced(&mut self, said: fpm::Said, changes: &mut Vec<Change>) -> usize {
         let Some(sessions) = &mut self.sessions else { return 0 };
         sessions.apply(said, &mut self.mirror, changes)
     }
 
-    fn tell(&mut self, changes: &mut Vec<Change>) {
+    pub(super) fn tell(&mut self, changes: &mut Vec<Change>) {
         self.let_next_hops_go(changes);
         let mut room = FibOutcome::default();
         if !changes.is_empty() {
             room = (self.told)(&self.mirror, changes);
             changes.clear();
         }
+        self.answer(&room);
+    }
+
+    /// Queues answers to FPM sessions after the callback has returned this outcome.
+    fn answer(&mut self, room: &FibOutcome) {
         if let Some(sessions) = &mut self.sessions {
-            sessions.answer(&room);
+            sessions.answer(room);
         }
     }
 
@@ -208,7 +213,9 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.shared.counts.resync_ns.store(took, Ordering::Relaxed);
         self.shared.counts.resyncs.fetch_add(1, Ordering::Relaxed);
-        (self.told)(&self.mirror, &changes);
+        let room = (self.told)(&self.mirror, &changes);
+        // Routes that the kernel lost may have left space for refused routes of sessions.
+        self.answer(&room);
         Ok(())
     }
 
@@ -244,7 +251,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
                 drift.changes.iter().for_each(|change| self.mirror.take(change, &there));
                 let drifted = u64::try_from(drift.changes.len()).unwrap_or(u64::MAX);
                 self.shared.counts.drifted.fetch_add(drifted, Ordering::Relaxed);
-                (self.told)(&self.mirror, &drift.changes);
+                let room = (self.told)(&self.mirror, &drift.changes);
+                self.answer(&room);
             }
         }
         Ok(drift)

@@ -338,6 +338,54 @@ mod tests {
         assert!(matches!(said, Err(NetlinkError::Ended(_))), "{said:?}");
     }
 
+    /// Checks that a refused route of a session is answered again when a resync has made space for it.
+    #[test]
+    fn a_route_that_gets_room_by_a_resync_is_answered() {
+        use crate::fpm::speak::{self, Target, announce, frame};
+        use crate::fpm::{Decoder, Fpm, FpmListener, Said};
+        use crate::state::Prefix;
+
+        let prefix = Prefix { address: "198.51.100.0".parse().unwrap(), length: 24 };
+        let listener = FpmListener::bind(None, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let (name, settle) = ("router".to_owned(), Duration::from_secs(1));
+        let fpm = Fpm { name, listener, settle, routes: 1 << 20, users: Vec::new(), remote: false };
+        let (_permits, taken) = sync_channel(1);
+        let sessions = Sessions::new(&fpm, taken).unwrap();
+        let of_fpm = Arc::clone(&sessions.shared);
+        let (_to, from) = sync_channel(1);
+        let mut outcomes = vec![
+            FibOutcome { found: vec![(254, prefix)], ..FibOutcome::default() },
+            FibOutcome { refused: vec![(254, prefix)], ..FibOutcome::default() },
+        ];
+        let mut applier = Applier {
+            mirror: Mirror::default(),
+            asking: Netlink::open().unwrap(),
+            from,
+            shared: shared(),
+            told: |_: &Mirror, _: &[Change]| outcomes.pop().unwrap_or_default(),
+            waiting: vec![],
+            sessions: Some(sessions),
+            leaving: HashSet::new(),
+        };
+        fpm::locked(&of_fpm.answers).begin(1, 10);
+        let mut events = Vec::new();
+        let route = frame([announce(prefix, 186, &Target::Via("192.0.2.1".parse().unwrap(), 1))]);
+        Decoder::new().feed(&route, &mut events).unwrap();
+        let mut changes = Vec::new();
+        applier.announced(Said::Begin(1), &mut changes);
+        applier.announced(Said::Events(events), &mut changes);
+        let answered = || {
+            let (mut bytes, mut answers) = (Vec::new(), Vec::new());
+            fpm::locked(&of_fpm.answers).write(&mut bytes, 1 << 16);
+            speak::answers(&bytes, &mut answers).unwrap();
+            answers.into_iter().map(|answer| answer.offloaded).collect::<Vec<_>>()
+        };
+        applier.tell(&mut changes);
+        assert_eq!(answered(), [false]);
+        applier.resync_patiently(None).unwrap();
+        assert_eq!(answered(), [true]);
+    }
+
     #[test]
     fn the_end_waits_for_nothing_that_is_queued() {
         let (to, from) = sync_channel(16);
