@@ -313,9 +313,10 @@ impl Table {
             |own| mirror.next_hops.get(&own).is_none_or(|old: &NextHop| old.group.is_empty() != is_group);
         let fits = own.is_none_or(becomes) && (own.is_some() || self.ids.len() < OBJECTS);
         let said = |next: &NextHop| NextHop { protocol: RTPROT_ZEBRA, ..next.clone() };
+        let same = |old: &NextHop| is_frrs(old.protocol) && said(old) == said(&next);
         // An object of the session before that is as this one stays, and takes no more room.
         let old = mirror.next_hops.get(&own.unwrap_or(id));
-        let old = old.filter(|old| own.is_some() || said(old) == said(&next));
+        let old = old.filter(|old| own.is_some() || same(old));
         let before = old.map_or(0, |old| old.group.len());
         let more = next.group.len().saturating_sub(before);
         if id >= ALIASES || is_group && next.group.is_empty() || !fits || !self.has_members(mirror, more) {
@@ -323,9 +324,9 @@ impl Table {
             return;
         }
         let own = own.unwrap_or_else(|| {
-            let other = mirror.next_hops.get(&id).is_some_and(|old| said(old) != said(&next));
-            // The ID belongs to an object of the previous session, which routes without a new announcement
-            // still use.
+            // The ID belongs to an object of the kernel, or to an object of the previous session, which routes
+            // without a new announcement still use.
+            let other = mirror.next_hops.get(&id).is_some_and(|old| !same(old));
             if other { self.free_alias(mirror) } else { id }
         });
         self.ids.insert(id, own);

@@ -295,6 +295,23 @@ fn numbers_of_next_hops_of_another_session_do_not_mislead_its_routes() {
     assert_eq!(site.routes().len(), 2, "a route goes with what it leads to");
 }
 
+/// Checks that an object of the kernel (`ip nexthop add`) and an equal object of a session with the same ID are
+/// separate.
+#[test]
+fn an_object_of_the_kernel_and_one_of_a_session_do_not_share_an_id() {
+    let mut site = Site::new(100);
+    site.says([next_hop(7, ip("192.0.2.1"), LINK)]);
+    let mut of_kernel = site.mirror.next_hops[&7].clone();
+    of_kernel.protocol = 4;
+    let mut site = Site::new(100);
+    site.kernel(false, Object::NextHop(7, of_kernel.clone()));
+    site.says([next_hop(7, ip("192.0.2.1"), LINK), announce(prefix("10.1.0.0/16"), BGP, &Target::Object(7))]);
+    assert_eq!(site.mirror.next_hops.len(), 2);
+    assert_eq!(site.mirror.next_hops[&7].protocol, 4);
+    site.kernel(true, Object::NextHop(7, of_kernel));
+    assert_eq!(site.routes(), ["10.1.0.0/16 192.0.2.1"]);
+}
+
 /// Checks that the removal of next-hop objects in one pass has the same result as their removal one by one: groups
 /// lose the members, and routes through them go. An object that is added again in between stays.
 #[test]
