@@ -2,21 +2,30 @@
 //! the socket that the variable `NOTIFY_SOCKET` names. Nothing is sent if the variable is not set.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
 
 /// Name of the environment variable that holds the id of the process to which systemd's watchdog applies. The
 /// daemon starts a successor without this variable, because systemd could not know the successor's process
 /// id. The successor continues the watchdog of its predecessor.
 pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
+
+/// Name of the environment variable that holds the path of a FIFO for a parent process without a service manager,
+/// such as `contrib/ovs-vswitchd --detach`. The daemon writes one line to the FIFO when it is ready.
+pub const READY_FIFO: &str = "TRIVIUM_READY_FIFO";
 
 /// Maximum time to wait until the service manager has read the notifications.
 const BARRIER: Duration = Duration::from_secs(2);
@@ -26,13 +35,16 @@ const BARRIER: Duration = Duration::from_secs(2);
 pub struct Notifier {
     target: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
+    /// Path of the FIFO for the first report of readiness. `None` after the report.
+    fifo: Mutex<Option<PathBuf>>,
 }
 
 impl Notifier {
     /// Creates a notifier from the environment variables.
     pub fn from_environment() -> Self {
         let target = std::env::var_os("NOTIFY_SOCKET").and_then(|name| target(&name).ok());
-        Notifier { target, watchdog: watchdog(|key| std::env::var(key).ok(), std::process::id()) }
+        let watchdog = watchdog(|key| std::env::var(key).ok(), std::process::id());
+        Notifier { target, watchdog, fifo: Mutex::new(std::env::var_os(READY_FIFO).map(PathBuf::from)) }
     }
 
     /// Returns the interval at which to call [`Notifier::alive`], which is half of systemd's watchdog
@@ -44,6 +56,9 @@ impl Notifier {
     /// Reports that the daemon is ready and forwards traffic, with a status text.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
+        let fifo = self.fifo.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A parent process that is gone must not stop the daemon.
+        let _ = fifo.map(|path| write_ready(&path));
     }
 
     /// Reports that the daemon reads its configuration again. [`Notifier::ready`] ends this state.
@@ -85,6 +100,12 @@ impl Notifier {
             let _ = socket.send_to_addr(state.as_bytes(), address);
         }
     }
+}
+
+/// Writes the line `ready` to a FIFO. Fails without a wait if no process reads from the FIFO.
+fn write_ready(path: &Path) -> io::Result<()> {
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    OpenOptions::new().write(true).custom_flags(flags).open(path)?.write_all(b"ready\n")
 }
 
 /// Sends a barrier to the service manager and waits until the manager has read it. The manager then closes
@@ -132,7 +153,11 @@ mod tests {
     fn a_manager_hears_the_states() {
         let name = format!("trivium-notify-test-{}", std::process::id());
         let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        let notifier = Notifier { target: target(&format!("@{name}").into()).ok(), watchdog: None };
+        let notifier = Notifier {
+            target: target(&format!("@{name}").into()).ok(),
+            watchdog: None,
+            fifo: Mutex::default(),
+        };
         let hear = || {
             let mut buffer = [0; 256];
             let length = manager.recv(&mut buffer).unwrap();
@@ -150,7 +175,11 @@ mod tests {
     fn settling_waits_for_the_manager_and_not_for_ever() {
         let name = format!("trivium-settle-test-{}", std::process::id());
         let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        let notifier = Notifier { target: target(&format!("@{name}").into()).ok(), watchdog: None };
+        let notifier = Notifier {
+            target: target(&format!("@{name}").into()).ok(),
+            watchdog: None,
+            fifo: Mutex::default(),
+        };
         let deaf = std::time::Instant::now();
         notifier.settle();
         assert!(deaf.elapsed() >= BARRIER, "nobody has read it");

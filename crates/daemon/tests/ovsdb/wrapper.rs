@@ -1,6 +1,7 @@
 //! `contrib/ovs-vswitchd`: locations of its files, and checks of its directories.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -83,6 +84,41 @@ fn files_are_where_the_variables_say() {
         assert!(config.contains("ring_size = 256") && config.contains(&state), "{config}");
         end(&run.join("ovs-vswitchd.pid"), &run.join(format!("ovs-vswitchd.{}.ctl", pid.trim())));
     }
+}
+
+/// A daemon that was killed leaves its socket. The socket is not taken for that of the started daemon.
+#[test]
+fn readiness_comes_from_the_started_process_and_not_from_an_old_socket() {
+    require!("ovs-vsctl", "ovsdb-server", "bash");
+    let switch = Switch::new(1);
+    let run = switch.rig.path("run");
+    std::fs::create_dir(&run).unwrap();
+    let all: [(&str, &Path); 4] = [("RUNDIR", &run), ("LOGDIR", &run), ("DBDIR", &run), ("SYSCONFDIR", &run)];
+    drop(UnixListener::bind(run.join("trivium.sock")).unwrap());
+    // A configuration that the daemon refuses.
+    std::fs::write(run.join("trivium.toml"), "frobnicate = 1\n").unwrap();
+    let arguments = ["--unixctl=none", "--pidfile", &switch.server.target()];
+    let output = wrapper(&switch, &all, &arguments);
+    assert!(!output.status.success() && said(&output).contains("it has ended at once"), "{}", said(&output));
+    // A listener of another process.
+    std::fs::remove_file(run.join("trivium.sock")).unwrap();
+    let other = UnixListener::bind(run.join("trivium.sock")).unwrap();
+    std::fs::write(run.join("trivium.toml"), "ring_size = 512\n[memory]\nframes = 8192\n").unwrap();
+    let output = wrapper(&switch, &all, &arguments);
+    assert!(!output.status.success() && said(&output).contains("it has ended at once"), "{}", said(&output));
+    drop(other);
+    let output = wrapper(&switch, &all, &arguments);
+    assert!(output.status.success(), "{}", said(&output));
+    let pid = std::fs::read_to_string(run.join("ovs-vswitchd.pid")).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let pidfile = run.join("ovs-vswitchd.pid");
+    eventually("its end", PATIENCE, || if pidfile.exists() { Err(String::new()) } else { Ok(()) }).unwrap();
+    assert!(
+        std::fs::read_dir(run.join("trivium"))
+            .unwrap()
+            .all(|file| { !file.unwrap().file_name().to_string_lossy().contains("ready") })
+    );
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::progress::Progress;
 use super::records::{MemoryRecord, Offer, Order, Reply};
 use super::state::HandoverBundle;
 use super::{HandoverError, Link, VERSION};
-use crate::notify::WATCHDOG_PID;
+use crate::notify::{READY_FIFO, WATCHDOG_PID};
 
 /// Time limit for the successor to become ready. The successor reads block lists and the kernel's routes
 /// while this process continues to forward.
@@ -68,6 +68,7 @@ impl Successor {
             .arg(&around.file)
             .args(around.socket.iter().flat_map(|socket| [OsStr::new("--socket"), socket.as_os_str()]))
             .env_remove(WATCHDOG_PID)
+            .env_remove(READY_FIFO)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()
             .map_err(|error| failed(&error))?;
