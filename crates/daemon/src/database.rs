@@ -196,6 +196,9 @@ impl Follower {
             let Some(mut wanted) = blocking(move || desired::read(&of, ring_size, &out)).await else {
                 return;
             };
+            if let Some(directory) = self.store.merged().config.daemon.api.parent() {
+                wanted.restrict_sockets(directory);
+            }
             let mut numbers = self.numbers.clone();
             numbers.assign(desired, &wanted.refused);
             wanted.number(&numbers);

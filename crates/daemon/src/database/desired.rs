@@ -6,6 +6,7 @@
 //! on a trunk of all VLANs, so that they do not mix with untagged frames.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use model::{
     AfXdp, Bridge, BridgeName, BridgeSettings, Config, DeviceName, Filter, FilterAction, FilterMatch,
@@ -76,6 +77,26 @@ impl DesiredConfig {
         let interfaces =
             interfaces.filter_map(|(row, why)| Some((self.names.get(row)?.as_str(), why.as_str())));
         interfaces.chain(self.remarks.iter().map(|(name, why)| (name.as_str(), why.as_str())))
+    }
+
+    /// Removes the controllers of bridges whose Unix sockets are not in the run directory, and adds remarks about
+    /// them. As in Open vSwitch, a client of the database must not make the daemon connect to other sockets of the
+    /// machine or replace them. A listener's name begins with the name of its bridge and a dot.
+    pub fn restrict_sockets(&mut self, run_directory: &Path) {
+        for (name, bridge) in &mut self.config.bridges {
+            let Some(openflow) = &mut bridge.settings.openflow else { continue };
+            let mut refused = Vec::new();
+            openflow.controllers.retain(|controller| {
+                let why = openflow::refused_socket(&controller.target, name, run_directory);
+                refused.extend(why.as_ref().cloned());
+                why.is_none()
+            });
+            if !refused.is_empty() {
+                let remark = self.remarks.entry(format!("bridge {name}")).or_default();
+                let before = if remark.is_empty() { "" } else { "; " };
+                remark.push_str(&format!("{before}{}", refused.join("; ")));
+            }
+        }
     }
 
     /// Returns the database row of the last bridge that `running` does not contain.
@@ -538,6 +559,35 @@ mod tests {
         assert_eq!(wanted.newest_bridge(&running), Some(both.bridges["br0"].uuid));
         running.bridges = wanted.config.bridges.clone();
         assert_eq!(wanted.newest_bridge(&running), None);
+    }
+
+    #[test]
+    fn controllers_use_sockets_of_the_run_directory_only() {
+        let mut one = desired(vec![("eth1", interface(2, ""))]);
+        let targets = [
+            "unix:/run/ovs/controller",
+            "punix:/run/ovs/br0.controller",
+            "tcp:10.0.0.1",
+            "unix:/run/docker.sock",
+            "unix:/run/ovs/../docker.sock",
+            "unix:controller",
+            "punix:/etc/br0.controller",
+            "punix:/run/ovs/db.sock",
+            "punix:/run/ovs/br0.d/x",
+        ];
+        let bridge = one.bridges.get_mut("br0").unwrap();
+        for (at, target) in (0_u128..).zip(targets) {
+            let row = ovsdb::Controller { target: target.to_owned(), ..ovsdb::Controller::default() };
+            bridge.controllers.insert(Uuid(1000 + at), row);
+        }
+        let mut wanted = wanted(&one);
+        wanted.restrict_sockets(Path::new("/run/ovs"));
+        let openflow = wanted.config.bridges["br0"].settings.openflow.as_ref().unwrap();
+        let left: Vec<_> = openflow.controllers.iter().map(|controller| controller.target.as_str()).collect();
+        assert_eq!(left, targets[..3]);
+        let remark = &wanted.remarks["bridge br0"];
+        assert!(targets[3..].iter().all(|target| remark.contains(target)), "{remark}");
+        assert!(remark.contains("the run directory /run/ovs"), "{remark}");
     }
 
     #[test]

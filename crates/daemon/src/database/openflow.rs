@@ -2,8 +2,12 @@
 //! settings of the bridge.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use model::{Controller, FlowTable, FlowTableId, OpenFlowTls, OpenFlowVersion, PrefixField, WhenFull};
+use model::{
+    BridgeName, Controller, FileUse, FlowTable, FlowTableId, OpenFlowTls, OpenFlowVersion, PrefixField,
+    WhenFull,
+};
 use ovsdb::{Bridge, Desired, FailMode};
 use switch::flow::text::sub_field;
 
@@ -105,6 +109,24 @@ fn controller(row: &ovsdb::Controller, allow_remote: bool, passive_users: &[Stri
         allow_remote,
         passive_users: passive_users.to_vec(),
     }
+}
+
+/// Returns the reason why a bridge must not use a controller's Unix socket. Returns `None` if the socket is in the
+/// run directory, or if the target is no Unix socket.
+pub fn refused_socket(target: &str, bridge: &BridgeName, run_directory: &Path) -> Option<String> {
+    let (kind, path) = target.split_once(':').filter(|(kind, _)| matches!(*kind, "unix" | "punix"))?;
+    let socket = FileUse { field: String::new(), path: path.into(), content: false };
+    let is_within = socket.is_within(&[run_directory.to_owned()]);
+    let name = socket.path.strip_prefix(run_directory).ok().and_then(Path::to_str).unwrap_or_default();
+    let is_own = name.starts_with(&format!("{bridge}.")) && !name.contains('/');
+    if is_within && (kind == "unix" || is_own) {
+        return None;
+    }
+    let name = if kind == "unix" { "NAME".to_owned() } else { format!("{bridge}.NAME") };
+    let directory = run_directory.display();
+    Some(format!(
+        "controller {target}: a database may only name sockets of the run directory {directory}; use {kind}:{directory}/{name}"
+    ))
 }
 
 /// Returns a remark for each OpenFlow column of the bridge that has no effect.
