@@ -421,3 +421,25 @@ fn transport_ports_of_openflow_1_0_are_those_of_each_packets_protocol() {
     let set = |field| Action::Set { field, value: 4321, mask: 0xffff, load: false };
     assert_eq!(rule.instructions.apply[..3], [set(Field::TcpSrc), set(Field::UdpSrc), set(Field::SctpSrc)]);
 }
+
+/// A message has room for thousands of equal fields, each of which would be hashed for each packet.
+#[test]
+fn a_select_group_hashes_each_field_once() {
+    use openflow::wire::group;
+    use switch::flow::{Group, GroupKind, GroupMod, SelectMethod};
+    let message = |fields: Vec<(Field, u128)>| {
+        let method = SelectMethod::Hash { fields, parameter: 0 };
+        let mut out = Vec::new();
+        group::put_mod(
+            &mut out,
+            Version::V15,
+            &Group { id: 1, kind: GroupKind::Select, method, buckets: Vec::new() },
+        );
+        out
+    };
+    let read = |message: &[u8]| group::get_mod(Reader::new(message, Error::BadLength), Version::V15);
+    let fields = vec![(Field::Ipv4Src, 0xffff_ffff), (Field::TcpDst, 0xffff)];
+    assert!(matches!(read(&message(fields)), Ok(GroupMod::Add(_))));
+    let twice = vec![(Field::IpProto, 0xff); 2];
+    assert_eq!(read(&message(twice)), Err(Error::MatchTwice));
+}

@@ -91,6 +91,22 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_frame_longer_than_the_burst_passes_a_full_meter_and_the_rate_holds() {
+        let band = Band { kind: BandKind::Drop, rate: 8000, burst: 80 };
+        let meter = Meter { id: 1, packets: false, bursts: true, stats: true, bands: vec![band] };
+        // One million bytes per second, and a burst of 10,000 bytes.
+        let live = MeterLive::new(&meter, 0);
+        let passed = (0..10_000_u64).filter(|step| live.pass(65_000, step * 1_000_000) == Metered::Passes);
+        let bytes = passed.count() * 65_000;
+        assert!((9_800_000..=10_100_000).contains(&bytes), "{bytes} bytes in 10 s");
+        // The debt of the last frame holds for short frames as well.
+        let live = MeterLive::new(&meter, 0);
+        assert_eq!(live.pass(65_000, 0), Metered::Passes);
+        assert_eq!(live.pass(100, 55_000_000), Metered::Drops);
+        assert_eq!(live.pass(100, 56_000_000), Metered::Passes);
+    }
+
     /// Checks that packets at exactly the rate of a DSCP remark band are not remarked. The test uses
     /// irregular packets and pauses, with rates in packets per second and in kbit/s. No pause is long enough
     /// for the token bucket to overflow.

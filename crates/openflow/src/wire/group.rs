@@ -171,12 +171,15 @@ fn get_method(from: Reader<'_>) -> Result<SelectMethod, Error> {
     Ok(method)
 }
 
-/// Decodes match fields with their masks. A mask of zero stands for all bits of the field.
+/// Decodes match fields with their masks. Each field may occur once. A mask of zero stands for all bits of the field.
 fn get_field_array(mut from: Reader<'_>) -> Result<Vec<(Field, u128)>, Error> {
     let mut out = Vec::new();
     while !from.is_empty() {
         let head = header(&mut from)?;
         let wire = head.wire.ok_or(Error::MatchField)?;
+        if out.iter().any(|(field, _)| *field == wire.field) {
+            return Err(Error::MatchTwice);
+        }
         let own = if head.masked { head.len / 2 } else { head.len };
         let bytes = from.take(own)?;
         let mask = bytes.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte));

@@ -58,6 +58,8 @@ const COST_OF_METER: usize = 4;
 const MAX_WORK: u32 = 65_536;
 /// Number of entries of a list that are copied or compared for one unit of work.
 const LIST_WORK: usize = 16;
+/// Number of octets of a frame that are copied per unit of work.
+const FRAME_WORK: usize = 2048;
 /// Maximum number of copies for controllers, and of learned flows, that one packet causes.
 const MAX_TOLD: usize = 256;
 /// Port configuration flag OFPPC_NO_PACKET_IN.
@@ -406,6 +408,14 @@ impl<'p> Run<'p> {
     /// once. Returns `None` if the packet is translated without a frame.
     fn frame_now(&mut self) -> Option<&[u8]> {
         let arrived = self.asked.frame?;
+        // A frame that another copy of the packet shares is copied as a whole.
+        let is_copied = self
+            .rendered
+            .as_ref()
+            .is_none_or(|(frame, done)| *done < self.out.program.ops.len() && Arc::strong_count(frame) > 1);
+        if is_copied && !self.works_for(u32::try_from(arrived.len() / FRAME_WORK).unwrap_or(u32::MAX)) {
+            return None;
+        }
         let ops = &self.out.program.ops;
         let (frame, done) = self.rendered.get_or_insert_with(|| (Arc::new(arrived.to_vec()), 0));
         if *done < ops.len() {

@@ -149,3 +149,24 @@ fn what_a_packet_takes_in_the_worker_is_bounded() {
     add(&mut pipeline, 0, 9, sctp, (0..2000).flat_map(ttl).collect());
     assert_eq!(ops(&pipeline).len(), 4000);
 }
+
+/// The choice of a bucket hashes all fields of the group, and is work even for a group without buckets.
+#[test]
+fn hashes_of_select_groups_count_as_work_and_memory() {
+    let mut pipeline = pipeline();
+    let fields = vec![(Field::EthType, 0xffff_u128); 1000];
+    let method = SelectMethod::Hash { fields, parameter: 0 };
+    let group = Group { id: 1, kind: GroupKind::Select, method, buckets: Vec::new() };
+    assert!(group.memory() >= 1000 * size_of::<(Field, u128)>());
+    pipeline.modify(&[Mod::Group(GroupMod::Add(group))], 0).unwrap();
+    let flow = read(&tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60), 1);
+    let outputs = |pipeline: &Pipeline| {
+        let ops = pipeline.translate(asked(&flow, None)).program.ops;
+        ops.iter().filter(|op| matches!(op, Op::Output(_))).count()
+    };
+    add(&mut pipeline, 0, 9, from(1), vec![Action::Group(1), out(2)]);
+    assert_eq!(outputs(&pipeline), 1);
+    let many = std::iter::repeat_n(Action::Group(1), 200);
+    add(&mut pipeline, 0, 9, from(1), many.chain([out(2)]).collect());
+    assert_eq!(outputs(&pipeline), 0, "200,000 hashed fields exceed the limit of work");
+}

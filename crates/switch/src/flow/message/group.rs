@@ -74,7 +74,12 @@ impl Group {
     #[must_use]
     pub fn memory(&self) -> usize {
         let buckets = self.buckets.iter();
+        let fields = match &self.method {
+            SelectMethod::Hash { fields, .. } => size_of_val(&fields[..]),
+            SelectMethod::Default | SelectMethod::DpHash { .. } => 0,
+        };
         size_of::<Group>()
+            + fields
             + buckets.map(|bucket| size_of::<Bucket>() + memory_of(&bucket.actions)).sum::<usize>()
     }
 }

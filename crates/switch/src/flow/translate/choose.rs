@@ -1,7 +1,7 @@
 //! Selection of one of several buckets, ports or links by a hash of the packet, in groups, `bundle` and
 //! `multipath`.
 
-use super::{Field, Flow, Run};
+use super::{Field, Flow, LIST_WORK, Run};
 use crate::flow::action::{BundleMode, HashFields, SubField};
 use crate::flow::message::{Bucket, GroupKind, SelectMethod};
 use crate::flow::numbers::eth_type;
@@ -162,6 +162,13 @@ impl Run<'_> {
             return;
         }
         let group = &state.group;
+        // The choice of a bucket looks at the buckets and hashes the fields.
+        let fields = if let SelectMethod::Hash { fields, .. } = &group.method { fields.len() } else { 0 };
+        let is_choice = matches!(group.kind, GroupKind::Select | GroupKind::FastFailover);
+        if is_choice && !self.works_for(super::work_of(group.buckets.len() + LIST_WORK * fields)) {
+            (self.depth, self.recursion) = (self.depth - 1, self.recursion - 1);
+            return;
+        }
         match group.kind {
             GroupKind::All => {
                 for place in 0..group.buckets.len() {
