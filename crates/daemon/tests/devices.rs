@@ -115,7 +115,8 @@ fn flows_through_a_port_go_on_after_what_happens_to_its_device() {
         stands_still(flows);
         hub.run(["ip", "link", "set", "dev", "other", "up"]).unwrap();
     });
-    assert!(down[0].lost() > 0, "{down:?}");
+    // Frames to the port may wait in its transmit ring until the device is up again. Frames from it are lost.
+    assert!(down.iter().any(|report| report.lost() > 0), "{down:?}");
 
     let deleted = through_the_port(&mut rig, |rig, flows| {
         hub.run(["ip", "link", "del", "dev", "other"]).unwrap();

@@ -58,6 +58,8 @@ impl Bench {
         let cables = Cables::open(&wire, PORTS);
         let socket = rig.path("br0.mgmt");
         let mut command = Command::new("ovs-ofctl");
+        // The directory of the client's control socket.
+        command.env("OVS_RUNDIR", socket.parent().unwrap());
         command.args(["-O", "OpenFlow13", "monitor", &format!("unix:{}", socket.display()), "65535"]);
         let monitor = Process::start(command).unwrap();
         Bench { rig, cables, _wire: wire, socket, monitor }

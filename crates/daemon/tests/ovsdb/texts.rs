@@ -456,6 +456,8 @@ fn monitored(bridges: &[String; 2], version: &str) -> [Vec<String>; 2] {
     [0, 1].map(|side| {
         let bridge = &bridges[side];
         let mut command = Command::new("ovs-ofctl");
+        // The directory of the client's control socket.
+        command.env("OVS_RUNDIR", std::env::temp_dir());
         command.args(["-O", version, "-vconsole:off", "monitor", bridge, "65534", "watch:"]);
         let mut monitor = Process::start(command).unwrap();
         // The session is established when the monitor prints a packet.
@@ -498,6 +500,7 @@ fn snooped(switch: &Switch, reference: &Reference, bridges: &[String; 2]) -> [Ve
         })
         .unwrap();
         let mut command = Command::new("ovs-ofctl");
+        command.env("OVS_RUNDIR", std::env::temp_dir());
         command.args(["-vconsole:off", "snoop", &bridge.replace(".mgmt", ".snoop")]);
         let snoop = Process::start(command).unwrap();
         // The listener is connected when it prints a message. Packets are sent until then.
