@@ -315,8 +315,8 @@ impl ConnectionManager {
         true
     }
 
-    /// Returns whether a slow change is in progress. During a slow change, a call to the bridge would block
-    /// its thread.
+    /// Returns whether a call of [`ConnectionManager::in_turn`] is in progress. It may be a slow change, during
+    /// which a fast change would be postponed.
     pub fn is_changing(&self) -> bool {
         self.changes.available_permits() == 0
     }
@@ -332,42 +332,40 @@ impl ConnectionManager {
         Arc::clone(&self.changes).try_acquire_owned().ok()
     }
 
+    /// Calls the bridge on a blocking thread, where a long lock of the tables delays no other session. The
+    /// bridge has one such call at a time. Later calls wait without occupying a thread.
+    pub async fn in_turn<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
+    ) -> T {
+        let turn = self.turn().await;
+        let datapath = Arc::clone(&self.datapath);
+        let called = move || {
+            // The permit is held until the call returns, even if the session ends meanwhile.
+            let _turn = turn;
+            call(&*datapath)
+        };
+        match tokio::task::spawn_blocking(called).await {
+            Ok(done) => done,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+
     /// Applies changes. Fast changes are applied in the calling task, and slow ones on a blocking thread
     /// where they do not delay other sessions.
     pub async fn modify(&self, changes: Vec<Mod>, origin: Origin) -> Outcome {
-        let changes = match self.datapath.modify_soon(changes, origin) {
-            Ok(done) => return done,
-            Err(changes) => changes,
-        };
-        let turn = self.turn().await;
-        let datapath = Arc::clone(&self.datapath);
-        let made = move || {
-            // The permit is held until the change is made, even if the session ends meanwhile.
-            let _turn = turn;
-            datapath.modify_for(changes, origin)
-        };
-        match tokio::task::spawn_blocking(made).await {
+        match self.datapath.modify_soon(changes, origin) {
             Ok(done) => done,
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+            Err(changes) => self.in_turn(move |datapath| datapath.modify_for(changes, origin)).await,
         }
     }
 
     /// Modifies the configuration of one table or of all tables. A fast modification is made in the calling
     /// task, and a slow one on a blocking thread where it does not delay other sessions.
     pub async fn table_mod(&self, change: TableMod) -> Result<(), FlowError> {
-        if let Some(done) = self.datapath.table_mod_soon(&change) {
-            return done;
-        }
-        let turn = self.turn().await;
-        let datapath = Arc::clone(&self.datapath);
-        let made = move || {
-            // The permit is held until the change is made, even if the session ends meanwhile.
-            let _turn = turn;
-            datapath.table_mod(&change)
-        };
-        match tokio::task::spawn_blocking(made).await {
-            Ok(done) => done,
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        match self.datapath.table_mod_soon(&change) {
+            Some(done) => done,
+            None => self.in_turn(move |datapath| datapath.table_mod(&change)).await,
         }
     }
 

@@ -206,6 +206,11 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns all ports, including LOCAL, in ascending order of their numbers.
     fn ports(&self) -> Vec<PortDesc>;
 
+    /// Returns whether the bridge has the port with the OpenFlow number `port`. `None` stands for all ports.
+    fn has_ports(&self, port: Option<u32>) -> bool {
+        port.is_none_or(|number| self.ports().iter().any(|own| own.number == number))
+    }
+
     /// Returns the counters of one port, or of all ports if `port` is `None`. The list is empty if the port
     /// does not exist.
     fn port_stats(&self, port: Option<u32>) -> Vec<PortStats>;

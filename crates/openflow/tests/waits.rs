@@ -17,10 +17,14 @@ use tokio::net::TcpStream;
 /// Message types of OpenFlow 1.3.
 const ECHO_REQUEST: u8 = 2;
 const ECHO_REPLY: u8 = 3;
+const GET_CONFIG_REQUEST: u8 = 7;
+const SET_CONFIG: u8 = 9;
+const PORT_MOD: u8 = 16;
 const MULTIPART_REQUEST: u8 = 18;
 const MULTIPART_REPLY: u8 = 19;
 const BARRIER_REQUEST: u8 = 20;
 const BARRIER_REPLY: u8 = 21;
+const QUEUE_CONFIG_REQUEST: u8 = 22;
 
 /// An OpenFlow 1.3 peer after version negotiation.
 struct Peer(TcpStream);
@@ -94,6 +98,62 @@ async fn echo_requests_are_answered_while_a_barrier_waits() {
     }
     peer.send(ECHO_REQUEST, 7, &[]).await;
     assert_eq!(peer.next().await, (ECHO_REPLY, 7, Vec::new()));
+    controllers.shutdown().await;
+}
+
+/// Requests that read or change the bridge wait on other threads while its tables are locked. The event loop of
+/// two threads goes on serving other sessions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_are_served_while_requests_of_others_wait_for_the_tables() {
+    let (bridge, controllers, at) = listening().await;
+    let port_mod = [&[0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0][..], &[0; 16]].concat();
+    let multipart = |kind: u8, rest: &[u8]| [&[0, kind, 0, 0, 0, 0, 0, 0][..], rest].concat();
+    let requests = [
+        (SET_CONFIG, vec![0, 0, 0, 0], None),
+        (GET_CONFIG_REQUEST, vec![], Some(GET_CONFIG_REQUEST + 1)),
+        (PORT_MOD, port_mod, None),
+        (MULTIPART_REQUEST, multipart(4, &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]), Some(MULTIPART_REPLY)),
+        (MULTIPART_REQUEST, multipart(5, &[0xff; 8]), Some(MULTIPART_REPLY)),
+        (MULTIPART_REQUEST, multipart(13, &[]), Some(MULTIPART_REPLY)),
+        (QUEUE_CONFIG_REQUEST, vec![0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0], Some(QUEUE_CONFIG_REQUEST + 1)),
+    ];
+    for (kind, body, reply) in requests {
+        let mut peers = Vec::new();
+        for _ in 0..3 {
+            peers.push(Peer::connect(at).await);
+        }
+        let mut other = Peer::connect(at).await;
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (lock, locked) = tokio::sync::oneshot::channel();
+        let locker = std::thread::spawn({
+            let bridge = Arc::clone(&bridge);
+            move || {
+                let _tables = bridge.lock();
+                lock.send(()).unwrap();
+                let _ = released.recv_timeout(Duration::from_secs(5));
+            }
+        });
+        locked.await.unwrap();
+        for peer in &mut peers {
+            peer.send(kind, 2, &body).await;
+        }
+        let begin = Instant::now();
+        for xid in 3..6 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            other.send(ECHO_REQUEST, xid, &[]).await;
+            assert_eq!(other.next().await, (ECHO_REPLY, xid, Vec::new()));
+        }
+        assert!(begin.elapsed() < Duration::from_secs(2), "request {kind}: {:?}", begin.elapsed());
+        release.send(()).unwrap();
+        locker.join().unwrap();
+        for mut peer in peers {
+            if let Some(reply) = reply {
+                assert_eq!(peer.next().await.0, reply);
+            }
+            peer.send(ECHO_REQUEST, 6, &[]).await;
+            assert_eq!(peer.next().await.0, ECHO_REPLY, "request {kind} is accepted");
+        }
+    }
     controllers.shutdown().await;
 }
 

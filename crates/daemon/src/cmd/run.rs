@@ -95,7 +95,7 @@ fn leave(pid: &Pid) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// The daemon received a signal or a stop request.
-    SwitchStatus,
+    Stopped,
     /// A successor has taken over.
     HandedOver,
 }
@@ -232,7 +232,7 @@ impl Service {
         }
         signals.report_ready(&status(&plane), &notifier);
         let end = watch_signals(signals, &file, &store, &plane, &notifier).await;
-        if end == End::SwitchStatus {
+        if end == End::Stopped {
             notifier.stopping();
         }
         sessions.abort();
@@ -459,7 +459,7 @@ async fn watch_signals(
         }
     }
     plane.cancel_upgrade();
-    End::SwitchStatus
+    End::Stopped
 }
 
 /// Task that applies the configuration file when a reload is requested. The work runs in a task of its own

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::{Answer, Ended, GATHER, Session};
-use crate::datapath::Batches;
+use crate::datapath::{Batches, Datapath};
 use crate::wire::error::Error;
 use crate::wire::flow::{Form, Monitor, MonitorRequest, Update};
 use crate::wire::ofp::flow::{OFPFMF_INITIAL, OFPFMF_INSTRUCTIONS};
@@ -212,9 +212,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 self.aggregate(xid, kind, filter).await
             }
             (OFPMP_TABLE_STATS, _) => self.tables(xid, kind).await,
-            (OFPMP_PORT_STATS, _) => self.port_stats(xid, kind, body),
-            (OFPMP_QUEUE_STATS, _) => self.queue_stats(xid, kind, body),
-            (OFPMP_PORT_DESC, _) => self.port_descs(xid, kind, body),
+            (OFPMP_PORT_STATS, _) => self.port_stats(xid, kind, body).await,
+            (OFPMP_QUEUE_STATS, _) => self.queue_stats(xid, kind, body).await,
+            (OFPMP_PORT_DESC, _) => self.port_descs(xid, kind, body).await,
             (OFPMP_EXPERIMENTER, _) => {
                 let (who, subtype) = (body.u32()?, body.u32()?);
                 if version == Version::V10 {
@@ -252,7 +252,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             (OFPMP_METER_FEATURES, _) => self.meter_features(xid, kind),
             (OFPMP_TABLE_FEATURES, _) => self.table_features(xid, kind, body, more).await,
             (OFPMP_TABLE_DESC, Version::V14 | Version::V15) => self.table_descs(xid, kind).await,
-            (OFPMP_QUEUE_DESC, Version::V14 | Version::V15) => self.queue_descs(xid, kind, body),
+            (OFPMP_QUEUE_DESC, Version::V14 | Version::V15) => self.queue_descs(xid, kind, body).await,
             (OFPMP_FLOW_MONITOR, Version::V14 | Version::V15) => self.monitor(xid, kind, body).await,
             _ => Err(Error::BadMultipart.into()),
         }
@@ -361,9 +361,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     async fn tables(&mut self, xid: u32, kind: Kind) -> Answer {
-        let (version, datapath) = (self.version, Arc::clone(&self.manager.datapath));
-        // A long lock of the tables delays this session only.
-        let look = move || {
+        let version = self.version;
+        let look = move |datapath: &dyn Datapath| {
             // Since OpenFlow 1.3, separate requests return the name and configuration of a table.
             let config = |table| match version {
                 Version::V10 | Version::V11 | Version::V12 => datapath.table_config(table),
@@ -372,7 +371,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             let all = datapath.tables().into_iter().map(|stats| (config(stats.table), stats));
             (all.collect::<Vec<_>>(), datapath.features().tables)
         };
-        let (all, tables) = apart(look).await;
+        let (all, tables) = self.manager.in_turn(look).await;
         let mut parts = self.parts(xid, kind);
         for (config, stats) in all {
             let config = config.unwrap_or_default();
@@ -385,9 +384,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn port_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+    async fn port_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let wanted = wire_port::wanted(get_port(&mut body, self.version)?);
-        let stats = self.manager.datapath.port_stats(wanted);
+        let stats = self.manager.in_turn(move |datapath| datapath.port_stats(wanted)).await;
         let (mut parts, version) = (self.parts(xid, kind), self.version);
         for stats in stats {
             parts.add(&mut self.out, |out| wire_port::put_stats(out, version, &stats));
@@ -403,15 +402,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             body.skip(2)?;
         }
         let queue = body.u32()?;
-        if wanted.is_some_and(|number| !self.has_port(number)) {
-            return Err(Error::QueuePort);
-        }
         Ok((wanted, (queue != OFPQ_ALL).then_some(queue)))
     }
 
-    fn queue_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+    async fn queue_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let (wanted, queue) = self.queue(&mut body)?;
-        let stats = self.manager.datapath.queue_stats(wanted, queue);
+        let read = move |datapath: &dyn Datapath| {
+            datapath.has_ports(wanted).then(|| datapath.queue_stats(wanted, queue))
+        };
+        let stats = self.manager.in_turn(read).await.ok_or(Error::QueuePort)?;
         if stats.is_empty() && queue.is_some() {
             return Err(Error::QueueUnknown.into());
         }
@@ -423,9 +422,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn queue_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+    async fn queue_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let (wanted, queue) = self.queue(&mut body)?;
-        let mut queues = self.manager.datapath.queues(wanted);
+        let mut queues = self.queues_of(wanted).await?;
         queues.retain(|one| queue.is_none_or(|queue| queue == one.queue));
         if queues.is_empty() && queue.is_some() {
             return Err(Error::QueueUnknown.into());
@@ -438,12 +437,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn port_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+    async fn port_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let wanted = match self.version {
             Version::V15 => wire_port::wanted(body.u32()?),
             _ => None,
         };
-        let mut ports = self.manager.datapath.ports();
+        let mut ports = self.ports().await;
         ports.retain(|port| wanted.is_none_or(|wanted| wanted == port.number));
         if ports.is_empty() && wanted.is_some_and(|wanted| wanted != port::ANY) {
             return Err(Error::BadPort.into());
@@ -482,7 +481,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     async fn meters(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let id = body.u32()?;
         let wanted = (id != ofpm::OFPM_ALL).then_some(id);
-        if wanted.is_some() && self.manager.datapath.meters(wanted).flatten().next().is_none() {
+        let exists = move |datapath: &dyn Datapath| datapath.meters(wanted).flatten().next().is_some();
+        if wanted.is_some() && !self.manager.in_turn(exists).await {
             return Err(Error::MeterUnknown.into());
         }
         if kind.number == OFPMP_METER_STATS {
@@ -534,9 +534,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 _ => Error::FeaturesPermission,
             })?;
         }
-        let datapath = Arc::clone(&self.manager.datapath);
-        let look = move || (0..tables).filter_map(|table| datapath.table_config(table)).collect::<Vec<_>>();
-        let configs = apart(look).await;
+        let look = move |datapath: &dyn Datapath| {
+            (0..tables).filter_map(|table| datapath.table_config(table)).collect::<Vec<_>>()
+        };
+        let configs = self.manager.in_turn(look).await;
         let version = self.version;
         let configs = Box::new(std::iter::once(configs));
         self.many(xid, kind, configs, |out, config| table::put_features(out, version, config, tables))
@@ -545,13 +546,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     async fn table_descs(&mut self, xid: u32, kind: Kind) -> Answer {
-        let datapath = Arc::clone(&self.manager.datapath);
-        let look = move || {
+        let look = |datapath: &dyn Datapath| {
             let all = datapath.tables().into_iter();
             all.filter_map(|stats| Some((datapath.table_config(stats.table)?, stats.active)))
                 .collect::<Vec<_>>()
         };
-        let all = apart(look).await;
+        let all = self.manager.in_turn(look).await;
         let mut parts = self.parts(xid, kind);
         for (config, active) in all {
             parts.add(&mut self.out, |out| table::put_desc(out, &config, active));

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use switch::flow::{Origin, PacketOut, port};
+use switch::flow::{Origin, PacketOut, PortDesc, port};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::asynchronous::Async;
 use super::multipart::apart;
 use super::{Answer, Refused, Session, put_echo_reply};
 use crate::connection_manager::Role;
-use crate::datapath::{Datapath, Fragments};
+use crate::datapath::{Datapath, Fragments, QueueConfig};
 use crate::wire::change::get_mod;
 use crate::wire::error::Error;
 use crate::wire::ofp::msg::{self, ofp10};
@@ -47,9 +47,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 put_echo_reply(&mut self.out, self.version, head.xid, body.data);
                 Ok(())
             }
-            msg::OFPT_FEATURES_REQUEST => self.features(head, body),
-            msg::OFPT_GET_CONFIG_REQUEST => self.get_config(head, body),
-            msg::OFPT_SET_CONFIG => self.set_config(body),
+            msg::OFPT_FEATURES_REQUEST => self.features(head, body).await,
+            msg::OFPT_GET_CONFIG_REQUEST => self.get_config(head, body).await,
+            msg::OFPT_SET_CONFIG => self.set_config(body).await,
             msg::OFPT_PACKET_OUT => self.packet_out(body).await,
             msg::OFPT_FLOW_MOD => self.change(head, body).await,
             msg::OFPT_EXPERIMENTER => self.experimenter(head, body, message).await,
@@ -61,11 +61,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     /// Processes a request of a type whose number has this meaning only in OpenFlow 1.0.
     async fn request_10(&mut self, head: Header, body: Reader<'_>) -> Answer {
         match head.kind {
-            ofp10::OFPT_PORT_MOD => self.port_mod(body),
+            ofp10::OFPT_PORT_MOD => self.port_mod(body).await,
             ofp10::OFPT_STATS_REQUEST => self.multipart(head, body).await,
             ofp10::OFPT_BARRIER_REQUEST => self.barrier(head, body, ofp10::OFPT_BARRIER_REPLY).await,
             ofp10::OFPT_QUEUE_GET_CONFIG_REQUEST => {
-                self.queue_config(head, body, ofp10::OFPT_QUEUE_GET_CONFIG_REPLY)
+                self.queue_config(head, body, ofp10::OFPT_QUEUE_GET_CONFIG_REPLY).await
             }
             _ => Err(Error::BadType.into()),
         }
@@ -75,12 +75,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     async fn request_11(&mut self, head: Header, body: Reader<'_>, message: &[u8]) -> Answer {
         match head.kind {
             msg::OFPT_GROUP_MOD | msg::OFPT_METER_MOD => self.change(head, body).await,
-            msg::OFPT_PORT_MOD => self.port_mod(body),
+            msg::OFPT_PORT_MOD => self.port_mod(body).await,
             msg::OFPT_TABLE_MOD => self.table_mod(body).await,
             msg::OFPT_MULTIPART_REQUEST => self.multipart(head, body).await,
             msg::OFPT_BARRIER_REQUEST => self.barrier(head, body, msg::OFPT_BARRIER_REPLY).await,
             msg::OFPT_QUEUE_GET_CONFIG_REQUEST if self.version <= Version::V13 => {
-                self.queue_config(head, body, msg::OFPT_QUEUE_GET_CONFIG_REPLY)
+                self.queue_config(head, body, msg::OFPT_QUEUE_GET_CONFIG_REPLY).await
             }
             msg::OFPT_ROLE_REQUEST if self.version >= Version::V12 => self.role(head, body),
             msg::OFPT_GET_ASYNC_REQUEST if self.version >= Version::V13 => self.get_async(head, body),
@@ -141,12 +141,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 self.not_as_slave()?;
                 let change = options::get_mod(body)?;
                 // The modification checks whether any flow entry or group uses a removed option.
-                let changed = self.in_turn(move |datapath| datapath.change_tunnel_options(&change)).await;
+                let changed =
+                    self.manager.in_turn(move |datapath| datapath.change_tunnel_options(&change)).await;
                 Ok(changed.map_err(Error::from)?)
             }
             (NICIRA, nx::NXT_TLV_TABLE_REQUEST) => {
                 none(body)?;
-                let options = self.manager.datapath.tunnel_options();
+                let options = self.manager.in_turn(|datapath| datapath.tunnel_options()).await;
                 options::put_reply(&mut self.out, self.version, head.xid, &options);
                 Ok(())
             }
@@ -165,9 +166,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    fn features(&mut self, head: Header, body: Reader<'_>) -> Answer {
+    async fn features(&mut self, head: Header, body: Reader<'_>) -> Answer {
         none(body)?;
         let features = self.manager.datapath.features();
+        // Since OpenFlow 1.3, a separate request returns the ports.
+        let ports = match self.version {
+            Version::V10 | Version::V11 | Version::V12 => self.ports().await,
+            Version::V13 | Version::V14 | Version::V15 => Vec::new(),
+        };
         let start = begin(&mut self.out, self.version, msg::OFPT_FEATURES_REPLY, head.xid);
         self.out.u64(features.datapath_id);
         self.out.u32(0);
@@ -185,20 +191,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         };
         self.out.u32(bits);
         self.out.u32(actions);
-        // Since OpenFlow 1.3, a separate request returns the ports.
-        if self.version < Version::V13 {
-            for port in self.manager.datapath.ports() {
-                wire_port::put_desc(&mut self.out, self.version, &port);
-            }
+        for port in ports {
+            wire_port::put_desc(&mut self.out, self.version, &port);
         }
         finish(&mut self.out, start);
         Ok(())
     }
 
-    fn get_config(&mut self, head: Header, body: Reader<'_>) -> Answer {
+    async fn get_config(&mut self, head: Header, body: Reader<'_>) -> Answer {
         none(body)?;
+        let fragments = self.manager.in_turn(|datapath| datapath.fragments()).await;
         let start = begin(&mut self.out, self.version, msg::OFPT_GET_CONFIG_REPLY, head.xid);
-        let fragments = match self.manager.datapath.fragments() {
+        let fragments = match fragments {
             Fragments::Normal => OFPC_FRAG_NORMAL,
             Fragments::Drop => OFPC_FRAG_DROP,
             Fragments::Reassemble => OFPC_FRAG_REASM,
@@ -212,7 +216,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn set_config(&mut self, mut body: Reader<'_>) -> Answer {
+    async fn set_config(&mut self, mut body: Reader<'_>) -> Answer {
         let (flags, miss_send_len) = (body.u16()?, body.u16()?);
         none(body)?;
         if flags & !(OFPC_FRAG_MASK | OFPC_INVALID_TTL_TO_CONTROLLER) != 0 {
@@ -224,9 +228,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             OFPC_FRAG_REASM => Fragments::Reassemble,
             _ => Fragments::NxMatch,
         };
-        if !self.slave() && fragments != self.manager.datapath.fragments() {
-            // An unsupported value is ignored, like in Open vSwitch. Clients read the result.
-            self.manager.datapath.set_fragments(fragments);
+        if !self.slave() {
+            let change = move |datapath: &dyn Datapath| {
+                if fragments != datapath.fragments() {
+                    // An unsupported value is ignored, like in Open vSwitch. Clients read the result.
+                    datapath.set_fragments(fragments);
+                }
+            };
+            self.manager.in_turn(change).await;
         }
         self.invalid_ttl = flags & OFPC_INVALID_TTL_TO_CONTROLLER != 0;
         self.miss_send_len = miss_send_len;
@@ -301,29 +310,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Makes a slow change on a blocking thread, where it does not delay other sessions. The bridge makes one
-    /// slow change at a time.
-    async fn in_turn<T: Send + 'static>(
-        &mut self,
-        change: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
-    ) -> T {
-        let turn = self.manager.turn().await;
-        let datapath = Arc::clone(&self.manager.datapath);
-        let made = move || {
-            // The permit is held until the change is made, even if the session ends meanwhile.
-            let _turn = turn;
-            change(&*datapath)
-        };
-        match tokio::task::spawn_blocking(made).await {
-            Ok(done) => done,
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-        }
-    }
-
-    fn port_mod(&mut self, body: Reader<'_>) -> Answer {
+    async fn port_mod(&mut self, body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
         let change = wire_port::get_mod(body, self.version)?;
-        self.manager.datapath.port_mod(&change).map_err(Error::from)?;
+        self.manager.in_turn(move |datapath| datapath.port_mod(&change)).await.map_err(Error::from)?;
         Ok(())
     }
 
@@ -349,16 +339,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn queue_config(&mut self, head: Header, mut body: Reader<'_>, reply: u8) -> Answer {
+    async fn queue_config(&mut self, head: Header, mut body: Reader<'_>, reply: u8) -> Answer {
         let number = crate::wire::get_port(&mut body, self.version)?;
         let wanted = wire_port::wanted(number);
         // Reserved ports, including LOCAL, are not permitted (OpenFlow 1.0 section 5.3.4).
         if wanted.is_some_and(|number| number >= port::MAX)
             || (wanted.is_none() && self.version == Version::V10)
-            || wanted.is_some_and(|number| !self.has_port(number))
         {
             return Err(Error::QueuePort.into());
         }
+        let queues = self.queues_of(wanted).await?;
         let start = begin(&mut self.out, self.version, reply, head.xid);
         if self.version == Version::V10 {
             self.out.u16(port_to_16(number));
@@ -367,15 +357,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.out.u32(number);
             self.out.zeros(4);
         }
-        for queue in self.manager.datapath.queues(wanted) {
+        for queue in queues {
             wire_port::put_queue(&mut self.out, self.version, &queue);
         }
         finish(&mut self.out, start);
         Ok(())
     }
 
-    pub(super) fn has_port(&self, number: u32) -> bool {
-        self.manager.datapath.ports().iter().any(|port| port.number == number)
+    /// Returns the descriptions of the bridge's ports.
+    pub(super) async fn ports(&self) -> Vec<PortDesc> {
+        self.manager.in_turn(|datapath| datapath.ports()).await
+    }
+
+    /// Returns the queues of one port, or of all ports if `wanted` is `None`. There must be such a port.
+    pub(super) async fn queues_of(&self, wanted: Option<u32>) -> Result<Vec<QueueConfig>, Error> {
+        let read = move |datapath: &dyn Datapath| datapath.has_ports(wanted).then(|| datapath.queues(wanted));
+        self.manager.in_turn(read).await.ok_or(Error::QueuePort)
     }
 
     fn role(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
