@@ -505,17 +505,24 @@ impl Store {
         self: Arc<Self>,
         options: ApplyOptions,
         stored_file: Stored,
-        change: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,
+        change: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError> + Send + 'static,
     ) -> Result<Outcome, ChangeError> {
         let mut gate = self.gate.lock().await;
         if let Some(pending) = gate.pending.as_ref().filter(|_| !options.dry_run) {
             return Err(pending.refusal());
         }
         let before = self.state.borrow().clone();
-        let (layers, stored) = change(&before)?;
-        let (after, warnings) = self.checked(layers, stored)?;
-        options.access.check(&before.merged.config, &after.merged.config, &self.running.daemon.files)?;
-        let plan = self.plan(&before, &after);
+        let (store, old) = (Arc::clone(&self), Arc::clone(&before));
+        // A large configuration takes seconds to check and to compare.
+        let check = move || {
+            let (layers, stored) = change(&old)?;
+            let (after, warnings) = store.checked(layers, stored)?;
+            let files = &store.running.daemon.files;
+            options.access.check(&old.merged.config, &after.merged.config, files)?;
+            let plan = store.plan(&old, &after);
+            Ok::<_, ChangeError>((after, warnings, plan))
+        };
+        let (after, warnings, plan) = blocking(check).await??;
         let mut outcome = Outcome { plan: plan.report(), warnings, ..Outcome::default() };
         if options.dry_run {
             return Ok(outcome);
@@ -577,9 +584,10 @@ impl Store {
     }
 
     async fn ask_plane(&self, plan: &Plan, after: &State) -> Result<Vec<DoctorFinding>, ChangeError> {
-        // If the data plane runs another configuration, it computes the differences itself.
+        // If the data plane runs another configuration, it computes the differences itself. A successor receives
+        // the configuration of the data plane, so the data plane also needs changes that wait for a restart.
         let behind = self.behind.lock().await.is_some();
-        if !behind && plan.operations.len() == plan.needs_restart().count() {
+        if !behind && plan.operations.is_empty() {
             return Ok(Vec::new());
         }
         let (plane, plan, merged) = (self.plane.clone(), plan.clone(), after.merged.clone());
@@ -655,7 +663,7 @@ impl Store {
     }
 
     async fn roll_back_if(
-        &self,
+        self: &Arc<Self>,
         which: impl Fn(&Pending) -> bool,
         why: &str,
     ) -> Result<Outcome, ChangeError> {
@@ -664,7 +672,9 @@ impl Store {
             return Err(ChangeError::NotPending);
         };
         let (before, previous) = (self.state.borrow().clone(), pending.previous.clone());
-        let plan = self.plan(&before, &previous);
+        let store = Arc::clone(self);
+        let compare = move || (store.plan(&before, &previous), previous);
+        let (plan, previous) = blocking(compare).await?;
         let notices = match self.ask_plane(&plan, &previous).await {
             Ok(notices) => notices,
             // The change stays pending, because one failure must not keep an unconfirmed change.

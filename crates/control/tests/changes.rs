@@ -471,7 +471,8 @@ async fn settings_wait_for_a_restart_and_are_named_until_then() {
         let outcome = daemon.store.apply(Owner::File, file.clone(), ApplyOptions::default()).await.unwrap();
         assert_eq!(outcome.plan.to_string(), "! engine.spin_us: 50 -> 64 (needs a restart)\n");
     }
-    assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 0);
+    // A successor receives the configuration of the data plane.
+    assert_eq!(daemon.plane.running(), file);
 }
 
 #[tokio::test]

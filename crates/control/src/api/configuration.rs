@@ -10,10 +10,10 @@ use model::{Format, Loaded, Owner, Problem, ProblemReport, load_on};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Context;
 use super::guard::Done;
 use super::objects::Made;
 use super::request::{self, Params};
+use super::{Context, read};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::quota::Quota;
@@ -49,17 +49,23 @@ pub(super) async fn get_config(context: Context, Params(params): Params<ShowPara
     if let Some(answer) = &context.answer {
         answer.reserve_list(CONFIG_LIMIT >> 10).await?;
     }
-    let merged = context.store.merged();
-    match params.format.as_deref() {
-        Some("toml") => {
-            Ok(([(header::CONTENT_TYPE, "application/toml")], merged.config.to_toml()).into_response())
+    let (merged, format) = (context.store.merged(), params.format.unwrap_or_else(|| "json".to_owned()));
+    match format.as_str() {
+        "toml" => {
+            let text = context.blocking(move || merged.config.to_toml()).await?;
+            Ok(([(header::CONTENT_TYPE, "application/toml")], text).into_response())
         }
-        None | Some("json") => {
-            let config = serde_json::to_value(&merged.config).unwrap_or_default();
-            let owners = merged.owners.iter().map(|(object, owner)| (object.to_string(), *owner)).collect();
-            Ok(Json(ConfigReport { config, owners }).into_response())
+        "json" => {
+            let write = move || {
+                let config = serde_json::to_value(&merged.config).unwrap_or_default();
+                let owners = merged.owners.iter();
+                let owners = owners.map(|(object, owner)| (object.to_string(), *owner)).collect();
+                read::json(&ConfigReport { config, owners })
+            };
+            let text = context.blocking(write).await??;
+            Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
         }
-        Some(other) => Err(ApiError::new(
+        other => Err(ApiError::new(
             StatusCode::BAD_REQUEST,
             "query.format",
             format!("{other:?} is not a format"),
@@ -88,7 +94,7 @@ pub(super) struct ApplyParams {
 
 /// Reads the configuration in a request body. The permit of `quota` is taken after the body is complete, so a
 /// client that sends slowly occupies only its connection.
-async fn read(
+async fn load(
     context: &Context,
     quota: &Quota,
     headers: &HeaderMap,
@@ -104,12 +110,12 @@ async fn read(
     let file: String = file.unwrap_or_else(|| "configuration".to_owned()).chars().take(256).collect();
     let text = request::text(&bytes)?.to_owned();
     let permit = quota.enter(&context.holder).await;
-    let load = move || {
+    let parse = move || {
         let loaded = load_on(&text, &file, format, Some(&machine));
         drop(permit);
         loaded
     };
-    Ok(context.blocking(load).await??)
+    Ok(context.blocking(parse).await??)
 }
 
 /// Replaces all objects of the owner `file` by a configuration.
@@ -127,7 +133,7 @@ pub(super) async fn put_config(
 ) -> ApiResult<Made> {
     let options = request::options(params.dry_run, params.confirm, Access::of_file(&caller))?;
     let options = ApplyOptions { force: params.force, ..options };
-    let loaded = read(&context, &context.quotas.texts, &headers, body, params.file).await?;
+    let loaded = load(&context, &context.quotas.texts, &headers, body, params.file).await?;
     let (store, config) = (context.store.clone(), loaded.config);
     let apply = async move { store.apply(Owner::File, config, options).await };
     let mut outcome = context.task(&context.quotas.changes, apply).await??;
@@ -153,7 +159,7 @@ pub(super) async fn check_config(
     headers: HeaderMap,
     body: Body,
 ) -> ApiResult<Json<Vec<ProblemReport>>> {
-    let loaded = read(&context, &context.quotas.checks, &headers, body, params.file).await?;
+    let loaded = load(&context, &context.quotas.checks, &headers, body, params.file).await?;
     Ok(Json(loaded.warnings.iter().map(Problem::report).collect()))
 }
 

@@ -39,14 +39,14 @@ pub(super) async fn list<T: Serialize>(
     if let Some(answer) = &context.answer {
         answer.reserve_list(limit).await?;
     }
-    let text = ask(context, move |plane| json(&question(plane)?)).await??;
+    let text = ask(context, move |plane| json(question(plane)?.as_slice())).await??;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// Serializes a list to JSON. Returns an error if the text is longer than the maximum length of an answer.
-fn json<T: Serialize>(list: &[T]) -> ApiResult<Vec<u8>> {
+/// Serializes a value to JSON. Returns an error if the text is longer than the maximum length of an answer.
+pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> ApiResult<Vec<u8>> {
     let mut text = Bounded::default();
-    serde_json::to_writer(&mut text, list).map_err(|_| {
+    serde_json::to_writer(&mut text, value).map_err(|_| {
         let cause = format!("the answer would take more than {} MiB", LONGEST >> 20);
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "query.limit", cause, "ask for fewer by `limit`")
     })?;
