@@ -165,12 +165,7 @@ fn disturbances<'a>(
             place: far,
             disturb: "ip address add 10.9.9.9/24 dev t",
             mend: "ip address flush dev t",
-            found: (
-                "port.t",
-                "warning",
-                "the kernel has an IPv4 route on t",
-                in_far("ip address flush dev t"),
-            ),
+            found: ("port.t", "warning", "the kernel has 10.9.9.9 on t", in_far("ip address flush dev t")),
         },
         Case {
             place: far,

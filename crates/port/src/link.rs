@@ -281,20 +281,24 @@ pub fn delete(name: &str) -> Result<(), LinkError> {
         .map_err(|e| LinkError::new(name, "deletion", e))
 }
 
-/// Returns the IPv4 addresses of all devices in the calling thread's namespace.
+/// Returns the IPv4 addresses of all devices in the calling thread's namespace, each with the interface index
+/// of its device.
 ///
 /// # Errors
 /// [`LinkError`] when the kernel refuses the request.
-pub fn addresses_v4() -> Result<Vec<Ipv4Addr>, LinkError> {
+pub fn addresses_v4() -> Result<Vec<(u32, Ipv4Addr)>, LinkError> {
     let body = address_header(0, Ipv4Addr::UNSPECIFIED.into(), 0, 0);
     let request = Request::new(libc::RTM_GETADDR, netlink::NLM_F_DUMP, &body);
     let messages = Netlink::open()
         .and_then(|mut netlink| netlink.transact(request))
         .map_err(|e| LinkError::new("list", "listing addresses", e))?;
     let local = |message: &Message| {
-        let attributes = message.payload.get(8..).filter(|_| message.kind == libc::RTM_NEWADDR)?;
+        // struct ifaddrmsg: the interface index is the last field.
+        let (head, attributes) = message.payload.split_first_chunk::<8>()?;
+        let [_, _, _, _, index @ ..] = head;
         let found = netlink::attributes(attributes).find(|(kind, _)| *kind == IFA_LOCAL);
-        found.and_then(|(_, value)| <[u8; 4]>::try_from(value).ok()).map(Ipv4Addr::from)
+        let (_, value) = found.filter(|_| message.kind == libc::RTM_NEWADDR)?;
+        Some((u32::from_ne_bytes(*index), <[u8; 4]>::try_from(value).ok()?.into()))
     };
     Ok(messages.iter().filter_map(local).collect())
 }
@@ -412,7 +416,7 @@ mod tests {
     #[test]
     fn loopbacks_address_is_among_all() {
         let lo = find("lo").unwrap();
-        assert!(!lo.up || addresses_v4().unwrap().contains(&Ipv4Addr::LOCALHOST));
+        assert!(!lo.up || addresses_v4().unwrap().contains(&(lo.ifindex, Ipv4Addr::LOCALHOST)));
     }
 
     #[test]

@@ -9,6 +9,8 @@ mod router;
 mod services;
 
 use std::fs;
+use std::sync::Mutex;
+use std::time::Duration;
 
 use ::openflow::Address;
 use engine::inspect::FrameCensus;
@@ -17,6 +19,7 @@ use model::{BridgeName, DoctorFinding, Finding, PortName};
 use chart::{Chart, sysctl, there};
 
 use super::device::Device;
+use super::locked;
 use super::moves::Moving;
 use super::running_state::RunningState;
 use super::watch::Load;
@@ -38,9 +41,13 @@ pub fn services(running_state: &RunningState) -> Vec<DoctorFinding> {
     findings
 }
 
-/// Returns all findings about the machine, the memory and the ports.
+/// Pause between the examinations of two ports, in which other threads get the lock of the running state.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Returns all findings about the machine, the memory and the ports. The running state is locked for one port at
+/// a time, because the examination of a device takes about a millisecond.
 pub fn examine(
-    running_state: &RunningState,
+    running_state: &Mutex<RunningState>,
     memory: &port::FrameMemory,
     census: Option<FrameCensus>,
     (workers, loads): (usize, &[Load]),
@@ -64,16 +71,15 @@ pub fn examine(
             chart.note("memory.quarantine", Finding::Warning, text, fix);
         }
     }
-    cores(&mut chart, running_state, workers);
     full_workers(&mut chart, loads);
-    loops(&mut chart, running_state);
-    for (name, running) in &running_state.ports {
-        device::port(&mut chart, name, running, memory, running_state.filters.answers(running));
-        if let Some(lacks) = running_state.steers.lacks(running) {
-            let fix = "use a device whose driver runs XDP, or `table` and flows with \"kernel\" and the kernel's own RPS";
-            chart.note(&super::device::object(name), Finding::Warning, lacks, fix);
-        }
+    let names: Vec<PortName> = locked(running_state).ports.keys().cloned().collect();
+    for name in names {
+        port(&mut chart, &locked(running_state), &name, memory);
+        std::thread::sleep(PAUSE);
     }
+    let running_state = &*locked(running_state);
+    cores(&mut chart, running_state, workers);
+    loops(&mut chart, running_state);
     chart.findings.extend(services::examine(running_state));
     chart.findings.extend(router::waiting(running_state));
     chart.findings.extend(router::examine(running_state));
@@ -91,6 +97,16 @@ pub fn examine(
     }
     chart.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     chart.findings
+}
+
+/// Adds all findings about one port.
+fn port(chart: &mut Chart, running_state: &RunningState, name: &PortName, memory: &port::FrameMemory) {
+    let Some(running) = running_state.ports.get(name) else { return };
+    device::port(chart, name, running, memory, running_state.filters.answers(running));
+    if let Some(lacks) = running_state.steers.lacks(running) {
+        let fix = "use a device whose driver runs XDP, or `table` and flows with \"kernel\" and the kernel's own RPS";
+        chart.note(&super::device::object(name), Finding::Warning, lacks, fix);
+    }
 }
 
 /// Reports each worker that has been fully loaded for at least `FULL_SECS` seconds.

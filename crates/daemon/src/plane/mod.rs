@@ -906,7 +906,7 @@ impl Plane for DataPlane {
         let (workers, census) =
             self.with_engine(|engine| (engine.workers(), engine.frames())).unwrap_or_default();
         let loads = locked(&self.loads).clone();
-        doctor::examine(&locked(&self.running_state), &self.memory, census, (workers, &loads))
+        doctor::examine(&self.running_state, &self.memory, census, (workers, &loads))
     }
 
     fn rss_table(&self, port: &str) -> Result<RssTable, PlaneError> {

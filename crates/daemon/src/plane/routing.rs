@@ -81,7 +81,7 @@ fn look(object: &str, namespace: Option<&Namespace>) -> Option<Place> {
             (info.ifindex, takes)
         });
         let takes = takes.collect();
-        let v4 = BTreeSet::from_iter(link::addresses_v4().map_err(failed)?);
+        let v4 = link::addresses_v4().map_err(failed)?.into_iter().map(|(_, address)| address).collect();
         Ok(Place { takes, locals: LocalAddresses { v4, v6: BTreeSet::new() } })
     });
     seen.inspect_err(|error| tracing::warn!(%error, "its devices cannot be listed")).ok()

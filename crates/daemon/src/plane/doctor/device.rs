@@ -2,6 +2,7 @@
 //! pair, and frames that would leak between kernel and bridge.
 
 use std::fs;
+use std::net::Ipv4Addr;
 
 use model::{Finding, Namespace, PortKind, PortName};
 use port::link::{self, Feature, LinkInfo};
@@ -51,7 +52,8 @@ pub fn port(
         // The configured name may be an alternative name of the device.
         let is_named = |name: &String| link::find(name).is_ok_and(|found| found.ifindex == info.ifindex);
         let missed = configured.filter(|name| !is_named(name));
-        Ok(Seen { info, features, xdp, addresses: addresses(&ifname), routed, missed })
+        let addresses = Addresses::look().of(&info);
+        Ok(Seen { info, features, xdp, addresses, routed, missed })
     });
     let seen = match looked {
         Ok(seen) => seen,
@@ -110,8 +112,9 @@ impl Routed {
             .filter(|(_, path, _)| super::sysctl(path).as_deref() == Some("0"))
             .map(|(family, _, command)| (family, format!("sysctl -w {command}")));
         let others = link::list().unwrap_or_default().into_iter();
+        let addresses = Addresses::look();
         let unreached = others
-            .filter(|info| info.ifindex != own.ifindex && info.up && !addresses(&info.name).is_empty())
+            .filter(|info| info.ifindex != own.ifindex && info.up && !addresses.of(info).is_empty())
             .filter(|info| info.name != "lo" && !xdp::features(&info.name).unwrap_or_default().transmit)
             .map(|info| (info.name, info.kind.as_deref() == Some("veth")));
         Routed { bypassed: routing::bypassed(), off: off.collect(), unreached: unreached.collect() }
@@ -445,18 +448,25 @@ fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) 
     Some(Peer { namespace, info, program, gro })
 }
 
-/// Returns the IPv6 addresses that the kernel has on a device, each as 32 hexadecimal digits. If the kernel
-/// has an IPv4 route over the device, the result also contains the text "an IPv4 route".
-fn addresses(ifname: &str) -> Vec<String> {
-    let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
-    let mut found: Vec<String> = v6
-        .lines()
-        .filter(|line| line.split_whitespace().last() == Some(ifname))
-        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
-        .collect();
-    let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
-    if routes.lines().skip(1).any(|line| line.split_whitespace().next() == Some(ifname)) {
-        found.push("an IPv4 route".to_owned());
+/// IP addresses of all devices in the namespace of a thread.
+struct Addresses {
+    v4: Vec<(u32, Ipv4Addr)>,
+    /// Content of `/proc/net/if_inet6`.
+    v6: String,
+}
+
+impl Addresses {
+    /// Reads the addresses from the kernel. Routes are not read, because a full table takes seconds.
+    fn look() -> Addresses {
+        let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+        Addresses { v4: link::addresses_v4().unwrap_or_default(), v6 }
     }
-    found
+
+    /// Returns the addresses of one device as text. IPv6 addresses have 32 hexadecimal digits.
+    fn of(&self, device: &LinkInfo) -> Vec<String> {
+        let v4 = self.v4.iter().filter(|(index, _)| *index == device.ifindex);
+        let v6 = self.v6.lines().filter(|line| line.split_whitespace().last() == Some(&device.name));
+        let v6 = v6.filter_map(|line| line.split_whitespace().next().map(str::to_owned));
+        v4.map(|(_, address)| address.to_string()).chain(v6).collect()
+    }
 }

@@ -99,7 +99,10 @@ fn namespaces(running_state: &RunningState) -> Vec<Seen> {
     }
     let look = |namespace: Option<Namespace>| {
         let seen = inside("services", namespace.as_ref(), || {
-            let v4 = link::addresses_v4().unwrap_or_default().into_iter().map(IpAddr::from);
+            let v4 = link::addresses_v4()
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(_, address)| IpAddr::from(address));
             let addresses = v4.chain(addresses_v6().into_iter().map(IpAddr::from)).collect();
             Ok((addresses, sysctl("net/ipv4/tcp_syncookies"), sysctl("net/ipv4/tcp_timestamps")))
         });
