@@ -170,6 +170,49 @@ fn the_watchdog_is_fed_and_signals_are_heard_during_a_hand_over() {
     let _ = upgrade.wait();
 }
 
+/// A successor is the service's main process as soon as it has taken over. A signal that arrives before it serves
+/// clients ends it with all clean-up.
+#[test]
+fn a_signal_right_after_a_hand_over_ends_the_successor_in_order() {
+    require!("ip", "ping", "ethtool");
+    if !cfg!(any(debug_assertions, feature = "fault")) {
+        return testbed::skip("an optimised daemon has faults with `--features daemon/fault` only");
+    }
+    let mut rig = Rig::new(2);
+    let notify = rig.path("notify.sock");
+    let socket = UnixDatagram::bind(&notify).unwrap();
+    rustix::net::sockopt::set_socket_passcred(&socket, true).unwrap();
+    let ((tell, told), (to, heard)) = (channel(), channel());
+    std::thread::spawn(move || listen(&socket, &told, &to));
+    let fault = rig.path("fault");
+    let variables = [
+        ("NOTIFY_SOCKET", notify.to_str().unwrap()),
+        ("TRIVIUM_FAULT", "hand-over"),
+        ("TRIVIUM_FAULT_FILE", fault.to_str().unwrap()),
+    ];
+    rig.start_with(&rig.configuration(""), &variables);
+    tell.send(rig.daemon().pid()).unwrap();
+    std::fs::write(&fault, "apply hang\n").unwrap();
+    let mut upgrade = std::process::Command::new(TRIVIUM)
+        .env("TRIVIUM_SOCKET", rig.socket())
+        .args(["upgrade", "--binary", TRIVIUM])
+        .spawn()
+        .unwrap();
+    let reached = fault.with_extension("apply");
+    testbed::wait_until("the successor to have taken over", PATIENCE, || reached.exists()).unwrap();
+    let main = until(&heard, "the successor's PID", |it| it.text.starts_with("MAINPID="));
+    let successor: u32 = main.text["MAINPID=".len()..].parse().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(successor).unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    std::fs::remove_file(&fault).unwrap();
+    until(&heard, "STOPPING", |it| it.from == successor && it.text == "STOPPING=1");
+    testbed::eventually("the end", PATIENCE, || {
+        if runs(successor) { Err("it runs".to_owned()) } else { Ok(()) }
+    })
+    .unwrap();
+    let _ = upgrade.wait();
+}
+
 #[test]
 fn the_unit_lets_a_successor_speak() {
     let unit = include_str!("../../../contrib/trivium.service");

@@ -44,8 +44,16 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
         Failure::new("--log-level", cause, "write off, error, warn, info, debug or trace, or info,audit=warn")
     })?;
     let runtime = runtime()?;
-    let service =
-        if args.take_over { Service::take_over(args, socket)? } else { Service::start(args, socket)? };
+    let service = if args.take_over {
+        // The service manager sends signals to a successor as soon as it has taken over.
+        let signals = {
+            let _in_runtime = runtime.enter();
+            Signals::listen()?
+        };
+        Service::take_over(args, socket, signals)?
+    } else {
+        Service::start(args, socket)?
+    };
     let api = service.config.daemon.api.display();
     let (version, pid, file) = (env!("CARGO_PKG_VERSION"), std::process::id(), args.config.display());
     let begins = if args.take_over { "takes over" } else { "starts" };
@@ -114,6 +122,8 @@ struct Service {
     /// Unix sockets other than the API socket, which are handed over to a successor.
     sockets: Arc<Sockets>,
     pid_file: Pid,
+    /// Signals since before the take-over. `None` if there was none.
+    signals: Option<Signals>,
 }
 
 impl Service {
@@ -140,10 +150,10 @@ impl Service {
         })?;
         plane.keep_rules_in(rules_of(&config), args.restore || config.daemon.restore);
         let pid_file = Arc::new(Mutex::new(pid_file));
-        Ok(Service { file, socket, config, given: None, plane, listeners, sockets, pid_file })
+        Ok(Service { file, socket, config, given: None, plane, listeners, sockets, pid_file, signals: None })
     }
 
-    fn take_over(args: &Run, socket: Option<&Path>) -> Result<Service, Failure> {
+    fn take_over(args: &Run, socket: Option<&Path>, signals: Signals) -> Result<Service, Failure> {
         let (mut prepared, given) = Prepared::from_stdin().map_err(|error| failure(&error, "hand-over"))?;
         let file = args.config.clone();
         // The predecessor's configuration contains the path.
@@ -167,12 +177,13 @@ impl Service {
         plane.keep_rules_in(rules_of(&config), false);
         let pid_file = inherit(&config);
         let given = Some((others, made_by));
-        Ok(Service { file, socket, config, given, plane, listeners, sockets, pid_file })
+        let signals = Some(signals);
+        Ok(Service { file, socket, config, given, plane, listeners, sockets, pid_file, signals })
     }
 
     /// Serves the API until the daemon must end, and returns the reason for the end.
     async fn serve(self) -> Result<End, Failure> {
-        let Service { file, socket, config, given, plane, listeners, sockets, pid_file: _ } = self;
+        let Service { file, socket, config, given, plane, listeners, sockets, pid_file: _, signals } = self;
         let notifier = Arc::new(Notifier::from_environment());
         let taken_over = given.is_some();
         if taken_over {
@@ -226,7 +237,10 @@ impl Service {
         let sessions = tokio::spawn(sessions);
         // Clients that wait for readiness connect to bridges next.
         let _ = opened.await;
-        let signals = Signals::listen()?;
+        let signals = match signals {
+            Some(signals) => signals,
+            None => Signals::listen()?,
+        };
         if taken_over {
             notifier.main_pid(std::process::id());
         }

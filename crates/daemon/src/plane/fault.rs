@@ -6,7 +6,8 @@
 //!   `TRIVIUM_FAULT_FILE` exists.
 //! - `hand-over`: a successor fails at steps of the hand-over. Each line of the file `TRIVIUM_FAULT_FILE`
 //!   names a step and a kind of failure: `STEP kill`, `STEP refuse` or `STEP hang`. A successor that hangs
-//!   creates a file beside `TRIVIUM_FAULT_FILE`, with the extension `STEP`.
+//!   creates a file beside `TRIVIUM_FAULT_FILE`, with the extension `STEP`, and goes on when
+//!   `TRIVIUM_FAULT_FILE` no longer exists.
 
 use port::Queue;
 
@@ -75,10 +76,12 @@ pub fn step(name: &str) -> Result<(), String> {
         Some((_, "refuse")) => Err(format!("a fault that was asked for at {name}")),
         Some((_, "hang")) => {
             // The file tells the test that the step is reached.
-            let _ = file().map(|file| std::fs::write(file.with_extension(name), ""));
-            loop {
-                std::thread::park();
+            let file = file().unwrap_or_default();
+            let _ = std::fs::write(file.with_extension(name), "");
+            while file.exists() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
+            Ok(())
         }
         _ => Ok(()),
     }
