@@ -55,7 +55,7 @@ pub fn api_body(bytes: &[u8]) {
             Err(_) => return,
         },
         4 => match "spread".parse() {
-            Ok(steer) => ObjectKey::Steer(steer),
+            Ok(steering) => ObjectKey::Steering(steering),
             Err(_) => return,
         },
         5 => ObjectKey::Router(router),

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use exposition::Exposition;
 use model::{
     BridgeState, CookieState, DropState, FilterState, FpmPhase, FpmState, PortState, PuntState, RouterState,
-    RuleState, StageState, SteerSent, SteerState, WorkerState,
+    RuleState, StageState, SteeringSent, SteeringState, WorkerState,
 };
 
 use crate::Plane;
@@ -31,7 +31,7 @@ fn text(plane: &dyn Plane) -> String {
     ports(&mut text, &plane.ports());
     drops(&mut text, &plane.drops());
     filters(&mut text, &plane.filters());
-    steers(&mut text, &plane.steers());
+    steering(&mut text, &plane.steering());
     bridges(&mut text, &plane.bridges());
     routers(&mut text, &plane.routers());
     flows::caches(&mut text, &plane.caches());
@@ -143,33 +143,36 @@ fn filters(text: &mut Exposition, filters: &[FilterState]) {
     }
 }
 
-type SentField = fn(&SteerSent) -> u64;
+type SentField = fn(&SteeringSent) -> u64;
 
 const SENT_COUNTERS: [(&str, &str, SentField); 2] = [
     ("trivium_steering_packets_total", "Packets that a steering has sent there.", |sent| sent.packets),
     ("trivium_steering_bytes_total", "Bytes of these.", |sent| sent.bytes),
 ];
 
-fn steers(text: &mut Exposition, steers: &[SteerState]) {
+fn steering(text: &mut Exposition, policies: &[SteeringState]) {
     for (name, help, field) in SENT_COUNTERS {
         text.family(name, "counter", help);
-        for steer in steers {
-            for sent in &steer.sent {
-                text.sample(&[("steer", steer.name.as_str()), ("to", &sent.to.to_string())], field(sent));
+        for steering in policies {
+            for sent in &steering.sent {
+                text.sample(
+                    &[("steering", steering.name.as_str()), ("to", &sent.to.to_string())],
+                    field(sent),
+                );
             }
         }
     }
     text.family("trivium_steering_flows", "gauge", "Exact flows of the steering.");
-    for steer in steers {
-        text.sample(&[("steer", &steer.name)], steer.flows);
+    for steering in policies {
+        text.sample(&[("steering", &steering.name)], steering.flows);
     }
     text.family(
         "trivium_steering_unmarked_total",
         "counter",
         "Packets whose driver had no room for metadata.",
     );
-    for steer in steers {
-        text.sample(&[("steer", &steer.name)], steer.unmarked);
+    for steering in policies {
+        text.sample(&[("steering", &steering.name)], steering.unmarked);
     }
 }
 

@@ -12,8 +12,8 @@ use model::{
     DropState, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState, FlowTuning,
     GroupState, HookState, Machine, MegaflowState, Merged, MeterState, MulticastMember, NeighbourEntry,
     NextHopEntry, PacketFilter, Plan, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy,
-    RouterState, RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable,
-    TraceEvent, TraceRequest, WorkerState,
+    RouterState, RssTable, StageState, SteeringDone, SteeringEntry, SteeringRequest, SteeringState,
+    SteeringTable, TraceEvent, TraceRequest, WorkerState,
 };
 use tokio::sync::mpsc::Sender;
 
@@ -58,14 +58,14 @@ pub trait Plane: Send + Sync + 'static {
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError>;
 
     /// Returns the states of all steering policies, sorted by name. The caller sets the owner in each state.
-    fn steers(&self) -> Vec<SteerState>;
+    fn steering(&self) -> Vec<SteeringState>;
 
     /// Returns the exact-match flows of a steering policy in their order, at most `limit`.
     ///
     /// # Errors
     ///
     /// Returns an error if the steering policy does not exist.
-    fn steer_flows(&self, steer: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError>;
+    fn steering_flows(&self, steering: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError>;
 
     /// Adds, changes or removes exact-match flows of a steering policy, all of them or none. Added flows last
     /// as long as a hook applies the policy. If the hook persists, they also last while no daemon runs. Flows
@@ -79,14 +79,18 @@ pub trait Plane: Send + Sync + 'static {
     /// - a flow belongs to the configuration, or no packet can match it;
     /// - a CPU does not exist;
     /// - the table of exact-match flows is full.
-    fn steer(&self, steer: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError>;
+    fn change_steering_flows(
+        &self,
+        steering: &str,
+        request: &SteeringRequest,
+    ) -> Result<SteeringDone, PlaneError>;
 
     /// Returns the target of each of the 256 hash buckets in the table of a steering policy.
     ///
     /// # Errors
     ///
     /// Returns an error if the steering policy does not exist or has no table.
-    fn steer_table(&self, steer: &str) -> Result<SteerTable, PlaneError>;
+    fn steering_table(&self, steering: &str) -> Result<SteeringTable, PlaneError>;
 
     /// Replaces the table of a steering policy until the configuration's table changes.
     ///
@@ -94,7 +98,7 @@ pub trait Plane: Send + Sync + 'static {
     ///
     /// Returns an error if the steering policy does not exist or has no table, if a CPU does not exist, or if
     /// the length is not a power of two up to 256.
-    fn set_steer_table(&self, steer: &str, table: &SteerTable) -> Result<(), PlaneError>;
+    fn set_steering_table(&self, steering: &str, table: &SteeringTable) -> Result<(), PlaneError>;
 
     /// Returns the states of all hooks, sorted by port name.
     ///

@@ -574,7 +574,7 @@ impl Store {
     fn plan(&self, before: &State, after: &State) -> Plan {
         let old = Config {
             filters: before.merged.config.filters.clone(),
-            steers: before.merged.config.steers.clone(),
+            steering: before.merged.config.steering.clone(),
             ports: before.merged.config.ports.clone(),
             bridges: before.merged.config.bridges.clone(),
             routers: before.merged.config.routers.clone(),

@@ -208,7 +208,7 @@ fn fields_of_ports_change_while_they_run() {
         ("", "admin"),
         ("complete_checksums = \"off\"", "complete_checksums"),
         ("workers = [0]", "workers"),
-        ("spread = true", "spread"),
+        ("software_rss = true", "software_rss"),
         // The socket must be opened again for this field.
         ("busy_poll = 20", "busy_poll"),
         ("ring_size = 512", "ring_size"),

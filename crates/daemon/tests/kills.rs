@@ -26,10 +26,10 @@ fn configurations(rig: &Rig, list: &std::path::Path) -> [String; 2] {
     let flood = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\nsource = \"10.8.0.1\"\n";
     let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
     let listed = "[[filter.edge.rule]]\nname = \"listed\"\naction = \"drop\"\nlisted = true\n";
-    let steered = ports.replace("filter = \"edge\"", "filter = \"edge\"\nsteer = \"s\"");
+    let steered = ports.replace("filter = \"edge\"", "filter = \"edge\"\nsteering = \"s\"");
     [
         format!("{ports}[filter.edge]\nblocklist = {list:?}\n{flood}{listed}"),
-        format!("{steered}[filter.edge]\n{flood}[steer.s]\ncapacity = 16\ntable = [\"worker\"]\n"),
+        format!("{steered}[filter.edge]\n{flood}[steering.s]\ncapacity = 16\ntable = [\"worker\"]\n"),
     ]
 }
 

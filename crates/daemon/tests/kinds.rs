@@ -137,7 +137,7 @@ fn one_queue_is_spread_over_workers_in_order() {
     require!("ip", "ethtool");
     let mut rig = Rig::new(2);
     let configuration =
-        format!("{}[engine]\nworkers = [0, 1]\n", rig.configuration("persist = false\nspread = true"));
+        format!("{}[engine]\nworkers = [0, 1]\n", rig.configuration("persist = false\nsoftware_rss = true"));
     rig.start(&configuration);
     rig.pin_neighbours();
     rig.until_reachable(1, 2);
@@ -166,7 +166,7 @@ fn a_port_that_has_waited_for_its_device_is_spread() {
     hub.run(["ip", "link", "set", "dev", "h1", "down"]).unwrap();
     hub.run(["ip", "link", "set", "dev", "h1", "name", "later"]).unwrap();
     let configuration =
-        format!("{}[engine]\nworkers = [0, 1]\n", rig.configuration("persist = false\nspread = true"));
+        format!("{}[engine]\nworkers = [0, 1]\n", rig.configuration("persist = false\nsoftware_rss = true"));
     rig.start(&configuration);
     rig.port_until("h1", "waiting", |port| port["trouble"].is_string());
     hub.run(["ip", "link", "set", "dev", "later", "name", "h1"]).unwrap();
@@ -182,17 +182,18 @@ fn a_port_that_has_waited_for_its_device_is_spread() {
 fn ports_change_their_workers_without_loss() {
     require!("ip", "ethtool");
     let mut rig = Rig::new(2);
-    let text = |workers: [u8; 2], spread: bool| {
+    let text = |workers: [u8; 2], software_rss: bool| {
         let mut text = format!("{}[engine]\nworkers = [0, 1]\n", rig.configuration("persist = false"));
         for (name, worker) in ["h1", "h2"].into_iter().zip(workers) {
             let device = format!("device = \"{name}\"\n");
-            text = text.replace(&device, &format!("{device}workers = [{worker}]\nspread = {spread}\n"));
+            text = text
+                .replace(&device, &format!("{device}workers = [{worker}]\nsoftware_rss = {software_rss}\n"));
         }
         text
     };
     let texts: Vec<(String, [u8; 2])> = [[0, 0], [1, 1], [0, 1], [1, 0]]
         .into_iter()
-        .flat_map(|homes| [false, true].map(|spread| (text(homes, spread), homes)))
+        .flat_map(|homes| [false, true].map(|software_rss| (text(homes, software_rss), homes)))
         .collect();
     rig.start(&texts[0].0);
     rig.pin_neighbours();

@@ -340,9 +340,9 @@ fn explain_names_the_rule_in_front_of_the_routes() {
                   [[filter.edge.rule]]\nname = \"shut\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination_port = 53\n";
     let ports = configuration(&rig, &format!("{KERNEL}filter = \"edge\"\n"));
     // The steering selects CPU 0.
-    let steer = "[steer.spread]\ntable = [\"cpu 0\"]\n";
-    let steered = ports.replacen("device = \"h1\"\n", "device = \"h1\"\nsteer = \"spread\"\n", 1);
-    rig.start(&format!("{steered}{filter}{steer}"));
+    let steering = "[steering.spread]\ntable = [\"cpu 0\"]\n";
+    let steered = ports.replacen("device = \"h1\"\n", "device = \"h1\"\nsteering = \"spread\"\n", 1);
+    rig.start(&format!("{steered}{filter}{steering}"));
     until_routed(&rig, "h1");
     rig.until_reachable(1, 2);
     let explain = |port: &str| {

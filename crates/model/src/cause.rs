@@ -28,6 +28,8 @@ pub enum Cause {
     TooManyObjects { what: &'static str, count: usize, limit: usize },
     #[error("`{key}` is not known here")]
     UnknownKey { key: String, near: Option<String>, known: Vec<&'static str> },
+    #[error("`{old}` is the old spelling of `{new}`")]
+    OldKey { old: &'static str, new: &'static str },
     #[error("`{key}` does not belong to a port of kind {kind}")]
     NotForKind { key: String, kind: &'static str, kinds: Vec<&'static str> },
     #[error("{expected} is expected here, and {found} was found")]
@@ -78,8 +80,8 @@ pub enum Cause {
         "a port of kind {kind} has no driver hook, and rule `{rule}` of filter `{filter}` (`action = \"{action}\"`) needs one"
     )]
     NeedsHook { kind: &'static str, filter: String, rule: String, action: &'static str },
-    #[error("there is no steering `{steer}`")]
-    NoSuchSteer { steer: String, near: Option<String> },
+    #[error("there is no steering `{steering}`")]
+    NoSuchSteering { steering: String, near: Option<String> },
     #[error("the rule never matches: {why}")]
     NeverMatches { why: &'static str },
     #[error("an empty list would match nothing")]
@@ -177,7 +179,7 @@ pub enum Cause {
     #[error("patch port `{peer}` has another peer, `{other}`")]
     PeerTaken { peer: String, other: String },
     #[error("packets are spread where they come in, and by a patch port they come from another port")]
-    PatchSpreads,
+    PatchSoftwareRss,
     #[error("no port of the bridge can send to another: all of its {members} members are protected")]
     AllProtected { members: usize },
 }
@@ -197,6 +199,7 @@ impl Cause {
             UnknownKey { near: Some(near), .. } => format!("did you mean `{near}`?"),
             UnknownKey { known, .. } if known.is_empty() => "remove it".to_owned(),
             UnknownKey { known, .. } => format!("use one of {}", known.join(", ")),
+            OldKey { new, .. } => format!("write `{new}`"),
             NotForKind { kinds, .. } => {
                 format!("remove it, or make the port one of kind {}", kinds.join(" or "))
             }
@@ -238,8 +241,8 @@ impl Cause {
             NoSuchFilter { near: Some(near), .. } => format!("did you mean `{near}`?"),
             NoSuchFilter { filter, .. } => format!("add [filter.{filter}], or remove this"),
             NeedsHook { rule, .. } => format!("name a filter without `{rule}` here"),
-            NoSuchSteer { near: Some(near), .. } => format!("did you mean `{near}`?"),
-            NoSuchSteer { steer, .. } => format!("add [steer.{steer}], or remove this"),
+            NoSuchSteering { near: Some(near), .. } => format!("did you mean `{near}`?"),
+            NoSuchSteering { steering, .. } => format!("add [steering.{steering}], or remove this"),
             NeverMatches { .. } => "change one of its conditions, or remove the rule".to_owned(),
             EmptyList => "remove the key to match anything, or name values".to_owned(),
             NotInHook { fix, .. } => fix.clone(),
@@ -296,7 +299,9 @@ impl Cause {
             PatchToItself => "name the port at the other end".to_owned(),
             PeerNoPatch { peer, .. } => format!("make `{peer}` one of kind patch, or name another"),
             PeerTaken { peer, .. } => format!("make this port the peer of `{peer}`, or name another"),
-            PatchSpreads => "remove `spread`, or set it on the ports that packets come in by".to_owned(),
+            PatchSoftwareRss => {
+                "remove `software_rss`, or set it on the ports that packets come in by".to_owned()
+            }
             AllProtected { .. } => {
                 "leave `protected` out at the member that the others shall reach".to_owned()
             }
@@ -308,7 +313,7 @@ impl Cause {
 
 fn name_fix(what: &str) -> &'static str {
     match what {
-        "port" | "bridge" | "router" | "filter" | "steer" => {
+        "port" | "bridge" | "router" | "filter" | "steering" => {
             "use letters, digits, `_`, `-` and `.`, at most 32"
         }
         "rule" => "use letters, digits, `_`, `-` and `.`, at most 63",

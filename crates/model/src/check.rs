@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use crate::spelling::nearest;
 use crate::{
     AfXdp, Bridge, BridgeName, Cause, Config, DeviceName, FilterName, InterfaceAddress, Mtu, Namespace, Port,
-    PortKind, PortName, Problem, Router, RouterName, RouterPort, SteerName, Veth, XdpMode, XdpOptions,
+    PortKind, PortName, Problem, Router, RouterName, RouterPort, SteeringName, Veth, XdpMode, XdpOptions,
     ZeroCopy,
 };
 
@@ -42,7 +42,7 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
         check_port(config, name, port, &mut problems);
     }
     check_filters(config, &mut problems);
-    check_steers(config, &mut problems);
+    check_steering(config, &mut problems);
     let mut homes = BTreeMap::new();
     for (name, bridge) in &config.bridges {
         check_members(config, name, bridge, declared, &mut homes, &mut problems);
@@ -66,7 +66,7 @@ const ROUTER_LIMIT: usize = 256;
 /// Maximum number of filters in a configuration.
 const FILTER_LIMIT: usize = 256;
 /// Maximum number of steering policies in a configuration.
-const STEER_LIMIT: usize = 256;
+const STEERING_LIMIT: usize = 256;
 
 /// Number of objects of one type, with the largest number that a configuration of all owners may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,11 +83,11 @@ pub(crate) struct ObjectCount {
 
 /// Returns the counts of filters, steering policies, ports, bridges and routers, in this order.
 pub(crate) fn object_counts(counts: [usize; 5]) -> [ObjectCount; 5] {
-    let [filters, steers, ports, bridges, routers] = counts;
+    let [filters, policies, ports, bridges, routers] = counts;
     let of = |table, what, count, limit| ObjectCount { table, what, count, limit };
     [
         of("filter", "filters", filters, FILTER_LIMIT),
-        of("steer", "steerings", steers, STEER_LIMIT),
+        of("steering", "steerings", policies, STEERING_LIMIT),
         of("port", "ports", ports, PORT_LIMIT),
         of("bridge", "bridges", bridges, BRIDGE_LIMIT),
         of("router", "routers", routers, ROUTER_LIMIT),
@@ -95,8 +95,8 @@ pub(crate) fn object_counts(counts: [usize; 5]) -> [ObjectCount; 5] {
 }
 
 fn check_counts(config: &Config, problems: &mut Vec<Problem>) {
-    let (filters, steers, ports) = (config.filters.len(), config.steers.len(), config.ports.len());
-    let counts = object_counts([filters, steers, ports, config.bridges.len(), config.routers.len()]);
+    let (filters, policies, ports) = (config.filters.len(), config.steering.len(), config.ports.len());
+    let counts = object_counts([filters, policies, ports, config.bridges.len(), config.routers.len()]);
     for ObjectCount { table, what, count, limit } in counts {
         if count > limit {
             problems.push(Problem::new(table, Cause::TooManyObjects { what, count, limit }));
@@ -161,14 +161,14 @@ fn check_filters(config: &Config, problems: &mut Vec<Problem>) {
     }
 }
 
-fn check_steers(config: &Config, problems: &mut Vec<Problem>) {
+fn check_steering(config: &Config, problems: &mut Vec<Problem>) {
     for (name, port) in &config.ports {
-        let Some(steer) = port.kind.xdp().and_then(|xdp| xdp.steer.as_ref()) else { continue };
-        if !config.steers.contains_key(steer) {
-            let known = config.steers.keys().map(SteerName::as_str).filter(|_| problems.len() < GUESSED);
-            let near = nearest(steer.as_str(), known).map(str::to_owned);
-            let cause = Cause::NoSuchSteer { steer: steer.to_string(), near };
-            problems.push(Problem::new(format!("port.{name}.steer"), cause));
+        let Some(steering) = port.kind.xdp().and_then(|xdp| xdp.steering.as_ref()) else { continue };
+        if !config.steering.contains_key(steering) {
+            let known = config.steering.keys().map(SteeringName::as_str).filter(|_| problems.len() < GUESSED);
+            let near = nearest(steering.as_str(), known).map(str::to_owned);
+            let cause = Cause::NoSuchSteering { steering: steering.to_string(), near };
+            problems.push(Problem::new(format!("port.{name}.steering"), cause));
         }
     }
 }
@@ -262,8 +262,8 @@ fn check_port(config: &Config, name: &PortName, port: &Port, problems: &mut Vec<
         if let Some(cause) = patch_cause(config, name, &patch.peer) {
             add("peer", cause);
         }
-        if port.spread {
-            add("spread", Cause::PatchSpreads);
+        if port.software_rss {
+            add("software_rss", Cause::PatchSoftwareRss);
         }
     }
     if let Some(xdp) = port.kind.xdp() {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     Bridge, BridgeName, Filter, FilterName, Member, Port, PortName, Router, RouterName, RouterPort, Scope,
-    Steer, SteerName, Target,
+    SteeringName, SteeringPolicy, Target,
 };
 
 /// The complete configuration of a Trivium daemon.
@@ -31,8 +31,8 @@ pub struct Config {
     #[serde(rename = "filter", skip_serializing_if = "BTreeMap::is_empty")]
     pub filters: BTreeMap<FilterName, Filter>,
     /// Steering policies by name.
-    #[serde(rename = "steer", skip_serializing_if = "BTreeMap::is_empty")]
-    pub steers: BTreeMap<SteerName, Steer>,
+    #[serde(rename = "steering", skip_serializing_if = "BTreeMap::is_empty")]
+    pub steering: BTreeMap<SteeringName, SteeringPolicy>,
     /// Ports by name.
     #[serde(rename = "port")]
     pub ports: BTreeMap<PortName, Port>,

@@ -20,7 +20,8 @@ use serde_json::Value;
 
 use crate::{
     Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, HookPolicy, Member, Port, PortKind,
-    PortName, Router, RouterName, RouterPort, RouterSettings, StaticKey, Steer, SteerName, WhenDown,
+    PortName, Router, RouterName, RouterPort, RouterSettings, StaticKey, SteeringName, SteeringPolicy,
+    WhenDown,
 };
 
 /// Method by which a changed field is applied.
@@ -99,25 +100,25 @@ pub enum Operation {
         name: FilterName,
     },
     /// Adds a steering policy.
-    AddSteer {
+    AddSteering {
         /// Name of the steering policy.
-        name: SteerName,
+        name: SteeringName,
         /// Configuration of the steering policy.
-        steer: Box<Steer>,
+        steering: Box<SteeringPolicy>,
     },
     /// Changes the exact-match flow entries, the indirection table or the sizes of a running steering policy.
-    ChangeSteer {
+    ChangeSteering {
         /// Name of the steering policy.
-        name: SteerName,
+        name: SteeringName,
         /// New configuration of the steering policy.
-        steer: Box<Steer>,
+        steering: Box<SteeringPolicy>,
         /// Fields that differ.
         fields: Vec<FieldChange>,
     },
     /// Removes a steering policy that no port uses any more.
-    RemoveSteer {
+    RemoveSteering {
         /** Name of the steering policy. */
-        name: SteerName,
+        name: SteeringName,
     },
     /// Adds a port.
     AddPort {
@@ -291,14 +292,14 @@ pub fn diff(old: &Config, new: &Config) -> Plan {
     router_removals(old, new, &gone, &moved, &mut operations);
     operations.extend(gone.iter().map(|name| Operation::RemovePort { name: (*name).clone() }));
     filters(old, new, &mut operations);
-    steers(old, new, &mut operations);
+    steering(old, new, &mut operations);
     ports(old, new, &recreated, &mut operations);
     bridges(old, new, &gone, &mut operations);
     routers(old, new, &gone, &moved, &mut operations);
     let unused = old.filters.keys().filter(|name| !new.filters.contains_key(*name));
     operations.extend(unused.map(|name| Operation::RemoveFilter { name: name.clone() }));
-    let unused = old.steers.keys().filter(|name| !new.steers.contains_key(*name));
-    operations.extend(unused.map(|name| Operation::RemoveSteer { name: name.clone() }));
+    let unused = old.steering.keys().filter(|name| !new.steering.contains_key(*name));
+    operations.extend(unused.map(|name| Operation::RemoveSteering { name: name.clone() }));
     settings(old, new, &mut operations);
     Plan { operations }
 }
@@ -348,14 +349,14 @@ fn filters(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
     }
 }
 
-fn steers(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
-    for (name, steer) in &new.steers {
-        let (before, name, boxed) = (old.steers.get(name), name.clone(), Box::new(steer.clone()));
+fn steering(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
+    for (name, steering) in &new.steering {
+        let (before, name, boxed) = (old.steering.get(name), name.clone(), Box::new(steering.clone()));
         match before {
-            None => operations.push(Operation::AddSteer { name, steer: boxed }),
-            Some(before) if before != steer => {
-                let fields = steer_changes(before, steer);
-                operations.push(Operation::ChangeSteer { name, steer: boxed, fields });
+            None => operations.push(Operation::AddSteering { name, steering: boxed }),
+            Some(before) if before != steering => {
+                let fields = steering_changes(before, steering);
+                operations.push(Operation::ChangeSteering { name, steering: boxed, fields });
             }
             Some(_) => {}
         }
@@ -364,14 +365,14 @@ fn steers(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
 
 /// Returns the differences between two steering policies, one entry for each exact-match flow entry or
 /// setting that differs.
-fn steer_changes(old: &Steer, new: &Steer) -> Vec<FieldChange> {
-    let bare = |steer: &Steer| Steer { flows: Vec::new(), ..steer.clone() };
+fn steering_changes(old: &SteeringPolicy, new: &SteeringPolicy) -> Vec<FieldChange> {
+    let bare = |steering: &SteeringPolicy| SteeringPolicy { flows: Vec::new(), ..steering.clone() };
     let mut changes = fields(&bare(old), &bare(new), |_| How::Live);
-    let by_key = |steer: &Steer| -> BTreeMap<_, _> {
-        steer.flows.iter().map(|flow| (flow.key, (flow.to, flow.mark))).collect()
+    let by_key = |steering: &SteeringPolicy| -> BTreeMap<_, _> {
+        steering.flows.iter().map(|flow| (flow.key, (flow.to, flow.mark))).collect()
     };
     let (before, after) = (by_key(old), by_key(new));
-    let text = |flow: Option<&(crate::SteerTarget, u32)>, none: &str| match flow {
+    let text = |flow: Option<&(crate::SteeringTarget, u32)>, none: &str| match flow {
         None => none.to_owned(),
         Some((to, 0)) => to.to_string(),
         Some((to, mark)) => format!("{to} with mark {mark:#x}"),
@@ -385,7 +386,7 @@ fn steer_changes(old: &Steer, new: &Steer) -> Vec<FieldChange> {
         }
     }
     if changes.is_empty() {
-        let order = |steer: &Steer| format!("{} flows", steer.flows.len());
+        let order = |steering: &SteeringPolicy| format!("{} flows", steering.flows.len());
         let field = "the order of flows".to_owned();
         changes.push(FieldChange { field, old: order(old), new: order(new), how: How::Live });
     }
@@ -589,7 +590,7 @@ pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
     // Without a device, the MTU before the change is not known.
     let mtu = if new.mtu.is_some() || new.kind.device().is_some() { How::Live } else { How::Recreate };
     fields(old, new, |field| match field {
-        "admin" | "spread" | "workers" | "complete_checksums" | "when_down" | "filter" | "steer"
+        "admin" | "software_rss" | "workers" | "complete_checksums" | "when_down" | "filter" | "steering"
         | "routing" | "peer" => How::Live,
         "address" | "peer.address" | "peer.mtu" => How::Live,
         "mtu" => mtu,

@@ -42,8 +42,8 @@ pub struct HookState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     /// Name of the steering policy that the hook applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub steer: Option<String>,
+    #[serde(alias = "steer", default, skip_serializing_if = "Option::is_none")]
+    pub steering: Option<String>,
     /// Handling of frames that no AF_XDP socket accepts: `pass` or `drop`.
     pub when_down: String,
     /// BPF file system path where the hook is pinned. Absent if the hook is removed when the daemon ends.

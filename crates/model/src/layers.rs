@@ -11,7 +11,7 @@ use std::fmt;
 use crate::check::{ObjectCount, object_counts};
 use crate::{
     Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, Member, Owner, Port, PortName, Router,
-    RouterName, RouterPort, RouterSettings, RuleName, StaticKey, Steer, SteerName,
+    RouterName, RouterPort, RouterSettings, RuleName, StaticKey, SteeringName, SteeringPolicy,
 };
 
 /// Key of an object that has an owner.
@@ -20,7 +20,7 @@ pub enum ObjectKey {
     /// A filter.
     Filter(FilterName),
     /// A steering policy.
-    Steer(SteerName),
+    Steering(SteeringName),
     /// A port.
     Port(PortName),
     /// A bridge without its members.
@@ -35,13 +35,13 @@ pub enum ObjectKey {
     RouterPort(RouterName, PortName),
 }
 
-/// Formats the key as problems name the object: `filter.edge`, `steer.spread`, `port.web1`, `bridge.br0`,
+/// Formats the key as problems name the object: `filter.edge`, `steering.spread`, `port.web1`, `bridge.br0`,
 /// `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`, `router.edge`, `router.edge.port.left`.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ObjectKey::Filter(filter) => write!(f, "filter.{filter}"),
-            ObjectKey::Steer(steer) => write!(f, "steer.{steer}"),
+            ObjectKey::Steering(steering) => write!(f, "steering.{steering}"),
             ObjectKey::Port(port) => write!(f, "port.{port}"),
             ObjectKey::Bridge(bridge) => write!(f, "bridge.{bridge}"),
             ObjectKey::Member(bridge, port) => write!(f, "bridge.{bridge}.port.{port}"),
@@ -58,7 +58,7 @@ pub enum Change {
     /// Creates or replaces a filter.
     PutFilter(FilterName, Filter),
     /// Creates or replaces a steering policy.
-    PutSteer(SteerName, Steer),
+    PutSteering(SteeringName, SteeringPolicy),
     /// Creates or replaces a port.
     PutPort(PortName, Port),
     /// Creates a bridge or replaces its settings.
@@ -80,7 +80,7 @@ impl Change {
     pub fn object(&self) -> ObjectKey {
         match self {
             Change::PutFilter(filter, _) => ObjectKey::Filter(filter.clone()),
-            Change::PutSteer(steer, _) => ObjectKey::Steer(steer.clone()),
+            Change::PutSteering(steering, _) => ObjectKey::Steering(steering.clone()),
             Change::PutPort(port, _) => ObjectKey::Port(port.clone()),
             Change::PutBridge(bridge, _) => ObjectKey::Bridge(bridge.clone()),
             Change::PutMember(bridge, port, _) => ObjectKey::Member(bridge.clone(), port.clone()),
@@ -208,7 +208,7 @@ pub struct Fragment {
     /// Filters by name.
     pub filters: BTreeMap<FilterName, Filter>,
     /// Steering policies by name.
-    pub steers: BTreeMap<SteerName, Steer>,
+    pub steering: BTreeMap<SteeringName, SteeringPolicy>,
     /// Ports by name.
     pub ports: BTreeMap<PortName, Port>,
     /// Bridges by name, without members.
@@ -225,8 +225,9 @@ pub struct Fragment {
 
 impl From<&Config> for Fragment {
     fn from(config: &Config) -> Self {
-        let (filters, steers, ports) = (config.filters.clone(), config.steers.clone(), config.ports.clone());
-        let mut fragment = Fragment { filters, steers, ports, ..Fragment::default() };
+        let (filters, policies, ports) =
+            (config.filters.clone(), config.steering.clone(), config.ports.clone());
+        let mut fragment = Fragment { filters, steering: policies, ports, ..Fragment::default() };
         for (name, bridge) in &config.bridges {
             fragment.bridges.insert(name.clone(), bridge.settings.clone());
             let members =
@@ -250,7 +251,7 @@ impl Fragment {
     /// Returns the keys of all objects in the fragment.
     pub fn objects(&self) -> impl Iterator<Item = ObjectKey> + '_ {
         let filters = self.filters.keys().cloned().map(ObjectKey::Filter);
-        let steers = self.steers.keys().cloned().map(ObjectKey::Steer);
+        let policies = self.steering.keys().cloned().map(ObjectKey::Steering);
         let ports = self.ports.keys().cloned().map(ObjectKey::Port);
         let bridges = self.bridges.keys().cloned().map(ObjectKey::Bridge);
         let members = self.members.keys().cloned().map(|(bridge, port)| ObjectKey::Member(bridge, port));
@@ -259,14 +260,14 @@ impl Fragment {
         let router_ports =
             self.router_ports.keys().cloned().map(|(router, port)| ObjectKey::RouterPort(router, port));
         let bridged = bridges.chain(members).chain(statics);
-        filters.chain(steers).chain(ports).chain(bridged).chain(routers).chain(router_ports)
+        filters.chain(policies).chain(ports).chain(bridged).chain(routers).chain(router_ports)
     }
 
     /// Returns whether the fragment contains an object.
     pub fn contains(&self, object: &ObjectKey) -> bool {
         match object {
             ObjectKey::Filter(filter) => self.filters.contains_key(filter),
-            ObjectKey::Steer(steer) => self.steers.contains_key(steer),
+            ObjectKey::Steering(steering) => self.steering.contains_key(steering),
             ObjectKey::Port(port) => self.ports.contains_key(port),
             ObjectKey::Bridge(bridge) => self.bridges.contains_key(bridge),
             ObjectKey::Member(bridge, port) => self.members.contains_key(&(bridge.clone(), port.clone())),
@@ -282,7 +283,7 @@ impl Fragment {
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::PutFilter(filter, value) => drop(self.filters.insert(filter, value)),
-            Change::PutSteer(steer, value) => drop(self.steers.insert(steer, value)),
+            Change::PutSteering(steering, value) => drop(self.steering.insert(steering, value)),
             Change::PutPort(port, value) => drop(self.ports.insert(port, value)),
             Change::PutBridge(bridge, value) => drop(self.bridges.insert(bridge, value)),
             Change::PutMember(bridge, port, value) => drop(self.members.insert((bridge, port), value)),
@@ -292,7 +293,7 @@ impl Fragment {
                 self.router_ports.insert((router, port), value);
             }
             Change::Remove(ObjectKey::Filter(filter)) => drop(self.filters.remove(&filter)),
-            Change::Remove(ObjectKey::Steer(steer)) => drop(self.steers.remove(&steer)),
+            Change::Remove(ObjectKey::Steering(steering)) => drop(self.steering.remove(&steering)),
             Change::Remove(ObjectKey::Port(port)) => drop(self.ports.remove(&port)),
             Change::Remove(ObjectKey::Bridge(bridge)) => {
                 self.bridges.remove(&bridge);
@@ -318,7 +319,9 @@ impl Fragment {
     pub fn get(&self, object: &ObjectKey) -> Option<Change> {
         Some(match object {
             ObjectKey::Filter(filter) => Change::PutFilter(filter.clone(), self.filters.get(filter)?.clone()),
-            ObjectKey::Steer(steer) => Change::PutSteer(steer.clone(), self.steers.get(steer)?.clone()),
+            ObjectKey::Steering(steering) => {
+                Change::PutSteering(steering.clone(), self.steering.get(steering)?.clone())
+            }
             ObjectKey::Port(port) => Change::PutPort(port.clone(), self.ports.get(port)?.clone()),
             ObjectKey::Bridge(bridge) => Change::PutBridge(bridge.clone(), self.bridges.get(bridge)?.clone()),
             ObjectKey::Member(bridge, port) => {
@@ -430,15 +433,15 @@ impl Layers {
         let sum = |of: fn(&Fragment) -> usize| self.fragments.values().map(of).sum();
         let counts = object_counts([
             sum(|fragment| fragment.filters.len()),
-            sum(|fragment| fragment.steers.len()),
+            sum(|fragment| fragment.steering.len()),
             sum(|fragment| fragment.ports.len()),
             sum(|fragment| fragment.bridges.len()),
             sum(|fragment| fragment.routers.len()),
         ]);
-        let [filters, steers, ports, bridges, routers] = counts;
+        let [filters, policies, ports, bridges, routers] = counts;
         let count = match object {
             ObjectKey::Filter(_) => filters,
-            ObjectKey::Steer(_) => steers,
+            ObjectKey::Steering(_) => policies,
             ObjectKey::Port(_) => ports,
             ObjectKey::Bridge(_) => bridges,
             ObjectKey::Router(_) => routers,
@@ -467,8 +470,8 @@ impl Layers {
             }
             let filters = fragment.filters.iter().map(|(name, filter)| (name.clone(), filter.clone()));
             merged.config.filters.extend(filters);
-            let steers = fragment.steers.iter().map(|(name, steer)| (name.clone(), steer.clone()));
-            merged.config.steers.extend(steers);
+            let policies = fragment.steering.iter().map(|(name, steering)| (name.clone(), steering.clone()));
+            merged.config.steering.extend(policies);
             merged
                 .config
                 .ports

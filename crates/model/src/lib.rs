@@ -54,7 +54,7 @@ mod router_state;
 mod scope;
 mod spelling;
 mod state;
-mod steer;
+mod steering;
 mod stored;
 mod target;
 mod text;
@@ -88,7 +88,7 @@ pub use load::{
 };
 pub use name::{
     BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RouterName,
-    RuleName, SteerName,
+    RuleName, SteeringName,
 };
 pub use owner::Owner;
 pub use plan_text::{PlanLine, PlanReport};
@@ -110,9 +110,9 @@ pub use state::{
     FdbEntry, FdbFilter, FilterState, Finding, LinkEvent, MemberState, MulticastMember, PortCounters,
     PortState, RssTable, RuleState, StageState, WorkerState,
 };
-pub use steer::{
-    Steer, SteerDone, SteerEntry, SteerFlow, SteerKey, SteerRequest, SteerSent, SteerShare, SteerState,
-    SteerTable, SteerTarget, SteerTargetError,
+pub use steering::{
+    SteeringDone, SteeringEntry, SteeringFlow, SteeringKey, SteeringPolicy, SteeringRequest, SteeringSent,
+    SteeringShare, SteeringState, SteeringTable, SteeringTarget, SteeringTargetError,
 };
 pub use stored::StoredError;
 pub use target::{Target, TargetError};

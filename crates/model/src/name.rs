@@ -135,7 +135,7 @@ name! {
 }
 name! {
     /// The name of a steering policy: letters, digits, `_`, `-` and `.`, at most 32 bytes.
-    SteerName, OBJECT_LIMIT, object_character
+    SteeringName, OBJECT_LIMIT, object_character
 }
 name! {
     /// The name of a filter rule: letters, digits, `_`, `-` and `.`, at most 63 bytes.

@@ -143,9 +143,11 @@ fn line(operation: &Operation) -> PlanLine {
         }
         ChangeFilter { name, fields, .. } => ('~', format!("filter.{name}"), texts(fields)),
         RemoveFilter { name } => ('-', format!("filter.{name}"), String::new()),
-        AddSteer { name, steer } => ('+', format!("steer.{name}"), format!("{} flows", steer.flows.len())),
-        ChangeSteer { name, fields, .. } => ('~', format!("steer.{name}"), texts(fields)),
-        RemoveSteer { name } => ('-', format!("steer.{name}"), String::new()),
+        AddSteering { name, steering } => {
+            ('+', format!("steering.{name}"), format!("{} flows", steering.flows.len()))
+        }
+        ChangeSteering { name, fields, .. } => ('~', format!("steering.{name}"), texts(fields)),
+        RemoveSteering { name } => ('-', format!("steering.{name}"), String::new()),
         AddPort { name, recreated, .. } if !recreated.is_empty() => {
             ('~', format!("port.{name}"), format!("{} (made anew)", texts(recreated)))
         }

@@ -6,7 +6,7 @@ use packet::{MacAddr, QueueId, WorkerId};
 use serde::Serialize;
 
 use crate::text;
-use crate::{DeviceName, FilterName, InterfaceAddress, Namespace, PortName, SteerName};
+use crate::{DeviceName, FilterName, InterfaceAddress, Namespace, PortName, SteeringName};
 
 /// Configuration of a port, through which the data plane receives and transmits packets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -18,7 +18,7 @@ pub struct Port {
     #[serde(serialize_with = "text::ids::serialize")]
     pub workers: Vec<WorkerId>,
     /// Whether received packets are distributed over all workers by a symmetric hash (software RSS).
-    pub spread: bool,
+    pub software_rss: bool,
     /// Whether the port is administratively up (`admin = "up"`). A port that is down carries no packets.
     #[serde(serialize_with = "up_or_down")]
     pub admin: bool,
@@ -165,7 +165,7 @@ pub struct XdpOptions {
     /// Name of the steering policy. Packets are steered before they reach the bridge or router of the port.
     /// `None`: no steering.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub steer: Option<SteerName>,
+    pub steering: Option<SteeringName>,
 }
 
 impl Default for XdpOptions {
@@ -180,7 +180,7 @@ impl Default for XdpOptions {
             when_down: None,
             complete_checksums: Checksums::Auto,
             routing: None,
-            steer: None,
+            steering: None,
         }
     }
 }

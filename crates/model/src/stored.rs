@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::load::load_change;
 use crate::text;
 use crate::{
-    BridgeName, Change, FilterName, Fragment, ObjectKey, PortName, Problem, RouterName, StaticKey, SteerName,
+    BridgeName, Change, FilterName, Fragment, ObjectKey, PortName, Problem, RouterName, StaticKey,
+    SteeringName,
 };
 
 /// Reason why stored objects cannot be read.
@@ -32,8 +33,8 @@ pub enum StoredError {
 struct Stored {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     filter: Option<FilterName>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    steer: Option<SteerName>,
+    #[serde(alias = "steer", default, skip_serializing_if = "Option::is_none")]
+    steering: Option<SteeringName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bridge: Option<BridgeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,10 +52,10 @@ impl Stored {
     fn object(&self) -> Option<ObjectKey> {
         let bridged = self.bridge.is_some() || self.mac.is_some() || self.vlan.is_some();
         let alone = !bridged && self.port.is_none();
-        match (&self.filter, &self.steer, &self.router, &self.port) {
+        match (&self.filter, &self.steering, &self.router, &self.port) {
             (None, None, None, _) => {}
             (Some(filter), None, None, _) if alone => return Some(ObjectKey::Filter(filter.clone())),
-            (None, Some(steer), None, _) if alone => return Some(ObjectKey::Steer(steer.clone())),
+            (None, Some(steering), None, _) if alone => return Some(ObjectKey::Steering(steering.clone())),
             (None, None, Some(router), None) if !bridged => return Some(ObjectKey::Router(router.clone())),
             (None, None, Some(router), Some(port)) if !bridged => {
                 return Some(ObjectKey::RouterPort(router.clone(), port.clone()));
@@ -76,7 +77,7 @@ impl Fragment {
     pub fn to_json(&self) -> String {
         let none = || Stored {
             filter: None,
-            steer: None,
+            steering: None,
             bridge: None,
             router: None,
             port: None,
@@ -90,9 +91,9 @@ impl Fragment {
             let filter_value = value(serde_json::to_value(filter));
             all.push(Stored { filter: Some(name.clone()), value: filter_value, ..none() });
         }
-        for (name, steer) in &self.steers {
-            let steer_value = value(serde_json::to_value(steer));
-            all.push(Stored { steer: Some(name.clone()), value: steer_value, ..none() });
+        for (name, steering) in &self.steering {
+            let steering_value = value(serde_json::to_value(steering));
+            all.push(Stored { steering: Some(name.clone()), value: steering_value, ..none() });
         }
         for (port, settings) in &self.ports {
             all.push(Stored {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use generate::config;
 use model::{
-    Bridge, Config, FilterName, HookPolicy, How, Operation, Plan, Port, Router, SteerName, diff, load,
+    Bridge, Config, FilterName, HookPolicy, How, Operation, Plan, Port, Router, SteeringName, diff, load,
 };
 use proptest::prelude::*;
 
@@ -50,17 +50,17 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
             assert!(!now.ports.values().any(|port| filter_of(port) == Some(&name)), "a port has it still");
             assert!(now.filters.remove(&name).is_some());
         }
-        Operation::AddSteer { name, steer } => assert!(now.steers.insert(name, *steer).is_none()),
-        Operation::ChangeSteer { name, steer, fields } => {
+        Operation::AddSteering { name, steering } => assert!(now.steering.insert(name, *steering).is_none()),
+        Operation::ChangeSteering { name, steering, fields } => {
             assert!(!fields.is_empty() && fields.iter().all(|field| field.how == How::Live));
-            assert!(now.steers.insert(name, *steer).is_some());
+            assert!(now.steering.insert(name, *steering).is_some());
         }
-        Operation::RemoveSteer { name } => {
-            assert!(!now.ports.values().any(|port| steer_of(port) == Some(&name)), "a port has it still");
-            assert!(now.steers.remove(&name).is_some());
+        Operation::RemoveSteering { name } => {
+            assert!(!now.ports.values().any(|port| steering_of(port) == Some(&name)), "a port has it still");
+            assert!(now.steering.remove(&name).is_some());
         }
         Operation::AddPort { name, port, .. } => {
-            assert!(steer_of(&port).is_none_or(|steer| now.steers.contains_key(steer)));
+            assert!(steering_of(&port).is_none_or(|steering| now.steering.contains_key(steering)));
             assert!(filter_of(&port).is_none_or(|filter| now.filters.contains_key(filter)));
             assert!(now.ports.insert(name, *port).is_none());
         }
@@ -140,8 +140,8 @@ fn filter_of(port: &Port) -> Option<&FilterName> {
     port.filter.as_ref()
 }
 
-fn steer_of(port: &Port) -> Option<&SteerName> {
-    port.kind.xdp()?.steer.as_ref()
+fn steering_of(port: &Port) -> Option<&SteeringName> {
+    port.kind.xdp()?.steering.as_ref()
 }
 
 fn touched(plan: &Plan) -> BTreeSet<String> {
@@ -301,7 +301,7 @@ fn a_hook_of_a_routers_port_goes_with_the_daemon() {
 #[test]
 fn a_steering_changes_flow_by_flow() {
     let port = "[port.a]\nkind='af_xdp'\n";
-    let with = |fields: &str| load(&format!("{port}steer='s'\n[steer.s]\n{fields}\n"), "t").unwrap();
+    let with = |fields: &str| load(&format!("{port}steering='s'\n[steering.s]\n{fields}\n"), "t").unwrap();
     let (without, empty) = (load(port, "t").unwrap(), with(""));
     let flow = |to: &str| {
         format!(
@@ -310,21 +310,24 @@ fn a_steering_changes_flow_by_flow() {
     };
     let first = with(&flow("to='kernel'"));
     let marked = with(&flow("to='cpu 1',mark=0x10"));
-    assert_eq!(diff(&without, &first).to_string(), "+ steer.s: 1 flows\n~ port.a: steer default -> \"s\"\n");
-    assert_eq!(diff(&first, &without).to_string(), "~ port.a: steer \"s\" -> default\n- steer.s\n");
+    assert_eq!(
+        diff(&without, &first).to_string(),
+        "+ steering.s: 1 flows\n~ port.a: steering default -> \"s\"\n"
+    );
+    assert_eq!(diff(&first, &without).to_string(), "~ port.a: steering \"s\" -> default\n- steering.s\n");
     assert_eq!(
         diff(&empty, &first).to_string(),
-        "~ steer.s: flow udp 10.0.0.1:7 > 10.0.0.2:9 none -> kernel\n"
+        "~ steering.s: flow udp 10.0.0.1:7 > 10.0.0.2:9 none -> kernel\n"
     );
     // A mark enables metadata.
     assert_eq!(
         diff(&first, &marked).to_string(),
-        "~ steer.s: metadata false -> true, flow udp 10.0.0.1:7 > 10.0.0.2:9 kernel -> cpu 1 with mark 0x10\n"
+        "~ steering.s: metadata false -> true, flow udp 10.0.0.1:7 > 10.0.0.2:9 kernel -> cpu 1 with mark 0x10\n"
     );
     let table = with("table=['cpu 0','kernel']\ncapacity=7");
     assert_eq!(
         diff(&empty, &table).to_string(),
-        "~ steer.s: capacity 65536 -> 7, table default -> [\"cpu 0\",\"kernel\"]\n"
+        "~ steering.s: capacity 65536 -> 7, table default -> [\"cpu 0\",\"kernel\"]\n"
     );
 }
 

@@ -192,7 +192,7 @@ peer = "b"
 [port.b]
 kind = "patch"
 peer = "a"
-spread = true
+software_rss = true
 [port.c]
 kind = "patch"
 peer = "a"
@@ -209,13 +209,74 @@ kind = "patch"
 "#;
     let expected = "\
 t:4:8: port.own.peer: a patch port cannot be its own peer; name the port at the other end
-t:11:10: port.b.spread: packets are spread where they come in, and by a patch port they come from another port; remove `spread`, or set it on the ports that packets come in by
+t:11:16: port.b.software_rss: packets are spread where they come in, and by a patch port they come from another port; remove `software_rss`, or set it on the ports that packets come in by
 t:14:8: port.c.peer: patch port `a` has another peer, `b`; make this port the peer of `a`, or name another
 t:17:8: port.d.peer: port `sink` is of kind null, and a patch port's peer is another patch port; make `sink` one of kind patch, or name another
 t:23:1: port.none: `peer` is missing; add `peer = \"patch1\"`
 ";
     let said: String = problems(text).iter().map(|problem| format!("{problem}\n")).collect();
     assert_eq!(said, expected);
+}
+
+/// Old spellings of keys are accepted. One warning for each old key names the new spelling.
+#[test]
+fn old_spellings_of_keys_mean_the_same_and_are_reported_once() {
+    let new = r#"
+[port.a]
+kind = "af_xdp"
+software_rss = true
+steering = "s"
+[port.b]
+kind = "veth"
+peer = { name = "eth0" }
+software_rss = true
+steering = "s"
+[steering.s]
+table = ["kernel", "worker"]
+[[steering.s.flow]]
+source = "10.0.0.1"
+destination = "10.0.0.2"
+protocol = "gre"
+to = "kernel"
+"#;
+    let old = new.replace("software_rss", "spread").replace("steering", "steer");
+    let read = |text: &str| load_on(text, "t", Format::Toml, None).unwrap();
+    let (present, former) = (read(new), read(&old));
+    assert_eq!(present.warnings, []);
+    assert_eq!(former.config, present.config);
+    let warnings: Vec<_> = former.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "t:4:1: warning: port.a: `spread` is the old spelling of `software_rss`; write `software_rss`",
+            "t:5:1: warning: port.a: `steer` is the old spelling of `steering`; write `steering`",
+            "t:11:2: warning: steer: `steer` is the old spelling of `steering`; write `steering`",
+        ]
+    );
+    // Both spellings at once contradict each other. A key in its old spelling has the checks of the new one.
+    let text = "[port.a]\nkind='null'\nspread=true\nsoftware_rss=false\nsteer='s'\n[port.b]\nkind='ring'\nspread=7\n";
+    let said: Vec<_> = problems(text).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "t:3:1: port.a: `software_rss` and `spread` exclude each other; keep `software_rss` or `spread`",
+            "t:5:1: warning: port.a: `steer` is the old spelling of `steering`; write `steering`",
+            "t:5:1: port.a: `steering` does not belong to a port of kind null; remove it, or make the port one of kind af_xdp or veth",
+            "t:8:1: warning: port.b: `spread` is the old spelling of `software_rss`; write `software_rss`",
+            "t:8:8: port.b.spread: true or false is expected here, and a number was found; write true or false",
+        ]
+    );
+    // An object of the API is read in both spellings, too.
+    let (object, body) =
+        (model::ObjectKey::Port("a".parse().unwrap()), r#"{"kind":"af_xdp","spread":true,"steer":"s"}"#);
+    let change = model::load_change(&object, body).unwrap();
+    let body = body.replace("spread", "software_rss").replace("steer", "steering");
+    assert_eq!(change, model::load_change(&object, &body).unwrap());
+    // State files contain the old spelling after an update.
+    let stored =
+        |key: &str| model::Fragment::from_json(&format!(r#"[{{"{key}":"s","value":{{}}}}]"#)).unwrap();
+    assert_eq!(stored("steer"), stored("steering"));
+    assert_eq!(stored("steering").steering.len(), 1);
 }
 
 /// A port that is unknown to the kernel has a mirror device, whose name must be free and valid.
@@ -339,71 +400,71 @@ fn mistakes_of_steerings_come_at_once() {
     let text = r#"
 [port.a]
 kind = "tap"
-steer = "spread"
+steering = "spread"
 [port.b]
 kind = "af_xdp"
-steer = "sprad"
-[steer.spread]
+steering = "sprad"
+[steering.spread]
 table = ["worker", "cpu 1", "elsewhere"]
 cpu_queue = 0
-[[steer.spread.flow]]
+[[steering.spread.flow]]
 source = "10.0.0.1"
 destination = "fd00::1"
 protocol = "udp"
 source_port = 1
 destination_port = 2
 to = "kernel"
-[[steer.spread.flow]]
+[[steering.spread.flow]]
 source = "10.0.0.1"
 destination = "10.0.0.2"
 protocol = "udp"
 to = "cpu"
-[[steer.spread.flow]]
+[[steering.spread.flow]]
 source = "10.0.0.1"
 destination = "10.0.0.2"
 protocol = "icmp"
 source_port = 1
 to = "kernel"
-[[steer.spread.flow]]
+[[steering.spread.flow]]
 source = "10.0.0.300"
 destination = "10.0.0.2"
 protocol = "udpp"
 vlan = 4095
-[[steer.spread.flow]]
+[[steering.spread.flow]]
 source = "10.0.0.1"
 destination = "10.0.0.2"
 protocol = 47
 to = "kernel"
-[[steer.spread.flow]]
+[[steering.spread.flow]]
 source = "10.0.0.1"
 destination = "10.0.0.2"
 protocol = "gre"
 to = "worker"
 colour = 1
-[steer.bare]
+[steering.bare]
 metadata = false
 capacity = 1
 flow = [{ source = "10.0.0.1", destination = "10.0.0.2", protocol = 1, to = "worker", mark = 1 }, {}]
 "#;
     let said = problems(text).iter().map(|problem| format!("{problem}\n")).collect::<String>();
     for expected in [
-        "t:4:1: port.a: `steer` does not belong to a port of kind tap;",
-        "t:7:9: port.b.steer: there is no steering `sprad`; did you mean `spread`?",
-        "t:9:1: steer.spread.table: 3 is not a power of two; use 4, for example",
-        "t:9:29: steer.spread.table[2]: \"elsewhere\" is not a target; write it as \"worker\", \"kernel\" or \"cpu 1\"",
-        "t:10:13: steer.spread.cpu_queue: 0 is outside of 1..=16384 packets;",
-        "steer.spread.flow[0]: its addresses are of different families; give two of one family",
-        "steer.spread.flow[1].to: \"cpu\" is not a target;",
-        "steer.spread.flow[1]: flows of TCP, UDP and SCTP have ports; add `source_port = 49152`",
-        "steer.spread.flow[2].source_port: `source_port` has a meaning only together with `destination_port`;",
-        "steer.spread.flow[3].source: \"10.0.0.300\" is not an address;",
-        "steer.spread.flow[3].protocol: \"udpp\" is not a protocol;",
-        "steer.spread.flow[3].vlan: 4095 is outside of 1..=4094;",
-        "steer.spread.flow[3]: `to` is missing; add `to = \"kernel\"`",
-        "steer.spread.flow[5]: flow gre 10.0.0.1 > 10.0.0.2 stands here twice;",
-        "steer.spread.flow[5]: `colour` is not known here;",
-        "steer.bare.flow[0].mark: `mark` has a meaning only together with `metadata = true`;",
-        "steer.bare.flow: there are 2 flows, and at most 1 are possible;",
+        "t:4:1: port.a: `steering` does not belong to a port of kind tap;",
+        "t:7:12: port.b.steering: there is no steering `sprad`; did you mean `spread`?",
+        "t:9:1: steering.spread.table: 3 is not a power of two; use 4, for example",
+        "t:9:29: steering.spread.table[2]: \"elsewhere\" is not a target; write it as \"worker\", \"kernel\" or \"cpu 1\"",
+        "t:10:13: steering.spread.cpu_queue: 0 is outside of 1..=16384 packets;",
+        "steering.spread.flow[0]: its addresses are of different families; give two of one family",
+        "steering.spread.flow[1].to: \"cpu\" is not a target;",
+        "steering.spread.flow[1]: flows of TCP, UDP and SCTP have ports; add `source_port = 49152`",
+        "steering.spread.flow[2].source_port: `source_port` has a meaning only together with `destination_port`;",
+        "steering.spread.flow[3].source: \"10.0.0.300\" is not an address;",
+        "steering.spread.flow[3].protocol: \"udpp\" is not a protocol;",
+        "steering.spread.flow[3].vlan: 4095 is outside of 1..=4094;",
+        "steering.spread.flow[3]: `to` is missing; add `to = \"kernel\"`",
+        "steering.spread.flow[5]: flow gre 10.0.0.1 > 10.0.0.2 stands here twice;",
+        "steering.spread.flow[5]: `colour` is not known here;",
+        "steering.bare.flow[0].mark: `mark` has a meaning only together with `metadata = true`;",
+        "steering.bare.flow: there are 2 flows, and at most 1 are possible;",
     ] {
         assert!(said.contains(expected), "{expected}\n---\n{said}");
     }

@@ -24,15 +24,17 @@ mod read;
 mod request;
 mod routers;
 mod seen;
-mod steers;
+mod steering;
 mod tools;
 mod watch;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware::from_fn_with_state;
+use axum::http::uri::{PathAndQuery, Uri};
+use axum::middleware::{from_fn_with_state, map_request};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use utoipa::OpenApi;
@@ -68,7 +70,7 @@ pub(crate) fn router(store: Arc<Store>, door: AdmissionGate) -> Router {
     let (router, document) = described();
     let guard = guard::Guard::of(&document);
     let document = serde_json::to_string_pretty(&document).unwrap_or_default();
-    router
+    let router = router
         .route("/openapi.json", get(async move || ([("content-type", "application/json")], document)))
         .fallback(async |uri: axum::http::Uri| {
             let cause = format!("there is no `{}`", uri.path());
@@ -81,7 +83,27 @@ pub(crate) fn router(store: Arc<Store>, door: AdmissionGate) -> Router {
         })
         .layer(from_fn_with_state(guard, guard::guard))
         .layer(from_fn_with_state(Octets::default(), octets::count))
-        .with_state(shared)
+        .with_state(shared);
+    // A layer of a router runs after the router has selected the route. The paths therefore change in an
+    // outer router.
+    Router::new().fallback_service(router).layer(map_request(with_present_path))
+}
+
+/// Replaces the old path `/v1/steers` of a request by `/v1/steering`. Requests with other paths are unchanged.
+async fn with_present_path(mut request: Request) -> Request {
+    let uri = request.uri();
+    if let Some(rest) =
+        uri.path().strip_prefix("/v1/steers").filter(|rest| rest.is_empty() || rest.starts_with('/'))
+    {
+        let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+        let present = PathAndQuery::try_from(format!("/v1/steering{rest}{query}"));
+        let mut parts = uri.clone().into_parts();
+        parts.path_and_query = present.ok();
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
 }
 
 /// Returns all routes, and the complete API description.
@@ -154,10 +176,10 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(filters::block))
         .routes(routes!(filters::reload))
         .routes(routes!(filters::samples))
-        .routes(routes!(steers::steers))
-        .routes(routes!(steers::steer, steers::put_steer, steers::delete_steer))
-        .routes(routes!(steers::flows, steers::change_flows))
-        .routes(routes!(steers::table, steers::put_table))
+        .routes(routes!(steering::policies))
+        .routes(routes!(steering::policy, steering::put_steering, steering::delete_steering))
+        .routes(routes!(steering::flows, steering::change_flows))
+        .routes(routes!(steering::table, steering::put_table))
         .routes(routes!(hooks::hooks))
         .routes(routes!(hooks::hook))
         .routes(routes!(hooks::dump))

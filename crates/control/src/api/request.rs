@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use model::{BridgeName, FilterName, NameError, PortName, RouterName, RuleName, StaticKey, SteerName};
+use model::{BridgeName, FilterName, NameError, PortName, RouterName, RuleName, StaticKey, SteeringName};
 use packet::{MacAddr, VlanId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -129,8 +129,8 @@ pub(super) fn rule_name(text: &str) -> ApiResult<RuleName> {
     name("rule", text)
 }
 
-pub(super) fn steer_name(text: &str) -> ApiResult<SteerName> {
-    name("steer", text)
+pub(super) fn steering_name(text: &str) -> ApiResult<SteeringName> {
+    name("steering", text)
 }
 
 pub(super) fn bridge_name(text: &str) -> ApiResult<BridgeName> {

@@ -1,7 +1,7 @@
 //! Completion of states by owners. The data plane reports the running state without owners, and the store
 //! knows the owner of each object.
 
-use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, RouterState, SteerState};
+use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, RouterState, SteeringState};
 
 /// Sets the owner in the state of each port. A port that is not in the configuration is attributed to the
 /// file.
@@ -22,11 +22,11 @@ pub(super) fn filters(mut filters: Vec<FilterState>, merged: &Merged) -> Vec<Fil
 }
 
 /// Sets the owner in the state of each steering policy.
-pub(super) fn steers(mut steers: Vec<SteerState>, merged: &Merged) -> Vec<SteerState> {
-    for steer in &mut steers {
-        steer.owner = owner(merged, steer.name.parse().ok().map(ObjectKey::Steer));
+pub(super) fn steering(mut policies: Vec<SteeringState>, merged: &Merged) -> Vec<SteeringState> {
+    for steering in &mut policies {
+        steering.owner = owner(merged, steering.name.parse().ok().map(ObjectKey::Steering));
     }
-    steers
+    policies
 }
 
 /// Sets the owner in the state of each bridge and of each bridge member.

@@ -18,9 +18,9 @@ async fn the_description_has_every_route() {
         GET /v1/filters, GET /v1/filters/{filter}, PUT /v1/filters/{filter}, DELETE /v1/filters/{filter}, \
         POST /v1/filters/{filter}/rules, DELETE /v1/filters/{filter}/rules/{rule}, \
         POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, GET /v1/filters/{filter}/samples, \
-         GET /v1/steers, GET /v1/steers/{steer}, PUT /v1/steers/{steer}, DELETE /v1/steers/{steer}, \
-         GET /v1/steers/{steer}/flows, POST /v1/steers/{steer}/flows, \
-         GET /v1/steers/{steer}/table, PUT /v1/steers/{steer}/table, \
+         GET /v1/steering, GET /v1/steering/{steering}, PUT /v1/steering/{steering}, DELETE /v1/steering/{steering}, \
+         GET /v1/steering/{steering}/flows, POST /v1/steering/{steering}/flows, \
+         GET /v1/steering/{steering}/table, PUT /v1/steering/{steering}/table, \
          GET /v1/hooks, GET /v1/hooks/{port}, GET /v1/hooks/{port}/dump, \
          PUT /v1/hooks/{port}/program, DELETE /v1/hooks/{port}/program, \
         GET /v1/bridges, GET /v1/bridges/{bridge}, PUT /v1/bridges/{bridge}, DELETE /v1/bridges/{bridge}, \

@@ -129,18 +129,18 @@ async fn steerings_are_put_shown_and_changed() {
     let daemon = Daemon::serving("steerings");
     let flow = r#"{"source":"192.0.2.1","destination":"192.0.2.2","protocol":"udp","source_port":7,"destination_port":9,"to":"kernel"}"#;
     let body = format!(r#"{{"table":["worker","cpu 1"],"flow":[{flow}]}}"#);
-    let outcome: Outcome = daemon.json("PUT", "/v1/steers/spread", &body).await;
-    assert!(outcome.applied && outcome.plan.lines[0].object == "steer.spread", "{outcome:?}");
-    let shown: Vec<SteerState> = daemon.json("GET", "/v1/steers", "").await;
+    let outcome: Outcome = daemon.json("PUT", "/v1/steering/spread", &body).await;
+    assert!(outcome.applied && outcome.plan.lines[0].object == "steering.spread", "{outcome:?}");
+    let shown: Vec<SteeringState> = daemon.json("GET", "/v1/steering", "").await;
     assert_eq!((shown[0].name.as_str(), shown[0].owner, shown[0].flows), ("spread", Owner::Api, 1));
-    let one: SteerState = daemon.json("GET", "/v1/steers/spread", "").await;
+    let one: SteeringState = daemon.json("GET", "/v1/steering/spread", "").await;
     assert_eq!(one, shown[0]);
-    let flows: Vec<SteerEntry> = daemon.json("GET", "/v1/steers/spread/flows", "").await;
-    assert_eq!((flows[0].source_port, flows[0].protocol, flows[0].to), (Some(7), 17, SteerTarget::Kernel));
+    let flows: Vec<SteeringEntry> = daemon.json("GET", "/v1/steering/spread/flows", "").await;
+    assert_eq!((flows[0].source_port, flows[0].protocol, flows[0].to), (Some(7), 17, SteeringTarget::Kernel));
     // Returned flows can be sent back.
-    let request = SteerRequest { remove: false, flows };
+    let request = SteeringRequest { remove: false, flows };
     let request = serde_json::to_string(&request).unwrap();
-    let done: SteerDone = daemon.json("POST", "/v1/steers/spread/flows", &request).await;
+    let done: SteeringDone = daemon.json("POST", "/v1/steering/spread/flows", &request).await;
     assert_eq!((done.changed, done.flows), (1, 2));
     for (bad, what) in [
         (request.replace("192.0.2.2", "2001:db8::1"), "families"),
@@ -152,31 +152,37 @@ async fn steerings_are_put_shown_and_changed() {
         (request.replace("\"mark\":0", "\"mark\":0,\"colour\":1"), "colour"),
     ] {
         assert_ne!(bad, request);
-        let error = daemon.refused("POST", "/v1/steers/spread/flows", &bad, 400).await;
+        let error = daemon.refused("POST", "/v1/steering/spread/flows", &bad, 400).await;
         assert!(error.cause.contains(what), "{what}: {error:?}");
     }
-    daemon.refused("POST", "/v1/steers/none/flows", r#"{"flows":[]}"#, 404).await;
-    let table: SteerTable = daemon.json("GET", "/v1/steers/spread/table", "").await;
-    assert_eq!(table.buckets, [SteerTarget::Kernel]);
-    daemon.json::<SteerTable>("PUT", "/v1/steers/spread/table", r#"{"buckets":["cpu 0"]}"#).await;
-    daemon.refused("PUT", "/v1/steers/spread/table", r#"{"buckets":["elsewhere"]}"#, 400).await;
-    let error = daemon.refused("PUT", "/v1/steers/spread", &body.replace("cpu 1", "cpu x"), 422).await;
-    assert_eq!(error.object, "steer.spread.table[1]");
+    daemon.refused("POST", "/v1/steering/none/flows", r#"{"flows":[]}"#, 404).await;
+    let table: SteeringTable = daemon.json("GET", "/v1/steering/spread/table", "").await;
+    assert_eq!(table.buckets, [SteeringTarget::Kernel]);
+    daemon.json::<SteeringTable>("PUT", "/v1/steering/spread/table", r#"{"buckets":["cpu 0"]}"#).await;
+    daemon.refused("PUT", "/v1/steering/spread/table", r#"{"buckets":["elsewhere"]}"#, 400).await;
+    let error = daemon.refused("PUT", "/v1/steering/spread", &body.replace("cpu 1", "cpu x"), 422).await;
+    assert_eq!(error.object, "steering.spread.table[1]");
     // A steering policy that a port uses cannot be deleted.
-    daemon.json::<Outcome>("PUT", "/v1/ports/a", r#"{"kind":"af_xdp","steer":"spread"}"#).await;
-    let error = daemon.refused("DELETE", "/v1/steers/spread", "", 422).await;
-    assert_eq!(error.object, "port.a.steer");
+    daemon.json::<Outcome>("PUT", "/v1/ports/a", r#"{"kind":"af_xdp","steering":"spread"}"#).await;
+    let error = daemon.refused("DELETE", "/v1/steering/spread", "", 422).await;
+    assert_eq!(error.object, "port.a.steering");
     let (_, metrics) = daemon.ask("GET", "/metrics", "").await;
     for line in [
-        "trivium_steering_packets_total{steer=\"spread\",to=\"cpu 1\"} 9",
-        "trivium_steering_flows{steer=\"spread\"} 1",
-        "trivium_steering_unmarked_total{steer=\"spread\"} 3",
+        "trivium_steering_packets_total{steering=\"spread\",to=\"cpu 1\"} 9",
+        "trivium_steering_flows{steering=\"spread\"} 1",
+        "trivium_steering_unmarked_total{steering=\"spread\"} 3",
     ] {
         assert!(metrics.lines().any(|other| other == line), "{metrics}");
     }
+    // The old paths lead to the same objects, with names, queries and methods.
+    for rest in ["", "/spread", "/spread/flows?limit=1", "/spread/table"] {
+        let (old, new) = (format!("/v1/steers{rest}"), format!("/v1/steering{rest}"));
+        assert_eq!(daemon.ask("GET", &old, "").await, daemon.ask("GET", &new, "").await, "{old}");
+    }
+    daemon.refused("GET", "/v1/steersman", "", 404).await;
     daemon.json::<Outcome>("DELETE", "/v1/ports/a", "").await;
     daemon.json::<Outcome>("DELETE", "/v1/steers/spread", "").await;
-    daemon.refused("GET", "/v1/steers/spread", "", 404).await;
+    daemon.refused("GET", "/v1/steering/spread", "", 404).await;
 }
 
 /// States of hooks contain a measurement if one was requested.

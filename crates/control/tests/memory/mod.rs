@@ -205,40 +205,40 @@ impl Plane for Memory {
         self.block(filter, &BlockRequest::default())
     }
 
-    fn steers(&self) -> Vec<SteerState> {
-        let state = |(name, steer): (&SteerName, &Steer)| SteerState {
+    fn steering(&self) -> Vec<SteeringState> {
+        let state = |(name, steering): (&SteeringName, &SteeringPolicy)| SteeringState {
             name: name.to_string(),
             owner: Owner::Netlink,
             ports: Vec::new(),
-            flows: u64::try_from(steer.flows.len()).unwrap(),
+            flows: u64::try_from(steering.flows.len()).unwrap(),
             live_flows: 0,
-            capacity: steer.capacity,
-            cpu_queue: steer.cpu_queue,
-            metadata: steer.metadata,
+            capacity: steering.capacity,
+            cpu_queue: steering.cpu_queue,
+            metadata: steering.metadata,
             unmarked: 3,
             buckets: Vec::new(),
             live_table: false,
-            sent: vec![SteerSent { to: SteerTarget::Cpu(1), packets: 9, bytes: 900 }],
+            sent: vec![SteeringSent { to: SteeringTarget::Cpu(1), packets: 9, bytes: 900 }],
         };
-        self.running().steers.iter().map(state).collect()
+        self.running().steering.iter().map(state).collect()
     }
 
-    fn steer_flows(&self, steer: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError> {
+    fn steering_flows(&self, steering: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError> {
         let running = self.running();
-        let found = running.steers.get(steer);
+        let found = running.steering.get(steering);
         let found = found.ok_or_else(|| {
             PlaneError::not_found(
-                format!("steer.{steer}"),
+                format!("steering.{steering}"),
                 "there is no such steering",
-                "look at `trivium show steers`",
+                "look at `trivium show steering`",
             )
         })?;
-        let text = |flow: &SteerFlow| serde_json::to_value(flow).unwrap();
+        let text = |flow: &SteeringFlow| serde_json::to_value(flow).unwrap();
         Ok(found
             .flows
             .iter()
             .take(limit)
-            .map(|flow| SteerEntry {
+            .map(|flow| SteeringEntry {
                 vlan: flow.key.vlan.map(packet::VlanId::get),
                 source: flow.key.source,
                 destination: flow.key.destination,
@@ -255,19 +255,23 @@ impl Plane for Memory {
             .collect())
     }
 
-    fn steer(&self, steer: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError> {
-        let flows = self.steer_flows(steer, usize::MAX)?.len();
+    fn change_steering_flows(
+        &self,
+        steering: &str,
+        request: &SteeringRequest,
+    ) -> Result<SteeringDone, PlaneError> {
+        let flows = self.steering_flows(steering, usize::MAX)?.len();
         let changed = u64::try_from(request.flows.len()).unwrap();
-        Ok(SteerDone { changed, flows: u64::try_from(flows).unwrap() + changed })
+        Ok(SteeringDone { changed, flows: u64::try_from(flows).unwrap() + changed })
     }
 
-    fn steer_table(&self, steer: &str) -> Result<SteerTable, PlaneError> {
-        self.steer_flows(steer, 0)?;
-        Ok(SteerTable { buckets: vec![SteerTarget::Kernel] })
+    fn steering_table(&self, steering: &str) -> Result<SteeringTable, PlaneError> {
+        self.steering_flows(steering, 0)?;
+        Ok(SteeringTable { buckets: vec![SteeringTarget::Kernel] })
     }
 
-    fn set_steer_table(&self, steer: &str, _: &SteerTable) -> Result<(), PlaneError> {
-        self.steer_flows(steer, 0).map(drop)
+    fn set_steering_table(&self, steering: &str, _: &SteeringTable) -> Result<(), PlaneError> {
+        self.steering_flows(steering, 0).map(drop)
     }
 
     fn hooks(&self) -> Result<Vec<HookState>, PlaneError> {

@@ -40,10 +40,11 @@ pub enum Shown {
         /// Show only this filter
         filter: Option<String>,
     },
-    /// Steerings: packets by target
-    Steers {
+    /// Steering policies: packets by target
+    #[command(alias = "steers")]
+    Steering {
         /// Show only this steering
-        steer: Option<String>,
+        steering: Option<String>,
     },
     /// OpenFlow rules of bridges, with their counters
     Flows(Flows),

@@ -116,6 +116,23 @@ fn flags_may_come_behind_filters_and_packets() {
     assert_eq!((explain.packet, explain.json), (vec!["arp".into()], true));
 }
 
+#[test]
+fn old_words_of_flow_steering_are_accepted() {
+    for word in ["steering", "steers"] {
+        let Ok(Command::Show(show)) = parse(&["show", word, "s"]) else { panic!("{word}") };
+        assert!(matches!(show.what, Shown::Steering { steering: Some(name) } if name == "s"), "{word}");
+    }
+    for (word, option) in [("steering", "--steering"), ("steer", "--steer")] {
+        let line =
+            format!("xdp {word} remove {option} s --source 10.0.0.1 --destination 10.0.0.2 --protocol gre");
+        let line: Vec<&str> = line.split_whitespace().collect();
+        let Ok(Command::Xdp(Xdp::Steering(SteeringCommand::Remove { flow }))) = parse(&line) else {
+            panic!("{line:?}")
+        };
+        assert_eq!(flow.steering.as_deref(), Some("s"));
+    }
+}
+
 /// Returns the filter with the rule that a command line adds, as the daemon parses it.
 fn added(line: &str) -> Result<model::Filter, Vec<model::Problem>> {
     let line: Vec<&str> =

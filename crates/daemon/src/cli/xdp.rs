@@ -32,9 +32,9 @@ pub enum Xdp {
     /// Show and change filters of ports' hooks (see `[filter.NAME]` in the configuration)
     #[command(subcommand)]
     Filter(FilterCommand),
-    /// Show and change flow steering (see `[steer.NAME]` in the configuration)
-    #[command(subcommand)]
-    Steer(SteerCommand),
+    /// Show and change flow steering (see `[steering.NAME]` in the configuration)
+    #[command(subcommand, alias = "steer")]
+    Steering(SteeringCommand),
 }
 
 /// Arguments of `trivium xdp status`.
@@ -389,10 +389,10 @@ pub struct Unblock {
     pub filter: Option<String>,
 }
 
-/// Subcommands of `trivium xdp steer`.
+/// Subcommands of `trivium xdp steering`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum SteerCommand {
-    /// Show packets of each steering by target, like `trivium show steers`
+pub enum SteeringCommand {
+    /// Show packets of each steering by target, like `trivium show steering`
     Show {
         /// Show only this steering
         name: Option<String>,
@@ -404,7 +404,7 @@ pub enum SteerCommand {
     Flows {
         /// Name of the steering. Optional if there is only one
         #[arg(long)]
-        steer: Option<String>,
+        steering: Option<String>,
         /// Maximum number of flows to show
         #[arg(short, long, default_value_t = 1000)]
         number: usize,
@@ -420,7 +420,7 @@ pub enum SteerCommand {
         flow: FlowArgs,
         /// Target: `worker`, `kernel` or `cpu N`
         #[arg(long, value_name = "TARGET", value_parser = target)]
-        to: model::SteerTarget,
+        to: model::SteeringTarget,
         /// Mark that is passed on with the flow's packets (decimal, or hexadecimal as 0x10)
         #[arg(long, value_parser = mark)]
         mark: Option<u32>,
@@ -438,10 +438,10 @@ pub enum SteerCommand {
     /// table changes
     Table {
         /// Name of the steering
-        steer: String,
+        steering: String,
         /// List of targets (`worker`, `kernel` or `cpu N`), a power of two in number, at most 256
         #[arg(value_name = "TARGET", value_parser = target)]
-        targets: Vec<model::SteerTarget>,
+        targets: Vec<model::SteeringTarget>,
     },
 }
 
@@ -449,8 +449,8 @@ pub enum SteerCommand {
 #[derive(Clone, Debug, Args)]
 pub struct FlowArgs {
     /// Name of the steering. Optional if there is only one
-    #[arg(long)]
-    pub steer: Option<String>,
+    #[arg(long, alias = "steer")]
+    pub steering: Option<String>,
     /// Source address of the flow
     #[arg(long, value_name = "ADDRESS")]
     pub source: IpAddr,
@@ -486,7 +486,7 @@ fn lengths(text: &str) -> Result<Lengths, String> {
     }
 }
 
-fn target(text: &str) -> Result<model::SteerTarget, String> {
+fn target(text: &str) -> Result<model::SteeringTarget, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 

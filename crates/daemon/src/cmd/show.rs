@@ -8,7 +8,7 @@ use control::ConfigReport;
 use hyper::Method;
 use hyper::body::Bytes;
 use model::{
-    BridgeState, DropState, FdbEntry, FilterState, PortState, RouterState, StageState, SteerState,
+    BridgeState, DropState, FdbEntry, FilterState, PortState, RouterState, StageState, SteeringState,
     WorkerState,
 };
 use serde::Serialize;
@@ -54,14 +54,14 @@ pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
             )
             .await
         }
-        Shown::Steers { steer } => {
+        Shown::Steering { steering } => {
             named(
                 client,
-                "/v1/steers",
-                steer.as_deref(),
+                "/v1/steering",
+                steering.as_deref(),
                 json,
-                |steer: &SteerState| steer.name.as_str(),
-                steers,
+                |steering: &SteeringState| steering.name.as_str(),
+                self::steering,
             )
             .await
         }
@@ -312,35 +312,36 @@ fn services(filter: &FilterState) -> String {
     if any { table.render() } else { String::new() }
 }
 
-fn steers(steers: &[SteerState]) -> String {
-    if steers.is_empty() {
+fn steering(policies: &[SteeringState]) -> String {
+    if policies.is_empty() {
         return "there is no steering\n".to_owned();
     }
     let mut text = String::new();
-    for steer in steers {
-        let ports = if steer.ports.is_empty() { "no port".to_owned() } else { steer.ports.join(" ") };
-        let live = if steer.live_flows > 0 { format!(" ({} live)", steer.live_flows) } else { String::new() };
-        let metadata = match (steer.metadata, steer.unmarked) {
+    for steering in policies {
+        let ports = if steering.ports.is_empty() { "no port".to_owned() } else { steering.ports.join(" ") };
+        let live =
+            if steering.live_flows > 0 { format!(" ({} live)", steering.live_flows) } else { String::new() };
+        let metadata = match (steering.metadata, steering.unmarked) {
             (false, _) => String::new(),
             (true, 0) => ", metadata".to_owned(),
             (true, without) => format!(", metadata ({without} packets without)"),
         };
         text.push_str(&format!(
             "{}: on {ports}, {} of {} flows{live}{metadata}, owner {}\n",
-            steer.name, steer.flows, steer.capacity, steer.owner
+            steering.name, steering.flows, steering.capacity, steering.owner
         ));
         let mut table = Table::new(&["  TO", ">BUCKETS", ">PACKETS", ">BYTES"]);
-        let shares = steer.buckets.iter().map(|share| share.to);
-        let mut targets: Vec<model::SteerTarget> = steer.sent.iter().map(|sent| sent.to).collect();
-        targets.extend(shares.filter(|to| steer.sent.iter().all(|sent| sent.to != *to)));
+        let shares = steering.buckets.iter().map(|share| share.to);
+        let mut targets: Vec<model::SteeringTarget> = steering.sent.iter().map(|sent| sent.to).collect();
+        targets.extend(shares.filter(|to| steering.sent.iter().all(|sent| sent.to != *to)));
         for to in targets {
-            let share = steer.buckets.iter().find(|share| share.to == to).map_or(0, |share| share.buckets);
-            let share = match (steer.buckets.is_empty(), steer.live_table) {
+            let share = steering.buckets.iter().find(|share| share.to == to).map_or(0, |share| share.buckets);
+            let share = match (steering.buckets.is_empty(), steering.live_table) {
                 (true, _) => "-".to_owned(),
                 (false, false) => share.to_string(),
                 (false, true) => format!("{share} (live)"),
             };
-            let sent = steer.sent.iter().find(|sent| sent.to == to);
+            let sent = steering.sent.iter().find(|sent| sent.to == to);
             let (packets, bytes) = sent.map_or((0, 0), |sent| (sent.packets, sent.bytes));
             table.row([format!("  {to}"), share, short(packets), short(bytes)]);
         }

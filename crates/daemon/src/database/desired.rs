@@ -288,7 +288,7 @@ fn one_port(
         port: Port {
             mtu: mtu.transpose()?,
             workers: Vec::new(),
-            spread: false,
+            software_rss: false,
             admin: true,
             filter: made,
             kind,

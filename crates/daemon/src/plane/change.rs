@@ -31,8 +31,8 @@ pub fn change(
     if before.port.workers != wanted.port.workers {
         running.rehome(engine).map_err(|error| engine_failed(name, &error))?;
     }
-    if before.port.spread != wanted.port.spread {
-        running.spread = wanted.port.spread.then(|| even_spread(engine.workers()));
+    if before.port.software_rss != wanted.port.software_rss {
+        running.spread = wanted.port.software_rss.then(|| even_spread(engine.workers()));
     }
     if device_differs(&before, &wanted) {
         change_device(engine, name, running, &before, &wanted)?;

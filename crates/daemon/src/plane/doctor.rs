@@ -103,7 +103,7 @@ pub fn examine(
 fn port(chart: &mut Chart, running_state: &RunningState, name: &PortName, memory: &port::FrameMemory) {
     let Some(running) = running_state.ports.get(name) else { return };
     device::port(chart, name, running, memory, running_state.filters.answers(running));
-    if let Some(lacks) = running_state.steers.lacks(running) {
+    if let Some(lacks) = running_state.steering.lacks(running) {
         let fix = "use a device whose driver runs XDP, or `table` and flows with \"kernel\" and the kernel's own RPS";
         chart.note(&super::device::object(name), Finding::Warning, lacks, fix);
     }

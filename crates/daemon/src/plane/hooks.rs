@@ -81,7 +81,7 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
         .to_owned(),
         stages: stages(hook, filtered).into_iter().map(str::to_owned).collect(),
         filter: running.wanted.filter().filter(|_| filtered).map(ToString::to_string),
-        steer: running.wanted.steer().filter(|_| steered).map(ToString::to_string),
+        steering: running.wanted.steering().filter(|_| steered).map(ToString::to_string),
         when_down: match hook.constants().when_down {
             WhenDown::Pass => "pass",
             WhenDown::Drop => "drop",

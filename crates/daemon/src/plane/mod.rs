@@ -62,8 +62,8 @@ use model::{
     DriftState, DropState, EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery,
     FlowRuleState, FlowTuning, GroupState, HookState, Machine, MegaflowState, Merged, MeterState,
     MulticastMember, NeighbourEntry, NextHopEntry, PacketFilter, Plan, PortState, Prefix, ProgramChange,
-    RouteEntry, RouteQuery, RouteWhy, RouterState, RssTable, StageState, SteerDone, SteerEntry, SteerRequest,
-    SteerState, SteerTable, TraceEvent, TraceRequest, WorkerState,
+    RouteEntry, RouteQuery, RouteWhy, RouterState, RssTable, StageState, SteeringDone, SteeringEntry,
+    SteeringRequest, SteeringState, SteeringTable, TraceEvent, TraceRequest, WorkerState,
 };
 use netlink::Mirror;
 use openflow::Sockets;
@@ -408,18 +408,18 @@ impl DataPlane {
         let parts = Parts::new(held, &config, &self.memory)?;
         let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters, true)?;
         let (engine, mut rebuilt) = rebuilt.run()?;
-        let steers = std::mem::take(&mut running_state.steers);
+        let steering = std::mem::take(&mut running_state.steering);
         // The rules stay. Only the datapaths that serve the rules are new.
         let flows = std::mem::take(&mut running_state.flows);
         rebuilt.flows.halt();
-        *running_state = RunningState { steers, flows, ..rebuilt };
+        *running_state = RunningState { steering, flows, ..rebuilt };
         running_state.publish(&engine);
-        let RunningState { filters, steers, ports, .. } = running_state;
+        let RunningState { filters, steering, ports, .. } = running_state;
         // A port whose filter cannot be set keeps the rules of its hook. The other ports get their filters.
         for error in filters.ensure_each(ports) {
             tracing::error!(%error, "the filter could not be given back to it; its hook goes on with the rules that it has");
         }
-        if let Err(error) = steers.ensure(ports) {
+        if let Err(error) = steering.ensure(ports) {
             tracing::error!(%error, "steering could not be given back to it");
         }
         Ok(engine)
@@ -653,25 +653,29 @@ impl Plane for DataPlane {
         }
     }
 
-    fn steers(&self) -> Vec<SteerState> {
+    fn steering(&self) -> Vec<SteeringState> {
         let running_state = locked(&self.running_state);
-        running_state.steers.states(&running_state.ports)
+        running_state.steering.states(&running_state.ports)
     }
 
-    fn steer_flows(&self, steer: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError> {
-        locked(&self.running_state).steers.flows(steer, limit)
+    fn steering_flows(&self, steering: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError> {
+        locked(&self.running_state).steering.flows(steering, limit)
     }
 
-    fn steer(&self, steer: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError> {
-        self.engine(|_| locked(&self.running_state).steers.steer(steer, request))
+    fn change_steering_flows(
+        &self,
+        steering: &str,
+        request: &SteeringRequest,
+    ) -> Result<SteeringDone, PlaneError> {
+        self.engine(|_| locked(&self.running_state).steering.change_flows(steering, request))
     }
 
-    fn steer_table(&self, steer: &str) -> Result<SteerTable, PlaneError> {
-        locked(&self.running_state).steers.table(steer)
+    fn steering_table(&self, steering: &str) -> Result<SteeringTable, PlaneError> {
+        locked(&self.running_state).steering.table(steering)
     }
 
-    fn set_steer_table(&self, steer: &str, table: &SteerTable) -> Result<(), PlaneError> {
-        self.engine(|_| locked(&self.running_state).steers.set_table(steer, table))
+    fn set_steering_table(&self, steering: &str, table: &SteeringTable) -> Result<(), PlaneError> {
+        self.engine(|_| locked(&self.running_state).steering.set_table(steering, table))
     }
 
     fn hooks(&self) -> Result<Vec<HookState>, PlaneError> {
@@ -966,6 +970,6 @@ fn not_spread(port: &str) -> PlaneError {
         kind: FailureKind::Invalid,
         object: format!("port.{port}"),
         cause: "it is not spread over workers".to_owned(),
-        fix: "set `spread = true` on it".to_owned(),
+        fix: "set `software_rss = true` on it".to_owned(),
     }
 }

@@ -1,6 +1,6 @@
 //! Settings from the configuration with which a port is opened.
 
-use model::{Config, FilterName, HookPolicy, Port, PortName, SteerName, WhenDown};
+use model::{Config, FilterName, HookPolicy, Port, PortName, SteeringName, WhenDown};
 
 /// Default MTU in bytes of devices that the daemon creates.
 pub const ETHERNET_MTU: u32 = 1500;
@@ -52,8 +52,8 @@ impl PortSpec {
     }
 
     /// Returns the flow steering that the configuration assigns to the port's hook.
-    pub fn steer(&self) -> Option<&SteerName> {
-        self.port.kind.xdp()?.steer.as_ref()
+    pub fn steering(&self) -> Option<&SteeringName> {
+        self.port.kind.xdp()?.steering.as_ref()
     }
 
     /// Returns the MTU in bytes that the configuration sets.

@@ -117,7 +117,7 @@ impl Running {
     ) -> Result<Running, PlaneError> {
         let workers = workers(&wanted, engine.workers());
         let (mut running, queues) = Self::assemble(id, wanted, opened, &workers);
-        running.spread = running.wanted.port.spread.then(|| even_spread(engine.workers()));
+        running.spread = running.wanted.port.software_rss.then(|| even_spread(engine.workers()));
         let mut queues = queues.into_iter();
         for (worker, port, queue_id, queue) in queues.by_ref() {
             if let Err(error) = engine.add_queue(worker, port, queue_id, queue) {

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use control::{FailureKind, PlaneError};
 use engine::Engine;
 use model::{
-    Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName, RouterName, Steer,
-    SteerName,
+    Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName, RouterName,
+    SteeringName, SteeringPolicy,
 };
 use packet::PortId;
 use port::af_xdp::BUSY_WAIT;
@@ -43,7 +43,7 @@ use super::ports::{self, Ports, Running};
 use super::publish::publish;
 use super::routers::{self, Routers};
 use super::routing;
-use super::steering::{self, Steers};
+use super::steering::{self, SteeringPolicies};
 
 /// State of the running data plane, which one lock guards.
 pub struct RunningState {
@@ -60,7 +60,7 @@ pub struct RunningState {
     /// Running filters, which the ports' hooks or the workers' ingress stage apply.
     pub filters: Filters,
     /// Running flow steering definitions, which the ports' hooks apply.
-    pub steers: Steers,
+    pub steering: SteeringPolicies,
     /// OpenFlow datapaths of the bridges, and their slow path.
     pub flows: Flows,
     /// Hook offload of bridged frames: forwarding in the ports' hooks without the workers.
@@ -92,7 +92,7 @@ struct Gone {
 /// and they are not applied yet.
 struct Prepared {
     filters: Vec<(FilterName, Definition)>,
-    steers: Vec<(SteerName, Steer)>,
+    steering: Vec<(SteeringName, SteeringPolicy)>,
     routers: Vec<(RouterName, routers::Running)>,
 }
 
@@ -102,7 +102,7 @@ struct Done {
     /// Filters that the change has added or modified.
     filters: Changed,
     /// Steering definitions that the change has added or modified.
-    steers: steering::Changed,
+    steering: steering::Changed,
     /// New ports that the change has opened and not yet given to the workers.
     early: Vec<(PortName, PortSpec, Opened)>,
     /// Ports that the change has added.
@@ -126,7 +126,7 @@ impl RunningState {
             bridges: Bridges::new(),
             routers,
             filters: Filters::default(),
-            steers: Steers::default(),
+            steering: SteeringPolicies::default(),
             flows: Flows::default(),
             hook_offload: HookOffload::default(),
             moves: Moves::default(),
@@ -176,7 +176,7 @@ impl RunningState {
         // Routers learn their routes before their ports are added.
         let mut prepared = Prepared {
             filters: self.filters.prepare(new, blocklists)?,
-            steers: self.steers.prepare(new)?,
+            steering: self.steering.prepare(new)?,
             routers: self.routers.prepare(new, starting)?,
         };
         let routers = std::mem::take(&mut prepared.routers);
@@ -209,7 +209,7 @@ impl RunningState {
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let mut notes = Vec::new();
         self.filters.change(prepared.filters, &mut self.ports, &mut done.filters)?;
-        self.steers.change(prepared.steers, &mut self.ports, &mut done.steers)?;
+        self.steering.change(prepared.steering, &mut self.ports, &mut done.steering)?;
         let names = self.early(steps, new).into_iter().cloned().collect();
         let mut failed = None;
         for (name, result) in open_all(engine, names, new, starting) {
@@ -249,7 +249,7 @@ impl RunningState {
             notes.extend(hook.and_then(|hook| custom_program::stays(name, hook)));
         }
         self.filters.ensure(&mut self.ports)?;
-        self.steers.ensure(&mut self.ports)?;
+        self.steering.ensure(&mut self.ports)?;
         self.filters.ensure_workers(&mut self.ports)?;
         notes.extend(
             done.gone.iter().filter_map(|gone| Some(custom_program::went(&gone.name, gone.user.as_ref()?))),
@@ -276,7 +276,7 @@ impl RunningState {
         self.routers.tell_hooks(new, &mut self.ports);
         self.config = new.clone();
         self.filters.retain(new);
-        self.steers.retain(new);
+        self.steering.retain(new);
         self.publish(engine);
         self.flows.settle();
         self.forget_numbers();
@@ -289,7 +289,7 @@ impl RunningState {
     /// Undoes a change that failed. Hooks that a starting daemon has adopted stay attached to their devices,
     /// and continue to forward as before the adoption.
     fn undo(&mut self, engine: &Engine, done: Done, starting: bool) {
-        let Done { filters, steers, early, came, mut gone, changed } = done;
+        let Done { filters, steering, early, came, mut gone, changed } = done;
         if starting {
             self.leave_adopted_hooks();
         }
@@ -315,7 +315,7 @@ impl RunningState {
             }
         }
         self.filters.restore(filters, &mut self.ports);
-        self.steers.restore(steers, &mut self.ports);
+        self.steering.restore(steering, &mut self.ports);
         let deadline = Instant::now() + BUSY_WAIT;
         for gone in gone {
             self.bring_back(engine, gone, deadline.saturating_duration_since(Instant::now()));
@@ -329,7 +329,7 @@ impl RunningState {
         if let Err(error) = self.filters.ensure(&mut self.ports) {
             tracing::error!(%error, "its filter could not be changed back after a change that failed");
         }
-        if let Err(error) = self.steers.ensure(&mut self.ports) {
+        if let Err(error) = self.steering.ensure(&mut self.ports) {
             tracing::error!(%error, "its steering could not be changed back after a change that failed");
         }
         if let Err(error) = self.filters.ensure_workers(&mut self.ports) {
@@ -363,7 +363,7 @@ impl RunningState {
     pub fn expire(&mut self, engine: &Engine) {
         self.filters.expire(&mut self.ports);
         self.filters_have_changed(engine);
-        self.steers.expire();
+        self.steering.expire();
     }
 
     /// Publishes changed filters to the workers. The hooks already have the changes.
@@ -505,7 +505,7 @@ impl RunningState {
         opened: &mut Opened,
     ) -> Result<(), PlaneError> {
         self.filters.equip(name, wanted, opened)?;
-        self.steers.equip(name, wanted, opened)?;
+        self.steering.equip(name, wanted, opened)?;
         opened.unlock(name, wanted)
     }
 

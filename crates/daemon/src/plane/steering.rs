@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use control::{FailureKind, PlaneError};
 use model::{
-    Config, PortName, Steer, SteerDone, SteerEntry, SteerFlow, SteerKey, SteerName, SteerRequest, SteerSent,
-    SteerShare, SteerState, SteerTable, SteerTarget,
+    Config, PortName, SteeringDone, SteeringEntry, SteeringFlow, SteeringKey, SteeringName, SteeringPolicy,
+    SteeringRequest, SteeringSent, SteeringShare, SteeringState, SteeringTable, SteeringTarget,
 };
 use xdp::Attached;
 use xdp::filter::Moment;
@@ -23,7 +23,7 @@ use super::ports::{Ports, Running};
 /// Returns the number that identifies a definition's flows and counters in the kernel. Definitions with other
 /// names have other numbers. The number is never 0. It is an FNV-1a hash of the name, because successors of
 /// other releases must compute an equal number.
-fn owner(name: &SteerName) -> u32 {
+fn owner(name: &SteeringName) -> u32 {
     let hash = name
         .as_str()
         .bytes()
@@ -33,29 +33,30 @@ fn owner(name: &SteerName) -> u32 {
 
 /// Running flow steering definitions of the daemon.
 #[derive(Default)]
-pub struct Steers {
-    running: BTreeMap<SteerName, Steered>,
+pub struct SteeringPolicies {
+    running: BTreeMap<SteeringName, Steered>,
 }
 
 /// State of a running flow steering definition.
 struct Steered {
-    wanted: Steer,
+    wanted: SteeringPolicy,
     kernel: Option<Steering>,
 }
 
 /// Record of changed definitions, for undoing the changes. Each entry has the definition's former
 /// configuration, or `None` if it is new.
-pub type Changed = Vec<(SteerName, Option<Steer>)>;
+pub type Changed = Vec<(SteeringName, Option<SteeringPolicy>)>;
 
-impl Steers {
+impl SteeringPolicies {
     /// Checks the steering definitions of the new configuration. The running definitions do not change.
     ///
     /// # Errors
     /// Returns an error if a target CPU is not online.
-    pub fn prepare(&self, new: &Config) -> Result<Vec<(SteerName, Steer)>, PlaneError> {
-        let differs =
-            |name: &SteerName, wanted: &Steer| self.running.get(name).is_none_or(|it| it.wanted != *wanted);
-        let changed = new.steers.iter().filter(|(name, wanted)| differs(name, wanted));
+    pub fn prepare(&self, new: &Config) -> Result<Vec<(SteeringName, SteeringPolicy)>, PlaneError> {
+        let differs = |name: &SteeringName, wanted: &SteeringPolicy| {
+            self.running.get(name).is_none_or(|it| it.wanted != *wanted)
+        };
+        let changed = new.steering.iter().filter(|(name, wanted)| differs(name, wanted));
         changed
             .map(|(name, wanted)| {
                 let targets = wanted.table.iter().copied().chain(wanted.flows.iter().map(|flow| flow.to));
@@ -72,7 +73,7 @@ impl Steers {
     /// Returns an error if a table is full, or if the kernel refuses.
     pub fn change(
         &mut self,
-        prepared: Vec<(SteerName, Steer)>,
+        prepared: Vec<(SteeringName, SteeringPolicy)>,
         ports: &mut Ports,
         changed: &mut Changed,
     ) -> Result<(), PlaneError> {
@@ -83,7 +84,12 @@ impl Steers {
         Ok(())
     }
 
-    fn define(&mut self, name: &SteerName, wanted: Steer, ports: &mut Ports) -> Result<(), PlaneError> {
+    fn define(
+        &mut self,
+        name: &SteeringName,
+        wanted: SteeringPolicy,
+        ports: &mut Ports,
+    ) -> Result<(), PlaneError> {
         let Some(running) = self.running.get_mut(name) else {
             self.running.insert(name.clone(), Steered { wanted, kernel: None });
             return Ok(());
@@ -108,7 +114,7 @@ impl Steers {
 
     /// Removes definitions that the new configuration does not contain.
     pub fn retain(&mut self, new: &Config) {
-        self.running.retain(|name, _| new.steers.contains_key(name));
+        self.running.retain(|name, _| new.steering.contains_key(name));
     }
 
     /// Installs in every port's hook the steering definition that the port names.
@@ -128,7 +134,7 @@ impl Steers {
     fn put(
         &mut self,
         port: &PortName,
-        wanted: Option<&SteerName>,
+        wanted: Option<&SteeringName>,
         hook: &mut Attached,
     ) -> Result<(), PlaneError> {
         let failed = |error: xdp::Error| super::device::failed(port, &error);
@@ -139,7 +145,7 @@ impl Steers {
         let taken = self.ids();
         let running = self.running.get_mut(name).ok_or_else(|| {
             let cause = format!("its steering {name} does not run");
-            PlaneError::not_found(super::device::object(port), cause, "see `trivium show steers`")
+            PlaneError::not_found(super::device::object(port), cause, "see `trivium show steering`")
         })?;
         if let Some(kernel) = &running.kernel {
             return if kernel.is_on(hook) { Ok(()) } else { hook.set_steering(Some(kernel)).map_err(failed) };
@@ -148,7 +154,7 @@ impl Steers {
         let left = present.is_some_and(|id| !taken.contains(&id));
         let adopted = left.then(|| running.adopt(hook, owner(name))).transpose();
         let adopted = adopted.unwrap_or_else(|error| {
-            tracing::warn!(steer = %name, %error, "what a predecessor has left is not adopted");
+            tracing::warn!(steering = %name, %error, "what a predecessor has left is not adopted");
             None
         });
         let kernel = match adopted.flatten() {
@@ -170,7 +176,7 @@ impl Steers {
         wanted: &PortSpec,
         opened: &mut Opened,
     ) -> Result<(), PlaneError> {
-        opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.steer(), hook))
+        opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.steering(), hook))
     }
 
     /// Returns the kernel IDs of the running steering definitions.
@@ -195,13 +201,13 @@ impl Steers {
         for (name, running) in &mut self.running {
             let expired = running.kernel.as_mut().map_or(Ok(0), |kernel| kernel.expire(now));
             if let Err(error) = expired {
-                tracing::warn!(steer = %name, %error, "flows that have ended could not be taken out");
+                tracing::warn!(steering = %name, %error, "flows that have ended could not be taken out");
             }
         }
     }
 
     /// Returns the states of all steering definitions for the API.
-    pub fn states(&self, ports: &Ports) -> Vec<SteerState> {
+    pub fn states(&self, ports: &Ports) -> Vec<SteeringState> {
         self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
     }
 
@@ -209,13 +215,13 @@ impl Steers {
     ///
     /// # Errors
     /// Returns an error if there is no such definition.
-    pub fn flows(&self, name: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError> {
+    pub fn flows(&self, name: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError> {
         let running = self.running.get(name).ok_or_else(|| no_such(name))?;
         let now = Moment::now();
         let Some(kernel) = &running.kernel else {
             return Ok(running.wanted.flows.iter().take(limit).map(shown).collect());
         };
-        let entry = |(flow, entry, count): (ExactFlow, FlowEntry, xdp::steer::SteerCount)| SteerEntry {
+        let entry = |(flow, entry, count): (ExactFlow, FlowEntry, xdp::steer::SteerCount)| SteeringEntry {
             vlan: flow.vlan,
             source: flow.source,
             destination: flow.destination,
@@ -237,7 +243,11 @@ impl Steers {
     /// # Errors
     /// Returns an error if there is no such definition, if no port uses it, if its table is full, or if a
     /// flow comes from the configuration.
-    pub fn steer(&mut self, name: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError> {
+    pub fn change_flows(
+        &mut self,
+        name: &str,
+        request: &SteeringRequest,
+    ) -> Result<SteeringDone, PlaneError> {
         let (name, running) = self.found(name)?;
         let (wanted, kernel) = (&running.wanted, running.kernel.as_mut());
         let kernel = kernel.ok_or_else(|| unused(&name))?;
@@ -281,17 +291,17 @@ impl Steers {
                 }
             }
         }
-        Ok(SteerDone { changed: wide(done.len()), flows: wide(kernel.len()) })
+        Ok(SteeringDone { changed: wide(done.len()), flows: wide(kernel.len()) })
     }
 
     /// Returns the steering table of a definition: the target of each bucket.
     ///
     /// # Errors
     /// Returns an error if there is no such definition, or if it has no table.
-    pub fn table(&self, name: &str) -> Result<SteerTable, PlaneError> {
+    pub fn table(&self, name: &str) -> Result<SteeringTable, PlaneError> {
         let (key, running) = self.running.get_key_value(name).ok_or_else(|| no_such(name))?;
         let table = running.table().ok_or_else(|| no_table(key))?;
-        Ok(SteerTable { buckets: table.iter().map(|to| told(*to)).collect() })
+        Ok(SteeringTable { buckets: table.iter().map(|to| told(*to)).collect() })
     }
 
     /// Replaces the steering table of a definition. The new table is used until the configuration changes the
@@ -300,7 +310,7 @@ impl Steers {
     /// # Errors
     /// Returns an error if there is no such definition, if it has no table, if no port uses it, or if the new
     /// table is invalid.
-    pub fn set_table(&mut self, name: &str, table: &SteerTable) -> Result<(), PlaneError> {
+    pub fn set_table(&mut self, name: &str, table: &SteeringTable) -> Result<(), PlaneError> {
         let (name, running) = self.found(name)?;
         if running.wanted.table.is_empty() {
             return Err(no_table(&name));
@@ -315,7 +325,7 @@ impl Steers {
         kernel.set_table(&repeated(&table.buckets), true).map_err(|error| failed(&name, &error))
     }
 
-    fn found(&mut self, name: &str) -> Result<(SteerName, &mut Steered), PlaneError> {
+    fn found(&mut self, name: &str) -> Result<(SteeringName, &mut Steered), PlaneError> {
         let key = self.running.get_key_value(name).map(|(name, _)| name.clone());
         let key = key.ok_or_else(|| no_such(name))?;
         let running = self.running.get_mut(name).ok_or_else(|| no_such(name))?;
@@ -397,7 +407,7 @@ impl Steered {
         Some(self.kernel.as_ref().map_or_else(wanted, |kernel| kernel.table().0))
     }
 
-    fn state(&self, name: &SteerName, ports: &Ports) -> SteerState {
+    fn state(&self, name: &SteeringName, ports: &Ports) -> SteeringState {
         let having =
             ports.iter().filter(|(_, running)| running.hook.is_some() && named(running) == Some(name));
         let kernel = self.kernel.as_ref();
@@ -407,7 +417,7 @@ impl Steered {
         }
         let live = kernel.map_or(0, |kernel| kernel.flows().filter(|(_, entry, _)| entry.live).count());
         let sent = kernel.and_then(|kernel| kernel.counts().ok()).unwrap_or_default();
-        SteerState {
+        SteeringState {
             name: name.to_string(),
             owner: model::Owner::File,
             ports: having.map(|(port, _)| port.to_string()).collect(),
@@ -417,18 +427,21 @@ impl Steered {
             cpu_queue: self.wanted.cpu_queue,
             metadata: self.wanted.metadata,
             unmarked: kernel.and_then(|kernel| kernel.unmarked().ok()).unwrap_or(0),
-            buckets: shares.into_iter().map(|(to, buckets)| SteerShare { to: told(to), buckets }).collect(),
+            buckets: shares
+                .into_iter()
+                .map(|(to, buckets)| SteeringShare { to: told(to), buckets })
+                .collect(),
             live_table: kernel.is_some_and(|kernel| !self.wanted.table.is_empty() && kernel.table().1),
             sent: sent
                 .into_iter()
-                .map(|(to, count)| SteerSent { to: told(to), packets: count.packets, bytes: count.bytes })
+                .map(|(to, count)| SteeringSent { to: told(to), packets: count.packets, bytes: count.bytes })
                 .collect(),
         }
     }
 }
 
 /// Writes the flows of the configuration to the kernel. If `table` is true, also writes the steering table.
-fn write(wanted: &Steer, kernel: &mut Steering, table: bool) -> Result<(), xdp::Error> {
+fn write(wanted: &SteeringPolicy, kernel: &mut Steering, table: bool) -> Result<(), xdp::Error> {
     let flows: BTreeMap<ExactFlow, FlowEntry> = wanted.flows.iter().map(entry).collect();
     let gone: BTreeSet<ExactFlow> = kernel
         .flows()
@@ -451,11 +464,11 @@ fn write(wanted: &Steer, kernel: &mut Steering, table: bool) -> Result<(), xdp::
     kernel.set_table(&buckets, false)
 }
 
-fn entry(flow: &SteerFlow) -> (ExactFlow, FlowEntry) {
+fn entry(flow: &SteeringFlow) -> (ExactFlow, FlowEntry) {
     (exact(&flow.key), FlowEntry { to: meant(flow.to), mark: flow.mark, expires: None, live: false })
 }
 
-fn exact(key: &SteerKey) -> ExactFlow {
+fn exact(key: &SteeringKey) -> ExactFlow {
     ExactFlow {
         vlan: key.vlan.map(|vlan| vlan.get()),
         source: key.source,
@@ -465,8 +478,8 @@ fn exact(key: &SteerKey) -> ExactFlow {
     }
 }
 
-fn shown(flow: &SteerFlow) -> SteerEntry {
-    SteerEntry {
+fn shown(flow: &SteeringFlow) -> SteeringEntry {
+    SteeringEntry {
         vlan: flow.key.vlan.map(|vlan| vlan.get()),
         source: flow.key.source,
         destination: flow.key.destination,
@@ -482,34 +495,34 @@ fn shown(flow: &SteerFlow) -> SteerEntry {
     }
 }
 
-fn meant(to: SteerTarget) -> SteerTo {
+fn meant(to: SteeringTarget) -> SteerTo {
     match to {
-        SteerTarget::Worker => SteerTo::Worker,
-        SteerTarget::Kernel => SteerTo::Kernel,
-        SteerTarget::Cpu(cpu) => SteerTo::Cpu(u32::from(cpu)),
+        SteeringTarget::Worker => SteerTo::Worker,
+        SteeringTarget::Kernel => SteerTo::Kernel,
+        SteeringTarget::Cpu(cpu) => SteerTo::Cpu(u32::from(cpu)),
     }
 }
 
-fn told(to: SteerTo) -> SteerTarget {
+fn told(to: SteerTo) -> SteeringTarget {
     match to {
-        SteerTo::Worker => SteerTarget::Worker,
-        SteerTo::Kernel => SteerTarget::Kernel,
-        SteerTo::Cpu(cpu) => SteerTarget::Cpu(u16::try_from(cpu).unwrap_or(u16::MAX)),
+        SteerTo::Worker => SteeringTarget::Worker,
+        SteerTo::Kernel => SteeringTarget::Kernel,
+        SteerTo::Cpu(cpu) => SteeringTarget::Cpu(u16::try_from(cpu).unwrap_or(u16::MAX)),
     }
 }
 
 /// Returns a table of 256 buckets that repeats `table`, which must have at least one bucket.
-fn repeated(table: &[SteerTarget]) -> [SteerTo; STEER_BUCKETS] {
+fn repeated(table: &[SteeringTarget]) -> [SteerTo; STEER_BUCKETS] {
     std::array::from_fn(|at| table.get(at % table.len().max(1)).map_or(SteerTo::Worker, |to| meant(*to)))
 }
 
 /// Returns the steering definition that a port names.
-pub fn named(running: &Running) -> Option<&SteerName> {
-    running.wanted.steer()
+pub fn named(running: &Running) -> Option<&SteeringName> {
+    running.wanted.steering()
 }
 
 /// Returns an error if the CPU of a target is not online.
-fn check_cpus(name: &SteerName, targets: impl Iterator<Item = SteerTarget>) -> Result<(), PlaneError> {
+fn check_cpus(name: &SteeringName, targets: impl Iterator<Item = SteeringTarget>) -> Result<(), PlaneError> {
     let cpus: BTreeSet<u32> = targets.filter_map(|to| meant(to).cpu()).collect();
     if cpus.is_empty() {
         return Ok(());
@@ -533,39 +546,39 @@ fn wide(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-fn object(name: &SteerName) -> String {
-    format!("steer.{name}")
+fn object(name: &SteeringName) -> String {
+    format!("steering.{name}")
 }
 
-fn failed(name: &SteerName, error: &dyn std::error::Error) -> PlaneError {
+fn failed(name: &SteeringName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(name), error, "correct that, then apply again")
 }
 
 /// Converts an error of a kernel operation that the client's request has caused. The error's text ends with
 /// the next step for the operator.
-fn refused(name: &SteerName, error: &xdp::Error) -> PlaneError {
+fn refused(name: &SteeringName, error: &xdp::Error) -> PlaneError {
     let text = error.to_string();
     let text = text.strip_prefix("steering: ").unwrap_or(&text);
     let (cause, fix) = text.rsplit_once("; ").unwrap_or((text, "correct that"));
     invalid(name, cause.to_owned(), fix)
 }
 
-fn invalid(name: &SteerName, cause: String, fix: &str) -> PlaneError {
+fn invalid(name: &SteeringName, cause: String, fix: &str) -> PlaneError {
     PlaneError { kind: FailureKind::Invalid, object: object(name), cause, fix: fix.to_owned() }
 }
 
-fn unused(name: &SteerName) -> PlaneError {
-    let fix = format!("name it at one: `steer = \"{name}\"`");
+fn unused(name: &SteeringName) -> PlaneError {
+    let fix = format!("name it at one: `steering = \"{name}\"`");
     invalid(name, "no port with a hook has it".to_owned(), &fix)
 }
 
-fn no_table(name: &SteerName) -> PlaneError {
+fn no_table(name: &SteeringName) -> PlaneError {
     invalid(name, "it has no table".to_owned(), "give it `table = [\"worker\"]` and apply that")
 }
 
 fn no_such(name: &str) -> PlaneError {
-    let fix = "see the names with `trivium show steers`";
-    PlaneError::not_found(format!("steer.{name}"), "there is no such steering", fix)
+    let fix = "see the names with `trivium show steering`";
+    PlaneError::not_found(format!("steering.{name}"), "there is no such steering", fix)
 }
 
 #[cfg(test)]
@@ -574,9 +587,9 @@ mod tests {
 
     #[test]
     fn short_tables_are_repeated() {
-        let table = repeated(&[SteerTarget::Kernel, SteerTarget::Cpu(1)]);
+        let table = repeated(&[SteeringTarget::Kernel, SteeringTarget::Cpu(1)]);
         assert_eq!((table[0], table[255]), (SteerTo::Kernel, SteerTo::Cpu(1)));
-        for to in [SteerTarget::Worker, SteerTarget::Kernel, SteerTarget::Cpu(7)] {
+        for to in [SteeringTarget::Worker, SteeringTarget::Kernel, SteeringTarget::Cpu(7)] {
             assert_eq!(told(meant(to)), to);
         }
     }

@@ -37,7 +37,7 @@ fn port(running_state: &RunningState, engine: &Engine, name: &PortName, running:
         .iter()
         .flat_map(|hook| hook.fallbacks())
         .map(|refused| format!("the driver refused {refused}"));
-    let lacks = running_state.steers.lacks(running).map(str::to_owned);
+    let lacks = running_state.steering.lacks(running).map(str::to_owned);
     let mut reasons: Vec<String> = reasons.cloned().chain(fallbacks).chain(lacks).collect();
     reasons.dedup();
     PortState {

@@ -3,7 +3,7 @@
 //! Every reader returns `None` both if the key is absent and if its value is wrong. A wrong value adds a
 //! problem. Reading then continues and finds further problems.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -24,6 +24,8 @@ const ADDRESS_LIMIT: usize = 256;
 pub(super) struct Findings {
     pub problems: Vec<(Place, Problem)>,
     pub places: BTreeMap<String, usize>,
+    /// Old spellings that a warning names. The flag is true for a key of the top level.
+    pub old_keys: BTreeSet<(bool, &'static str)>,
 }
 
 impl Findings {
@@ -45,6 +47,8 @@ pub(super) struct Fields<'n> {
     pub place: Place,
     table: &'n Table,
     known: Vec<&'static str>,
+    /// Keys of the table that are written in an old spelling: the old and the new spelling.
+    renamed: Vec<(&'static str, &'static str)>,
 }
 
 /// Returns the table that a node contains. Adds a problem and returns `None` if the node is not a table.
@@ -108,27 +112,47 @@ pub(super) fn path(object: &str, key: &str) -> String {
 
 impl<'n> Fields<'n> {
     pub fn new(object: String, place: Place, table: &'n Table) -> Self {
-        Fields { object, place, table, known: Vec::new() }
+        Fields { object, place, table, known: Vec::new(), renamed: Vec::new() }
     }
 
     pub fn path(&self, key: &str) -> String {
         path(&self.object, key)
     }
 
+    /// Accepts `old` as another spelling of the key `new`, and adds a warning that names `new`. A configuration
+    /// has at most one warning for each old key. Adds a problem if the table contains both spellings.
+    pub fn renamed(&mut self, old: &'static str, new: &'static str, findings: &mut Findings) {
+        let Some(entry) = self.table.entries.iter().find(|entry| entry.key == old) else { return };
+        let object = if self.object.is_empty() { old } else { &self.object };
+        if self.has(new) {
+            findings.add(entry.place, object, Cause::Exclusive { first: new, second: old });
+        } else if findings.old_keys.insert((self.object.is_empty(), old)) {
+            let problem = Problem::new(object, Cause::OldKey { old, new }).warning();
+            findings.problems.push((entry.place, problem));
+        }
+        self.renamed.push((old, new));
+    }
+
+    /// Returns the entry of a key in its present or its old spelling.
+    fn entry(&self, key: &str) -> Option<&'n Entry> {
+        let find = |key: &str| self.table.entries.iter().find(|entry| entry.key == key);
+        let old = || self.renamed.iter().find(|(_, new)| *new == key);
+        find(key).or_else(|| find(old()?.0))
+    }
+
     pub fn has(&self, key: &str) -> bool {
-        self.table.entries.iter().any(|entry| entry.key == key)
+        self.entry(key).is_some()
     }
 
     /// Returns the position of the value of a key, or the position of the table if the key is absent.
     pub fn place_of(&self, key: &str) -> Place {
-        let entry = self.table.entries.iter().find(|entry| entry.key == key);
-        entry.map_or(self.place, |entry| entry.place)
+        self.entry(key).map_or(self.place, |entry| entry.place)
     }
 
     /// Returns the entry of a key, whatever the type of the value. Returns `None` if the key is absent.
     pub fn get(&mut self, key: &'static str, findings: &mut Findings) -> Option<&'n Entry> {
         self.known.push(key);
-        let entry = self.table.entries.iter().find(|entry| entry.key == key)?;
+        let entry = self.entry(key)?;
         if let Some(place) = entry.node.place {
             findings.places.insert(self.path(key), place);
         }
@@ -144,13 +168,15 @@ impl<'n> Fields<'n> {
     /// only for other kinds of ports.
     pub fn finish_with(self, findings: &mut Findings, foreign: impl Fn(&str) -> Option<Cause>) {
         for entry in &self.table.entries {
-            if self.known.iter().any(|known| *known == entry.key) {
+            let renamed = self.renamed.iter().find(|(old, _)| *old == entry.key);
+            let key = renamed.map_or(entry.key.as_str(), |(_, new)| new);
+            if self.known.contains(&key) {
                 continue;
             }
             if findings.full() {
                 return;
             }
-            let cause = foreign(&entry.key).unwrap_or_else(|| Cause::UnknownKey {
+            let cause = foreign(key).unwrap_or_else(|| Cause::UnknownKey {
                 key: entry.key.clone(),
                 near: nearest(&entry.key, self.known.iter().copied()).map(str::to_owned),
                 known: self.known.clone(),
@@ -225,7 +251,7 @@ impl<'n> Fields<'n> {
     }
 
     fn place_of_value(&self, key: &str) -> Place {
-        self.table.entries.iter().find(|entry| entry.key == key).and_then(|entry| entry.node.place)
+        self.entry(key).and_then(|entry| entry.node.place)
     }
 
     /// Reads a word, and returns the value with the index that the word has in the list of words.

@@ -4,7 +4,7 @@
 //! The steps check:
 //!
 //! - the syntax (`tree`);
-//! - the schema with types and bounds (`daemon`, `filter`, `steer`, `port`, `bridge`, `router`, based on
+//! - the schema with types and bounds (`daemon`, `filter`, `steering`, `port`, `bridge`, `router`, based on
 //!   `fields`);
 //! - the relations between objects ([`crate::check`]).
 //!
@@ -17,7 +17,7 @@ mod filter;
 mod openflow;
 mod port;
 mod router;
-mod steer;
+mod steering;
 mod tree;
 mod users;
 mod vlans;
@@ -142,8 +142,8 @@ impl<'de> Deserialize<'de> for Config {
 ///
 /// # Errors
 ///
-/// Returns every problem of the object by itself. References to other objects are checked when the object is
-/// merged with the other objects.
+/// Returns every problem of the object by itself, if at least one problem is an error. References to other
+/// objects are checked when the object is merged with the other objects.
 pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem>> {
     let (table, syntax) = tree::from_json(json);
     let mut findings = Findings { problems: syntax, ..Findings::default() };
@@ -153,8 +153,8 @@ pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem
         ObjectKey::Filter(name) => {
             Some(Change::PutFilter(name.clone(), filter::read_filter(fields, &mut findings)))
         }
-        ObjectKey::Steer(name) => {
-            Some(Change::PutSteer(name.clone(), steer::read_steer(fields, &mut findings)))
+        ObjectKey::Steering(name) => {
+            Some(Change::PutSteering(name.clone(), steering::read_steering(fields, &mut findings)))
         }
         ObjectKey::Port(name) => {
             port::read_port(name, fields, &mut findings).map(|port| Change::PutPort(name.clone(), port))
@@ -179,7 +179,7 @@ pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem
         problem.object = object.to_string();
     }
     match change {
-        Some(change) if problems.is_empty() => Ok(change),
+        Some(change) if problems.iter().all(|problem| problem.severity == Severity::Warning) => Ok(change),
         _ => Err(problems),
     }
 }
@@ -206,8 +206,9 @@ fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
     if let Some(entry) = fields.get("filter", &mut findings) {
         config.filters = fields::named("filter", &entry.node, &mut findings, filter::read_filter);
     }
-    if let Some(entry) = fields.get("steer", &mut findings) {
-        config.steers = fields::named("steer", &entry.node, &mut findings, steer::read_steer);
+    fields.renamed("steer", "steering", &mut findings);
+    if let Some(entry) = fields.get("steering", &mut findings) {
+        config.steering = fields::named("steering", &entry.node, &mut findings, steering::read_steering);
     }
     if let Some(entry) = fields.get("port", &mut findings) {
         config.ports = port::read_ports(&entry.node, &mut findings, &mut declared);

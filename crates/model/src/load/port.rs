@@ -50,7 +50,9 @@ pub(super) fn read_port(name: &PortName, mut fields: Fields<'_>, findings: &mut 
     let kind = fields.text("kind", findings);
     let mtu = fields.mtu(findings);
     let workers = fields.numbers("workers", (0, 63), "worker", findings).unwrap_or_default();
-    let spread = fields.flag("spread", findings).unwrap_or(false);
+    fields.renamed("spread", "software_rss", findings);
+    fields.renamed("steer", "steering", findings);
+    let software_rss = fields.flag("software_rss", findings).unwrap_or(false);
     let admin = fields.word("admin", &["up", "down"], &[true, false], findings).unwrap_or(true);
     let written = kind?;
     // If the kind is misspelled, the other keys are read as keys of the nearest kind, so that their problems
@@ -66,7 +68,14 @@ pub(super) fn read_port(name: &PortName, mut fields: Fields<'_>, findings: &mut 
     let read = read_kind(kind, name, &mut fields, findings);
     fields.finish_with(findings, |key| foreign(key, kind));
     let kind = read.filter(|_| kind == written)?;
-    Some(Port { mtu, workers: workers.into_iter().map(WorkerId).collect(), spread, admin, filter, kind })
+    Some(Port {
+        mtu,
+        workers: workers.into_iter().map(WorkerId).collect(),
+        software_rss,
+        admin,
+        filter,
+        kind,
+    })
 }
 
 fn read_kind(
@@ -142,9 +151,9 @@ fn read_xdp(fields: &mut Fields<'_>, findings: &mut Findings) -> XdpOptions {
             .word("complete_checksums", &["auto", "on", "off"], &checksums, findings)
             .unwrap_or(default.complete_checksums),
         routing: fields.word("routing", &["kernel"], &[Routing::Kernel], findings),
-        steer: fields.parsed(
-            "steer",
-            |text, source| Cause::BadName { text, what: "steer", source },
+        steering: fields.parsed(
+            "steering",
+            |text, source| Cause::BadName { text, what: "steering", source },
             findings,
         ),
     }
@@ -233,7 +242,7 @@ fn read_pcap(fields: &mut Fields<'_>, findings: &mut Findings) -> Pcap {
 fn foreign(key: &str, kind: &'static str) -> Option<Cause> {
     let kinds: &[&'static str] = match key {
         "mode" | "zero_copy" | "ring_size" | "busy_poll" | "persist" | "when_down" | "complete_checksums"
-        | "routing" | "steer" => &["af_xdp", "veth"],
+        | "routing" | "steering" => &["af_xdp", "veth"],
         "peer" => &["veth", "patch"],
         "device" | "namespace" => &["af_xdp", "veth", "tap", "internal"],
         "queues" => &["af_xdp", "veth", "tap", "internal"],

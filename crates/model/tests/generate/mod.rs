@@ -18,8 +18,8 @@ fn port(index: usize) -> impl Strategy<Value = Option<Value>> {
     prop_oneof![
         Just(None),
         (mtu.clone(), up, any::<bool>(), any::<bool>()).prop_map(move |(mtu, up, spread, red)| Some(
-            json!({"kind": "af_xdp", "device": d1, "mtu": mtu, "admin": up, "spread": spread, "ring_size": 256,
-                   "namespace": null_or(red, "red"), "filter": null_or(spread, "f0"), "steer": null_or(up == "up", "s0")})
+            json!({"kind": "af_xdp", "device": d1, "mtu": mtu, "admin": up, "software_rss": spread, "ring_size": 256,
+                   "namespace": null_or(red, "red"), "filter": null_or(spread, "f0"), "steering": null_or(up == "up", "s0")})
         )),
         (1..3u16, any::<bool>(), any::<bool>()).prop_map(move |(queues, drop, red)| Some(
             json!({"kind": "veth", "device": d2, "queues": queues, "ring_size": 128, "when_down": null_or(drop, "drop"),
@@ -124,7 +124,7 @@ fn filters() -> impl Strategy<Value = Value> {
 }
 
 /// Generates two steering policies. The first always exists, because ports may name it.
-fn steers() -> impl Strategy<Value = Value> {
+fn steering() -> impl Strategy<Value = Value> {
     let targets = || prop_oneof![Just("worker"), Just("kernel"), Just("cpu 0"), Just("cpu 3")];
     let flow = (0..3u16, targets(), 0..2u32, any::<bool>()).prop_map(|(port, to, mark, tagged)| {
         let mut flow = json!({"source": "10.0.0.1", "destination": "10.0.0.2", "protocol": "udp", "to": to,
@@ -141,11 +141,11 @@ fn steers() -> impl Strategy<Value = Value> {
     });
     let table = prop::option::of((targets(), targets()).prop_map(|(a, b)| json!([a, b, a, a])));
     let one = (flows, table, 4..7u32).prop_map(|(flows, table, capacity)| {
-        let mut steer = json!({"flow": flows, "capacity": capacity, "cpu_queue": 64});
+        let mut steering = json!({"flow": flows, "capacity": capacity, "cpu_queue": 64});
         if let Some(table) = table {
-            steer["table"] = table;
+            steering["table"] = table;
         }
-        steer
+        steering
     });
     let other = prop_oneof![Just(None), Just(Some(json!({"metadata": true})))];
     (one, other).prop_map(|(first, second)| match second {
@@ -201,7 +201,7 @@ fn tree(
     places: Vec<Place>,
     ageing: Vec<u32>,
     spin: u32,
-    (filters, steers, mut routers): (Value, Value, Map<String, Value>),
+    (filters, policies, mut routers): (Value, Value, Map<String, Value>),
 ) -> Value {
     let mut bridges = Map::new();
     for (index, ageing) in ageing.into_iter().enumerate().filter(|(_, ageing)| *ageing >= 10) {
@@ -235,7 +235,7 @@ fn tree(
             }
         }
     }
-    json!({"filter": filters, "steer": steers, "port": all, "bridge": bridges, "router": routers,
+    json!({"filter": filters, "steering": policies, "port": all, "bridge": bridges, "router": routers,
            "engine": {"spin_us": spin}})
 }
 
@@ -247,7 +247,7 @@ pub fn config() -> impl Strategy<Value = Config> {
     let places = prop::collection::vec(place, PORTS);
     let ageing = prop::collection::vec(prop_oneof![Just(0), Just(10), Just(300)], BRIDGES);
     let spin = prop_oneof![Just(50u32), Just(32)];
-    let others = (filters(), steers(), routers());
+    let others = (filters(), steering(), routers());
     (ports, places, ageing, spin, others).prop_map(|(ports, places, ageing, spin, others)| {
         let tree = tree(ports, places, ageing, spin, others).to_string();
         match load_on(&tree, "generated", Format::Json, None) {

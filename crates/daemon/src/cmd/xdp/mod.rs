@@ -7,7 +7,7 @@ mod generate;
 mod monitor;
 mod program;
 mod status;
-mod steer;
+mod steering;
 
 use crate::cli::Xdp;
 use crate::client::Client;
@@ -28,6 +28,6 @@ pub fn run(client: &Client, command: &Xdp) -> Result<(), Failure> {
         Xdp::Gen(args) => generate::run(args),
         Xdp::Bench(args) => bench::run(args),
         Xdp::Filter(args) => block_on(filter::filter(client, args)),
-        Xdp::Steer(args) => block_on(steer::steer(client, args)),
+        Xdp::Steering(args) => block_on(steering::steering(client, args)),
     }
 }

@@ -1,44 +1,48 @@
-//! `trivium xdp steer`: single flows with a target of their own, and bucket tables of flow steering.
+//! `trivium xdp steering`: single flows with a target of their own, and bucket tables of flow steering.
 
 use hyper::Method;
-use model::{SteerDone, SteerEntry, SteerKey, SteerRequest, SteerState, SteerTable, SteerTarget};
+use model::{
+    SteeringDone, SteeringEntry, SteeringKey, SteeringRequest, SteeringState, SteeringTable, SteeringTarget,
+};
 
-use crate::cli::{FlowArgs, Show, Shown, SteerCommand};
+use crate::cli::{FlowArgs, Show, Shown, SteeringCommand};
 use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::cmd::show;
 use crate::failure::Failure;
 use crate::table::{Table, short};
 
-/// Executes a subcommand of `trivium xdp steer`.
+/// Executes a subcommand of `trivium xdp steering`.
 ///
 /// # Errors
 /// The daemon does not answer, the steering does not exist, or the daemon refuses the flow or the table.
-pub async fn steer(client: &Client, command: &SteerCommand) -> Result<(), Failure> {
+pub async fn steering(client: &Client, command: &SteeringCommand) -> Result<(), Failure> {
     match command {
-        SteerCommand::Show { name, json } => {
-            show::show(client, &Show { what: Shown::Steers { steer: name.clone() }, json: *json }).await
+        SteeringCommand::Show { name, json } => {
+            show::show(client, &Show { what: Shown::Steering { steering: name.clone() }, json: *json }).await
         }
-        SteerCommand::Flows { steer, number, json } => flows(client, steer.as_ref(), *number, *json).await,
-        SteerCommand::Add { flow, to, mark, expires } => {
+        SteeringCommand::Flows { steering, number, json } => {
+            flows(client, steering.as_ref(), *number, *json).await
+        }
+        SteeringCommand::Add { flow, to, mark, expires } => {
             let (to, mark, expires_s) = (*to, mark.unwrap_or(0), *expires);
-            let entry = SteerEntry { to, mark, expires_s, ..entry(flow) };
-            change(client, flow.steer.as_ref(), false, entry).await
+            let entry = SteeringEntry { to, mark, expires_s, ..entry(flow) };
+            change(client, flow.steering.as_ref(), false, entry).await
         }
-        SteerCommand::Remove { flow } => change(client, flow.steer.as_ref(), true, entry(flow)).await,
-        SteerCommand::Table { steer, targets } => table(client, steer, targets).await,
+        SteeringCommand::Remove { flow } => change(client, flow.steering.as_ref(), true, entry(flow)).await,
+        SteeringCommand::Table { steering, targets } => table(client, steering, targets).await,
     }
 }
 
-fn entry(flow: &FlowArgs) -> SteerEntry {
-    SteerEntry {
+fn entry(flow: &FlowArgs) -> SteeringEntry {
+    SteeringEntry {
         vlan: flow.vlan,
         source: flow.source,
         destination: flow.destination,
         protocol: flow.protocol,
         source_port: flow.source_port,
         destination_port: flow.destination_port,
-        to: SteerTarget::Worker,
+        to: SteeringTarget::Worker,
         mark: 0,
         expires_s: None,
         live: false,
@@ -49,37 +53,37 @@ fn entry(flow: &FlowArgs) -> SteerEntry {
 
 async fn change(
     client: &Client,
-    steer: Option<&String>,
+    steering: Option<&String>,
     remove: bool,
-    entry: SteerEntry,
+    entry: SteeringEntry,
 ) -> Result<(), Failure> {
     let key = entry.key().map_err(|(cause, fix)| Failure::new("flow", cause, fix))?;
     let to = entry.to;
-    let steer = chosen(client, steer).await?;
-    let path = format!("/v1/steers/{}/flows", quoted(&steer));
-    let done: SteerDone =
-        client.send(Method::POST, &path, &SteerRequest { remove, flows: vec![entry] }).await?;
+    let steering = chosen(client, steering).await?;
+    let path = format!("/v1/steering/{}/flows", quoted(&steering));
+    let done: SteeringDone =
+        client.send(Method::POST, &path, &SteeringRequest { remove, flows: vec![entry] }).await?;
     let did = match (remove, done.changed) {
         (true, 0) => "there was no such flow".to_owned(),
         (true, _) => "taken out".to_owned(),
         (false, 0) => format!("goes to {to} already"),
         (false, _) => format!("to {to}"),
     };
-    println!("{steer}: {key}: {did}; {} flows", done.flows);
+    println!("{steering}: {key}: {did}; {} flows", done.flows);
     Ok(())
 }
 
-async fn flows(client: &Client, steer: Option<&String>, number: usize, json: bool) -> Result<(), Failure> {
-    let steer = chosen(client, steer).await?;
-    let path = format!("/v1/steers/{}/flows?limit={number}", quoted(&steer));
-    let flows: Vec<SteerEntry> = client.get(&path).await?;
+async fn flows(client: &Client, steering: Option<&String>, number: usize, json: bool) -> Result<(), Failure> {
+    let steering = chosen(client, steering).await?;
+    let path = format!("/v1/steering/{}/flows?limit={number}", quoted(&steering));
+    let flows: Vec<SteeringEntry> = client.get(&path).await?;
     if json {
         println!("{}", serde_json::to_string_pretty(&flows).unwrap_or_default());
         return Ok(());
     }
     let mut table = Table::new(&["FLOW", "TO", ">MARK", ">PACKETS", ">BYTES", "NOTE"]);
     for flow in &flows {
-        let key = flow.key().map_or_else(|(cause, _)| cause.to_owned(), |key: SteerKey| key.to_string());
+        let key = flow.key().map_or_else(|(cause, _)| cause.to_owned(), |key: SteeringKey| key.to_string());
         let mark = if flow.mark == 0 { "-".to_owned() } else { format!("{:#x}", flow.mark) };
         let live = if flow.live { "live" } else { "" };
         let ends = flow.expires_s.map(|left| format!("ends in {left} s")).unwrap_or_default();
@@ -91,14 +95,14 @@ async fn flows(client: &Client, steer: Option<&String>, number: usize, json: boo
     Ok(())
 }
 
-async fn table(client: &Client, steer: &str, targets: &[SteerTarget]) -> Result<(), Failure> {
-    let path = format!("/v1/steers/{}/table", quoted(steer));
+async fn table(client: &Client, steering: &str, targets: &[SteeringTarget]) -> Result<(), Failure> {
+    let path = format!("/v1/steering/{}/table", quoted(steering));
     if !targets.is_empty() {
-        let _: SteerTable =
-            client.send(Method::PUT, &path, &SteerTable { buckets: targets.to_vec() }).await?;
+        let _: SteeringTable =
+            client.send(Method::PUT, &path, &SteeringTable { buckets: targets.to_vec() }).await?;
     }
     // The table is read back, because the targets are repeated for all buckets.
-    let table: SteerTable = client.get(&path).await?;
+    let table: SteeringTable = client.get(&path).await?;
     folded(&table.buckets).iter().for_each(|line| println!("{line}"));
     Ok(())
 }
@@ -106,14 +110,14 @@ async fn table(client: &Client, steer: &str, targets: &[SteerTarget]) -> Result<
 /// Formats the buckets of a steering table in few lines. If the targets repeat periodically, there is one
 /// line for each position of the period. Otherwise, there is one line for each range of buckets with one
 /// target.
-fn folded(buckets: &[SteerTarget]) -> Vec<String> {
+fn folded(buckets: &[SteeringTarget]) -> Vec<String> {
     let count = buckets.len();
     let repeats = |period: &usize| {
         count.is_multiple_of(*period)
             && buckets.iter().zip(&buckets[*period..]).all(|(one, other)| one == other)
     };
     if let Some(period) = (2..=count / 2).find(repeats).filter(|_| !repeats(&1)) {
-        let line = |(at, to): (usize, &SteerTarget)| {
+        let line = |(at, to): (usize, &SteeringTarget)| {
             format!("{at}, {}, ..., {}: {to}", at + period, count - period + at)
         };
         return buckets.iter().take(period).enumerate().map(line).collect();
@@ -124,7 +128,7 @@ fn folded(buckets: &[SteerTarget]) -> Vec<String> {
         .map(|range| {
             let first = at;
             at += range.len();
-            let to = range.first().map(SteerTarget::to_string).unwrap_or_default();
+            let to = range.first().map(SteeringTarget::to_string).unwrap_or_default();
             if range.len() == 1 { format!("{first}: {to}") } else { format!("{first}-{}: {to}", at - 1) }
         })
         .collect()
@@ -135,14 +139,16 @@ async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failu
     if let Some(name) = named {
         return Ok(name.clone());
     }
-    let steers: Vec<SteerState> = client.get("/v1/steers").await?;
-    let names: Vec<&str> = steers.iter().map(|steer| steer.name.as_str()).collect();
+    let policies: Vec<SteeringState> = client.get("/v1/steering").await?;
+    let names: Vec<&str> = policies.iter().map(|steering| steering.name.as_str()).collect();
     match names.as_slice() {
         [only] => Ok((*only).to_owned()),
-        [] => Err(Failure::new("steer", "there is no steering", "add [steer.NAME] to the configuration")),
+        [] => {
+            Err(Failure::new("steering", "there is no steering", "add [steering.NAME] to the configuration"))
+        }
         several => {
             let cause = format!("there are several: {}", several.join(", "));
-            Err(Failure::new("steer", cause, "name one with --steer"))
+            Err(Failure::new("steering", cause, "name one with --steering"))
         }
     }
 }
@@ -153,7 +159,7 @@ mod tests {
 
     #[test]
     fn tables_are_folded_by_patterns_and_by_ranges() {
-        let (worker, kernel) = (SteerTarget::Worker, SteerTarget::Kernel);
+        let (worker, kernel) = (SteeringTarget::Worker, SteeringTarget::Kernel);
         assert_eq!(folded(&[worker; 256]), ["0-255: worker"]);
         assert_eq!(folded(&[worker]), ["0: worker"]);
         assert_eq!(folded(&[worker, kernel]), ["0: worker", "1: kernel"]);

@@ -18,7 +18,7 @@ use crate::{Owner, Protocol};
 /// A steering policy: exact-match flow entries and an indirection table. Any number of ports may share one
 /// policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Steer {
+pub struct SteeringPolicy {
     /// Maximum number of exact-match flow entries, including entries that are added while the policy runs. 0:
     /// the policy has no exact-match lookup.
     pub capacity: u32,
@@ -29,13 +29,13 @@ pub struct Steer {
     /// Target of each bucket of the flow hash. The list is repeated until it has 256 buckets. Empty: all
     /// packets are delivered to the worker, and no hash is computed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub table: Vec<SteerTarget>,
+    pub table: Vec<SteeringTarget>,
     /// Exact-match flow entries of the policy.
     #[serde(rename = "flow", skip_serializing_if = "Vec::is_empty")]
-    pub flows: Vec<SteerFlow>,
+    pub flows: Vec<SteeringFlow>,
 }
 
-impl Steer {
+impl SteeringPolicy {
     /// Number of buckets in the indirection table.
     pub const BUCKETS: usize = 256;
     /// Maximum value of `capacity`, in flow entries.
@@ -44,15 +44,21 @@ impl Steer {
     pub const QUEUE_MAX: u32 = 16_384;
 }
 
-impl Default for Steer {
+impl Default for SteeringPolicy {
     fn default() -> Self {
-        Steer { capacity: 65_536, cpu_queue: 2048, metadata: false, table: Vec::new(), flows: Vec::new() }
+        SteeringPolicy {
+            capacity: 65_536,
+            cpu_queue: 2048,
+            metadata: false,
+            table: Vec::new(),
+            flows: Vec::new(),
+        }
     }
 }
 
 /// Target to which packets are steered: `worker`, `kernel` or `cpu N`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SteerTarget {
+pub enum SteeringTarget {
     /// The worker, through the AF_XDP socket of the receiving queue.
     Worker,
     /// The network stack of the kernel.
@@ -64,41 +70,41 @@ pub enum SteerTarget {
 /// Error for a text that is not a steering target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("it is neither \"worker\" nor \"kernel\" nor \"cpu 1\"")]
-pub struct SteerTargetError;
+pub struct SteeringTargetError;
 
-impl FromStr for SteerTarget {
-    type Err = SteerTargetError;
+impl FromStr for SteeringTarget {
+    type Err = SteeringTargetError;
 
-    fn from_str(text: &str) -> Result<Self, SteerTargetError> {
+    fn from_str(text: &str) -> Result<Self, SteeringTargetError> {
         match text {
-            "worker" => Ok(SteerTarget::Worker),
-            "kernel" => Ok(SteerTarget::Kernel),
+            "worker" => Ok(SteeringTarget::Worker),
+            "kernel" => Ok(SteeringTarget::Kernel),
             other => {
-                let number = other.strip_prefix("cpu").ok_or(SteerTargetError)?.trim_start();
+                let number = other.strip_prefix("cpu").ok_or(SteeringTargetError)?.trim_start();
                 let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-                number.parse().ok().filter(|_| digits).map(SteerTarget::Cpu).ok_or(SteerTargetError)
+                number.parse().ok().filter(|_| digits).map(SteeringTarget::Cpu).ok_or(SteeringTargetError)
             }
         }
     }
 }
 
-impl fmt::Display for SteerTarget {
+impl fmt::Display for SteeringTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SteerTarget::Worker => f.write_str("worker"),
-            SteerTarget::Kernel => f.write_str("kernel"),
-            SteerTarget::Cpu(cpu) => write!(f, "cpu {cpu}"),
+            SteeringTarget::Worker => f.write_str("worker"),
+            SteeringTarget::Kernel => f.write_str("kernel"),
+            SteeringTarget::Cpu(cpu) => write!(f, "cpu {cpu}"),
         }
     }
 }
 
-impl Serialize for SteerTarget {
+impl Serialize for SteeringTarget {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for SteerTarget {
+impl<'de> Deserialize<'de> for SteeringTarget {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         text.parse().map_err(|error| D::Error::custom(format_args!("{text:?}: {error}")))
@@ -107,7 +113,7 @@ impl<'de> Deserialize<'de> for SteerTarget {
 
 /// Key of an exact-match flow entry: one direction of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct SteerKey {
+pub struct SteeringKey {
     /// VLAN of packets with exactly one tag. `None`: the packets are untagged.
     pub vlan: Option<VlanId>,
     /// Source address.
@@ -120,14 +126,14 @@ pub struct SteerKey {
     pub ports: Option<(u16, u16)>,
 }
 
-impl SteerKey {
+impl SteeringKey {
     /// Returns whether flows of this protocol have ports.
     pub fn has_ports(protocol: u8) -> bool {
         matches!(protocol, 6 | 17 | 132)
     }
 }
 
-impl fmt::Display for SteerKey {
+impl fmt::Display for SteeringKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(vlan) = self.vlan {
             write!(f, "vlan {vlan}, ")?;
@@ -148,20 +154,20 @@ impl fmt::Display for SteerKey {
 
 /// An exact-match flow entry with its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SteerFlow {
+pub struct SteeringFlow {
     /// Key of the flow.
-    pub key: SteerKey,
+    pub key: SteeringKey,
     /// Target of the flow's packets.
-    pub to: SteerTarget,
+    pub to: SteeringTarget,
     /// Mark that is added to the metadata of the flow's packets. 0: none.
     pub mark: u32,
 }
 
-/// Serializes the flow entry with the fields of `[[steer.NAME.flow]]`.
-impl Serialize for SteerFlow {
+/// Serializes the flow entry with the fields of `[[steering.NAME.flow]]`.
+impl Serialize for SteeringFlow {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
-        let SteerKey { vlan, source, destination, protocol, ports } = self.key;
+        let SteeringKey { vlan, source, destination, protocol, ports } = self.key;
         let mut map = to.serialize_map(None)?;
         if let Some(vlan) = vlan {
             map.serialize_entry("vlan", &vlan.get())?;
@@ -184,7 +190,7 @@ impl Serialize for SteerFlow {
 /// State of a steering policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SteerState {
+pub struct SteeringState {
     /// Name of the policy.
     pub name: String,
     /// Owner of the policy.
@@ -205,20 +211,20 @@ pub struct SteerState {
     /// headroom.
     pub unmarked: u64,
     /// Number of indirection table buckets with each target. Empty if the policy has no indirection table.
-    pub buckets: Vec<SteerShare>,
+    pub buckets: Vec<SteeringShare>,
     /// Whether the current indirection table differs from the table in the configuration.
     pub live_table: bool,
     /// Counters of delivered packets by target.
-    pub sent: Vec<SteerSent>,
+    pub sent: Vec<SteeringSent>,
 }
 
 /// Number of buckets that an indirection table assigns to one target.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SteerShare {
+pub struct SteeringShare {
     /// Target: `worker`, `kernel` or `cpu N`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub to: SteerTarget,
+    pub to: SteeringTarget,
     /// Number of buckets with this target.
     pub buckets: u32,
 }
@@ -226,10 +232,10 @@ pub struct SteerShare {
 /// Counters of packets that were delivered to one target.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SteerSent {
+pub struct SteeringSent {
     /// Target: `worker`, `kernel` or `cpu N`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub to: SteerTarget,
+    pub to: SteeringTarget,
     /// Number of packets that were delivered to the target.
     pub packets: u64,
     /// Number of bytes in the packets that were delivered to the target.
@@ -240,7 +246,7 @@ pub struct SteerSent {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct SteerEntry {
+pub struct SteeringEntry {
     /// VLAN of packets with exactly one tag, 1 to 4094. Absent: the packets are untagged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
@@ -259,9 +265,9 @@ pub struct SteerEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<u16>,
     /// Target of the packets: `worker`, `kernel` or `cpu N`. Ignored in requests to remove the flow entry.
-    #[serde(default = "SteerEntry::worker")]
+    #[serde(default = "SteeringEntry::worker")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub to: SteerTarget,
+    pub to: SteeringTarget,
     /// Mark that is added to the metadata of the flow's packets. 0: none.
     #[serde(default)]
     pub mark: u32,
@@ -280,9 +286,9 @@ pub struct SteerEntry {
     pub bytes: u64,
 }
 
-impl SteerEntry {
-    fn worker() -> SteerTarget {
-        SteerTarget::Worker
+impl SteeringEntry {
+    fn worker() -> SteeringTarget {
+        SteeringTarget::Worker
     }
 
     /// Returns the key of the flow entry.
@@ -290,7 +296,7 @@ impl SteerEntry {
     /// # Errors
     ///
     /// Returns the cause and the remedy if no packet can match the flow entry.
-    pub fn key(&self) -> Result<SteerKey, (&'static str, &'static str)> {
+    pub fn key(&self) -> Result<SteeringKey, (&'static str, &'static str)> {
         let ports = match (self.source_port, self.destination_port) {
             (Some(source), Some(destination)) => Some((source, destination)),
             (None, None) => None,
@@ -302,7 +308,7 @@ impl SteerEntry {
             }
             vlan => vlan.flatten(),
         };
-        let key = SteerKey {
+        let key = SteeringKey {
             vlan,
             source: self.source,
             destination: self.destination,
@@ -313,13 +319,13 @@ impl SteerEntry {
     }
 }
 
-impl SteerKey {
+impl SteeringKey {
     /// Returns the reason why no packet can match the key, and the remedy. `None` if packets can match.
     pub fn contradiction(&self) -> Option<(&'static str, &'static str)> {
         if self.source.is_ipv4() != self.destination.is_ipv4() {
             return Some(("its addresses are of different families", "give two of one family"));
         }
-        match (SteerKey::has_ports(self.protocol), self.ports.is_some()) {
+        match (SteeringKey::has_ports(self.protocol), self.ports.is_some()) {
             (true, false) => Some((
                 "flows of TCP, UDP and SCTP have ports",
                 "add `source_port = 49152` and `destination_port = 80`, for example",
@@ -334,18 +340,18 @@ impl SteerKey {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct SteerRequest {
+pub struct SteeringRequest {
     /// Whether the request removes the flow entries instead of adding them.
     #[serde(default)]
     pub remove: bool,
     /// Flow entries to add or remove.
-    pub flows: Vec<SteerEntry>,
+    pub flows: Vec<SteeringEntry>,
 }
 
-/// Result of a [`SteerRequest`].
+/// Result of a [`SteeringRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SteerDone {
+pub struct SteeringDone {
     /// Number of flow entries that were added, changed or removed.
     pub changed: u64,
     /// Number of flow entries in the policy after the request.
@@ -355,10 +361,10 @@ pub struct SteerDone {
 /// Indirection table of a steering policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SteerTable {
+pub struct SteeringTable {
     /// Target of each bucket: `worker`, `kernel` or `cpu N`. The length is a power of two up to 256.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
-    pub buckets: Vec<SteerTarget>,
+    pub buckets: Vec<SteeringTarget>,
 }
 
 #[cfg(test)]
@@ -367,12 +373,17 @@ mod tests {
 
     #[test]
     fn targets_are_texts() {
-        for to in [SteerTarget::Worker, SteerTarget::Kernel, SteerTarget::Cpu(0), SteerTarget::Cpu(65535)] {
+        for to in [
+            SteeringTarget::Worker,
+            SteeringTarget::Kernel,
+            SteeringTarget::Cpu(0),
+            SteeringTarget::Cpu(65535),
+        ] {
             assert_eq!(to.to_string().parse(), Ok(to));
         }
-        assert_eq!("cpu3".parse(), Ok(SteerTarget::Cpu(3)));
+        assert_eq!("cpu3".parse(), Ok(SteeringTarget::Cpu(3)));
         for bad in ["", "cpu", "cpu -1", "cpu +1", "cpu 65536", "Kernel", "cpu 1 "] {
-            assert_eq!(bad.parse::<SteerTarget>(), Err(SteerTargetError), "{bad}");
+            assert_eq!(bad.parse::<SteeringTarget>(), Err(SteeringTargetError), "{bad}");
         }
     }
 }

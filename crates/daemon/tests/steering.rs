@@ -24,19 +24,19 @@ const PORT: u16 = 9;
 
 /// Returns a rig's usual configuration with a steering of these fields on h1.
 fn with_steering(rig: &Rig, extra: &str, fields: &str) -> String {
-    let ports = rig.configuration(extra).replace("device = \"h1\"", "device = \"h1\"\nsteer = \"s\"");
-    format!("{ports}[steer.s]\n{fields}")
+    let ports = rig.configuration(extra).replace("device = \"h1\"", "device = \"h1\"\nsteering = \"s\"");
+    format!("{ports}[steering.s]\n{fields}")
 }
 
 /// Returns the configuration of an exact flow from h1 to the hub.
 fn to_hub(source_port: u16, to: &str) -> String {
     format!(
-        "[[steer.s.flow]]\nsource = \"10.8.0.1\"\ndestination = \"{HUB}\"\nprotocol = \"udp\"\n\
+        "[[steering.s.flow]]\nsource = \"10.8.0.1\"\ndestination = \"{HUB}\"\nprotocol = \"udp\"\n\
          source_port = {source_port}\ndestination_port = {PORT}\n{to}\n"
     )
 }
 
-/// Returns the flow as arguments of `trivium xdp steer add` and `remove`.
+/// Returns the flow as arguments of `trivium xdp steering add` and `remove`.
 fn flow_of(source_port: &str) -> [&str; 10] {
     let ports = ["--source-port", source_port, "--destination-port", "9"];
     let [a, b, c, d] = ports;
@@ -44,7 +44,7 @@ fn flow_of(source_port: &str) -> [&str; 10] {
 }
 
 fn add<'a>(rig: &Rig, source_port: &'a str, more: &[&'a str]) -> String {
-    rig.ok(&[&["xdp", "steer", "add"], &flow_of(source_port)[..], more].concat())
+    rig.ok(&[&["xdp", "steering", "add"], &flow_of(source_port)[..], more].concat())
 }
 
 /// Adds an address to the hub, which h1 reaches by the hub's end of its cable.
@@ -123,7 +123,7 @@ fn hears_on(socket: &UdpSocket, source_port: u16, cpu: u32) {
 }
 
 fn shown(rig: &Rig) -> Value {
-    let all: Value = serde_json::from_str(&rig.ok(&["show", "steers", "--json"])).unwrap();
+    let all: Value = serde_json::from_str(&rig.ok(&["show", "steering", "--json"])).unwrap();
     all[0].clone()
 }
 
@@ -175,7 +175,7 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
     sent_until(&rig, "kernel", 100);
     let status = rig.ok(&["xdp", "status", "h1", "--seconds", "0"]);
     assert!(status.contains("flows > bridge > steer") && status.contains("steer_kernel"), "{status}");
-    let listed = rig.ok(&["xdp", "steer", "flows"]);
+    let listed = rig.ok(&["xdp", "steering", "flows"]);
     assert!(
         listed.contains(&format!("udp 10.8.0.1:7001 > {HUB}:9")) && listed.contains("kernel"),
         "{listed}"
@@ -195,11 +195,11 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
     let said = add(&rig, "7002", &["--to", "kernel", "--expires", "4"]);
     assert!(said.contains("udp 10.8.0.1:7002 > 10.8.0.99:9: to kernel; 2 flows"), "{said}");
     assert!(hears(&socket));
-    let third = [&["xdp", "steer", "add"], &flow_of("7003")[..], &["--to", "kernel"]].concat();
+    let third = [&["xdp", "steering", "add"], &flow_of("7003")[..], &["--to", "kernel"]].concat();
     refused(
         &rig,
         &third,
-        "steer.s: its 2 slots for exact flows are full; remove flows, or give it a larger `capacity`",
+        "steering.s: its 2 slots for exact flows are full; remove flows, or give it a larger `capacity`",
     );
     let shown = shown(&rig);
     assert_eq!((shown["flows"].as_u64(), shown["live_flows"].as_u64()), (Some(2), Some(1)), "{shown}");
@@ -210,16 +210,17 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
     })
     .unwrap();
     assert!(hears(&socket));
-    rig.ok(&[&["xdp", "steer", "remove"], &flow_of("7002")[..]].concat());
+    rig.ok(&[&["xdp", "steering", "remove"], &flow_of("7002")[..]].concat());
     falls_silent(&socket);
     // A flow of the configuration cannot be removed, and CPUs must exist.
-    let theirs = [&["xdp", "steer", "remove"], &flow_of("7001")[..]].concat();
+    let theirs = [&["xdp", "steering", "remove"], &flow_of("7001")[..]].concat();
     refused(&rig, &theirs, "flow udp 10.8.0.1:7001 > 10.8.0.99:9 is the configuration's; change it there");
     let absent = format!("cpu {}", last_cpu() + 1);
-    let asked = [&["xdp", "steer", "add"], &flow_of("7002")[..], &["--to", absent.as_str()]].concat();
+    let asked = [&["xdp", "steering", "add"], &flow_of("7002")[..], &["--to", absent.as_str()]].concat();
     refused(&rig, &asked, &format!("there is no CPU {} that runs; use 0 to {}", last_cpu() + 1, last_cpu()));
-    refused(&rig, &["xdp", "steer", "table", "s", "kernel"], "it has no table");
-    let asked = [&["xdp", "steer", "add"], &flow_of("7002")[..], &["--to", "kernel", "--mark", "1"]].concat();
+    refused(&rig, &["xdp", "steering", "table", "s", "kernel"], "it has no table");
+    let asked =
+        [&["xdp", "steering", "add"], &flow_of("7002")[..], &["--to", "kernel", "--mark", "1"]].concat();
     refused(&rig, &asked, "it hands no marks on; give it `metadata = true`");
     // An invalid configuration changes nothing.
     let bad = with_steering(&rig, "", &format!("table = [\"{absent}\"]\n"));
@@ -227,7 +228,7 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
     refused(
         &rig,
         &["apply", file.to_str().unwrap()],
-        &format!("steer.s: there is no CPU {}", last_cpu() + 1),
+        &format!("steering.s: there is no CPU {}", last_cpu() + 1),
     );
     let late = with_steering(&rig, "", &to_hub(7002, "to = \"kernel\""));
     let late = format!("{late}[port.z]\nkind = \"af_xdp\"\ndevice = \"nodev\"\n");
@@ -236,13 +237,13 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
     falls_silent(&socket);
     // Another flow in the configuration with a larger capacity, and then none.
     let said = applied(&rig, &with_steering(&rig, "", &to_hub(7002, "to = \"kernel\"")));
-    assert!(said.contains("~ steer.s: capacity 2 -> 65536, flow udp 10.8.0.1:7001"), "{said}");
+    assert!(said.contains("~ steering.s: capacity 2 -> 65536, flow udp 10.8.0.1:7001"), "{said}");
     assert!(hears(&socket));
     let kernel = sent(&rig, "kernel");
     assert!(kernel >= 200, "counts go on: {kernel}");
     applied(&rig, &rig.configuration(""));
     falls_silent(&socket);
-    assert!(rig.ok(&["show", "steers"]).contains("no steering"));
+    assert!(rig.ok(&["show", "steering"]).contains("no steering"));
     drop(other);
     // The other flow was bridged throughout.
     let report = bridged.stop().unwrap();
@@ -285,12 +286,12 @@ fn a_flow_can_be_the_workers_though_the_hook_knows_its_stations() {
     .unwrap();
     let flow = ["--source", "10.8.0.1", "--destination", "10.8.0.2", "--protocol", "udp"];
     let flow = [&flow[..], &["--source-port", "7001", "--destination-port", "9"]].concat();
-    rig.ok(&[&["xdp", "steer", "add"], &flow[..], &["--to", "worker"]].concat());
+    rig.ok(&[&["xdp", "steering", "add"], &flow[..], &["--to", "worker"]].concat());
     let (bridged, steered) = (figure("bridged"), figure("steered"));
     send(50);
     assert!(figure("steered") >= steered + 50 && figure("bridged") < bridged + 50, "{}", counters());
     assert_eq!(sent(&rig, "worker"), 50);
-    rig.ok(&[&["xdp", "steer", "remove"], &flow[..]].concat());
+    rig.ok(&[&["xdp", "steering", "remove"], &flow[..]].concat());
     eventually("the hook answers again", PATIENCE, || {
         let before = figure("bridged");
         send(10);
@@ -318,7 +319,7 @@ fn flows_go_to_the_cpu_that_is_named() {
     socket.connect(("10.8.0.1", 7002)).unwrap();
     falls_silent(&socket);
     for cpu in 0..=last_cpu() {
-        let said = rig.ok(&["xdp", "steer", "table", "s", &format!("cpu {cpu}")]);
+        let said = rig.ok(&["xdp", "steering", "table", "s", &format!("cpu {cpu}")]);
         assert_eq!(said, format!("0-255: cpu {cpu}\n"));
         hears_on(&socket, 7002, cpu);
     }
@@ -330,11 +331,11 @@ fn flows_go_to_the_cpu_that_is_named() {
     assert!(said.contains("the table of the port's steering says cpu"), "{said}");
     let end = format!("given to the kernel on CPU {} by the driver hook's steering\n", last_cpu());
     assert!(said.ends_with(&end), "{said}");
-    refused(&rig, &["xdp", "steer", "table", "s", "kernel", "kernel", "kernel"], "power of two");
+    refused(&rig, &["xdp", "steering", "table", "s", "kernel", "kernel", "kernel"], "power of two");
     // The configuration's table is restored when the configuration changes it.
     applied(&rig, &with_steering(&rig, "", &format!("table = [\"kernel\", \"worker\"]\n{flow}")));
     let back = eventually("the configuration's table", PATIENCE, || {
-        let table = rig.ok(&["xdp", "steer", "table", "s"]);
+        let table = rig.ok(&["xdp", "steering", "table", "s"]);
         if table == "0, 2, ..., 254: kernel\n1, 3, ..., 255: worker\n" { Ok(()) } else { Err(table) }
     });
     back.unwrap();
@@ -390,17 +391,17 @@ fn a_steering_goes_on_through_a_kill_and_an_upgrade() {
     assert!(sent(&rig, &cpu) >= heard, "counted while nobody was there: {shown_now}");
     hears_on(&socket, 7002, last_cpu());
     // Targets also survive an upgrade, with a table that was set meanwhile.
-    rig.ok(&["xdp", "steer", "table", "s", "worker", "kernel"]);
+    rig.ok(&["xdp", "steering", "table", "s", "worker", "kernel"]);
     let counted = sent(&rig, &cpu);
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     assert!(sent(&rig, &cpu) >= counted);
-    let table = rig.ok(&["xdp", "steer", "table", "s"]);
+    let table = rig.ok(&["xdp", "steering", "table", "s"]);
     assert_eq!(table, "0, 2, ..., 254: worker\n1, 3, ..., 255: kernel\n");
     rig.until_reachable(1, 2);
     hears_on(&socket, 7002, last_cpu());
     // The successor can change the flows and the table.
-    rig.ok(&[&["xdp", "steer", "remove"], &flow_of("7002")[..]].concat());
-    rig.ok(&["xdp", "steer", "table", "s", "worker"]);
+    rig.ok(&[&["xdp", "steering", "remove"], &flow_of("7002")[..]].concat());
+    rig.ok(&["xdp", "steering", "table", "s", "worker"]);
     falls_silent(&socket);
     drop(talk);
     let _talk = Talk::start(&rig, 7001);
@@ -451,7 +452,7 @@ fn tc_reads_the_mark_that_the_hook_has_put_in_front() {
     add(&rig, "7002", &["--to", "kernel", "--mark", "0x11"]);
     eventually("it is heard", PATIENCE, || if hears(&socket) { Ok(()) } else { Err(String::new()) }).unwrap();
     assert_eq!(shown(&rig)["unmarked"], 0);
-    assert!(rig.ok(&["show", "steers"]).contains("metadata, owner file"));
+    assert!(rig.ok(&["show", "steering"]).contains("metadata, owner file"));
     drop(talk);
     // The bridge's sequence numbers on steered frames continue.
     rig.until_reachable(1, 2);
@@ -473,7 +474,11 @@ fn a_steering_of_another_name_inherits_nothing() {
     assert!(sent(&rig, "worker") >= 1, "{}", shown(&rig));
     rig.ok(&["stop"]);
     rig.lab.hub().run(["ip", "link", "set", "h1", "down"]).unwrap();
-    rig.start(&first.replace("[steer.s]", "[steer.other]").replace("steer = \"s\"", "steer = \"other\""));
+    rig.start(
+        &first
+            .replace("[steering.s]", "[steering.other]")
+            .replace("steering = \"s\"", "steering = \"other\""),
+    );
     let counted = shown(&rig);
     assert_eq!(counted["name"], "other");
     assert_eq!((sent(&rig, "worker"), sent(&rig, "kernel")), (0, 0), "{counted}");

@@ -1,4 +1,4 @@
-//! Reads `[steer.NAME]` with its flows.
+//! Reads `[steering.NAME]` with its flows.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use super::fields::{Fields, Findings, table_of};
 use super::filter::protocol;
 use super::tree::Value;
-use crate::{Cause, Steer, SteerFlow, SteerKey, SteerTarget};
+use crate::{Cause, SteeringFlow, SteeringKey, SteeringPolicy, SteeringTarget};
 
-pub(super) fn read_steer(mut fields: Fields<'_>, findings: &mut Findings) -> Steer {
-    let default = Steer::default();
-    let capacity = fields.number("capacity", (0, Steer::CAPACITY_MAX.into()), " flows", findings);
-    let queue = fields.number("cpu_queue", (1, Steer::QUEUE_MAX.into()), " packets", findings);
+pub(super) fn read_steering(mut fields: Fields<'_>, findings: &mut Findings) -> SteeringPolicy {
+    let default = SteeringPolicy::default();
+    let capacity = fields.number("capacity", (0, SteeringPolicy::CAPACITY_MAX.into()), " flows", findings);
+    let queue = fields.number("cpu_queue", (1, SteeringPolicy::QUEUE_MAX.into()), " packets", findings);
     let metadata = fields.flag("metadata", findings);
     let table = read_table(&mut fields, findings);
     let capacity = capacity.unwrap_or(default.capacity);
@@ -24,7 +24,7 @@ pub(super) fn read_steer(mut fields: Fields<'_>, findings: &mut Findings) -> Ste
         findings.add(place, object, Cause::NeedsOther { key: "mark", needs: "metadata = true" });
     }
     fields.finish(findings);
-    Steer {
+    SteeringPolicy {
         capacity,
         cpu_queue: queue.unwrap_or(default.cpu_queue),
         metadata: metadata.unwrap_or(marked.is_some()),
@@ -35,10 +35,10 @@ pub(super) fn read_steer(mut fields: Fields<'_>, findings: &mut Findings) -> Ste
 
 /// Reads the indirection table of a steering policy. The value is a word or a list of words, and the number
 /// of words is a power of two.
-fn read_table(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<SteerTarget> {
+fn read_table(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<SteeringTarget> {
     let Some(items) = fields.items("table", findings) else { return Vec::new() };
     let (count, mut table) = (items.len(), Vec::new());
-    for (object, item) in items.into_iter().take(Steer::BUCKETS) {
+    for (object, item) in items.into_iter().take(SteeringPolicy::BUCKETS) {
         match target(&item.value) {
             Ok(to) => table.push(to),
             Err(cause) => findings.add(item.place, object, cause),
@@ -47,8 +47,8 @@ fn read_table(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<SteerTarg
     let (place, object) = (fields.place_of("table"), fields.path("table"));
     if count == 0 {
         findings.add(place, object, Cause::Missing { key: "a target", example: "table = [\"kernel\"]" });
-    } else if count > Steer::BUCKETS {
-        let cause = Cause::TooMany { what: "buckets", count, limit: Steer::BUCKETS };
+    } else if count > SteeringPolicy::BUCKETS {
+        let cause = Cause::TooMany { what: "buckets", count, limit: SteeringPolicy::BUCKETS };
         findings.add(place, object, cause);
     } else if !count.is_power_of_two() {
         let near = u32::try_from(count.next_power_of_two()).unwrap_or(0);
@@ -58,7 +58,7 @@ fn read_table(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<SteerTarg
     table
 }
 
-fn target(item: &Value) -> Result<SteerTarget, Cause> {
+fn target(item: &Value) -> Result<SteeringTarget, Cause> {
     let (what, example) = ("a target", "\"worker\", \"kernel\" or \"cpu 1\"");
     match item {
         Value::Text(text) => text.parse().map_err(|_| Cause::BadText { text: text.clone(), what, example }),
@@ -66,7 +66,7 @@ fn target(item: &Value) -> Result<SteerTarget, Cause> {
     }
 }
 
-fn read_flows(fields: &mut Fields<'_>, capacity: u32, findings: &mut Findings) -> Vec<SteerFlow> {
+fn read_flows(fields: &mut Fields<'_>, capacity: u32, findings: &mut Findings) -> Vec<SteeringFlow> {
     let items = fields.items("flow", findings).unwrap_or_default();
     let limit = usize::try_from(capacity).unwrap_or(usize::MAX);
     fields.limit("flow", "flows", items.len(), limit, findings);
@@ -84,7 +84,7 @@ fn read_flows(fields: &mut Fields<'_>, capacity: u32, findings: &mut Findings) -
     flows
 }
 
-fn read_flow(mut flow: Fields<'_>, findings: &mut Findings) -> Option<SteerFlow> {
+fn read_flow(mut flow: Fields<'_>, findings: &mut Findings) -> Option<SteeringFlow> {
     let needed = [
         ("source", "source = \"192.0.2.1\""),
         ("destination", "destination = \"192.0.2.2\""),
@@ -125,7 +125,7 @@ fn read_flow(mut flow: Fields<'_>, findings: &mut Findings) -> Option<SteerFlow>
     let misread = flow.has("vlan") && vlan.is_none();
     flow.finish(findings);
     let ports = source_port.zip(destination_port);
-    let key = SteerKey { vlan, source: source?, destination: destination?, protocol: protocol?.0, ports };
+    let key = SteeringKey { vlan, source: source?, destination: destination?, protocol: protocol?.0, ports };
     if half || misread || !whole {
         return None;
     }
@@ -134,5 +134,5 @@ fn read_flow(mut flow: Fields<'_>, findings: &mut Findings) -> Option<SteerFlow>
         findings.add(place, object, cause);
         return None;
     }
-    Some(SteerFlow { key, to: to?, mark })
+    Some(SteeringFlow { key, to: to?, mark })
 }
