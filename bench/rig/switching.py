@@ -323,16 +323,16 @@ _WHAT = """\
 All in memory and on one core, where nothing else is said. `emc`: 4,096 flows, every packet answered by the exact-match cache. `megaflow-N`: 100,000 flows of
 N masks, destinations in random order, that cache off (`-exact`: on, where it holds one flow in twelve). `classifier-500k`: half a million rules of ten masks
 and five priorities, every look-up hits; few keys are 100, fresh ones never come again; tracked says which bits an answer depends on; 32 keys
-at once, as the decider looks up the packets of a port's turn in a first table of many rules, or one by one, as in others. `upcall`: 512 packets on
-their way, each of a flow of its own, so that each is decided; at the limit, flows of a port that has its share of the cache already are not kept; worker and decider on a core each;
+at once, as the slow path looks up the packets of a port's turn in a first table of many rules, or one by one, as in others. `upcall`: 512 packets on
+their way, each of a flow of its own, so that each is decided; at the limit, flows of a port that has its share of the cache already are not kept; worker and slow path on a core each;
 `upcall-15` through fifteen tables of four masks. `revalidate-200k`: a change of every rule that flows go by, until a barrier is answered and all of them have their new fate; a probe sets up one
 flow after the other before and meanwhile. `production`: 64 tenants by Zipf's law, access lists of ports and of prefixes, connections of Pareto's lengths from four packets on, the world outside,
-some scanning; worker and decider share a core, caches begin empty. `one-rule`: 64 hosts by `NORMAL`, and a rule that drops BPDUs there and not there, 30 rounds each. `flow-mods`: bundles of 1,000, half
+some scanning; worker and slow path share a core, caches begin empty. `one-rule`: 64 hosts by `NORMAL`, and a rule that drops BPDUs there and not there, 30 rounds each. `flow-mods`: bundles of 1,000, half
 new rules, half removed, in a table of 100,000, each until a barrier is answered. The paper's tables: its four rules, 400 connections of ten packets at a time, both threads on one core; Open vSwitch's figures are in the paper
 ("The Design and Implementation of Open vSwitch", NSDI 2015, section 7.2). `paper-null`: those rules and one from each port to the other, frames that nobody
 writes, all of one flow for each port; beside it Open vSwitch's DPDK build over two `net_null` ports, whose frames nobody writes either. Open vSwitch's memory: its user-space datapath with `--enable-dummy`, fed by `netdev-dummy/receive`.
 `tuple-explosion`: 10,000 packets a second (5 Mbit/s) that differ from each of three rules of an access list in one bit, 8,192 combinations over and over, as
-Csikor and others have them (CoNEXT 2019); victims are 65,536 connections that the access list lets through, as fast as they go. Two switches take turns of 20 ms, of which one is attacked; worker and decider share a core.
+Csikor and others have them (CoNEXT 2019); victims are 65,536 connections that the access list lets through, as fast as they go. Two switches take turns of 20 ms, of which one is attacked; worker and slow path share a core.
 
 Between devices (veth, 64 B, generator on core 0): the paper's rules, with `output` and with `NORMAL` for IPv4, 64 MAC addresses and 1,024 UDP ports. Workers and
 Open vSwitch's PMD poll on core 1, with the devices' NAPI on core 0; the hook runs in NAPI on core 1. New flows: rules that look at MAC address and UDP port, so that

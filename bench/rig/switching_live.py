@@ -30,7 +30,7 @@ priority=0,actions=NORMAL
 DESTINATION = "9.1.1.2"
 #: 67 million flows at random.
 NEW = traffic.Profile("new", "67 million flows at random", 4096, 16384, True, apart=True)
-#: A flow is in the hook when it was busy in one look of the decider's, which comes twice a second.
+#: A flow is in the hook when it was busy in one look of the slow path's, which comes twice a second.
 _SETTLED_S = 2.5
 #: Alternations of the rule that is there and not there.
 _TURNS = 10

@@ -490,7 +490,7 @@ impl Engine {
         waker: Arc<Waker>,
         bridges: crate::slow_path::Bridges,
     ) -> Result<SlowPath, EngineError> {
-        self.decider_with(limits, waker, bridges, &[])
+        self.slow_path_with(limits, waker, bridges, &[])
     }
 
     /// Like [`Engine::slow_path`], with initial megaflows. The megaflows in `known` are installed in the
@@ -498,7 +498,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
-    pub fn decider_with(
+    pub fn slow_path_with(
         &self,
         limits: lookup::FlowLimits,
         waker: Arc<Waker>,

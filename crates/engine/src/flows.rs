@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!            Upcall (packet of an unknown flow)                  FlowTables: one bridge's rules, locked by control threads only
-//!   worker ------------------------------------> decider ------------------+
+//!   worker ------------------------------------> slow path ----------------+
 //!     |  <------------------------------------      |   translate, revalidate, count
 //!     |      Answer (packet back, flow, removal)    |
 //!     +-------------------------------------------->+

@@ -185,7 +185,7 @@ impl Worker {
             // Packets that arrive before the snapshot contains the port wait in the queue.
             let Some(view) = forwarding.port(port) else { continue };
             // Packets of an OpenFlow bridge wait in the queue until the slow path exists.
-            if waits_for_decider(forwarding, port, context) {
+            if waits_for_slow_path(forwarding, port, context) {
                 continue;
             }
             let n = receive::run(&mut *queues[index].queue, port, view, burst, context);
@@ -556,7 +556,7 @@ fn handed_over(
     while !burst.packets.is_full() {
         match egress.links.take(from) {
             // Packets of an OpenFlow bridge wait until the slow path exists.
-            Some((packet, port, seen)) if waits_for_decider(forwarding, port, context) => {
+            Some((packet, port, seen)) if waits_for_slow_path(forwarding, port, context) => {
                 egress.links.put_back(from, packet, port, seen);
                 break;
             }
@@ -594,7 +594,7 @@ fn handed_over(
 
 /// Returns whether `port` belongs to an OpenFlow bridge although the worker has no flow cache, because there
 /// is no slow path.
-fn waits_for_decider(forwarding: &Forwarding, port: PortId, context: &WorkerContext) -> bool {
+fn waits_for_slow_path(forwarding: &Forwarding, port: PortId, context: &WorkerContext) -> bool {
     context.flows.is_none()
         && forwarding.port(port).is_some_and(|view| matches!(view.function, Function::OpenFlow(_)))
 }

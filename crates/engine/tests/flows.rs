@@ -102,7 +102,7 @@ fn packets_of_a_flow_keep_their_order_around_a_miss() {
         switch.rig.send(0, &frame(1, 2, sequence));
     }
     switch.rig.round();
-    assert_eq!(switch.rig.outputs(), [], "the first is with the decider, the others wait behind it");
+    assert_eq!(switch.rig.outputs(), [], "the first is with the slow path, the others wait behind it");
     switch.slow_path.round();
     for sequence in 20..40 {
         switch.rig.send(0, &frame(1, 2, sequence));
@@ -171,7 +171,7 @@ fn controllers_get_packets_and_send_some() {
     };
     assert_eq!((told.reason, told.flow.get(Field::InPort)), (Reason::MissRule, 1));
     assert_eq!(told.frame, frame(1, 2, 9));
-    assert_eq!(switch.view().flows, 0, "each such packet goes to the decider");
+    assert_eq!(switch.view().flows, 0, "each such packet goes to the slow path");
     let actions = vec![Action::PushVlan(0x8100), out(port::FLOOD)];
     let packet =
         PacketOut { in_port: 2, metadata: Match::ANY, actions, frame: frame(1, 2, 3), resumes: None };

@@ -251,7 +251,7 @@ fn rules_of_both_bridges_are_met_and_each_caches_its_own() {
 }
 
 #[test]
-fn a_loop_through_the_decider_ends_as_well() {
+fn a_loop_through_the_slow_path_ends_as_well() {
     let mut joined = with_rules();
     // A packet that comes back is sent again, and each pass sends a copy to controllers. No pass is cached.
     let controller = Action::Output { port: port::CONTROLLER, max_len: 64 };

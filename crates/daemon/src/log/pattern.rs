@@ -156,10 +156,10 @@ mod tests {
         let pattern = "%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c%T|%p|%m";
         let usual = "2024-02-29T12:34:56.045Z|00007|vlog|INFO|opened log file /x";
         assert_eq!(line(pattern, &parts), usual);
-        let of_thread = Parts { thread: "decider", ..parts };
+        let of_thread = Parts { thread: "slow-path", ..parts };
         assert_eq!(
             line("%c%T %-6p|%6p|%r %D{%h %e %T %a}", &of_thread),
-            "vlog(decider) INFO  |  INFO|12 Feb 29 12:34:56 Thu"
+            "vlog(slow-path) INFO  |  INFO|12 Feb 29 12:34:56 Thu"
         );
         assert_eq!(line("100%% %", &parts), "100% ");
     }

@@ -363,7 +363,7 @@ impl Flows {
             return;
         };
         let (known, served) = (std::mem::take(&mut self.known), Arc::clone(&self.served));
-        let mut slow_path = match engine.decider_with(CACHE, Arc::clone(waker), served, &known) {
+        let mut slow_path = match engine.slow_path_with(CACHE, Arc::clone(waker), served, &known) {
             Ok(slow_path) => slow_path,
             Err(error) => {
                 tracing::error!(%error, "packets of unknown flows cannot be decided");
@@ -376,7 +376,7 @@ impl Flows {
         }
         slow_path.set_listener(log_of_flows());
         let (knobs, view) = (slow_path.knobs(), slow_path.view());
-        match std::thread::Builder::new().name("decider".to_owned()).spawn(move || slow_path.run()) {
+        match std::thread::Builder::new().name("slow-path".to_owned()).spawn(move || slow_path.run()) {
             Ok(thread) => self.deciding = Some(Deciding { knobs, view, thread }),
             Err(error) => {
                 tracing::error!(%error, "packets of unknown flows cannot be decided: no thread is left")

@@ -158,18 +158,18 @@ fn memory(plane: &dyn Plane) -> String {
     let caches = plane.caches();
     let mut usage: BTreeMap<String, u64> = BTreeMap::new();
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-    let deciders = u64::from(caches.slow_path.is_some());
+    let slow_paths = u64::from(caches.slow_path.is_some());
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident = resident.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok());
     for (name, value) in [
         ("bridges", count(bridges.len())),
         // One slow-path thread handles upcalls and revalidates megaflows.
-        ("handlers", deciders),
+        ("handlers", slow_paths),
         ("macs", bridges.iter().map(|bridge| u64::from(bridge.macs)).sum()),
         ("ports", count(plane.ports().len())),
         ("resident-kB", resident.unwrap_or_default()),
-        ("revalidators", deciders),
+        ("revalidators", slow_paths),
         ("udpif-keys", caches.slow_path.map_or(0, |slow_path| slow_path.flows)),
         ("workers", count(plane.workers().len())),
     ] {

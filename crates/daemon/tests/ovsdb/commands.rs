@@ -235,7 +235,7 @@ fn the_log_is_a_file_in_open_vswitchs_format_that_is_rotated() {
     eventually("a cached flow in the log", PATIENCE, || {
         let _ = switch.rig.hosts[0].ping("10.8.0.9", 1);
         let words = [
-            "|dpif_netdev(decider)|DBG|flow_add: recirc_id(0),in_port(",
+            "|dpif_netdev(slow-path)|DBG|flow_add: recirc_id(0),in_port(",
             "|bridge|INFO|bridge br9: added interface h1 on port 1",
         ];
         if words.iter().all(|words| text().contains(words)) { Ok(()) } else { Err(text()) }

@@ -39,7 +39,7 @@ pub enum BenchError {
     #[error(transparent)]
     Engine(#[from] crate::EngineError),
     /// The kernel refused a file descriptor or a thread.
-    #[error("the bench's decider cannot be started ({0}); raise the limits of open files and of threads")]
+    #[error("the bench's slow path cannot be started ({0}); raise the limits of open files and of threads")]
     Os(#[from] std::io::Error),
     /// The routing table has no space for the routes of the scenario.
     #[error(transparent)]

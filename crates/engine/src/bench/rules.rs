@@ -1,7 +1,7 @@
 //! An OpenFlow bridge with one worker and one slow path, for scenarios that run both on one thread or each on
 //! a core of its own.
 
-#![allow(clippy::disallowed_types, reason = "the decider's bridges stand behind a lock of control threads")]
+#![allow(clippy::disallowed_types, reason = "the slow path's bridges stand behind a lock of control threads")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -107,13 +107,13 @@ impl Switch {
         options: &Options,
         work: impl FnOnce(&mut Switch) -> T,
     ) -> Result<T, BenchError> {
-        let Some(slow_path) = self.slow_path.take() else { return Err(BenchError::Nothing("decider")) };
+        let Some(slow_path) = self.slow_path.take() else { return Err(BenchError::Nothing("slow path")) };
         let knobs = slow_path.knobs();
         // The allowed cores are read before the first scenario pins its thread.
         static CORES: OnceLock<Vec<usize>> = OnceLock::new();
         let cores = CORES.get_or_init(|| sync::cpu::allowed_cores().unwrap_or_default());
         let core = cores.iter().copied().find(|core| *core != options.first_core);
-        let thread = std::thread::Builder::new().name("decider".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("slow-path".to_owned()).spawn(move || {
             if let Some(core) = core {
                 let _ = sync::cpu::pin_current_thread(core);
             }

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_beyond_what_waits_for_the_decider() {
+    fn nothing_is_told_beyond_what_waits_for_the_slow_path() {
         let wakers = [Arc::new(Waker::new().unwrap())];
         let mut links = mesh(&wakers);
         let mut mine = links.pop().unwrap();

@@ -90,7 +90,7 @@ impl Switch {
     pub fn succeed(&mut self) {
         let begin = |known: &[KnownFlow]| {
             let (waker, bridges) = (Arc::clone(&self.waker), Arc::clone(&self.bridges));
-            let next = self.rig.engine.decider_with(lookup::FlowLimits::default(), waker, bridges, known);
+            let next = self.rig.engine.slow_path_with(lookup::FlowLimits::default(), waker, bridges, known);
             next.unwrap()
         };
         let old = std::mem::replace(&mut self.slow_path, begin(&[]));

@@ -8,7 +8,7 @@ use super::*;
 /// A slow-path thread that has not ended by the deadline is left behind. A thread that ends in time
 /// returns the megaflows of the workers.
 #[test]
-fn a_decider_is_waited_for_until_a_deadline() {
+fn the_slow_path_is_waited_for_until_a_deadline() {
     let deciding = |work: Box<dyn FnOnce() + Send>| {
         let knobs = SlowPathConfig {
             limit: AtomicU32::new(1),
