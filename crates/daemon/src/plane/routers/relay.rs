@@ -32,7 +32,7 @@ use super::super::lock::locked;
 use super::ask::ANSWER_LIMIT;
 use super::observed::State;
 use super::{mirror_device, object};
-use relay_interface::{Counts, Desks, Place, RelayInterface};
+use relay_interface::{Counts, Place, RelayInterface, RelayInterfaces};
 use version::Key;
 
 pub use version::Version;
@@ -111,7 +111,7 @@ impl Relay {
                 follower: Arc::clone(follower),
                 state: Arc::clone(state),
                 stop: Arc::clone(&stop),
-                interface_relays: Desks::new(),
+                interface_relays: RelayInterfaces::new(),
                 failed: BTreeSet::new(),
             };
             let namespace = router.settings.namespace.clone();
@@ -146,7 +146,7 @@ struct Thread {
     follower: Arc<Follower>,
     state: Arc<Mutex<State>>,
     stop: Arc<OwnedFd>,
-    interface_relays: Desks,
+    interface_relays: RelayInterfaces,
     /// Interfaces that cannot be served and whose failure was already logged.
     failed: BTreeSet<Key>,
 }

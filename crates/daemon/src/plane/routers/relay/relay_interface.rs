@@ -24,7 +24,7 @@ const CLIENTS: usize = 1_024;
 /// Interface index of the loopback device, on which messages from this host to itself arrive.
 const LOOPBACK: u32 = 1;
 
-pub type Desks = BTreeMap<Key, RelayInterface>;
+pub type RelayInterfaces = BTreeMap<Key, RelayInterface>;
 
 /// Returns the UDP port on which servers and relays of this DHCP version receive messages.
 pub fn port(version: Version) -> u16 {
@@ -187,7 +187,7 @@ impl Allowance {
 /// Processes a DHCPv4 message that was received at an interface. `arrived_by` is the interface index of the
 /// receiving device.
 pub fn take4(
-    interface_relays: &mut Desks,
+    interface_relays: &mut RelayInterfaces,
     key: &Key,
     by_address: bool,
     message: &mut [u8],
@@ -238,7 +238,7 @@ pub fn take4(
 /// Processes a DHCPv6 message that was received at an interface. `arrived_by` is the interface index of the
 /// receiving device.
 pub fn take6(
-    interface_relays: &mut Desks,
+    interface_relays: &mut RelayInterfaces,
     key: &Key,
     by_address: bool,
     message: &[u8],
