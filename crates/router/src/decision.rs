@@ -114,7 +114,7 @@ pub struct Router {
     /// Settings of the router's ICMP errors.
     pub errors: Errors,
     /// Rate limits of punted packets and ICMP errors.
-    pub gate: Arc<PuntPolicer>,
+    pub punt_policer: Arc<PuntPolicer>,
     /// Seed of the flow hash. Different seeds make routers choose next hops independently.
     pub seed: u32,
 }

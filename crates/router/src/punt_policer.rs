@@ -1,5 +1,5 @@
-//! The admission gate for packets that are punted to the kernel and for ICMP errors of the router. Each class
-//! of packets has its own rate limit and counters.
+//! The policer of packets that are punted to the kernel and of ICMP errors of the router. Each class of packets
+//! has its own rate limit and counters.
 //!
 //! Within a class, each interface and each source has a share of the rate. A packet within the shares of its
 //! interface and source may use the whole token bucket of its class. A packet beyond these shares may use the
@@ -170,7 +170,7 @@ struct Place {
     is_trusted: bool,
 }
 
-/// The admission gate of a router, shared by all its snapshots.
+/// The punt policer of a router, shared by all its snapshots.
 #[derive(Debug)]
 pub struct PuntPolicer {
     buckets: [TokenBucket; PuntClass::COUNT],
@@ -193,7 +193,7 @@ pub struct PuntPolicer {
 }
 
 impl PuntPolicer {
-    /// Creates a gate. `rate` returns the limit of each class in packets per second, and `workers` is the
+    /// Creates a policer. `rate` returns the limit of each class in packets per second, and `workers` is the
     /// number of workers, each of which has its own counters.
     #[must_use]
     pub fn new(rate: impl Fn(PuntClass) -> u32, workers: usize, now_ns: u64) -> PuntPolicer {
@@ -409,22 +409,22 @@ mod tests {
     #[test]
     fn a_flood_of_one_class_leaves_the_others_whole() {
         let rate = |class| if class == PuntClass::Ospf { 100 } else { 1000 };
-        let gate = PuntPolicer::new(rate, 1, 0);
+        let policer = PuntPolicer::new(rate, 1, 0);
         let mut passed = 0;
         // A second of 10,000 hellos, with one BFD packet every 10 ms.
         for at in 0..10_000_u64 {
-            passed += u32::from(gate.admit(PuntClass::Ospf, false, 0, at * 100_000));
+            passed += u32::from(policer.admit(PuntClass::Ospf, false, 0, at * 100_000));
             if at % 100 == 0 {
-                assert!(gate.admit(PuntClass::Bfd, false, 0, at * 100_000));
+                assert!(policer.admit(PuntClass::Bfd, false, 0, at * 100_000));
             }
         }
         assert!((100..=165).contains(&passed), "{passed}: the rate and its first burst");
-        assert_eq!(gate.counted(PuntClass::Bfd), (100, 0));
-        assert_eq!(gate.counted(PuntClass::Ospf), (u64::from(passed), 10_000 - u64::from(passed)));
+        assert_eq!(policer.counted(PuntClass::Bfd), (100, 0));
+        assert_eq!(policer.counted(PuntClass::Ospf), (u64::from(passed), 10_000 - u64::from(passed)));
         // Changes the rate of one class.
-        gate.set_rates(|_| 1000, 1_000_000_000);
+        policer.set_rates(|_| 1000, 1_000_000_000);
         let more =
-            (0..10_000).filter(|at| gate.admit(PuntClass::Ospf, false, 0, 1_000_000_000 + at * 100_000));
+            (0..10_000).filter(|at| policer.admit(PuntClass::Ospf, false, 0, 1_000_000_000 + at * 100_000));
         assert!((900..1200).contains(&more.count()));
     }
 
@@ -450,30 +450,30 @@ mod tests {
         )
     }
 
-    /// A gate, and the neighbours of the router that are known or under resolution.
-    struct Doorway {
-        gate: PuntPolicer,
+    /// A policer, and the neighbours of the router that are known or under resolution.
+    struct PolicedRouter {
+        policer: PuntPolicer,
         adjacencies: Adjacencies,
         view: AdjacencyView,
     }
 
-    impl Doorway {
-        /// Creates a gate with a rate for each class. The devices 11 and 12 belong to the interfaces 1 and 2.
-        fn new(rate: u32) -> Doorway {
+    impl PolicedRouter {
+        /// Creates a policer with a rate for each class. The devices 11 and 12 belong to the interfaces 1 and 2.
+        fn new(rate: u32) -> PolicedRouter {
             let mut adjacencies = Adjacencies::new(&sync::qsbr::Domain::new(), 16, 1);
             adjacencies.bind(11, Some(1));
             adjacencies.bind(12, Some(2));
             let view = adjacencies.view();
-            Doorway { gate: PuntPolicer::new(|_| rate, 1, 0), adjacencies, view }
+            PolicedRouter { policer: PuntPolicer::new(|_| rate, 1, 0), adjacencies, view }
         }
 
         fn admits(&self, class: PuntClass, origin: &Origin, now_ns: u64) -> bool {
-            self.gate.admits_from(class, origin, &self.view, 0, now_ns)
+            self.policer.admits_from(class, origin, &self.view, 0, now_ns)
         }
 
         /// Returns the class that a packet was counted under.
         fn counts_as(&self, class: PuntClass, origin: &Origin, now_ns: u64) -> PuntClass {
-            let counts = || PuntClass::ALL.map(|class| self.gate.counted(class));
+            let counts = || PuntClass::ALL.map(|class| self.policer.counted(class));
             let before = counts();
             self.admits(class, origin, now_ns);
             let changed = before.into_iter().zip(counts()).position(|(before, after)| before != after);
@@ -486,9 +486,9 @@ mod tests {
     /// address.
     #[test]
     fn a_session_lives_in_a_flood_of_forged_segments() {
-        let door = Doorway::new(100);
+        let router = PolicedRouter::new(100);
         let (here, there) = ("10.0.0.1:179".parse().unwrap(), "10.0.0.2:40000".parse().unwrap());
-        door.gate.set_peers([
+        router.policer.set_peers([
             Peer::Session(here, there),
             Peer::Neighbour(1, there.ip()),
             Peer::Far(there.ip()),
@@ -501,18 +501,18 @@ mod tests {
                 0 => bgp(1, 0x0a00_0002, (179, 179)),
                 _ => bgp(1, 0x0b00_0000 + number, (179, 5000)),
             };
-            refused += u32::from(!door.admits(PuntClass::Bgp, &forged, now));
+            refused += u32::from(!router.admits(PuntClass::Bgp, &forged, now));
             if number % 200 == 0 {
-                assert!(door.admits(PuntClass::Bgp, &keepalive, now), "at {number}");
+                assert!(router.admits(PuntClass::Bgp, &keepalive, now), "at {number}");
             }
         }
         assert!(refused > 18_000, "{refused}");
-        assert_eq!(door.gate.counted(PuntClass::Session), (100, 0));
+        assert_eq!(router.policer.counted(PuntClass::Session), (100, 0));
         // A peer that is no longer known is one of many.
-        door.gate.set_peers([]);
+        router.policer.set_peers([]);
         let late = (0..20).filter(|at| {
-            door.admits(PuntClass::Bgp, &bgp(1, 7, (179, 5000)), 10_000_000_000 + at);
-            door.admits(PuntClass::Bgp, &keepalive, 10_000_000_000 + at)
+            router.admits(PuntClass::Bgp, &bgp(1, 7, (179, 5000)), 10_000_000_000 + at);
+            router.admits(PuntClass::Bgp, &keepalive, 10_000_000_000 + at)
         });
         assert!(late.count() < 20);
     }
@@ -521,9 +521,9 @@ mod tests {
     /// interface, nor from the hellos of the true neighbour.
     #[test]
     fn forged_hellos_of_a_peer_take_nothing_from_its_session() {
-        let door = Doorway::new(100);
+        let router = PolicedRouter::new(100);
         let (here, there) = ("10.0.0.1:179".parse().unwrap(), "10.0.0.2:40000".parse().unwrap());
-        door.gate.set_peers([
+        router.policer.set_peers([
             Peer::Session(here, there),
             Peer::Neighbour(1, there.ip()),
             Peer::Far(there.ip()),
@@ -541,16 +541,16 @@ mod tests {
         for number in 0..20_000_usize {
             let now = number as u64 * 500_000;
             let (class, forged) = &forged[number % forged.len()];
-            refused += u32::from(!door.admits(*class, forged, now));
+            refused += u32::from(!router.admits(*class, forged, now));
             if number % 200 == 0 {
-                assert!(door.admits(PuntClass::Bgp, &keepalive, now), "at {number}");
+                assert!(router.admits(PuntClass::Bgp, &keepalive, now), "at {number}");
             }
             if number % 2000 == 0 {
-                assert!(door.admits(PuntClass::Ospf, &hello, now), "at {number}");
+                assert!(router.admits(PuntClass::Ospf, &hello, now), "at {number}");
             }
         }
         assert!(refused > 15_000, "{refused}");
-        assert_eq!(door.gate.counted(PuntClass::Session), (100, 0));
+        assert_eq!(router.policer.counted(PuntClass::Session), (100, 0));
     }
 
     /// OSPF and BFD packets of a gateway are admitted as packets of a known peer on the gateway's interface.
@@ -558,8 +558,8 @@ mod tests {
     #[test]
     fn hellos_of_gateways_are_of_known_peers() {
         use PuntClass::{Bfd, Ospf, Peer as Known, PeerMultihop, Rip};
-        let door = Doorway::new(1000);
-        door.gate.set_peers([
+        let router = PolicedRouter::new(1000);
+        router.policer.set_peers([
             Peer::Neighbour(1, "10.0.0.2".parse().unwrap()),
             Peer::Neighbour(1, "fe80::2".parse().unwrap()),
             Peer::Far("10.9.0.9".parse().unwrap()),
@@ -581,7 +581,7 @@ mod tests {
             (1, Bfd, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", Bfd),
             (1, Rip, "ip_src=10.0.0.2,ip_dst=224.0.0.9,udp,dst_port=520", Rip),
         ] {
-            assert_eq!(door.counts_as(class, &origin(interface, text), 0), expected, "{interface}: {text}");
+            assert_eq!(router.counts_as(class, &origin(interface, text), 0), expected, "{interface}: {text}");
         }
     }
 
@@ -597,11 +597,11 @@ mod tests {
     /// address.
     #[test]
     fn known_neighbours_live_in_a_flood_of_stations() {
-        let mut door = Doorway::new(100);
+        let mut router = PolicedRouter::new(100);
         let mac = packet::MacAddr::from_u64(0x0200_0000_0007);
         let (four, six) = ([10, 0, 0, 7], "fe80::7");
-        door.adjacencies.resolve(11, four.into(), Some(mac));
-        door.adjacencies.resolve(11, six.parse().unwrap(), Some(mac));
+        router.adjacencies.resolve(11, four.into(), Some(mac));
+        router.adjacencies.resolve(11, six.parse().unwrap(), Some(mac));
         let known = [
             (PuntClass::Arp, arp(1, mac.as_u64(), four)),
             (
@@ -615,7 +615,7 @@ mod tests {
         ];
         // Another station and another interface.
         for other in [arp(1, 9, four), arp(2, mac.as_u64(), four), arp(1, mac.as_u64(), [10, 0, 0, 8])] {
-            assert_eq!(door.counts_as(PuntClass::Arp, &other, 0), PuntClass::Arp);
+            assert_eq!(router.counts_as(PuntClass::Arp, &other, 0), PuntClass::Arp);
         }
         let mut refused = 0;
         for number in 0..20_000_u64 {
@@ -624,58 +624,58 @@ mod tests {
                 0 => arp(1, 0x0200_0100_0000 + number, four),
                 _ => arp(1, 0x0200_0200_0000 + number, [10, 0, 1, 1]),
             };
-            refused += u32::from(!door.admits(PuntClass::Arp, &forged, now));
+            refused += u32::from(!router.admits(PuntClass::Arp, &forged, now));
             if number % 1000 == 0 {
                 for (class, known) in &known {
-                    assert!(door.admits(*class, known, now), "{class:?} at {number}");
+                    assert!(router.admits(*class, known, now), "{class:?} at {number}");
                 }
             }
         }
         assert!(refused > 18_000, "{refused}");
-        assert_eq!(door.gate.counted(PuntClass::Neighbour), (60, 0));
+        assert_eq!(router.policer.counted(PuntClass::Neighbour), (60, 0));
         // A packet that waits for its neighbour makes the neighbour's answer acceptable for a while.
         let now = 10_000_000_000;
         let waiting = origin(2, "ip_src=10.0.2.2,ip_dst=10.0.0.99,udp");
-        assert_eq!(door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), now), PuntClass::Arp);
-        assert!(door.admits(PuntClass::Unresolved, &waiting, now));
+        assert_eq!(router.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), now), PuntClass::Arp);
+        assert!(router.admits(PuntClass::Unresolved, &waiting, now));
         assert_eq!(
-            door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), now + 1),
+            router.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), now + 1),
             PuntClass::Neighbour
         );
         let late = now + ASKED_NS + 1;
-        assert_eq!(door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), late), PuntClass::Arp);
+        assert_eq!(router.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), late), PuntClass::Arp);
     }
 
     /// Stations that claim an address under resolution leave the reserve to known neighbours, however many
     /// stations there are.
     #[test]
     fn claims_to_be_who_is_asked_for_leave_the_known_theirs() {
-        let mut door = Doorway::new(100);
+        let mut router = PolicedRouter::new(100);
         let mac = packet::MacAddr::from_u64(7);
-        door.adjacencies.resolve(11, [10, 0, 0, 7].into(), Some(mac));
+        router.adjacencies.resolve(11, [10, 0, 0, 7].into(), Some(mac));
         let gateway = Way { interface: 11, gateway: Some([10, 0, 0, 1].into()), weight: 1 };
-        assert_ne!(door.adjacencies.take(&gateway), 0);
+        assert_ne!(router.adjacencies.take(&gateway), 0);
         for number in 0..20_000_u64 {
             let now = number * 500_000;
-            door.admits(PuntClass::Arp, &arp(1, 0x0200_0100_0000 + number, [10, 0, 0, 1]), now);
+            router.admits(PuntClass::Arp, &arp(1, 0x0200_0100_0000 + number, [10, 0, 0, 1]), now);
             if number % 1000 == 0 {
-                assert!(door.admits(PuntClass::Arp, &arp(1, 7, [10, 0, 0, 7]), now), "at {number}");
+                assert!(router.admits(PuntClass::Arp, &arp(1, 7, [10, 0, 0, 7]), now), "at {number}");
             }
         }
-        let (_, refused) = door.gate.counted(PuntClass::Neighbour);
+        let (_, refused) = router.policer.counted(PuntClass::Neighbour);
         assert!(refused > 15_000, "{refused}");
     }
 
     /// A source that causes an endless number of ICMP errors does not use the shares of other sources.
     #[test]
     fn one_source_of_errors_leaves_them_to_others() {
-        let door = Doorway::new(100);
+        let router = PolicedRouter::new(100);
         let (flood, other) = (origin(1, "ip_src=10.0.0.2,udp"), origin(1, "ip_src=10.0.0.3,udp"));
         for number in 0..20_000_u64 {
             let now = number * 500_000;
-            door.admits(PuntClass::Errors, &flood, now);
+            router.admits(PuntClass::Errors, &flood, now);
             if number % 2000 == 0 {
-                assert!(door.admits(PuntClass::Errors, &other, now), "at {number}");
+                assert!(router.admits(PuntClass::Errors, &other, now), "at {number}");
             }
         }
     }
@@ -684,14 +684,14 @@ mod tests {
     /// Packets of one source do not use the share of another source.
     #[test]
     fn a_flood_of_one_interface_leaves_the_class_to_others() {
-        let door = Doorway::new(1000);
+        let router = PolicedRouter::new(1000);
         let arp = |interface, source| arp(interface, source, [10, 0, 0, 9]);
         let mut flood = 0;
         for number in 0..20_000_u64 {
             let now = number * 100_000;
-            flood += u64::from(door.admits(PuntClass::Arp, &arp(1, 0x0200_0000_0000 + number), now));
+            flood += u64::from(router.admits(PuntClass::Arp, &arp(1, 0x0200_0000_0000 + number), now));
             if number % 400 == 0 {
-                assert!(door.admits(PuntClass::Arp, &arp(2, 2), now), "at {number}");
+                assert!(router.admits(PuntClass::Arp, &arp(2, 2), now), "at {number}");
             }
         }
         // The flood gets all that the other interface leaves, so that the rate of the class is fully used.
@@ -699,9 +699,9 @@ mod tests {
         // One source on one interface.
         for number in 0..20_000_u64 {
             let now = 10_000_000_000 + number * 100_000;
-            door.admits(PuntClass::Arp, &arp(1, 1), now);
+            router.admits(PuntClass::Arp, &arp(1, 1), now);
             if number % 1000 == 0 {
-                assert!(door.admits(PuntClass::Arp, &arp(1, 2), now), "at {number}");
+                assert!(router.admits(PuntClass::Arp, &arp(1, 2), now), "at {number}");
             }
         }
     }

@@ -135,7 +135,7 @@ proptest! {
             reverse_paths: Vec::new(),
             own_addresses: Arc::default(),
             errors: Errors::default(),
-            gate: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
+            punt_policer: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
             seed: 1,
         };
         let reader = domain.register().unwrap();
@@ -202,7 +202,7 @@ fn what_is_the_kernels_is_left_to_it() {
         reverse_paths: vec![ReversePath::Strict],
         own_addresses: Arc::default(),
         errors: Errors::default(),
-        gate: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
+        punt_policer: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
         seed: 1,
     };
     let reader = domain.register().unwrap();

@@ -274,7 +274,7 @@ impl Routers {
     pub fn settle(&mut self, config: &Config, ports: &Ports) {
         for (name, running) in &mut self.all {
             let Some(wanted) = config.routers.get(name) else { continue };
-            running.gate.set_rates(|class| wanted.settings.punts_of(class), monotonic().ns);
+            running.punt_policer.set_rates(|class| wanted.settings.punts_of(class), monotonic().ns);
             running.hook_limits.set_rates(&wanted.settings);
             running.wanted = wanted.clone();
             if let Err(error) = running.number(config, ports, name) {

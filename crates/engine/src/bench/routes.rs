@@ -235,7 +235,7 @@ impl Tables {
             reverse_paths: Vec::new(),
             own_addresses: Arc::default(),
             errors: Errors::default(),
-            gate: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
+            punt_policer: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
             seed: 1,
         }
     }

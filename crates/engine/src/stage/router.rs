@@ -420,8 +420,8 @@ fn punt<R: Recorder>(
             let head = packet.head(context.worker.pool.memory());
             let class = router::class(why, head, packet.len());
             let origin = router::Origin::of(arrival, head, packet.len());
-            let gate = &router.gate;
-            let admitted = gate.admits_from(
+            let punt_policer = &router.punt_policer;
+            let admitted = punt_policer.admits_from(
                 class,
                 &origin,
                 &router.adjacencies,

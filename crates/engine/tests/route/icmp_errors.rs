@@ -84,7 +84,7 @@ fn senders_are_told_what_no_route_is_for() {
         assert_eq!(without_id(&explained.outputs[0].1), without_id(error), "{text}");
         let by = |step: &Step| matches!(step, Step::Told { from: by, .. } if *by == ip(from));
         assert!(explained.steps.iter().any(by), "{text}: {:?}", explained.steps);
-        assert_eq!(tables.gate.counted(PuntClass::Errors), (at, 0), "explain counts nothing");
+        assert_eq!(tables.punt_policer.counted(PuntClass::Errors), (at, 0), "explain counts nothing");
     }
     // RFC 1122, 3.2.2; RFC 4443, 2.4: errors and later fragments cause no error.
     let before = rig.dropped()[DropReason::NoRoute.index()];
@@ -105,8 +105,8 @@ fn senders_are_told_what_no_route_is_for() {
     rig.send(1, &spec::parse(&format!("eth_dst={},ip_src=10.0.1.2,ip_dst=30.0.0.1,udp", own(1))).unwrap());
     rig.round();
     assert_eq!(rig.outputs()[0].0, PORTS[2]);
-    assert_eq!(tables.gate.counted(PuntClass::NoRoute), (2, 0));
-    assert_eq!(tables.gate.counted(PuntClass::Errors), (8, 0));
+    assert_eq!(tables.punt_policer.counted(PuntClass::NoRoute), (2, 0));
+    assert_eq!(tables.punt_policer.counted(PuntClass::Errors), (8, 0));
     rig.assert_accounted();
 }
 
@@ -114,14 +114,14 @@ fn senders_are_told_what_no_route_is_for() {
 fn errors_have_their_limit_and_one_address() {
     let config = EngineConfig::default();
     let mut tables = Tables::new(&config);
-    tables.gate = Arc::new(PuntPolicer::new(|_| 100, 1, engine::worker::monotonic().ns));
+    tables.punt_policer = Arc::new(PuntPolicer::new(|_| 100, 1, engine::worker::monotonic().ns));
     let mut limited = rig(&config, telling(&tables));
     let frame = frame("ip_src=10.0.0.2,ip_dst=30.0.0.1,udp");
     let told: usize = (0..500).map(|_| through(&mut limited, &frame).len()).sum();
     assert!((64..200).contains(&told), "{told}");
-    assert_eq!(tables.gate.counted(PuntClass::Errors), (told as u64, 500 - told as u64));
+    assert_eq!(tables.punt_policer.counted(PuntClass::Errors), (told as u64, 500 - told as u64));
     assert_eq!(limited.dropped()[DropReason::NoRoute.index()], 500 - told as u64);
-    assert_eq!(tables.gate.counted(PuntClass::NoRoute), (0, 0), "the kernel has seen none");
+    assert_eq!(tables.punt_policer.counted(PuntClass::NoRoute), (0, 0), "the kernel has seen none");
     limited.assert_accounted();
     drop(limited);
     // Without an address or with several possible addresses, the kernel selects one.

@@ -48,7 +48,7 @@ fn way(device: u32, gateway: Option<&str>) -> Way {
 struct Tables {
     fib: Fib,
     adjacencies: Adjacencies,
-    gate: Arc<PuntPolicer>,
+    punt_policer: Arc<PuntPolicer>,
 }
 
 impl Tables {
@@ -57,7 +57,7 @@ impl Tables {
         let mut tables = Tables {
             fib: Fib::new(domain, 1 << 19, 100),
             adjacencies: Adjacencies::new(domain, 100, 1),
-            gate: Arc::new(PuntPolicer::new(|_| 1_000_000, 1, 0)),
+            punt_policer: Arc::new(PuntPolicer::new(|_| 1_000_000, 1, 0)),
         };
         tables.adjacencies.bind(10, Some(0));
         tables.adjacencies.bind(11, Some(1));
@@ -115,7 +115,7 @@ impl Tables {
             reverse_paths: Vec::new(),
             own_addresses: Arc::default(),
             errors: Errors::default(),
-            gate: Arc::clone(&self.gate),
+            punt_policer: Arc::clone(&self.punt_policer),
             seed: 7,
         }
     }
@@ -252,20 +252,20 @@ fn what_needs_more_is_the_kernels_as_it_came() {
     ];
     for (frame, why) in &cases {
         let class = router::class(*why, frame, frame.len());
-        let before = tables.gate.counted(class);
+        let before = tables.punt_policer.counted(class);
         let mut wanted = frame.clone();
         if wanted[0] & 1 == 0 {
             wanted[..6].copy_from_slice(&INTO_KERNEL.0);
         }
         assert_eq!(through(&mut rig, frame), [(PORTS[2], wanted)], "{why:?} {frame:02x?}");
-        assert_eq!(tables.gate.counted(class), (before.0 + 1, before.1), "{why:?}");
+        assert_eq!(tables.punt_policer.counted(class), (before.0 + 1, before.1), "{why:?}");
         let explained = rig.worker.while_offline(|| rig.engine.explain(PORTS[0], frame));
         assert!(
             explained.steps.contains(&Step::ToKernel { why: why.explain() }),
             "{why:?}: {:?}",
             explained.steps
         );
-        assert_eq!(tables.gate.counted(class), (before.0 + 1, before.1), "{why:?}: explained only");
+        assert_eq!(tables.punt_policer.counted(class), (before.0 + 1, before.1), "{why:?}: explained only");
     }
     // `NotRouted` has a separate test.
     let has_case = |why: &Punt| *why == Punt::NotRouted || cases.iter().any(|(_, case)| case == why);
@@ -392,7 +392,7 @@ fn where_nothing_is_routed_the_kernel_has_what_comes_in_by_a_tap() {
     let mut tap = off(mirrored);
     let [(to, given)] = &told_and_done(&mut tap, 0, &frame)[..] else { panic!("one packet") };
     assert_eq!((*to, &given[6..]), (PORTS[2], &frame[6..]));
-    assert_eq!(tables.gate.counted(PuntClass::NotRouted), (1, 0));
+    assert_eq!(tables.punt_policer.counted(PuntClass::NotRouted), (1, 0));
     let explained = tap.worker.while_offline(|| tap.engine.explain(PORTS[0], &frame));
     assert!(explained.steps.contains(&Step::ToKernel { why: Punt::NotRouted.explain() }), "{explained:?}");
     tap.assert_accounted();
@@ -402,14 +402,14 @@ fn where_nothing_is_routed_the_kernel_has_what_comes_in_by_a_tap() {
 fn one_kind_of_punts_does_not_starve_another() {
     let config = EngineConfig::default();
     let mut tables = Tables::new(&config);
-    tables.gate = Arc::new(PuntPolicer::new(|_| 100, 1, engine::worker::monotonic().ns));
+    tables.punt_policer = Arc::new(PuntPolicer::new(|_| 100, 1, engine::worker::monotonic().ns));
     let mut rig = rig(&config, tables.router());
     let mut out = 0;
     for _ in 0..500 {
         out += through(&mut rig, &frame("ip_dst=30.0.0.1,udp")).len();
     }
     assert!((64..200).contains(&out), "{out}");
-    assert_eq!(tables.gate.counted(PuntClass::NoRoute).1, 500 - out as u64);
+    assert_eq!(tables.punt_policer.counted(PuntClass::NoRoute).1, 500 - out as u64);
     assert_eq!(rig.dropped()[DropReason::PuntLimit.index()], 500 - out as u64);
     assert_eq!(through(&mut rig, &frame("ip_dst=10.0.1.1,tcp")).len(), 1, "for this host");
     // Each link-local protocol has its own limit as well.
@@ -419,8 +419,8 @@ fn one_kind_of_punts_does_not_starve_another() {
     for other in ["ip_dst=224.0.0.9,udp,dst_port=520", "ip_dst=10.0.1.1,udp,dst_port=3784", "arp"] {
         assert_eq!(through(&mut rig, &frame(other)).len(), 1, "{other}");
     }
-    assert_eq!(tables.gate.counted(PuntClass::Ospf), (hellos as u64, 500 - hellos as u64));
-    assert_eq!(tables.gate.counted(PuntClass::Rip), (1, 0));
+    assert_eq!(tables.punt_policer.counted(PuntClass::Ospf), (hellos as u64, 500 - hellos as u64));
+    assert_eq!(tables.punt_policer.counted(PuntClass::Rip), (1, 0));
     rig.assert_accounted();
     // Without a punt TAP, the drops have another reason than drops at a limit.
     drop(rig);

@@ -217,7 +217,7 @@ impl Rig {
             },
             own_addresses: Arc::new(OWN_SOURCES.into_iter().map(Ipv4Addr::from).collect()),
             errors: Errors::default(),
-            gate: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
+            punt_policer: Arc::new(PuntPolicer::new(|_| 1, 1, 0)),
             seed: SEED,
         };
         Rig { tables, router, loaded, worker, _own: own }

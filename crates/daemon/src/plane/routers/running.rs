@@ -42,7 +42,7 @@ pub struct Running {
     identity: Option<(u64, u64)>,
     pub follower: Arc<Follower>,
     pub state: Arc<Mutex<State>>,
-    pub gate: Arc<PuntPolicer>,
+    pub punt_policer: Arc<PuntPolicer>,
     pub hook_limits: HookLimits,
     pub seed: u32,
     pub punt_tap: PuntTap,
@@ -130,7 +130,7 @@ impl Running {
             identity,
             follower: Arc::new(follower),
             state,
-            gate: Arc::new(PuntPolicer::new(
+            punt_policer: Arc::new(PuntPolicer::new(
                 |class| wanted.settings.punts_of(class),
                 workers,
                 monotonic().ns,
@@ -256,7 +256,7 @@ impl Running {
             reverse_paths,
             own_addresses: Arc::new(state.seen.own.0.iter().copied().collect()),
             errors,
-            gate: Arc::clone(&self.gate),
+            punt_policer: Arc::clone(&self.punt_policer),
             seed: self.seed,
         };
         (router, numbers)
@@ -427,7 +427,7 @@ impl Running {
         }
         peers.extend(far.into_iter().map(Peer::Far));
         self.hook_limits.set_peers(name, &peers);
-        self.gate.set_peers(peers);
+        self.punt_policer.set_peers(peers);
     }
 
     /// Returns whether the running router can adopt the settings in `wanted` without a restart.

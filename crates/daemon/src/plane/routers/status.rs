@@ -28,7 +28,7 @@ impl Running {
     ) -> StateOf {
         let status = self.follower.status();
         let punt = |class: PuntClass| {
-            let (punted, over) = self.gate.counted(class);
+            let (punted, over) = self.punt_policer.counted(class);
             let (passed, dropped) = self.hook_limits.counted(class);
             let (packets, refused) = (punted + passed, over + dropped);
             PuntState {

@@ -58,7 +58,7 @@ fn answer<R: Recorder>(
         return Err(KERNELS);
     }
     let origin = Origin::of(*arrival, packet.head(memory), packet.len());
-    let id = if R::DRY { 0 } else { router.gate.next_id() };
+    let id = if R::DRY { 0 } else { router.punt_policer.next_id() };
     let error = router.error(why, *arrival, packet.head(memory), packet.len(), id, reader, scratch)?;
     let more = u16::try_from(error.header().len() - ETHERNET).map_err(|_| KERNELS)?;
     let length = u16::try_from(error.len()).map_err(|_| KERNELS)?;
@@ -66,8 +66,8 @@ fn answer<R: Recorder>(
         return Err(KERNELS);
     }
     let admits = || {
-        let Router { gate, adjacencies, .. } = router;
-        gate.admits_from(PuntClass::Errors, &origin, adjacencies, worker.index(), now.ns)
+        let Router { punt_policer, adjacencies, .. } = router;
+        punt_policer.admits_from(PuntClass::Errors, &origin, adjacencies, worker.index(), now.ns)
     };
     if !R::DRY && !admits() {
         let _restored = packet.trim_front(more);
