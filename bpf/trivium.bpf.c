@@ -30,7 +30,7 @@
  * Runs the stages after the filter. `steers` is a compile-time constant, so a port without a steering has no
  * instructions for it.
  */
-TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
+TRIVIUM_INLINE int port_function(struct xdp_md *ctx, const int steers)
 {
 	struct steer_way way = {};
 	enum trivium_owner owner;
@@ -91,7 +91,7 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
  */
 static __attribute__((noinline)) int port_behind(struct xdp_md *ctx)
 {
-	return steer.present ? port_rooms(ctx, 1) : port_rooms(ctx, 0);
+	return steer.present ? port_function(ctx, 1) : port_function(ctx, 0);
 }
 
 TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
@@ -120,7 +120,7 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 			return XDP_DROP;
 		}
 	}
-	return steer.present ? port_rooms(ctx, 1) : port_rooms(ctx, 0);
+	return steer.present ? port_function(ctx, 1) : port_function(ctx, 0);
 }
 #endif
 
