@@ -92,7 +92,7 @@ pub enum Stage {
     /// Extraction of the flow keys from the packet headers.
     Parse,
     /// Software RSS, which hands packets to other workers.
-    Spread,
+    SoftwareRss,
     /// Ingress stage of an embedding program.
     Own,
     /// Function of the port, for example the bridge lookup.
@@ -107,8 +107,15 @@ impl Stage {
     /// Number of stages of the packet path.
     pub const COUNT: usize = 7;
     /// All stages in the order in which packets pass them.
-    pub const ALL: [Self; Self::COUNT] =
-        [Self::Receive, Self::Parse, Self::Spread, Self::Own, Self::Function, Self::Execute, Self::Transmit];
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Receive,
+        Self::Parse,
+        Self::SoftwareRss,
+        Self::Own,
+        Self::Function,
+        Self::Execute,
+        Self::Transmit,
+    ];
 
     /// Returns the name of the stage that statistics display.
     #[must_use]
@@ -116,7 +123,7 @@ impl Stage {
         match self {
             Self::Receive => "receive",
             Self::Parse => "parse",
-            Self::Spread => "software-rss",
+            Self::SoftwareRss => "software-rss",
             Self::Own => "ingress",
             Self::Function => "function",
             Self::Execute => "execute",

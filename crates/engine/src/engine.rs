@@ -615,7 +615,7 @@ pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn 
         queue,
         capabilities,
         touched: false,
-        spread: Applied::new(worker),
+        rss: Applied::new(worker),
         finish: None,
         parked: crate::ordering::Parked::default(),
         unsent: crate::ordering::Unsent::default(),

@@ -87,7 +87,7 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
                         [DropReason::IngressStage, DropReason::FilterDropped, DropReason::FilterLimited];
                     let is_refused = own.iter().any(|reason| recorder.0.contains(&Step::Dropped(*reason)));
                     // A packet that the ingress stage drops is not handed to another worker.
-                    if let (Some(table), Some(key), false) = (&view.spread, &explained.key, is_refused) {
+                    if let (Some(table), Some(key), false) = (&view.rss_table, &explained.key, is_refused) {
                         let worker = table[key.hash_symmetric() as usize % RSS_BUCKETS];
                         recorder.0.insert(begin, software_rss::step(key, worker));
                     }

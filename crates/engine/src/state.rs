@@ -48,7 +48,7 @@ pub struct PortView {
     pub max_frame: u32,
     /// Software RSS table of the port, which maps each hash bucket to a worker. With `None`, each packet is
     /// processed by the worker that receives it.
-    pub spread: Option<Arc<[WorkerId; RSS_BUCKETS]>>,
+    pub rss_table: Option<Arc<[WorkerId; RSS_BUCKETS]>>,
     /// Whether the worker completes TCP and UDP checksums that contain only the pseudo-header sum. This is
     /// needed for veth devices whose peer is in another namespace.
     pub complete_checksums: bool,
@@ -76,7 +76,7 @@ impl PortView {
             tx_owner,
             up: true,
             max_frame: 1514,
-            spread: None,
+            rss_table: None,
             complete_checksums: false,
             capture: false,
             patch: None,

@@ -74,7 +74,7 @@ impl TraceRecorder {
     /// Returns whether the last recorded step handed the packet to another worker by software RSS.
     #[must_use]
     pub fn handed_over(&self) -> bool {
-        matches!(self.steps.last(), Some(Step::Spread { .. }))
+        matches!(self.steps.last(), Some(Step::SoftwareRss { .. }))
     }
 }
 

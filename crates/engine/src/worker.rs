@@ -503,7 +503,7 @@ fn traced(
         let key = key_of(&packet, context.pool.memory(), source.port);
         let mut recorder = TraceRecorder::default();
         recorder.step(0, Step::Received { port: source.port, queue: queue_id(source, egress), len });
-        if let (None, Some(key), Some(_)) = (source.queue, &key, &source.view.spread) {
+        if let (None, Some(key), Some(_)) = (source.queue, &key, &source.view.rss_table) {
             // The worker that owns the queue handed the packet to this worker by software RSS.
             recorder.step(0, software_rss::step(key, context.id));
         }

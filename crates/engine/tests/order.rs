@@ -110,7 +110,7 @@ fn flows_keep_their_order_while_buckets_move() {
     let seen = Arc::new(Seen::default());
     engine.update(|f| {
         let mut view = PortView::new(Function::Bridge(bridge.clone()), WorkerId(0));
-        view.spread = Some(table(0));
+        view.rss_table = Some(table(0));
         view.own = Some(seen.clone());
         f.set_port(PortId(0), Some(view));
         f.set_port(PortId(1), Some(PortView::new(Function::Bridge(bridge.clone()), WorkerId(1))));
@@ -120,8 +120,8 @@ fn flows_keep_their_order_while_buckets_move() {
         if received / 200 > moves {
             moves = received / 200;
             // Every other change disables software RSS.
-            let spread = moves.is_multiple_of(2).then(|| table(moves));
-            engine.update(|f| f.ports[0].as_mut().unwrap().spread = spread);
+            let rss_table = moves.is_multiple_of(2).then(|| table(moves));
+            engine.update(|f| f.ports[0].as_mut().unwrap().rss_table = rss_table);
         }
     };
     let received = all_arrive_in_order(&engine, &mut far0, &mut far1, change, || true);
@@ -152,7 +152,7 @@ fn flows_keep_their_order_while_queues_move() {
     engine.add_queue(WorkerId(1), PortId(1), QueueId(0), Box::new(near1)).unwrap();
     engine.update(|f| {
         let mut view = PortView::new(Function::Bridge(bridge.clone()), WorkerId(0));
-        view.spread =
+        view.rss_table =
             Some(Arc::new(std::array::from_fn(|bucket| WorkerId(u16::try_from(bucket).unwrap() % WORKERS))));
         f.set_port(PortId(0), Some(view));
         f.set_port(PortId(1), Some(PortView::new(Function::Bridge(bridge.clone()), WorkerId(1))));

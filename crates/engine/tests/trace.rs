@@ -29,7 +29,7 @@ fn next(rings: &mut [sync::spsc::Consumer<Box<Traced>>]) -> Box<Traced> {
 }
 
 #[test]
-fn a_packet_that_is_spread_is_followed_to_its_end() {
+fn a_packet_that_software_rss_hands_over_is_followed_to_its_end() {
     let depot = depot(4096);
     let config = EngineConfig {
         cores: vec![None; 2],
@@ -46,7 +46,7 @@ fn a_packet_that_is_spread_is_followed_to_its_end() {
     engine.update(|f| {
         let mut view = PortView::new(Function::Bridge(bridge.clone()), WorkerId(0));
         // The queue's own worker processes no packet.
-        view.spread = Some(Arc::new([WorkerId(1); engine::state::RSS_BUCKETS]));
+        view.rss_table = Some(Arc::new([WorkerId(1); engine::state::RSS_BUCKETS]));
         f.set_port(PortId(0), Some(view));
         f.set_port(PortId(1), Some(PortView::new(Function::Bridge(bridge.clone()), WorkerId(0))));
     });
@@ -60,10 +60,10 @@ fn a_packet_that_is_spread_is_followed_to_its_end() {
         assert_eq!((traced.worker, traced.port), (WorkerId(1), PortId(0)), "{traced:?}");
         let at = |wanted: fn(&Step) -> bool| traced.steps.iter().position(wanted);
         let received = at(|step| matches!(step, Step::Received { .. }));
-        let spread = at(|step| matches!(step, Step::Spread { worker: WorkerId(1), .. }));
+        let distributed = at(|step| matches!(step, Step::SoftwareRss { worker: WorkerId(1), .. }));
         let parsed = at(|step| matches!(step, Step::Parsed { .. }));
-        assert_eq!((received, spread), (Some(0), Some(1)), "{traced:?}");
-        assert!(parsed > spread && at(|step| matches!(step, Step::Flood { .. })) > parsed, "{traced:?}");
+        assert_eq!((received, distributed), (Some(0), Some(1)), "{traced:?}");
+        assert!(parsed > distributed && at(|step| matches!(step, Step::Flood { .. })) > parsed, "{traced:?}");
         let leaves = Step::Transmitted { port: PortId(1), queue: QueueId(0) };
         let out = traced
             .steps
@@ -90,7 +90,7 @@ fn the_first_packet_after_arming_is_traced() {
     engine.add_queue(WorkerId(0), PortId(0), QueueId(0), Box::new(near)).unwrap();
     engine.update(|f| {
         let mut view = PortView::new(Function::Bridge(bridge.clone()), WorkerId(0));
-        view.spread = Some(Arc::new([WorkerId(1); engine::state::RSS_BUCKETS]));
+        view.rss_table = Some(Arc::new([WorkerId(1); engine::state::RSS_BUCKETS]));
         f.set_port(PortId(0), Some(view));
     });
     let mut pool = depot.pool();

@@ -178,7 +178,9 @@ pub enum Cause {
     PeerNoPatch { peer: String, kind: &'static str },
     #[error("patch port `{peer}` has another peer, `{other}`")]
     PeerTaken { peer: String, other: String },
-    #[error("packets are spread where they come in, and by a patch port they come from another port")]
+    #[error(
+        "software RSS acts where packets come in, and the packets of a patch port come from another port"
+    )]
     PatchSoftwareRss,
     #[error("no port of the bridge can send to another: all of its {members} members are protected")]
     AllProtected { members: usize },

@@ -209,7 +209,7 @@ kind = "patch"
 "#;
     let expected = "\
 t:4:8: port.own.peer: a patch port cannot be its own peer; name the port at the other end
-t:11:16: port.b.software_rss: packets are spread where they come in, and by a patch port they come from another port; remove `software_rss`, or set it on the ports that packets come in by
+t:11:16: port.b.software_rss: software RSS acts where packets come in, and the packets of a patch port come from another port; remove `software_rss`, or set it on the ports that packets come in by
 t:14:8: port.c.peer: patch port `a` has another peer, `b`; make this port the peer of `a`, or name another
 t:17:8: port.d.peer: port `sink` is of kind null, and a patch port's peer is another patch port; make `sink` one of kind patch, or name another
 t:23:1: port.none: `peer` is missing; add `peer = \"patch1\"`

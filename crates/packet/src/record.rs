@@ -151,7 +151,7 @@ pub enum Step {
         reason: DropReason,
     },
     /// The software RSS table of the receiving port selected this worker.
-    Spread {
+    SoftwareRss {
         /// Bucket of the RSS table that the symmetric flow hash selected.
         bucket: u16,
         /// Worker that processes the packet.

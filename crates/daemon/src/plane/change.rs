@@ -12,7 +12,7 @@ use super::af_xdp;
 use super::device::{failed, inside, object};
 use super::foreign;
 use super::open::{self, ETHERNET_MTU, PortSpec};
-use super::ports::{self, Running, engine_failed, even_spread};
+use super::ports::{self, Running, engine_failed, even_rss_table};
 use super::routing;
 
 /// Changes a running port to the settings in `wanted`. If an error occurs after some settings were changed,
@@ -32,7 +32,7 @@ pub fn change(
         running.rehome(engine).map_err(|error| engine_failed(name, &error))?;
     }
     if before.port.software_rss != wanted.port.software_rss {
-        running.spread = wanted.port.software_rss.then(|| even_spread(engine.workers()));
+        running.rss_table = wanted.port.software_rss.then(|| even_rss_table(engine.workers()));
     }
     if device_differs(&before, &wanted) {
         change_device(engine, name, running, &before, &wanted)?;

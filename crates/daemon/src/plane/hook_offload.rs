@@ -545,7 +545,8 @@ fn wanted<'s>(
     // Frame order is tracked by queue, and only in native mode one CPU at a time receives a queue. If the
     // port uses software RSS, packets that one worker passes to another are not waited for.
     let native = running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
-    let possible = native && running.wanted.bridged && running.wanted.port.admin && running.spread.is_none();
+    let possible =
+        native && running.wanted.bridged && running.wanted.port.admin && running.rss_table.is_none();
     let stations = port_stage(bridge, running.id, running.complete_checksums);
     let kind = if settings.openflow.is_none() {
         Kind::Stations(stations?)

@@ -916,16 +916,16 @@ impl Plane for DataPlane {
     fn rss_table(&self, port: &str) -> Result<RssTable, PlaneError> {
         let running_state = locked(&self.running_state);
         let running = running_state.ports.get(port).ok_or_else(|| no_such_port(port))?;
-        let spread = running.spread.as_ref().ok_or_else(|| not_spread(port))?;
-        Ok(RssTable { buckets: spread.iter().map(|worker| worker.0).collect() })
+        let rss_table = running.rss_table.as_ref().ok_or_else(|| no_software_rss(port))?;
+        Ok(RssTable { buckets: rss_table.iter().map(|worker| worker.0).collect() })
     }
 
     fn set_rss_table(&self, port: &str, table: &RssTable) -> Result<(), PlaneError> {
         self.engine(|engine| {
             let mut running_state = locked(&self.running_state);
             let running = running_state.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
-            if running.spread.is_none() {
-                return Err(not_spread(port));
+            if running.rss_table.is_none() {
+                return Err(no_software_rss(port));
             }
             let invalid = |cause: String, fix: &str| PlaneError {
                 kind: FailureKind::Invalid,
@@ -944,7 +944,8 @@ impl Plane for DataPlane {
                 let cause = format!("there is no worker {worker}");
                 return Err(invalid(cause, "see `trivium show workers`"));
             }
-            running.spread = Some(Arc::new(std::array::from_fn(|at| WorkerId(table.buckets[at % length]))));
+            running.rss_table =
+                Some(Arc::new(std::array::from_fn(|at| WorkerId(table.buckets[at % length]))));
             running_state.publish(engine);
             Ok(())
         })
@@ -965,11 +966,11 @@ impl Plane for DataPlane {
     }
 }
 
-fn not_spread(port: &str) -> PlaneError {
+fn no_software_rss(port: &str) -> PlaneError {
     PlaneError {
         kind: FailureKind::Invalid,
         object: format!("port.{port}"),
-        cause: "it is not spread over workers".to_owned(),
+        cause: "it does not use software RSS".to_owned(),
         fix: "set `software_rss = true` on it".to_owned(),
     }
 }

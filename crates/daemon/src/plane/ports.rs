@@ -25,7 +25,7 @@ use super::pins::Claim;
 use super::port_spec::PortSpec;
 
 /// Software RSS table: the worker of each bucket.
-pub type Spread = Arc<[WorkerId; RSS_BUCKETS]>;
+pub type RssBuckets = Arc<[WorkerId; RSS_BUCKETS]>;
 
 /// A port that runs, or that waits for its device to appear again.
 pub struct Running {
@@ -59,7 +59,7 @@ pub struct Running {
     /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub mtu: u32,
     /// Software RSS table of the port, if the port uses software RSS.
-    pub spread: Option<Spread>,
+    pub rss_table: Option<RssBuckets>,
     /// Ingress stage with the filter that workers apply, if the port's kind has no hook.
     pub own: Option<Arc<dyn IngressStage>>,
     /// Description of the port's current fault. `None` if the port works.
@@ -117,7 +117,7 @@ impl Running {
     ) -> Result<Running, PlaneError> {
         let workers = workers(&wanted, engine.workers());
         let (mut running, queues) = Self::assemble(id, wanted, opened, &workers);
-        running.spread = running.wanted.port.software_rss.then(|| even_spread(engine.workers()));
+        running.rss_table = running.wanted.port.software_rss.then(|| even_rss_table(engine.workers()));
         let mut queues = queues.into_iter();
         for (worker, port, queue_id, queue) in queues.by_ref() {
             if let Err(error) = engine.add_queue(worker, port, queue_id, queue) {
@@ -154,7 +154,7 @@ impl Running {
             footprint: opened.footprint,
             complete_checksums: opened.complete_checksums,
             mtu: opened.max_mtu,
-            spread: None,
+            rss_table: None,
             own: opened.own,
             trouble: None,
             not_before: None,
@@ -186,7 +186,7 @@ impl Running {
             footprint: Footprint::default(),
             complete_checksums: false,
             mtu,
-            spread: None,
+            rss_table: None,
             own: None,
             trouble: Some(trouble),
             not_before: None,
@@ -303,7 +303,7 @@ impl Running {
         PortView {
             up: self.is_up(),
             max_frame: self.mtu.saturating_add(14),
-            spread: self.spread.clone(),
+            rss_table: self.rss_table.clone(),
             own: self.own.clone(),
             carrier: waits_for_link.then(Arc::default),
             complete_checksums: self.complete_checksums,
@@ -365,7 +365,7 @@ fn workers(wanted: &PortSpec, count: usize) -> Vec<WorkerId> {
 }
 
 /// Returns a software RSS table in which the buckets are assigned to all workers in turn.
-pub fn even_spread(workers: usize) -> Spread {
+pub fn even_rss_table(workers: usize) -> RssBuckets {
     let workers = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
     let mut turn = (0..workers).cycle();
     Arc::new(std::array::from_fn(|_| WorkerId(turn.next().unwrap_or(0))))
@@ -376,10 +376,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_spread_evenly() {
-        let spread = even_spread(3);
+    fn buckets_are_distributed_evenly() {
+        let rss_table = even_rss_table(3);
         for worker in 0..3 {
-            let share = spread.iter().filter(|own| own.0 == worker).count();
+            let share = rss_table.iter().filter(|own| own.0 == worker).count();
             assert!((85..=86).contains(&share), "{share}");
         }
     }

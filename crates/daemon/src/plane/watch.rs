@@ -271,7 +271,7 @@ fn reopen(running_state: &mut RunningState, engine: &Engine, name: &PortName) ->
         return Err(PlaneError::not_found(super::device::object(name), "there is no such port", ""));
     };
     running.close(engine);
-    let (id, wanted, spread) = (running.id, running.wanted.clone(), running.spread.clone());
+    let (id, wanted, rss_table) = (running.id, running.wanted.clone(), running.rss_table.clone());
     let footprint = &running.footprint;
     let mut opened = open::open(name, &wanted, footprint, Duration::ZERO, None, &mut engine.pool())?;
     if let Err(error) = running_state.equip(name, &wanted, &mut opened) {
@@ -282,8 +282,8 @@ fn reopen(running_state: &mut RunningState, engine: &Engine, name: &PortName) ->
         opened.notes.push(custom_program::give(name, opened.hook.as_mut(), user));
     }
     let mut fresh = Running::install(engine, name, id, wanted, opened)?;
-    // A port that has waited for its device since the start is spread as its configuration has it.
-    fresh.spread = spread.or(fresh.spread);
+    // A port that has waited for its device since the start distributes packets as its configuration states.
+    fresh.rss_table = rss_table.or(fresh.rss_table);
     Ok(fresh)
 }
 

@@ -248,7 +248,7 @@ fn sentence(step: &Step, names: &Names) -> (&'static str, String) {
             return ("receive", format!("{len} bytes from {}, queue {queue}", names.port(*port)));
         }
         Step::Parsed { l3, l4, malformed } => return ("parse", parsed(*l3, *l4, malformed.as_ref())),
-        Step::Spread { bucket, worker } => {
+        Step::SoftwareRss { bucket, worker } => {
             return ("software-rss", format!("flow bucket {bucket} belongs to worker {worker}"));
         }
         Step::ChecksumCompleted => {

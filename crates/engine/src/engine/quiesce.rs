@@ -86,7 +86,7 @@ impl Engine {
             let home = homes.iter().find(|(id, _)| *id == own.id).map_or(former, |(_, worker)| *worker);
             let worker = if failed.is_none() { home } else { former };
             if worker != former {
-                own.spread = Applied::new(worker);
+                own.rss = Applied::new(worker);
             }
             self.tell(worker, Command::Add(own))?;
         }

@@ -23,7 +23,7 @@ pub struct OwnedQueue {
     /// Whether packets were given to the queue since it was last kicked.
     pub touched: bool,
     /// Software RSS state for packets that are received from the queue.
-    pub spread: Applied,
+    pub rss: Applied,
     /// State of the queue's progress reports, or `None` if the queue has no receiver of reports.
     pub finish: Option<Finish>,
     /// Packets that were received from the queue and that wait in the worker or at the slow path.

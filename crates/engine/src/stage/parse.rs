@@ -20,17 +20,17 @@ const AHEAD: usize = 4;
 /// Fills the flow keys and header offsets of `burst`, whose packets arrived on `port`.
 ///
 /// On a port of a learning bridge without further requirements, unicast frames are parsed only up to the
-/// EtherType, and the remaining fields of their flow keys are not valid. `spreads` is true if software RSS
+/// EtherType, and the remaining fields of their flow keys are not valid. `uses_rss` is true if software RSS
 /// needs complete flow keys.
 pub fn run<R: Recorder>(
     port: PortId,
     view: &PortView,
-    spreads: bool,
+    uses_rss: bool,
     burst: &mut Burst,
     context: &mut WorkerContext,
     recorder: &mut R,
 ) {
-    let broken = if !R::ACTIVE && !spreads && l2_suffices(view) {
+    let broken = if !R::ACTIVE && !uses_rss && l2_suffices(view) {
         read::<true, R>(port, burst, context, recorder)
     } else {
         read::<false, R>(port, burst, context, recorder)
@@ -46,7 +46,7 @@ pub fn run<R: Recorder>(
 /// Returns whether the port's function needs only the L2 headers of unicast frames.
 fn l2_suffices(view: &PortView) -> bool {
     matches!(view.function, Function::Bridge(_))
-        && view.spread.is_none()
+        && view.rss_table.is_none()
         && !view.complete_checksums
         && view.own.is_none()
 }

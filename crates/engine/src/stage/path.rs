@@ -44,11 +44,11 @@ pub(crate) fn run<R: Recorder>(
     let Source { forwarding, port, view, queue, seen, origin, reader } = *source;
     worker.queue = origin;
     let context = &mut Context { forwarding, port, reader, now, egress, worker, recorder, begin: tsc() };
-    let spreads = queue.filter(|at| view.spread.is_some() || context.egress.queues[*at].spread.is_away());
-    let has_keys = needs_keys(view, spreads.is_some(), R::ACTIVE);
+    let uses_rss = queue.filter(|at| view.rss_table.is_some() || context.egress.queues[*at].rss.is_away());
+    let has_keys = needs_keys(view, uses_rss.is_some(), R::ACTIVE);
     if has_keys {
         let n = burst.len();
-        parse::run(port, view, spreads.is_some(), burst, context.worker, context.recorder);
+        parse::run(port, view, uses_rss.is_some(), burst, context.worker, context.recorder);
         context.count(Stage::Parse, n);
     }
     // The ingress stage runs before packets are handed to other workers, so that packets that it drops take no
@@ -58,13 +58,13 @@ pub(crate) fn run<R: Recorder>(
         ingress::run(port, stage.as_ref(), burst, now, context.worker, context.recorder);
         context.count(Stage::Own, n);
     }
-    if let Some(index) = spreads.filter(|_| has_keys) {
+    if let Some(index) = uses_rss.filter(|_| has_keys) {
         let n = burst.len();
         let Egress { queues, links, .. } = &mut *context.egress;
-        let (seen, table) = (view.own.is_some(), view.spread.as_ref());
-        let applied = &mut queues[index].spread;
+        let (seen, table) = (view.own.is_some(), view.rss_table.as_ref());
+        let applied = &mut queues[index].rss;
         software_rss::run(port, seen, table, applied, burst, links, context.worker, context.recorder);
-        context.count(Stage::Spread, n);
+        context.count(Stage::SoftwareRss, n);
     }
     let n = burst.len();
     match &view.function {
@@ -86,10 +86,10 @@ pub(crate) fn run<R: Recorder>(
 /// Returns whether packets need flow keys before the port's function gets them. A cross-connect needs none, and
 /// a router reads plain packets without them. Software RSS, ingress stages, the completion of checksums and
 /// recorders need flow keys at every port.
-fn needs_keys(view: &PortView, spreads: bool, records: bool) -> bool {
+fn needs_keys(view: &PortView, uses_rss: bool, records: bool) -> bool {
     match view.function {
         Function::Bridge(_) | Function::OpenFlow(_) | Function::None => true,
-        Function::Router(..) => records || spreads || view.complete_checksums || view.own.is_some(),
+        Function::Router(..) => records || uses_rss || view.complete_checksums || view.own.is_some(),
         Function::CrossConnect(_) | Function::TaggedCrossConnect(..) => view.own.is_some(),
     }
 }

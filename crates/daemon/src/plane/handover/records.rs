@@ -227,7 +227,8 @@ pub struct PortRecord {
     pub ends: (Option<u64>, Option<u64>),
     /// Software RSS table of the port: the worker of each bucket. `None` if the port does not use software
     /// RSS.
-    pub spread: Option<Vec<u16>>,
+    #[serde(rename = "spread")]
+    pub rss_table: Option<Vec<u16>>,
     /// Counters of the port.
     #[serde(default)]
     pub counters: CountersState,
@@ -334,7 +335,7 @@ mod tests {
             mtu: 1500,
             former: None,
             ends: (Some(0x02_00_00_00_00_01), None),
-            spread: None,
+            rss_table: None,
             counters: CountersState::default(),
         };
         let text = serde_json::to_string(&port).unwrap();

@@ -228,7 +228,7 @@ fn gather_port(
         mtu: running.mtu,
         former: running.footprint.former,
         ends: (near.map(MacAddr::as_u64), far.map(MacAddr::as_u64)),
-        spread: running.spread.map(|spread| spread.iter().map(|worker| worker.0).collect()),
+        rss_table: running.rss_table.map(|table| table.iter().map(|worker| worker.0).collect()),
         counters: CountersState::default(),
     }
 }
@@ -475,7 +475,7 @@ fn resume(
     let id = PortId(letter.id);
     // There may be fewer workers than in the predecessor.
     let count = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
-    let spread = letter.spread.as_ref().map(|table| {
+    let rss_table = letter.rss_table.as_ref().map(|table| {
         let worker = |at: usize| table.get(at % table.len().max(1)).copied().unwrap_or(0);
         Arc::new(std::array::from_fn(|at| WorkerId(worker(at) % count)))
     });
@@ -502,12 +502,12 @@ fn resume(
     Some(match opened {
         Ok(opened) => {
             let (mut running, queues) = Running::assemble(id, wanted, opened, &workers);
-            running.spread = spread;
+            running.rss_table = rss_table;
             (running, queues)
         }
         Err(error) => {
             tracing::warn!(port = %name, %error, "it waits for its device");
-            (Running { spread, footprint, ..Running::waiting(id, wanted, error.cause) }, Vec::new())
+            (Running { rss_table, footprint, ..Running::waiting(id, wanted, error.cause) }, Vec::new())
         }
     })
 }

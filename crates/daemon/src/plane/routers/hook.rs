@@ -158,7 +158,7 @@ impl Hook {
         // Frame order is tracked by queue, and only in native mode one CPU at a time receives a queue. If the
         // port uses software RSS, packets that one worker passes to another are not waited for.
         let attached = port.hook.as_ref().filter(|hook| hook.mode() == xdp::Mode::Native);
-        let Some(attached) = attached.filter(|_| port.spread.is_none()) else { return stage };
+        let Some(attached) = attached.filter(|_| port.rss_table.is_none()) else { return stage };
         stage.clone().in_order(attached).unwrap_or_else(|error| {
             tracing::warn!(port = %name, %error, "frames of a flow that changes to its hook may overtake others");
             stage
