@@ -117,21 +117,21 @@ impl Link {
     /// Returns an error if the other process has ended or does not read in time.
     pub fn send(
         &mut self,
-        letter: &impl Serialize,
+        message: &impl Serialize,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), HandoverError> {
-        let silent = |error| HandoverError::Silent("a letter's arrival", error);
+        let silent = |error| HandoverError::Silent("the arrival of a message", error);
         let own = |error: serde_json::Error| HandoverError::Own(error.to_string());
         let deadline = self.deadline();
         let mut text = Text { bytes: vec![0; HEAD], length: 0 };
-        serde_json::to_writer(&mut text, letter).map_err(own)?;
+        serde_json::to_writer(&mut text, message).map_err(own)?;
         let number = |of: usize| u64::try_from(of).unwrap_or(u64::MAX).to_le_bytes();
         let head = [number(text.length), number(descriptors.len())].concat();
         if text.is_long() {
             drop(text);
             let mut pieces = BufWriter::with_capacity(PIECE, Timed { link: self, deadline });
             pieces.write_all(&head).map_err(silent)?;
-            serde_json::to_writer(&mut pieces, letter).map_err(|error| silent(error.into()))?;
+            serde_json::to_writer(&mut pieces, message).map_err(|error| silent(error.into()))?;
             pieces.flush().map_err(silent)?;
         } else {
             // A short message is written in one piece, so that it arrives completely or not at all.
@@ -173,16 +173,16 @@ impl Link {
         if length > LIMIT || count > DESCRIPTORS {
             return Err(HandoverError::Strange(format!("{length} bytes with {count} descriptors")));
         }
-        let letter = self.receive_text(length, deadline).map_err(|error| match error.io_error_kind() {
+        let message = self.receive_text(length, deadline).map_err(|error| match error.io_error_kind() {
             Some(_) => silent(error.into()),
             None => HandoverError::Strange(error.to_string()),
         });
-        let letter = letter?;
+        let message = message?;
         let mut descriptors = Vec::with_capacity(count);
         while descriptors.len() < count {
             self.wait_until(deadline).and_then(|()| self.receive_some(&mut descriptors)).map_err(silent)?;
         }
-        Ok((letter, descriptors))
+        Ok((message, descriptors))
     }
 
     /// Receives and decodes the text of a message.
@@ -199,9 +199,9 @@ impl Link {
         let length = u64::try_from(length).unwrap_or(u64::MAX);
         let pieces = BufReader::with_capacity(PIECE, Timed { link: self, deadline }.take(length));
         let mut decoder = serde_json::Deserializer::from_reader(pieces);
-        let letter = T::deserialize(&mut decoder)?;
+        let message = T::deserialize(&mut decoder)?;
         decoder.end()?;
-        Ok(letter)
+        Ok(message)
     }
 
     /// Returns whether the socket still contains data. The other process must have ended.
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_and_descriptors_arrive_in_order() {
+    fn messages_and_descriptors_arrive_in_order() {
         let (mut ours, theirs) = Link::pair().unwrap();
         let mut theirs = Link::over(theirs);
         // More descriptors than travel with one byte.
@@ -327,7 +327,7 @@ mod tests {
     /// Neither side holds the text of a long message, for example of a million flow entries. The sender
     /// serialises no more than the socket and one piece hold, and the descriptors arrive after the text.
     #[test]
-    fn a_long_letter_goes_over_in_pieces() {
+    fn a_long_message_is_sent_in_pieces() {
         const COUNT: u32 = 5_000_000;
         let (mut ours, theirs) = Link::pair().unwrap();
         let mut theirs = Link::over(theirs);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn one_deadline_holds_for_all_letters_and_each_byte_of_them() {
+    fn one_deadline_holds_for_all_messages_and_each_byte_of_them() {
         let (mut ours, theirs) = Link::pair().unwrap();
         ours.until(Instant::now() + Duration::from_millis(100));
         // The message never ends, and each byte of it arrives in time.

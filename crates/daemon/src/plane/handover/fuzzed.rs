@@ -18,7 +18,7 @@ fn received<T: DeserializeOwned>(stream: &[u8]) -> Option<T> {
     link.patience(Duration::from_millis(100));
     ours.write_all(stream).unwrap();
     drop(ours);
-    link.receive("the hand-over state").ok().map(|(letter, _)| letter)
+    link.receive("the hand-over state").ok().map(|(message, _)| message)
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl Prepared {
         let _ = sync::cpu::tsc_hz();
         self.link.send(&Reply::Ready, &[])?;
         step("ready")?;
-        let (letter, descriptors) = self.link.receive::<HandoverState>("the estate")?;
+        let (letter, descriptors) = self.link.receive::<HandoverState>("the hand-over state")?;
         step("state")?;
         let counting = Duration::from_secs(letter.counting_secs);
         let taken = self.put_together(HandoverBundle::received(letter, descriptors)).and_then(|rebuilt| {
@@ -211,7 +211,7 @@ type Made = (Configurations, (Arc<FrameMemory>, GivenSockets), Filters, (EngineC
 
 fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverError> {
     if offer.version != VERSION {
-        return Err(HandoverError::Strange(format!("version {} of the letters", offer.version)));
+        return Err(HandoverError::Strange(format!("version {} of the hand-over messages", offer.version)));
     }
     let strange = |what: &str| HandoverError::Strange(what.to_owned());
     let file = configuration(&offer.file)?;
