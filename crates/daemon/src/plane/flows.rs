@@ -314,8 +314,8 @@ impl Flows {
             OfDatapath::new(name, datapath_id(name, settings), settings.fail_mode, Arc::clone(&tables));
         let mut numbers = BTreeMap::new();
         match given {
-            Some((given, letter)) => {
-                of_datapath.take_over(letter);
+            Some((given, record)) => {
+                of_datapath.take_over(record);
                 let port = |(port, number): (String, u32)| Some((port.parse().ok()?, number));
                 numbers.extend(given.into_iter().filter_map(port));
                 of_datapath.resume();
@@ -467,12 +467,12 @@ impl Flows {
     }
 
     /// Returns the bridges' flow tables as hand-over state.
-    pub fn letters(&self) -> BTreeMap<String, RulesRecord> {
-        let letter = |(name, own): (&BridgeName, &Flowing)| {
-            let letter = RulesRecord::of(&own.tables.lock(), own.named_numbers(), now());
-            (name.as_str().to_owned(), RulesRecord { of_datapath: Some(own.of_datapath.letter()), ..letter })
+    pub fn records(&self) -> BTreeMap<String, RulesRecord> {
+        let record = |(name, own): (&BridgeName, &Flowing)| {
+            let record = RulesRecord::of(&own.tables.lock(), own.named_numbers(), now());
+            (name.as_str().to_owned(), RulesRecord { of_datapath: Some(own.of_datapath.letter()), ..record })
         };
-        self.bridges.iter().map(letter).collect()
+        self.bridges.iter().map(record).collect()
     }
 
     /// Returns the megaflows that workers had cached, as hand-over state.
@@ -482,10 +482,10 @@ impl Flows {
 
     /// Stores the initial states of bridges that will be created, and the megaflows with which the next slow
     /// path fills the workers' caches.
-    pub fn take_over(&mut self, letters: BTreeMap<String, RulesRecord>, known: &[MegaflowRecord]) {
+    pub fn take_over(&mut self, records: BTreeMap<String, RulesRecord>, known: &[MegaflowRecord]) {
         self.known = known.iter().map(MegaflowRecord::read).collect();
         self.given =
-            letters.into_iter().map(|(name, letter)| (name.clone(), given(&name, &letter))).collect();
+            records.into_iter().map(|(name, record)| (name.clone(), given(&name, &record))).collect();
     }
 
     /// Reads the initial states of bridges that will be created from files in `directory`. A file that cannot
@@ -493,8 +493,8 @@ impl Flows {
     pub fn restore(&mut self, directory: &Path) {
         for name in stored_flows::bridges(directory) {
             match stored_flows::read(directory, &name) {
-                Ok(letter) => {
-                    let own = given(&name, &letter);
+                Ok(record) => {
+                    let own = given(&name, &record);
                     tracing::info!(bridge = %name, rules = own.rules.rule_count(), "its rules are restored");
                     self.given.insert(name, own);
                 }
@@ -557,13 +557,13 @@ impl Flows {
 }
 
 /// Converts a bridge's hand-over state into its initial state.
-fn given(name: &str, letter: &RulesRecord) -> Given {
+fn given(name: &str, record: &RulesRecord) -> Given {
     let mut rules = Pipeline::new();
-    let refused = letter.give(&mut rules, now());
+    let refused = record.give(&mut rules, now());
     if refused > 0 {
         tracing::error!(bridge = %name, refused, "rules of the predecessor could not be taken over");
     }
-    Given { rules, numbers: letter.numbers.clone(), of_datapath: letter.of_datapath.clone() }
+    Given { rules, numbers: record.numbers.clone(), of_datapath: record.of_datapath.clone() }
 }
 
 impl Flowing {

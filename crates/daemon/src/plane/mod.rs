@@ -358,8 +358,8 @@ impl DataPlane {
         let routers = std::mem::replace(&mut running_state.routers, fresh);
         let mut held = state::gather(&mut running_state, &routers, queues, &counts, &mut pool);
         drop(pool);
-        held.letter.counting_secs = self.started.elapsed().as_secs();
-        self.handing_over.within(held.letter.patience() + RESUME);
+        held.state.counting_secs = self.started.elapsed().as_secs();
+        self.handing_over.within(held.state.patience() + RESUME);
         let taken = if halted {
             successor.take(&mut held)
         } else {

@@ -158,18 +158,18 @@ impl RuleRecord {
 
 impl TableRecord {
     pub(super) fn all(pipeline: &Pipeline) -> Vec<TableRecord> {
-        let letter = |(table, own): (u8, &TableWishes)| {
+        let record = |(table, own): (u8, &TableWishes)| {
             let miss = (0..).zip(MISSES).find(|(_, miss)| *miss == own.miss).map_or(0, |(at, _)| at);
             TableRecord(table, own.name.clone(), own.evicts, own.vacancy, miss)
         };
-        pipeline.wished_tables().map(letter).collect()
+        pipeline.wished_tables().map(record).collect()
     }
 }
 
 impl OptionRecord {
     pub(super) fn all(pipeline: &Pipeline) -> Vec<OptionRecord> {
-        let letter = |own: &TunnelOption| OptionRecord(own.class, own.kind, own.octets, own.place);
-        pipeline.tunnel_options().iter().map(letter).collect()
+        let record = |own: &TunnelOption| OptionRecord(own.class, own.kind, own.octets, own.place);
+        pipeline.tunnel_options().iter().map(record).collect()
     }
 
     fn read(self) -> TunnelOption {
@@ -217,7 +217,7 @@ impl RulesRecord {
             pipeline.set_table_wishes(*table, wishes, now);
         }
         // The options are mapped before any flow entry refers to the fields.
-        let options = self.options.iter().map(|letter| letter.read()).collect();
+        let options = self.options.iter().map(|record| record.read()).collect();
         let mapped = pipeline
             .change_tunnel_options(&OptionsMod::Clear)
             .and_then(|()| pipeline.change_tunnel_options(&OptionsMod::Add(options)));
@@ -321,11 +321,11 @@ mod tests {
             vacancy: Some((20, 80)),
         };
         pipeline.set_table_wishes(254, wishes.clone(), 1_000);
-        let letter = RulesRecord::of(&pipeline, BTreeMap::new(), 3_000);
-        let text = serde_json::to_string(&letter).unwrap();
-        assert_eq!(serde_json::from_str::<RulesRecord>(&text).unwrap(), letter);
+        let record = RulesRecord::of(&pipeline, BTreeMap::new(), 3_000);
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<RulesRecord>(&text).unwrap(), record);
         let mut other = Pipeline::new();
-        assert_eq!(letter.give(&mut other, 4_000), 0);
+        assert_eq!(record.give(&mut other, 4_000), 0);
         let all = FlowFilter::default();
         assert_eq!(other.flows(&all, 5_000), pipeline.flows(&all, 5_000));
         assert_eq!(other.tunnel_options(), pipeline.tunnel_options());
@@ -333,7 +333,7 @@ mod tests {
         // State that was written before tables had settings to keep.
         let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
         older.as_object_mut().unwrap().remove("tables").unwrap();
-        assert_eq!(serde_json::from_value::<RulesRecord>(older).unwrap().rules, letter.rules);
+        assert_eq!(serde_json::from_value::<RulesRecord>(older).unwrap().rules, record.rules);
         assert!(other.groups().eq(pipeline.groups()) && other.meters().eq(pipeline.meters()));
     }
 }

@@ -314,18 +314,18 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesRecord, Dama
         return Err(Damage::Bridge);
     }
     let then = Moment { boot: rest.array()?, monotonic: rest.u64()?, real: rest.u64()? };
-    let mut letter = RulesRecord::default();
+    let mut record = RulesRecord::default();
     for _ in 0..rest.u32()? {
         let port = rest.name()?.to_owned();
-        letter.numbers.insert(port, rest.u32()?);
+        record.numbers.insert(port, rest.u32()?);
     }
-    letter.meters = rest.messages()?;
-    letter.groups = rest.messages()?;
+    record.meters = rest.messages()?;
+    record.groups = rest.messages()?;
     if version >= 3 {
-        letter.tables = (0..rest.u32()?).map(|_| rest.table()).collect::<Result<_, _>>()?;
+        record.tables = (0..rest.u32()?).map(|_| rest.table()).collect::<Result<_, _>>()?;
     }
     if version >= 4 {
-        letter.options = (0..rest.u32()?).map(|_| rest.option()).collect::<Result<_, _>>()?;
+        record.options = (0..rest.u32()?).map(|_| rest.option()).collect::<Result<_, _>>()?;
     }
     let elapsed = now.since(&then);
     while !rest.0.is_empty() {
@@ -339,9 +339,9 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesRecord, Dama
         let idle = then.monotonic.saturating_sub(used);
         let ago = |past| now.monotonic.saturating_sub(past);
         let rule = RuleRecord(message, packets, bytes, ago(age), ago(idle), metered, ago(life));
-        letter.rules.push(if life > now.monotonic { shortened(rule, life, now)? } else { rule });
+        record.rules.push(if life > now.monotonic { shortened(rule, life, now)? } else { rule });
     }
-    Ok(letter)
+    Ok(record)
 }
 
 /// Converts a flow entry that was last changed before this boot. The monotonic clock cannot express that
@@ -406,12 +406,12 @@ mod tests {
         let file = file();
         // Priority, seconds since the rule was added and used, and hard timeout.
         let seen = |now: &Moment| -> Vec<(u16, u64, u64, u16)> {
-            let letter = decode("br0", &file, now).unwrap();
-            assert_eq!(letter.numbers["eth1"], 7);
-            assert_eq!(letter.tables, [TableRecord(9, "acl".to_owned(), true, Some((20, 80)), 2)]);
-            assert_eq!(letter.options, [OptionRecord(0x0102, 0x80, 4, 3)]);
+            let record = decode("br0", &file, now).unwrap();
+            assert_eq!(record.numbers["eth1"], 7);
+            assert_eq!(record.tables, [TableRecord(9, "acl".to_owned(), true, Some((20, 80)), 2)]);
+            assert_eq!(record.options, [OptionRecord(0x0102, 0x80, 4, 3)]);
             let mut pipeline = Pipeline::new();
-            assert_eq!(letter.give(&mut pipeline, now.monotonic), 0);
+            assert_eq!(record.give(&mut pipeline, now.monotonic), 0);
             let flows = pipeline.flows(&FlowFilter::default(), now.monotonic);
             assert!(flows.iter().all(|flow| (flow.packets, flow.bytes, flow.idle_timeout) == (5, 500, 50)));
             flows
@@ -440,8 +440,8 @@ mod tests {
             body.truncate(body.len() - 4);
             file = whole(body.clone());
             file[8..12].copy_from_slice(&version.to_be_bytes());
-            let letter = decode("br0", &file, &moment(1, 110, 0)).unwrap();
-            assert_eq!((letter.numbers["eth1"], letter.tables.len()), (7, 0));
+            let record = decode("br0", &file, &moment(1, 110, 0)).unwrap();
+            assert_eq!((record.numbers["eth1"], record.tables.len()), (7, 0));
         }
         file[8..12].copy_from_slice(&1_u32.to_be_bytes());
         assert_eq!(decode("br0", &file, &moment(1, 110, 0)).unwrap_err(), Damage::Version(1));
@@ -464,10 +464,10 @@ mod tests {
         let file = whole(body);
         // Ten seconds later, in this boot and in another, 20 of 60 seconds have passed.
         for now in [moment(1, 1010, 0), moment(2, 5, 5010)] {
-            let letter = decode("br0", &file, &now).unwrap();
+            let record = decode("br0", &file, &now).unwrap();
             let lives = |after: u64| {
                 let mut pipeline = Pipeline::new();
-                assert_eq!(letter.give(&mut pipeline, now.monotonic), 0);
+                assert_eq!(record.give(&mut pipeline, now.monotonic), 0);
                 pipeline.expire(now.monotonic + after * SECOND);
                 pipeline.flows(&FlowFilter::default(), 0).len() == 1
             };
@@ -481,10 +481,10 @@ mod tests {
     fn any_octets_are_read_or_refused() {
         let now = moment(1, 110, 0);
         let take = |file: &[u8]| {
-            let Ok(letter) = decode("br0", file, &now) else { return };
-            let text = serde_json::to_string(&letter).unwrap();
-            assert_eq!(serde_json::from_str::<RulesRecord>(&text).unwrap(), letter);
-            letter.give(&mut Pipeline::new(), now.monotonic);
+            let Ok(record) = decode("br0", file, &now) else { return };
+            let text = serde_json::to_string(&record).unwrap();
+            assert_eq!(serde_json::from_str::<RulesRecord>(&text).unwrap(), record);
+            record.give(&mut Pipeline::new(), now.monotonic);
         };
         testbed::mutated("rules_file", |octets| {
             take(octets);

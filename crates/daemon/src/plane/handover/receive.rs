@@ -119,10 +119,10 @@ impl Prepared {
         let _ = sync::cpu::tsc_hz();
         self.link.send(&Reply::Ready, &[])?;
         step("ready")?;
-        let (letter, descriptors) = self.link.receive::<HandoverState>("the hand-over state")?;
+        let (state, descriptors) = self.link.receive::<HandoverState>("the hand-over state")?;
         step("state")?;
-        let counting = Duration::from_secs(letter.counting_secs);
-        let taken = self.put_together(HandoverBundle::received(letter, descriptors)).and_then(|rebuilt| {
+        let counting = Duration::from_secs(state.counting_secs);
+        let taken = self.put_together(HandoverBundle::received(state, descriptors)).and_then(|rebuilt| {
             step("rebuilt")?;
             if self.commits {
                 self.await_commit()?;
@@ -141,7 +141,7 @@ impl Prepared {
         let fresh = || Routers::new(&self.workers.domain, self.workers.cores.len());
         let routers = self.routers.take().unwrap_or_else(fresh);
         let mut filters = std::mem::take(&mut self.filters);
-        let inherited = filters.inherit(held.letter.blocks(), held.letter.counted());
+        let inherited = filters.inherit(held.state.blocks(), held.state.counted());
         inherited.map_err(|error| HandoverError::Own(error.to_string()))?;
         let parts = Parts::new(held, &self.merged.config, &self.memory)?;
         let lost = parts.lost();
@@ -237,8 +237,8 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
     let filters = Filters::begun(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| strange("too few descriptors"));
-    let letter = offer.memory;
-    let memory = FrameMemory::from_fd(next()?, letter.frames, letter.frame_size, letter.backing())
+    let record = offer.memory;
+    let memory = FrameMemory::from_fd(next()?, record.frames, record.frame_size, record.backing())
         .map_err(|error| HandoverError::Own(error.to_string()))?;
     let unix = UnixListener::from(next()?);
     let tcp = if offer.tcp { Some(TcpListener::from(next()?)) } else { None };

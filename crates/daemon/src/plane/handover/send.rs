@@ -131,9 +131,9 @@ impl Successor {
     /// must resume `held`. If the successor may have accessed packets, the descriptors of the AF_XDP sockets
     /// are closed.
     pub fn take(mut self, held: &mut HandoverBundle) -> Result<u32, HandoverError> {
-        self.link.until(Instant::now() + held.letter.patience());
+        self.link.until(Instant::now() + held.state.patience());
         let descriptors: Vec<BorrowedFd<'_>> = held.descriptors.iter().flatten().map(AsFd::as_fd).collect();
-        self.link.send(&held.letter, &descriptors)?;
+        self.link.send(&held.state, &descriptors)?;
         if self.resumed(held)? {
             self.commit(held)?;
         }

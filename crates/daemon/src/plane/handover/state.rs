@@ -47,7 +47,7 @@ use crate::plane::running_state::RunningState;
 #[derive(Debug, Default)]
 pub struct HandoverBundle {
     /// Message that describes the hand-over state.
-    pub letter: HandoverState,
+    pub state: HandoverState,
     /// File descriptors, in the order in which the message refers to them. The descriptors of ports in
     /// `released` are closed.
     pub descriptors: Vec<Option<OwnedFd>>,
@@ -63,9 +63,9 @@ pub struct HandoverBundle {
 
 impl HandoverBundle {
     /// Creates the state from a message and descriptors that a predecessor has sent.
-    pub fn received(letter: HandoverState, descriptors: Vec<OwnedFd>) -> HandoverBundle {
+    pub fn received(state: HandoverState, descriptors: Vec<OwnedFd>) -> HandoverBundle {
         HandoverBundle {
-            letter,
+            state,
             descriptors: descriptors.into_iter().map(Some).collect(),
             ..HandoverBundle::default()
         }
@@ -75,7 +75,7 @@ impl HandoverBundle {
     /// ports' queues when the successor has closed its descriptors, too.
     pub fn release(&mut self, ports: &[String]) {
         let mut at = 0;
-        for (name, port) in &self.letter.ports {
+        for (name, port) in &self.state.ports {
             let share = HandoverState::share(port);
             if ports.contains(name) {
                 self.descriptors
@@ -96,7 +96,7 @@ impl HandoverBundle {
     pub fn release_sockets(&mut self) {
         let has_sockets =
             |port: &PortRecord| port.queues.iter().any(|queue| matches!(queue.kind, QueueKind::AfXdp { .. }));
-        let ports = self.letter.ports.iter().filter(|(_, port)| has_sockets(port));
+        let ports = self.state.ports.iter().filter(|(_, port)| has_sockets(port));
         let ports: Vec<String> = ports.map(|(name, _)| name.clone()).collect();
         self.release(&ports);
     }
@@ -104,7 +104,7 @@ impl HandoverBundle {
 
 /// Parts of the hand-over state that were rebuilt without any effect on the kernel or on the predecessor.
 pub struct Parts {
-    letter: HandoverState,
+    state: HandoverState,
     ports: Vec<Part>,
     vlans: Vec<(String, PortId, Result<TapQueue, HandoverError>)>,
     /// Device queues that may still use the frames in quarantine, in the order of the quarantine.
@@ -116,7 +116,7 @@ pub struct Parts {
 /// A port that is being rebuilt from the hand-over state.
 struct Part {
     name: PortName,
-    letter: PortRecord,
+    record: PortRecord,
     /// Rebuilt port. `None` if the port must be opened again.
     opened: Option<Opened>,
 }
@@ -138,20 +138,20 @@ pub fn gather(
     let mut held = HandoverBundle::default();
     let blocks =
         running_state.filters.blocks().map(|(name, blocks)| (name.to_string(), Expiring::all(blocks)));
-    held.letter.blocks = blocks.collect();
+    held.state.blocks = blocks.collect();
     let counted = running_state.filters.counted();
-    let letters = |(name, rules): (&FilterName, Vec<RuleCounters>)| {
+    let record = |(name, rules): (&FilterName, Vec<RuleCounters>)| {
         (name.to_string(), rules.into_iter().map(RuleRecord::from).collect())
     };
-    held.letter.filters = counted.map(letters).collect();
-    held.letter.rules = running_state.flows.letters();
-    held.letter.known = running_state.flows.known();
+    held.state.filters = counted.map(record).collect();
+    held.state.rules = running_state.flows.records();
+    held.state.known = running_state.flows.known();
     for (name, bridge) in &running_state.bridges {
-        held.letter.bridges.insert(name.as_str().to_owned(), bridge.id().0);
+        held.state.bridges.insert(name.as_str().to_owned(), bridge.id().0);
         let stations = bridge.export(monotonic().secs).into_iter().filter_map(|entry| {
             Some(StationRecord(entry.vid.get(), entry.mac.as_u64(), entry.port?.0, entry.age_secs))
         });
-        held.letter.stations.insert(name.as_str().to_owned(), stations.collect());
+        held.state.stations.insert(name.as_str().to_owned(), stations.collect());
     }
     for (name, running) in std::mem::take(&mut running_state.ports) {
         let own: Vec<Returned> = queues.extract_if(.., |(_, port, _, _)| *port == running.id).collect();
@@ -160,8 +160,8 @@ pub fn gather(
             CountersState::new(&totals, running_state.hook_offload.counts(&name), routers.counts(&name));
         let mut running = running;
         held.claims.extend(running.claim.take().map(|claim| (name.as_str().to_owned(), claim)));
-        let letter = PortRecord { counters, ..gather_port(running, own, &mut held, pool) };
-        held.letter.ports.insert(name.as_str().to_owned(), letter);
+        let record = PortRecord { counters, ..gather_port(running, own, &mut held, pool) };
+        held.state.ports.insert(name.as_str().to_owned(), record);
     }
     for (worker, port, id, queue) in queues {
         let name = running_state.names.port(port);
@@ -173,7 +173,7 @@ pub fn gather(
         let (kind, descriptor) = gather_queue(queue, pool);
         held.descriptors.extend(descriptor.map(Some));
         let queue = QueueRecord { id: id.0, worker: worker.0, kind };
-        held.letter.vlans.insert(name, VlanRecord { id: port.0, queue });
+        held.state.vlans.insert(name, VlanRecord { id: port.0, queue });
     }
     // The quarantine is read after the queues, because some queues have been closed.
     gather_quarantine(&mut held, pool);
@@ -183,13 +183,13 @@ pub fn gather(
 pub(super) fn gather_quarantine(held: &mut HandoverBundle, pool: &FramePool) {
     for HeldFrames { frames, place, left } in pool.depot().quarantined_frames() {
         let milliseconds = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        held.letter.quarantine.push((frames, milliseconds));
+        held.state.quarantine.push((frames, milliseconds));
         let place = place.as_ref().and_then(|place| {
             let (descriptor, namespace, ifindex, queue) = place.parts();
             held.descriptors.push(Some(descriptor.try_clone_to_owned().ok()?));
             Some(PlaceRecord { namespace, ifindex, queue })
         });
-        held.letter.places.push(place);
+        held.state.places.push(place);
     }
 }
 
@@ -212,18 +212,18 @@ fn gather_port(
         let name = pin.as_ref().and_then(|pin| pin.directory().file_name());
         HookRecord { pin: name.map(|name| name.to_string_lossy().into_owned()) }
     });
-    let mut letters = Vec::with_capacity(queues.len());
+    let mut records = Vec::with_capacity(queues.len());
     let EndAddresses { near, far } = ends;
     for (worker, _, id, queue) in queues {
         let (kind, descriptor) = gather_queue(queue, pool);
         descriptors.extend(descriptor.map(Some));
-        letters.push(QueueRecord { id: id.0, worker: worker.0, kind });
+        records.push(QueueRecord { id: id.0, worker: worker.0, kind });
     }
     PortRecord {
         id: running.id.0,
         ifindex: running.device.map(|device| device.ifindex),
         hook,
-        queues: letters,
+        queues: records,
         complete_checksums: running.complete_checksums,
         mtu: running.mtu,
         former: running.footprint.former,
@@ -238,7 +238,7 @@ fn gather_queue(queue: Box<dyn Queue>, pool: &mut FramePool) -> (QueueKind, Opti
     if any.is::<AfXdpQueue>() {
         let any: Box<dyn Any> = queue;
         if let Ok(queue) = any.downcast::<AfXdpQueue>() {
-            return af_xdp_letter(queue.hand_over());
+            return af_xdp_record(queue.hand_over());
         }
     } else if any.is::<TapQueue>() {
         let any: Box<dyn Any> = queue;
@@ -252,7 +252,7 @@ fn gather_queue(queue: Box<dyn Queue>, pool: &mut FramePool) -> (QueueKind, Opti
     (QueueKind::Anew, None)
 }
 
-fn af_xdp_letter(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
+fn af_xdp_record(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
     let AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames } = given;
     let kind = QueueKind::AfXdp {
         ifname: config.ifname,
@@ -282,10 +282,10 @@ impl Parts {
         config: &Config,
         memory: &Arc<FrameMemory>,
     ) -> Result<Parts, HandoverError> {
-        let HandoverBundle { mut letter, descriptors, users, mut claims, released } = held;
+        let HandoverBundle { mut state, descriptors, users, mut claims, released } = held;
         let mut descriptors = descriptors.into_iter();
         let (mut parts, mut all_vlans) = (Vec::new(), Vec::new());
-        for (name, port) in std::mem::take(&mut letter.ports) {
+        for (name, port) in std::mem::take(&mut state.ports) {
             // The port's descriptors are taken in all cases, so that the next port finds its own.
             let own: Vec<Option<OwnedFd>> = descriptors.by_ref().take(HandoverState::share(&port)).collect();
             let key = name.parse::<PortName>();
@@ -306,24 +306,24 @@ impl Parts {
                 // Otherwise the port would find its own claim when it is opened again.
                 claims.remove(&name);
             }
-            parts.push(Part { name: key, letter: port, opened });
+            parts.push(Part { name: key, record: port, opened });
         }
-        for (name, VlanRecord { id, queue }) in std::mem::take(&mut letter.vlans) {
+        for (name, VlanRecord { id, queue }) in std::mem::take(&mut state.vlans) {
             let descriptor = if queue.kind.has_descriptor() { descriptors.next().flatten() } else { None };
             all_vlans.push((name, PortId(id), resume_tap(queue.kind, descriptor)));
         }
-        let mut place = |letter: PlaceRecord| {
-            let place = Place::within(descriptors.next()??, letter.ifindex, letter.queue)?;
-            (place.parts().1 == letter.namespace).then_some(place)
+        let mut place = |record: PlaceRecord| {
+            let place = Place::within(descriptors.next()??, record.ifindex, record.queue)?;
+            (place.parts().1 == record.namespace).then_some(place)
         };
-        let places = std::mem::take(&mut letter.places).into_iter();
-        let places = places.map(|letter| letter.and_then(&mut place)).collect();
-        Ok(Parts { letter, ports: parts, vlans: all_vlans, places, _users: users, _claims: claims })
+        let places = std::mem::take(&mut state.places).into_iter();
+        let places = places.map(|record| record.and_then(&mut place)).collect();
+        Ok(Parts { state, ports: parts, vlans: all_vlans, places, _users: users, _claims: claims })
     }
 
     /// Returns the names of the ports that have descriptors and nevertheless must be opened again.
     pub fn lost(&self) -> Vec<String> {
-        let lost = |part: &&Part| part.opened.is_none() && HandoverState::share(&part.letter) > 0;
+        let lost = |part: &&Part| part.opened.is_none() && HandoverState::share(&part.record) > 0;
         self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
     }
 
@@ -342,10 +342,10 @@ impl Parts {
         filters: Filters,
         released: bool,
     ) -> Result<Rebuilt, HandoverError> {
-        let Parts { letter, ports, vlans, places, _users, _claims } = self;
+        let Parts { state, ports, vlans, places, _users, _claims } = self;
         let lists = || {
             let queues =
-                ports.iter().flat_map(|part| part.letter.queues.iter().map(move |queue| (part, queue)));
+                ports.iter().flat_map(|part| part.record.queues.iter().map(move |queue| (part, queue)));
             queues.filter_map(|(part, queue)| match &queue.kind {
                 QueueKind::AfXdp { frames, zero_copy, ifindex, queue, .. } => {
                     let place = move || place_of(config, &part.name, *ifindex, *queue);
@@ -361,20 +361,20 @@ impl Parts {
         // The frames of closed queues are free, unless a driver or a predecessor may still use them for a
         // while.
         let taken = lists().filter(|(_, resumed, later, _)| *resumed || *later).map(|(.., frames)| frames);
-        let quarantined = letter.quarantine.iter().map(|(frames, _)| frames.as_slice());
+        let quarantined = state.quarantine.iter().map(|(frames, _)| frames.as_slice());
         let free: Vec<u32> = free_frames(memory.frames(), taken.chain(quarantined)).collect();
         let depot = Depot::with_free(Arc::clone(memory), free);
         for (place, _, _, frames) in lists().filter(|(_, resumed, later, _)| !*resumed && *later) {
             depot.quarantine(frames.to_vec(), place(), HOLD);
         }
         let places = places.into_iter().chain(std::iter::repeat_with(|| None));
-        for ((frames, left_ms), place) in letter.quarantine.iter().zip(places) {
+        for ((frames, left_ms), place) in state.quarantine.iter().zip(places) {
             depot.quarantine(frames.clone(), place, Duration::from_millis(*left_ms).min(HOLD));
         }
         let mut pool = depot.pool();
         let mut running_state =
             RunningState { config: config.clone(), filters, ..RunningState::with(routers) };
-        for (name, number) in &letter.bridges {
+        for (name, number) in &state.bridges {
             running_state.names.bridges.insert(*number, name);
         }
         let mut queues = Vec::new();
@@ -382,13 +382,13 @@ impl Parts {
         // Ports that are opened again come last, because they share filter state in the hooks of the others.
         let (resumed, anew): (Vec<Part>, Vec<Part>) =
             ports.into_iter().partition(|part| part.opened.is_some());
-        for Part { name, letter, opened } in resumed.into_iter().chain(anew) {
-            running_state.names.ports.insert(letter.id, name.as_str());
-            counted.push((PortId(letter.id), letter.counters.totals()));
-            running_state.hook_offload.continue_from(&name, letter.counters.bridged.into());
-            running_state.routers.continue_from(&name, letter.counters.routed.into());
+        for Part { name, record, opened } in resumed.into_iter().chain(anew) {
+            running_state.names.ports.insert(record.id, name.as_str());
+            counted.push((PortId(record.id), record.counters.totals()));
+            running_state.hook_offload.continue_from(&name, record.counters.bridged.into());
+            running_state.routers.continue_from(&name, record.counters.routed.into());
             if let Some((running, own)) =
-                resume(&name, letter, opened, (config, workers.cores.len()), &mut running_state, &mut pool)
+                resume(&name, record, opened, (config, workers.cores.len()), &mut running_state, &mut pool)
             {
                 queues.extend(own);
                 running_state.ports.insert(name, running);
@@ -403,7 +403,7 @@ impl Parts {
         }
         pool.flush();
         running_state.bridges = bridges::build(config, &running_state.bridges, &mut running_state.names);
-        for (name, stations) in &letter.stations {
+        for (name, stations) in &state.stations {
             if let Some(bridge) = running_state.bridges.get(name.as_str()) {
                 let entries: Vec<FdbEntry> = stations.iter().filter_map(station).collect();
                 bridge.import(&entries, monotonic().secs);
@@ -416,7 +416,7 @@ impl Parts {
         let own = |error: PlaneError| HandoverError::Own(error.to_string());
         let RunningState { filters, ports, .. } = &mut running_state;
         filters.ensure_workers(ports).map_err(own)?;
-        running_state.flows.take_over(letter.rules, &letter.known);
+        running_state.flows.take_over(state.rules, &state.known);
         running_state.flows.follow(&running_state.config, &running_state.ports, &running_state.bridges);
         let RunningState { config, ports, bridges, routers, flows, .. } = &running_state;
         let forwarding = compose(config, ports, bridges, routers, flows, &[]);
@@ -455,8 +455,8 @@ fn place_of(config: &Config, name: &PortName, ifindex: u32, queue: u32) -> Optio
     Place::within(File::open(path).ok()?.into(), ifindex, queue)
 }
 
-fn station(letter: &StationRecord) -> Option<FdbEntry> {
-    let StationRecord(vid, mac, port, age_secs) = *letter;
+fn station(record: &StationRecord) -> Option<FdbEntry> {
+    let StationRecord(vid, mac, port, age_secs) = *record;
     let vid = if vid == 0 { VlanId::NONE } else { VlanId::new(vid)? };
     Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
 }
@@ -465,26 +465,26 @@ fn station(letter: &StationRecord) -> Option<FdbEntry> {
 /// has the port's filter from the start. A port whose filter cannot be installed is down.
 fn resume(
     name: &PortName,
-    letter: PortRecord,
+    record: PortRecord,
     opened: Option<Opened>,
     (config, workers): (&Config, usize),
     running_state: &mut RunningState,
     pool: &mut FramePool,
 ) -> Option<(Running, Vec<Returned>)> {
     let wanted = PortSpec::of(config, name)?;
-    let id = PortId(letter.id);
+    let id = PortId(record.id);
     // There may be fewer workers than in the predecessor.
     let count = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
-    let rss_table = letter.rss_table.as_ref().map(|table| {
+    let rss_table = record.rss_table.as_ref().map(|table| {
         let worker = |at: usize| table.get(at % table.len().max(1)).copied().unwrap_or(0);
         Arc::new(std::array::from_fn(|at| WorkerId(worker(at) % count)))
     });
     let mut workers: Vec<WorkerId> =
-        letter.queues.iter().map(|queue| WorkerId(queue.worker % count)).collect();
+        record.queues.iter().map(|queue| WorkerId(queue.worker % count)).collect();
     if workers.is_empty() {
         workers.push(WorkerId(0));
     }
-    let footprint = footprint(&letter);
+    let footprint = footprint(&record);
     let opened = opened.map_or_else(
         || {
             // Traffic is stopped at this time, so the open does not wait for busy queues.
@@ -513,16 +513,16 @@ fn resume(
 }
 
 /// Returns the saved device settings that the predecessor recorded for a port.
-fn footprint(letter: &PortRecord) -> Footprint {
-    let (near, far) = letter.ends;
+fn footprint(record: &PortRecord) -> Footprint {
+    let (near, far) = record.ends;
     let ends = EndAddresses { near: near.map(MacAddr::from_u64), far: far.map(MacAddr::from_u64) };
-    Footprint { made: false, former: letter.former, ends }
+    Footprint { made: false, former: record.former, ends }
 }
 
 fn put_together(
     name: &PortName,
     wanted: &PortSpec,
-    letter: PortRecord,
+    record: PortRecord,
     descriptors: Vec<OwnedFd>,
     memory: &Arc<FrameMemory>,
 ) -> Result<Opened, PlaneError> {
@@ -530,11 +530,11 @@ fn put_together(
     fault::step(&format!("port:{name}")).map_err(|error| failed(&HandoverError::Own(error)))?;
     let mut descriptors = descriptors.into_iter();
     let namespace = wanted.port.kind.device().and_then(|(_, namespace)| namespace).cloned();
-    let footprint = footprint(&letter);
-    let hook_fds: Option<Vec<OwnedFd>> = letter.hook.as_ref().map(|_| descriptors.by_ref().take(5).collect());
-    let pin = letter.hook.clone().and_then(|hook| hook.pin);
+    let footprint = footprint(&record);
+    let hook_fds: Option<Vec<OwnedFd>> = record.hook.as_ref().map(|_| descriptors.by_ref().take(5).collect());
+    let pin = record.hook.clone().and_then(|hook| hook.pin);
     let (device, hook) = inside(&object(name), namespace.as_ref(), || {
-        let device = match letter.ifindex {
+        let device = match record.ifindex {
             None => None,
             Some(ifindex) => {
                 let info = port::link::by_index(ifindex).map_err(|error| failed(&error))?;
@@ -543,9 +543,9 @@ fn put_together(
         };
         Ok((device, hook_fds.map(|fds| hook(name, fds, pin.as_deref())).transpose()?))
     })?;
-    let mut queues = Vec::with_capacity(letter.queues.len());
+    let mut queues = Vec::with_capacity(record.queues.len());
     let mut sockets = Vec::new();
-    for queue in letter.queues {
+    for queue in record.queues {
         let descriptor = if queue.kind.has_descriptor() { descriptors.next() } else { None };
         if matches!(queue.kind, QueueKind::AfXdp { .. }) {
             let socket = descriptor.as_ref().and_then(|socket| socket.try_clone().ok());
@@ -561,9 +561,9 @@ fn put_together(
         statuses: queues.iter().map(|(_, queue)| queue.status()).collect(),
         sockets,
         queues,
-        complete_checksums: letter.complete_checksums,
+        complete_checksums: record.complete_checksums,
         own: None,
-        max_mtu: letter.mtu,
+        max_mtu: record.mtu,
         footprint,
         adopted: true,
         is_locked,

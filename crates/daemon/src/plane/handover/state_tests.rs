@@ -24,7 +24,7 @@ fn a_port_that_cannot_be_named_refuses_the_hand_over() {
     let parts = |name: &str| {
         let ports = [(name.to_owned(), port.clone())].into();
         let held = HandoverBundle {
-            letter: HandoverState { ports, ..HandoverState::default() },
+            state: HandoverState { ports, ..HandoverState::default() },
             ..HandoverBundle::default()
         };
         Parts::new(held, &Config::default(), &memory())
@@ -42,12 +42,12 @@ fn a_successor_tries_the_queues_of_frames_in_quarantine() {
     depot.quarantine(vec![3], Place::within(namespace(), 7, 2), hold);
     let mut held = HandoverBundle::default();
     gather_quarantine(&mut held, &depot.pool());
-    let text = serde_json::to_string(&held.letter).unwrap();
-    let letter: HandoverState = serde_json::from_str(&text).unwrap();
-    assert_eq!(letter.quarantine.iter().map(|(frames, _)| frames.len()).collect::<Vec<_>>(), [2, 1]);
+    let text = serde_json::to_string(&held.state).unwrap();
+    let state: HandoverState = serde_json::from_str(&text).unwrap();
+    assert_eq!(state.quarantine.iter().map(|(frames, _)| frames.len()).collect::<Vec<_>>(), [2, 1]);
     let descriptors = held.descriptors.into_iter().flatten().collect();
     let parts =
-        Parts::new(HandoverBundle::received(letter, descriptors), &Config::default(), &memory()).unwrap();
+        Parts::new(HandoverBundle::received(state, descriptors), &Config::default(), &memory()).unwrap();
     assert!(parts.places[0].is_none());
     let (_, inode, ifindex, queue) = parts.places[1].as_ref().unwrap().parts();
     let own = Place::within(namespace(), 1, 0).unwrap();
