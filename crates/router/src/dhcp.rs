@@ -51,7 +51,7 @@ pub enum Refusal {
 
 /// The direction in which a relay forwards a DHCP message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Direction {
     /// A client's message to servers. The value is the address of the first relay (`giaddr`), which is
     /// unspecified if the message has not passed a relay.
     Up(Ipv4Addr),
@@ -63,7 +63,7 @@ pub enum Way {
 ///
 /// # Errors
 /// Returns [`Refusal`] if the message is not relayed.
-pub fn way(message: &[u8]) -> Result<Way, Refusal> {
+pub fn direction(message: &[u8]) -> Result<Direction, Refusal> {
     if message.len() > MOST {
         return Err(Refusal::Malformed);
     }
@@ -79,7 +79,7 @@ pub fn way(message: &[u8]) -> Result<Way, Refusal> {
     if *hardware != ETHERNET || client.is_zero() || client.is_multicast() {
         return Err(Refusal::Hardware);
     }
-    Ok(if *op == REQUEST { Way::Up(giaddr) } else { Way::Down(giaddr) })
+    Ok(if *op == REQUEST { Direction::Up(giaddr) } else { Direction::Down(giaddr) })
 }
 
 /// Converts a client's message into a message for servers. The hop count is incremented, and `giaddr` is set
@@ -87,9 +87,9 @@ pub fn way(message: &[u8]) -> Result<Way, Refusal> {
 ///
 /// # Errors
 /// Returns [`Refusal::Looping`] after 16 hops, or if `giaddr` is already `own`. Returns
-/// [`Refusal::Malformed`] if the message is not a [`Way::Up`] message.
+/// [`Refusal::Malformed`] if the message is not a [`Direction::Up`] message.
 pub fn forward(message: &mut [u8], own: Ipv4Addr) -> Result<(), Refusal> {
-    let Way::Up(giaddr) = way(message)? else { return Err(Refusal::Malformed) };
+    let Direction::Up(giaddr) = direction(message)? else { return Err(Refusal::Malformed) };
     let hops = message.get_mut(HOPS_AT).ok_or(Refusal::Malformed)?;
     if *hops >= HOPS || giaddr == own {
         return Err(Refusal::Looping);
@@ -108,9 +108,9 @@ pub fn forward(message: &mut [u8], own: Ipv4Addr) -> Result<(), Refusal> {
 /// the client requests broadcasts (broadcast flag) or gets no address (RFC 2131, section 4.1).
 ///
 /// # Errors
-/// Returns [`Refusal::Malformed`] if the message is not a [`Way::Down`] message.
+/// Returns [`Refusal::Malformed`] if the message is not a [`Direction::Down`] message.
 pub fn reply_frame(message: &[u8], from: MacAddr) -> Result<Vec<u8>, Refusal> {
-    let Way::Down(own) = way(message)? else { return Err(Refusal::Malformed) };
+    let Direction::Down(own) = direction(message)? else { return Err(Refusal::Malformed) };
     let (Some(client), Some(flags), Some(yiaddr), Some(ciaddr)) =
         (mac(message), message.get(FLAGS_AT), address(message, YIADDR_AT), address(message, CIADDR_AT))
     else {
@@ -213,17 +213,17 @@ mod tests {
 
     #[test]
     fn what_is_no_message_for_a_relay_is_refused() {
-        assert_eq!(way(&[]), Err(Refusal::Malformed));
-        assert_eq!(way(&message(REQUEST)[..LEAST - 1]), Err(Refusal::Malformed));
-        assert_eq!(way(&message(REQUEST)[..LEAST]), Ok(Way::Up(Ipv4Addr::UNSPECIFIED)));
-        assert_eq!(way(&message(3)), Err(Refusal::Malformed));
+        assert_eq!(direction(&[]), Err(Refusal::Malformed));
+        assert_eq!(direction(&message(REQUEST)[..LEAST - 1]), Err(Refusal::Malformed));
+        assert_eq!(direction(&message(REQUEST)[..LEAST]), Ok(Direction::Up(Ipv4Addr::UNSPECIFIED)));
+        assert_eq!(direction(&message(3)), Err(Refusal::Malformed));
         let mut long = message(REQUEST);
         long.resize(MOST + 1, 0);
-        assert_eq!(way(&long), Err(Refusal::Malformed));
+        assert_eq!(direction(&long), Err(Refusal::Malformed));
         for (at, octet) in [(1, 6), (2, 16), (CHADDR_AT, 1)] {
             let mut one = message(REPLY);
             one[at] = octet;
-            assert_eq!(way(&one), Err(Refusal::Hardware), "{at}");
+            assert_eq!(direction(&one), Err(Refusal::Hardware), "{at}");
         }
         assert_eq!(forward(&mut message(REPLY), OWN), Err(Refusal::Malformed));
         assert_eq!(reply_frame(&message(REQUEST), FROM), Err(Refusal::Malformed));
@@ -270,7 +270,7 @@ mod tests {
             }
             let (before, own) = (message.clone(), Ipv4Addr::from(own));
             if forward(&mut message, own).is_ok() {
-                prop_assert!(matches!(way(&before), Ok(Way::Up(_))));
+                prop_assert!(matches!(direction(&before), Ok(Direction::Up(_))));
                 prop_assert_eq!(message[HOPS_AT], before[HOPS_AT] + 1);
                 message[HOPS_AT] -= 1;
                 if address(&before, GIADDR_AT) == Some(Ipv4Addr::UNSPECIFIED) {

@@ -36,7 +36,7 @@ const INTERFACE: u16 = 18;
 
 /// The direction in which a relay forwards a DHCPv6 message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Direction {
     /// A message of a client or relay that is forwarded to servers.
     Up {
         /// Whether the message comes from another relay and not from the client itself.
@@ -68,7 +68,7 @@ pub struct Reply<'a> {
 ///
 /// # Errors
 /// Returns [`Refusal::Malformed`] if the message is not relayed.
-pub fn way(message: &[u8]) -> Result<Way, Refusal> {
+pub fn direction(message: &[u8]) -> Result<Direction, Refusal> {
     let least = match message.first() {
         None | Some(&0 | &ADVERTISE | &REPLY | &RECONFIGURE) => return Err(Refusal::Malformed),
         Some(&RELAY_FORWARD | &RELAY_REPLY) => HEAD,
@@ -78,8 +78,8 @@ pub fn way(message: &[u8]) -> Result<Way, Refusal> {
         return Err(Refusal::Malformed);
     }
     Ok(match message.first() {
-        Some(&RELAY_REPLY) => Way::Down,
-        first => Way::Up { relayed: first == Some(&RELAY_FORWARD) },
+        Some(&RELAY_REPLY) => Direction::Down,
+        first => Direction::Up { relayed: first == Some(&RELAY_FORWARD) },
     })
 }
 
@@ -88,9 +88,9 @@ pub fn way(message: &[u8]) -> Result<Way, Refusal> {
 ///
 /// # Errors
 /// Returns [`Refusal::Looping`] after 8 relays. Returns [`Refusal::Malformed`] if the message is not a
-/// [`Way::Up`] message.
+/// [`Direction::Up`] message.
 pub fn forward(message: &[u8], from: Ipv6Addr, own: Ipv6Addr, interface: &str) -> Result<Vec<u8>, Refusal> {
-    let Way::Up { relayed } = way(message)? else { return Err(Refusal::Malformed) };
+    let Direction::Up { relayed } = direction(message)? else { return Err(Refusal::Malformed) };
     let hops = match message.get(1) {
         Some(hops) if relayed && *hops >= HOPS => return Err(Refusal::Looping),
         Some(hops) if relayed => hops + 1,
@@ -115,11 +115,11 @@ pub fn forward(message: &[u8], from: Ipv6Addr, own: Ipv6Addr, interface: &str) -
 /// Parses a Relay-reply message.
 ///
 /// # Errors
-/// Returns [`Refusal::Malformed`] if the message is not a [`Way::Down`] message, an option is truncated or
+/// Returns [`Refusal::Malformed`] if the message is not a [`Direction::Down`] message, an option is truncated or
 /// duplicate, the inner message cannot go to clients or relays, or the peer address is not the address of a
 /// host.
 pub fn reply(envelope: &[u8]) -> Result<Reply<'_>, Refusal> {
-    let Way::Down = way(envelope)? else { return Err(Refusal::Malformed) };
+    let Direction::Down = direction(envelope)? else { return Err(Refusal::Malformed) };
     let (link, peer) = (address(envelope, 2)?, address(envelope, 18)?);
     let (mut interface, mut message) = (None, None);
     let mut rest = envelope.get(HEAD..).unwrap_or_default();
@@ -215,20 +215,20 @@ mod tests {
     #[test]
     fn what_is_no_message_for_a_relay_is_refused() {
         for first in [0, ADVERTISE, REPLY, RECONFIGURE] {
-            assert_eq!(way(&[first, 0, 0, 0]), Err(Refusal::Malformed), "{first}");
+            assert_eq!(direction(&[first, 0, 0, 0]), Err(Refusal::Malformed), "{first}");
         }
-        assert_eq!(way(&[]), Err(Refusal::Malformed));
-        assert_eq!(way(&SOLICIT[..3]), Err(Refusal::Malformed));
-        assert_eq!(way(&SOLICIT[..4]), Ok(Way::Up { relayed: false }));
+        assert_eq!(direction(&[]), Err(Refusal::Malformed));
+        assert_eq!(direction(&SOLICIT[..3]), Err(Refusal::Malformed));
+        assert_eq!(direction(&SOLICIT[..4]), Ok(Direction::Up { relayed: false }));
         // A type that is not assigned yet.
-        assert_eq!(way(&[200, 0, 0, 0]), Ok(Way::Up { relayed: false }));
+        assert_eq!(direction(&[200, 0, 0, 0]), Ok(Direction::Up { relayed: false }));
         let mut long = SOLICIT.to_vec();
         long.resize(MOST + 1, 0);
-        assert_eq!(way(&long), Err(Refusal::Malformed));
+        assert_eq!(direction(&long), Err(Refusal::Malformed));
 
         let envelope = forward(&SOLICIT, CLIENT, OWN, "eth1").unwrap();
-        assert_eq!(way(&envelope), Ok(Way::Up { relayed: true }));
-        assert_eq!(way(&envelope[..HEAD - 1]), Err(Refusal::Malformed));
+        assert_eq!(direction(&envelope), Ok(Direction::Up { relayed: true }));
+        assert_eq!(direction(&envelope[..HEAD - 1]), Err(Refusal::Malformed));
         assert_eq!(reply(&envelope), Err(Refusal::Malformed));
         let back = answered(&envelope, &[REPLY, 0xa, 0xb, 0xc]);
         assert_eq!(forward(&back, CLIENT, OWN, "eth1"), Err(Refusal::Malformed));

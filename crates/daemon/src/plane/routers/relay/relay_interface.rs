@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use model::DhcpRelayState;
 use packet::MacAddr;
 use port::bound::{self, FrameSender};
-use router::dhcp::{self, Refusal, Way};
+use router::dhcp::{self, Direction, Refusal};
 use router::dhcp6;
 
 use super::version::{Key, Version};
@@ -196,28 +196,30 @@ pub fn take4(
 ) {
     let of_interface =
         |interface_relay: &RelayInterface, own: Ipv4Addr| interface_relay.place.own == IpAddr::V4(own);
-    let way = dhcp::way(message);
-    let is_ours = matches!(way, Ok(Way::Up(first)) if interface_relays.values().any(|interface_relay| of_interface(interface_relay, first)));
+    let direction = dhcp::direction(message);
+    let is_ours = matches!(direction, Ok(Direction::Up(first)) if interface_relays.values().any(|interface_relay| of_interface(interface_relay, first)));
     let Some(interface_relay) = interface_relays.get_mut(key) else { return };
-    match way {
+    match direction {
         Err(refusal) => interface_relay.counts.refuse(refusal),
-        Ok(Way::Up(_)) if is_ours => add(&interface_relay.counts.looping),
+        Ok(Direction::Up(_)) if is_ours => add(&interface_relay.counts.looping),
         // Clients are on the link and broadcast. A message to this address is from another relay.
-        Ok(Way::Up(first)) if by_address && first.is_unspecified() => add(&interface_relay.counts.strangers),
-        Ok(Way::Up(first)) if !first.is_unspecified() && !interface_relay.takes_relayed => {
+        Ok(Direction::Up(first)) if by_address && first.is_unspecified() => {
             add(&interface_relay.counts.strangers)
         }
-        Ok(Way::Up(_)) if !interface_relay.up.take(dhcp::client(message), Instant::now()) => {
+        Ok(Direction::Up(first)) if !first.is_unspecified() && !interface_relay.takes_relayed => {
+            add(&interface_relay.counts.strangers)
+        }
+        Ok(Direction::Up(_)) if !interface_relay.up.take(dhcp::client(message), Instant::now()) => {
             add(&interface_relay.counts.limited)
         }
-        Ok(Way::Up(_)) => {
+        Ok(Direction::Up(_)) => {
             let IpAddr::V4(own) = interface_relay.place.own else { return };
             match dhcp::forward(message, own) {
                 Ok(()) => interface_relay.to_servers(message),
                 Err(refusal) => interface_relay.counts.refuse(refusal),
             }
         }
-        Ok(Way::Down(own)) => {
+        Ok(Direction::Down(own)) => {
             let counts = Arc::clone(&interface_relay.counts);
             let Some(interface_relay) =
                 interface_relays.values_mut().find(|interface_relay| of_interface(interface_relay, own))
@@ -248,25 +250,25 @@ pub fn take6(
     let is_ours =
         interface_relays.values().any(|interface_relay| interface_relay.place.own == IpAddr::V6(from));
     let Some(interface_relay) = interface_relays.get_mut(key) else { return };
-    match dhcp6::way(message) {
+    match dhcp6::direction(message) {
         Err(refusal) => interface_relay.counts.refuse(refusal),
-        Ok(dhcp6::Way::Up { .. }) if is_ours => add(&interface_relay.counts.looping),
+        Ok(dhcp6::Direction::Up { .. }) if is_ours => add(&interface_relay.counts.looping),
         // Clients multicast their messages.
-        Ok(dhcp6::Way::Up { relayed: false }) if by_address => add(&interface_relay.counts.strangers),
-        Ok(dhcp6::Way::Up { relayed: true }) if !interface_relay.takes_relayed => {
+        Ok(dhcp6::Direction::Up { relayed: false }) if by_address => add(&interface_relay.counts.strangers),
+        Ok(dhcp6::Direction::Up { relayed: true }) if !interface_relay.takes_relayed => {
             add(&interface_relay.counts.strangers)
         }
-        Ok(dhcp6::Way::Up { .. }) if !interface_relay.up.take(from, Instant::now()) => {
+        Ok(dhcp6::Direction::Up { .. }) if !interface_relay.up.take(from, Instant::now()) => {
             add(&interface_relay.counts.limited)
         }
-        Ok(dhcp6::Way::Up { .. }) => {
+        Ok(dhcp6::Direction::Up { .. }) => {
             let IpAddr::V6(own) = interface_relay.place.own else { return };
             match dhcp6::forward(message, from, own, &key.0) {
                 Ok(envelope) => interface_relay.to_servers(&envelope),
                 Err(refusal) => interface_relay.counts.refuse(refusal),
             }
         }
-        Ok(dhcp6::Way::Down) => match dhcp6::reply(message) {
+        Ok(dhcp6::Direction::Down) => match dhcp6::reply(message) {
             Ok(reply) => {
                 let counts = Arc::clone(&interface_relay.counts);
                 let is_meant = |(device, _): &Key, interface_relay: &RelayInterface| match reply.interface {
