@@ -54,7 +54,7 @@ struct Held {
 }
 
 /// Memory that is reserved for one answer. The memory is released when this value is dropped.
-pub(crate) struct Answer {
+pub(crate) struct ReplyMemory {
     octets: Octets,
     holder: Holder,
     count: Mutex<u64>,
@@ -90,12 +90,12 @@ impl Octets {
     }
 
     /// Returns the reservation for a new answer to a client, with no octets reserved yet.
-    fn answer(&self, holder: Holder) -> Answer {
-        Answer { octets: self.clone(), holder, count: Mutex::new(0) }
+    fn reply_memory(&self, holder: Holder) -> ReplyMemory {
+        ReplyMemory { octets: self.clone(), holder, count: Mutex::new(0) }
     }
 }
 
-impl Answer {
+impl ReplyMemory {
     /// Waits until the memory for a list of `entries` entries is reserved.
     pub async fn reserve_list(&self, entries: usize) -> ApiResult<()> {
         let entries = u64::try_from(entries).unwrap_or(u64::MAX);
@@ -138,7 +138,7 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for ReplyMemory {
     fn drop(&mut self) {
         self.settle(0);
     }
@@ -157,7 +157,7 @@ fn full() -> ApiError {
 /// value is dropped.
 struct Unsent {
     bytes: Bytes,
-    _answer: Arc<Answer>,
+    _answer: Arc<ReplyMemory>,
 }
 
 impl AsRef<[u8]> for Unsent {
@@ -167,10 +167,10 @@ impl AsRef<[u8]> for Unsent {
 }
 
 /// Serves a request with memory reserved for its answer. The request's extensions contain the reservation as
-/// an [`Answer`]. A body of unknown length is a live view, whose queue limits its memory.
+/// a [`ReplyMemory`]. A body of unknown length is a live view, whose queue limits its memory.
 pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, next: Next) -> Response {
     let holder = request.extensions().get::<Caller>().map_or(Holder::Unknown, Holder::from);
-    let answer = Arc::new(octets.answer(holder));
+    let answer = Arc::new(octets.reply_memory(holder));
     if let Err(refusal) = answer.reserve(SMALL).await {
         return refusal.into_response();
     }
@@ -202,7 +202,7 @@ mod tests {
     async fn unread_answers_of_some_leave_memory_to_others() {
         let octets = Octets::default();
         let list = async |holder: Holder| {
-            let answer = octets.answer(holder);
+            let answer = octets.reply_memory(holder);
             answer.reserve_list(100_000).await.map(|()| answer)
         };
         let mut held = Vec::new();
@@ -217,7 +217,7 @@ mod tests {
         assert!(octets.held().others <= OTHERS / 4 * 3);
         assert!(list(Holder::User(9)).await.is_err());
         for holder in [Holder::User(9), Holder::Token("grafana".to_owned())] {
-            octets.answer(holder).reserve(SMALL).await.unwrap();
+            octets.reply_memory(holder).reserve(SMALL).await.unwrap();
         }
         list(Holder::Root).await.unwrap();
         drop(held);
@@ -228,9 +228,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_answers_that_are_read() {
         let octets = Octets::default();
-        let first = octets.answer(Holder::User(1));
+        let first = octets.reply_memory(Holder::User(1));
         first.settle(SHARE);
-        let second = octets.answer(Holder::User(1));
+        let second = octets.reply_memory(Holder::User(1));
         let waiting = tokio::spawn(async move { second.reserve(SMALL).await });
         tokio::time::sleep(PATIENCE / 2).await;
         drop(first);

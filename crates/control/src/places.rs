@@ -235,7 +235,7 @@ impl Place {
     }
 
     /// Returns the flag that records whether the client has made a permitted request on this connection.
-    pub fn asked(&self) -> Arc<AtomicBool> {
+    pub fn request_flag(&self) -> Arc<AtomicBool> {
         self.asked.clone()
     }
 }
@@ -286,7 +286,7 @@ mod tests {
     async fn a_share_is_all_that_one_client_has() {
         let places = Places::new(4, 2, 0);
         let held: Vec<_> = (0..2).filter_map(|_| place(&places, user(1))).collect();
-        held.iter().for_each(|place| place.asked().store(true, Ordering::Relaxed));
+        held.iter().for_each(|place| place.request_flag().store(true, Ordering::Relaxed));
         tokio::time::advance(GRACE * 2).await;
         assert!(places.arrive(user(1)).is_none());
         assert!(place(&places, user(2)).is_some());

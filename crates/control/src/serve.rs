@@ -139,7 +139,7 @@ async fn serve_unix(
         let (door, api, stopping) = (door.clone(), api.clone(), stopping.clone());
         connections.spawn(async move {
             let Some(place) = until_placed(arrival, &stopping).await else { return };
-            let visitor = Visitor { visit, door, asked: place.asked() };
+            let visitor = Visitor { visit, door, asked: place.request_flag() };
             place.serve(connection(stream, api, caller, None, visitor, stopping)).await;
         });
     }
@@ -169,7 +169,7 @@ async fn serve_tcp(
         let (door, api, guard, stopping) = (door.clone(), api.clone(), guard.clone(), stopping.clone());
         connections.spawn(async move {
             let Some(place) = until_placed(arrival, &stopping).await else { return };
-            let visitor = Visitor { visit, door, asked: place.asked() };
+            let visitor = Visitor { visit, door, asked: place.request_flag() };
             let served = async move {
                 // A client that fails its handshake gets no answer.
                 if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, guard.acceptor.accept(stream)).await {

@@ -259,7 +259,7 @@ impl Store {
             };
         if let Some(trouble) = trouble {
             outcome.notices.push(trouble.clone());
-            self.tell(trouble).await;
+            self.report(trouble).await;
         }
         Ok(outcome)
     }
@@ -293,7 +293,7 @@ impl Store {
 
     /// Reports a problem that does not prevent the daemon from running. The problem is logged, and
     /// [`Store::examine_state`] returns it.
-    pub async fn tell(&self, trouble: DoctorFinding) {
+    pub async fn report(&self, trouble: DoctorFinding) {
         tracing::error!("{}: {}; {}", trouble.object, trouble.finding, trouble.fix);
         self.troubles.lock().await.push(trouble);
     }

@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 
 use crate::admission::AdmissionGate;
 use crate::caller::Caller;
-use crate::octets::Answer;
+use crate::octets::ReplyMemory;
 use crate::quota::{Holder, Quota, Quotas};
 use crate::store::blocking;
 use crate::{ChangeError, Store};
@@ -30,7 +30,7 @@ pub(crate) struct Context {
     /// Client to which the resources of the request are charged.
     pub holder: Holder,
     /// Memory reservation for the answer to the request.
-    pub answer: Option<Arc<Answer>>,
+    pub answer: Option<Arc<ReplyMemory>>,
 }
 
 impl FromRequestParts<Shared> for Context {
@@ -38,7 +38,7 @@ impl FromRequestParts<Shared> for Context {
 
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
         let holder = parts.extensions.get::<Caller>().map_or(Holder::Unknown, Holder::from);
-        let answer = parts.extensions.get::<Arc<Answer>>().cloned();
+        let answer = parts.extensions.get::<Arc<ReplyMemory>>().cloned();
         let Shared { store, door, quotas } = shared.clone();
         Ok(Context { store, door, quotas, holder, answer })
     }

@@ -271,7 +271,7 @@ async fn go_on<T: Default>(
         Err(failure) if taken_over => {
             let Failure { object, cause, fix, .. } = failure;
             let finding = format!("it has failed since the upgrade: {cause}");
-            store.tell(DoctorFinding { object, severity: Finding::Error, finding, fix }).await;
+            store.report(DoctorFinding { object, severity: Finding::Error, finding, fix }).await;
             Ok(T::default())
         }
         outcome => outcome,
