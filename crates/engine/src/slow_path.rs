@@ -43,7 +43,7 @@ use record::{Bits, Counts, Record};
 use requests::{Asking, Barrier, Job};
 use sweep::{ROUND_NS, Sweeps};
 use switch::flow::{
-    Ahead, Asked as Question, Event, Flow, Op, PacketIn, Pipeline, Translated, packet_and_beyond_bits,
+    Ahead, Event, Flow, Op, PacketIn, Pipeline, Translated, TranslationInput, packet_and_beyond_bits,
     packet_bits, port,
 };
 use sync::wake::Waker;
@@ -646,7 +646,7 @@ impl SlowPath {
         let flow = Flow::new(&key, &extended, in_port);
         let mut actions = match ahead.filter(|ahead| *ahead.flow() == flow) {
             Some(ahead) => pipeline.translate_ahead(ahead, Some(&frame)),
-            None => pipeline.translate(Question { flow: &flow, frame: Some(&frame), trace: false }),
+            None => pipeline.translate(TranslationInput { flow: &flow, frame: Some(&frame), trace: false }),
         };
         if !self.knobs.megaflows.load(Ordering::Relaxed) {
             actions.mask = packet_bits();

@@ -72,8 +72,8 @@ pub use table_bounds::{TableBounds, TableWishes};
 pub use tags::one_tag;
 pub use trace_report::{Bits, TraceLine, TraceReport};
 pub use translate::{
-    Ahead, Asked, Failed, TRACED, ToController, Trace, Translated, all_bits, packet_and_beyond_bits,
-    packet_bits,
+    Ahead, Failed, TRACED, ToController, Trace, Translated, TranslationInput, all_bits,
+    packet_and_beyond_bits, packet_bits,
 };
 
 use packet::FlowKey;

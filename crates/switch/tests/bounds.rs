@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use switch::flow::text::sub_field;
 use switch::flow::{
-    Action, Asked, Event, Field, Flow, FlowDump, FlowError, FlowFilter, FlowMod, FlowSums, Instructions,
-    Match, Mod, Pipeline, Removed, TableBounds, TableWishes,
+    Action, Event, Field, Flow, FlowDump, FlowError, FlowFilter, FlowMod, FlowSums, Instructions, Match, Mod,
+    Pipeline, Removed, TableBounds, TableWishes, TranslationInput,
 };
 
 fn bounds(limit: u32, evicts: bool) -> TableBounds {
@@ -75,7 +75,7 @@ fn a_full_table_without_victims_costs_no_walk() {
     assert_eq!(pipeline.modify(&[rule(200, 0)], 0), Err((0, FlowError::TableFull)));
     // A time-out that packets have set makes a victim of a rule.
     let flow = Match::ANY.with(Field::Reg0, 7).value;
-    let met = pipeline.translate(Asked { flow: &flow, frame: None, trace: false }).rules[0];
+    let met = pipeline.translate(TranslationInput { flow: &flow, frame: None, trace: false }).rules[0];
     pipeline.shorten(met, 0, 0);
     assert_eq!(work(&pipeline, 0), least);
     pipeline.shorten(met, 5, 0);
@@ -228,7 +228,8 @@ fn masks_of_a_table_are_bounded_and_charged() {
         let actions = vec![Action::Resubmit { port: None, table: Some(1) }; times];
         let first = FlowMod::add(0, 1, Match::ANY, Instructions::apply(actions));
         pipeline.modify(&[Mod::Flow(Box::new(first))], 0).unwrap();
-        let translated = pipeline.translate(Asked { flow: &Flow::default(), frame: None, trace: true });
+        let translated =
+            pipeline.translate(TranslationInput { flow: &Flow::default(), frame: None, trace: true });
         format!("{:?}", translated.trace).contains("too much is to be done")
     };
     assert_eq!([100, 1000].map(|times| translated(&mut pipeline, times)), [false, true]);
@@ -315,7 +316,7 @@ fn prefixes_are_tracked_where_the_table_says_so() {
         let mut flow = Flow::ZERO;
         flow.set(Field::EthType, 0x0800);
         flow.set(Field::Ipv4Dst, 0x0a05_0607);
-        let translated = pipeline.translate(Asked { flow: &flow, frame: None, trace: false });
+        let translated = pipeline.translate(TranslationInput { flow: &flow, frame: None, trace: false });
         u32::try_from(translated.mask.get(Field::Ipv4Dst)).unwrap()
     };
     for (prefixes, mask) in [

@@ -3,8 +3,8 @@
 
 use packet::{FlowKey, MacAddr, PortId, checksum};
 use switch::flow::{
-    Action, Asked, ExtendedKey, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, OptionsMod,
-    Pipeline, PortDesc, Prerequisite, STAGES, TUN_METADATA, TunnelOption, rewrite,
+    Action, ExtendedKey, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, OptionsMod, Pipeline,
+    PortDesc, Prerequisite, STAGES, TUN_METADATA, TranslationInput, TunnelOption, rewrite,
 };
 
 fn pipeline() -> Pipeline {
@@ -45,7 +45,8 @@ fn read(frame: &[u8]) -> Flow {
 
 /// Returns the transmitted frames with their ports.
 fn run(pipeline: &Pipeline, frame: &[u8]) -> Vec<(u16, Vec<u8>)> {
-    let translated = pipeline.translate(Asked { flow: &read(frame), frame: Some(frame), trace: false });
+    let translated =
+        pipeline.translate(TranslationInput { flow: &read(frame), frame: Some(frame), trace: false });
     let (mut frame, mut left) = (frame.to_vec(), Vec::new());
     for op in &translated.program.ops {
         match op {

@@ -10,8 +10,8 @@
 use std::time::Instant;
 
 use switch::flow::{
-    Action, Asked, Field, Flow, FlowCommand, FlowError, FlowMod, Instructions, MAX_RULES, Match, Mod,
-    Pipeline, port, text,
+    Action, Field, Flow, FlowCommand, FlowError, FlowMod, Instructions, MAX_RULES, Match, Mod, Pipeline,
+    TranslationInput, port, text,
 };
 
 /// Number of changes in one bundle.
@@ -28,7 +28,7 @@ fn is_met(pipeline: &Pipeline, number: usize) -> bool {
     let octets = (0x0200_0000_0000 + number as u64).to_be_bytes();
     let address = octets[2..].iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":");
     let flow: Flow = text::parse(&format!("in_port=1,dl_dst={address}"), |_| None).unwrap();
-    !pipeline.translate(Asked { flow: &flow, frame: None, trace: false }).rules.is_empty()
+    !pipeline.translate(TranslationInput { flow: &flow, frame: None, trace: false }).rules.is_empty()
 }
 
 #[test]

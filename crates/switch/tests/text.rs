@@ -5,8 +5,8 @@
 use packet::{FlowKey, PortId};
 use proptest::prelude::*;
 use switch::flow::{
-    Action, Asked, ExtendedKey, Field, Flow, FlowMod, Instructions, Match, Mod, Pipeline, TraceLine,
-    all_bits, text,
+    Action, ExtendedKey, Field, Flow, FlowMod, Instructions, Match, Mod, Pipeline, TraceLine,
+    TranslationInput, all_bits, text,
 };
 
 fn number(name: &str) -> Option<u32> {
@@ -71,7 +71,7 @@ fn each_bit_of_a_megaflow_has_its_reason() {
     ];
     pipeline.modify(&mods, 0).unwrap();
     let asked = flow("in_port=1,udp,nw_dst=10.5.6.7,nw_ttl=9,tp_dst=53");
-    let translated = pipeline.translate(Asked { flow: &asked, frame: None, trace: true });
+    let translated = pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: true });
     let trace_report = pipeline.trace_report(&asked, &translated);
     let words: Vec<(String, u32)> = trace_report
         .lines
@@ -117,7 +117,9 @@ fn each_bit_of_a_megaflow_has_its_reason() {
     }
     assert_eq!(sum, translated.mask);
     // Without a request there is no trace.
-    assert!(pipeline.translate(Asked { flow: &asked, frame: None, trace: false }).trace.is_empty());
+    assert!(
+        pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: false }).trace.is_empty()
+    );
 }
 
 #[test]
@@ -133,14 +135,14 @@ fn a_story_without_end_is_told_within_bounds() {
     }
     pipeline.modify(&mods, 0).unwrap();
     let asked = flow("in_port=1,dl_src=00:00:00:00:00:00");
-    let translated = pipeline.translate(Asked { flow: &asked, frame: None, trace: true });
-    assert!(translated.untold > 1000, "{}", translated.untold);
+    let translated = pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: true });
+    assert!(translated.unrecorded > 1000, "{}", translated.unrecorded);
     assert!(translated.trace.len() <= switch::flow::TRACED + 64, "{}", translated.trace.len());
     let trace_report = pipeline.trace_report(&asked, &translated);
     let Some(TraceLine::More(more)) = trace_report.lines.last() else {
         panic!("{:?}", trace_report.lines.last())
     };
-    assert!(*more >= translated.untold && trace_report.lines.len() == 1001);
+    assert!(*more >= translated.unrecorded && trace_report.lines.len() == 1001);
     assert!(trace_report.why.len() >= 48, "each bit has its reason: {:?}", trace_report.why);
 }
 

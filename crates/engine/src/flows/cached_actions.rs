@@ -166,7 +166,7 @@ mod tests {
     fn translated(from: usize, steps: usize) -> Translated {
         let flow = Flow::ZERO;
         let pipeline = Pipeline::new();
-        let asked = switch::flow::Asked { flow: &flow, frame: None, trace: false };
+        let asked = switch::flow::TranslationInput { flow: &flow, frame: None, trace: false };
         let mut translated = pipeline.packet_out(asked, &[]);
         let steps = (from..from + steps).map(|queue| Op::Queue(u32::try_from(queue).ok()));
         translated.program = Program { ops: steps.collect() };

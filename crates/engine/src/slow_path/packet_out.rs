@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
-use switch::flow::{Asked as Question, DecidedPacket, PacketOut, Pipeline, Translated};
+use switch::flow::{DecidedPacket, PacketOut, Pipeline, Translated, TranslationInput};
 
 use super::SlowPath;
 use crate::clock::monotonic;
@@ -108,7 +108,7 @@ impl SlowPath {
 /// Translates a packet-out by the current rules. Returns `None` if the packet does not contain a valid frame.
 fn decide(pipeline: &Pipeline, packet: &PacketOut) -> Option<Translated> {
     let flow = pipeline.read_packet_out(packet).ok()?;
-    let asked = Question { flow: &flow, frame: Some(&packet.frame), trace: false };
+    let asked = TranslationInput { flow: &flow, frame: Some(&packet.frame), trace: false };
     Some(match &packet.resumes {
         Some(left) => pipeline.resume(asked, left),
         None => pipeline.packet_out(asked, &packet.actions),

@@ -7,7 +7,7 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use switch::flow::{Asked as Question, Field, Flow, Translated};
+use switch::flow::{Field, Flow, Translated, TranslationInput};
 
 use super::requests::{Asking, Barrier};
 use super::sweep::ROUND_NS;
@@ -274,7 +274,7 @@ impl SlowPath {
             return taught;
         };
         let asked = with_port(&record.bits.both().0, in_port);
-        let actions = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
+        let actions = pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: false });
         let (version, same) = (pipeline.version(), actions.program == record.actions.compiled.program);
         let meters = self.meters_of(&bridge, &actions.program.ops, &mut pipeline);
         drop(pipeline);

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 
 use packet::PortId;
-use switch::flow::Asked as Question;
+use switch::flow::TranslationInput;
 
 use super::SlowPath;
 use super::record::{Bits, Record};
@@ -71,7 +71,7 @@ impl SlowPath {
             let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
             let Some(in_port) = pipeline.number_of(flow.port) else { continue };
             let asked = with_port(&known, in_port);
-            let actions = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
+            let actions = pipeline.translate(TranslationInput { flow: &asked, frame: None, trace: false });
             let version = pipeline.version();
             let meters = self.meters_of(bridge, &actions.program.ops, &mut pipeline);
             drop(pipeline);

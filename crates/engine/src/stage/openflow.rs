@@ -18,7 +18,7 @@ use packet::{DropReason, FlowKey, PortId};
 use port::Packet;
 use steps::Steps;
 use switch::Now;
-use switch::flow::{Asked, ExtendedKey, Flow, one_tag};
+use switch::flow::{ExtendedKey, Flow, TranslationInput, one_tag};
 
 use super::flow_cache::{Pending, Ticket, Waiting};
 use super::path_context::Context;
@@ -408,7 +408,7 @@ fn dry<R: Recorder>(bridge: &Arc<FlowBridge>, context: &mut Context<'_, '_, R>, 
             let in_port = pipeline.number_of(context.port).unwrap_or(switch::flow::port::ANY);
             let extended = ExtendedKey::extract(&frame, &keys[i], &layers[i]);
             let flow = Flow::new(&keys[i], &extended, in_port);
-            let fate = pipeline.translate(Asked { flow: &flow, frame: Some(&frame), trace: true });
+            let fate = pipeline.translate(TranslationInput { flow: &flow, frame: Some(&frame), trace: true });
             // A bridge without rules has an empty report.
             let trace_report = pipeline.trace_report(&flow, &fate);
             if !trace_report.lines.is_empty() {

@@ -198,12 +198,12 @@ impl Pipeline {
             }
             self.drop_orphans(now_ns);
         }
-        self.tell_vacancies();
+        self.queue_vacancy_events();
     }
 
     /// Queues a vacancy event for each table whose free space crossed a threshold (OpenFlow 1.5.1, 6.5 and
     /// 7.4.5).
-    pub(super) fn tell_vacancies(&mut self) {
+    pub(super) fn queue_vacancy_events(&mut self) {
         if self.watched == 0 {
             return;
         }
@@ -217,7 +217,7 @@ impl Pipeline {
                 own.bounds.roomy_next = !roomy;
                 let state = u8::try_from(number).ok().and_then(|number| self.table_state(number));
                 if let Some(state) = state {
-                    self.events.tell(Event::Vacancy(roomy, state));
+                    self.events.queue(Event::Vacancy(roomy, state));
                 }
             }
         }

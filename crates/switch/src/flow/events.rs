@@ -52,7 +52,7 @@ impl Events {
     }
 
     /// Queues an event. Drops and counts the event if the memory limit does not allow it.
-    pub fn tell(&mut self, event: Event) {
+    pub fn queue(&mut self, event: Event) {
         let octets = event.memory();
         if self.octets.saturating_add(octets) > MEMORY {
             self.lost += 1;

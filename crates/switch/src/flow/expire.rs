@@ -40,7 +40,7 @@ impl Pipeline {
             self.remove_rule(at, why, now_ns);
         }
         self.drop_doomed(EXPIRED_AT_ONCE, now_ns);
-        self.tell_vacancies();
+        self.queue_vacancy_events();
         self.is_expiring()
     }
 }

@@ -54,7 +54,7 @@ impl Pipeline {
             }
         }
         self.drop_orphans(now_ns);
-        self.tell_vacancies();
+        self.queue_vacancy_events();
         Ok(std::mem::take(&mut batch.decided))
     }
 
@@ -74,7 +74,7 @@ impl Pipeline {
                 self.meter_mod(change, batch)?;
                 if self.events.forwards_requests() {
                     let request = ForwardedRequest::Meter(change.clone());
-                    self.events.tell(Event::Request(Box::new(request)));
+                    self.events.queue(Event::Request(Box::new(request)));
                 }
                 Ok(())
             }
@@ -176,7 +176,7 @@ impl Pipeline {
     pub(super) fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64) -> Option<Rule> {
         let rule = self.take_out(at)?;
         if rule.flags.send_removed || self.events.is_monitored() {
-            self.events.tell(Event::Removed(rule.stats(now_ns), why));
+            self.events.queue(Event::Removed(rule.stats(now_ns), why));
         }
         Some(rule)
     }
@@ -314,11 +314,11 @@ impl Pipeline {
                 // Replacing a rule is reported as an addition, as in Open vSwitch.
                 let did =
                     (before.instructions != rule.instructions).then(|| Box::new(before.instructions.clone()));
-                self.events.tell(Event::Added(rule.stats(now_ns), did));
+                self.events.queue(Event::Added(rule.stats(now_ns), did));
             }
             batch.removed(old, before);
         } else if self.events.is_monitored() {
-            self.events.tell(Event::Added(rule.stats(now_ns), None));
+            self.events.queue(Event::Added(rule.stats(now_ns), None));
         }
         let at = self.rules.insert(rule);
         self.link(at);
@@ -369,7 +369,7 @@ impl Pipeline {
         let (table, matching) = (rule.table, rule.matching);
         let parts = usize::from(rule.is_conjunctive());
         if tells {
-            self.events.tell(Event::Modified(rule.stats(now_ns), did));
+            self.events.queue(Event::Modified(rule.stats(now_ns), did));
         }
         let held = &mut self.tables[usize::from(table)].conjunctive;
         *held = *held + parts - were;
@@ -425,7 +425,7 @@ impl Pipeline {
 
     /// Queues an event for controllers and monitors.
     pub fn push_event(&mut self, event: Event) {
-        self.events.tell(event);
+        self.events.queue(event);
     }
 
     /// Adds matched packets and octets to the counters of a rule and of its table.

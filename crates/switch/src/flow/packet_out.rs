@@ -10,7 +10,7 @@ use super::batch::{Batch, DecidedPacket};
 use super::learned::LearnedFlow;
 use super::message::{FlowError, Mod, PacketOut};
 use super::pipeline::{Pipeline, TABLES};
-use super::translate::Asked;
+use super::translate::TranslationInput;
 use super::{Action, Instructions};
 
 /// Maximum number of look-ups of all packet-outs of a batch together.
@@ -58,7 +58,7 @@ impl Pipeline {
         self.check_packet_out(packet)?;
         // A malformed frame is dropped, as outside of batches.
         let Ok(flow) = self.read_packet_out(packet) else { return Ok(()) };
-        let asked = Asked { flow: &flow, frame: Some(&packet.frame), trace: false };
+        let asked = TranslationInput { flow: &flow, frame: Some(&packet.frame), trace: false };
         let mut translated = self.packet_out(asked, &packet.actions);
         for learned in std::mem::take(&mut translated.learns) {
             self.teach_in(&learned, batch)?;

@@ -545,7 +545,7 @@ impl Pipeline {
             _ => None,
         };
         if let Some((what, desc)) = event {
-            self.events.tell(Event::Port(what, desc));
+            self.events.queue(Event::Port(what, desc));
         }
         let old = match port {
             Some(port) => self.ports.insert(number, port),

@@ -108,7 +108,7 @@ impl Pipeline {
         let mut mask = translated.mask;
         mask.want(Field::InPort);
         trace_report.megaflow = text::part(arrived, &mask);
-        let (mut left, mut untold) = (LOOKED_AT, translated.untold);
+        let (mut left, mut unrecorded) = (LOOKED_AT, translated.unrecorded);
         for step in &translated.trace {
             let line = match step {
                 Trace::Lookup { depth, table, rule, bits } => {
@@ -155,11 +155,11 @@ impl Pipeline {
             if trace_report.lines.len() < LINES {
                 trace_report.lines.push(line);
             } else {
-                untold += 1;
+                unrecorded += 1;
             }
         }
-        if untold > 0 {
-            trace_report.lines.push(TraceLine::More(untold));
+        if unrecorded > 0 {
+            trace_report.lines.push(TraceLine::More(unrecorded));
         }
         trace_report
     }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use packet::DropReason;
 
 pub use ahead::Ahead;
-pub use result::{Asked, Failed, TRACED, ToController, Trace, Translated};
+pub use result::{Failed, TRACED, ToController, Trace, Translated, TranslationInput};
 
 use super::action::port;
 use super::look_up::Seen;
@@ -88,13 +88,17 @@ fn render(frame: &mut Vec<u8>, ops: &[Op]) {
 impl Pipeline {
     /// Translates a packet that arrived on a port. The pipeline and its counters do not change.
     #[must_use]
-    pub fn translate(&self, asked: Asked<'_>) -> Translated {
+    pub fn translate(&self, asked: TranslationInput<'_>) -> Translated {
         self.run(asked, Run::arrived)
     }
 
     /// Runs a translation. If look-ups are nested too deep for the current stack, the translation is repeated
     /// on a thread with a larger stack. The repetition is harmless, because a translation changes nothing.
-    fn run<'p>(&'p self, asked: Asked<'p>, go: impl Fn(Run<'p>) -> Translated + Sync) -> Translated {
+    fn run<'p>(
+        &'p self,
+        asked: TranslationInput<'p>,
+        go: impl Fn(Run<'p>) -> Translated + Sync,
+    ) -> Translated {
         let first = go(Run::new(self, asked));
         if !first.is_cut {
             return first;
@@ -111,7 +115,7 @@ impl Pipeline {
 
     /// Translates a packet-out with its list of actions. The pipeline and its counters do not change.
     #[must_use]
-    pub fn packet_out(&self, asked: Asked<'_>, actions: &[Action]) -> Translated {
+    pub fn packet_out(&self, asked: TranslationInput<'_>, actions: &[Action]) -> Translated {
         self.run(asked, |mut run| {
             run.from_controller = true;
             run.list(actions);
@@ -122,7 +126,7 @@ impl Pipeline {
     /// Translates the remaining processing of a packet that its controller has resumed. The pipeline and its
     /// counters do not change.
     #[must_use]
-    pub fn resume(&self, asked: Asked<'_>, left: &Continuation) -> Translated {
+    pub fn resume(&self, asked: TranslationInput<'_>, left: &Continuation) -> Translated {
         self.run(asked, |mut run| {
             run.resume(left);
             run.done()
@@ -145,7 +149,7 @@ pub(super) const TCI: usize = Field::VlanTci.octet();
 /// A translation in progress.
 struct Run<'p> {
     pipeline: &'p Pipeline,
-    asked: Asked<'p>,
+    asked: TranslationInput<'p>,
     out: Translated,
     /// Flow of the packet after the actions so far.
     flow: Flow,
@@ -204,7 +208,7 @@ struct Run<'p> {
 }
 
 impl<'p> Run<'p> {
-    fn new(pipeline: &'p Pipeline, asked: Asked<'p>) -> Run<'p> {
+    fn new(pipeline: &'p Pipeline, asked: TranslationInput<'p>) -> Run<'p> {
         let mut made = Flow::ZERO;
         // Metadata and registers do not come from the packet.
         made.0[..super::STAGES[0]].fill(u64::MAX);
@@ -229,7 +233,7 @@ impl<'p> Run<'p> {
                 is_own: false,
                 is_cut: false,
                 trace: Vec::new(),
-                untold: 0,
+                unrecorded: 0,
             },
             flow,
             made,
@@ -317,7 +321,7 @@ impl<'p> Run<'p> {
         if asks || self.out.trace.len() < TRACED {
             self.out.trace.push(what);
         } else {
-            self.out.untold += 1;
+            self.out.unrecorded += 1;
         }
     }
 
@@ -624,7 +628,7 @@ impl<'p> Run<'p> {
             let before = (self.table, self.cookie);
             (self.table, self.cookie) = (table, 0);
             // No packet is buffered, so that the controller gets the whole packet.
-            self.tell_controller(u16::MAX, 0, Reason::Miss, &[]);
+            self.send_to_controller(u16::MAX, 0, Reason::Miss, &[]);
             (self.table, self.cookie) = before;
         }
     }

@@ -3,8 +3,8 @@
 
 use packet::{FlowKey, MacAddr, PortId};
 use switch::flow::{
-    Action, Asked, ExtendedKey, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, Pipeline,
-    PortDesc, rewrite,
+    Action, ExtendedKey, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, Pipeline, PortDesc,
+    TranslationInput, rewrite,
 };
 
 pub fn flow_port(number: u32) -> FlowPort {
@@ -73,8 +73,8 @@ pub fn read(frame: &[u8], in_port: u32) -> Flow {
     Flow::new(&key, &ExtendedKey::extract(frame, &key, &layers), in_port)
 }
 
-pub fn asked<'a>(flow: &'a Flow, frame: Option<&'a [u8]>) -> Asked<'a> {
-    Asked { flow, frame, trace: false }
+pub fn asked<'a>(flow: &'a Flow, frame: Option<&'a [u8]>) -> TranslationInput<'a> {
+    TranslationInput { flow, frame, trace: false }
 }
 
 /// Returns the transmitted frames with their ports.

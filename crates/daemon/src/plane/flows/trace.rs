@@ -12,8 +12,8 @@ use engine::worker::monotonic;
 use model::{TracePacket, TraceRequest};
 use packet::{DropReason, PortId, VlanId, spec};
 use switch::flow::{
-    Arrival, Asked, Field, Flow, NormalNote, Op, Pipeline, Resolved, STAGES, TraceReport, Translated,
-    resolve, text,
+    Arrival, Field, Flow, NormalNote, Op, Pipeline, Resolved, STAGES, TraceReport, Translated,
+    TranslationInput, resolve, text,
 };
 
 use super::show::Shown;
@@ -50,7 +50,7 @@ impl Shown {
         if let Some(frame) = &frame {
             become_frame(&pipeline, &mut flow, frame)?;
         }
-        let asked = Asked { flow: &flow, frame: frame.as_deref(), trace: true };
+        let asked = TranslationInput { flow: &flow, frame: frame.as_deref(), trace: true };
         let translated = match &request.actions {
             None => pipeline.translate(asked),
             Some(words) => {

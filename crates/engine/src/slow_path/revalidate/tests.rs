@@ -72,7 +72,8 @@ fn a_flow_that_is_wrong_is_found_and_mended() {
     let record = slow_path.records[id].as_ref().unwrap();
     let (at, bridge) = (record.at.unwrap(), Arc::clone(&record.bridge));
     let elsewhere = with_port(&record.bits.both().0, 2);
-    let other = bridge.tables.lock().translate(Question { flow: &elsewhere, frame: None, trace: false });
+    let other =
+        bridge.tables.lock().translate(TranslationInput { flow: &elsewhere, frame: None, trace: false });
     let other = slow_path.cached_actions.shared(other, Vec::new(), true);
     slow_path.records[id].as_mut().unwrap().actions = Arc::clone(&other);
     slow_path.answer(0, CacheCommand::Replace(at, Arc::clone(&other.compiled)));

@@ -50,7 +50,7 @@ impl Pipeline {
             GroupMod::Add(_) | GroupMod::Modify { .. } | GroupMod::Delete(_) => None,
         };
         let request = ForwardedRequest::Group { change: change.clone(), existed, after };
-        self.events.tell(Event::Request(Box::new(request)));
+        self.events.queue(Event::Request(Box::new(request)));
     }
 
     pub(super) fn group_mod(&mut self, change: &GroupMod, batch: &mut Batch) -> Result<(), FlowError> {

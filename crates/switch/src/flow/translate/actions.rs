@@ -166,7 +166,7 @@ impl<'p> Run<'p> {
         };
         // A controller that resumes the packet needs all of it.
         let max_len = if pauses { u16::MAX } else { max_len };
-        if self.tell_controller(max_len, id, reason, userdata) && pauses {
+        if self.send_to_controller(max_len, id, reason, userdata) && pauses {
             self.wait();
         } else if pauses {
             self.stopped = true;
@@ -331,7 +331,7 @@ impl<'p> Run<'p> {
             return self.write(field, ttl - 1, 0xff);
         }
         for controller in controllers {
-            self.tell_controller(0xffff, *controller, Reason::InvalidTtl, &[]);
+            self.send_to_controller(0xffff, *controller, Reason::InvalidTtl, &[]);
         }
         self.note("its TTL is spent");
         self.ends = true;
@@ -426,7 +426,7 @@ impl<'p> Run<'p> {
                 } else {
                     Reason::Action
                 };
-                self.tell_controller(max_len, 0, reason, &[]);
+                self.send_to_controller(max_len, 0, reason, &[]);
             }
             port::ANY | port::UNSET => {}
             to if to == in_port => {
@@ -453,7 +453,7 @@ impl<'p> Run<'p> {
     }
 
     /// Adds a copy of the packet for a controller to the result. Returns false if there are too many copies.
-    pub(super) fn tell_controller(
+    pub(super) fn send_to_controller(
         &mut self,
         max_len: u16,
         controller: u16,

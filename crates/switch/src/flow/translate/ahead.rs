@@ -3,7 +3,7 @@
 
 use lookup::classifier::BURST;
 
-use super::{Asked, Run, Translated};
+use super::{Run, Translated, TranslationInput};
 use crate::flow::action::port;
 use crate::flow::look_up::Seen;
 use crate::flow::pipeline::{Pipeline, Table};
@@ -83,6 +83,8 @@ impl Pipeline {
     pub fn translate_ahead(&self, packet: &Ahead, frame: Option<&[u8]>) -> Translated {
         let seen = packet.seen.as_ref();
         let ahead = seen.filter(|(version, _)| *version == self.version()).map(|(_, seen)| seen);
-        self.run(Asked { flow: &packet.flow, frame, trace: false }, |run| Run { ahead, ..run }.arrived())
+        self.run(TranslationInput { flow: &packet.flow, frame, trace: false }, |run| {
+            Run { ahead, ..run }.arrived()
+        })
     }
 }

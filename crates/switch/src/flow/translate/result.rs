@@ -132,7 +132,7 @@ pub struct Translated {
     /// Trace events, if requested: the first [`TRACED`] events, and all events that name mask bits.
     pub trace: Vec<Trace>,
     /// Number of further trace events that were not recorded.
-    pub untold: usize,
+    pub unrecorded: usize,
 }
 
 impl Translated {
@@ -176,7 +176,7 @@ impl Translated {
 
 /// A packet to translate.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct TranslationInput<'a> {
     /// Flow of the packet on arrival.
     pub flow: &'a Flow,
     /// Frame of the packet. If the frame is `None`, a translation that needs the frame proceeds as far as the
