@@ -66,7 +66,7 @@ impl Section {
             let output = frame.output.as_ref().map_or_else(String::new, |port| format!(", output: {port}"));
             option(&mut body, OPTION_COMMENT, format!("dropped: {reason}{output}").as_bytes());
         }
-        let told = [("verdict: ", &frame.verdict), ("", &frame.way), ("rule: ", &frame.rule)];
+        let told = [("verdict: ", &frame.verdict), ("", &frame.counter), ("rule: ", &frame.rule)];
         let told = told.map(|(what, word)| word.as_ref().map(|word| format!("{what}{word}")));
         let told: Vec<String> = told.into_iter().flatten().collect();
         if !told.is_empty() {
@@ -167,7 +167,7 @@ mod tests {
                 missed: 7,
                 drop: Some("rx_vlan_not_allowed".to_owned()),
                 verdict: Some("pass".to_owned()),
-                way: Some("steer_kernel".to_owned()),
+                counter: Some("steer_kernel".to_owned()),
                 rule: Some("web-1".to_owned()),
             };
             let blocks = section.packet(&frame);

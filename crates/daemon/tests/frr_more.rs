@@ -115,9 +115,9 @@ fn why(rig: &Rig, to: &str) -> serde_json::Value {
 fn until_routed(rig: &Rig, to: &str, protocol: &str, gateway: &str) {
     eventually(&format!("{protocol} leads to {to} by {gateway}"), SESSION, || {
         let why = why(rig, to);
-        let ways = why["route"]["ways"].as_array().map_or(&[][..], Vec::as_slice);
-        let [way] = ways else { return Err(why.to_string()) };
-        let is_by = way["gateway"].as_str().is_some_and(|known| known.starts_with(gateway));
+        let hops = why["route"]["next_hops"].as_array().map_or(&[][..], Vec::as_slice);
+        let [hop] = hops else { return Err(why.to_string()) };
+        let is_by = hop["gateway"].as_str().is_some_and(|known| known.starts_with(gateway));
         if why["route"]["protocol"] == protocol && is_by { Ok(()) } else { Err(why.to_string()) }
     })
     .unwrap();

@@ -620,7 +620,7 @@ fn tables_are_shown_as_the_kernel_has_them() {
     assert_eq!(prefixes(&["routes", "10.64.0.0/10"]), []);
     let why = |of: &str| json(&["why", of]);
     assert_eq!(why("10.9.1.1")["route"]["next_hop"], 7);
-    assert_eq!(why("10.9.1.1")["route"]["ways"][0]["device"], "h2");
+    assert_eq!(why("10.9.1.1")["route"]["next_hops"][0]["device"], "h2");
     assert_eq!(why("10.9.9.9")["route"]["prefix"], "10.9.9.0/24");
     assert_eq!(why("10.9.9.200")["route"]["kind"], "blackhole");
     assert!(why("192.0.2.1")["route"].is_null());

@@ -150,7 +150,7 @@ pub struct CapturedFrame {
     pub verdict: Option<String>,
     /// Name of the hook counter that counted the frame. The name gives the reason for the verdict. `None` if
     /// no counter counted the frame.
-    pub way: Option<String>,
+    pub counter: Option<String>,
     /// Name of the filter rule that sampled the frame, or whose action decided the verdict in the hook.
     /// `None` if there is no such rule.
     pub rule: Option<String>,

@@ -101,8 +101,8 @@ pub use problem::{Problem, ProblemReport, Severity};
 pub use router::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
 pub use router_state::{
     DhcpRelayState, DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry,
-    NextHopMember, PuntState, RouteEntry, RouteProtocol, RouteQuery, RouteWhy, RouterState, TableId,
-    TableIdError, WayEntry,
+    NextHopMember, PuntState, RouteEntry, RouteNextHop, RouteProtocol, RouteQuery, RouteWhy, RouterState,
+    TableId, TableIdError,
 };
 pub use scope::Scope;
 pub use state::{

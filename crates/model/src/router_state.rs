@@ -317,7 +317,7 @@ impl<'de> Deserialize<'de> for RouteProtocol {
 /// A next hop of a route.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct WayEntry {
+pub struct RouteNextHop {
     /// Address of the gateway, which may be of the other address family. Absent if the destinations are
     /// directly reachable on the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -334,7 +334,7 @@ pub struct WayEntry {
 }
 
 /// Formats the next hop as `ip route` does (`via 10.0.0.2 dev eth0 weight 2 dead`). A weight of 1 is omitted.
-impl fmt::Display for WayEntry {
+impl fmt::Display for RouteNextHop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gateway = self.gateway.map(|gateway| format!("via {gateway}"));
         let device = self.device.as_ref().map(|device| format!("dev {device}"));
@@ -367,8 +367,8 @@ pub struct RouteEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
     /// Next hops of the route, or of its next-hop object.
-    #[serde(default)]
-    pub ways: Vec<WayEntry>,
+    #[serde(alias = "ways", default)]
+    pub next_hops: Vec<RouteNextHop>,
     /// Identifier of the kernel next-hop object that the route uses. Absent if the route uses none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<u32>,
@@ -395,8 +395,8 @@ pub struct NextHopEntry {
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub protocol: RouteProtocol,
     /// Next hop of the object. Absent for a group and a blackhole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub way: Option<WayEntry>,
+    #[serde(alias = "way", default, skip_serializing_if = "Option::is_none")]
+    pub hop: Option<RouteNextHop>,
     /// Whether packets to this next hop are dropped.
     #[serde(default)]
     pub blackhole: bool,
@@ -526,10 +526,14 @@ mod tests {
 
     #[test]
     fn ways_read_as_in_ip_route() {
-        let way =
-            WayEntry { gateway: "10.0.0.2".parse().ok(), device: Some("eth0".into()), weight: 2, dead: true };
-        assert_eq!(way.to_string(), "via 10.0.0.2 dev eth0 weight 2 dead");
-        let link = WayEntry { device: Some("eth0".into()), weight: 1, ..WayEntry::default() };
+        let hop = RouteNextHop {
+            gateway: "10.0.0.2".parse().ok(),
+            device: Some("eth0".into()),
+            weight: 2,
+            dead: true,
+        };
+        assert_eq!(hop.to_string(), "via 10.0.0.2 dev eth0 weight 2 dead");
+        let link = RouteNextHop { device: Some("eth0".into()), weight: 1, ..RouteNextHop::default() };
         assert_eq!(link.to_string(), "dev eth0");
     }
 }

@@ -73,7 +73,7 @@ async fn routers_are_looked_into() {
     let (_, raw) = daemon.ask("GET", "/v1/routers/edge/routes?prefix=2001:db8::/32", "").await;
     assert_eq!(
         raw,
-        r#"[{"prefix":"2001:db8::/32","table":254,"kind":"unicast","protocol":"bgp","metric":20,"ways":[{"gateway":"fe80::1","weight":1,"dead":false}]}]"#
+        r#"[{"prefix":"2001:db8::/32","table":254,"kind":"unicast","protocol":"bgp","metric":20,"next_hops":[{"gateway":"fe80::1","weight":1,"dead":false}]}]"#
     );
 
     let why: RouteWhy = daemon.json("GET", "/v1/routers/edge/why?of=10.0.7.9", "").await;

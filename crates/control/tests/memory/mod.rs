@@ -79,7 +79,7 @@ fn all_routes() -> impl Iterator<Item = RouteEntry> {
         protocol: RouteProtocol(186),
         metric: 20,
         only: None,
-        ways: vec![WayEntry { gateway: gateway.parse().ok(), weight: 1, ..WayEntry::default() }],
+        next_hops: vec![RouteNextHop { gateway: gateway.parse().ok(), weight: 1, ..RouteNextHop::default() }],
         next_hop: None,
     };
     let network = move |number: u16| {
@@ -518,7 +518,7 @@ impl Plane for Memory {
             drop: None,
             output: None,
             verdict: Some(request.verdicts.join("+")),
-            way: Some("steered".to_owned()),
+            counter: Some("steered".to_owned()),
             rule: None,
         };
         std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});
@@ -537,7 +537,7 @@ impl Plane for Memory {
             drop: Some("truncated".to_owned()),
             output: None,
             verdict: None,
-            way: None,
+            counter: None,
             rule: None,
         };
         // The queue of the stream is open until the client disconnects.
@@ -560,7 +560,7 @@ impl Plane for Memory {
             drop: None,
             output: None,
             verdict: None,
-            way: None,
+            counter: None,
             rule: Some("some".to_owned()),
         };
         std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});

@@ -185,7 +185,7 @@ impl Delivery {
                 drop: None,
                 output: None,
                 verdict: Some(dumped.verdict.name().to_owned()),
-                way: dumped.way.map(|way| way.name().to_owned()),
+                counter: dumped.way.map(|way| way.name().to_owned()),
                 rule: rule.map(str::to_owned),
             };
             if !self.listener.send(frame) {

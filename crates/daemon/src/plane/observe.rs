@@ -168,7 +168,7 @@ impl Delivery {
             drop,
             output: output.map(|port| self.names.port(port)),
             verdict: None,
-            way: None,
+            counter: None,
             rule: None,
         }
     }

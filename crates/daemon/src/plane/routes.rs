@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use model::{
-    DriftState, Explanation, NeighbourEntry, NextHopEntry, NextHopMember, RouteEntry, RouteProtocol,
-    RouteQuery, RouteWhy, Step, TableId, Tier, WayEntry,
+    DriftState, Explanation, NeighbourEntry, NextHopEntry, NextHopMember, RouteEntry, RouteNextHop,
+    RouteProtocol, RouteQuery, RouteWhy, Step, TableId, Tier,
 };
 use netlink::{Change, Drift, Hop, Kind, Mirror, Path, Paths, Prefix, RouteKey, Routes, Rule, SettingsKey};
 use packet::{FlowKey, L3Kind, MacAddr, PortId};
@@ -50,8 +50,8 @@ fn device(mirror: &Mirror, index: u32) -> String {
     mirror.links.get(&index).map_or_else(|| format!("#{index}"), |link| link.name.clone())
 }
 
-fn way(mirror: &Mirror, hop: &Hop) -> WayEntry {
-    WayEntry {
+fn next_hop(mirror: &Mirror, hop: &Hop) -> RouteNextHop {
+    RouteNextHop {
         gateway: hop.gateway,
         device: (hop.link != 0).then(|| device(mirror, hop.link)),
         weight: hop.weight,
@@ -61,12 +61,12 @@ fn way(mirror: &Mirror, hop: &Hop) -> WayEntry {
 
 /// Returns the next hops of the next-hop object `id`. If the object is a group, its members are single next
 /// hops.
-fn ways_of(mirror: &Mirror, id: u32) -> Vec<WayEntry> {
+fn next_hops_of(mirror: &Mirror, id: u32) -> Vec<RouteNextHop> {
     let Some(object) = mirror.next_hops.get(&id) else { return Vec::new() };
-    let own = object.hop.iter().map(|hop| way(mirror, hop));
+    let own = object.hop.iter().map(|hop| next_hop(mirror, hop));
     let members = object.group.iter().filter_map(|member| {
         let hop = mirror.next_hops.get(&member.id)?.hop?;
-        Some(WayEntry { weight: member.weight, ..way(mirror, &hop) })
+        Some(RouteNextHop { weight: member.weight, ..next_hop(mirror, &hop) })
     });
     own.chain(members).collect()
 }
@@ -79,9 +79,9 @@ fn route<A: Ip>(mirror: &Mirror, key: &RouteKey<A>, path: &Path) -> Option<Route
     let tos = (key.tos != 0).then(|| format!("tos {:#04x}", key.tos));
     let from = (key.from.length != 0).then(|| format!("from {}/{}", key.from.address.ip(), key.from.length));
     let only: Vec<String> = [tos, from].into_iter().flatten().collect();
-    let ways = match path.next_hop {
-        Some(id) => ways_of(mirror, id),
-        None => path.hops.iter().map(|hop| way(mirror, hop)).collect(),
+    let next_hops = match path.next_hop {
+        Some(id) => next_hops_of(mirror, id),
+        None => path.hops.iter().map(|hop| next_hop(mirror, hop)).collect(),
     };
     Some(RouteEntry {
         prefix: prefix(key.prefix)?,
@@ -90,7 +90,7 @@ fn route<A: Ip>(mirror: &Mirror, key: &RouteKey<A>, path: &Path) -> Option<Route
         protocol: RouteProtocol(path.protocol),
         metric: key.metric,
         only: (!only.is_empty()).then(|| only.join(" ")),
-        ways,
+        next_hops,
         next_hop: path.next_hop,
     })
 }
@@ -337,8 +337,8 @@ pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     let place = story.steps.iter().position(|step| step.stage == "function" || in_hook(step));
     let Some(place) = place else { return };
     let Some(route) = &why.route else { return };
-    let ways: Vec<String> = route.ways.iter().map(ToString::to_string).collect();
-    let ways = match ways.as_slice() {
+    let next_hops: Vec<String> = route.next_hops.iter().map(ToString::to_string).collect();
+    let next_hops = match next_hops.as_slice() {
         [] => String::new(),
         [only] => format!(": {only}"),
         several => format!(": one of {}", several.join(", ")),
@@ -348,7 +348,7 @@ pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     let (prefix, table, protocol) = (route.prefix, route.table, route.protocol);
     let lacks = why.chosen.last().filter(|last| *last == NO_ROOM);
     let lacks = lacks.map(|lacks| format!("; {lacks}")).unwrap_or_default();
-    let what = format!("{kind}{prefix} in table {table}, made by {protocol}{object}{ways}{lacks}");
+    let what = format!("{kind}{prefix} in table {table}, made by {protocol}{object}{next_hops}{lacks}");
     story.steps.insert(place, Step { stage: "route".to_owned(), what });
 }
 
@@ -374,7 +374,7 @@ pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry
     let entry = |(id, object): (&u32, &netlink::NextHop)| NextHopEntry {
         id: *id,
         protocol: RouteProtocol(object.protocol),
-        way: object.hop.as_ref().map(|hop| way(mirror, hop)),
+        hop: object.hop.as_ref().map(|hop| next_hop(mirror, hop)),
         blackhole: object.blackhole,
         group: object
             .group

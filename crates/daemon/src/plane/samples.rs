@@ -116,7 +116,7 @@ impl Delivery {
             drop: None,
             output: None,
             verdict: None,
-            way: None,
+            counter: None,
             rule: Some(taken.rule).filter(|rule| !rule.is_empty()),
         })
     }

@@ -2,7 +2,7 @@
 
 use model::{
     DhcpRelayState, DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry, PuntState,
-    RouteEntry, RouteWhy, RouterState, WayEntry,
+    RouteEntry, RouteNextHop, RouteWhy, RouterState,
 };
 use serde::Serialize;
 
@@ -185,8 +185,8 @@ fn fpm(fpm: &FpmState) -> String {
     text
 }
 
-fn ways(ways: &[WayEntry]) -> String {
-    or_dash(ways.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+fn next_hop_list(hops: &[RouteNextHop]) -> String {
+    or_dash(hops.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }
 
 fn routes(routes: &[RouteEntry]) -> String {
@@ -216,8 +216,8 @@ fn destination(route: &RouteEntry) -> String {
 
 fn leads_to(route: &RouteEntry) -> String {
     match route.next_hop {
-        Some(id) => format!("nexthop {id}: {}", ways(&route.ways)),
-        None => ways(&route.ways),
+        Some(id) => format!("nexthop {id}: {}", next_hop_list(&route.next_hops)),
+        None => next_hop_list(&route.next_hops),
     }
 }
 
@@ -264,9 +264,9 @@ fn next_hops(hops: &[NextHopEntry]) -> String {
     for hop in hops {
         let members: Vec<String> =
             hop.group.iter().map(|member| format!("{} weight {}", member.id, member.weight)).collect();
-        let leads_to = match (&hop.way, hop.blackhole, hop.buckets) {
+        let leads_to = match (&hop.hop, hop.blackhole, hop.buckets) {
             (_, true, _) => "blackhole".to_owned(),
-            (Some(way), ..) => way.to_string(),
+            (Some(hop), ..) => hop.to_string(),
             (None, false, Some(buckets)) => format!("group {}, {buckets} buckets", members.join(", ")),
             (None, false, None) => format!("group {}", members.join(", ")),
         };
@@ -387,14 +387,19 @@ mod tests {
             protocol: model::RouteProtocol(186),
             metric: 20,
             only: None,
-            ways: vec![
-                WayEntry {
+            next_hops: vec![
+                RouteNextHop {
                     gateway: "10.0.0.2".parse().ok(),
                     device: Some("eth0".to_owned()),
                     weight: 1,
                     dead: false,
                 },
-                WayEntry { device: Some("eth1".to_owned()), weight: 2, dead: true, ..WayEntry::default() },
+                RouteNextHop {
+                    device: Some("eth1".to_owned()),
+                    weight: 2,
+                    dead: true,
+                    ..RouteNextHop::default()
+                },
             ],
             next_hop: None,
         }
@@ -407,7 +412,7 @@ mod tests {
             kind: "blackhole".to_owned(),
             table: model::TableId(100),
             only: Some("from 2001:db8:1::/48".to_owned()),
-            ways: Vec::new(),
+            next_hops: Vec::new(),
             ..route()
         };
         let shared = RouteEntry { next_hop: Some(7), ..route() };
@@ -450,10 +455,10 @@ PREFIX                              TABLE  KIND       PROTOCOL  METRIC  WAYS
             vec![model::NextHopMember { id: 1, weight: 1 }, model::NextHopMember { id: 2, weight: 3 }];
         let group = NextHopEntry { id: 7, group: members, buckets: Some(64), ..NextHopEntry::default() };
         let hole = NextHopEntry { id: 8, blackhole: true, ..NextHopEntry::default() };
-        let way = route().ways.into_iter().next();
-        let way = NextHopEntry { id: 9, way, packets: Some(7), bytes: Some(420), ..NextHopEntry::default() };
+        let hop = route().next_hops.into_iter().next();
+        let hop = NextHopEntry { id: 9, hop, packets: Some(7), bytes: Some(420), ..NextHopEntry::default() };
         assert_eq!(
-            next_hops(&[group, hole, way]),
+            next_hops(&[group, hole, hop]),
             "\
 ID  PROTOCOL  LEADS TO                                  PACKETS  BYTES
  7  unspec    group 1 weight 1, 2 weight 3, 64 buckets        -      -
