@@ -51,7 +51,7 @@ pub enum FloodClass {
 
 /// Result of a route look-up for the source address of a packet (reverse path check).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WayBack {
+pub enum ReverseRoute {
     /// No route leads to the source address.
     None,
     /// The route to the source address leaves by this port.
@@ -193,7 +193,7 @@ pub enum Step {
         /// Source address of the packet.
         source: IpAddr,
         /// Result of the route look-up for the source address.
-        back: WayBack,
+        back: ReverseRoute,
     },
     /// The packet was punted to the kernel. In a dry run, the packet would be punted.
     ToKernel {

@@ -49,7 +49,7 @@ const NO_DEVICE: u32 = 0;
 
 /// A next hop of a route: device, gateway and weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Way {
+pub struct NextHop {
     /// Index of the kernel device by which packets are sent.
     pub interface: u32,
     /// Address of the gateway, which may be of the other address family. The value is `None` if destinations
@@ -278,7 +278,7 @@ impl fmt::Debug for Adjacencies {
 struct Used {
     number: u32,
     /// Number of next hops, over all paths, that refer to the adjacency.
-    ways: usize,
+    next_hops: usize,
     /// Whether the adjacency is a neighbour whose link-layer address is known.
     known: bool,
     /// Whether readers can find the adjacency by its address in the hash buckets.
@@ -297,7 +297,7 @@ pub struct AdjacencyUse {
     /// Link-layer address, if known.
     pub mac: Option<MacAddr>,
     /// Number of next hops, over all paths, that refer to the adjacency.
-    pub ways: usize,
+    pub next_hops: usize,
     /// Number of packets sent to the adjacency.
     pub packets: u64,
     /// Number of bytes sent to the adjacency, counted from the Ethernet header on.
@@ -412,7 +412,7 @@ impl Adjacencies {
                 device: *device,
                 address: *address,
                 mac: AdjacencyView(Arc::clone(&self.shared)).read(used.number).mac(),
-                ways: used.ways,
+                next_hops: used.next_hops,
                 packets: packets.wrapping_sub(used.before.0),
                 bytes: bytes.wrapping_sub(used.before.1),
             }
@@ -503,11 +503,11 @@ impl Adjacencies {
 
     /// Returns the number of the adjacency that a next hop leads to, and counts one more reference to it.
     /// Returns 0 if there is no space for the adjacency.
-    pub(crate) fn take(&mut self, way: &Way) -> u32 {
-        let key = (way.interface, way.gateway);
+    pub(crate) fn take(&mut self, hop: &NextHop) -> u32 {
+        let key = (hop.interface, hop.gateway);
         let Some(number) = self.number(key) else { return 0 };
         if let Some(used) = self.used.get_mut(&key) {
-            used.ways += 1;
+            used.next_hops += 1;
         }
         number
     }
@@ -516,7 +516,7 @@ impl Adjacencies {
     pub(crate) fn give_back(&mut self, number: u32) {
         let Some(key) = self.by_number.get(&number).copied() else { return };
         if let Some(used) = self.used.get_mut(&key) {
-            used.ways -= 1;
+            used.next_hops -= 1;
         }
         self.release(key);
     }
@@ -563,7 +563,7 @@ impl Adjacencies {
         if let (Some(mirror), Some(address)) = (&self.mirror, address) {
             mirror.enter(number, device, address);
         }
-        let used = Used { number, ways: 0, known: mac.is_some(), found, before: self.counted(number) };
+        let used = Used { number, next_hops: 0, known: mac.is_some(), found, before: self.counted(number) };
         self.used.insert(key, used);
         self.by_number.insert(number, key);
         self.created += 1;
@@ -584,7 +584,9 @@ impl Adjacencies {
 
     /// Frees the number of an adjacency to which nothing refers any more.
     fn release(&mut self, key: Key) {
-        let Some(used) = self.used.get(&key).filter(|used| used.ways == 0 && !used.known) else { return };
+        let Some(used) = self.used.get(&key).filter(|used| used.next_hops == 0 && !used.known) else {
+            return;
+        };
         let (number, found) = (used.number, used.found);
         if let (true, Some(address)) = (found, key.1) {
             let hash = self.shared.hash(key.0, bits_of(address));

@@ -509,7 +509,7 @@ impl Router {
             return false;
         };
         A::hops(table, asked.reader, addresses, hops);
-        let said = table.said(asked.reader);
+        let said = table.path_entries(asked.reader);
         for ((hop, address), place) in hops.iter().zip(addresses).zip(&*pending.places) {
             let Some(out) = out.get_mut(usize::from(*place)) else { continue };
             *out = match said.onward(*hop).and_then(|adjacency| self.forward(adjacency)) {

@@ -102,7 +102,7 @@ impl Router {
         scratch: &mut Scratch,
     ) -> Result<IcmpError, Decision> {
         const KERNELS: Decision = Decision::Punt(Punt::NoRoute);
-        if !self.errors.tells(arrival) {
+        if !self.errors.sends_errors(arrival) {
             return Err(KERNELS);
         }
         let is_four = head.get(12..14) == Some(&[0x08, 0x00]);

@@ -320,7 +320,7 @@ impl View {
     /// Returns the paths that belong to the hops from [`View::hops4`] and [`View::hops6`], as `reader` sees
     /// them.
     #[inline(always)]
-    pub(crate) fn said<'a>(&'a self, reader: &'a Reader) -> PathEntries<'a> {
+    pub(crate) fn path_entries<'a>(&'a self, reader: &'a Reader) -> PathEntries<'a> {
         self.paths.seen_by(reader)
     }
 

@@ -50,7 +50,7 @@ impl Errors {
     }
 
     /// Returns whether errors are sent for packets that arrive on an interface.
-    pub(crate) fn tells(&self, interface: u16) -> bool {
+    pub(crate) fn sends_errors(&self, interface: u16) -> bool {
         self.own.get(usize::from(interface)).is_some_and(|own| own.tells)
     }
 

@@ -19,15 +19,15 @@
 //!
 //! ```
 //! use lookup::Prefix;
-//! use router::{Adjacencies, Fib, Path, Verdict, Way};
+//! use router::{Adjacencies, Fib, Path, Verdict, NextHop};
 //! use sync::qsbr::Domain;
 //!
 //! let domain = Domain::new();
 //! let mut adjacencies = Adjacencies::new(&domain, 1000, 1);
 //! let mut fib = Fib::new(&domain, 1 << 20, 64);
 //! let gateway = Some([10, 0, 0, 1].into());
-//! let way = Way { interface: 3, gateway, weight: 1 };
-//! fib.set4(Prefix::new(0xc000_0200, 24), &Path::Ways(vec![way]), &mut adjacencies).unwrap();
+//! let hop = NextHop { interface: 3, gateway, weight: 1 };
+//! fib.set4(Prefix::new(0xc000_0200, 24), &Path::NextHops(vec![hop]), &mut adjacencies).unwrap();
 //!
 //! let (view, reader) = (fib.view(), domain.register().unwrap());
 //! let mut verdicts = [Verdict::NoRoute; 2];
@@ -61,7 +61,7 @@ mod punt_policer;
 mod reverse;
 
 pub use adjacency::{
-    Acquaintance, Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, Way,
+    Acquaintance, Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, NextHop,
 };
 pub use adjacency_number::MOST;
 pub use buckets::{BUCKETS, Buckets, spread};

@@ -80,7 +80,7 @@ fn words(memory: &Memory) -> &[AtomicU64] {
 pub enum PathEntry<'a> {
     Up,
     Blackhole,
-    Way(u32),
+    Adjacency(u32),
     Group(&'a Buckets<u32>),
 }
 
@@ -108,7 +108,7 @@ impl PathMirror {
         let (word, group) = match entry {
             PathEntry::Up => (UP, None),
             PathEntry::Blackhole => (BLACKHOLE, None),
-            PathEntry::Way(number) => (WAY | u64::from(*number), None),
+            PathEntry::Adjacency(number) => (WAY | u64::from(*number), None),
             PathEntry::Group(buckets) => match take(&mut self.free, &mut self.leaving, readers) {
                 Some(group) => {
                     let first = place(group) * GROUP_WORDS;

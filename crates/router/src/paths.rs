@@ -10,7 +10,7 @@ use sync::qsbr::{Domain, Reader};
 use sync::readers::{GracePeriods, Readers};
 use sync::slots::{Seen, Slots};
 
-use crate::adjacency::{Adjacencies, Way};
+use crate::adjacency::{Adjacencies, NextHop};
 use crate::buckets::Buckets;
 use crate::mirror::{PathEntry, PathMirror};
 
@@ -28,7 +28,7 @@ pub enum Path {
     /// Continues the look-up in the next table.
     Throw,
     /// Forwards packets to one of these next hops. An empty list counts as no route.
-    Ways(Vec<Way>),
+    NextHops(Vec<NextHop>),
     /// Uses the path that [`crate::Fib::define`] has set for this number. A number without a definition
     /// counts as no route.
     Shared(u32),
@@ -66,7 +66,7 @@ impl Compiled {
     /// Returns the path in the form for a mirror. Paths that a mirror cannot express are left to the workers.
     fn entry(&self) -> PathEntry<'_> {
         match self {
-            Compiled::Always(Verdict::Forward(number)) => PathEntry::Way(*number),
+            Compiled::Always(Verdict::Forward(number)) => PathEntry::Adjacency(*number),
             Compiled::Always(Verdict::Blackhole) => PathEntry::Blackhole,
             Compiled::Always(_) => PathEntry::Up,
             Compiled::Shared(buckets) => PathEntry::Group(buckets),
@@ -80,18 +80,18 @@ enum Held {
     /// The path has no next hops.
     Nothing,
     /// The path has one next hop.
-    One(Way),
-    Many(Box<Buckets<Way>>),
+    One(NextHop),
+    Many(Box<Buckets<NextHop>>),
 }
 
 impl Held {
     /// Returns the assignment of flows to the next hops of a path. Flows keep the next hops that `before`
     /// assigned to them, as far as the weights allow.
     fn new(path: &Path, before: &Held) -> Held {
-        let Path::Ways(ways) = path else { return Held::Nothing };
+        let Path::NextHops(next_hops) = path else { return Held::Nothing };
         // A next hop with another weight is still equal.
-        let members: Vec<(Way, u16)> =
-            ways.iter().map(|way| (Way { weight: 1, ..*way }, way.weight)).collect();
+        let members: Vec<(NextHop, u16)> =
+            next_hops.iter().map(|hop| (NextHop { weight: 1, ..*hop }, hop.weight)).collect();
         match members.as_slice() {
             [(only, _)] => Held::One(*only),
             several => Buckets::after(before.buckets().as_ref(), several)
@@ -99,10 +99,10 @@ impl Held {
         }
     }
 
-    fn buckets(&self) -> Option<Buckets<Way>> {
+    fn buckets(&self) -> Option<Buckets<NextHop>> {
         match self {
             Held::Nothing => None,
-            Held::One(way) => Buckets::new(&[(*way, 1)]),
+            Held::One(hop) => Buckets::new(&[(*hop, 1)]),
             Held::Many(buckets) => Some((**buckets).clone()),
         }
     }
@@ -110,8 +110,8 @@ impl Held {
     /// Returns the path in the compiled form that readers use. Appends the numbers of the adjacencies that
     /// the path refers to to `taken`.
     fn compile(&self, path: &Path, adjacencies: &mut Adjacencies, taken: &mut Vec<u32>) -> Compiled {
-        let mut take = |way: &Way| {
-            let number = adjacencies.take(way);
+        let mut take = |hop: &NextHop| {
+            let number = adjacencies.take(hop);
             taken.push(number);
             number
         };
@@ -121,9 +121,9 @@ impl Held {
             (Path::Unreachable, _) => Verdict::Unreachable,
             (Path::Prohibit, _) => Verdict::Prohibit,
             (Path::Throw, _) => Verdict::Throw,
-            (Path::Shared(_), _) | (Path::Ways(_), Held::Nothing) => Verdict::NoRoute,
-            (Path::Ways(_), Held::One(way)) => Verdict::Forward(take(way)),
-            (Path::Ways(_), Held::Many(buckets)) => return Compiled::Shared(buckets.map(take)),
+            (Path::Shared(_), _) | (Path::NextHops(_), Held::Nothing) => Verdict::NoRoute,
+            (Path::NextHops(_), Held::One(hop)) => Verdict::Forward(take(hop)),
+            (Path::NextHops(_), Held::Many(buckets)) => return Compiled::Shared(buckets.map(take)),
         })
     }
 }
@@ -167,7 +167,7 @@ impl PathEntries<'_> {
     pub fn verdict(&self, hop: Hop, hash: impl FnOnce() -> u32) -> Verdict {
         match self.onward(hop) {
             Some(adjacency) => Verdict::Forward(adjacency),
-            None => self.said(usize::try_from(hop.0).unwrap_or(usize::MAX), hash),
+            None => self.verdict_at(usize::try_from(hop.0).unwrap_or(usize::MAX), hash),
         }
     }
 
@@ -192,7 +192,7 @@ impl PathEntries<'_> {
     }
 
     #[inline(never)]
-    fn said(&self, at: usize, hash: impl FnOnce() -> u32) -> Verdict {
+    fn verdict_at(&self, at: usize, hash: impl FnOnce() -> u32) -> Verdict {
         // Slot 0 is always empty.
         match self.slots.get(at) {
             None => Verdict::NoRoute,

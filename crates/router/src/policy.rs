@@ -142,7 +142,7 @@ impl Lookup {
 
     /// Returns whether the rule assigns exactly this verdict to the packets that it selects.
     #[must_use]
-    pub fn says(&self, verdict: Verdict) -> bool {
+    pub fn has_verdict(&self, verdict: Verdict) -> bool {
         matches!(&self.ask, Ask::Say(own) if *own == verdict)
     }
 

@@ -404,7 +404,7 @@ pub fn class(why: Punt, head: &[u8], len: usize) -> PuntClass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adjacency::{Adjacencies, Way};
+    use crate::adjacency::{Adjacencies, NextHop};
 
     #[test]
     fn a_flood_of_one_class_leaves_the_others_whole() {
@@ -653,7 +653,7 @@ mod tests {
         let mut router = PolicedRouter::new(100);
         let mac = packet::MacAddr::from_u64(7);
         router.adjacencies.resolve(11, [10, 0, 0, 7].into(), Some(mac));
-        let gateway = Way { interface: 11, gateway: Some([10, 0, 0, 1].into()), weight: 1 };
+        let gateway = NextHop { interface: 11, gateway: Some([10, 0, 0, 1].into()), weight: 1 };
         assert_ne!(router.adjacencies.take(&gateway), 0);
         for number in 0..20_000_u64 {
             let now = number * 500_000;

@@ -6,7 +6,7 @@
 //! this host and to groups, and of packets with link-local addresses.
 
 use lookup::Hop;
-use packet::record::WayBack;
+use packet::record::ReverseRoute;
 use packet::{DropReason, FlowKey, L3Kind};
 use sync::qsbr::Reader;
 
@@ -69,12 +69,12 @@ impl Router {
     /// Returns the port by which packets to the source of a packet would be sent. The result also tells if no
     /// route leads to the source, or if the route leads to a device that is not a port of the router.
     #[must_use]
-    pub fn way_back(&self, interface: u16, reader: &Reader, key: &FlowKey) -> WayBack {
+    pub fn reverse_route(&self, interface: u16, reader: &Reader, key: &FlowKey) -> ReverseRoute {
         match self.back(interface, reader, key) {
-            Back::Nowhere => WayBack::None,
+            Back::Nowhere => ReverseRoute::None,
             Back::By(number) => match self.interfaces.get(usize::from(number)) {
-                Some(Some(by)) => WayBack::Port(by.port),
-                None | Some(None) => WayBack::Elsewhere,
+                Some(Some(by)) => ReverseRoute::Port(by.port),
+                None | Some(None) => ReverseRoute::Elsewhere,
             },
         }
     }
@@ -115,7 +115,7 @@ impl Router {
                     let mut hops = [Hop::NONE];
                     A::hops(table, reader, &[source], &mut hops);
                     let [hop] = hops;
-                    table.said(reader).each(hop, each);
+                    table.path_entries(reader).each(hop, each);
                 }
                 Err(verdict) => said = verdict,
             }

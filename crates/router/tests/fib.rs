@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use lookup::Prefix;
 use proptest::prelude::*;
-use router::{Adjacencies, Fib, FibError, Path, Verdict, Way};
+use router::{Adjacencies, Fib, FibError, NextHop, Path, Verdict};
 use sync::qsbr::Domain;
 
-fn way(interface: u32, last: u8) -> Way {
-    Way { interface, gateway: Some(Ipv4Addr::new(10, 0, 0, last).into()), weight: 1 }
+fn hop(interface: u32, last: u8) -> NextHop {
+    NextHop { interface, gateway: Some(Ipv4Addr::new(10, 0, 0, last).into()), weight: 1 }
 }
 
 /// A linear list of routes.
@@ -38,10 +38,10 @@ fn adjacencies(domain: &Arc<Domain>) -> Adjacencies {
 }
 
 /// Returns the next hop of a verdict.
-fn leads(adjacencies: &Adjacencies, verdict: Verdict) -> Option<Way> {
+fn leads(adjacencies: &Adjacencies, verdict: Verdict) -> Option<NextHop> {
     let Verdict::Forward(number) = verdict else { return None };
     let (interface, gateway) = adjacencies.leads(number).expect("it is in use");
-    Some(Way { interface, gateway, weight: 1 })
+    Some(NextHop { interface, gateway, weight: 1 })
 }
 
 /// Returns whether a path permits a verdict.
@@ -53,9 +53,9 @@ fn agrees(path: Option<&Path>, verdict: Verdict, adjacencies: &Adjacencies) -> b
         | (Some(Path::Unreachable), Verdict::Unreachable)
         | (Some(Path::Prohibit), Verdict::Prohibit)
         | (Some(Path::Throw), Verdict::Throw) => true,
-        (Some(Path::Ways(ways)), Verdict::NoRoute) => ways.is_empty(),
-        (Some(Path::Ways(ways)), verdict) => {
-            leads(adjacencies, verdict).is_some_and(|way| ways.contains(&way))
+        (Some(Path::NextHops(next_hops)), Verdict::NoRoute) => next_hops.is_empty(),
+        (Some(Path::NextHops(next_hops)), verdict) => {
+            leads(adjacencies, verdict).is_some_and(|hop| next_hops.contains(&hop))
         }
         _ => false,
     }
@@ -69,11 +69,11 @@ enum Step {
 }
 
 fn path() -> impl Strategy<Value = Path> {
-    let ways = proptest::collection::vec((1_u32..4, 1_u8..4), 0..4).prop_map(|list| {
-        Path::Ways(list.into_iter().map(|(interface, last)| way(interface, last)).collect())
+    let next_hops = proptest::collection::vec((1_u32..4, 1_u8..4), 0..4).prop_map(|list| {
+        Path::NextHops(list.into_iter().map(|(interface, last)| hop(interface, last)).collect())
     });
     prop_oneof![
-        4 => ways,
+        4 => next_hops,
         1 => Just(Path::Local),
         1 => Just(Path::Blackhole),
         1 => Just(Path::Unreachable),
@@ -149,7 +149,7 @@ fn hash(nth: usize) -> u32 {
 }
 
 /// Returns the next hop of each of many flows to one address.
-fn flows(fib: &Fib, adjacencies: &Adjacencies, domain: &Arc<Domain>) -> Vec<Option<Way>> {
+fn flows(fib: &Fib, adjacencies: &Adjacencies, domain: &Arc<Domain>) -> Vec<Option<NextHop>> {
     let mut verdicts = vec![Verdict::NoRoute; 10_000];
     let (view, reader) = (fib.view(), domain.register().unwrap());
     view.route6(&reader, &[1 << 100; 10_000], hash, |place, verdict| verdicts[place] = verdict);
@@ -162,12 +162,12 @@ fn flows_stay_where_they_are() {
     let domain = Domain::new();
     let mut fib = Fib::new(&domain, 1 << 19, 100);
     let mut adjacencies = adjacencies(&domain);
-    let all: Vec<Way> = (1..=8).map(|last| way(u32::from(last), last)).collect();
-    let fewer: Vec<Way> = all.iter().copied().filter(|way| way.interface != 3).collect();
+    let all: Vec<NextHop> = (1..=8).map(|last| hop(u32::from(last), last)).collect();
+    let fewer: Vec<NextHop> = all.iter().copied().filter(|hop| hop.interface != 3).collect();
     let prefix = Prefix::new(1_u128 << 100, 28);
     for shared in [false, true] {
-        let mut say = |fib: &mut Fib, ways: &[Way]| {
-            let path = Path::Ways(ways.to_vec());
+        let mut say = |fib: &mut Fib, next_hops: &[NextHop]| {
+            let path = Path::NextHops(next_hops.to_vec());
             if shared {
                 fib.define(1, Some(&path), &mut adjacencies);
                 fib.set6(prefix, &Path::Shared(1), &mut adjacencies).unwrap();
@@ -196,10 +196,10 @@ fn weights_are_kept() {
     let domain = Domain::new();
     let mut fib = Fib::new(&domain, 1 << 19, 4);
     let mut adjacencies = adjacencies(&domain);
-    let ways = vec![Way { weight: 3, ..way(1, 1) }, way(2, 2)];
-    fib.set6(Prefix::new(0, 0), &Path::Ways(ways), &mut adjacencies).unwrap();
+    let next_hops = vec![NextHop { weight: 3, ..hop(1, 1) }, hop(2, 2)];
+    fib.set6(Prefix::new(0, 0), &Path::NextHops(next_hops), &mut adjacencies).unwrap();
     let flows = flows(&fib, &adjacencies, &domain);
-    let first = flows.iter().filter(|taken| **taken == Some(way(1, 1))).count();
+    let first = flows.iter().filter(|taken| **taken == Some(hop(1, 1))).count();
     assert!((7_400..=7_600).contains(&first), "three quarters of 10,000: {first}");
 }
 
@@ -210,10 +210,10 @@ fn a_full_table_forwards_what_it_has() {
     let mut fib = Fib::new(&domain, 1 << 18, 3);
     let mut adjacencies = adjacencies(&domain);
     // Alternating next hops, because equal routes of adjacent prefixes use no space.
-    let of = |number: u32| way(1 + number % 2, 1);
+    let of = |number: u32| hop(1 + number % 2, 1);
     let mut taken = 0_u32;
     let error = loop {
-        match fib.set4(Prefix::new(taken << 8, 24), &Path::Ways(vec![of(taken)]), &mut adjacencies) {
+        match fib.set4(Prefix::new(taken << 8, 24), &Path::NextHops(vec![of(taken)]), &mut adjacencies) {
             Ok(()) => taken += 1,
             Err(error) => break error,
         }

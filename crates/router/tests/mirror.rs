@@ -11,8 +11,8 @@ use lookup::{Address, Prefix};
 use packet::MacAddr;
 use proptest::prelude::*;
 use router::{
-    Adjacencies, BUCKETS, Fib, GROUP_WORDS, LINE_WORDS, NEIGHBOUR_WORDS, NeighbourMirror, Path, TableMirror,
-    Verdict, Way,
+    Adjacencies, BUCKETS, Fib, GROUP_WORDS, LINE_WORDS, NEIGHBOUR_WORDS, NeighbourMirror, NextHop, Path,
+    TableMirror, Verdict,
 };
 use sync::qsbr::{Domain, Reader};
 use sync::readers::{ExternalReaders, Memory, Readers};
@@ -194,16 +194,16 @@ enum Step {
 }
 
 fn path() -> impl Strategy<Value = Path> {
-    let way = (1_u32..4, proptest::option::of(1_u8..5), 1_u16..4);
-    let ways = proptest::collection::vec(way, 0..4).prop_map(|ways| {
-        let way = |(interface, last, weight)| {
+    let hop = (1_u32..4, proptest::option::of(1_u8..5), 1_u16..4);
+    let next_hops = proptest::collection::vec(hop, 0..4).prop_map(|next_hops| {
+        let hop = |(interface, last, weight)| {
             let gateway = Option::map(last, |last| Ipv4Addr::new(10, 0, 0, last).into());
-            Way { interface, gateway, weight }
+            NextHop { interface, gateway, weight }
         };
-        Path::Ways(ways.into_iter().map(way).collect())
+        Path::NextHops(next_hops.into_iter().map(hop).collect())
     });
     prop_oneof![
-        6 => ways,
+        6 => next_hops,
         1 => Just(Path::Local),
         1 => Just(Path::Blackhole),
         1 => Just(Path::Unreachable),

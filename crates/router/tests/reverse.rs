@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use lookup::Prefix;
-use packet::record::WayBack;
+use packet::record::ReverseRoute;
 use packet::{DropReason, FlowKey, Layers, MacAddr, PortId, spec};
 use proptest::prelude::*;
 use router::{
-    Adjacencies, Decision, Errors, Fib, Interface, Lookup, Mirrored, Path, Punt, PuntPolicer, ReversePath,
-    Router, Scratch, Selector, Verdict, Way,
+    Adjacencies, Decision, Errors, Fib, Interface, Lookup, Mirrored, NextHop, Path, Punt, PuntPolicer,
+    ReversePath, Router, Scratch, Selector, Verdict,
 };
 use sync::qsbr::Domain;
 
@@ -61,8 +61,8 @@ fn ways_back(tables: &[&Routes], source: u8) -> Vec<u32> {
     for routes in tables {
         match says(routes, source) {
             None | Some(Path::Throw) => {}
-            Some(Path::Ways(ways)) if ways.is_empty() => {}
-            Some(Path::Ways(ways)) => return ways.iter().map(|way| way.interface).collect(),
+            Some(Path::NextHops(next_hops)) if next_hops.is_empty() => {}
+            Some(Path::NextHops(next_hops)) => return next_hops.iter().map(|hop| hop.interface).collect(),
             Some(_) => return Vec::new(),
         }
     }
@@ -70,14 +70,14 @@ fn ways_back(tables: &[&Routes], source: u8) -> Vec<u32> {
 }
 
 fn paths() -> impl Strategy<Value = Path> {
-    let way = |(device, gateway): (usize, Option<u8>)| Way {
+    let hop = |(device, gateway): (usize, Option<u8>)| NextHop {
         interface: DEVICES[device],
         gateway: gateway.map(|last| Ipv4Addr::new(10, 9, 9, last).into()),
         weight: 1,
     };
-    let ways = prop::collection::vec((0..4_usize, prop::option::of(1..4_u8)).prop_map(way), 0..4);
+    let next_hops = prop::collection::vec((0..4_usize, prop::option::of(1..4_u8)).prop_map(hop), 0..4);
     prop_oneof![
-        6 => ways.prop_map(Path::Ways),
+        6 => next_hops.prop_map(Path::NextHops),
         1 => Just(Path::Local),
         1 => Just(Path::Blackhole),
         1 => Just(Path::Unreachable),
@@ -112,8 +112,8 @@ proptest! {
                 set(fib, &mut adjacencies, source(six, *last), *bits, path);
             }
         }
-        let onward = Way { interface: 11, gateway: Some(Ipv4Addr::new(10, 9, 9, 200).into()), weight: 1 };
-        set(&mut fibs[1], &mut adjacencies, destination(six, 0), 0, &Path::Ways(vec![onward]));
+        let onward = NextHop { interface: 11, gateway: Some(Ipv4Addr::new(10, 9, 9, 200).into()), weight: 1 };
+        set(&mut fibs[1], &mut adjacencies, destination(six, 0), 0, &Path::NextHops(vec![onward]));
         adjacencies.resolve(11, Ipv4Addr::new(10, 9, 9, 200).into(), Some(MacAddr([2; 6])));
         // A rule for packets from the lower half of the destinations, like replies.
         let network = if six { 121 } else { 25 };
@@ -174,10 +174,10 @@ proptest! {
         for ((from, to), key) in packets.iter().zip(&keys) {
             let tables = if *to < 128 { vec![&special, &main] } else { vec![&main] };
             let back = ways_back(&tables, *from);
-            let told = match router.way_back(arrival, &reader, key) {
-                WayBack::None => back.is_empty(),
-                WayBack::Port(PortId(port)) => back.contains(&DEVICES[usize::from(port)]),
-                WayBack::Elsewhere => back.contains(&13),
+            let told = match router.reverse_route(arrival, &reader, key) {
+                ReverseRoute::None => back.is_empty(),
+                ReverseRoute::Port(PortId(port)) => back.contains(&DEVICES[usize::from(port)]),
+                ReverseRoute::Elsewhere => back.contains(&13),
             };
             prop_assert!(told, "from {from} to {to}: back by {back:?}");
         }

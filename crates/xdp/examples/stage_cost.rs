@@ -7,7 +7,7 @@ use std::process::Command;
 
 use lookup::Prefix;
 use packet::MacAddr;
-use router::{Adjacencies, Fib, NeighbourMirror, Path, TableMirror, Way};
+use router::{Adjacencies, Fib, NeighbourMirror, NextHop, Path, TableMirror};
 use sync::qsbr::Domain;
 use sync::readers::{ExternalReaders, Readers};
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
@@ -137,7 +137,7 @@ fn answers(output: u32, beside: u32) -> Result<Answers, Box<dyn std::error::Erro
     all.bind(output, Some(0));
     all.resolve(output, [10, 0, 3, 2].into(), Some(MacAddr([2, 0, 0, 0, 0, 9])));
     let gateway = Some([10, 0, 3, 2].into());
-    let path = Path::Ways(vec![Way { interface: output, gateway, weight: 1 }]);
+    let path = Path::NextHops(vec![NextHop { interface: output, gateway, weight: 1 }]);
     let length = if beside > 0 { 32 } else { 0 };
     fib.set4(Prefix::new(u32::from_be_bytes([10, 0, 2, 2]), length), &path, &mut all)?;
     for number in 0..beside {

@@ -17,7 +17,7 @@ use proptest::test_runner::{Config, TestRunner};
 use router::{Decision, Scratch};
 use support::router::{FAR, NEAR, ethernet, ipv4, ipv6};
 use support::{Namespace, PacketSocket, config};
-use tables::{ANSWER, MAC, MTU, OWN_SOURCES, PORT, Rig, TAG, Tables, VLANS, frame, sent, way, ways};
+use tables::{ANSWER, MAC, MTU, OWN_SOURCES, PORT, Rig, TAG, Tables, VLANS, frame, hop, next_hops, sent};
 use xdp::bridge::Mark;
 use xdp::fib::Takes;
 use xdp::live::{Pass, Sink, Traffic, Vary};
@@ -244,9 +244,9 @@ fn no_frame_is_lost_or_goes_astray_while_the_table_changes() {
     for (device, gateway) in [(two, "10.0.2.2"), (two, "10.0.2.3"), (three, "10.0.3.2")] {
         line.tables.resolve(device, gateway, FAR[1]);
     }
-    let (a, b) = (ways(&[way(two, "10.0.2.2")]), ways(&[way(two, "10.0.2.3")]));
-    let both = ways(&[way(two, "10.0.2.2"), way(two, "10.0.2.3")]);
-    let astray = ways(&[way(three, "10.0.3.2")]);
+    let (a, b) = (next_hops(&[hop(two, "10.0.2.2")]), next_hops(&[hop(two, "10.0.2.3")]));
+    let both = next_hops(&[hop(two, "10.0.2.2"), hop(two, "10.0.2.3")]);
+    let astray = next_hops(&[hop(three, "10.0.3.2")]);
     line.tables.set("198.51.100.0/24", &a);
     let traffic = line.traffic();
     let Line { namespace, port, tables, .. } = &mut line;
@@ -291,7 +291,7 @@ fn no_frame_has_half_of_an_address() {
     let device = line.near[1];
     let addresses = [[2, 0xaa, 0xaa, 0xaa, 0xaa, 0xaa], [2, 0x55, 0x55, 0x55, 0x55, 0x55]];
     line.tables.resolve(device, "10.0.2.2", addresses[0]);
-    line.tables.set("198.51.100.0/24", &ways(&[way(device, "10.0.2.2")]));
+    line.tables.set("198.51.100.0/24", &next_hops(&[hop(device, "10.0.2.2")]));
     let _pass = Pass::attach(line.far[1], AttachMode::Native).unwrap();
     let socket = PacketSocket::on(line.far[1]);
     let traffic = Traffic { rate: Some(50_000), ..line.traffic() };
@@ -408,7 +408,7 @@ fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     need_root!();
     let mut line = Line::new();
     line.tables.resolve(line.near[1], "10.0.2.2", FAR[1]);
-    line.tables.set("198.51.100.0/24", &ways(&[way(line.near[1], "10.0.2.2")]));
+    line.tables.set("198.51.100.0/24", &next_hops(&[hop(line.near[1], "10.0.2.2")]));
     let frame = ipv4([198, 51, 100, 7].into(), 60, |_| ());
     let says = line.port.explain(&frame).unwrap();
     assert_eq!((says.way, says.verdict, says.to), (Counter::RouteForwarded, Verdict::Redirect, Some(2)));

@@ -1,7 +1,7 @@
 //! Converts recorded processing steps into text, for `explain` and `trace`.
 
 use model::Step as Told;
-use packet::record::{FloodClass, Step, TagChange, VlanSource, WayBack};
+use packet::record::{FloodClass, ReverseRoute, Step, TagChange, VlanSource};
 use packet::{FlowKey, MacAddr, PortId};
 use xdp::{Counter, HookSays};
 
@@ -320,9 +320,9 @@ fn switching(step: &Step, names: &Names) -> String {
         ),
         Step::ReversePath { from, source, back } => {
             let leads = match back {
-                WayBack::None => "no route leads there".to_owned(),
-                WayBack::Port(port) => format!("the route there leads out of {}", names.port(*port)),
-                WayBack::Elsewhere => {
+                ReverseRoute::None => "no route leads there".to_owned(),
+                ReverseRoute::Port(port) => format!("the route there leads out of {}", names.port(*port)),
+                ReverseRoute::Elsewhere => {
                     "the route there leads out of a device that is none of its ports".to_owned()
                 }
             };

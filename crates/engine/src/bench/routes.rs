@@ -6,7 +6,8 @@ use std::sync::Arc;
 use lookup::Prefix;
 use packet::{MacAddr, PortId};
 use router::{
-    Adjacencies, Errors, Fib, FibError, Interface, Lookup, Mirrored, Path, PuntPolicer, Router, Selector, Way,
+    Adjacencies, Errors, Fib, FibError, Interface, Lookup, Mirrored, NextHop, Path, PuntPolicer, Router,
+    Selector,
 };
 use sync::qsbr::Domain;
 
@@ -106,7 +107,8 @@ impl RoutesOf {
     /// [`FibError`] if the table has no space. The table is unchanged in this case.
     pub fn set(&mut self, (address, length): Route, next_hop: u8) -> Result<(), FibError> {
         let RoutesOf { fib, adjacencies } = self;
-        let path = Path::Ways(vec![Way { interface: DEVICE, gateway: Some(gateway(next_hop)), weight: 1 }]);
+        let path =
+            Path::NextHops(vec![NextHop { interface: DEVICE, gateway: Some(gateway(next_hop)), weight: 1 }]);
         match address {
             IpAddr::V4(a) => fib.set4(Prefix::new(a.to_bits(), length), &path, adjacencies),
             IpAddr::V6(a) => fib.set6(Prefix::new(a.to_bits(), length), &path, adjacencies),

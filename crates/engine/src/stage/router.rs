@@ -386,7 +386,7 @@ fn record_refused<R: Recorder>(
                 L3Kind::Ipv6 => key.ipv6_src().into(),
                 L3Kind::Ipv4 | L3Kind::None | L3Kind::Arp => key.ipv4_src().into(),
             };
-            let back = router.way_back(arrival(place), reader, key);
+            let back = router.reverse_route(arrival(place), reader, key);
             recorder.step(place, Step::ReversePath { from: port, source, back });
         }
     }

@@ -19,8 +19,8 @@ use packet::record::Step;
 use packet::{DropReason, MacAddr, PortId, PuntClass, VlanId, VlanTags, spec};
 use proptest::prelude::*;
 use router::{
-    Adjacencies, Errors, Fib, Interface, Kernel, Lookup, Mirrored, Path, Punt, PuntPolicer, Router, Selector,
-    Verdict, Way,
+    Adjacencies, Errors, Fib, Interface, Kernel, Lookup, Mirrored, NextHop, Path, Punt, PuntPolicer, Router,
+    Selector, Verdict,
 };
 
 /// Ports 0 and 1 are router interfaces. Port 2 is the punt TAP.
@@ -39,8 +39,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn way(device: u32, gateway: Option<&str>) -> Way {
-    Way { interface: device, gateway: gateway.map(ip), weight: 1 }
+fn hop(device: u32, gateway: Option<&str>) -> NextHop {
+    NextHop { interface: device, gateway: gateway.map(ip), weight: 1 }
 }
 
 /// Tables of a router with the devices 10 and 11 (ports 0 and 1), and the device 12, which does not belong to
@@ -62,19 +62,19 @@ impl Tables {
         tables.adjacencies.bind(10, Some(0));
         tables.adjacencies.bind(11, Some(1));
         for (prefix, path) in [
-            ("10.0.0.0/24", Path::Ways(vec![way(10, None)])),
-            ("10.0.1.0/24", Path::Ways(vec![way(11, None)])),
+            ("10.0.0.0/24", Path::NextHops(vec![hop(10, None)])),
+            ("10.0.1.0/24", Path::NextHops(vec![hop(11, None)])),
             ("10.0.1.1/32", Path::Local),
-            ("20.0.0.0/8", Path::Ways(vec![way(11, Some("10.0.1.2"))])),
-            ("20.1.0.0/16", Path::Ways(vec![way(11, Some("2001:db8:1::2"))])),
+            ("20.0.0.0/8", Path::NextHops(vec![hop(11, Some("10.0.1.2"))])),
+            ("20.1.0.0/16", Path::NextHops(vec![hop(11, Some("2001:db8:1::2"))])),
             ("20.2.0.0/16", Path::Blackhole),
             ("20.3.0.0/16", Path::Unreachable),
             ("20.4.0.0/16", Path::Prohibit),
-            ("20.5.0.0/16", Path::Ways(vec![way(12, Some("10.0.3.2"))])),
-            ("20.6.0.0/16", Path::Ways(vec![way(11, Some("10.0.1.99"))])),
-            ("20.7.0.0/16", Path::Ways((2..6).map(|n| way(11, Some(&format!("10.0.1.{n}")))).collect())),
-            ("2001:db8:1::/64", Path::Ways(vec![way(11, None)])),
-            ("2001:db8:ff::/48", Path::Ways(vec![way(11, Some("fe80::2"))])),
+            ("20.5.0.0/16", Path::NextHops(vec![hop(12, Some("10.0.3.2"))])),
+            ("20.6.0.0/16", Path::NextHops(vec![hop(11, Some("10.0.1.99"))])),
+            ("20.7.0.0/16", Path::NextHops((2..6).map(|n| hop(11, Some(&format!("10.0.1.{n}")))).collect())),
+            ("2001:db8:1::/64", Path::NextHops(vec![hop(11, None)])),
+            ("2001:db8:ff::/48", Path::NextHops(vec![hop(11, Some("fe80::2"))])),
         ] {
             let (address, length) = prefix.split_once('/').unwrap();
             tables.set(ip(address), length.parse().unwrap(), &path);
@@ -447,7 +447,7 @@ fn flows_share_ways_and_stay_on_them() {
     }
     assert_eq!(towards(&mut rig), before);
     // After the removal of one next hop, only its flows move, plus at most one in a hundred of the others.
-    let fewer = Path::Ways([2, 3, 5].map(|n| way(11, Some(&format!("10.0.1.{n}")))).into());
+    let fewer = Path::NextHops([2, 3, 5].map(|n| hop(11, Some(&format!("10.0.1.{n}")))).into());
     rig.worker.while_offline(|| tables.set(ip("20.7.0.0"), 16, &fewer));
     let after = towards(&mut rig);
     let moved = before.iter().zip(&after).filter(|(one, other)| one != other).count();
@@ -460,8 +460,8 @@ fn flows_share_ways_and_stay_on_them() {
     assert_eq!(towards(&mut rig), renamed);
     // All fragments of a packet use one next hop, regardless of their ports.
     let fragment = |which| frame(&format!("ip_dst=20.7.0.1,udp,src_port=5,frag={which}"));
-    let ways = ["first", "later"].map(|which| through(&mut rig, &fragment(which))[0].1[..6].to_vec());
-    assert_eq!(ways[0], ways[1]);
+    let next_hops = ["first", "later"].map(|which| through(&mut rig, &fragment(which))[0].1[..6].to_vec());
+    assert_eq!(next_hops[0], next_hops[1]);
 }
 
 /// Checks that packets of all kinds in one burst are processed like single packets, and packets of a port
@@ -508,7 +508,7 @@ fn rules_choose_tables() {
     let config = EngineConfig::default();
     let tables = Tables::new(&config);
     let mut other = Tables::new(&config);
-    other.set(ip("20.0.0.0"), 8, &Path::Ways(vec![way(11, Some("10.0.1.3"))]));
+    other.set(ip("20.0.0.0"), 8, &Path::NextHops(vec![hop(11, Some("10.0.1.3"))]));
     other.set(ip("20.10.0.0"), 16, &Path::Throw);
     // The tables of one router share one list of neighbors. This table was created like the first one.
     let selector = Selector::ALL.from(ip("10.9.0.0"), 16);

@@ -9,8 +9,8 @@ fn vlans_are_interfaces() {
     let config = EngineConfig::default();
     let mut tables = Tables::new(&config);
     tables.adjacencies.bind(20, Some(2));
-    tables.set(ip("10.0.5.0"), 24, &Path::Ways(vec![way(20, None)]));
-    tables.set(ip("2001:db8:5::"), 64, &Path::Ways(vec![way(20, None)]));
+    tables.set(ip("10.0.5.0"), 24, &Path::NextHops(vec![hop(20, None)]));
+    tables.set(ip("2001:db8:5::"), 64, &Path::NextHops(vec![hop(20, None)]));
     tables.adjacencies.resolve(20, ip("10.0.5.2"), Some(neighbour(20)));
     tables.adjacencies.resolve(20, ip("2001:db8:5::2"), Some(neighbour(20)));
     let mac = MacAddr([2, 0, 0, 0, 1, 0x20]);
@@ -74,7 +74,7 @@ fn two_tags_are_an_interface() {
         let config = EngineConfig::default();
         let mut tables = Tables::new(&config);
         tables.adjacencies.bind(20, Some(2));
-        tables.set(ip("10.0.5.0"), 24, &Path::Ways(vec![way(20, None)]));
+        tables.set(ip("10.0.5.0"), 24, &Path::NextHops(vec![hop(20, None)]));
         tables.adjacencies.resolve(20, ip("10.0.5.2"), Some(neighbour(20)));
         let mac = MacAddr([2, 0, 0, 0, 1, 0x20]);
         let (outer, inner) = (VlanId::new(100).unwrap(), VlanId::new(20));

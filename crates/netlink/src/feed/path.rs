@@ -1,10 +1,10 @@
 //! Conversion of the kernel's routes and next-hop objects to paths of the router.
 
-use router::{Path, Way};
+use router::{NextHop, Path};
 
 use crate::mirror::Mirror;
 use crate::routes::Routes;
-use crate::state::{self, Family, Hop, Kind, Member, NextHop};
+use crate::state::{self, Family, Hop, Kind, Member};
 
 /// Returns the path to install for a prefix of a kernel table. This is the path of the usable route with the
 /// lowest metric. It is `Path::Local` if a route to the prefix applies to some packets only. Returns `None`
@@ -33,16 +33,18 @@ fn said(path: &state::Path) -> Path {
         (Kind::Unicast, _) if path.mtu.is_some() => Path::Local,
         (Kind::Unicast, Some(id)) => Path::Shared(id),
         (Kind::Unicast, None) if path.hops.iter().any(|hop| hop.encapsulates) => Path::Local,
-        (Kind::Unicast, None) => Path::Ways(path.hops.iter().filter(|hop| !hop.dead).map(way).collect()),
+        (Kind::Unicast, None) => {
+            Path::NextHops(path.hops.iter().filter(|hop| !hop.dead).map(next_hop).collect())
+        }
     }
 }
 
-fn way(hop: &state::Hop) -> Way {
-    Way { interface: hop.link, gateway: hop.gateway, weight: hop.weight }
+fn next_hop(hop: &state::Hop) -> NextHop {
+    NextHop { interface: hop.link, gateway: hop.gateway, weight: hop.weight }
 }
 
 /// Converts a next-hop object of the kernel to a path of the router.
-pub(super) fn object(mirror: &Mirror, next: &NextHop) -> Path {
+pub(super) fn object(mirror: &Mirror, next: &state::NextHop) -> Path {
     if next.blackhole {
         return Path::Blackhole;
     }
@@ -51,15 +53,16 @@ pub(super) fn object(mirror: &Mirror, next: &NextHop) -> Path {
             (true, _) => Path::Local,
             // The kernel no longer has the object, and answers packets as unreachable.
             (false, true) => Path::Unreachable,
-            (false, false) => Path::Ways(vec![way(hop)]),
+            (false, false) => Path::NextHops(vec![next_hop(hop)]),
         };
     }
     let hop = |member: &Member| Some((member.weight, mirror.next_hops.get(&member.id)?.hop?));
     let hops: Vec<(u16, Hop)> = next.group.iter().filter_map(hop).collect();
     let live = hops.iter().filter(|(_, hop)| !hop.dead);
-    let ways: Vec<Way> = live.map(|(weight, hop)| Way { weight: *weight, ..way(hop) }).collect();
-    match (ways.is_empty(), hops.is_empty()) {
-        (false, _) => Path::Ways(ways),
+    let next_hops: Vec<NextHop> =
+        live.map(|(weight, hop)| NextHop { weight: *weight, ..next_hop(hop) }).collect();
+    match (next_hops.is_empty(), hops.is_empty()) {
+        (false, _) => Path::NextHops(next_hops),
         (true, false) => Path::Unreachable,
         // A group whose only member is a blackhole.
         (true, true) => Path::Blackhole,

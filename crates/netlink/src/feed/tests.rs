@@ -75,7 +75,7 @@ fn tables_beyond_the_limit_are_the_kernels() {
     mirror.dumped(Object::Rule(rule(30, RT_TABLE_MAIN)));
     let says = |feed: &Feed, mirror: &Mirror| {
         let lookups = feed.lookups(mirror, false, |_| None);
-        lookups.iter().filter(|lookup| lookup.says(Verdict::Local)).count()
+        lookups.iter().filter(|lookup| lookup.has_verdict(Verdict::Local)).count()
     };
     let changes = routes(&mut mirror, (1..=MANY).chain([RT_TABLE_MAIN, RT_TABLE_LOCAL]), false);
     let refused = usize::try_from(MANY).unwrap() - TABLES;
@@ -108,7 +108,7 @@ fn a_family_with_too_many_rules_is_the_kernels() {
     told(&mut feed, &mirror, &changes);
     let says = |mirror: &Mirror| {
         let lookups = feed.lookups(mirror, false, |_| None);
-        let kernel = matches!(lookups.as_slice(), [only] if only.says(Verdict::Local));
+        let kernel = matches!(lookups.as_slice(), [only] if only.has_verdict(Verdict::Local));
         (lookups.len(), kernel, feed.excess_rules(mirror, false, |_| None))
     };
     for priority in 0..128 {
@@ -221,7 +221,7 @@ fn a_refused_neighbour_is_tried_again() {
     assert_eq!(feed.apply(&mirror, &changes), []);
     let known = |feed: &Feed| {
         let all = feed.adjacencies().iter();
-        let mut all: Vec<_> = all.map(|it| (it.address, it.mac.is_some(), it.ways)).collect();
+        let mut all: Vec<_> = all.map(|it| (it.address, it.mac.is_some(), it.next_hops)).collect();
         all.sort_unstable();
         all
     };

@@ -60,12 +60,12 @@ proptest! {
         for step in steps {
             match step {
                 Step::Take(device, last) => {
-                    let way = Way { interface: device, gateway: last.map(address), weight: 1 };
-                    match all.take(&way) {
+                    let hop = NextHop { interface: device, gateway: last.map(address), weight: 1 };
+                    match all.take(&hop) {
                         0 => prop_assert!(all.refused() > 0),
                         number => {
-                            taken.push((number, (device, way.gateway)));
-                            known.extend(waiting.remove_entry(&(device, way.gateway)));
+                            taken.push((number, (device, hop.gateway)));
+                            known.extend(waiting.remove_entry(&(device, hop.gateway)));
                         }
                     }
                 }

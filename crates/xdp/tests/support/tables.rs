@@ -13,7 +13,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use router::{
     Adjacencies, COUNT_WORDS, Decision, Errors, Fib, GROUP_WORDS, Interface, LINE_WORDS, Lookup, Mirrored,
-    NEIGHBOUR_WORDS, NeighbourMirror, Path, PuntPolicer, ReversePath, Scratch, Selector, TableMirror, Way,
+    NEIGHBOUR_WORDS, NeighbourMirror, NextHop, Path, PuntPolicer, ReversePath, Scratch, Selector,
+    TableMirror,
 };
 use sync::qsbr::{Domain, Reader};
 use sync::readers::{ExternalReaders, Readers};
@@ -116,12 +117,12 @@ impl Tables {
     }
 }
 
-pub fn way(device: u32, gateway: &str) -> Way {
-    Way { interface: device, gateway: gateway.parse().ok(), weight: 1 }
+pub fn hop(device: u32, gateway: &str) -> NextHop {
+    NextHop { interface: device, gateway: gateway.parse().ok(), weight: 1 }
 }
 
-pub fn ways(all: &[Way]) -> Path {
-    Path::Ways(all.to_vec())
+pub fn next_hops(all: &[NextHop]) -> Path {
+    Path::NextHops(all.to_vec())
 }
 
 /// Routes of every kind between n1, n2 and n3 of a namespace, with the hook's program of n1.
@@ -150,7 +151,7 @@ impl Rig {
             for address in [format!("10.0.{number}.2"), format!("fd00:{number}::2")] {
                 tables.resolve(device, &address, FAR[far]);
             }
-            let on_link = ways(&[Way { interface: device, gateway: None, weight: 1 }]);
+            let on_link = next_hops(&[NextHop { interface: device, gateway: None, weight: 1 }]);
             tables.set(&format!("10.0.{number}.0/24"), &on_link);
             tables.set(&format!("fd00:{number}::/64"), &on_link);
             tables.set(&format!("10.0.{number}.1/32"), &Path::Local);
@@ -159,37 +160,37 @@ impl Rig {
             let device = VLAN_DEVICE[usize::from(number)];
             tables.vlan(number, port);
             let six = net.replace('.', ":");
-            tables.set(&format!("10.{net}.0/24"), &ways(&[way(device, "")]));
-            tables.set(&format!("fd00:{six}::/64"), &ways(&[way(device, "")]));
+            tables.set(&format!("10.{net}.0/24"), &next_hops(&[hop(device, "")]));
+            tables.set(&format!("fd00:{six}::/64"), &next_hops(&[hop(device, "")]));
             tables.resolve(device, &format!("10.{net}.2"), FAR[usize::from(port) - 1]);
             tables.resolve(device, &format!("fd00:{six}::2"), FAR[usize::from(port) - 1]);
         }
-        let group = ways(&[way(n2, "10.0.2.2"), Way { weight: 2, ..way(n3, "10.0.3.2") }]);
+        let group = next_hops(&[hop(n2, "10.0.2.2"), NextHop { weight: 2, ..hop(n3, "10.0.3.2") }]);
         for (prefix, path) in [
-            ("198.51.100.0/24", ways(&[way(n2, "10.0.2.2")])),
-            ("198.51.100.128/25", ways(&[way(n3, "fd00:3::2")])),
-            ("203.0.113.0/24", ways(&[way(n3, "fd00:3::2")])),
-            ("0.0.0.0/0", ways(&[way(n3, "10.0.3.2")])),
+            ("198.51.100.0/24", next_hops(&[hop(n2, "10.0.2.2")])),
+            ("198.51.100.128/25", next_hops(&[hop(n3, "fd00:3::2")])),
+            ("203.0.113.0/24", next_hops(&[hop(n3, "fd00:3::2")])),
+            ("0.0.0.0/0", next_hops(&[hop(n3, "10.0.3.2")])),
             ("192.0.2.0/30", Path::Blackhole),
             ("192.0.2.4/30", Path::Unreachable),
             ("192.0.2.8/30", Path::Prohibit),
             ("192.0.2.12/30", Path::Throw),
-            ("192.0.2.16/30", ways(&[])),
-            ("192.0.2.20/30", ways(&[way(n2, "10.0.2.99")])),
-            ("192.0.2.24/30", ways(&[way(9999, "10.0.9.9")])),
-            ("192.0.2.28/30", ways(&[way(n1, "10.0.1.2")])),
+            ("192.0.2.16/30", next_hops(&[])),
+            ("192.0.2.20/30", next_hops(&[hop(n2, "10.0.2.99")])),
+            ("192.0.2.24/30", next_hops(&[hop(9999, "10.0.9.9")])),
+            ("192.0.2.28/30", next_hops(&[hop(n1, "10.0.1.2")])),
             ("100.64.0.0/16", group.clone()),
-            ("100.65.0.0/16", ways(&[way(n1, "10.0.1.2"), way(n2, "10.0.2.2")])),
-            ("198.18.0.0/24", ways(&[way(VLAN_DEVICE[5], "10.2.100.2")])),
-            ("198.18.1.0/24", ways(&[way(VLAN_DEVICE[4], "10.1.200.2")])),
-            ("2001:db8:8::/64", ways(&[way(VLAN_DEVICE[5], "fd00:2:100::2")])),
-            ("2001:db8:9::/64", ways(&[way(VLAN_DEVICE[4], "fd00:1:200::2")])),
-            ("2001:db8::/64", ways(&[way(n2, "fd00:2::2")])),
+            ("100.65.0.0/16", next_hops(&[hop(n1, "10.0.1.2"), hop(n2, "10.0.2.2")])),
+            ("198.18.0.0/24", next_hops(&[hop(VLAN_DEVICE[5], "10.2.100.2")])),
+            ("198.18.1.0/24", next_hops(&[hop(VLAN_DEVICE[4], "10.1.200.2")])),
+            ("2001:db8:8::/64", next_hops(&[hop(VLAN_DEVICE[5], "fd00:2:100::2")])),
+            ("2001:db8:9::/64", next_hops(&[hop(VLAN_DEVICE[4], "fd00:1:200::2")])),
+            ("2001:db8::/64", next_hops(&[hop(n2, "fd00:2::2")])),
             ("2001:db8:1::/64", group),
             ("2001:db8:2::/64", Path::Blackhole),
             ("2001:db8:3::/64", Path::Unreachable),
-            ("2001:db8:4::/127", ways(&[way(n3, "fd00:3::2")])),
-            ("2001:db8:6::/64", ways(&[way(n1, "fd00:1::2")])),
+            ("2001:db8:4::/127", next_hops(&[hop(n3, "fd00:3::2")])),
+            ("2001:db8:6::/64", next_hops(&[hop(n1, "fd00:1::2")])),
         ] {
             tables.set(prefix, &path);
         }

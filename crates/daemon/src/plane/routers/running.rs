@@ -369,7 +369,7 @@ impl Running {
                 continue;
             }
             let is_used = self.sent.get(&key).is_some_and(|before| *before != one.packets);
-            if one.ways > 0 && (is_used || one.mac.is_none()) {
+            if one.next_hops > 0 && (is_used || one.mac.is_none()) {
                 gateways.push(key);
             } else if is_used {
                 others.push(key);
@@ -420,7 +420,7 @@ impl Running {
                 let (Some(address), Some(interface)) = (used.address, state.bound.get(&used.device)) else {
                     continue;
                 };
-                if used.ways > 0 || far.contains(&address) {
+                if used.next_hops > 0 || far.contains(&address) {
                     peers.insert(Peer::Neighbour(*interface, address));
                 }
             }
