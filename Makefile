@@ -10,7 +10,7 @@ SUDO  := $(shell [ "$$(id -u)" = 0 ] || echo "sudo -E env PATH=$$PATH")
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install run test soak bench bench-all fmt lint hooks clean
+.PHONY: help setup build install run test soak bench bench-all fmt lint book hooks clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 10
@@ -56,6 +56,19 @@ fmt: ## format the Rust sources
 lint: ## formatting, clippy, rustdoc and dependency checks, warnings denied
 	@ci/lint
 
+# The release that builds the book if no mdbook is installed; mdbook 0.5 needs Rust 1.88.
+MDBOOK_VERSION ?= 0.5.4
+MDBOOK := $(or $(shell command -v mdbook),.cache/mdbook/bin/mdbook)
+
+book: $(MDBOOK) ## the pages of docs/ as a book in book/, by mdbook
+	$(MDBOOK) build
+	@# mdbook takes the pages outside docs/ for pages of the book.
+	@sed -i -E 's#(href="\.\./[^"]*)\.html#\1.md#g' book/*.html
+	@find book -mindepth 2 -name '*.html' -exec sed -i -E 's#(href="\.\./\.\./[^"]*)\.html#\1.md#g' {} +
+
+.cache/mdbook/bin/mdbook:
+	$(CARGO) install --locked --root .cache/mdbook --no-default-features --features search --version $(MDBOOK_VERSION) mdbook
+
 hooks: ## check commit messages when they are made (git's commit-msg hook)
 	@mkdir -p "$$(git rev-parse --git-path hooks)"
 	@printf '#!/bin/sh\nexec ci/commits.py --file "$$1"\n' > "$$(git rev-parse --git-path hooks)/commit-msg"
@@ -63,3 +76,4 @@ hooks: ## check commit messages when they are made (git's commit-msg hook)
 
 clean: ## remove build outputs
 	$(CARGO) clean
+	rm -rf book

@@ -2,9 +2,9 @@
 """Checks the links of the Markdown pages.
 
 Each relative link leads to a file or a folder of the repository, and each `#anchor` leads to a heading of its page. The
-identifiers of headings are those that GitHub and mdBook derive from the text of a heading. Links to other sites, code
-blocks and inline code are not checked. With names of files or folders as arguments, only the places in these are
-printed.
+identifiers of headings are those that GitHub and mdBook derive from the text of a heading. Each page of docs/ stands in
+docs/SUMMARY.md, the contents of the book. Links to other sites, code blocks and inline code are not checked. With names
+of files or folders as arguments, only the places in these are printed.
 """
 
 import posixpath
@@ -15,6 +15,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parents[1]
+# The contents of the book, and the folder of its pages.
+SUMMARY, PAGES = "docs/SUMMARY.md", "docs/"
 
 FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
 HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)(?:\s+#+)?\s*$")
@@ -69,19 +71,30 @@ def targets(text):
                 yield number, target
 
 
+def resolved(page, target):
+    """The path of the file to which a link of a page leads, from the root of the repository, and its anchor."""
+    path, _, anchor = target.partition("#")
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(path))) if path else page
+    return path, unquote(anchor)
+
+
 def places(files, read):
     """All places of all pages: file -> (number, what is wrong). `read` returns the text of a file."""
     folders = {str(parent) for name in files for parent in Path(name).parents}
     pages = {name: read(name) for name in files if name.endswith(".md")}
     identifiers = {name: anchors(text) for name, text in pages.items()}
     found = {}
+    if SUMMARY in pages:
+        listed = {resolved(SUMMARY, target)[0] for _, target in targets(pages[SUMMARY])}
+        for name in sorted(pages.keys() - listed - {SUMMARY}):
+            if name.startswith(PAGES):
+                found[name] = [(1, f"{SUMMARY} does not list this page")]
     for name, text in pages.items():
         for number, target in targets(text):
-            path, _, anchor = target.partition("#")
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(path))) if path else name
+            path, anchor = resolved(name, target)
             if path not in files and path not in folders:
                 why = f"{target} leads to no file of the repository"
-            elif anchor and path in pages and unquote(anchor) not in identifiers[path]:
+            elif anchor and path in pages and anchor not in identifiers[path]:
                 why = f"{target} leads to no heading of {path}"
             else:
                 continue

@@ -42,6 +42,10 @@ class Links(unittest.TestCase):
     def test_repeated_headings_have_numbers(self):
         self.assertEqual(links.anchors("# A\n## A\n### A ###\n"), {"a", "a-1", "a-2"})
 
+    def test_a_page_that_the_book_does_not_list_is_found(self):
+        pages = {"docs/SUMMARY.md": "- [A](a.md)\n", "docs/a.md": "", "docs/b/c.md": "", "README.md": ""}
+        self.assertEqual(self.reasons(pages), ["docs/SUMMARY.md does not list this page"])
+
     def test_an_identifier_in_html_is_an_anchor(self):
         self.assertEqual(self.reasons({"a.md": '<a id="here"></a>\n[a](#here)\n'}), [])
 
