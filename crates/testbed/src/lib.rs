@@ -29,6 +29,7 @@ mod mutate;
 mod namespace;
 mod ovsdb;
 pub mod packet_cases;
+pub mod page;
 mod ping;
 mod prefixes;
 mod process;
