@@ -1,4 +1,4 @@
-//! Generates the reference page of the drop reasons from the code, and compares them
+//! Generates the reference pages of the metrics and the drop reasons from the code, and compares them
 //! with the files in `docs/reference/`. `UPDATE=1` writes the files.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
@@ -31,4 +31,57 @@ fn the_page_of_drop_reasons_has_every_reason() {
         row(&mut text, &[&reason.index().to_string(), &format!("`{}`", reason.name()), reason.explain()]);
     }
     assert_page("reference/drop-reasons.md", COMMAND, &text);
+}
+
+/// Objects that have a sample of every metric that depends on the configuration.
+const OBJECTS: &str = r#"
+[[filter.edge.rule]]
+name = "web"
+action = "syncookie"
+protocol = "tcp"
+destination = "10.0.0.1"
+destination_port = 80
+[steer.spread]
+[port.a]
+kind = "null"
+[port.b]
+kind = "null"
+[bridge.br0.port.a]
+[router.lab]
+fpm = "127.0.0.1:2620"
+[router.lab.port.b]
+"#;
+
+#[tokio::test]
+async fn the_page_of_metrics_has_every_metric() {
+    let daemon = memory::Daemon::serving("reference");
+    let _: control::Outcome = daemon.json("PUT", "/v1/config", &daemon.file(OBJECTS)).await;
+    let (_, metrics) = daemon.ask("GET", "/metrics", "").await;
+    let mut text = head(
+        "Metrics",
+        "This page lists the metrics of `GET /metrics` (Prometheus's text format 0.0.4), for operators of a monitoring\n\
+         system. It leaves out how to reach them ([Read the counters](../how-to/read-the-counters.md)).",
+    );
+    row(&mut text, &["metric", "type", "labels", "meaning"]);
+    text += "|---|---|---|---|\n";
+    let mut help = "";
+    let mut lines = metrics.lines().peekable();
+    while let Some(line) = lines.next() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ').unwrap().1;
+        }
+        let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) else {
+            continue;
+        };
+        let sample = lines.peek().and_then(|line| line.strip_prefix(name)).unwrap_or_default();
+        assert!(sample.starts_with('{'), "the data plane in memory has no sample of {name}");
+        let labels: Vec<String> = sample
+            .trim_start_matches('{')
+            .split("\",")
+            .filter_map(|label| label.split_once('='))
+            .map(|(label, _)| format!("`{label}`"))
+            .collect();
+        row(&mut text, &[&format!("`{name}`"), kind, &labels.join(", "), help]);
+    }
+    assert_page("reference/metrics.md", COMMAND, &text);
 }

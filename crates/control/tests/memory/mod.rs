@@ -318,6 +318,14 @@ impl Plane for Memory {
     }
 
     fn bridges(&self) -> Vec<BridgeState> {
+        let member = |port: &PortName| MemberState {
+            port: port.to_string(),
+            owner: Owner::Netlink,
+            vlans: "access 1".to_owned(),
+            protected: false,
+            macs: 1,
+            moves: 0,
+        };
         let state = |(name, bridge): (&BridgeName, &Bridge)| BridgeState {
             counts: model::BridgeCounts::default(),
             name: name.to_string(),
@@ -330,7 +338,7 @@ impl Plane for Memory {
             groups: 0,
             hook: None,
             hook_flows: None,
-            members: Vec::new(),
+            members: bridge.ports.keys().map(member).collect(),
         };
         self.running().bridges.iter().map(state).collect()
     }
@@ -419,6 +427,14 @@ impl Plane for Memory {
         self.has_router(router)?;
         let changes: Vec<String> = (0..2000).map(|number| format!("route {number}")).collect();
         Ok(DriftState { checked: 9000, drifted: 2000, changes, busy: 1 })
+    }
+
+    fn caches(&self) -> CachesState {
+        CachesState {
+            workers: vec![CacheState::default()],
+            slow_path: Some(SlowPathState::default()),
+            memory: vec![MemoryState { consumer: "frames".to_owned(), bytes: 4096 }],
+        }
     }
 
     fn fdb(&self, _: &FdbFilter) -> Vec<FdbEntry> {
