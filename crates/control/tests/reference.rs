@@ -1,4 +1,4 @@
-//! Generates the reference pages of the metrics and the drop reasons from the code, and compares them
+//! Generates the reference pages of the API, the metrics and the drop reasons from the code, and compares them
 //! with the files in `docs/reference/`. `UPDATE=1` writes the files.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
@@ -31,6 +31,49 @@ fn the_page_of_drop_reasons_has_every_reason() {
         row(&mut text, &[&reason.index().to_string(), &format!("`{}`", reason.name()), reason.explain()]);
     }
     assert_page("reference/drop-reasons.md", COMMAND, &text);
+}
+
+/// Returns the value of a JSON string on one line.
+fn line(value: &serde_json::Value) -> String {
+    value.as_str().unwrap_or_default().lines().map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the scope that a route requires, by its description.
+fn scope(operation: &serde_json::Value) -> String {
+    let named =
+        operation["security"].as_array().into_iter().flatten().find_map(|way| way["token"][0].as_str());
+    named.unwrap_or("root").to_owned()
+}
+
+#[test]
+fn the_page_of_the_api_has_every_route() {
+    let document: serde_json::Value = serde_json::from_str(&control::openapi()).unwrap();
+    let mut text = head(
+        "API",
+        "This page lists the routes of the HTTP API, for authors of programs that use the API. It leaves out the bodies\n\
+         and answers, which `GET /openapi.json` describes, and the access rules\n\
+         ([Who may do what](../config.md#who-may-do-what)). The column *scope* is the scope that a client needs.",
+    );
+    row(&mut text, &["method", "path", "query", "scope", "summary"]);
+    text += "|---|---|---|---|---|\n";
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in ["get", "put", "post", "delete", "patch"] {
+            let operation = &item[method];
+            if operation.is_null() {
+                continue;
+            }
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let query: Vec<String> = parameters
+                .filter(|parameter| parameter["in"] == "query")
+                .map(|parameter| format!("`{}`", line(&parameter["name"])))
+                .collect();
+            let summary = line(&operation["summary"]);
+            assert!(!summary.is_empty(), "{method} {path} has no summary");
+            let (path, scope) = (format!("`{path}`"), format!("`{}`", scope(operation)));
+            row(&mut text, &[&method.to_uppercase(), &path, &query.join(", "), &scope, &summary]);
+        }
+    }
+    assert_page("reference/api.md", COMMAND, &text);
 }
 
 /// Objects that have a sample of every metric that depends on the configuration.
