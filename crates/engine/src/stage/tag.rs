@@ -95,3 +95,36 @@ fn set(packet: &mut Packet, memory: &FrameMemory, vid: u16) -> Result<(), DropRe
     tci.copy_from_slice(&(kept | vid & 0x0fff).to_be_bytes());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use packet::MacAddr;
+    use packet::build::PacketBuilder;
+    use port::{Depot, Flags, HugePages, MemoryConfig, Offload};
+
+    use super::*;
+
+    #[test]
+    fn any_number_of_priority_tags_is_removed_and_a_partial_checksum_keeps_its_place() {
+        let memory = MemoryConfig { frames: 64, frame_size: 2048, huge_pages: HugePages::Off };
+        let mut pool = Depot::new(Arc::new(FrameMemory::new(memory).unwrap())).pool();
+        let (src, dst) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+        let plain = PacketBuilder::eth(src, dst).ipv4([10, 0, 0, 1], [10, 0, 0, 2]).udp(1, 2).build();
+        for tags in [1_u16, 2, 16, 17, 40, 300] {
+            let pairs = [[0x81, 0, 0xe0, 0], [0x88, 0xa8, 0, 0]];
+            let tag_bytes: Vec<u8> = pairs.into_iter().cycle().take(usize::from(tags)).flatten().collect();
+            let mut packet = pool.alloc_copy(&[&plain[..12], &tag_bytes, &plain[12..]].concat()).unwrap();
+            let flags = Flags::PARTIAL_CHECKSUM;
+            let offload = Offload { flags, csum_start: 34, csum_offset: 6, ..Offload::default() };
+            let memory = pool.memory_arc();
+            packet.set_offload(&memory, Offload { csum_start: 34 + 4 * tags, ..offload });
+            assert!(strip_priority(&mut packet, &memory), "{tags} tags");
+            assert_eq!(packet.head(&memory), plain, "{tags} tags");
+            assert_eq!(packet.offload(&memory), offload, "{tags} tags");
+            assert!(!strip_priority(&mut packet, &memory), "{tags} tags");
+            pool.free(packet);
+        }
+    }
+}
