@@ -101,7 +101,8 @@ TRIVIUM_INLINE int route_ipv4(struct iphdr *ip, void *end, __u32 left)
 	if (!ipv4_stands(ip, end) || (ip->ihl == 5 && !ipv4_length(ip, left)))
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
 	destination = ip->daddr;
-	if (ipv4_is_group(destination))
+	/* The kernel receives both broadcast addresses at any station address, 0.0.0.0 from source 0.0.0.0 only. */
+	if (ipv4_is_group(destination) || !destination || destination == bpf_htonl(0xffffffff))
 		return TRIVIUM_COUNT_PASSED_GROUP;
 	if (route_is_own4(destination))
 		return TRIVIUM_COUNT_PASSED_LOCAL4;

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use support::config;
-use support::router::{FAR, NEAR};
+use support::router::{FAR, NEAR, ipv4};
 use tables::{ANSWER, Rig, tagged};
 use xdp::route::{Own, PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RoutePort, RouteStage};
 use xdp::{Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
@@ -204,6 +204,29 @@ fn classes_are_those_of_the_workers() {
         })
         .unwrap();
     assert!(limited.get() > 500, "{}: the comparison is of something", limited.get());
+}
+
+/// The kernel receives both addresses also from frames to the port's own station address.
+#[test]
+fn broadcasts_to_the_station_address_of_the_port_are_limited() {
+    need_root!();
+    let port = Port::new(1_000_000);
+    for destination in [[255; 4], [0; 4]] {
+        for words in [5, 6] {
+            let to = |port: [u8; 2], proto: u8| {
+                ipv4(destination.into(), 60, |ip| {
+                    (ip[0], ip[9]) = (0x40 | words, proto);
+                    let ports = usize::from(words) * 4;
+                    ip[ports..ports + 6].copy_from_slice(&[4, 0, port[0], port[1], 0, 8]);
+                    ip[ports + 12] = 0x50;
+                })
+            };
+            let class = |class| (Counter::PassedGroup, Some(class));
+            assert_eq!(port.see(&to([0, 67], 17)), class(PuntClass::Dhcp), "{destination:?}, {words}");
+            assert_eq!(port.see(&to([0, 179], 6)), class(PuntClass::Bgp), "{destination:?}, {words}");
+            assert_eq!(port.see(&to([0, 179], 89)), class(PuntClass::Ospf), "{destination:?}, {words}");
+        }
+    }
 }
 
 /// Sends frames until the limit of their class drops `drops` of them. Returns how many passed.

@@ -52,10 +52,11 @@ fn why(frame: &[u8], own: &BTreeSet<IpAddr>, port: &RoutePort) -> Option<Counter
         }
         IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.is_multicast() || v6.octets()[..8] == [0; 8],
     };
+    let is_broadcast = [[0; 4], [255; 4]].map(IpAddr::from).contains(&destination);
     let (local, counter) = (own.contains(&destination), |four, six| Some(if v4 { four } else { six }));
     if !whole {
         Some(Counter::PassedMalformed)
-    } else if destination.is_multicast() {
+    } else if destination.is_multicast() || is_broadcast {
         Some(Counter::PassedGroup)
     } else if local {
         counter(Counter::PassedLocal4, Counter::PassedLocal6)
