@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use support::config;
-use support::router::{FAR, NEAR, ipv4};
+use support::router::{FAR, NEAR, ipv4, ipv6};
 use tables::{ANSWER, Rig, tagged};
 use xdp::route::{Own, PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RoutePort, RouteStage};
 use xdp::{Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
@@ -226,6 +226,65 @@ fn broadcasts_to_the_station_address_of_the_port_are_limited() {
             assert_eq!(port.see(&to([0, 179], 6)), class(PuntClass::Bgp), "{destination:?}, {words}");
             assert_eq!(port.see(&to([0, 179], 89)), class(PuntClass::Ospf), "{destination:?}, {words}");
         }
+    }
+}
+
+/// Returns a segment to BGP's port of fd00:1::1, behind destination options headers.
+fn behind_options(headers: u8) -> Vec<u8> {
+    let length = 40 + u16::from(headers) * 8 + 20;
+    ipv6("fd00:1::1".parse().unwrap(), length, |ip| {
+        ip[6] = if headers == 0 { 6 } else { 60 };
+        for at in 1..=headers {
+            let place = 32 + usize::from(at) * 8;
+            let next = if at == headers { 6 } else { 60 };
+            ip[place..place + 8].copy_from_slice(&[next, 0, 1, 4, 0, 0, 0, 0]);
+        }
+        let tcp = 40 + usize::from(headers) * 8;
+        ip[tcp..tcp + 4].copy_from_slice(&[200, 0, 0, 179]);
+        ip[tcp + 12] = 0x50;
+    })
+}
+
+/// The kernel reads any number of extension headers, so the packets could belong to any class.
+#[test]
+fn packets_with_more_extension_headers_than_the_hook_reads_are_dropped() {
+    need_root!();
+    let port = Port::new(1_000_000);
+    for headers in [0, 1, 8] {
+        let seen = port.see(&behind_options(headers));
+        assert_eq!(seen, (Counter::PassedLocal6, Some(PuntClass::Bgp)), "{headers} headers");
+    }
+    for headers in [9, 12] {
+        assert_eq!(port.see(&behind_options(headers)), (Counter::RouteLimited, None), "{headers} headers");
+    }
+}
+
+/// The kernel reassembles such fragments (RFC 1858, RFC 3128), so the packets could belong to any class.
+#[test]
+fn first_fragments_that_end_inside_the_tcp_header_are_dropped() {
+    need_root!();
+    let port = Port::new(1_000_000);
+    // A fragment to BGP's port with a part of its segment, and the words of its TCP header.
+    let four = |bytes: u16, words: u8| {
+        ipv4([10, 0, 1, 1].into(), 20 + bytes, |ip| {
+            (ip[6], ip[9]) = (0x20, 6);
+            ip[20..24].copy_from_slice(&[200, 0, 0, 179]);
+            ip.get_mut(32).into_iter().for_each(|octet| *octet = words << 4);
+        })
+    };
+    let six = |bytes: u16, words: u8| {
+        ipv6("fd00:1::1".parse().unwrap(), 48 + bytes, |ip| {
+            ip[6] = 44;
+            ip[40..52].copy_from_slice(&[6, 0, 0, 1, 0, 0, 0, 7, 200, 0, 0, 179]);
+            ip.get_mut(60).into_iter().for_each(|octet| *octet = words << 4);
+        })
+    };
+    let whole = Some(PuntClass::Bgp);
+    assert_eq!(port.see(&four(24, 5)), (Counter::PassedLocal4, whole));
+    assert_eq!(port.see(&six(24, 5)), (Counter::PassedLocal6, whole));
+    for (bytes, words) in [(8, 5), (16, 5), (24, 8), (24, 15)] {
+        assert_eq!(port.see(&four(bytes, words)), (Counter::RouteLimited, None), "{bytes}, {words}");
+        assert_eq!(port.see(&six(bytes, words)), (Counter::RouteLimited, None), "{bytes}, {words}");
     }
 }
 
