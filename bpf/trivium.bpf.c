@@ -51,6 +51,10 @@ TRIVIUM_INLINE int port_function(struct xdp_md *ctx, const int steers)
 	if (owner != TRIVIUM_OWNER_BRIDGED && way.to != STEER_WORKER) {
 		int reason = owner == TRIVIUM_OWNER_ROUTER ? stage_route(ctx) : kernel_owns(ctx);
 
+		if (reason == TRIVIUM_COUNT_ROUTE_REVERSE_PATH) {
+			count(TRIVIUM_COUNT_ROUTE_REVERSE_PATH);
+			return XDP_DROP;
+		}
 		if (reason >= 0) {
 			if (punt_drops(ctx, reason)) {
 				count(TRIVIUM_COUNT_ROUTE_LIMITED);

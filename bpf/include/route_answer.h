@@ -346,7 +346,8 @@ TRIVIUM_INLINE __u32 route_find4(__be32 address, __u64 *high, __u64 *low)
 	return trie ? route_find(trie->words, route.words4, number << 32, 0, ROUTE_ROOT4, 3) : 0;
 }
 
-enum route_back { ROUTE_BACK, ROUTE_NOT_BACK, ROUTE_BACK_UNKNOWN };
+/* ROUTE_BACK_SEVERAL: several next hops lead to the source, and only the worker knows their interfaces. */
+enum route_back { ROUTE_BACK, ROUTE_NOT_BACK, ROUTE_BACK_SEVERAL, ROUTE_BACK_UNKNOWN };
 
 /*
  * Returns whether a route leads to the source of a packet, and in strict mode out of this interface
@@ -390,8 +391,7 @@ static __attribute__((noinline)) enum route_back route_back(struct xdp_md *ctx, 
 			return ROUTE_BACK_UNKNOWN;
 		return (ROUTE_WORD(neighbour->place) & 0xffff) == interface ? ROUTE_BACK : ROUTE_NOT_BACK;
 	case ROUTE_PATH_GROUP:
-		/* Only the worker knows the interfaces of a group's next hops. */
-		return route.sources == ROUTE_SOURCES_LOOSE ? ROUTE_BACK : ROUTE_BACK_UNKNOWN;
+		return route.sources == ROUTE_SOURCES_LOOSE ? ROUTE_BACK : ROUTE_BACK_SEVERAL;
 	case ROUTE_PATH_BLACKHOLE:
 		return ROUTE_NOT_BACK;
 	default:

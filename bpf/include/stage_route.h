@@ -10,6 +10,9 @@
  * All other packets are routed, including fragments and partial checksums as received. The hook routes them
  * where the router's tables are present (route_answer.h). Otherwise they go through steer to the worker,
  * which looks up the route and rewrites the packet.
+ *
+ * Where the reverse path check is configured, it applies to packets for the router's own addresses, too, as in
+ * Linux (fib_validate_source).
  */
 #ifndef TRIVIUM_STAGE_ROUTE_H
 #define TRIVIUM_STAGE_ROUTE_H
@@ -17,9 +20,67 @@
 #include "route_answer.h"
 
 /*
+ * Returns whether an IPv6 packet can only come from the link: from a link-local address, or neighbour discovery
+ * (RFC 4861) with the hop limit of packets that no router has forwarded.
+ */
+TRIVIUM_INLINE int route_from_link(struct ipv6hdr *ip, void *end)
+{
+	__u8 *type = (void *)(ip + 1);
+
+	if ((ip->saddr.in6_u.u6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80))
+		return 1;
+	return ip->nexthdr == IPPROTO_ICMPV6 && ip->hop_limit == 255 && (void *)(type + 1) <= end &&
+	       *type >= 133 && *type <= 137;
+}
+
+/*
+ * Checks the source of a packet that belongs to the kernel for `reason`. Returns `reason` if the kernel may have the
+ * packet, TRIVIUM_COUNT_ROUTE_REVERSE_PATH if the packet must be dropped, or TO_THE_WORKER if only the worker can
+ * check it.
+ */
+static __attribute__((noinline)) int route_source(struct xdp_md *ctx, int reason, int v4, int tagged)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 zero = 0;
+	struct route_switch *on = bpf_map_lookup_elem(&route_switch, &zero);
+
+	data += sizeof(struct ethhdr) + (tagged ? ROUTE_TAG_BYTES : 0);
+	/* The kernel would forward these packets, and only the worker checks them. */
+	if (reason == TRIVIUM_COUNT_ROUTE_OPTIONS)
+		return TO_THE_WORKER;
+	if (v4) {
+		struct iphdr *ip = data;
+
+		/* DHCP clients have no address yet. The kernel receives no other packets of this source. */
+		if ((void *)(ip + 1) > end || !ip->saddr)
+			return reason;
+	} else {
+		struct ipv6hdr *ip = data;
+
+		if ((void *)(ip + 1) > end || route_from_link(ip, end))
+			return reason;
+	}
+	if (reason == TRIVIUM_COUNT_ROUTE_ADDRESS)
+		return TO_THE_WORKER;
+	if (reason != TRIVIUM_COUNT_PASSED_LOCAL4 && reason != TRIVIUM_COUNT_PASSED_LOCAL6)
+		return reason;
+	if (!route.answers || !on || !(ROUTE_WORD(on->families) & (v4 ? ROUTE_IPV4 : ROUTE_IPV6)))
+		return reason;
+	switch (route_back(ctx, route.interface, v4, tagged)) {
+	case ROUTE_NOT_BACK:
+		return TRIVIUM_COUNT_ROUTE_REVERSE_PATH;
+	case ROUTE_BACK_UNKNOWN:
+		return TO_THE_WORKER;
+	default:
+		/* A packet to the router itself may have any of several reverse paths. */
+		return reason;
+	}
+}
+
+/*
  * Returns the counter of the reason why the frame belongs to the kernel, NOT_THE_KERNELS if it is to be routed,
- * or TO_THE_WORKER. The function is not inlined, because it would cost ports with other functions registers, even
- * though the code is removed there.
+ * TO_THE_WORKER, or TRIVIUM_COUNT_ROUTE_REVERSE_PATH if it must be dropped. The function is not inlined, because
+ * it would cost ports with other functions registers, even though the code is removed there.
  */
 static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 {
@@ -59,9 +120,8 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 	/* Only the worker removes the tag. */
 	if (has_priority && reason == NOT_THE_KERNELS)
 		return TO_THE_WORKER;
-	/* The kernel forwards these packets without the check of the source, which the worker makes. */
-	if (route.sources != ROUTE_SOURCES_ANY && reason == TRIVIUM_COUNT_ROUTE_OPTIONS)
-		return TO_THE_WORKER;
+	if (route.sources != ROUTE_SOURCES_ANY && reason >= 0)
+		return route_source(ctx, reason, v4, has_priority);
 	return reason;
 }
 

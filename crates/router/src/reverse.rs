@@ -1,13 +1,14 @@
 //! Unicast reverse path forwarding: verification of source addresses (RFC 3704 and 8704, Linux
 //! `fib_validate_source`).
 //!
-//! The route back to the source is looked up, with the policy rules of a packet to the source. Only packets
-//! that the router or the kernel would forward are checked. The kernel verifies the sources of packets to
-//! this host and to groups, and of packets with link-local addresses.
+//! The route back to the source is looked up, with the policy rules of a packet to the source. The packets that
+//! the router or the kernel would forward are checked, and the packets to this host. Packets to groups are not
+//! checked, nor are IPv6 packets that can only come from the link: packets with a link-local source, and neighbour
+//! discovery.
 
 use lookup::Hop;
 use packet::record::ReverseRoute;
-use packet::{DropReason, FlowKey, L3Kind};
+use packet::{DropReason, FlowKey, L3Kind, ip_proto};
 use sync::qsbr::Reader;
 
 use crate::adjacency::FOREIGN;
@@ -16,6 +17,11 @@ use crate::interface::ReversePath;
 use crate::paths::Verdict;
 use crate::policy::Lookup;
 use crate::punt::Punt;
+
+/// Types of the messages of neighbour discovery, and their hop limit, with which no router has forwarded them
+/// (RFC 4861).
+const DISCOVERY: std::ops::RangeInclusive<u16> = 133..=137;
+const DISCOVERY_HOPS: u8 = 255;
 
 /// The result of a look-up of the route back to a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +58,7 @@ impl Router {
         for (place, decision) in out.iter_mut().enumerate() {
             let arrival = interface(place);
             let asks = self.asks(arrival);
-            if asks == ReversePath::Off || !is_on_its_way(*decision) {
+            if asks == ReversePath::Off || !is_checked(*decision, || key(place)) {
                 continue;
             }
             let accepted = match (asks, self.back(arrival, reader, &key(place))) {
@@ -133,8 +139,8 @@ impl Router {
     }
 }
 
-/// Returns whether the router or the kernel would forward the packet.
-fn is_on_its_way(decision: Decision) -> bool {
+/// Returns whether the source of a packet is verified. `key` returns the packet's flow key.
+fn is_checked(decision: Decision, key: impl FnOnce() -> FlowKey) -> bool {
     match decision {
         Decision::Forward { .. } | Decision::Refuse(_) => true,
         Decision::Punt(punt) => match punt {
@@ -144,8 +150,19 @@ fn is_on_its_way(decision: Decision) -> bool {
             | Punt::TooLong
             | Punt::Options
             | Punt::Elsewhere => true,
-            Punt::NotIp | Punt::Group | Punt::Own | Punt::Scope | Punt::NotRouted => false,
+            // The kernel also forwards packets that are punted as `Own`, by routes that only it follows.
+            Punt::Own | Punt::Scope => !is_from_link(&key()),
+            Punt::NotIp | Punt::Group | Punt::NotRouted => false,
         },
         Decision::Drop(_) => false,
     }
+}
+
+/// Returns whether an IPv6 packet can only come from the link of its interface.
+fn is_from_link(key: &FlowKey) -> bool {
+    let is_discovery = key.proto() == ip_proto::ICMPV6
+        && key.ttl() == DISCOVERY_HOPS
+        && !key.is_later_fragment()
+        && DISCOVERY.contains(&key.src_port());
+    key.l3_kind() == L3Kind::Ipv6 && (key.ipv6_src().is_unicast_link_local() || is_discovery)
 }

@@ -184,13 +184,20 @@ proptest! {
     }
 }
 
-/// Packets to this host, to groups and with link-local addresses are left to the kernel.
+/// Packets to groups and from the link are left to the kernel. Packets to this host are not, and neither are packets
+/// by routes that only the kernel follows, which have the same verdict.
 #[test]
-fn what_is_the_kernels_is_left_to_it() {
+fn packets_to_this_host_are_checked_and_packets_from_the_link_are_not() {
     let domain = Domain::new();
     let mut adjacencies = Adjacencies::new(&domain, 10, 1);
     let mut fib = Fib::new(&domain, 1 << 19, 10);
     fib.set4(Prefix::new(0x0a00_0101, 32), &Path::Local, &mut adjacencies).unwrap();
+    adjacencies.bind(11, Some(0));
+    let link = Path::NextHops(vec![NextHop { interface: 11, gateway: None, weight: 1 }]);
+    fib.set4(Prefix::new(0x0a00_0100, 24), &link, &mut adjacencies).unwrap();
+    let six = |text: &str| u128::from(text.parse::<Ipv6Addr>().unwrap());
+    fib.set6(Prefix::new(six("2001:db8::1"), 128), &Path::Local, &mut adjacencies).unwrap();
+    fib.set6(Prefix::new(six("2001:db8::"), 64), &link, &mut adjacencies).unwrap();
     let lookups = vec![Lookup::table_for(Selector::ALL, fib.view())];
     let router = Router {
         interfaces: vec![Some(Interface { port: PortId(0), mac: OWN, mtu: 1500, vrrp: false })],
@@ -207,7 +214,24 @@ fn what_is_the_kernels_is_left_to_it() {
     };
     let reader = domain.register().unwrap();
     for (text, wanted) in [
-        ("ip_src=192.0.2.1,ip_dst=10.0.1.1,udp", Decision::Punt(Punt::Own)),
+        ("ip_src=192.0.2.1,ip_dst=10.0.1.1,udp", Decision::Drop(DropReason::ReversePath)),
+        ("ip_src=192.0.2.1,ip_dst=10.0.1.1,udp,ttl=1", Decision::Drop(DropReason::ReversePath)),
+        ("ip_src=10.0.1.9,ip_dst=10.0.1.1,udp", Decision::Punt(Punt::Own)),
+        ("ip_src=0.0.0.0,ip_dst=10.0.1.1,udp,udp_dst=67", Decision::Drop(DropReason::MartianSource)),
+        ("ip_src=2001:db8:9::9,ip_dst=2001:db8::1,udp", Decision::Drop(DropReason::ReversePath)),
+        ("ip_src=2001:db8:9::9,ip_dst=fe80::1,udp", Decision::Drop(DropReason::ReversePath)),
+        ("ip_src=2001:db8::9,ip_dst=2001:db8::1,udp", Decision::Punt(Punt::Own)),
+        ("ip_src=2001:db8::9,ip_dst=fe80::1,udp", Decision::Punt(Punt::Scope)),
+        // Neighbour discovery is valid with any address of the sender.
+        ("ip_src=2001:db8:9::9,ip_dst=2001:db8::1,icmpv6,icmp_type=135,ttl=255", Decision::Punt(Punt::Own)),
+        (
+            "ip_src=2001:db8:9::9,ip_dst=2001:db8::1,icmpv6,icmp_type=135,ttl=254",
+            Decision::Drop(DropReason::ReversePath),
+        ),
+        (
+            "ip_src=2001:db8:9::9,ip_dst=2001:db8::1,icmpv6,icmp_type=128,ttl=255",
+            Decision::Drop(DropReason::ReversePath),
+        ),
         ("ip_src=192.0.2.1,ip_dst=10.0.1.2,udp", Decision::Drop(DropReason::ReversePath)),
         ("ip_src=192.0.2.1,ip_dst=10.0.1.2,udp,ttl=1", Decision::Drop(DropReason::ReversePath)),
         // DHCP (RFC 2131, 4.1).
@@ -216,7 +240,7 @@ fn what_is_the_kernels_is_left_to_it() {
         ("ip_src=0.0.0.0,ip_dst=10.0.1.2,udp", Decision::Drop(DropReason::MartianSource)),
         ("ip_src=fe80::9,ip_dst=2001:db8::1,udp", Decision::Punt(Punt::Scope)),
         ("ip_src=::,ip_dst=ff02::1,udp", Decision::Drop(DropReason::MartianSource)),
-        ("ip_src=2001:db8::9,ip_dst=2001:db8:1::1,udp", Decision::Drop(DropReason::ReversePath)),
+        ("ip_src=2001:db8:9::9,ip_dst=2001:db8:1::1,udp", Decision::Drop(DropReason::ReversePath)),
         ("arp", Decision::Punt(Punt::NotIp)),
     ] {
         let frame = spec::parse(&format!("eth_dst={OWN},{text}")).unwrap();

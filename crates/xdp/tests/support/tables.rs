@@ -155,6 +155,7 @@ impl Rig {
             tables.set(&format!("10.0.{number}.0/24"), &on_link);
             tables.set(&format!("fd00:{number}::/64"), &on_link);
             tables.set(&format!("10.0.{number}.1/32"), &Path::Local);
+            tables.set(&format!("fd00:{number}::1/128"), &Path::Local);
         }
         for (number, port, net) in [(3, 1, "1.100"), (4, 1, "1.200"), (5, 2, "2.100")] {
             let device = VLAN_DEVICE[usize::from(number)];
@@ -198,6 +199,7 @@ impl Rig {
         for address in OWN_SOURCES {
             own.insert(Ipv4Addr::from(address).into()).unwrap();
         }
+        own.insert("fd00:1::1".parse().unwrap()).unwrap();
         let stage =
             RouteStage::answering(&PORT, &own, &tables.answers, answer).with_vlans(vlans.iter().copied());
         let loaded = router.attached.prepare_route(Some(&stage)).unwrap();
