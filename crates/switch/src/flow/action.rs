@@ -5,6 +5,9 @@ use packet::ethertype;
 
 use super::{Field, Match};
 
+/// Number of octets of actions whose visit, copy or comparison counts as one visited rule.
+pub(super) const OCTETS_OF_WORK: usize = 64;
+
 /// Reserved port numbers of OpenFlow 1.1 and later. Their lowest 16 bits are the reserved port numbers of
 /// OpenFlow 1.0.
 pub mod port {
@@ -341,6 +344,11 @@ impl Instructions {
     #[must_use]
     pub fn memory(&self) -> usize {
         memory_of(&self.apply) + memory_of(&self.write)
+    }
+
+    /// Returns the work of visiting or copying all actions once, nested actions included, in visited rules.
+    pub(crate) fn work(&self) -> usize {
+        self.memory() / OCTETS_OF_WORK
     }
 
     /// Appends the numbers of the groups that the actions use to `into`. A number may be appended more than

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use super::action::OCTETS_OF_WORK;
 use super::message::{FlowError, PacketOut};
 use super::pipeline::{GroupState, MeterState};
 use super::rule::{Rule, RuleRef};
@@ -15,11 +16,9 @@ use super::translate::Translated;
 /// groups during a batch.
 const BATCH_MEMORY: usize = 512 << 20;
 
-/// Maximum number of rules, groups and buckets that the changes of a batch may visit. The visits take about a
-/// second, during which the tables are locked.
+/// Maximum number of rules, groups and buckets that the changes of a batch may visit. Each 64 octets of visited
+/// actions count as one more rule. The visits take about a second, during which the tables are locked.
 pub const BATCH_WORK: usize = 1 << 27;
-/// Number of octets of actions whose writing or comparison counts as one visited rule.
-const OCTETS: usize = 64;
 
 /// A packet-out of a batch with the result of its translation.
 #[derive(Clone, Debug)]
@@ -106,7 +105,7 @@ impl Batch {
     /// Like [`Batch::work`], for an action list of `octets` octets that is written or compared. The list
     /// counts as one visited rule, plus one for each 64 octets.
     pub fn work_on(&mut self, octets: usize) -> Result<(), FlowError> {
-        self.work(1 + octets / OCTETS)
+        self.work(1 + octets / OCTETS_OF_WORK)
     }
 
     /// Returns whether a change of the rule needs no further log entry, because the batch added the rule or

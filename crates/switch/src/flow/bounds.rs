@@ -87,7 +87,8 @@ impl Pipeline {
         let Bounds { configured, wished, .. } = &own.bounds;
         let has_surplus = own.classifier.len() > own.limit() as usize;
         let evicts = configured.evicts || wishes.evicts;
-        if wished != wishes && has_surplus && evicts { self.rules.place_count() } else { 1 }
+        let all = || self.rules.place_count() + self.rules.work_of_table(table);
+        if wished != wishes && has_surplus && evicts { all() } else { 1 }
     }
 
     /// Returns the settings that controllers set for a table. Returns `None` if there is no such table.

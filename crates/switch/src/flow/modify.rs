@@ -12,7 +12,7 @@ use super::message::{
 };
 use super::pipeline::{MAX_MASKS, Pipeline, TABLES, Touched, VISIBLE_TABLES, is_selected};
 use super::rule::{Rule, RuleRef};
-use super::work::{WORK_OF_CHANGE, numbers_of};
+use super::work::numbers_of;
 use super::{Action, Instructions, Match};
 
 /// Maximum number of actions of a rule, nested actions included.
@@ -105,6 +105,7 @@ impl Pipeline {
                 self.uses.linked(rule);
                 let held = &mut self.tables[usize::from(table)].conjunctive;
                 *held = *held + parts - were;
+                self.rules.update_work(at);
                 self.touch_rule(at, table, matching);
             }
             Undo::Times(at, modified_ns) => {
@@ -203,18 +204,18 @@ impl Pipeline {
         match change.command {
             FlowCommand::Add => self.add(change, batch),
             FlowCommand::Modify { strict, or_add } => {
-                batch.work(self.places_of(change, strict))?;
+                batch.work(self.work_to_search(change, strict))?;
                 let found = self.targets(change, strict);
                 if found.is_empty() && or_add && change.cookie_mask == 0 {
                     return self.add(change, batch);
                 }
-                batch.work(found.len() * WORK_OF_CHANGE)?;
+                batch.work(self.work_to_change(&found))?;
                 found.into_iter().try_for_each(|at| self.change(at, change, batch))
             }
             FlowCommand::Delete { strict } => {
-                batch.work(self.places_of(change, strict))?;
+                batch.work(self.work_to_search(change, strict))?;
                 let found = self.targets(change, strict);
-                batch.work(found.len() * WORK_OF_CHANGE)?;
+                batch.work(self.work_to_change(&found))?;
                 for at in found {
                     self.remove_in(at, Removed::Delete, batch);
                 }
@@ -280,6 +281,7 @@ impl Pipeline {
         if old.is_none() && table.classifier.len() >= table.limit() as usize {
             let victim = if table.evicts() { self.victim(change.table, change.importance) } else { None };
             let victim = victim.ok_or(FlowError::TableFull)?;
+            batch.work(self.rules.work_at(victim))?;
             self.remove_in(victim, Removed::Eviction, batch);
         }
         let mut rule = Rule {
@@ -373,6 +375,7 @@ impl Pipeline {
         }
         let held = &mut self.tables[usize::from(table)].conjunctive;
         *held = *held + parts - were;
+        self.rules.update_work(at);
         self.touch_rule(at, table, matching);
         Ok(())
     }

@@ -108,13 +108,24 @@ struct Place {
     /// Version of the tables at which a rule of this slot was last added, changed or removed.
     changed: u64,
     rule: Option<Box<Rule>>,
+    /// Work of visiting the actions of the slot's rule, as of [`Instructions::work`]. An empty slot has none.
+    work: usize,
     /// Whether the slot is in the free list.
     is_listed: bool,
 }
 
 impl Default for Place {
     fn default() -> Place {
-        Place { generation: 0, before: NONE, after: NONE, chain: 0, changed: 0, rule: None, is_listed: false }
+        Place {
+            generation: 0,
+            before: NONE,
+            after: NONE,
+            chain: 0,
+            changed: 0,
+            rule: None,
+            work: 0,
+            is_listed: false,
+        }
     }
 }
 
@@ -127,6 +138,8 @@ struct Chain {
     /// Slot of the rule that was added to the chain last.
     first: u32,
     count: u32,
+    /// Sum of the work of the chain's rules.
+    work: usize,
     /// Table and cookie of the chain's rules. `None` marks a doomed chain, whose rules are about to be
     /// removed.
     key: Option<ChainKey>,
@@ -140,6 +153,9 @@ pub(crate) struct Rules {
     /// is skipped.
     free: Vec<u32>,
     count: usize,
+    /// Sum of the work of all rules, and of the rules of each table.
+    work: usize,
+    table_work: HashMap<u8, usize>,
     /// Chain to which new rules are added, for each table and cookie.
     names: HashMap<ChainKey, u64>,
     chains: HashMap<u64, Chain>,
@@ -156,10 +172,12 @@ impl Rules {
             u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
         });
         let key = (rule.table, rule.cookie);
+        let work = rule.instructions.work();
         let place = &mut self.places[index as usize];
-        place.rule = Some(Box::new(rule));
+        (place.rule, place.work) = (Some(Box::new(rule)), work);
         let generation = place.generation;
         self.count += 1;
+        self.add_work(key.0, work);
         self.chain(key, index);
         RuleRef { index, generation }
     }
@@ -187,6 +205,8 @@ impl Rules {
             self.free.push(at.index);
         }
         self.unchain(at.index);
+        let work = std::mem::take(&mut self.places[at.index as usize].work);
+        self.subtract_work(rule.table, work);
         Some(*rule)
     }
 
@@ -196,8 +216,10 @@ impl Rules {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             let key = (rule.table, rule.cookie);
             self.count += usize::from(place.rule.is_none());
-            (place.generation, place.rule) = (at.generation, Some(Box::new(rule)));
+            let work = rule.instructions.work();
+            (place.generation, place.rule, place.work) = (at.generation, Some(Box::new(rule)), work);
             let was = place.chain;
+            self.add_work(key.0, work);
             if self.is_doomed(at) {
                 self.chain_to(was, at.index);
             } else {
@@ -216,10 +238,35 @@ impl Rules {
         }
     }
 
+    /// Updates the work of a rule after a change of its instructions.
+    pub fn update_work(&mut self, at: RuleRef) {
+        let Some(rule) = self.get(at) else { return };
+        let (table, work) = (rule.table, rule.instructions.work());
+        let place = &mut self.places[at.index as usize];
+        let before = std::mem::replace(&mut place.work, work);
+        if let Some(chain) = self.chains.get_mut(&place.chain) {
+            chain.work = chain.work + work - before;
+        }
+        self.subtract_work(table, before);
+        self.add_work(table, work);
+    }
+
+    fn add_work(&mut self, table: u8, work: usize) {
+        self.work += work;
+        *self.table_work.entry(table).or_default() += work;
+    }
+
+    fn subtract_work(&mut self, table: u8, work: usize) {
+        self.work -= work;
+        if let Some(sum) = self.table_work.get_mut(&table) {
+            *sum -= work;
+        }
+    }
+
     fn chain(&mut self, key: ChainKey, index: u32) {
         let number = *self.names.entry(key).or_insert_with(|| {
             self.last_chain += 1;
-            self.chains.insert(self.last_chain, Chain { first: NONE, count: 0, key: Some(key) });
+            self.chains.insert(self.last_chain, Chain { first: NONE, count: 0, work: 0, key: Some(key) });
             self.last_chain
         });
         self.chain_to(number, index);
@@ -229,6 +276,7 @@ impl Rules {
         let Some(chain) = self.chains.get_mut(&number) else { return };
         let after = std::mem::replace(&mut chain.first, index);
         chain.count += 1;
+        chain.work += self.places[index as usize].work;
         if let Some(next) = self.places.get_mut(after as usize) {
             next.before = index;
         }
@@ -237,7 +285,7 @@ impl Rules {
     }
 
     fn unchain(&mut self, index: u32) {
-        let Place { before, after, chain: number, .. } = self.places[index as usize];
+        let Place { before, after, chain: number, work, .. } = self.places[index as usize];
         if let Some(next) = self.places.get_mut(after as usize) {
             next.before = before;
         }
@@ -246,6 +294,7 @@ impl Rules {
         }
         let Some(chain) = self.chains.get_mut(&number) else { return };
         chain.count -= 1;
+        chain.work -= work;
         if before == NONE {
             chain.first = after;
         }
@@ -296,6 +345,28 @@ impl Rules {
     /// Returns the number of rules of a table with a cookie, without doomed rules.
     pub fn count_of(&self, table: u8, cookie: u64) -> usize {
         self.chain_of(table, cookie).map_or(0, |chain| chain.count as usize)
+    }
+
+    /// Returns the work of visiting the actions of all rules once, in visited rules.
+    pub fn work(&self) -> usize {
+        self.work
+    }
+
+    /// Returns the work of visiting the actions of all rules of a table once.
+    pub fn work_of_table(&self, table: u8) -> usize {
+        self.table_work.get(&table).copied().unwrap_or(0)
+    }
+
+    /// Returns the work of visiting the actions of the rules of a table with a cookie once, without doomed
+    /// rules.
+    pub fn work_of_cookie(&self, table: u8, cookie: u64) -> usize {
+        self.chain_of(table, cookie).map_or(0, |chain| chain.work)
+    }
+
+    /// Returns the work of visiting the actions of a rule once. A rule that was removed has none.
+    pub fn work_at(&self, at: RuleRef) -> usize {
+        let place = self.places.get(at.index as usize).filter(|place| place.generation == at.generation);
+        place.map_or(0, |place| place.work)
     }
 
     fn chain_of(&self, table: u8, cookie: u64) -> Option<&Chain> {

@@ -1,5 +1,6 @@
 //! Estimates of the number of rules, groups and buckets that changes visit. The estimates are made before the
-//! changes, to find changes that take long or too long.
+//! changes, to find changes that take long or too long. A visit of the actions of a rule counts as one more rule
+//! for each 64 octets of the actions ([`Instructions::work`](super::Instructions)).
 
 use std::collections::HashSet;
 
@@ -14,32 +15,74 @@ const MANY_REACHED: usize = 1 << 14;
 /// Estimated work of visiting a group that another group refers to, in visited rules. A group is found by
 /// hashing, while rules are stored in a row.
 pub(super) const WORK_OF_GROUP: usize = 16;
-/// Work of adding, changing or removing a rule, in visited rules. The work covers the actions, the
-/// classifier, the reference counts and the change records.
+/// Work of adding, changing or removing a rule, in visited rules. The work covers the classifier, the reference
+/// counts and the change records. The actions are counted separately.
 pub(super) const WORK_OF_CHANGE: usize = 32;
 /// Estimated work of checking one mask of a table for overlapping rules, in visited rules.
 const WORK_OF_MASK: usize = 8;
 /// Estimated work of a packet-out, in visited rules: the maximum number of rules that one packet may match.
 const WORK_OF_PACKET: usize = 4096;
 
+/// A number of rules and the size of their actions.
+#[derive(Clone, Copy, Default)]
+struct Amount {
+    rules: usize,
+    /// Work of visiting the actions of the rules once, in visited rules.
+    actions: usize,
+}
+
+impl Amount {
+    fn and(self, more: Amount) -> Amount {
+        Amount { rules: self.rules + more.rules, actions: self.actions.saturating_add(more.actions) }
+    }
+
+    fn without(self, less: Amount) -> Amount {
+        Amount {
+            rules: self.rules.saturating_sub(less.rules),
+            actions: self.actions.saturating_sub(less.actions),
+        }
+    }
+
+    fn min(self, other: Amount) -> Amount {
+        Amount { rules: self.rules.min(other.rules), actions: self.actions.min(other.actions) }
+    }
+
+    /// Returns the work of changing or removing the rules.
+    fn change_work(self) -> usize {
+        self.rules.saturating_mul(WORK_OF_CHANGE).saturating_add(self.actions)
+    }
+}
+
+/// The estimate that is made of the actions of selected rules, if the selection is unknown without visiting the
+/// rules.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Estimate {
+    /// The actions of the rules that are certainly selected.
+    Least,
+    /// The actions of all rules that may be selected.
+    Most,
+}
+
 /// Estimated results of the changes of a batch that precede another change.
 #[derive(Default)]
 struct Coming {
-    /// Number of rules that the preceding changes add.
-    rules: usize,
-    /// Number of rules that the preceding changes remove.
-    removed: usize,
+    /// Rules that the preceding changes add.
+    added: Amount,
+    /// Rules that the preceding changes remove.
+    removed: Amount,
     /// Number of learned rules that are removed with the rules that taught them.
     orphans: usize,
 }
 
 impl Pipeline {
-    /// Returns the approximate number of rules, groups and buckets that a batch visits. More than about ten
-    /// thousand take milliseconds.
+    /// Returns the approximate number of rules, groups and buckets that a batch visits. Each 64 octets of actions
+    /// that the batch may visit count as one more rule. More than about ten thousand take milliseconds.
     #[must_use]
     pub fn work_of(&self, mods: &[Mod]) -> usize {
         let mut coming = Coming::default();
-        mods.iter().map(|change| self.work_in(change, &mut coming)).fold(0, usize::saturating_add)
+        mods.iter()
+            .map(|change| self.work_in(change, &mut coming, Estimate::Most))
+            .fold(0, usize::saturating_add)
     }
 
     /// Returns the index of the first change with which a batch visits more than `most` rules, groups and
@@ -47,33 +90,39 @@ impl Pipeline {
     pub(super) fn place_beyond(&self, mods: &[Mod], most: usize) -> Option<usize> {
         let (mut coming, mut work) = (Coming::default(), 0_usize);
         mods.iter().position(|change| {
-            work = work.saturating_add(self.work_in(change, &mut coming));
+            work = work.saturating_add(self.work_in(change, &mut coming, Estimate::Least));
             work > most
         })
     }
 
     /// Returns the estimated work of a change in visited rules. `coming` holds the estimated results of the
     /// preceding changes of the batch, to which the results of this change are added.
-    fn work_in(&self, change: &Mod, coming: &mut Coming) -> usize {
-        let all = self.rules.place_count() + coming.rules;
+    fn work_in(&self, change: &Mod, coming: &mut Coming, estimate: Estimate) -> usize {
+        let all = self.rules.place_count() + self.rules.work() + coming.added.rules + coming.added.actions;
         let group = |id: &u32| self.groups.get(id);
         let buckets = |id: &u32| group(id).map_or(0, |state| state.group.buckets.len());
         let work = match change {
             Mod::Flow(change) => match change.command {
                 FlowCommand::Add => {
-                    coming.rules += 1;
+                    coming.added = coming.added.and(Amount { rules: 1, actions: change.instructions.work() });
                     self.work_of_add(change)
                 }
                 FlowCommand::Modify { strict, .. } => {
-                    let changed = self.targets_at_least(change, strict);
-                    self.work_to_find(change, strict, coming) + changed * WORK_OF_CHANGE
+                    let searched = self.searched(change, strict);
+                    let changed = self.selected_by(change, strict, searched, estimate);
+                    let written = if estimate == Estimate::Most { searched.rules } else { changed.rules };
+                    let written = written.saturating_mul(change.instructions.work());
+                    let found = self.work_to_find(change, strict, coming);
+                    found.saturating_add(changed.change_work()).saturating_add(written)
                 }
                 FlowCommand::Delete { strict } => {
                     // A rule goes once, however often a batch names it.
-                    let left = (self.rules.len() + coming.rules).saturating_sub(coming.removed);
-                    let removed = self.targets_at_least(change, strict).min(left);
-                    coming.removed += removed;
-                    self.work_to_find(change, strict, coming) + removed * WORK_OF_CHANGE
+                    let stored = Amount { rules: self.rules.len(), actions: self.rules.work() };
+                    let left = stored.and(coming.added).without(coming.removed);
+                    let searched = self.searched(change, strict);
+                    let removed = self.selected_by(change, strict, searched, estimate).min(left);
+                    coming.removed = coming.removed.and(removed);
+                    self.work_to_find(change, strict, coming) + removed.change_work()
                 }
             },
             Mod::Group(GroupMod::Delete(id)) if *id == ALL_GROUPS || self.uses.has_group(*id) => all,
@@ -94,27 +143,65 @@ impl Pipeline {
     }
 
     fn work_to_find(&self, change: &FlowMod, strict: bool, coming: &Coming) -> usize {
-        self.places_of(change, strict) + if strict { 0 } else { coming.rules }
+        let added = if strict { Amount::default() } else { coming.added };
+        let actions = if reads_actions(change.out_port, change.out_group) { added.actions } else { 0 };
+        self.work_to_search(change, strict) + added.rules + actions
     }
 
     /// Returns the minimum number of rules that a change or removal selects, as far as the number is known
-    /// without visiting each rule.
-    fn targets_at_least(&self, change: &FlowMod, strict: bool) -> usize {
-        if change.out_port.is_some() || change.out_group.is_some_and(|group| group != ANY_GROUP) {
+    /// without visiting each rule, and the estimated work of their actions. `searched` are the rules among
+    /// which the change selects.
+    fn selected_by(&self, change: &FlowMod, strict: bool, searched: Amount, estimate: Estimate) -> Amount {
+        let is_filtered = reads_actions(change.out_port, change.out_group)
+            || change.cookie_mask != 0 && (strict || change.cookie_mask != u64::MAX)
+            || !strict && change.matching.mask != Flow::ZERO;
+        let rules = if is_filtered {
             0
         } else if strict {
-            if change.cookie_mask != 0 { 0 } else { self.named(change).count() }
-        } else if change.matching.mask != Flow::ZERO {
-            0
+            self.named(change).count()
         } else if change.cookie_mask == u64::MAX {
-            let of = |table| self.rules.count_of(table, change.cookie_value);
-            numbers_of(change.table).map(of).sum()
-        } else if change.cookie_mask != 0 {
-            0
+            searched.rules
         } else {
             let tables = numbers_of(change.table).filter_map(|table| self.tables.get(usize::from(table)));
             tables.map(|table| table.classifier.len()).sum()
-        }
+        };
+        let is_known = !is_filtered || estimate == Estimate::Most;
+        Amount { rules, actions: if is_known { searched.actions } else { 0 } }
+    }
+
+    /// Returns the number of slots that are visited to find the rules that a change or removal selects, and
+    /// the work of the actions of the rules in these slots.
+    fn searched(&self, change: &FlowMod, strict: bool) -> Amount {
+        let numbers = || numbers_of(change.table);
+        let actions = if strict {
+            self.named(change).map(|at| self.rules.work_at(*at)).sum()
+        } else if change.cookie_mask == u64::MAX {
+            numbers().map(|table| self.rules.work_of_cookie(table, change.cookie_value)).sum()
+        } else if change.table == ALL_TABLES {
+            self.rules.work()
+        } else {
+            self.rules.work_of_table(change.table)
+        };
+        let rules = if !strict && change.cookie_mask == u64::MAX {
+            numbers().map(|table| self.rules.count_of(table, change.cookie_value)).sum()
+        } else {
+            self.places_of(change, strict)
+        };
+        Amount { rules, actions }
+    }
+
+    /// Returns the work of finding the rules that a change or removal selects. The actions count only if the
+    /// selection depends on them.
+    pub(super) fn work_to_search(&self, change: &FlowMod, strict: bool) -> usize {
+        let reads = reads_actions(change.out_port, change.out_group);
+        let actions = if reads { self.searched(change, strict).actions } else { 0 };
+        self.places_of(change, strict) + actions
+    }
+
+    /// Returns the work of changing or removing these rules.
+    pub(super) fn work_to_change(&self, rules: &[RuleRef]) -> usize {
+        let actions = rules.iter().map(|at| self.rules.work_at(*at)).sum();
+        Amount { rules: rules.len(), actions }.change_work()
     }
 
     /// Returns the maximum number of learned rules that are removed immediately because a change removes the
@@ -145,9 +232,10 @@ impl Pipeline {
     pub(super) fn work_of_add(&self, change: &FlowMod) -> usize {
         let Some(table) = self.tables.get(usize::from(change.table)) else { return 1 };
         let Match { value, mask } = change.matching;
-        if table.classifier.get(&value.0, &mask.0, change.priority).is_some() {
+        let own = WORK_OF_CHANGE + change.instructions.work();
+        if let Some(old) = table.classifier.get(&value.0, &mask.0, change.priority) {
             // The rule is replaced, so that no overlap check and no eviction takes place.
-            return WORK_OF_CHANGE;
+            return own + self.rules.work_at(*old);
         }
         let overlaps = if change.flags.check_overlap {
             let masks = table.classifier.masks() * (WORK_OF_MASK - 1);
@@ -160,7 +248,7 @@ impl Pipeline {
             && table.evicts()
             && table.evictable.has_victim(change.importance);
         let room = if evicts { self.places_of_table(change.table) + WORK_OF_CHANGE } else { 0 };
-        overlaps + room + WORK_OF_CHANGE
+        overlaps + room + own
     }
 
     /// Returns the number of slots that are visited to find the rules that a change or removal selects.
@@ -200,10 +288,244 @@ impl Pipeline {
     }
 }
 
+/// Returns whether a selection of rules by an output port and a group depends on the actions of the rules.
+pub(super) fn reads_actions(out_port: Option<u32>, out_group: Option<u32>) -> bool {
+    out_port.is_some() || out_group.is_some_and(|group| group != ANY_GROUP)
+}
+
 /// Returns the numbers of the tables that a change or removal with this table number selects.
 pub(super) fn numbers_of(table: u8) -> std::ops::Range<u8> {
     match table {
         ALL_TABLES => 0..ALL_TABLES,
         table => table..table + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::flow::action::OCTETS_OF_WORK;
+    use crate::flow::{
+        Action, Field, FlowError, Group, GroupKind, Instructions, Learn, Meter, RuleRef, SelectMethod,
+    };
+
+    fn flow_mod(change: FlowMod) -> Mod {
+        Mod::Flow(Box::new(change))
+    }
+
+    fn matching(number: u32) -> Match {
+        Match::ANY.with(Field::Reg0, u128::from(number))
+    }
+
+    fn add(table: u8, number: u32, actions: Vec<Action>) -> FlowMod {
+        FlowMod::add(table, 1, matching(number), Instructions::apply(actions))
+    }
+
+    fn group(id: u32) -> Mod {
+        let (kind, method) = (GroupKind::All, SelectMethod::Default);
+        Mod::Group(GroupMod::Add(Group { id, kind, method, buckets: Vec::new() }))
+    }
+
+    fn meter(id: u32) -> Mod {
+        let meter = Meter { id, packets: true, bursts: false, stats: false, bands: Vec::new() };
+        Mod::Meter(MeterMod::Add(meter))
+    }
+
+    /// Returns a pipeline with 40 rules of 4000 actions each, one half in clones.
+    fn heavy() -> Pipeline {
+        let mut pipeline = Pipeline::new();
+        let rule = |number: u32| {
+            let inner = Action::Clone(vec![Action::PopVlan; 1999]);
+            let actions = std::iter::repeat_n(Action::PopVlan, 2000).chain([inner]).collect();
+            flow_mod(add(0, number, actions))
+        };
+        pipeline.modify(&(0..40).map(rule).collect::<Vec<_>>(), 0).unwrap();
+        pipeline
+    }
+
+    /// A batch of changes that visit all actions of all rules is refused, although the rules are few. Each of
+    /// these changes takes too long for the thread of a session.
+    #[test]
+    fn changes_that_visit_actions_cost_as_much_as_the_actions() {
+        let mut pipeline = heavy();
+        let count = 40 * 4000 * size_of::<Action>() / OCTETS_OF_WORK;
+        let by_port = |delete| FlowMod { out_port: Some(77), ..delete };
+        let by_group = |delete| FlowMod { out_group: Some(77), ..delete };
+        let of_meter = Instructions { meter: Some(1), ..Instructions::default() };
+        let cases: [(&str, Vec<Mod>); 6] = [
+            ("by port", vec![flow_mod(by_port(FlowMod::delete(0, Match::ANY)))]),
+            ("by group", vec![flow_mod(by_group(FlowMod::delete(ALL_TABLES, Match::ANY)))]),
+            (
+                "by port and cookie",
+                vec![flow_mod(FlowMod {
+                    cookie_mask: u64::MAX,
+                    ..by_port(FlowMod::delete(ALL_TABLES, Match::ANY))
+                })],
+            ),
+            (
+                "strict",
+                (0..40)
+                    .map(|number| {
+                        let command = FlowCommand::Delete { strict: true };
+                        let delete = FlowMod::delete(ALL_TABLES, matching(number));
+                        flow_mod(by_port(FlowMod { command, priority: 1, ..delete }))
+                    })
+                    .collect(),
+            ),
+            (
+                "group",
+                vec![group(1), flow_mod(add(1, 0, vec![Action::Group(1)])), Mod::Group(GroupMod::Delete(1))],
+            ),
+            (
+                "meter",
+                vec![
+                    meter(1),
+                    flow_mod(FlowMod::add(1, 1, Match::ANY, of_meter)),
+                    Mod::Meter(MeterMod::Delete(Some(1))),
+                ],
+            ),
+        ];
+        for (name, changes) in cases {
+            // The number of the group or meter is not known to the estimate before the batch.
+            if !matches!(name, "group" | "meter") {
+                assert!(pipeline.work_of(&changes) >= count, "{name}: {}", pipeline.work_of(&changes));
+            }
+            pipeline.modify(&changes, 0).unwrap();
+            let many: Vec<Mod> = changes.iter().cloned().cycle().take(changes.len() * 1500).collect();
+            let before = pipeline.version();
+            let refused = pipeline.modify(&many, 0).map_err(|(_, why)| why);
+            assert_eq!(refused, Err(FlowError::TooMuchWork), "{name}");
+            assert!(matches!(name, "group" | "meter") || pipeline.version() == before, "{name}");
+            assert_eq!(pipeline.rule_count(), 40, "{name}");
+        }
+        // A removal that does not read the actions is cheap, and a request for each single rule is permitted.
+        let other = flow_mod(FlowMod { cookie_mask: 1, cookie_value: 1, ..FlowMod::delete(0, Match::ANY) });
+        pipeline.modify(&vec![other; 1000], 0).unwrap();
+    }
+
+    /// The removal of heavy rules, and the writing of heavy actions into many rules, take longer than the number
+    /// of rules indicates.
+    #[test]
+    fn removed_and_written_actions_count_as_work() {
+        let mut pipeline = heavy();
+        let count = 40 * 4000 * size_of::<Action>() / OCTETS_OF_WORK;
+        for delete in [FlowMod::delete(0, Match::ANY), FlowMod::delete(0, matching(0))] {
+            assert!(pipeline.work_of(&[flow_mod(delete)]) >= count);
+        }
+        let light = Instructions::apply(vec![Action::PopVlan]);
+        let command = FlowCommand::Modify { strict: false, or_add: false };
+        let modify = |instructions| FlowMod { command, ..FlowMod::add(0, 1, Match::ANY, instructions) };
+        assert!(pipeline.work_of(&[flow_mod(modify(light.clone()))]) >= count);
+        pipeline.modify(&[flow_mod(modify(light))], 0).unwrap();
+        assert!(pipeline.work_of(&[flow_mod(FlowMod::delete(0, Match::ANY))]) < 2000);
+        let heavy = modify(Instructions::apply(vec![Action::PopVlan; 4000]));
+        assert!(pipeline.work_of(&[flow_mod(heavy)]) >= count);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Change {
+        Add { table: u8, number: u32, cookie: u64, actions: Vec<Action> },
+        Modify { table: u8, number: Option<u32>, cookie: Option<u64>, actions: Vec<Action> },
+        Delete { table: u8, number: Option<u32>, cookie: Option<u64> },
+    }
+
+    impl Change {
+        fn flow_mod(self) -> Mod {
+            let of = |number: Option<u32>| number.map_or(Match::ANY, matching);
+            flow_mod(match self {
+                Change::Add { table, number, cookie, actions } => {
+                    FlowMod { cookie: Some(cookie), ..add(table, number, actions) }
+                }
+                Change::Modify { table, number, cookie, actions } => FlowMod {
+                    command: FlowCommand::Modify { strict: false, or_add: false },
+                    cookie,
+                    ..FlowMod::add(table, 1, of(number), Instructions::apply(actions))
+                },
+                Change::Delete { table, number, cookie } => FlowMod {
+                    cookie_value: cookie.unwrap_or(0),
+                    cookie_mask: cookie.map_or(0, |_| u64::MAX),
+                    ..FlowMod::delete(table, of(number))
+                },
+            })
+        }
+    }
+
+    fn actions() -> impl Strategy<Value = Vec<Action>> {
+        let learn = Learn {
+            idle_timeout: 0,
+            hard_timeout: 0,
+            fin_idle_timeout: 0,
+            fin_hard_timeout: 0,
+            priority: 1,
+            cookie: 1,
+            // NX_LEARN_F_DELETE_LEARNED.
+            flags: 2,
+            table: 1,
+            limit: 0,
+            result: None,
+            parts: Vec::new(),
+        };
+        let action = prop_oneof![
+            Just(Action::PopVlan),
+            (0_usize..300).prop_map(|octets| Action::Note(vec![0; octets])),
+            (0_usize..9).prop_map(|count| Action::Clone(vec![Action::PopVlan; count])),
+            Just(Action::Learn(Box::new(learn))),
+        ];
+        proptest::collection::vec(action, 0..6)
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let number = || proptest::option::of(0_u32..6);
+        let cookie = || proptest::option::of(0_u64..3);
+        prop_oneof![
+            4 => (0_u8..3, 0_u32..6, 0_u64..3, actions())
+                .prop_map(|(table, number, cookie, actions)| Change::Add { table, number, cookie, actions }),
+            2 => (0_u8..3, number(), cookie(), actions())
+                .prop_map(|(table, number, cookie, actions)| Change::Modify { table, number, cookie, actions }),
+            1 => (prop_oneof![3 => 0_u8..3, 1 => Just(ALL_TABLES)], number(), cookie())
+                .prop_map(|(table, number, cookie)| Change::Delete { table, number, cookie }),
+        ]
+    }
+
+    proptest! {
+        /// The stored work of all rules, of each table and of each cookie is the sum over the rules, also after
+        /// batches that were reverted.
+        #[test]
+        fn the_stored_work_equals_a_recount(
+            batches in proptest::collection::vec((proptest::collection::vec(change(), 1..6), any::<bool>()), 1..20),
+        ) {
+            let mut pipeline = Pipeline::new();
+            for (changes, is_reverted) in batches {
+                let mut mods: Vec<Mod> = changes.into_iter().map(Change::flow_mod).collect();
+                if is_reverted {
+                    let backwards = Instructions { goto: Some(0), ..Instructions::default() };
+                    mods.push(flow_mod(FlowMod::add(0, 1, Match::ANY, backwards)));
+                }
+                prop_assert_eq!(pipeline.modify(&mods, 0).is_err(), is_reverted);
+                let rules: Vec<(RuleRef, u8, u64, usize)> = pipeline
+                    .rules
+                    .iter()
+                    .map(|(at, rule)| (at, rule.table, rule.cookie, rule.instructions.work()))
+                    .collect();
+                prop_assert_eq!(pipeline.rules.work(), rules.iter().map(|(.., work)| work).sum::<usize>());
+                for (at, _, _, work) in &rules {
+                    prop_assert_eq!(pipeline.rules.work_at(*at), *work);
+                }
+                for table in 0..3 {
+                    let own = || rules.iter().filter(move |(_, of, ..)| *of == table);
+                    let sum = own().map(|(.., work)| work).sum::<usize>();
+                    prop_assert_eq!(pipeline.rules.work_of_table(table), sum);
+                    for cookie in 0..3 {
+                        let own = own().filter(|(at, _, of, _)| *of == cookie && !pipeline.rules.is_doomed(*at));
+                        let sum = own.map(|(.., work)| work).sum::<usize>();
+                        prop_assert_eq!(pipeline.rules.work_of_cookie(table, cookie), sum);
+                    }
+                }
+            }
+        }
     }
 }

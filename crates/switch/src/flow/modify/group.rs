@@ -12,7 +12,7 @@ use crate::flow::message::{
 use crate::flow::option_fields::OptionFields;
 use crate::flow::pipeline::{GroupState, MAX_GROUPS, Pipeline, Touched};
 use crate::flow::rule::RuleRef;
-use crate::flow::work::{WORK_OF_CHANGE, WORK_OF_GROUP};
+use crate::flow::work::WORK_OF_GROUP;
 
 /// Maximum number of buckets of a group.
 const MAX_BUCKETS: usize = 4096;
@@ -215,7 +215,7 @@ impl Pipeline {
         if !gone.iter().any(|id| self.uses.has_group(*id)) {
             return Ok(());
         }
-        batch.work(self.rules.place_count())?;
+        batch.work(self.rules.place_count() + self.rules.work())?;
         // One scan over the rules, however many groups are removed, finds those that use a missing group.
         let uses = |actions: &[Action]| actions.iter().any(|action| self.names_no_group(action));
         let users: Vec<RuleRef> = self
@@ -224,7 +224,7 @@ impl Pipeline {
             .filter(|(_, rule)| uses(&rule.instructions.apply) || uses(&rule.instructions.write))
             .map(|(at, _)| at)
             .collect();
-        batch.work(users.len() * WORK_OF_CHANGE)?;
+        batch.work(self.work_to_change(&users))?;
         for at in users {
             self.remove_in(at, Removed::GroupDelete, batch);
         }

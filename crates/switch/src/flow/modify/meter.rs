@@ -7,7 +7,6 @@ use crate::flow::batch::Batch;
 use crate::flow::message::{Band, BandKind, FlowError, Meter, MeterMod, Removed};
 use crate::flow::pipeline::{MAX_METERS, MeterState, Pipeline, Touched};
 use crate::flow::rule::{Rule, RuleRef};
-use crate::flow::work::WORK_OF_CHANGE;
 
 /// Maximum number of bands of a meter.
 const MAX_BANDS: usize = 16;
@@ -43,7 +42,7 @@ impl Pipeline {
                 if !gone.iter().any(|id| self.uses.has_meter(*id)) {
                     return Ok(());
                 }
-                batch.work(self.rules.place_count())?;
+                batch.work(self.rules.place_count() + self.rules.work())?;
                 // One scan over the rules finds all users of the removed meters.
                 let mut named = Vec::new();
                 let mut is_user = |rule: &Rule| {
@@ -53,7 +52,7 @@ impl Pipeline {
                 };
                 let users = self.rules.iter().filter(|(_, rule)| is_user(rule));
                 let users: Vec<RuleRef> = users.map(|(at, _)| at).collect();
-                batch.work(users.len() * WORK_OF_CHANGE)?;
+                batch.work(self.work_to_change(&users))?;
                 for at in users {
                     self.remove_in(at, Removed::MeterDelete, batch);
                 }
