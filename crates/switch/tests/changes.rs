@@ -55,13 +55,11 @@ fn a_copy_in_parts_is_what_there_was_at_its_end() {
     let mut copy = BTreeMap::new();
     let mut from = 0;
     loop {
-        let more = pipeline.rules_from(from, 7, 0, |place, stats| {
+        let next = pipeline.rules_from(from, 7, 0, |place, stats| {
             copy.insert(place, stats);
         });
-        if !more {
-            break;
-        }
-        from += 7;
+        let Some(next) = next else { break };
+        from = next;
         // Rules before and behind the current slot are removed, added and changed, and one batch is reverted.
         let n = u32::try_from(from).unwrap();
         put(&mut pipeline, FlowMod::delete(0, rule(n * 5 % 100).matching));

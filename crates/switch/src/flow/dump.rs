@@ -1,15 +1,17 @@
 //! Incremental dumps of flow entries, groups and meters. Each step locks the pipeline for one slice of the
-//! dump. Upcalls and changes proceed between the steps.
+//! dump. Upcalls and changes proceed between the steps. A step ends after a number of rules, or when it has
+//! visited or copied many actions, whichever comes first.
 //!
 //! An entry that exists throughout a dump is reported exactly once. An entry that is added, removed or
 //! replaced during the dump may be missing from the dump.
 
 use super::message::{FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats};
-use super::pipeline::{Pipeline, Tally, is_selected};
+use super::pipeline::{Pipeline, STEP_WORK, Tally, is_selected};
+use super::work::reads_actions;
 
-/// Number of rule slots that one step visits.
+/// Maximum number of rule slots that one step visits.
 const LOOKED_AT: usize = 2048;
-/// Number of rules that one step reports.
+/// Maximum number of rules that one step reports.
 const TOLD: usize = 128;
 /// Number of groups or meters that one step reports.
 const GROUPS: usize = 16;
@@ -67,20 +69,26 @@ impl FlowDump {
     /// the dump.
     pub fn step(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<FlowStats>> {
         if let Some(from) = self.at {
-            let mut place = from;
-            for (rule, _) in pipeline.rules.places(from, LOOKED_AT) {
+            let to = end_of_search(pipeline, from, &self.filter);
+            for (place, (rule, _)) in (from..to).zip(pipeline.rules.places(from, to - from)) {
                 if let Some(rule) = rule.filter(|rule| is_selected(&self.filter, rule)) {
                     self.found.push(Found::new(rule.table, rule.priority, place));
                 }
-                place += 1;
             }
-            self.at = (place - from == LOOKED_AT).then_some(place);
+            self.at = (to < pipeline.rules.place_count()).then_some(to);
             return Some(Vec::new());
         }
         if self.told == self.found.len() {
             return None;
         }
-        let next = &self.found[self.told..(self.told + TOLD).min(self.found.len())];
+        let mut work = 0;
+        let is_in = |found: &&Found| {
+            let is_in = work < STEP_WORK;
+            work += pipeline.rules.work_in(found.place());
+            is_in
+        };
+        let left = &self.found[self.told..];
+        let next = &left[..left.iter().take(TOLD).take_while(is_in).count()];
         self.told += next.len();
         // A rule that exists throughout keeps its slot, even if it is added again.
         let rule = |found: &Found| {
@@ -110,9 +118,8 @@ impl FlowSums {
     /// Adds the next rules to the sums. Returns the numbers of packets, octets and rules when all rules have
     /// been added, and `None` before.
     pub fn step(&mut self, pipeline: &Pipeline) -> Option<(u64, u64, u32)> {
-        let from = self.at;
-        for (rule, _) in pipeline.rules.places(from, LOOKED_AT) {
-            self.at += 1;
+        let (from, to) = (self.at, end_of_search(pipeline, self.at, &self.filter));
+        for (rule, _) in pipeline.rules.places(from, to - from) {
             if let Some(rule) = rule.filter(|rule| is_selected(&self.filter, rule)) {
                 let (packets, bytes, flows) = self.sums;
                 self.sums = (
@@ -122,8 +129,15 @@ impl FlowSums {
                 );
             }
         }
-        (self.at - from < LOOKED_AT).then_some(self.sums)
+        self.at = to;
+        (to >= pipeline.rules.place_count()).then_some(self.sums)
     }
+}
+
+/// Returns the slot behind the last one of a step that begins at the slot `from` and tests rules with `filter`.
+fn end_of_search(pipeline: &Pipeline, from: usize, filter: &FlowFilter) -> usize {
+    let most = if reads_actions(filter.out_port, filter.out_group) { STEP_WORK } else { usize::MAX };
+    pipeline.rules.end_of_step(from, LOOKED_AT, most)
 }
 
 /// A function that appends the numbers of the groups or meters that instructions use to a list.
@@ -157,14 +171,11 @@ impl NumberedDump {
     /// to be counted.
     fn count(&mut self, pipeline: &Pipeline, names: Names) -> bool {
         let Some(from) = self.at else { return false };
-        let mut place = from;
-        for (rule, _) in pipeline.rules.places(from, LOOKED_AT) {
-            if let Some(rule) = rule {
-                self.uses.add(|named| names(&rule.instructions, named));
-            }
-            place += 1;
+        let to = pipeline.rules.end_of_step(from, LOOKED_AT, STEP_WORK);
+        for rule in pipeline.rules.places(from, to - from).filter_map(|(rule, _)| rule) {
+            self.uses.add(|named| names(&rule.instructions, named));
         }
-        self.at = (place - from == LOOKED_AT).then_some(place);
+        self.at = (to < pipeline.rules.place_count()).then_some(to);
         self.at.is_some()
     }
 
@@ -227,5 +238,90 @@ impl NumberedDump {
         let next = pipeline.meters.range(from..=self.to).take(GROUPS);
         let told = next.map(|(id, state)| (*id, state.stats(self.uses.of(*id), now_ns))).collect();
         Some(self.behind(told))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::flow::{Action, Field, FlowMod, Instructions, Match, Mod};
+
+    /// Returns a pipeline with 60 rules of this number of actions.
+    fn pipeline(actions: usize) -> Pipeline {
+        let mut pipeline = Pipeline::new();
+        let rule = |number: u32| {
+            let matching = Match::ANY.with(Field::Reg0, u128::from(number));
+            let instructions = Instructions::apply(vec![Action::PopVlan; actions]);
+            Mod::Flow(Box::new(FlowMod::add(0, 1, matching, instructions)))
+        };
+        pipeline.modify(&(0..60).map(rule).collect::<Vec<_>>(), 0).unwrap();
+        pipeline
+    }
+
+    /// Returns the numbers of rules that the steps of a dump report.
+    fn steps(pipeline: &Pipeline, filter: &FlowFilter) -> Vec<usize> {
+        let mut dump = FlowDump::new(filter.clone());
+        let step = || {
+            dump.prepare();
+            dump.step(pipeline, 0).map(|rules| rules.len())
+        };
+        std::iter::from_fn(step).collect()
+    }
+
+    /// A step of a dump, of a sum, of a count and of a copy ends after one rule or more, when it has visited or
+    /// copied many actions.
+    #[test]
+    fn rules_with_many_actions_end_a_step() {
+        let (light, heavy) = (pipeline(3), pipeline(4000));
+        let each = heavy.rules.work() / 60;
+        let most = STEP_WORK.div_ceil(each);
+        let (all, by_port) =
+            (FlowFilter::default(), FlowFilter { out_port: Some(7), ..FlowFilter::default() });
+        assert_eq!(steps(&light, &all), [0, 60]);
+        let told = steps(&heavy, &all);
+        assert_eq!((told[0], told[1], told.iter().sum::<usize>()), (0, most, 60));
+        assert!(told.iter().all(|told| *told <= most), "{told:?}");
+        // No rule outputs to the port. All steps are steps of the search.
+        let searches = 60_usize.div_ceil(most);
+        assert_eq!((steps(&light, &by_port).len(), steps(&heavy, &by_port).len()), (1, searches));
+        let sums = |pipeline: &Pipeline, filter: &FlowFilter| {
+            let mut sums = FlowSums::new(filter.clone());
+            let first = 1 + std::iter::from_fn(|| sums.step(pipeline).is_none().then_some(())).count();
+            (first, sums.sums.2)
+        };
+        assert_eq!((sums(&light, &by_port), sums(&heavy, &by_port)), ((1, 0), (searches, 0)));
+        assert_eq!(sums(&heavy, &all), (1, 60), "the sums without a port read no actions");
+        let counts = |pipeline: &Pipeline| {
+            let mut dump = NumberedDump::new(None);
+            1 + std::iter::from_fn(|| dump.count(pipeline, |_, _| ()).then_some(())).count()
+        };
+        assert_eq!((counts(&light), counts(&heavy)), (1, searches));
+        let copies = |pipeline: &Pipeline| {
+            let (mut from, mut copied) = (Some(0), Vec::new());
+            while let Some(at) = from {
+                let mut count = 0;
+                from = pipeline.rules_from(at, 256, 0, |_, _| count += 1);
+                copied.push(count);
+            }
+            copied
+        };
+        assert_eq!(copies(&light), [60]);
+        let copied = copies(&heavy);
+        assert_eq!((copied[0], copied.iter().sum::<usize>()), (most, 60));
+        let places: Vec<usize> = (10..60).collect();
+        assert_eq!((light.step_of(&places, 40), heavy.step_of(&places, 40)), (40, most));
+    }
+
+    /// A rule that is more work than a step has a step of its own.
+    #[test]
+    fn a_step_has_at_least_one_rule() {
+        let mut pipeline = Pipeline::new();
+        let heavy = || Instructions::apply(vec![Action::Note(vec![0; 64 * STEP_WORK])]);
+        let rule = |priority| Mod::Flow(Box::new(FlowMod::add(0, priority, Match::ANY, heavy())));
+        pipeline.modify(&[rule(1), rule(2), rule(3)], 0).unwrap();
+        assert_eq!(steps(&pipeline, &FlowFilter::default()), [0, 1, 1, 1]);
+        assert_eq!(pipeline.rules_from(0, 9, 0, |_, _| ()), Some(1));
     }
 }

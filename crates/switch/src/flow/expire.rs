@@ -2,7 +2,7 @@
 //! during a turn.
 
 use super::message::Removed;
-use super::pipeline::{EXPIRED_AT_ONCE, Pipeline};
+use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline};
 use super::rule::RuleRef;
 
 /// Maximum number of rule slots that one turn visits.
@@ -10,7 +10,8 @@ const PLACES_AT_ONCE: usize = 1 << 17;
 
 impl Pipeline {
     /// Removes expired rules in one turn. A turn removes at most 20,000 expired rules and 20,000 doomed
-    /// learned rules, and visits a bounded number of rule slots. These bounds limit the delay of packets.
+    /// learned rules, fewer if the rules have many actions, and visits a bounded number of rule slots. These
+    /// bounds limit the delay of packets.
     /// Each turn continues at the slot where the previous turn ended.
     ///
     /// Returns whether another turn is due immediately.
@@ -27,11 +28,15 @@ impl Pipeline {
 
     fn expire_places(&mut self, most: usize, now_ns: u64) -> bool {
         let mut over: Vec<(RuleRef, Removed)> = Vec::new();
-        let mut next = self.expire_from;
+        let (mut next, mut work) = (self.expire_from, 0);
         for place in self.rules.walk(next, most) {
             next += 1;
-            over.extend(place.and_then(|(at, rule)| Some((at, rule.is_over(now_ns)?))));
-            if over.len() == EXPIRED_AT_ONCE {
+            let Some((at, why)) = place.and_then(|(at, rule)| Some((at, rule.is_over(now_ns)?))) else {
+                continue;
+            };
+            over.push((at, why));
+            work += self.rules.work_at(at);
+            if over.len() == EXPIRED_AT_ONCE || work >= EXPIRED_WORK {
                 break;
             }
         }
@@ -50,7 +55,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use super::*;
-    use crate::flow::{Field, FlowMod, Instructions, Match, Mod};
+    use crate::flow::{Action, Field, FlowCommand, FlowMod, Instructions, Learn, Match, Mod};
 
     fn add(pipeline: &mut Pipeline, numbers: std::ops::Range<u32>, hard_timeout: u16) {
         let rule = |number: u32| {
@@ -71,6 +76,65 @@ mod tests {
         let mut turn = || (pipeline.expire_places(50, now), pipeline.rule_count());
         assert_eq!([turn(), turn(), turn()], [(true, 130), (true, 130), (false, 100)]);
         assert_eq!([turn(), turn(), turn()], [(true, 100), (true, 100), (false, 100)], "the places stay");
+    }
+
+    /// Returns a rule with 4000 actions and the cookie 7 in table 1.
+    fn heavy(number: u32) -> FlowMod {
+        let matching = Match::ANY.with(Field::Reg0, u128::from(number));
+        let instructions = Instructions::apply(vec![Action::PopVlan; 4000]);
+        FlowMod { cookie: Some(7), ..FlowMod::add(1, 1, matching, instructions) }
+    }
+
+    /// Checks that a turn ends after fewer rules if the rules have many actions, and that later turns remove
+    /// the others.
+    #[test]
+    fn a_turn_removes_few_rules_with_many_actions() {
+        let mut pipeline = Pipeline::new();
+        let rule = |number| Mod::Flow(Box::new(FlowMod { hard_timeout: 1, ..heavy(number) }));
+        pipeline.modify(&(0..400).map(rule).collect::<Vec<_>>(), 0).unwrap();
+        let most = EXPIRED_WORK.div_ceil(pipeline.rules.work() / 400);
+        assert!(most < 200);
+        let mut turn = || (pipeline.expire(2_000_000_000), pipeline.rule_count());
+        assert_eq!([turn(), turn()], [(true, 400 - most), (true, 400 - 2 * most)]);
+        assert_eq!(turn(), (false, 0));
+    }
+
+    /// Checks that the removal of learned rules with their teacher ends after fewer rules if the rules have
+    /// many actions, and that later turns remove the others.
+    #[test]
+    fn few_learned_rules_with_many_actions_are_removed_with_their_teacher() {
+        let mut pipeline = Pipeline::new();
+        let learn = Learn {
+            idle_timeout: 0,
+            hard_timeout: 0,
+            fin_idle_timeout: 0,
+            fin_hard_timeout: 0,
+            priority: 1,
+            cookie: 7,
+            // NX_LEARN_F_DELETE_LEARNED.
+            flags: 2,
+            table: 1,
+            limit: 0,
+            result: None,
+            parts: Vec::new(),
+        };
+        let teacher =
+            FlowMod::add(0, 1, Match::ANY, Instructions::apply(vec![Action::Learn(Box::new(learn))]));
+        pipeline.modify(&[Mod::Flow(Box::new(teacher.clone()))], 0).unwrap();
+        let rule = |number| Mod::Flow(Box::new(heavy(number)));
+        pipeline.modify(&(0..400).map(rule).collect::<Vec<_>>(), 0).unwrap();
+        let most = EXPIRED_WORK.div_ceil(pipeline.rules.work() / 400);
+        let delete =
+            Mod::Flow(Box::new(FlowMod { command: FlowCommand::Delete { strict: true }, ..teacher }));
+        // The estimate includes the removed learned rules.
+        let work = pipeline.work_of(std::slice::from_ref(&delete));
+        assert!((EXPIRED_WORK..2 * EXPIRED_WORK).contains(&work), "{work}");
+        pipeline.modify(&[delete], 0).unwrap();
+        assert_eq!((pipeline.is_expiring(), pipeline.rule_count()), (true, 400 - most));
+        assert!(pipeline.expire(1));
+        assert_eq!(pipeline.rule_count(), 400 - 2 * most);
+        while pipeline.expire(1) {}
+        assert_eq!(pipeline.rule_count(), 0);
     }
 
     /// Checks that a turn that immediately follows another one does not visit the first slots again.

@@ -44,6 +44,11 @@ pub const MAX_GROUPS: usize = 65_536;
 pub const MAX_METERS: usize = 65_536;
 /// Maximum number of expired rules that one turn of `Pipeline::expire` removes.
 pub const EXPIRED_AT_ONCE: usize = 20_000;
+/// Work of visiting the actions of removed rules ([`Instructions::work`](super::Instructions)) after which a turn
+/// of `Pipeline::expire` ends.
+pub(super) const EXPIRED_WORK: usize = 1 << 19;
+/// Work of visiting or copying the actions of rules after which a step of a dump or copy ends.
+pub(super) const STEP_WORK: usize = 1 << 14;
 /// Number of rules that are sampled to estimate the memory of all rules.
 const SAMPLE: usize = 1024;
 /// Number of change records that are kept. A reader that has missed more changes must revalidate everything.
@@ -390,9 +395,10 @@ impl Pipeline {
         found.into_iter().map(|rule| rule.stats(now_ns)).collect()
     }
 
-    /// Calls `see` with the slot number and the rule of each occupied slot among the `count` slots from slot
-    /// `from`. Returns whether more slots follow. A caller that copies all rules calls this function
-    /// repeatedly, and changes are possible between the calls. [`Pipeline::rules_since`] returns these
+    /// Calls `see` with the slot number and the rule of each occupied slot among at most `count` slots from
+    /// slot `from`. Rules with many actions end the step earlier, after at least one slot. Returns the slot at
+    /// which the next step begins, or `None` if no slot follows. A caller that copies all rules calls this
+    /// function repeatedly, and changes are possible between the calls. [`Pipeline::rules_since`] returns these
     /// changes.
     pub fn rules_from(
         &self,
@@ -400,15 +406,14 @@ impl Pipeline {
         count: usize,
         now_ns: u64,
         mut see: impl FnMut(usize, FlowStats),
-    ) -> bool {
-        let mut places = from;
-        for (rule, _) in self.rules.places(from, count) {
+    ) -> Option<usize> {
+        let to = self.rules.end_of_step(from, count, STEP_WORK);
+        for (place, (rule, _)) in (from..to).zip(self.rules.places(from, to - from)) {
             if let Some(rule) = rule {
-                see(places, rule.stats(now_ns));
+                see(place, rule.stats(now_ns));
             }
-            places += 1;
         }
-        places - from == count
+        (to < self.rules.place_count()).then_some(to)
     }
 
     /// Calls `see` with every slot whose rule was added, changed or removed since a version of the tables,
@@ -429,6 +434,26 @@ impl Pipeline {
     pub fn places_since(&self, version: u64) -> Vec<usize> {
         let slots = self.rules.places(0, usize::MAX).enumerate();
         slots.filter(|(_, (_, changed))| *changed > version).map(|(place, _)| place).collect()
+    }
+
+    /// Returns how many of the slots `places`, from the first one on, are copied in one step: at most `most`. Rules
+    /// with many actions end the step earlier, after at least one slot.
+    #[must_use]
+    pub fn step_of(&self, places: &[usize], most: usize) -> usize {
+        let mut work = 0;
+        let is_in = |place: &&usize| {
+            let is_in = work < STEP_WORK;
+            work += self.rules.work_in(**place);
+            is_in
+        };
+        places.iter().take(most).take_while(is_in).count()
+    }
+
+    /// Returns the work of copying the actions of the rules in these slots, in the units of
+    /// [`Pipeline::work_of`].
+    #[must_use]
+    pub fn work_to_copy(&self, places: &[usize]) -> usize {
+        places.iter().map(|place| self.rules.work_in(*place)).sum()
     }
 
     /// Returns the rule in a slot. Returns `None` if the slot is empty.

@@ -317,9 +317,10 @@ impl Rules {
         }
     }
 
-    /// Returns at most `most` doomed rules, in the order of their removal. Removes doomed chains at the front
-    /// of the list that have no rules left.
-    pub fn next_doomed(&mut self, most: usize) -> Vec<RuleRef> {
+    /// Returns at most `most` doomed rules, in the order of their removal. The list ends after the rule with
+    /// which the work of visiting the actions reaches `work`. Removes doomed chains at the front of the list of
+    /// chains that have no rules left.
+    pub fn next_doomed(&mut self, most: usize, work: usize) -> Vec<RuleRef> {
         while let Some(number) = self.doomed.front() {
             if self.chains.get(number).is_some_and(|chain| chain.count > 0) {
                 break;
@@ -328,7 +329,14 @@ impl Rules {
             self.doomed.pop_front();
         }
         let chains = self.doomed.iter().filter_map(|number| self.chains.get(number));
-        chains.flat_map(|chain| self.rules_from(chain.first)).map(|(at, _)| at).take(most).collect()
+        let mut done = 0;
+        let is_in = |at: &RuleRef| {
+            let is_in = done < work;
+            done += self.work_at(*at);
+            is_in
+        };
+        let rules = chains.flat_map(|chain| self.rules_from(chain.first)).map(|(at, _)| at);
+        rules.take(most).take_while(is_in).collect()
     }
 
     /// Returns whether there are doomed chains.
@@ -367,6 +375,23 @@ impl Rules {
     pub fn work_at(&self, at: RuleRef) -> usize {
         let place = self.places.get(at.index as usize).filter(|place| place.generation == at.generation);
         place.map_or(0, |place| place.work)
+    }
+
+    /// Returns the work of visiting the actions of the rule in a slot once. An empty slot has none.
+    pub fn work_in(&self, place: usize) -> usize {
+        self.places.get(place).map_or(0, |place| place.work)
+    }
+
+    /// Returns the slot behind the last one of a step that begins at the slot `from`. The step has at most `count`
+    /// slots, and ends after the slot with which the work of visiting the actions reaches `most`.
+    pub fn end_of_step(&self, from: usize, count: usize, most: usize) -> usize {
+        let mut work = 0;
+        let is_in = |place: &&Place| {
+            let is_in = work < most;
+            work += place.work;
+            is_in
+        };
+        from + self.places.iter().skip(from).take(count).take_while(is_in).count()
     }
 
     fn chain_of(&self, table: u8, cookie: u64) -> Option<&Chain> {

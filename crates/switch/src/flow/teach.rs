@@ -2,9 +2,9 @@
 //! `learn` actions added them.
 
 use super::Match;
-use super::learned::{LearnedFlow, each_keeper};
+use super::learned::LearnedFlow;
 use super::message::{FlowError, FlowMod, Mod, Removed};
-use super::pipeline::{EXPIRED_AT_ONCE, Pipeline};
+use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline};
 use super::rule::{Rule, RuleRef};
 
 impl Pipeline {
@@ -56,9 +56,10 @@ impl Pipeline {
     }
 
     /// Removes at most `most` learned rules for which no `learn` action with the flag
-    /// NX_LEARN_F_DELETE_LEARNED is left. Returns whether further rules are to be removed.
+    /// NX_LEARN_F_DELETE_LEARNED is left. Rules with many actions end the removal earlier, after at least one
+    /// rule. Returns whether further rules are to be removed.
     pub(super) fn drop_doomed(&mut self, most: usize, now_ns: u64) -> bool {
-        let mut left = most;
+        let (mut left, mut work) = (most, EXPIRED_WORK);
         // What goes may have taught rules itself.
         loop {
             for (table, cookie) in std::mem::take(&mut self.learned.orphans) {
@@ -67,24 +68,17 @@ impl Pipeline {
                     self.rules.doom(table, cookie);
                 }
             }
-            let mut gone = self.rules.next_doomed(left);
+            let mut gone = self.rules.next_doomed(left, work);
             if gone.is_empty() {
                 return self.rules.has_doomed();
             }
             left -= gone.len();
+            work = gone.iter().fold(work, |work, at| work.saturating_sub(self.rules.work_at(*at)));
             gone.sort_unstable();
             for at in gone {
                 self.remove_rule(at, Removed::Delete, now_ns);
             }
         }
-    }
-
-    /// Returns the approximate number of learned rules that are removed immediately if this rule is removed,
-    /// at most `EXPIRED_AT_ONCE`.
-    pub(super) fn orphans_of(&self, rule: &Rule) -> usize {
-        let mut count = 0;
-        each_keeper(&rule.instructions.apply, &mut |key| count += self.rules.count_of(key.0, key.1));
-        count.min(EXPIRED_AT_ONCE)
     }
 
     /// Returns the existing rule that equals the rule that `learnt` would add. Returns `None` if there is no

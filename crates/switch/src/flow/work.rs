@@ -5,9 +5,10 @@
 use std::collections::HashSet;
 
 use super::group_references::reached;
+use super::learned::each_keeper;
 use super::message::{ALL_GROUPS, ALL_TABLES, ANY_GROUP, FlowCommand, FlowMod, GroupMod, MeterMod, Mod};
-use super::pipeline::{EXPIRED_AT_ONCE, Pipeline, TABLES};
-use super::rule::RuleRef;
+use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline, TABLES};
+use super::rule::{Rule, RuleRef};
 use super::{Flow, Match};
 
 /// Number of visited groups at which the estimate of the work for a group stops.
@@ -53,6 +54,9 @@ impl Amount {
     }
 }
 
+/// Maximum amount of learned rules that are removed immediately after the rules that taught them.
+const MOST_ORPHANS: Amount = Amount { rules: EXPIRED_AT_ONCE, actions: EXPIRED_WORK };
+
 /// The estimate that is made of the actions of selected rules, if the selection is unknown without visiting the
 /// rules.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,8 +74,8 @@ struct Coming {
     added: Amount,
     /// Rules that the preceding changes remove.
     removed: Amount,
-    /// Number of learned rules that are removed with the rules that taught them.
-    orphans: usize,
+    /// Learned rules that are removed with the rules that taught them.
+    orphans: Amount,
 }
 
 impl Pipeline {
@@ -117,8 +121,7 @@ impl Pipeline {
                 }
                 FlowCommand::Delete { strict } => {
                     // A rule goes once, however often a batch names it.
-                    let stored = Amount { rules: self.rules.len(), actions: self.rules.work() };
-                    let left = stored.and(coming.added).without(coming.removed);
+                    let left = self.stored().and(coming.added).without(coming.removed);
                     let searched = self.searched(change, strict);
                     let removed = self.selected_by(change, strict, searched, estimate).min(left);
                     coming.removed = coming.removed.and(removed);
@@ -137,9 +140,9 @@ impl Pipeline {
             Mod::Group(GroupMod::Delete(_)) | Mod::Meter(_) => 1,
             Mod::PacketOut(_) => WORK_OF_PACKET,
         };
-        let orphans = self.orphans_in(change).min(EXPIRED_AT_ONCE - coming.orphans);
-        coming.orphans += orphans;
-        work.max(1) + orphans * WORK_OF_CHANGE
+        let orphans = self.orphans_in(change).min(MOST_ORPHANS.without(coming.orphans));
+        coming.orphans = coming.orphans.and(orphans);
+        work.max(1).saturating_add(orphans.change_work())
     }
 
     fn work_to_find(&self, change: &FlowMod, strict: bool, coming: &Coming) -> usize {
@@ -204,22 +207,43 @@ impl Pipeline {
         Amount { rules: rules.len(), actions }.change_work()
     }
 
-    /// Returns the maximum number of learned rules that are removed immediately because a change removes the
+    /// Returns the maximum amount of learned rules that are removed immediately because a change removes the
     /// rules that taught them.
-    fn orphans_in(&self, change: &Mod) -> usize {
-        let all = if self.learned.has_keepers() { self.rules.len() } else { 0 };
+    fn orphans_in(&self, change: &Mod) -> Amount {
+        let has_keepers = self.learned.has_keepers();
+        let none = Amount::default();
+        let all = if has_keepers { self.stored() } else { none };
         match change {
             Mod::Flow(change) => {
                 let is_strict = match change.command {
                     FlowCommand::Add => true,
                     FlowCommand::Modify { strict, .. } | FlowCommand::Delete { strict } => strict,
                 };
-                let of = |rule: &RuleRef| self.rules.get(*rule).map_or(0, |rule| self.orphans_of(rule));
-                if is_strict && all > 0 { self.named(change).map(of).sum() } else { all }
+                let of = |at: &RuleRef| self.rules.get(*at).map_or(none, |rule| self.orphans_of(rule));
+                if is_strict && has_keepers {
+                    self.named(change).map(of).fold(none, Amount::and)
+                } else {
+                    all
+                }
             }
             Mod::Group(GroupMod::Delete(_)) | Mod::Meter(MeterMod::Delete(_)) => all,
-            Mod::Group(_) | Mod::Meter(_) | Mod::PacketOut(_) => 0,
+            Mod::Group(_) | Mod::Meter(_) | Mod::PacketOut(_) => none,
         }
+    }
+
+    /// Returns the approximate amount of learned rules that are removed immediately if this rule is removed.
+    fn orphans_of(&self, rule: &Rule) -> Amount {
+        let mut orphans = Amount::default();
+        each_keeper(&rule.instructions.apply, &mut |(table, cookie)| {
+            let rules = self.rules.count_of(table, cookie);
+            orphans = orphans.and(Amount { rules, actions: self.rules.work_of_cookie(table, cookie) });
+        });
+        orphans.min(MOST_ORPHANS)
+    }
+
+    /// Returns the amount of all rules.
+    fn stored(&self) -> Amount {
+        Amount { rules: self.rules.len(), actions: self.rules.work() }
     }
 
     /// Returns the rules whose match and priority equal those of a change.

@@ -28,10 +28,13 @@ const SHARE: u32 = 5;
 const AGED: Duration = Duration::from_secs(10);
 /// Time after which a failed write of a rule file is repeated.
 const RETRY: Duration = Duration::from_secs(5);
-/// Number of rules that are copied during one lock of the tables.
+/// Maximum number of rules that are copied during one lock of the tables. Rules with many actions are fewer.
 const PART: usize = 256;
 /// Number of changed rules up to which a copy is completed during one lock of the tables.
 const FEW: usize = 4096;
+/// Maximum work of copying the actions of the rules with which a copy is completed, in the units of
+/// [`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy).
+const FEW_ACTIONS: usize = 1 << 16;
 /// Maximum number of rounds in which rules that changed during the copy are copied in parts.
 const ROUNDS: usize = 16;
 /// Time for which the tables stay unlocked between two parts of a copy.
@@ -154,10 +157,9 @@ impl Snapshot {
         let mut from = 0;
         loop {
             let now = super::now();
-            if !tables.lock().rules_from(from, PART, now, |place, stats| see(place, stats, now)) {
-                break;
-            }
-            from += PART;
+            let next = tables.lock().rules_from(from, PART, now, |place, stats| see(place, stats, now));
+            let Some(next) = next else { break };
+            from = next;
             std::thread::sleep(LET_GO);
         }
         // Encoded rules of the slots that have changed since, empty for an empty slot.
@@ -171,16 +173,21 @@ impl Snapshot {
             latest.insert(place, rule);
         };
         for _ in 0..ROUNDS {
-            let (version, places) = {
+            let (version, places, is_last) = {
                 let pipeline = tables.lock();
-                (pipeline.version(), pipeline.places_since(began))
+                let places = pipeline.places_since(began);
+                let is_last = places.len() <= FEW && pipeline.work_to_copy(&places) <= FEW_ACTIONS;
+                (pipeline.version(), places, is_last)
             };
-            if places.len() <= FEW {
+            if is_last {
                 break;
             }
-            for part in places.chunks(PART) {
+            let mut left = &places[..];
+            while !left.is_empty() {
                 let now = super::now();
                 let pipeline = tables.lock();
+                let (part, after) = left.split_at(pipeline.step_of(left, PART));
+                left = after;
                 part.iter().for_each(|place| again(*place, pipeline.rule_in(*place, now), now));
                 drop(pipeline);
                 std::thread::sleep(LET_GO);
