@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use switch::flow::text::sub_field;
 use switch::flow::{
-    Action, Event, Field, Flow, FlowDump, FlowError, FlowFilter, FlowMod, FlowSums, Instructions, Match, Mod,
-    Pipeline, Removed, TableBounds, TableWishes, TranslationInput,
+    Action, Conjunction, Event, Field, Flow, FlowDump, FlowError, FlowFilter, FlowMod, FlowSums,
+    Instructions, Match, Mod, Pipeline, Removed, TableBounds, TableWishes, TranslationInput,
 };
 
 fn bounds(limit: u32, evicts: bool) -> TableBounds {
@@ -232,7 +232,29 @@ fn masks_of_a_table_are_bounded_and_charged() {
             pipeline.translate(TranslationInput { flow: &Flow::default(), frame: None, trace: true });
         format!("{:?}", translated.trace).contains("too much is to be done")
     };
-    assert_eq!([100, 1000].map(|times| translated(&mut pipeline, times)), [false, true]);
+    assert_eq!([3, 5].map(|times| translated(&mut pipeline, times)), [false, true]);
+}
+
+/// Each conjunction whose clauses all match causes a further look-up under all masks of the table.
+#[test]
+fn further_look_ups_of_conjunctions_are_charged_for_masks() {
+    let mut pipeline = Pipeline::new();
+    let rules: Vec<Mod> = (0..4000).map(masked).collect();
+    pipeline.modify(&rules, 0).unwrap();
+    let translated = |pipeline: &mut Pipeline, conjunctions: u32| {
+        let part = |id, clause| Action::Conjunction(Conjunction { id, clause, clauses: 2 });
+        let parts = (0..conjunctions).flat_map(|id| [part(id, 0), part(id, 1)]).collect();
+        let resubmit = vec![Action::Resubmit { port: None, table: Some(1) }];
+        let rules = [(0, 1, resubmit), (1, 9, parts)].map(|(table, priority, actions)| {
+            let instructions = Instructions::apply(actions);
+            Mod::Flow(Box::new(FlowMod::add(table, priority, Match::ANY, instructions)))
+        });
+        pipeline.modify(&rules, 0).unwrap();
+        let translated =
+            pipeline.translate(TranslationInput { flow: &Flow::default(), frame: None, trace: true });
+        format!("{:?}", translated.trace).contains("too much is to be done")
+    };
+    assert_eq!([10, 30].map(|count| translated(&mut pipeline, count)), [false, true]);
 }
 
 /// Rules that expire together are removed in several calls.

@@ -28,7 +28,7 @@ pub use result::{Failed, TRACED, ToController, Trace, Translated, TranslationInp
 use super::action::port;
 use super::look_up::Seen;
 use super::message::{Continuation, Fragments, Miss, Reason, Rest};
-use super::pipeline::{Pipeline, VISIBLE_TABLES};
+use super::pipeline::{Pipeline, Table, VISIBLE_TABLES};
 use super::program::{Op, Program, SetBits};
 use super::rewrite;
 use super::rule::RuleRef;
@@ -53,8 +53,8 @@ const MAX_STEP_COST: usize = 1 << 14;
 const COST_OF_CRC: usize = 64;
 /// Weight of a step that applies a meter.
 const COST_OF_METER: usize = 4;
-/// Maximum number of actions, buckets and operations of similar cost that the translation of one packet
-/// executes.
+/// Maximum number of actions, buckets, masks of tables and operations of similar cost that the translation of one
+/// packet executes or visits.
 const MAX_WORK: u32 = 65_536;
 /// Number of entries of a list that are copied or compared for one unit of work.
 const LIST_WORK: usize = 16;
@@ -581,8 +581,10 @@ impl<'p> Run<'p> {
             l4.iter().for_each(|(field, _)| self.flow.set(*field, 0));
         }
         let found = if let Some(seen) = self.ahead.take() {
+            // A look-up ahead counts like the same look-up during the translation.
+            let work = self.pipeline.tables.get(usize::from(table)).map_or(0, Table::work_of_look_up);
             bits = seen.bits;
-            seen.rule
+            if work > 0 && !self.works_for(work) { None } else { seen.rule }
         } else {
             let left = MAX_WORK.saturating_sub(self.work);
             let (found, work) = self.pipeline.look_up(table, &mut self.flow, &mut bits, left);
