@@ -53,15 +53,20 @@ const BY_HAND: &[(&str, [bool; 6], &str, &str)] = &[
     ("flow monitor", [true; 6], "ofctl.rs", "a_monitor_sees_what_happens"),
     ("barrier", [true; 6], "ofctl.rs", "rules_are_changed_and_removed"),
     ("error", [true; 6], "ofctl.rs", "errors_have_the_names_of_the_specification"),
-    ("role", [true; 6], "sessions.rs", "there_is_one_master_and_slaves_look_only"),
-    ("requestforward", [true; 6], "sessions.rs", "requests_that_change_groups_and_meters_are_forwarded"),
+    ("role", [true; 6], "sessions/roles.rs", "there_is_one_master_and_slaves_look_only"),
+    (
+        "requestforward",
+        [true; 6],
+        "sessions/roles.rs",
+        "requests_that_change_groups_and_meters_are_forwarded",
+    ),
     (
         "packet-out in a bundle",
         [false, false, false, true, true, true],
         "ofctl.rs",
         "packets_in_bundles_are_sent_when_all_is_done",
     ),
-    ("asynchronous configuration", [true; 6], "sessions.rs", "asynchronous_messages_are_as_configured"),
+    ("asynchronous configuration", [true; 6], "sessions/roles.rs", "asynchronous_messages_are_as_configured"),
 ];
 
 pub async fn table(lab: &Lab, text: &mut String) {
