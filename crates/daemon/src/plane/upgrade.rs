@@ -1,0 +1,179 @@
+//! Hand-over of the data plane to a successor, and resumption if the successor does not take over.
+
+use std::path::Path;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use control::{FailureKind, PlaneError};
+use engine::Engine;
+use openflow::Sockets;
+
+use super::data_plane::{DataPlane, handed_over};
+use super::handover;
+use super::handover::HandoverError;
+use super::handover::send::Successor;
+use super::handover::state::{self, HandoverBundle, Parts};
+use super::lock::locked;
+use super::routers::Routers;
+use super::running_state::RunningState;
+
+/// Time limit for stopping the workers in a hand-over, and for resuming after a failed hand-over. The
+/// watchdog is fed during this time although the data plane does not answer.
+const RESUME: Duration = Duration::from_secs(60);
+/// Time limit in an upgrade for long changes to unlock the flow tables of bridges, and for the slow path to
+/// finish pending upcalls. An upgrade that exceeds the limit is abandoned.
+const RULES: Duration = Duration::from_secs(10);
+/// Time limit for OpenFlow and `ovs-appctl` sessions to end before their sockets are handed over.
+const SESSIONS_END: Duration = Duration::from_millis(100);
+
+impl DataPlane {
+    /// Starts the program `binary` as successor and hands the data plane to it.
+    pub(super) fn upgrade_to(&self, binary: &Path) -> Result<(), PlaneError> {
+        let around = locked(&self.around);
+        let around = around.as_ref().ok_or_else(handed_over)?;
+        let merged = locked(&self.merged).clone();
+        let progress = &self.handing_over;
+        let successor = Successor::start(binary, around, &merged, &self.memory, &self.made_by, progress)?;
+        around.sockets.hold(SESSIONS_END);
+        let given = self.hand_over(binary, successor, &around.sockets);
+        if given.is_err() {
+            around.sockets.release();
+        }
+        given
+    }
+
+    /// Stops the workers and hands all state to `successor`. If the successor does not take over, takes the
+    /// state back and returns an error.
+    fn hand_over(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
+        // Before anything stops, wait for changes that hold rule tables. The upgrade is refused if the wait
+        // takes too long.
+        let held = locked(&self.running_state).flows.held();
+        held.wait(Instant::now() + RULES).map_err(|bridge| busy_rules(bridge.as_str()))?;
+        held.fit(handover::LIMIT).map_err(|(bridge, octets)| many_rules(bridge.as_str(), octets))?;
+        // A file that this process wrote after this point would overwrite one of the successor.
+        let keeper = locked(&self.keeper).take();
+        self.handing_over.within(RESUME);
+        let given = self.give(binary, successor, sockets);
+        self.handing_over.over();
+        if given.is_err() {
+            *locked(&self.keeper) = keeper;
+        }
+        given
+    }
+
+    fn give(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
+        // Lock order: as in `look`.
+        let mut snooping = locked(&self.snooping);
+        let mut slot = self.engine.write().unwrap_or_else(PoisonError::into_inner);
+        let engine = slot.take().ok_or_else(handed_over)?;
+        let mut running_state = locked(&self.running_state);
+        // No capture or trace can start from here on, because the engine is gone. The frames of running ones
+        // belong to a depot that ends with the engine.
+        self.watches.end();
+        let (mut pool, counts) = (engine.pool(), engine.counts());
+        let queues = match engine.stop() {
+            Ok(queues) => queues,
+            Err(error) => {
+                // The queues cannot be recovered, and without workers this process forwards nothing. A
+                // restart by the supervisor restores service.
+                drop(successor);
+                tracing::error!(%error, "the workers cannot be stopped for the upgrade; the process ends so that it can be restarted");
+                std::process::abort();
+            }
+        };
+        snooping.detach();
+        // After the workers have stopped, so that their last counts reach the rules.
+        let halted = running_state.flows.halt_by(Some(Instant::now() + RULES));
+        let fresh = Routers::new(&self.domain, self.workers.cores.len());
+        let routers = std::mem::replace(&mut running_state.routers, fresh);
+        let mut held = state::gather(&mut running_state, &routers, queues, &counts, &mut pool);
+        drop(pool);
+        held.state.counting_secs = self.started.elapsed().as_secs();
+        self.handing_over.within(held.state.patience() + RESUME);
+        let taken = if halted {
+            successor.take(&mut held)
+        } else {
+            drop(successor);
+            Err(HandoverError::Own(format!(
+                "unknown flows are still being decided {RULES:?} after the workers have stopped"
+            )))
+        };
+        match taken {
+            Ok(pid) => {
+                // The sockets of this process are duplicates, so closing them does not affect the successor.
+                sockets.leave();
+                self.left.send_replace(Some(pid));
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(%error, "the successor has not taken over; this process goes on");
+                match self.take_back(held, &mut running_state, routers) {
+                    Ok(engine) => {
+                        // A host sends two reports for a group within one second. A snooper that starts
+                        // polling later may miss both.
+                        snooping.look(&mut running_state, &engine, false);
+                        *slot = Some(engine);
+                    }
+                    Err(fatal) => {
+                        tracing::error!(%fatal, "this process cannot resume either; it ends so that it can be restarted");
+                        std::process::abort();
+                    }
+                }
+                Err(handover::send::refused(binary, &error))
+            }
+        }
+    }
+
+    /// Rebuilds the data plane of this process from the state of a failed hand-over.
+    fn take_back(
+        &self,
+        held: HandoverBundle,
+        running_state: &mut RunningState,
+        mut routers: Routers,
+    ) -> Result<Engine, HandoverError> {
+        routers.unplugged();
+        let config = running_state.config.clone();
+        // The kernel state of the filters has not changed, so the workers apply the filters from the start.
+        let filters = std::mem::take(&mut running_state.filters);
+        let parts = Parts::new(held, &config, &self.memory)?;
+        let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters, true)?;
+        let (engine, mut rebuilt) = rebuilt.run()?;
+        let steering = std::mem::take(&mut running_state.steering);
+        // The rules stay. Only the datapaths that serve the rules are new.
+        let flows = std::mem::take(&mut running_state.flows);
+        rebuilt.flows.halt();
+        *running_state = RunningState { steering, flows, ..rebuilt };
+        running_state.publish(&engine);
+        let RunningState { filters, steering, ports, .. } = running_state;
+        // A port whose filter cannot be set keeps the rules of its hook. The other ports get their filters.
+        for error in filters.ensure_each(ports) {
+            tracing::error!(%error, "the filter could not be given back to it; its hook goes on with the rules that it has");
+        }
+        if let Err(error) = steering.ensure(ports) {
+            tracing::error!(%error, "steering could not be given back to it");
+        }
+        Ok(engine)
+    }
+}
+
+fn busy_rules(bridge: &str) -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Busy,
+        object: format!("bridge.{bridge}"),
+        cause: format!("its rules are held by a change for longer than {RULES:?}"),
+        fix: "the running daemon goes on; try again when the change is made".to_owned(),
+    }
+}
+
+fn many_rules(bridge: &str, octets: usize) -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Failed,
+        object: format!("bridge.{bridge}"),
+        cause: format!(
+            "the rules of all bridges, most of them of this one, take about {} MiB in a hand-over, which carries {} MiB",
+            octets >> 20,
+            handover::LIMIT >> 20
+        ),
+        fix: "the running daemon goes on; limit the rules (`flow_limit` of the bridge's tables), or restart with `--restore`".to_owned(),
+    }
+}
