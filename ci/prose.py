@@ -21,7 +21,7 @@ FIRST = re.compile(r"^(Those|Their|Theirs|They|It|Its|Of|Who|Whom|Whose|What|Wha
 # "The same" that does not say as what.
 SAME = re.compile(r"^The same(?! [a-z]+ as)(?![^.]*\[`)")
 # Pages that are written by a program, and others' words.
-GENERATED = ("docs/benchmarks", "docs/switch-matrix.md", "LICENSE")
+GENERATED = ("docs/benchmarks", "docs/switch-matrix.md", "docs/reference/", "LICENSE")
 COMMENT = re.compile(r"^\s*(///|//!|//|/\*+|\*)\s?(.*?)(\*/)?\s*$")
 DOC = re.compile(r"^\s*//[/!]")
 

@@ -84,7 +84,7 @@ action = "syncookie"
 protocol = "tcp"
 destination = "10.0.0.1"
 destination_port = 80
-[steer.spread]
+[steering.spread]
 [port.a]
 kind = "null"
 [port.b]

@@ -1,5 +1,7 @@
 //! Command-line grammar. The implementation of each command is in `cmd/`, one file for each command.
 
+#[cfg(test)]
+mod reference;
 mod rule;
 mod show;
 mod xdp;

@@ -320,6 +320,12 @@ fn typed(document: &str) -> impl Iterator<Item = &str> {
     blocks.flat_map(str::lines).filter(|line| line.starts_with("trivium "))
 }
 
+/// Returns the command lines behind a prompt of root in a document, up to a pipe.
+fn prompted(document: &str) -> impl Iterator<Item = &str> {
+    let lines = document.lines().filter_map(|line| line.trim_start().strip_prefix("# "));
+    lines.filter_map(|line| line.split(" | ").next()).filter(|line| line.starts_with("trivium "))
+}
+
 #[test]
 fn every_command_in_the_hooks_document_is_understood() {
     let all: Vec<&str> = typed(include_str!("../../../../docs/xdp.md")).collect();
@@ -334,6 +340,17 @@ fn every_command_in_the_readme_is_understood() {
     let quoted = readme.split('`').filter(|text| text.starts_with("trivium ") && !text.contains('\n'));
     let all: Vec<&str> = typed.chain(quoted).collect();
     assert!(all.len() > 15, "{all:?}");
+    all.into_iter().for_each(assert_typed);
+}
+
+#[test]
+fn every_command_in_the_guides_is_understood() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut pages = vec![docs.join("getting-started.md")];
+    pages.extend(std::fs::read_dir(docs.join("how-to")).unwrap().map(|entry| entry.unwrap().path()));
+    let texts: Vec<String> = pages.iter().map(|page| std::fs::read_to_string(page).unwrap()).collect();
+    let all: Vec<&str> = texts.iter().flat_map(|text| prompted(text)).collect();
+    assert!(pages.len() > 6 && all.len() > 30, "{pages:?}: {all:?}");
     all.into_iter().for_each(assert_typed);
 }
 
