@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use switch::flow::text::sub_field;
 use switch::flow::{
     Action, Conjunction, Event, Field, Flow, FlowDump, FlowError, FlowFilter, FlowMod, FlowSums,
-    Instructions, Match, Mod, Pipeline, Removed, TableBounds, TableWishes, TranslationInput,
+    Instructions, Match, Mod, PacketOut, Pipeline, Removed, TableBounds, TableWishes, TranslationInput,
 };
 
 fn bounds(limit: u32, evicts: bool) -> TableBounds {
@@ -233,6 +233,20 @@ fn masks_of_a_table_are_bounded_and_charged() {
         format!("{:?}", translated.trace).contains("too much is to be done")
     };
     assert_eq!([3, 5].map(|times| translated(&mut pipeline, times)), [false, true]);
+}
+
+/// The packet-outs of a batch are charged for the work of their translations.
+#[test]
+fn packet_outs_of_a_batch_are_charged_for_their_work() {
+    let mut pipeline = Pipeline::new();
+    pipeline.modify(&(0..4000).map(masked).collect::<Vec<_>>(), 0).unwrap();
+    let actions = vec![Action::Resubmit { port: None, table: Some(1) }; 10];
+    let frame = vec![2; 64];
+    let packet = PacketOut { in_port: 1, metadata: Match::ANY, actions, frame, resumes: None };
+    let batch = |count: usize| vec![Mod::PacketOut(Box::new(packet.clone())); count];
+    pipeline.modify(&batch(100), 0).unwrap();
+    let refused = pipeline.modify(&batch(300), 0).unwrap_err();
+    assert!(matches!(refused, (150..300, FlowError::TooMuchWork)), "{refused:?}");
 }
 
 /// Each conjunction whose clauses all match causes a further look-up under all masks of the table.

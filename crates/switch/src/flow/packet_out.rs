@@ -17,6 +17,8 @@ use super::{Action, Instructions};
 const MAX_LOOKUPS: usize = 65_536;
 /// Maximum memory, in octets, of all packet-outs of a batch together with their translations.
 const MAX_MEMORY: usize = 4 << 20;
+/// Work of one action of a packet, in visited rules.
+const WORK_OF_ACTION: usize = 16;
 
 impl Pipeline {
     /// Validates the actions of a packet-out and its continuation.
@@ -60,6 +62,7 @@ impl Pipeline {
         let Ok(flow) = self.read_packet_out(packet) else { return Ok(()) };
         let asked = TranslationInput { flow: &flow, frame: Some(&packet.frame), trace: false };
         let mut translated = self.packet_out(asked, &packet.actions);
+        batch.work(usize::try_from(translated.work).unwrap_or(usize::MAX).saturating_mul(WORK_OF_ACTION))?;
         for learned in std::mem::take(&mut translated.learns) {
             self.teach_in(&learned, batch)?;
         }

@@ -231,6 +231,7 @@ impl<'p> Run<'p> {
                 dropped: DropReason::RuleDrop,
                 failed: None,
                 is_own: false,
+                work: 0,
                 is_cut: false,
                 trace: Vec::new(),
                 unrecorded: 0,
@@ -291,6 +292,7 @@ impl<'p> Run<'p> {
     }
 
     fn done(mut self) -> Translated {
+        self.out.work = self.work;
         if self.out.failed.is_some() {
             // Earlier decisions are discarded too, as in Open vSwitch.
             self.out.program.ops.clear();

@@ -127,6 +127,8 @@ pub struct Translated {
     pub failed: Option<Failed>,
     /// Whether the result applies only to this packet and must not be cached.
     pub is_own: bool,
+    /// Number of actions, buckets, masks of tables and operations of similar cost that were executed or visited.
+    pub(in crate::flow) work: u32,
     /// Whether look-ups were nested too deep for the stack. The other fields are then invalid.
     pub(super) is_cut: bool,
     /// Trace events, if requested: the first [`TRACED`] events, and all events that name mask bits.
