@@ -11,12 +11,16 @@ pub struct DatapathFlow {
     pub words: String,
 }
 
-/// Converts a flow. Returns `None` if the text is not in the datapath syntax.
+/// Maximum number of nested `encap` groups. A packet has at most two VLAN tags, each with one group.
+const MAX_ENCAPS: usize = 2;
+
+/// Converts a flow. Returns `None` if the text is not in the datapath syntax, or nests more than two `encap`
+/// groups.
 #[must_use]
 pub fn from_datapath(text: &str) -> Option<DatapathFlow> {
     let mut flow = DatapathFlow::default();
     let mut words = Vec::new();
-    read(text, &mut flow.port, &mut words)?;
+    read(text, 0, &mut flow.port, &mut words)?;
     flow.words = words.join(",");
     Some(flow)
 }
@@ -43,7 +47,11 @@ fn groups(text: &str) -> Option<Vec<(&str, &str)>> {
     Some(all)
 }
 
-fn read(text: &str, port: &mut Option<String>, words: &mut Vec<String>) -> Option<()> {
+/// Converts the groups of a text inside `depth` nested `encap` groups.
+fn read(text: &str, depth: usize, port: &mut Option<String>, words: &mut Vec<String>) -> Option<()> {
+    if depth > MAX_ENCAPS {
+        return None;
+    }
     for (name, content) in groups(text)? {
         // Masks are ignored.
         let bare = |value: &str| value.split_once('/').map_or(value, |(value, _)| value).trim().to_owned();
@@ -72,7 +80,7 @@ fn read(text: &str, port: &mut Option<String>, words: &mut Vec<String>) -> Optio
             "eth_type" => words.push(format!("dl_type={}", bare(content))),
             "vlan" => put(&[("vid", "dl_vlan"), ("pcp", "dl_vlan_pcp"), ("tci", "vlan_tci")]),
             // Fields behind a tag.
-            "encap" => read(content, port, words)?,
+            "encap" => read(content, depth + 1, port, words)?,
             "ipv4" => {
                 put(&[
                     ("src", "nw_src"),
@@ -135,6 +143,16 @@ fn traffic_class(octet: Option<u32>, words: &mut Vec<String>) {
 mod tests {
     use super::*;
     use crate::flow::{Field, text};
+
+    /// Groups that are nested deeper than the limit are refused, whatever the depth. A depth without limit exhausts
+    /// the stack.
+    #[test]
+    fn encap_groups_nested_too_deep_are_refused() {
+        let nested =
+            |depth: usize| format!("{}eth_type(0x0800){}", "encap(".repeat(depth), ")".repeat(depth));
+        assert!(from_datapath(&nested(2)).is_some());
+        assert!([3, 200_000].iter().all(|depth| from_datapath(&nested(*depth)).is_none()));
+    }
 
     #[test]
     fn flows_of_data_paths_are_read() {

@@ -7,18 +7,38 @@ use super::sub_field;
 use crate::flow::action::port as reserved;
 use crate::flow::{Action, Flow};
 
+/// Maximum nesting depth of `clone`, as in OpenFlow messages.
+const MAX_CLONES: usize = 64;
+
 /// Parses a list of actions for a packet with this flow. The flow determines the meaning of `mod_tp_dst`.
 /// `port` returns the number of the port with a name.
 ///
 /// # Errors
-/// Returns a message that names the action that cannot be parsed.
+/// Returns a message that names the action that cannot be parsed, or the limit of nested `clone` actions.
 pub fn read_actions(
     text: &str,
     flow: &Flow,
     port: &impl Fn(&str) -> Option<u32>,
 ) -> Result<Vec<Action>, String> {
+    read_nested(text, flow, port, 0)
+}
+
+/// Parses a list of actions inside `depth` nested `clone` actions.
+fn read_nested(
+    text: &str,
+    flow: &Flow,
+    port: &impl Fn(&str) -> Option<u32>,
+    depth: usize,
+) -> Result<Vec<Action>, String> {
     let mut actions = Vec::new();
     for word in split(text) {
+        if let Some(("clone", inner)) = parts(word).as_ref().map(|(name, argument)| (&**name, *argument)) {
+            if depth == MAX_CLONES {
+                return Err(format!("clone: more than {MAX_CLONES} clone actions are nested"));
+            }
+            actions.push(Action::Clone(read_nested(inner, flow, port, depth + 1)?));
+            continue;
+        }
         match one(word, flow, port) {
             Some(Some(action)) => actions.push(action),
             // `drop` is not an action.
@@ -39,13 +59,19 @@ fn split(text: &str) -> Vec<&str> {
     parts.filter(|part| !part.is_empty()).collect()
 }
 
-fn one(word: &str, flow: &Flow, port: &impl Fn(&str) -> Option<u32>) -> Option<Option<Action>> {
+/// Returns the name of an action in lower case, and its argument, which follows a colon or stands in parentheses.
+fn parts(word: &str) -> Option<(String, &str)> {
     let (name, argument) = match word.find([':', '(']) {
         Some(at) if word.get(at..=at) == Some(":") => (word.get(..at)?, word.get(at + 1..)?),
         Some(at) => (word.get(..at)?, word.get(at + 1..)?.strip_suffix(')')?),
         None => (word, ""),
     };
-    let name = name.to_ascii_lowercase();
+    Some((name.to_ascii_lowercase(), argument))
+}
+
+/// Parses an action other than `clone`. Returns `Some(None)` for `drop`, which is not an action.
+fn one(word: &str, flow: &Flow, port: &impl Fn(&str) -> Option<u32>) -> Option<Option<Action>> {
+    let (name, argument) = parts(word)?;
     let small = |text: &str| number(text).and_then(|value| u16::try_from(value).ok());
     let wide = |text: &str| number(text).and_then(|value| u32::try_from(value).ok());
     let named = |text: &str| {
@@ -122,7 +148,6 @@ fn one(word: &str, flow: &Flow, port: &impl Fn(&str) -> Option<u32>) -> Option<O
         "set_mpls_ttl" => Action::SetMplsTtl(u8::try_from(small(argument)?).ok()?),
         "dec_ttl" if argument.is_empty() => Action::DecTtl(vec![0]),
         "dec_ttl" => Action::DecTtl(argument.split(',').map(small).collect::<Option<_>>()?),
-        "clone" => Action::Clone(read_actions(argument, flow, port).ok()?),
         "exit" => Action::Exit,
         _ if argument.is_empty() => output(named(&name).or_else(|| port(word))?, 0),
         _ => return None,
@@ -181,5 +206,20 @@ mod tests {
         ] {
             assert!(read_actions(bad, &flow, &port).is_err(), "{bad}");
         }
+    }
+
+    /// Clones that are nested deeper than the limit are refused with the limit, whatever the depth. A depth
+    /// without limit exhausts the stack.
+    #[test]
+    fn clones_nested_too_deep_are_refused_by_name_of_the_limit() {
+        let flow = text::parse("tcp", |_| None).unwrap();
+        let nested = |depth: usize| format!("{}output:1{}", "clone(".repeat(depth), ")".repeat(depth));
+        let read = |depth| read_actions(&nested(depth), &flow, &|_| None);
+        assert_eq!(text::actions(&read(64).unwrap()), nested(64));
+        for depth in [65, 200_000] {
+            assert_eq!(read(depth), Err("clone: more than 64 clone actions are nested".to_owned()));
+        }
+        let unknown = read_actions("clone(clone(teleport))", &flow, &|_| None);
+        assert_eq!(unknown, Err("teleport: unknown or invalid action".to_owned()));
     }
 }
