@@ -222,6 +222,24 @@ fn packet_outs_are_decided_in_budgets_and_in_turn() {
     switch.rig.assert_accounted();
 }
 
+/// A packet-out that finds no free frame is counted at its ingress port as dropped with the reason `no-frame`.
+#[test]
+fn packet_outs_without_a_free_frame_are_counted_as_dropped() {
+    let mut switch = Switch::new(3);
+    let taken: Vec<_> = std::iter::from_fn(|| switch.rig.pool.alloc()).collect();
+    let waiting = Arc::new(());
+    flood(&switch, 1, 3, &waiting);
+    switch.settle();
+    assert_eq!(Arc::strong_count(&waiting), 1);
+    let no_frame = |switch: &Switch| switch.rig.totals()[0].drops[packet::DropReason::NoFrame as usize];
+    assert_eq!(no_frame(&switch), 3);
+    switch.rig.assert_accounted();
+    taken.into_iter().for_each(|packet| switch.rig.pool.free(packet));
+    flood(&switch, 1, 3, &waiting);
+    assert_eq!((switch.outputs().len(), no_frame(&switch)), (3, 3));
+    switch.rig.assert_accounted();
+}
+
 /// Packets that the slow path releases share one budget of copies in each round of a worker, so that other ports of
 /// the worker are served between them.
 #[test]

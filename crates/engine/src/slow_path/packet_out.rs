@@ -92,7 +92,15 @@ impl SlowPath {
         if compiled.program.is_drop() {
             return;
         }
-        let Ok(mut sent) = self.pool.alloc_copy(&packet.frame) else { return };
+        let mut sent = match self.pool.alloc_copy(&packet.frame) {
+            Ok(sent) => sent,
+            Err(reason) => {
+                // Counted like a packet-out that a worker drops: as a copy, and as dropped.
+                let counters = self.counters.port(from);
+                counters.copies.add(1);
+                return counters.drop_n(reason, 1);
+            }
+        };
         sent.set_arrival(from);
         let answer = CacheCommand::Release {
             bridge: Arc::clone(bridge),
