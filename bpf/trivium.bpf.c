@@ -100,8 +100,11 @@ static __attribute__((noinline)) int port_behind(struct xdp_md *ctx)
 
 TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 {
-	enum filter_verdict verdict = stage_services(ctx);
+	enum filter_verdict verdict;
 
+	if (conf.owner == TRIVIUM_OWNER_ROUTER)
+		route_untag(ctx);
+	verdict = stage_services(ctx);
 	if (verdict == FILTER_VERDICT_CONTINUE)
 		return port_behind(ctx);
 	if (verdict == FILTER_VERDICT_ANSWER) {
@@ -115,6 +118,8 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 #else
 TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 {
+	if (conf.owner == TRIVIUM_OWNER_ROUTER)
+		route_untag(ctx);
 	if (filter.rules) {
 		enum filter_verdict verdict = stage_filter(ctx);
 

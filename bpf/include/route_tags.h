@@ -30,6 +30,55 @@ struct route_tagged {
 	struct vlan_tag tag;
 };
 
+/* Maximum number of tags in the first buffer of a frame. */
+#define ROUTE_TAGS_MAX 1024
+
+/* State of the search for the last of the priority tags in front of a frame. */
+struct route_priority {
+	struct xdp_md *ctx;
+	__u32 at; /* offset of the first tag that stays */
+};
+
+/* Goes on to the next tag if a priority tag is followed by another tag. */
+static long route_next_tag(__u32 index, struct route_priority *search)
+{
+	void *data = (void *)(long)search->ctx->data, *end = (void *)(long)search->ctx->data_end;
+	struct vlan_tag *tag;
+	__u64 at = sizeof(struct ethhdr) + (__u64)index * sizeof(*tag);
+
+	if (at > ROUTE_TAGS_MAX * ROUTE_TAG_BYTES)
+		return 1;
+	tag = data + at;
+	if ((void *)(tag + 1) > end || tag->control & bpf_htons(ROUTE_VLANS - 1) || !is_vlan(tag->ethertype))
+		return 1;
+	search->at = at + sizeof(*tag);
+	return 0;
+}
+
+/*
+ * Removes each priority tag (VLAN 0) that is followed by another tag. Priority tags are no tags (IEEE 802.1Q 6.9),
+ * and the kernel and the worker remove any number of them. The stages therefore find the tag of a VLAN, or the
+ * packet behind one priority tag at most.
+ */
+static __attribute__((noinline)) void route_untag(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+	struct route_priority search = { .ctx = ctx, .at = sizeof(*ethernet) };
+	__u16 stations[ETH_ALEN];
+
+	if ((void *)(ethernet + 1) > end || !is_vlan(ethernet->h_proto))
+		return;
+	__builtin_memcpy(stations, data, sizeof(stations));
+	bpf_loop(ROUTE_TAGS_MAX, route_next_tag, &search, 0);
+	if (search.at == sizeof(*ethernet) || bpf_xdp_adjust_head(ctx, search.at - sizeof(*ethernet)))
+		return;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (data + sizeof(stations) <= end)
+		__builtin_memcpy(data, stations, sizeof(stations));
+}
+
 /* Returns the entry of route_vlans for the VLAN of the outer tag. */
 TRIVIUM_INLINE __u32 route_vlan(struct ethhdr *ethernet, void *end)
 {

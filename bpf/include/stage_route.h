@@ -106,6 +106,7 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 		header = frame + 1;
 		protocol = frame->tag.ethertype;
 		left -= sizeof(frame->tag);
+		/* route_untag() has left another tag only if the tags fill the first buffer. */
 		if (is_vlan(protocol))
 			return TO_THE_WORKER;
 	}

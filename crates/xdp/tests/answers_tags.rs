@@ -247,6 +247,36 @@ fn alike(sources: Sources) {
     }
 }
 
+/// Linux removes any number of priority tags. The port's own device receives the packets for the kernel.
+#[test]
+fn any_number_of_priority_tags_is_no_tag() {
+    need_root!();
+    let rig = Rig::with_vlans(&ANSWER, &VLANS);
+    let own = ipv4([10, 0, 1, 1].into(), 60, |_| ());
+    let arp = [&[0xff; 6], &FAR[0][..], &[8, 6], &[0; 46]].concat();
+    let transit = ipv4([198, 51, 100, 7].into(), 60, |_| ());
+    let by_vlan = towards(3, &transit);
+    for count in [1, 2, 3, 9, 300] {
+        let priority = |frame: &[u8]| {
+            let tags = [[0x81, 0, 0xe0, 0], [0x88, 0xa8, 0, 0]];
+            let tags: Vec<u8> = tags.into_iter().cycle().skip(count % 2).take(count).flatten().collect();
+            [&frame[..12], &tags, &frame[12..]].concat()
+        };
+        // The last of the priority tags stays.
+        let one = |frame: &[u8]| [&frame[..12], &[0x88, 0xa8, 0, 0], &frame[12..]].concat();
+        let passed = |frame: &[u8], counter| {
+            assert_eq!(rig.see(&priority(frame)), (Verdict::Pass, counter, one(frame)), "{count} tags");
+        };
+        passed(&own, Counter::PassedLocal4);
+        passed(&arp, Counter::PassedControl);
+        passed(&transit, Counter::DownPassed);
+        // A frame of a VLAN is routed like without the priority tags.
+        let vlan = tagged(&by_vlan, TAG[3]);
+        assert_eq!(rig.see(&priority(&vlan)), rig.see(&vlan), "{count} tags");
+        assert_eq!(rig.see(&vlan).1, Counter::RouteForwarded);
+    }
+}
+
 /// The hook checks the sources of packets to the router itself (Linux `fib_validate_source`).
 #[test]
 fn sources_of_packets_to_the_router_itself_are_checked() {

@@ -173,6 +173,9 @@ fn classes_are_those_of_the_workers() {
         assert!(LIMITED.contains(&counter), "{counter}: {:?}", FRAMES.get(at));
         assert_eq!(class, expected, "{:?}", FRAMES.get(at));
         classes.extend(class);
+        // Priority tags are no tags.
+        let priority = (0..5).fold(frame.clone(), |frame, _| tagged(&frame, 0));
+        assert_eq!(port.see(&priority), (counter, class), "{:?}", FRAMES.get(at));
         // A VLAN that only the kernel knows is no interface of the router, and has no limit.
         assert_eq!(port.see(&tagged(frame, 77)), (Counter::RouteTagged, None), "{:?}", FRAMES.get(at));
     }

@@ -83,7 +83,9 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
             let up = (Verdict::Redirect, Counter::Steered);
             let expected = if untagged == Counter::Steered { up } else { (Verdict::Pass, untagged) };
             assert_eq!(see(&loaded, &tagged(frame, 0x8100, 0xa000)), expected);
-            assert_eq!(see(&loaded, &tagged(&tagged(frame, 0x8100, 0), 0x88a8, 0)), up);
+            // The hook itself removes a priority tag that is followed by another tag.
+            let run = loaded.test_run(&tagged(&tagged(frame, 0x8100, 0), 0x88a8, 0)).unwrap();
+            assert_eq!((run.verdict, run.frame), (expected.0, tagged(frame, 0x8100, 0)));
             // A service tag is not a VLAN of the router.
             let provider = tagged(frame, 0x88a8, 100);
             assert_eq!(see(&loaded, &provider), (Verdict::Pass, Counter::RouteTagged));
