@@ -68,6 +68,24 @@ TRIVIUM_INLINE void cookie_remember(const struct cookie_walk *walk, const struct
 	bpf_map_update_elem(&filter_clients, &walk->work->client, &value, BPF_ANY);
 }
 
+/*
+ * Returns whether the SYN passes because no SYN has been passed to its address and port for COOKIE_KEEP, and stores
+ * the time if it does.
+ */
+TRIVIUM_INLINE int cookie_keeps(const struct cookie_walk *walk, const struct filter_key *key)
+{
+	struct filter_client *client = &walk->work->client;
+	__u64 now = walk->now, *passed;
+
+	cookie_client(client, key, walk->rule->slot, FILTER_CLIENT_SERVICE);
+	passed = bpf_map_lookup_elem(&filter_passed, client);
+	if (passed && now - *passed <= COOKIE_KEEP)
+		return 0;
+	if (!filter.scratch)
+		bpf_map_update_elem(&filter_passed, client, &now, BPF_ANY);
+	return 1;
+}
+
 /* Returns whether SYNs are answered now. */
 TRIVIUM_INLINE int cookie_asked(const struct cookie_walk *walk)
 {
@@ -100,8 +118,7 @@ TRIVIUM_INLINE enum filter_verdict cookie_syn(struct xdp_md *ctx, const struct f
 	if (rule->flags & FILTER_COOKIE_RETRY) {
 		if (cookie_known(walk, key, FILTER_CLIENT_SOURCE) > walk->now)
 			goto through;
-	} else if (walk->now - cookie_known(walk, key, FILTER_CLIENT_SERVICE) > COOKIE_KEEP) {
-		cookie_remember(walk, key, FILTER_CLIENT_SERVICE, walk->now);
+	} else if (cookie_keeps(walk, key)) {
 		goto through;
 	}
 	if (key->fragment != FILTER_WHOLE || !cookie_read(ctx, key, &walk->work->segment))

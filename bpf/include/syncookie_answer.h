@@ -70,7 +70,10 @@ struct cookie_work {
 	__u8 swapped[2 * ETH_ALEN];
 };
 
-/* Clients of services. When the map is full, the least recently seen client is evicted. */
+/*
+ * Clients of services that have returned a cookie. When the map is full, the least recently seen client is
+ * evicted. Frames of forged sources add no entries.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -88,6 +91,17 @@ struct {
 	__type(key, struct filter_client);
 	__type(value, __u64);
 } filter_learned SEC(".maps");
+
+/*
+ * Addresses and ports of services, with the time at which a SYN was last passed to each. Forged frames to many
+ * addresses and ports displace only each other.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct filter_client);
+	__type(value, __u64);
+} filter_passed SEC(".maps");
 
 /*
  * Connections that have sent one segment. The value is its sequence number, above its acknowledgement number.

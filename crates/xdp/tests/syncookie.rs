@@ -675,7 +675,6 @@ fn a_full_memory_forgets_the_oldest() {
     for port in 1..=2000 {
         let syn = Segment { port, ..segment(SYN) };
         let (fate, frame) = hook.run(&syn.frame());
-        // The entry of the service may be evicted too.
         if fate == Fate::Answered {
             let ack = completing(&syn, &read(&frame, &syn));
             assert_eq!(hook.fate(&ack), Fate::On);
@@ -686,6 +685,29 @@ fn a_full_memory_forgets_the_oldest() {
     assert_eq!(hook.fate(&all[all.len() - 1]), Fate::On, "the newest is known");
     let known = all.iter().filter(|data| hook.fate(data) == Fate::On).count();
     assert!(known <= 200, "{known}");
+}
+
+/// The hook passes a SYN to each address and port of a service from time to time, and stores the time.
+#[test]
+fn syns_of_forged_sources_to_many_ports_displace_no_client() {
+    need_root!();
+    let sizes = FilterSizes { clients: 64, ..FilterSizes::default() };
+    let mut rule = service("web", cookie(), Some(1));
+    rule.matches.destination_ports = vec![1..=65535];
+    let hook = hook_of(vec![rule], sizes);
+    for _ in 0..3 {
+        hook.fate(&Segment { client: 200, ..segment(SYN) });
+    }
+    let syn = segment(SYN);
+    let ack = completing(&syn, &hook.answer(&syn));
+    assert_eq!(hook.fate(&ack), Fate::On);
+    let data = Segment { ack: 1, ..ack };
+    for to in 1000..6000 {
+        assert_eq!(hook.fate(&Segment { to, client: 9, ..syn.clone() }), Fate::On, "{to}");
+    }
+    assert_eq!(hook.fate(&data), Fate::On, "the client is known");
+    assert_eq!(hook.figures()[1..3], [1, 0], "without another cookie");
+    assert_eq!(hook.fate(&Segment { client: 201, ..data }), Fate::Dropped, "another client is not");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::sys::{self, MapKind, MapSpec};
 
 const CLIENTS: &str = "filter_clients";
 const LEARNED: &str = "filter_learned";
+const PASSED: &str = "filter_passed";
 const CLAIMS: &str = "filter_claims";
 const SERVICES: &str = "filter_services";
 const ANSWERS: &str = "filter_answers";
@@ -53,7 +54,10 @@ pub struct CookieCounters {
 /// Maps for all rules with SYN cookies of one filter.
 #[derive(Debug)]
 pub(crate) struct CookieMaps {
+    /// Clients that have returned a cookie.
     clients: OwnedFd,
+    /// Times at which a SYN was passed to each address and port of a service.
+    passed: OwnedFd,
     /// Connections that were open before a cookie was required for them. Forged segments can displace only
     /// entries of this map.
     learned: OwnedFd,
@@ -64,8 +68,12 @@ pub(crate) struct CookieMaps {
 }
 
 /// Divisor of the capacity for clients. The result is the capacity for connections of which one segment was
-/// seen.
+/// seen, and the capacity for addresses and ports of services.
 const OF_CLAIMS: u32 = 8;
+
+fn create_passed(clients: u32) -> Result<OwnedFd, Error> {
+    create(PASSED, MapKind::LruHash, CLIENT_SIZE, 8, (clients / OF_CLAIMS).max(1))
+}
 
 fn create_learned(clients: u32) -> Result<OwnedFd, Error> {
     create(LEARNED, MapKind::LruHash, CLIENT_SIZE, 8, clients)
@@ -89,6 +97,7 @@ impl CookieMaps {
     pub fn new(clients: u32) -> Result<CookieMaps, Error> {
         Ok(CookieMaps {
             clients: create(CLIENTS, MapKind::LruHash, CLIENT_SIZE, 8, clients)?,
+            passed: create_passed(clients)?,
             learned: create_learned(clients)?,
             claims: create_claims(clients)?,
             services: create(SERVICES, MapKind::Hash, 4, 16, SERVICES_CAPACITY)?,
@@ -96,9 +105,10 @@ impl CookieMaps {
         })
     }
 
-    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 5] {
+    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 6] {
         [
             (CLIENTS, self.clients.as_fd()),
+            (PASSED, self.passed.as_fd()),
             (LEARNED, self.learned.as_fd()),
             (CLAIMS, self.claims.as_fd()),
             (SERVICES, self.services.as_fd()),
@@ -109,11 +119,12 @@ impl CookieMaps {
     /// Restores the maps of a program that is already in the kernel. `take` returns a map of the program by
     /// its name.
     pub fn adopt(mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>) -> Result<CookieMaps, Error> {
-        // Older programs do not have these two maps. They kept learned connections in the clients map, where
-        // the entries stay.
+        // Older programs do not have the next three maps. They kept the entries of the first two in the clients map,
+        // where these entries stay.
         let clients = FilterSizes::default().clients;
         Ok(CookieMaps {
             clients: take(CLIENTS)?,
+            passed: take(PASSED).or_else(|_| create_passed(clients))?,
             learned: take(LEARNED).or_else(|_| create_learned(clients))?,
             claims: take(CLAIMS).or_else(|_| create_claims(clients))?,
             services: take(SERVICES)?,
@@ -128,7 +139,8 @@ impl CookieMaps {
             of.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
         };
         let (clients, learned) = (duplicate(CLIENTS, &self.clients)?, duplicate(LEARNED, &self.learned)?);
-        let scratch = CookieMaps { clients, learned, ..CookieMaps::new(1)? };
+        let passed = duplicate(PASSED, &self.passed)?;
+        let scratch = CookieMaps { clients, learned, passed, ..CookieMaps::new(1)? };
         for slot in self.slots()? {
             scratch.put(slot, self.service(slot)?.unwrap_or_default())?;
         }
