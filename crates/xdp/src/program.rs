@@ -290,6 +290,95 @@ pub struct Loaded {
     pub(crate) placeholders: Option<Placeholders>,
 }
 
+/// Sets the constants and the maps of all stages. The maps of absent stages are left out.
+fn set_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> {
+    set_switch_stages(opened, stages)?;
+    set_route_stages(opened, stages)
+}
+
+/// Sets the constants and the maps of the stages of filters, bridges and cached flows.
+fn set_switch_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> {
+    match &stages.filter {
+        None => FilterMaps::names().try_for_each(|name| opened.leave_out(name))?,
+        Some(filter) => {
+            let conf: Vec<u8> = filter.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            opened.set_section(FILTER_CONF, &conf)?;
+            filter.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
+        }
+    }
+    match stages.known() {
+        None => opened.leave_out(KnownStations::NAME)?,
+        Some(known) => {
+            let conf: Vec<u8> = known.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            opened.set_section(BRIDGE_CONF, &conf)?;
+        }
+    }
+    if let Some(bridge) = &stages.bridge {
+        bridge.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
+    }
+    match &stages.flows {
+        None => FlowMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+        Some(flows) => {
+            let conf: Vec<u8> = flows.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            opened.set_section(FLOWS_CONF, &conf)?;
+            flows.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
+        }
+    }
+    if stages.bridge.is_none() && stages.flows.is_none() {
+        let orders = stages.route.as_ref().and_then(|route| route.orders());
+        let orders: Vec<_> = orders.into_iter().flat_map(|orders| orders.maps()).collect();
+        for name in BridgeMaps::SHARED {
+            match orders.iter().find(|(known, _)| *known == name) {
+                Some((_, map)) => opened.reuse(name, *map)?,
+                None => opened.leave_out(name)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets the constants and the maps of the stages of routes and of flow steering.
+fn set_route_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> {
+    match &stages.fib {
+        None => FibMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+        Some(fib) => {
+            let conf: Vec<u8> = fib.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            opened.set_section(FIB_CONF, &conf)?;
+            fib.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
+        }
+    }
+    match &stages.route {
+        None => RouteMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+        Some(route) => {
+            let conf: Vec<u8> = route.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            opened.set_section(ROUTE_CONF, &conf)?;
+            opened.set_section(ROUTE_VLANS, &route.vlans.bytes())?;
+            route.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
+        }
+    }
+    match stages.route.as_ref().and_then(|route| route.answers()) {
+        None => AnswerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+        Some(answers) => {
+            let secrets: Vec<u8> = answers.secrets().iter().flat_map(|number| number.to_ne_bytes()).collect();
+            opened.set_section(ROUTE_LINKS, &secrets)?;
+            answers.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
+        }
+    }
+    match stages.route.as_ref().and_then(|route| route.punts()) {
+        None => PuntMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+        Some(punts) => punts.list().try_for_each(|(name, map)| opened.reuse(name, map))?,
+    }
+    match &stages.steer {
+        None => SteerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+        Some(steer) => {
+            let conf: Vec<u8> = steer.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            opened.set_section(STEER_CONF, &conf)?;
+            steer.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
+        }
+    }
+    Ok(())
+}
+
 impl Loaded {
     /// Specialises and loads a program. If `share` is given, the program uses those maps in place of new
     /// ones.
@@ -332,80 +421,7 @@ impl Loaded {
                 }
             }
         }
-        match &stages.filter {
-            None => FilterMaps::names().try_for_each(|name| opened.leave_out(name))?,
-            Some(filter) => {
-                let conf: Vec<u8> = filter.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-                opened.set_section(FILTER_CONF, &conf)?;
-                filter.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
-            }
-        }
-        match stages.known() {
-            None => opened.leave_out(KnownStations::NAME)?,
-            Some(known) => {
-                let conf: Vec<u8> = known.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-                opened.set_section(BRIDGE_CONF, &conf)?;
-            }
-        }
-        if let Some(bridge) = &stages.bridge {
-            bridge.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
-        }
-        match &stages.flows {
-            None => FlowMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-            Some(flows) => {
-                let conf: Vec<u8> = flows.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-                opened.set_section(FLOWS_CONF, &conf)?;
-                flows.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
-            }
-        }
-        if stages.bridge.is_none() && stages.flows.is_none() {
-            let orders = stages.route.as_ref().and_then(|route| route.orders());
-            let orders: Vec<_> = orders.into_iter().flat_map(|orders| orders.maps()).collect();
-            for name in BridgeMaps::SHARED {
-                match orders.iter().find(|(known, _)| *known == name) {
-                    Some((_, map)) => opened.reuse(name, *map)?,
-                    None => opened.leave_out(name)?,
-                }
-            }
-        }
-        match &stages.fib {
-            None => FibMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-            Some(fib) => {
-                let conf: Vec<u8> = fib.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-                opened.set_section(FIB_CONF, &conf)?;
-                fib.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
-            }
-        }
-        match &stages.route {
-            None => RouteMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-            Some(route) => {
-                let conf: Vec<u8> = route.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-                opened.set_section(ROUTE_CONF, &conf)?;
-                opened.set_section(ROUTE_VLANS, &route.vlans.bytes())?;
-                route.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
-            }
-        }
-        match stages.route.as_ref().and_then(|route| route.answers()) {
-            None => AnswerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-            Some(answers) => {
-                let secrets: Vec<u8> =
-                    answers.secrets().iter().flat_map(|number| number.to_ne_bytes()).collect();
-                opened.set_section(ROUTE_LINKS, &secrets)?;
-                answers.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
-            }
-        }
-        match stages.route.as_ref().and_then(|route| route.punts()) {
-            None => PuntMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-            Some(punts) => punts.list().try_for_each(|(name, map)| opened.reuse(name, map))?,
-        }
-        match &stages.steer {
-            None => SteerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-            Some(steer) => {
-                let conf: Vec<u8> = steer.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-                opened.set_section(STEER_CONF, &conf)?;
-                steer.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
-            }
-        }
+        set_stages(&mut opened, &stages)?;
         let object = opened
             .load()
             .map_err(|error| needs::lacking(&stages.names(), sys::has_helper).unwrap_or(error))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{Config, DhcpRelayState, InterfaceState, Miss, PortName, PuntState, RouterState};
-use netlink::Mirror;
+use netlink::{Link, Mirror};
 use packet::{MacAddr, PuntClass, VlanId, VlanTags};
 
 use super::super::lock::locked;
@@ -12,7 +12,7 @@ use super::super::ports::Ports;
 use super::super::routes;
 use super::ask::ANSWER_LIMIT;
 use super::relay::Version;
-use super::{Running, fpm};
+use super::{Running, fpm, mirror_device};
 
 /// A closure that computes the state of a router.
 pub type StateOf = Box<dyn FnOnce() -> RouterState>;
@@ -48,55 +48,25 @@ impl Running {
             punts: PuntClass::ALL.map(punt).into(),
             ..empty
         };
-        let vlans: Vec<(PortName, String, Miss, Option<VlanTags>)> =
-            super::mirror_device::wanted(wanted, config)
-                .filter_map(|(name, vlan, device)| {
-                    let miss = wanted.ports.get(name).map(|port| port.miss).unwrap_or_default();
-                    Some((name.clone(), device, miss, Some(vlan?)))
-                })
-                .collect();
-        let mut devices: Vec<(PortName, String, Miss, Option<VlanTags>)> = wanted
-            .ports
-            .iter()
-            .filter_map(|(name, port)| {
-                let device = super::mirror_device::device(config, name)?;
-                Some((name.clone(), device.to_owned(), port.miss, None))
-            })
-            .collect();
-        devices.extend(vlans);
+        let interfaces = wanted_interfaces(wanted, config);
         let up: BTreeMap<PortName, bool> =
             ports.iter().map(|(name, running)| (name.clone(), running.is_up())).collect();
         let relays = |version| -> BTreeMap<String, DhcpRelayState> {
-            let relayed = |(_, device, ..): &(PortName, String, Miss, Option<VlanTags>)| {
-                Some((device.clone(), self.relay.as_ref()?.state(device, version)?))
+            let relayed = |interface: &WantedInterface| {
+                Some((interface.device.clone(), self.relay.as_ref()?.state(&interface.device, version)?))
             };
-            devices.iter().filter_map(relayed).collect()
+            interfaces.iter().filter_map(relayed).collect()
         };
-        let (relays4, relays6) = (relays(Version::V4), relays(Version::V6));
+        let relays = [relays(Version::V4), relays(Version::V6)];
         let fpm = fpm::state(&self.follower, wanted);
         let netdevs: BTreeMap<String, u32> = {
             let state = locked(&self.state);
             state.seen.devices.iter().map(|(device, netdev)| (device.clone(), netdev.index)).collect()
         };
         let look = move |mirror: &Mirror| {
-            let interfaces = devices.into_iter().map(|(port, device, miss, vlan)| {
-                let link = netdevs.get(&device).and_then(|index| mirror.links.get(index));
-                InterfaceState {
-                    index: link.map_or(0, |link| link.index),
-                    mac: link.and_then(|link| link.address.as_slice().try_into().ok()).map(MacAddr),
-                    mtu: link.map_or(0, |link| link.mtu),
-                    up: up.get(&port).copied().unwrap_or(false)
-                        && link.is_some_and(|link| link.up && link.carrier),
-                    addresses: link.map(|link| routes::addresses(mirror, link.index)).unwrap_or_default(),
-                    dhcp_relay: relays4.get(&device).copied(),
-                    dhcp6_relay: relays6.get(&device).copied(),
-                    port: port.to_string(),
-                    device: link.map_or(device, |link| link.name.clone()),
-                    miss,
-                    vlan: vlan.map(|tags| tags.outer.get()),
-                    inner_vlan: vlan.and_then(|tags| tags.inner).map(VlanId::get),
-                    ..InterfaceState::default()
-                }
+            let interfaces = interfaces.into_iter().map(|interface| {
+                let link = netdevs.get(&interface.device).and_then(|index| mirror.links.get(index));
+                interface.state(mirror, link, &up, &relays)
             });
             let interfaces: Vec<InterfaceState> = interfaces.collect();
             RouterState {
@@ -133,5 +103,57 @@ impl Running {
                 }
             }
         })
+    }
+}
+
+/// An interface of a router as the configuration wants it.
+struct WantedInterface {
+    port: PortName,
+    /// Configured name of the device from which the interface has its addresses.
+    device: String,
+    miss: Miss,
+    /// Tags of a VLAN interface. `None` for the interface of the port itself.
+    vlan: Option<VlanTags>,
+}
+
+/// Returns the wanted interfaces of a router: first those of the ports themselves, then the VLAN interfaces.
+fn wanted_interfaces(wanted: &model::Router, config: &Config) -> Vec<WantedInterface> {
+    let of_ports = wanted.ports.iter().filter_map(|(name, port)| {
+        let device = mirror_device::device(config, name)?.to_owned();
+        Some(WantedInterface { port: name.clone(), device, miss: port.miss, vlan: None })
+    });
+    let of_vlans = mirror_device::wanted(wanted, config).filter_map(|(name, vlan, device)| {
+        let miss = wanted.ports.get(name).map(|port| port.miss).unwrap_or_default();
+        Some(WantedInterface { port: name.clone(), device, miss, vlan: Some(vlan?) })
+    });
+    of_ports.chain(of_vlans).collect()
+}
+
+impl WantedInterface {
+    /// Returns the state of the interface, whose device is `link` in the kernel. `up` contains the ports' link
+    /// states, and `relays` the DHCPv4 and DHCPv6 relays by device.
+    fn state(
+        self,
+        mirror: &Mirror,
+        link: Option<&Link>,
+        up: &BTreeMap<PortName, bool>,
+        relays: &[BTreeMap<String, DhcpRelayState>; 2],
+    ) -> InterfaceState {
+        let WantedInterface { port, device, miss, vlan } = self;
+        InterfaceState {
+            index: link.map_or(0, |link| link.index),
+            mac: link.and_then(|link| link.address.as_slice().try_into().ok()).map(MacAddr),
+            mtu: link.map_or(0, |link| link.mtu),
+            up: up.get(&port).copied().unwrap_or(false) && link.is_some_and(|link| link.up && link.carrier),
+            addresses: link.map(|link| routes::addresses(mirror, link.index)).unwrap_or_default(),
+            dhcp_relay: relays[0].get(&device).copied(),
+            dhcp6_relay: relays[1].get(&device).copied(),
+            port: port.to_string(),
+            device: link.map_or(device, |link| link.name.clone()),
+            miss,
+            vlan: vlan.map(|tags| tags.outer.get()),
+            inner_vlan: vlan.and_then(|tags| tags.inner).map(VlanId::get),
+            ..InterfaceState::default()
+        }
     }
 }
