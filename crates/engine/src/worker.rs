@@ -162,21 +162,7 @@ impl Worker {
         let mut packets = 0;
         if context.flows.as_ref().is_some_and(|flows| flows.has_pending()) {
             let mut egress = Egress { queues, local, links, collected: None };
-            context.begin_burst();
-            packets += openflow::answers(&mut Context {
-                forwarding,
-                port: PortId(0),
-                reader,
-                now,
-                egress: &mut egress,
-                worker: context,
-                recorder: &mut NoRecord,
-                begin: 0,
-            });
-            transmit::run(forwarding, &mut egress, context, &mut NoRecord);
-            if !context.patched.is_empty() {
-                patch::through(forwarding, reader, None, burst, now, &mut egress, context, &mut NoRecord);
-            }
+            packets += answers(forwarding, reader, burst, now, &mut egress, context);
         }
         let own = if draining.is_some() { 0 } else { queues.len() };
         for index in 0..own {
@@ -466,6 +452,33 @@ impl Worker {
             *place = (*place).min(at);
         }
     }
+}
+
+/// Transmits the packets whose actions the slow path has determined. Returns their number.
+fn answers(
+    forwarding: &Forwarding,
+    reader: &Reader,
+    burst: &mut Burst,
+    now: Now,
+    egress: &mut Egress<'_>,
+    worker: &mut WorkerContext,
+) -> usize {
+    worker.begin_burst();
+    let packets = openflow::answers(&mut Context {
+        forwarding,
+        port: PortId(0),
+        reader,
+        now,
+        egress,
+        worker,
+        recorder: &mut NoRecord,
+        begin: 0,
+    });
+    transmit::run(forwarding, egress, worker, &mut NoRecord);
+    if !worker.patched.is_empty() {
+        patch::through(forwarding, reader, None, burst, now, egress, worker, &mut NoRecord);
+    }
+    packets
 }
 
 /// Processes a burst by all stages, including the bursts that result from patch ports.
