@@ -1,9 +1,14 @@
 //! Captures, traces and explanations: packets that the engine records for the API. Each capture and each
 //! trace has a thread that drains the workers' rings. Frames that a slow client cannot take are dropped and
 //! counted. Workers never wait for a client.
+//!
+//! The thread is created before the capture or trace begins in the engine. If the thread cannot be created, no
+//! capture or trace is left behind, due to which the engine would refuse all later ones as occupied.
 
+use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
+use std::thread::Builder;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use control::{CaptureRequest, FailureKind, PlaneError};
@@ -16,6 +21,7 @@ use packet::filter::Filter;
 use packet::record::Step;
 use packet::{DropReason, FlowKey, PortId};
 use port::FramePool;
+use sync::spsc::Consumer;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 use xdp::{Counter, HookSays};
@@ -86,6 +92,26 @@ impl Drop for Watching {
     }
 }
 
+/// Creates a thread that calls `run` with the value that is sent to the returned channel. The thread ends if the
+/// channel is dropped instead.
+fn thread_for<T: Send + 'static>(
+    thread: Builder,
+    run: impl FnOnce(T) + Send + 'static,
+) -> io::Result<mpsc::Sender<T>> {
+    let (start, started) = mpsc::channel();
+    let wait = move || {
+        if let Ok(work) = started.recv() {
+            run(work);
+        }
+    };
+    thread.spawn(wait).map(|_| start)
+}
+
+/// Converts the failure to create a thread into the failure that a client of captures and traces receives.
+fn no_thread(object: &str, error: &io::Error) -> PlaneError {
+    PlaneError::failed(object, error, "raise the limit of tasks")
+}
+
 /// Starts a capture of one port or of all ports. The capture lasts until the client closes `to`.
 pub fn capture(
     plane: &Arc<DataPlane>,
@@ -96,12 +122,9 @@ pub fn capture(
 ) -> Result<(), PlaneError> {
     let object = format!("capture of port.{}", request.port);
     let wanted = Wanted { port, only_drops: request.drops_only, filter: request.filter };
-    let mut reader = engine.capture(&wanted).map_err(|error| occupied(&object, &error))?;
     let mut pool = engine.pool();
-    let watching = Watching::begin(plane, engine);
-    let watched = plane.watches.begin();
     let (weak, names, snap) = (Arc::downgrade(plane), plane.names(), request.snap_length);
-    let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
+    let run = move |(mut reader, watching, watched): (CaptureReader, Watching, Watched)| {
         let mut delivery = Delivery { names, snap, clock: WallClock::now(), to, lost: 0, told: 0 };
         while delivery.empty(&mut reader, &mut pool, &watched) && weak.strong_count() > 0 {
             std::thread::sleep(PERIOD);
@@ -112,8 +135,13 @@ pub fn capture(
         if let Some(plane) = weak.upgrade() {
             plane.with_engine(|engine| engine.end_capture(reader));
         }
-    });
-    thread.map(drop).map_err(|error| PlaneError::failed(object, &error, "raise the limit of tasks"))
+    };
+    let thread = Builder::new().name("capture".to_owned());
+    let start = thread_for(thread, run).map_err(|error| no_thread(&object, &error))?;
+    let reader = engine.capture(&wanted).map_err(|error| occupied(&object, &error))?;
+    // The thread waits for the channel, so the value cannot be refused.
+    let _ = start.send((reader, Watching::begin(plane, engine), plane.watches.begin()));
+    Ok(())
 }
 
 /// State of the delivery of frames from the workers' rings to the client.
@@ -192,10 +220,8 @@ pub fn trace(
         fix: "correct the filter".to_owned(),
     })?;
     let filter = TraceFilter::new(filter::compile(wanted, port), limit).and(also);
-    let mut rings = engine.trace(filter).map_err(|error| occupied(&object, &error))?;
     let (weak, generation) = (Arc::downgrade(plane), engine.generation());
-    let (watching, watched) = (Watching::begin(plane, engine), plane.watches.begin());
-    let thread = std::thread::Builder::new().name("trace".to_owned()).spawn(move || {
+    let run = move |(mut rings, watching, watched): (Vec<Consumer<Box<Traced>>>, Watching, Watched)| {
         let clock = WallClock::now();
         let mut sent = 0;
         let mut names = None;
@@ -220,8 +246,13 @@ pub fn trace(
         if let Some(plane) = weak.upgrade() {
             plane.with_engine(|engine| engine.end_trace(generation));
         }
-    });
-    thread.map(drop).map_err(|error| PlaneError::failed(object, &error, "raise the limit of tasks"))
+    };
+    let thread = Builder::new().name("trace".to_owned());
+    let start = thread_for(thread, run).map_err(|error| no_thread(&object, &error))?;
+    let rings = engine.trace(filter).map_err(|error| occupied(&object, &error))?;
+    // The thread waits for the channel, so the value cannot be refused.
+    let _ = start.send((rings, Watching::begin(plane, engine), plane.watches.begin()));
+    Ok(())
 }
 
 /// Sends an event to the client. If the queue is full, waits for space as long as the trace has not ended.
@@ -343,4 +374,27 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    /// A thread that cannot be created is reported before there is anything for the thread to end. A thread that
+    /// is given nothing to do ends.
+    #[test]
+    fn a_thread_that_cannot_be_created_is_an_error_before_a_capture_begins() {
+        let (ran, runs) = mpsc::channel();
+        let (other, others) = (ran.clone(), ran.clone());
+        // No address space holds this stack.
+        let refused = thread_for(Builder::new().stack_size(1 << 60), move |()| ran.send(()).unwrap());
+        let error = no_thread("trace", &refused.unwrap_err());
+        assert_eq!((error.object.as_str(), error.fix.as_str()), ("trace", "raise the limit of tasks"));
+        drop(thread_for(Builder::new(), move |()| other.send(()).unwrap()).unwrap());
+        let start = thread_for(Builder::new(), move |()| others.send(()).unwrap()).unwrap();
+        start.send(()).unwrap();
+        assert_eq!(runs.iter().count(), 1, "one thread has run, and none is left");
+    }
 }
