@@ -180,8 +180,10 @@ __attribute__((noinline)) int punt_protocol(struct xdp_md *ctx, struct punt_fram
 		return PUNT_IGMP;
 	if (seen->fragment & STEER_LATER_FRAGMENT)
 		return PUNT_CLASSES;
-	if (punt_is_ipv6(seen) && steer_is_extension(protocol))
-		return PUNT_UNREAD;
+	/* The kernel does not follow an AH header without a security association, nor a truncated header. */
+	if (punt_is_ipv6(seen) &&
+	    (protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_ROUTING || protocol == IPPROTO_FRAGMENT))
+		return seen->at + 8 > seen->end ? PUNT_CLASSES : PUNT_UNREAD;
 	if (protocol == IPPROTO_ICMPV6 && punt_is_ipv6(seen)) {
 		bytes = punt_message(ctx, seen, 4);
 		return bytes ? punt_icmpv6(bytes[0]) : PUNT_UNREAD;

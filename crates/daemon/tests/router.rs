@@ -512,6 +512,8 @@ fn sources_that_are_elsewhere_are_refused() {
     refused("10.8.2.77", "10.8.2.2");
     refused("fd00:8:2::77", "fd00:8:2::2");
     refused("203.0.113.9", "10.8.2.2");
+    // The check applies to packets to this host, too.
+    refused("10.8.2.77", "10.8.1.1");
     let explain = |source: &str| rig.ok(&["explain", "--in", "h1", &packet(source, "10.8.2.2")]);
     let said = explain("10.8.2.77");
     assert!(

@@ -260,6 +260,13 @@ fn packets_with_more_extension_headers_than_the_hook_reads_are_dropped() {
     for headers in [9, 12] {
         assert_eq!(port.see(&behind_options(headers)), (Counter::RouteLimited, None), "{headers} headers");
     }
+    // The kernel informs the sender of an unknown AH header, and of a truncated fragment header.
+    let [mut unknown, mut truncated] = [behind_options(1), behind_options(1)];
+    (unknown[20], unknown[55]) = (51, 0x7a);
+    (truncated[19], truncated[54]) = (12, 44);
+    for frame in [unknown, truncated] {
+        assert_eq!(port.see(&frame), (Counter::PassedLocal6, None));
+    }
 }
 
 /// The kernel reassembles such fragments (RFC 1858, RFC 3128), so the packets could belong to any class.

@@ -470,7 +470,7 @@ impl Flows {
     pub fn records(&self) -> BTreeMap<String, RulesRecord> {
         let record = |(name, own): (&BridgeName, &Flowing)| {
             let record = RulesRecord::of(&own.tables.lock(), own.named_numbers(), now());
-            (name.as_str().to_owned(), RulesRecord { of_datapath: Some(own.of_datapath.letter()), ..record })
+            (name.as_str().to_owned(), RulesRecord { of_datapath: Some(own.of_datapath.record()), ..record })
         };
         self.bridges.iter().map(record).collect()
     }

@@ -115,7 +115,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
             ("refused here: no route leads back to its source as `rpf` asks".to_owned(), None)
         }
         Counter::RouteLimited => {
-            let limit = "the limit for control traffic of its class is used up";
+            let limit = "the limit of its class is used up, or its transport header cannot be read";
             dropped(packet::DropReason::PuntLimit.name(), limit)
         }
         Counter::SteerKernel | Counter::SteerCpu => {

@@ -152,7 +152,7 @@ fn seen<'m, const N: usize>(
     Some((packet.head(memory).first_chunk()?, packet.len()))
 }
 
-/// Removes priority tags, and the VLAN tags from packets whose VLAN has an interface of its own, and records the
+/// Removes priority tags at any depth, and the VLAN tags from packets whose VLAN has an interface of its own, and records the
 /// arrival interface of each packet. If `keyed` is true, the packets have flow keys, and the keys of changed packets
 /// are extracted again.
 #[inline(never)]
@@ -172,7 +172,8 @@ fn untag(
             ahead.prefetch(memory);
         }
         let packet = &mut all[place];
-        let is_stripped = tag::strip_priority(packet, memory);
+        // A tag that the kernel would skip must not hide the packet from the check of its source.
+        let is_stripped = tag::strip_priority(packet, memory) | tag::strip_inner_priority(packet, memory);
         let own = take_off(packet, memory, router, interface);
         arrivals[place] = own.unwrap_or(interface);
         if (is_stripped || own.is_some())
@@ -206,6 +207,7 @@ fn take_off(packet: &mut Packet, memory: &FrameMemory, router: &Router, interfac
         // Both tags are present.
         tag::apply(packet, memory, TagChange::Pop).ok()?;
         tag::apply(packet, memory, TagChange::Pop).ok()?;
+        tag::strip_priority(packet, memory);
         return Some(own);
     }
     let own = router.mirrored.of_vlan(interface, outer.get()).filter(|_| !service)?;

@@ -47,21 +47,35 @@ pub fn begin(packet: &mut Packet, memory: &FrameMemory, tags: VlanTags) -> Resul
 /// 6.9). Returns whether the frame changed.
 #[inline]
 pub fn strip_priority(packet: &mut Packet, memory: &FrameMemory) -> bool {
+    strip_priority_at(packet, memory, ADDRESSES)
+}
+
+/// Removes all priority tags that follow the outer tag of a frame, if it has one. Returns whether the frame changed.
+#[inline]
+pub fn strip_inner_priority(packet: &mut Packet, memory: &FrameMemory) -> bool {
+    let is_tagged =
+        matches!(packet.head(memory).get(ADDRESSES..ADDRESSES + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
+    is_tagged && strip_priority_at(packet, memory, ADDRESSES + usize::from(TAG))
+}
+
+/// Removes all priority tags from the position `start` on, in bytes.
+#[inline]
+fn strip_priority_at(packet: &mut Packet, memory: &FrameMemory, start: usize) -> bool {
     let head = packet.head(memory);
     let is_priority = |at: usize| match head.get(at..at + 6) {
         Some([0x81, 0x00, high, low, _, _] | [0x88, 0xa8, high, low, _, _]) => high & 0x0f == 0 && *low == 0,
         _ => false,
     };
-    let mut end = ADDRESSES;
+    let mut end = start;
     while is_priority(end) {
         end += usize::from(TAG);
     }
-    let length = end - ADDRESSES;
+    let length = end - start;
     let Ok(trimmed) = u16::try_from(length) else { return false };
     if trimmed == 0 {
         return false;
     }
-    packet.head_mut(memory).copy_within(..ADDRESSES, length);
+    packet.head_mut(memory).copy_within(..start, length);
     packet.trim_front(trimmed)
 }
 

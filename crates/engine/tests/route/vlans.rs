@@ -33,6 +33,15 @@ fn vlans_are_interfaces() {
         let last = if text.contains("::") { 6 } else { 2 };
         let frame = for_vlan(text);
         assert_eq!(ask(0, &tagged(&frame, 100)), [(PORTS[1], routed(&frame, neighbour(last)))], "{text}");
+        // Priority tags count as no tags, also behind the tag of the VLAN.
+        for depth in [1, 2, 9] {
+            let hidden = tagged(&(0..depth).fold(frame.clone(), |frame, _| tagged(&frame, 0)), 100);
+            assert_eq!(
+                ask(0, &hidden),
+                [(PORTS[1], routed(&frame, neighbour(last)))],
+                "{text}, {depth} tags"
+            );
+        }
         // A tagged packet to the port's own MAC address is dropped. A packet of an unknown VLAN is punted at
         // the port.
         assert_eq!(ask(0, &tagged(&self::frame(text), 100)), []);
@@ -99,6 +108,13 @@ fn two_tags_are_an_interface() {
         let mut ask = |port: u16, bytes: &[u8]| told_and_done(&mut rig, port, bytes);
         let frame = spec::parse(&format!("eth_dst={mac},ip_dst=10.0.1.2,udp")).unwrap();
         assert_eq!(ask(0, &with(&frame, service, 100, 20)), [(PORTS[1], routed(&frame, neighbour(2)))]);
+        // Priority tags between the two tags and behind them count as no tags.
+        let priority = [0x81, 0, 0xe0, 0];
+        let pair = with(&frame, service, 100, 20);
+        for at in [12, 16, 20] {
+            let hidden = [&pair[..at], &priority, &priority, &pair[at..]].concat();
+            assert_eq!(ask(0, &hidden), [(PORTS[1], routed(&frame, neighbour(2)))], "at {at}");
+        }
         // Other tags of either kind, the other kind of outer tag, and a single tag belong to the port, where
         // they are not IP packets.
         let own =

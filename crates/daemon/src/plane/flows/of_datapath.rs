@@ -122,9 +122,11 @@ impl OfDatapath {
     }
 
     /// Returns the hand-over state of the datapath, except for the flow tables.
-    pub(super) fn letter(&self) -> OfDatapathRecord {
+    pub(super) fn record(&self) -> OfDatapathRecord {
+        // Two locks are never held at once here, because `port_mod` locks the tables first.
+        let configs = locked(&self.configs).clone();
         OfDatapathRecord {
-            configs: locked(&self.configs).clone(),
+            configs,
             fragments: match self.fragments() {
                 Fragments::Normal | Fragments::Reassemble => 0,
                 Fragments::Drop => 1,
@@ -135,10 +137,10 @@ impl OfDatapath {
         }
     }
 
-    /// Restores the hand-over state of a predecessor. After a kill, `letter` is `None`, because only the flow
+    /// Restores the hand-over state of a predecessor. After a kill, `record` is `None`, because only the flow
     /// entries were restored.
-    pub(super) fn take_over(&self, letter: Option<OfDatapathRecord>) {
-        let Some(OfDatapathRecord { configs, fragments, begun, alone }) = letter else {
+    pub(super) fn take_over(&self, record: Option<OfDatapathRecord>) {
+        let Some(OfDatapathRecord { configs, fragments, begun, alone }) = record else {
             let begun = !self.secure.load(Ordering::Relaxed) && stands_by_itself(&self.tables.lock());
             return self.begun.store(begun, Ordering::Relaxed);
         };
@@ -570,6 +572,23 @@ mod tests {
     use sync::wake::Waker;
 
     use super::*;
+
+    /// `port_mod` locks the tables and then the port configuration. The hand-over must not hold the latter while it
+    /// waits for the tables, because both would wait for ever.
+    #[test]
+    fn a_hand_over_does_not_hold_port_settings_while_it_waits_for_the_tables() {
+        let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
+        let name = "br0".parse().unwrap();
+        let of_datapath = Arc::new(OfDatapath::new(&name, 1, FailMode::Secure, Arc::clone(&tables)));
+        let rules = tables.lock();
+        let (handed_over, received) = mpsc::channel();
+        let own = Arc::clone(&of_datapath);
+        std::thread::spawn(move || handed_over.send(own.record().configs.len()));
+        assert!(received.recv_timeout(Duration::from_millis(200)).is_err(), "it waits for the tables");
+        assert!(of_datapath.configs.try_lock().is_ok(), "a modification of a port can go on");
+        drop(rules);
+        assert_eq!(received.recv_timeout(Duration::from_secs(10)), Ok(0));
+    }
 
     /// The connection manager queries each bridge every second. A query must not block while a large change
     /// keeps the tables of a bridge locked.
