@@ -42,6 +42,7 @@
 
 mod burst;
 mod layout;
+mod long_lists;
 mod octet_sets;
 mod partitions;
 mod search;

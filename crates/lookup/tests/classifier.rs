@@ -1,7 +1,13 @@
 //! Compares the classifier with a linear list of rules, and verifies that results depend only on tracked
 //! bits.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and may read clocks"
+)]
+
+use std::time::{Duration, Instant};
 
 use lookup::naive::Linear;
 use lookup::{Classifier, Layout, Octets, Options, PrefixStep, Rule, RulesFull, matches};
@@ -465,4 +471,69 @@ fn several_threads_look_up_at_once() {
             scope.spawn(|| assert!((0..1000).all(|mac| rules.lookup(&[0, mac, 0, 0, 0, 0]).is_some())));
         }
     });
+}
+
+/// Returns a rule of the value and mask that the tests of equal matches use.
+fn equal_match(value: u64, priority: u16, payload: u32) -> Rule<WORDS, u32> {
+    rule([Some((1, EXACT)), Some((value, EXACT)), None, None, None, None], priority, payload)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn long_lists_of_equal_matches_agree_with_the_naive_list(
+        ops in prop::collection::vec((0..4, 0_u64..2, 0_u16..16), 1..600),
+    ) {
+        let (mut rules, mut oracle) = (Rules::new(LAYOUT, Options::default()), Linear::new());
+        for (payload, (kind, value, priority)) in (0..).zip(ops) {
+            let rule = equal_match(value, priority, payload);
+            // The lists grow and shrink in turn, so that they become long and short several times.
+            let shrinks = payload / 100 % 2 == 1;
+            if (kind == 0) != shrinks {
+                prop_assert_eq!(
+                    rules.remove(&rule.value, &rule.mask, priority),
+                    oracle.remove(&rule.value, &rule.mask, priority)
+                );
+            } else {
+                prop_assert_eq!(rules.insert(rule).unwrap(), oracle.insert(rule));
+            }
+            prop_assert_eq!(rules.len(), oracle.rules().len());
+            for priority in 0..16 {
+                let found = rules.get(&rule.value, &rule.mask, priority).copied();
+                prop_assert_eq!(found, oracle.get(&rule.value, &rule.mask, priority).copied());
+            }
+            // A caller that rejects all rules sees the rules of the value in descending order of priority.
+            let mut seen = Vec::new();
+            rules.lookup_where(&rule.value, &mut [0; WORDS], |payload, priority| {
+                seen.push((priority, *payload));
+                false
+            });
+            let of_value = oracle.rules().iter().filter(|other| other.value == rule.value);
+            let mut expected: Vec<_> = of_value.map(|rule| (rule.priority, rule.payload)).collect();
+            expected.sort_unstable_by(|one, other| other.cmp(one));
+            let best = rules.lookup(&rule.value).map(|(payload, priority)| (priority, *payload));
+            prop_assert_eq!(best, expected.first().copied());
+            prop_assert_eq!(seen, expected);
+        }
+    }
+}
+
+#[test]
+fn a_strict_delete_at_the_lowest_priority_costs_what_one_at_the_highest_costs() {
+    let all: Vec<_> = (0..u16::MAX).map(|priority| equal_match(1, priority, priority.into())).collect();
+    let mut rules = with(Options::default(), &all);
+    let mut delete = |rule: &Rule<WORDS, u32>| {
+        assert_eq!(rules.get(&rule.value, &rule.mask, rule.priority), Some(&rule.payload));
+        assert_eq!(rules.remove(&rule.value, &rule.mask, rule.priority), Some(rule.payload));
+    };
+    let began = Instant::now();
+    all.iter().rev().take(10_000).for_each(&mut delete);
+    let highest = began.elapsed();
+    let began = Instant::now();
+    all.iter().take(10_000).for_each(&mut delete);
+    let lowest = began.elapsed();
+    println!("10,000 strict deletes: {highest:?} at the highest priority, {lowest:?} at the lowest");
+    // A walk through the list takes hundreds of times as long as a delete at the highest priority.
+    assert!(lowest < 10 * highest + Duration::from_millis(100), "{lowest:?} and {highest:?}");
 }

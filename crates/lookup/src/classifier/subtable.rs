@@ -1,14 +1,15 @@
 //! A subtable: the rules of one mask in a hash table of their values.
 //!
 //! A rule stores only the words in which the mask has bits. Rules of equal value form a list by falling
-//! priority. Only the rule of the highest priority is in the hash table.
+//! priority. Only the rule of the highest priority is in the hash table. A long list has an ordered index
+//! ([`LongLists`]), which only changes of rules read.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use sync::cpu::prefetch_read;
 
 use super::layout::{Layout, MOST_PREFIXES, Octets, field};
+use super::long_lists::{LongLists, SHORT};
 use super::trie::{Trie, leading};
 use crate::buckets::{Buckets, HashCounts, Slot as Place, make_room};
 use crate::hash::{Secret, Secrets, fold, short};
@@ -84,6 +85,7 @@ pub(super) struct Subtable<const W: usize, T> {
     values: Vec<u64>,
     pub(super) slots: Vec<Slot<T>>,
     free: u32,
+    long_lists: LongLists,
     /// For each priority, number of rules with this priority.
     priorities: BTreeMap<u16, u32>,
 }
@@ -126,6 +128,7 @@ impl<const W: usize, T> Subtable<W, T> {
             values: Vec::new(),
             slots: Vec::new(),
             free: NONE,
+            long_lists: LongLists::default(),
             priorities: BTreeMap::new(),
             words,
             mask,
@@ -142,6 +145,7 @@ impl<const W: usize, T> Subtable<W, T> {
             + self.index.memory()
             + self.values.capacity() * size_of::<u64>()
             + self.slots.capacity() * size_of::<Slot<T>>()
+            + self.long_lists.memory()
             + priorities
     }
 
@@ -226,26 +230,30 @@ impl<const W: usize, T> Subtable<W, T> {
 
     /// Returns the slot of the rule with this value and priority. Returns `None` if there is no such rule.
     pub fn find_rule(&self, value: &[u64; W], priority: u16) -> Option<u32> {
-        match self.walk(value, |slot, own| match own.cmp(&priority) {
-            std::cmp::Ordering::Greater => ControlFlow::Continue(()),
-            std::cmp::Ordering::Equal => ControlFlow::Break(Some(slot)),
-            std::cmp::Ordering::Less => ControlFlow::Break(None),
-        }) {
-            ControlFlow::Break(found) => found,
-            ControlFlow::Continue(()) => None,
-        }
+        let (_, at) = self.position(self.find(value)?, priority);
+        self.slots.get(at as usize).is_some_and(|slot| slot.priority == priority).then_some(at)
     }
 
-    /// Calls `each` for the rules whose value matches the key, in descending order of priority, until `each`
-    /// returns `Break`.
-    fn walk<B>(&self, key: &[u64; W], mut each: impl FnMut(u32, u16) -> ControlFlow<B>) -> ControlFlow<B> {
-        let mut at = self.find(key).unwrap_or(NONE);
-        while at != NONE {
-            let slot = &self.slots[at as usize];
-            each(at, slot.priority)?;
-            at = slot.next;
+    /// Returns the position of a priority in the list of rules that begins at slot `head`: the slot of the
+    /// last rule with a higher priority, and the slot of the rule that follows it. Each of them is [`NONE`]
+    /// if there is no such rule.
+    fn position(&self, head: u32, priority: u16) -> (u32, u32) {
+        if let Some(list) = self.long_lists.get(head) {
+            let before = LongLists::before(list, priority);
+            return before.map_or((NONE, head), |before| (before, self.slots[before as usize].next));
         }
-        ControlFlow::Continue(())
+        let (mut before, mut at) = (NONE, head);
+        while at != NONE && self.slots[at as usize].priority > priority {
+            (before, at) = (at, self.slots[at as usize].next);
+        }
+        (before, at)
+    }
+
+    /// Returns an iterator over the priorities and slots of the list of rules that begins at slot `head`.
+    fn list(&self, head: u32) -> impl Iterator<Item = (u16, u32)> {
+        let slot = |at: u32| self.slots.get(at as usize).map(|slot| (slot, at));
+        std::iter::successors(slot(head), move |(before, _)| slot(before.next))
+            .map(|(slot, at)| (slot.priority, at))
     }
 
     /// Inserts a rule. If a rule with this value and priority exists, replaces its payload and returns the
@@ -253,10 +261,7 @@ impl<const W: usize, T> Subtable<W, T> {
     pub fn insert(&mut self, value: &[u64; W], priority: u16, payload: T) -> Option<T> {
         let sum = Self::add_hash(0, &self.words, value);
         let head = self.find_hashed(sum, value);
-        let (mut before, mut at) = (NONE, head.unwrap_or(NONE));
-        while at != NONE && self.slots[at as usize].priority > priority {
-            (before, at) = (at, self.slots[at as usize].next);
-        }
+        let (before, at) = head.map_or((NONE, NONE), |head| self.position(head, priority));
         if at != NONE && self.slots[at as usize].priority == priority {
             return self.slots[at as usize].payload.replace(payload);
         }
@@ -265,6 +270,13 @@ impl<const W: usize, T> Subtable<W, T> {
             None => self.index.insert(short(sum), new),
             Some(head) if before == NONE => self.index.replace(short(sum), head, new),
             Some(_) => self.slots[before as usize].next = new,
+        }
+        if let Some(old) = head {
+            let head = if before == NONE { new } else { old };
+            if !self.long_lists.insert(old, head, priority, new) && self.list(head).nth(SHORT).is_some() {
+                let list = self.list(head).collect();
+                self.long_lists.build(head, list);
+            }
         }
         *self.priorities.entry(priority).or_default() += 1;
         None
@@ -293,10 +305,7 @@ impl<const W: usize, T> Subtable<W, T> {
     pub fn remove(&mut self, value: &[u64; W], priority: u16) -> Option<T> {
         let sum = Self::add_hash(0, &self.words, value);
         let head = self.find_hashed(sum, value)?;
-        let (mut before, mut at) = (NONE, head);
-        while at != NONE && self.slots[at as usize].priority > priority {
-            (before, at) = (at, self.slots[at as usize].next);
-        }
+        let (before, at) = self.position(head, priority);
         let slot = self.slots.get_mut(at as usize).filter(|slot| slot.priority == priority)?;
         let next = std::mem::replace(&mut slot.next, self.free);
         let payload = slot.payload.take();
@@ -308,6 +317,7 @@ impl<const W: usize, T> Subtable<W, T> {
             (NONE, next) => self.index.replace(short(sum), at, next),
             (before, next) => self.slots[before as usize].next = next,
         }
+        self.long_lists.remove(head, if before == NONE { next } else { head }, priority);
         if let Some(rules) = self.priorities.get_mut(&priority) {
             *rules -= 1;
             if *rules == 0 {
