@@ -537,3 +537,27 @@ fn a_strict_delete_at_the_lowest_priority_costs_what_one_at_the_highest_costs() 
     // A walk through the list takes hundreds of times as long as a delete at the highest priority.
     assert!(lowest < 10 * highest + Duration::from_millis(100), "{lowest:?} and {highest:?}");
 }
+
+#[test]
+fn a_rule_of_a_partition_with_16_384_masks_costs_what_one_of_another_partition_costs() {
+    let masked = |metadata, bits: u64| {
+        rule([Some((metadata, EXACT)), Some((0, 1 << 20 | bits)), None, None, None, None], 1, 0)
+    };
+    let all: Vec<_> = (0..16_384).map(|bits| masked(1, bits)).collect();
+    let mut rules = with(Options::default(), &all);
+    assert_eq!(rules.masks(), 16_384);
+    // The mask has another rule in each partition, so only the number of rules of the mask changes.
+    rules.insert(masked(2, 16_383)).unwrap();
+    let mut change = |metadata| {
+        let rule = Rule { priority: 0, ..masked(metadata, 16_383) };
+        let began = Instant::now();
+        for _ in 0..20_000 {
+            assert_eq!(rules.insert(rule), Ok(None));
+            assert_eq!(rules.remove(&rule.value, &rule.mask, 0), Some(0));
+        }
+        began.elapsed()
+    };
+    let (shared, alone) = (change(1), change(2));
+    println!("20,000 changes: {shared:?} in the partition of all masks, {alone:?} in the other partition");
+    assert!(shared < 10 * alone + Duration::from_millis(100), "{shared:?} and {alone:?}");
+}

@@ -4,6 +4,7 @@
 //! The index maps each value to a set of 64 bits. Bit `n` stands for all subtables whose index modulo 64 is
 //! `n`. A subtable whose bit is clear has no rule with this value.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::buckets::Buckets;
@@ -12,8 +13,24 @@ use crate::hash::{Secret, Secrets, fold, short};
 #[derive(Clone, Debug)]
 struct Value {
     bits: u64,
-    /// Indexes of the subtables that have rules with this value, each with the number of such rules.
-    subtables: Vec<(u32, u32)>,
+    /// For each subtable that has rules with this value, by its [`order`], the number of such rules.
+    subtables: BTreeMap<u32, u32>,
+}
+
+impl Value {
+    fn memory(&self) -> usize {
+        // A B-tree node holds up to 11 entries and is usually half full.
+        self.subtables.len().div_ceil(6) * 11 * size_of::<(u32, u32)>()
+    }
+}
+
+/// Number of low bits in which the [`order`] of two subtables that share a [`bit`] may differ.
+const ORDER_BITS: u32 = u32::BITS - 64_u32.ilog2();
+
+/// Returns the index of a subtable with its lowest bits in front. Subtables that share a [`bit`] are adjacent
+/// in this order.
+fn order(subtable: u32) -> u32 {
+    subtable.rotate_left(ORDER_BITS)
 }
 
 /// Partition index. See the [module](self).
@@ -49,11 +66,12 @@ impl Partitions {
 
     /// Returns the memory use of the index in bytes.
     pub fn memory(&self) -> usize {
-        let counts: usize = self.values.iter().map(|value| value.subtables.capacity()).sum();
+        let counts: usize = self.values.iter().map(Value::memory).sum();
         self.index.memory()
             + self.keys.capacity() * size_of::<u64>()
             + self.values.capacity() * size_of::<Value>()
-            + (self.free.capacity() + 2 * counts) * size_of::<u32>()
+            + self.free.capacity() * size_of::<u32>()
+            + counts
     }
 
     pub fn clear(&mut self) {
@@ -117,7 +135,7 @@ impl Partitions {
         let at = self.find(key).unwrap_or_else(|| {
             let at = self.free.pop().unwrap_or_else(|| {
                 self.keys.extend_from_slice(key);
-                self.values.push(Value { bits: 0, subtables: Vec::new() });
+                self.values.push(Value { bits: 0, subtables: BTreeMap::new() });
                 u32::try_from(self.values.len() - 1).unwrap_or(u32::MAX)
             });
             self.keys[at as usize * key.len()..][..key.len()].copy_from_slice(key);
@@ -126,10 +144,7 @@ impl Partitions {
         });
         let value = &mut self.values[at as usize];
         value.bits |= bit(subtable);
-        match value.subtables.iter_mut().find(|(own, _)| *own == subtable) {
-            Some((_, rules)) => *rules += 1,
-            None => value.subtables.push((subtable, 1)),
-        }
+        *value.subtables.entry(order(subtable)).or_default() += 1;
     }
 
     /// Counts a rule that was removed from a subtable.
@@ -137,14 +152,61 @@ impl Partitions {
         let key = &value[self.words.clone()];
         let Some(at) = self.find(key) else { return };
         let value = &mut self.values[at as usize];
-        if let Some((_, rules)) = value.subtables.iter_mut().find(|(own, _)| *own == subtable) {
-            *rules -= 1;
+        let Some(rules) = value.subtables.get_mut(&order(subtable)) else { return };
+        *rules -= 1;
+        if *rules != 0 {
+            return;
         }
-        value.subtables.retain(|(_, rules)| *rules != 0);
-        value.bits = value.subtables.iter().fold(0, |bits, (subtable, _)| bits | bit(*subtable));
+        value.subtables.remove(&order(subtable));
+        let first = order(subtable % 64);
+        let last = first + ((1 << ORDER_BITS) - 1);
+        if value.subtables.range(first..=last).next().is_none() {
+            value.bits &= !bit(subtable);
+        }
         if value.subtables.is_empty() {
             self.index.remove(self.hash(key), at);
             self.free.push(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn bits_equal_the_bits_of_the_subtables_that_have_rules(
+            // Several subtables share a bit.
+            ops in prop::collection::vec((any::<bool>(), 0_u64..2, 0_u32..4, 0_u32..4), 1..300),
+        ) {
+            let mut partitions = Partitions::new(0..1, &Secrets::new());
+            let mut rules: Vec<(u64, u32)> = Vec::new();
+            for (adds, value, low, high) in ops {
+                let rule = (value, high * 64 + low * 21);
+                let known = rules.iter().position(|other| *other == rule);
+                match known {
+                    Some(known) if !adds => {
+                        rules.swap_remove(known);
+                        partitions.remove(&[value], rule.1);
+                    }
+                    _ => {
+                        rules.push(rule);
+                        partitions.add(&[value], rule.1);
+                    }
+                }
+                for value in 0..2 {
+                    let of_value = rules.iter().filter(|(own, _)| *own == value);
+                    let expected = of_value.fold(0, |bits, (_, subtable)| bits | bit(*subtable));
+                    prop_assert_eq!(partitions.bits(&[value]), expected);
+                }
+            }
+            for (value, subtable) in rules {
+                partitions.remove(&[value], subtable);
+            }
+            prop_assert!((0..2).all(|value| partitions.find(&[value]).is_none()));
         }
     }
 }
