@@ -1,11 +1,12 @@
 //! Changes of rules, groups and meters: scope, atomicity, counters and copies.
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "test code, which may read clocks")]
 
 mod rules;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use packet::PortId;
 use rules::{add, from, out, pipeline, run, set, tcp};
@@ -334,4 +335,40 @@ fn a_group_that_does_not_fit_is_refused() {
     let more = Mod::Group(GroupMod::InsertBuckets(1, BucketPlace::Last, vec![bucket(9)]));
     assert_eq!(pipeline.modify(&[add.clone(), more], 0), Err((1, FlowError::OutOfBuckets)));
     pipeline.modify(&[add], 0).unwrap();
+}
+
+/// Rules that differ only in their priorities are deleted and expire in the time of rules with different matches.
+/// The oldest rules have the lowest priorities.
+#[test]
+fn rules_of_one_match_go_as_fast_as_rules_of_different_matches() {
+    const RULES: u16 = 65_000;
+    let times = |destination: fn(u16) -> u16| {
+        let mut pipeline = pipeline();
+        let rule = |priority| {
+            let matching = Match::ANY.with(Field::EthDst, u128::from(destination(priority)));
+            let rule = FlowMod::add(0, priority, matching, Instructions::default());
+            FlowMod { hard_timeout: 1, ..rule }
+        };
+        let delete = |priority| {
+            let command = FlowCommand::Delete { strict: true };
+            Mod::Flow(Box::new(FlowMod { command, ..rule(priority) }))
+        };
+        let all: Vec<Mod> = (0..RULES).map(|priority| Mod::Flow(Box::new(rule(priority)))).collect();
+        pipeline.modify(&all, 0).unwrap();
+        let deletes: Vec<Mod> = (0..5000).map(delete).collect();
+        let began = Instant::now();
+        pipeline.modify(&deletes, 0).unwrap();
+        let deleted = began.elapsed();
+        assert_eq!(pipeline.rule_count(), usize::from(RULES) - 5000);
+        let began = Instant::now();
+        pipeline.expire(2_000_000_000);
+        let expired = began.elapsed();
+        assert_eq!(pipeline.rule_count(), usize::from(RULES) - 25_000);
+        [deleted, expired]
+    };
+    let (equal, other) = (times(|_| 7), times(|priority| priority));
+    println!("5,000 deletes and 20,000 expiries: {equal:?} of one match, {other:?} of different matches");
+    for (equal, other) in equal.into_iter().zip(other) {
+        assert!(equal < 8 * other + Duration::from_millis(150), "{equal:?} and {other:?}");
+    }
 }
