@@ -170,3 +170,20 @@ fn hashes_of_select_groups_count_as_work_and_memory() {
     add(&mut pipeline, 0, 9, from(1), many.chain([out(2)]).collect());
     assert_eq!(outputs(&pipeline), 0, "200,000 hashed fields exceed the limit of work");
 }
+
+/// A `dec_ttl` action with many controllers stops at the first copy that is refused. The action does not visit the
+/// other controllers each time that a packet with a spent TTL reaches the action.
+#[test]
+fn dec_ttl_stops_at_the_first_refused_copy() {
+    let mut pipeline = pipeline();
+    add(&mut pipeline, 1, 9, Match::ANY, vec![Action::DecTtl((0..30_700).collect())]);
+    add(&mut pipeline, 0, 9, Match::ANY, vec![Action::Resubmit { port: None, table: Some(1) }; 20]);
+    let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    frame[22] = 1;
+    let flow = read(&frame, 1);
+    let input = TranslationInput { flow: &flow, frame: Some(&frame), trace: true };
+    let translated = pipeline.translate(input);
+    assert_eq!((translated.to_controller.len(), translated.failed), (256, None));
+    let events = translated.trace.len() + translated.unrecorded;
+    assert!(events < 200, "{events} events of 20 actions");
+}

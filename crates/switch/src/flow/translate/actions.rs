@@ -331,7 +331,10 @@ impl<'p> Run<'p> {
             return self.write(field, ttl - 1, 0xff);
         }
         for controller in controllers {
-            self.send_to_controller(0xffff, *controller, Reason::InvalidTtl, &[]);
+            // If one copy is refused, so is each further copy.
+            if !self.works() || !self.send_to_controller(0xffff, *controller, Reason::InvalidTtl, &[]) {
+                break;
+            }
         }
         self.note("its TTL is spent");
         self.ends = true;
