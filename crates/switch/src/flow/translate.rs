@@ -25,7 +25,7 @@ use packet::DropReason;
 pub use ahead::Ahead;
 pub use result::{Failed, TRACED, ToController, Trace, Translated, TranslationInput};
 
-use super::action::port;
+use super::action::{memory_of, port};
 use super::look_up::Seen;
 use super::message::{Continuation, Fragments, Miss, Reason, Rest};
 use super::pipeline::{Pipeline, Table, VISIBLE_TABLES};
@@ -686,7 +686,7 @@ impl<'p> Run<'p> {
     /// Executes `does` on a copy of the packet, and restores the packet afterwards. Does nothing if the stack is
     /// used up.
     fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
-        let copied = work_of(self.action_set.len()) + work_of(self.stack.len());
+        let copied = work_to_copy(&self.action_set).saturating_add(work_of(self.stack.len()));
         if !self.has_stack() || !self.works_for(copied) {
             return;
         }
@@ -745,6 +745,12 @@ impl<'p> Run<'p> {
 /// Returns the work of passing over a list of this length, in units of [`MAX_WORK`].
 fn work_of(length: usize) -> u32 {
     u32::try_from(length / LIST_WORK).unwrap_or(u32::MAX)
+}
+
+/// Returns the work of copying a list of actions with all nested lists, in units of [`MAX_WORK`]. A list without
+/// nested lists is as much work as passing over the list.
+fn work_to_copy(actions: &[Action]) -> u32 {
+    work_of(memory_of(actions) / size_of::<Action>())
 }
 
 /// Returns an address in the stack frame of a function that the caller calls.

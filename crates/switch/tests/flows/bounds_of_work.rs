@@ -187,3 +187,42 @@ fn dec_ttl_stops_at_the_first_refused_copy() {
     let events = translated.trace.len() + translated.unrecorded;
     assert!(events < 200, "{events} events of 20 actions");
 }
+
+/// Buckets and action sets are copied with all nested lists, so that the nested lists count as work even if they are
+/// not executed.
+#[test]
+fn copies_of_nested_lists_count_as_work() {
+    let flow = read(&tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60), 1);
+    // The nested list is not executed.
+    let nested = |count| vec![Action::Exit, Action::Clone(vec![Action::PopVlan; count])];
+    let group = |id, actions| {
+        let bucket = Bucket { id: 0, weight: 0, watch_port: None, watch_group: None, actions };
+        let (kind, method) = (GroupKind::Indirect, SelectMethod::Default);
+        Mod::Group(GroupMod::Add(Group { id, kind, method, buckets: vec![bucket] }))
+    };
+    let write = |actions| Instructions { write: actions, goto: Some(2), ..Instructions::default() };
+    let is_sent = |pipeline: &Pipeline| {
+        let ops = pipeline.translate(asked(&flow, None)).program.ops;
+        ops == [Op::Output(PortId(2))]
+    };
+    for (count, fits) in [(10, true), (1000, false)] {
+        let many = |action| std::iter::repeat_n(action, 4000).chain([out(2)]).collect::<Vec<_>>();
+        let mut bucket = pipeline();
+        bucket.modify(&[group(1, nested(count))], 0).unwrap();
+        add(&mut bucket, 0, 9, Match::ANY, many(Action::Group(1)));
+        assert_eq!(is_sent(&bucket), fits, "a bucket with a list of {count} actions");
+
+        let mut saved = pipeline();
+        saved.modify(&[group(1, Vec::new())], 0).unwrap();
+        let writes = FlowMod::add(0, 9, Match::ANY, write(nested(count)));
+        saved.modify(&[Mod::Flow(Box::new(writes))], 0).unwrap();
+        add(&mut saved, 2, 9, Match::ANY, many(Action::Group(1)));
+        assert_eq!(is_sent(&saved), fits, "an action set with a list of {count} actions");
+
+        let mut written = pipeline();
+        let writes = FlowMod::add(1, 9, Match::ANY, Instructions { goto: None, ..write(nested(count)) });
+        written.modify(&[Mod::Flow(Box::new(writes))], 0).unwrap();
+        add(&mut written, 0, 9, Match::ANY, many(Action::Resubmit { port: None, table: Some(1) }));
+        assert_eq!(is_sent(&written), fits, "a written list of {count} actions");
+    }
+}

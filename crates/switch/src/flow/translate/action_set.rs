@@ -1,6 +1,6 @@
 //! The action set of a packet (OpenFlow 1.3, 5.10): its collection, and its execution in the specified order.
 
-use super::{Run, Trace, work_of};
+use super::{Run, Trace, work_of, work_to_copy};
 use crate::flow::action::port;
 use crate::flow::{Action, Field, text};
 
@@ -18,8 +18,9 @@ impl Run<'_> {
     /// Adds an action to the action set. The action replaces an action of its kind. A set-field action
     /// replaces only a set-field action for its field (OpenFlow 1.3, 5.10).
     pub(super) fn put_in_set(&mut self, action: &Action) {
-        // The whole set is searched.
-        if !self.works_for(1 + work_of(self.action_set.len())) {
+        // The whole set is searched, and the action is copied.
+        let copied = work_to_copy(std::slice::from_ref(action));
+        if !self.works_for(copied.saturating_add(1 + work_of(self.action_set.len()))) {
             return;
         }
         let is_same = |own: &Action| match (own, action) {
@@ -76,7 +77,7 @@ impl Run<'_> {
             Action::Resubmit { .. } => 11,
             _ => 7,
         };
-        if !self.works_for(work_of(set.len())) {
+        if !self.works_for(work_to_copy(set)) {
             return;
         }
         let mut actions: Vec<Action> = set.to_vec();
