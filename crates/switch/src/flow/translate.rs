@@ -14,6 +14,7 @@ mod actions;
 mod ahead;
 mod choose;
 mod learn;
+mod render;
 mod result;
 mod wait;
 
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use packet::DropReason;
 
 pub use ahead::Ahead;
+use render::{render, work_to_render};
 pub use result::{Failed, TRACED, ToController, Trace, Translated, TranslationInput};
 
 use super::action::{memory_of, port};
@@ -30,7 +32,6 @@ use super::look_up::Seen;
 use super::message::{Continuation, Fragments, Miss, Reason, Rest};
 use super::pipeline::{Pipeline, Table, VISIBLE_TABLES};
 use super::program::{Op, Program, SetBits};
-use super::rewrite;
 use super::rule::RuleRef;
 use super::{Action, Field, Flow, Instructions, Match, Prerequisite, packet_meets};
 
@@ -58,8 +59,6 @@ const COST_OF_METER: usize = 4;
 const MAX_WORK: u32 = 65_536;
 /// Number of entries of a list that are copied or compared for one unit of work.
 const LIST_WORK: usize = 16;
-/// Number of octets of a frame that are copied per unit of work.
-const FRAME_WORK: usize = 2048;
 /// Maximum number of copies for controllers, and of learned flows, that one packet causes.
 const MAX_TOLD: usize = 256;
 /// Port configuration flag OFPPC_NO_PACKET_IN.
@@ -70,20 +69,6 @@ const NO_COOKIE: u64 = u64::MAX;
 const MAX_STACK: usize = 1024;
 /// IP protocol number of SCTP.
 const SCTP: u128 = 132;
-
-/// Executes datapath actions on a frame. Actions on copies of the packet are skipped.
-fn render(frame: &mut Vec<u8>, ops: &[Op]) {
-    let mut at = 0;
-    while at < ops.len() {
-        if let Op::Clone(n) = ops[at] {
-            at += usize::from(n);
-        } else {
-            // Steps that fail are skipped.
-            let _ = rewrite::apply(frame, &ops[at]);
-        }
-        at += 1;
-    }
-}
 
 impl Pipeline {
     /// Translates a packet that arrived on a port. The pipeline and its counters do not change.
@@ -415,11 +400,14 @@ impl<'p> Run<'p> {
     fn frame_now(&mut self) -> Option<&[u8]> {
         let arrived = self.asked.frame?;
         // A frame that another copy of the packet shares is copied as a whole.
-        let is_copied = self
-            .rendered
-            .as_ref()
-            .is_none_or(|(frame, done)| *done < self.out.program.ops.len() && Arc::strong_count(frame) > 1);
-        if is_copied && !self.works_for(u32::try_from(arrived.len() / FRAME_WORK).unwrap_or(u32::MAX)) {
+        let (length, done, is_shared) = match &self.rendered {
+            Some((frame, done)) => (frame.len(), *done, Arc::strong_count(frame) > 1),
+            None => (arrived.len(), 0, true),
+        };
+        let left = &self.out.program.ops[done..];
+        let is_copied = is_shared && (self.rendered.is_none() || !left.is_empty());
+        let work = work_to_render(length, is_copied, left);
+        if work > 0 && !self.works_for(work) {
             return None;
         }
         let ops = &self.out.program.ops;

@@ -226,3 +226,32 @@ fn copies_of_nested_lists_count_as_work() {
         assert_eq!(is_sent(&written), fits, "a written list of {count} actions");
     }
 }
+
+/// A header that is added or removed moves all octets of the frame. The moves of a long frame count as work, and a
+/// frame that becomes long by its headers does, too.
+#[test]
+fn headers_of_long_frames_count_as_work() {
+    let mut pipeline = pipeline();
+    let to_controller = |header: &Action, count| {
+        let to = Action::Output { port: port::CONTROLLER, max_len: u16::MAX };
+        std::iter::repeat_n(header.clone(), count).chain([to]).collect()
+    };
+    let mut is_told = |octets, header: &Action, count| {
+        let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+        let flow = read(&frame, 1);
+        frame.resize(octets, 0);
+        add(&mut pipeline, 0, 9, Match::ANY, to_controller(header, count));
+        let translated = pipeline.translate(asked(&flow, Some(&frame)));
+        let is_told = !translated.to_controller.is_empty();
+        assert!(translated.to_controller.iter().all(|told| told.frame.is_some()));
+        assert_eq!(translated.dropped == packet::DropReason::RuleLoop, !is_told);
+        is_told
+    };
+    let label = Action::PushMpls(0x8847);
+    assert!(is_told(60, &label, 2600));
+    assert!(is_told(1500, &label, 2600));
+    assert!(!is_told(60_000, &label, 2600));
+    let service = Action::PushPbb(0x88e7);
+    assert!(is_told(60, &service, 2000));
+    assert!(!is_told(60, &service, 4000));
+}

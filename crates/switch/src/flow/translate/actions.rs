@@ -455,7 +455,8 @@ impl<'p> Run<'p> {
         self.push(Op::Output(to.id));
     }
 
-    /// Adds a copy of the packet for a controller to the result. Returns false if there are too many copies.
+    /// Adds a copy of the packet for a controller to the result. Returns false if there are too many copies, or if
+    /// the frame is too much work.
     pub(super) fn send_to_controller(
         &mut self,
         max_len: u16,
@@ -473,6 +474,9 @@ impl<'p> Run<'p> {
             flow.set(Field::ActsetOutput, 0);
         }
         let frame = self.frame_now().map(<[u8]>::to_vec);
+        if frame.is_none() && self.asked.frame.is_some() {
+            return false;
+        }
         self.out.to_controller.push(ToController {
             reason,
             table: self.table,
