@@ -8,7 +8,7 @@ use super::group_references::reached;
 use super::learned::each_keeper;
 use super::message::{ALL_GROUPS, ALL_TABLES, ANY_GROUP, FlowCommand, FlowMod, GroupMod, MeterMod, Mod};
 use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline, TABLES};
-use super::rule::{Rule, RuleRef};
+use super::rule::RuleRef;
 use super::{Flow, Match};
 
 /// Number of visited groups at which the estimate of the work for a group stops.
@@ -21,6 +21,9 @@ pub(super) const WORK_OF_GROUP: usize = 16;
 pub(super) const WORK_OF_CHANGE: usize = 32;
 /// Estimated work of checking one mask of a table for overlapping rules, in visited rules.
 const WORK_OF_MASK: usize = 8;
+/// Estimated work of visiting a `learn` action that counts its learned rules, in visited rules. The visit finds the
+/// table and cookie of the learned rules by hashing.
+const WORK_OF_KEEPER: usize = 64;
 /// Estimated work of a packet-out, in visited rules: the maximum number of rules that one packet may match.
 const WORK_OF_PACKET: usize = 4096;
 
@@ -140,9 +143,10 @@ impl Pipeline {
             Mod::Group(GroupMod::Delete(_)) | Mod::Meter(_) => 1,
             Mod::PacketOut(_) => WORK_OF_PACKET,
         };
-        let orphans = self.orphans_in(change).min(MOST_ORPHANS.without(coming.orphans));
+        let (orphans, visited) = self.orphans_in(change);
+        let orphans = orphans.min(MOST_ORPHANS.without(coming.orphans));
         coming.orphans = coming.orphans.and(orphans);
-        work.max(1).saturating_add(orphans.change_work())
+        work.max(1).saturating_add(orphans.change_work()).saturating_add(visited)
     }
 
     fn work_to_find(&self, change: &FlowMod, strict: bool, coming: &Coming) -> usize {
@@ -208,20 +212,23 @@ impl Pipeline {
     }
 
     /// Returns the maximum amount of learned rules that are removed immediately because a change removes the
-    /// rules that taught them.
-    fn orphans_in(&self, change: &Mod) -> Amount {
+    /// rules that taught them, and the work of this estimate in visited rules.
+    fn orphans_in(&self, change: &Mod) -> (Amount, usize) {
         let has_keepers = self.learned.has_keepers();
-        let none = Amount::default();
-        let all = if has_keepers { self.stored() } else { none };
+        let none = (Amount::default(), 0);
+        let all = if has_keepers { (self.stored(), 0) } else { none };
         match change {
             Mod::Flow(change) => {
                 let is_strict = match change.command {
                     FlowCommand::Add => true,
                     FlowCommand::Modify { strict, .. } | FlowCommand::Delete { strict } => strict,
                 };
-                let of = |at: &RuleRef| self.rules.get(*at).map_or(none, |rule| self.orphans_of(rule));
                 if is_strict && has_keepers {
-                    self.named(change).map(of).fold(none, Amount::and)
+                    self.named(change)
+                        .map(|at| self.orphans_of(*at))
+                        .fold(none, |(sum, work), (more, visited)| {
+                            (sum.and(more), work.saturating_add(visited))
+                        })
                 } else {
                     all
                 }
@@ -231,14 +238,17 @@ impl Pipeline {
         }
     }
 
-    /// Returns the approximate amount of learned rules that are removed immediately if this rule is removed.
-    fn orphans_of(&self, rule: &Rule) -> Amount {
-        let mut orphans = Amount::default();
+    /// Returns the approximate amount of learned rules that are removed immediately if this rule is removed, and
+    /// the work of this estimate in visited rules. The estimate visits all actions of the rule.
+    fn orphans_of(&self, at: RuleRef) -> (Amount, usize) {
+        let (mut orphans, mut work) = (Amount::default(), self.rules.work_at(at));
+        let Some(rule) = self.rules.get(at) else { return (orphans, work) };
         each_keeper(&rule.instructions.apply, &mut |(table, cookie)| {
             let rules = self.rules.count_of(table, cookie);
             orphans = orphans.and(Amount { rules, actions: self.rules.work_of_cookie(table, cookie) });
+            work += WORK_OF_KEEPER;
         });
-        orphans.min(MOST_ORPHANS)
+        (orphans.min(MOST_ORPHANS), work)
     }
 
     /// Returns the amount of all rules.
@@ -478,8 +488,9 @@ mod tests {
         }
     }
 
-    fn actions() -> impl Strategy<Value = Vec<Action>> {
-        let learn = Learn {
+    /// Returns a `learn` action with the flag NX_LEARN_F_DELETE_LEARNED.
+    fn learn() -> Action {
+        Action::Learn(Box::new(Learn {
             idle_timeout: 0,
             hard_timeout: 0,
             fin_idle_timeout: 0,
@@ -492,12 +503,35 @@ mod tests {
             limit: 0,
             result: None,
             parts: Vec::new(),
-        };
+        }))
+    }
+
+    /// A strict change estimates the learned rules that are removed with the rule that taught them. The estimate
+    /// visits all actions of the rule, so that a batch that names a rule very often is refused before the visits
+    /// take long.
+    #[test]
+    fn estimates_of_learned_rules_count_as_work() {
+        let learns = vec![learn(); 1900];
+        let nested = vec![learn(), Action::Clone(vec![Action::PopVlan; 3999])];
+        for (name, actions, few) in [("learn", learns, 500), ("clone", nested, 2000)] {
+            let mut pipeline = Pipeline::new();
+            pipeline.modify(&[flow_mod(add(0, 1, actions))], 0).unwrap();
+            let command = FlowCommand::Delete { strict: true };
+            let delete = FlowMod { command, priority: 1, ..FlowMod::delete(0, matching(1)) };
+            let refused = pipeline.modify(&vec![flow_mod(delete.clone()); 60_000], 0);
+            assert!(matches!(refused, Err((_, FlowError::TooMuchWork))), "{name}: {refused:?}");
+            assert_eq!(pipeline.rule_count(), 1, "{name}");
+            pipeline.modify(&vec![flow_mod(delete); few], 0).unwrap();
+            assert_eq!(pipeline.rule_count(), 0, "{name}");
+        }
+    }
+
+    fn actions() -> impl Strategy<Value = Vec<Action>> {
         let action = prop_oneof![
             Just(Action::PopVlan),
             (0_usize..300).prop_map(|octets| Action::Note(vec![0; octets])),
             (0_usize..9).prop_map(|count| Action::Clone(vec![Action::PopVlan; count])),
-            Just(Action::Learn(Box::new(learn))),
+            Just(learn()),
         ];
         proptest::collection::vec(action, 0..6)
     }
