@@ -535,7 +535,7 @@ fn a_strict_delete_at_the_lowest_priority_costs_what_one_at_the_highest_costs() 
     let lowest = began.elapsed();
     println!("10,000 strict deletes: {highest:?} at the highest priority, {lowest:?} at the lowest");
     // A walk through the list takes hundreds of times as long as a delete at the highest priority.
-    assert!(lowest < 10 * highest + Duration::from_millis(100), "{lowest:?} and {highest:?}");
+    assert!(lowest < 10 * highest + Duration::from_secs(1), "{lowest:?} and {highest:?}");
 }
 
 #[test]
@@ -551,13 +551,13 @@ fn a_rule_of_a_partition_with_16_384_masks_costs_what_one_of_another_partition_c
     let mut change = |metadata| {
         let rule = Rule { priority: 0, ..masked(metadata, 16_383) };
         let began = Instant::now();
-        for _ in 0..20_000 {
+        for _ in 0..100_000 {
             assert_eq!(rules.insert(rule), Ok(None));
             assert_eq!(rules.remove(&rule.value, &rule.mask, 0), Some(0));
         }
         began.elapsed()
     };
     let (shared, alone) = (change(1), change(2));
-    println!("20,000 changes: {shared:?} in the partition of all masks, {alone:?} in the other partition");
-    assert!(shared < 10 * alone + Duration::from_millis(100), "{shared:?} and {alone:?}");
+    println!("100,000 changes: {shared:?} in the partition of all masks, {alone:?} in the other partition");
+    assert!(shared < 10 * alone + Duration::from_secs(1), "{shared:?} and {alone:?}");
 }

@@ -369,6 +369,6 @@ fn rules_of_one_match_go_as_fast_as_rules_of_different_matches() {
     let (equal, other) = (times(|_| 7), times(|priority| priority));
     println!("5,000 deletes and 20,000 expiries: {equal:?} of one match, {other:?} of different matches");
     for (equal, other) in equal.into_iter().zip(other) {
-        assert!(equal < 8 * other + Duration::from_millis(150), "{equal:?} and {other:?}");
+        assert!(equal < 8 * other + Duration::from_secs(1), "{equal:?} and {other:?}");
     }
 }
