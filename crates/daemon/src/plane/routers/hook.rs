@@ -20,7 +20,7 @@ use xdp::route::{
     RouteStage, Sources, Words,
 };
 
-use super::super::device::{inside, object};
+use super::super::device::{inside, object, xdp_features_among};
 use super::super::ports::Running as Port;
 use super::hook_limits::HookLimits;
 use super::hook_switch::Switch;
@@ -234,31 +234,41 @@ impl Hook {
         let there = |seen: &&ObservedNamespace<'_>| {
             u32::from(seen.number) < ROUTE_INTERFACES && seen.port.hook.is_some()
         };
-        let takes = inside(&super::object(router), namespace, || {
-            let takes = |seen: &ObservedNamespace<'_>| {
-                let device = seen.port.device.as_ref()?;
-                let features = xdp::features(&device.name).unwrap_or_default();
-                let takes = match (seen.port.is_up() && features.transmit, features.transmit_multi_buffer) {
-                    (false, _) => Takes::Nothing,
-                    (true, false) => Takes::Frames,
-                    (true, true) => Takes::MultiBuffer,
-                };
-                let interface = AnswerInterface {
-                    port: seen.port.id.0,
-                    device: if seen.vlan.is_some() { seen.netdev.index } else { device.ifindex },
-                    mac: seen.netdev.mac.0,
-                    mtu: seen.netdev.mtu,
-                    takes,
-                    vlan: seen.vlan.unwrap_or_default(),
-                };
-                Some((seen.number, (seen.name.clone(), interface)))
+        let seen: Vec<_> = seen.iter().filter(there).collect();
+        // Interfaces of one port share its device. Thousands of other devices may be in the namespace, so only
+        // the ports' devices are queried.
+        let devices = seen.iter().filter_map(|seen| seen.port.device.as_ref()).map(|device| device.ifindex);
+        let devices: BTreeSet<u32> = devices.collect();
+        if devices.is_empty() {
+            return BTreeMap::new();
+        }
+        let features = inside(&super::object(router), namespace, || Ok(xdp_features_among(&devices)));
+        let features = match features {
+            Ok(features) => features,
+            Err(error) => {
+                tracing::warn!(%error, "its devices cannot be looked at; workers route");
+                return BTreeMap::new();
+            }
+        };
+        let takes = |seen: &ObservedNamespace<'_>| {
+            let device = seen.port.device.as_ref()?;
+            let features = features.get(&device.ifindex).copied().unwrap_or_default();
+            let takes = match (seen.port.is_up() && features.transmit, features.transmit_multi_buffer) {
+                (false, _) => Takes::Nothing,
+                (true, false) => Takes::Frames,
+                (true, true) => Takes::MultiBuffer,
             };
-            Ok(seen.iter().filter(there).filter_map(takes).collect())
-        });
-        takes.unwrap_or_else(|error| {
-            tracing::warn!(%error, "its devices cannot be looked at; workers route");
-            BTreeMap::new()
-        })
+            let interface = AnswerInterface {
+                port: seen.port.id.0,
+                device: if seen.vlan.is_some() { seen.netdev.index } else { device.ifindex },
+                mac: seen.netdev.mac.0,
+                mtu: seen.netdev.mtu,
+                takes,
+                vlan: seen.vlan.unwrap_or_default(),
+            };
+            Some((seen.number, (seen.name.clone(), interface)))
+        };
+        seen.into_iter().filter_map(takes).collect()
     }
 
     /// Removes an interface from the hooks' tables.
