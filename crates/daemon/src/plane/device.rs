@@ -122,6 +122,12 @@ pub fn xdp_features_among(devices: &BTreeSet<u32>) -> BTreeMap<u32, Features> {
     bits.into_iter().map(|(ifindex, bits)| (ifindex, Features::from_bits(bits, 0))).collect()
 }
 
+/// Returns the XDP features of one device in the calling thread's namespace. All features are absent if the
+/// kernel does not report them. In contrast to `xdp::features`, the kernel lists no other devices.
+pub fn xdp_features_of(ifindex: u32) -> Features {
+    Features::from_bits(netdev::xdp_features_of(ifindex).ok().flatten().unwrap_or_default(), 0)
+}
+
 /// Returns the name under which the hook of a device in the calling thread's namespace is pinned. The name
 /// contains the namespace and the ifindex. Therefore, the pins of several daemons differ. The name stays the
 /// same when the daemon restarts.
@@ -177,6 +183,7 @@ mod tests {
             run("ip link set two up");
             run("ethtool -K two gro on");
             let all = xdp_features();
+            #[expect(clippy::disallowed_methods, reason = "the query of libbpf is the reference")]
             let each = |name| (all[&link::find(name).unwrap().ifindex], xdp::features(name).unwrap());
             let ((one, asked_one), (two, asked_two)) = (each("one"), each("two"));
             assert_eq!(
@@ -187,6 +194,7 @@ mod tests {
             assert_eq!(one, Features { zero_copy_segments: one.zero_copy_segments, ..asked_one });
             assert_eq!(two, Features { zero_copy_segments: two.zero_copy_segments, ..asked_two });
             let two = link::find("two").unwrap().ifindex;
+            assert_eq!(xdp_features_of(two), all[&two]);
             let absent = all.keys().max().unwrap() + 1;
             let some = xdp_features_among(&BTreeSet::from([two, absent]));
             assert_eq!(some, BTreeMap::from([(two, all[&two])]));

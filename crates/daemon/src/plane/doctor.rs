@@ -73,8 +73,9 @@ pub fn examine(
     }
     full_workers(&mut chart, loads);
     let names: Vec<PortName> = locked(running_state).ports.keys().cloned().collect();
+    let mut places = device::Places::default();
     for name in names {
-        port(&mut chart, &locked(running_state), &name, memory);
+        port(&mut chart, &mut places, &locked(running_state), &name, memory);
         std::thread::sleep(PAUSE);
     }
     let running_state = &*locked(running_state);
@@ -100,9 +101,15 @@ pub fn examine(
 }
 
 /// Adds all findings about one port.
-fn port(chart: &mut Chart, running_state: &RunningState, name: &PortName, memory: &port::FrameMemory) {
+fn port(
+    chart: &mut Chart,
+    places: &mut device::Places,
+    running_state: &RunningState,
+    name: &PortName,
+    memory: &port::FrameMemory,
+) {
     let Some(running) = running_state.ports.get(name) else { return };
-    device::port(chart, name, running, memory, running_state.filters.answers(running));
+    device::port(chart, places, name, running, memory, running_state.filters.answers(running));
     if let Some(lacks) = running_state.steering.lacks(running) {
         let fix = "use a device whose driver runs XDP, or `table` and flows with \"kernel\" and the kernel's own RPS";
         chart.note(&super::device::object(name), Finding::Warning, lacks, fix);

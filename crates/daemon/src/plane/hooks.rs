@@ -6,8 +6,10 @@ use std::sync::Mutex;
 
 use control::PlaneError;
 use model::{HookMap, HookProgram, HookState, Namespace, UserProgram};
+use port::link;
 use xdp::{Attached, MapInfo, Owner, ProgramInfo, RunStatistics, WhenDown};
 
+use super::device::{inside, xdp_features_of};
 use super::lock::locked;
 use super::ports::{Running, no_such_port};
 use super::running_state::RunningState;
@@ -159,8 +161,9 @@ fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
         let object = format!("port.{}", hook.port);
         let device = hook.device.clone();
         // Features that cannot be read, as in a namespace that is gone, are left out.
-        let features =
-            super::device::inside(&object, namespace.as_ref(), move || Ok(xdp::features(&device).ok()));
+        let features = inside(&object, namespace.as_ref(), move || {
+            Ok(link::find(&device).ok().map(|info| xdp_features_of(info.ifindex)))
+        });
         hook.features = features.ok().flatten().map(|it| it.words().into_iter().map(str::to_owned).collect());
     }
     hooks

@@ -1,20 +1,28 @@
 //! Diagnostics of a port's device, in the device's namespace: driver, link, offloads, the other end of a veth
 //! pair, and frames that would leak between kernel and bridge.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 
 use model::{Finding, Namespace, PortKind, PortName};
 use port::link::{self, Feature, LinkInfo};
 
 use super::{Chart, there};
-use crate::plane::device::{Device, inside, object};
+use crate::plane::device::{Device, inside, object, place, xdp_features, xdp_features_of};
 use crate::plane::ports::Running;
 use crate::plane::routing;
+
+/// State of the namespaces of ports' devices, by the path of the namespace's file. The state is read for the
+/// first port of a namespace and used for the namespace's other ports.
+#[derive(Default)]
+pub struct Places(BTreeMap<PathBuf, Place>);
 
 /// Adds all findings about a port's device. `answers` is true if the port's hook answers SYN packets itself.
 pub fn port(
     chart: &mut Chart,
+    places: &mut Places,
     name: &PortName,
     running: &Running,
     memory: &port::FrameMemory,
@@ -41,18 +49,19 @@ pub fn port(
     }
     let Some(device) = &running.device else { return };
     let (ifname, namespace) = (device.name.clone(), device.namespace.clone());
+    let place = places.0.entry(place(namespace.as_ref())).or_default();
     let looked = inside(&object, namespace.as_ref(), || {
         let failed = |error: link::LinkError| control::PlaneError::failed(&object, &error, "");
         let info = link::find(&ifname).map_err(failed)?;
         let features = link::features(&ifname).unwrap_or_default();
         // Kernels before 6.3 do not report features.
-        let xdp = xdp::features(&ifname).unwrap_or_default();
-        let routed = routing::is_wanted(&running.wanted).then(|| Routed::look(&info));
+        let xdp = xdp_features_of(info.ifindex);
+        let routed = routing::is_wanted(&running.wanted).then(|| Routed::look(&info, place));
         let configured = running.wanted.port.kind.device().map(|(device, _)| device.to_string());
         // The configured name may be an alternative name of the device.
         let is_named = |name: &String| link::find(name).is_ok_and(|found| found.ifindex == info.ifindex);
         let missed = configured.filter(|name| !is_named(name));
-        let addresses = Addresses::look().of(&info);
+        let addresses = place.addresses().of(info.ifindex).to_vec();
         Ok(Seen { info, features, xdp, addresses, routed, missed })
     });
     let seen = match looked {
@@ -102,7 +111,7 @@ struct Routed {
 }
 
 impl Routed {
-    fn look(own: &LinkInfo) -> Routed {
+    fn look(own: &LinkInfo, place: &mut Place) -> Routed {
         let families = [
             ("IPv4", format!("net/ipv4/conf/{}/forwarding", own.name), "net.ipv4.ip_forward=1"),
             ("IPv6", format!("net/ipv6/conf/{}/forwarding", own.name), "net.ipv6.conf.all.forwarding=1"),
@@ -111,12 +120,8 @@ impl Routed {
             .into_iter()
             .filter(|(_, path, _)| super::sysctl(path).as_deref() == Some("0"))
             .map(|(family, _, command)| (family, format!("sysctl -w {command}")));
-        let others = link::list().unwrap_or_default().into_iter();
-        let addresses = Addresses::look();
-        let unreached = others
-            .filter(|info| info.ifindex != own.ifindex && info.up && !addresses.of(info).is_empty())
-            .filter(|info| info.name != "lo" && !xdp::features(&info.name).unwrap_or_default().transmit)
-            .map(|info| (info.name, info.kind.as_deref() == Some("veth")));
+        let unreached = place.unreached().iter().filter(|device| device.ifindex != own.ifindex);
+        let unreached = unreached.map(|device| (device.name.clone(), device.is_veth));
         Routed { bypassed: routing::bypassed(), off: off.collect(), unreached: unreached.collect() }
     }
 }
@@ -448,25 +453,128 @@ fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) 
     Some(Peer { namespace, info, program, gro })
 }
 
-/// IP addresses of all devices in the namespace of a thread.
-struct Addresses {
-    v4: Vec<(u32, Ipv4Addr)>,
-    /// Content of `/proc/net/if_inet6`.
-    v6: String,
+/// State of all devices in one namespace. Each part is read when it is first needed.
+#[derive(Default)]
+struct Place {
+    addresses: Option<Addresses>,
+    unreached: Option<Vec<Unreached>>,
 }
+
+/// A device that has an address and does not accept redirected frames.
+#[derive(Debug, PartialEq, Eq)]
+struct Unreached {
+    ifindex: u32,
+    name: String,
+    is_veth: bool,
+}
+
+impl Place {
+    /// Returns the addresses of the devices in the calling thread's namespace.
+    fn addresses(&mut self) -> &Addresses {
+        self.addresses.get_or_insert_with(Addresses::look)
+    }
+
+    /// Returns the devices in the calling thread's namespace that have an address and do not accept redirected
+    /// frames. The kernel is asked once for all devices.
+    fn unreached(&mut self) -> &[Unreached] {
+        let addresses = self.addresses.get_or_insert_with(Addresses::look);
+        self.unreached.get_or_insert_with(|| {
+            let features = xdp_features();
+            let takes = |info: &LinkInfo| features.get(&info.ifindex).is_some_and(|it| it.transmit);
+            let devices = link::list().unwrap_or_default().into_iter();
+            devices
+                .filter(|info| info.up && info.name != "lo" && !addresses.of(info.ifindex).is_empty())
+                .filter(|info| !takes(info))
+                .map(|info| Unreached {
+                    ifindex: info.ifindex,
+                    is_veth: info.kind.as_deref() == Some("veth"),
+                    name: info.name,
+                })
+                .collect()
+        })
+    }
+}
+
+/// IP addresses of all devices in the namespace of a thread, as text, by interface index. IPv6 addresses have 32
+/// hexadecimal digits.
+struct Addresses(BTreeMap<u32, Vec<String>>);
 
 impl Addresses {
     /// Reads the addresses from the kernel. Routes are not read, because a full table takes seconds.
     fn look() -> Addresses {
         let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
-        Addresses { v4: link::addresses_v4().unwrap_or_default(), v6 }
+        Addresses::new(link::addresses_v4().unwrap_or_default(), &v6)
     }
 
-    /// Returns the addresses of one device as text. IPv6 addresses have 32 hexadecimal digits.
-    fn of(&self, device: &LinkInfo) -> Vec<String> {
-        let v4 = self.v4.iter().filter(|(index, _)| *index == device.ifindex);
-        let v6 = self.v6.lines().filter(|line| line.split_whitespace().last() == Some(&device.name));
-        let v6 = v6.filter_map(|line| line.split_whitespace().next().map(str::to_owned));
-        v4.map(|(_, address)| address.to_string()).chain(v6).collect()
+    /// Indexes addresses by device. `v6` is the content of `/proc/net/if_inet6`, whose second column is the
+    /// interface index in hexadecimal digits.
+    fn new(v4: Vec<(u32, Ipv4Addr)>, v6: &str) -> Addresses {
+        let mut by_device: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        let v4 = v4.into_iter().map(|(ifindex, address)| (ifindex, address.to_string()));
+        let v6 = v6.lines().filter_map(|line| {
+            let mut columns = line.split_whitespace();
+            let address = columns.next()?.to_owned();
+            Some((u32::from_str_radix(columns.next()?, 16).ok()?, address))
+        });
+        for (ifindex, address) in v4.chain(v6) {
+            by_device.entry(ifindex).or_default().push(address);
+        }
+        Addresses(by_device)
+    }
+
+    /// Returns the addresses of one device.
+    fn of(&self, ifindex: u32) -> &[String] {
+        self.0.get(&ifindex).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use port::netns;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_the_device_with_the_index() {
+        let v6 = "fe800000000000000000000000000001 0a 40 20 80     eth0\n\
+                  20010db8000000000000000000000001 100 40 00 80     eth1\n";
+        let v4 = vec![(10, Ipv4Addr::new(192, 0, 2, 1)), (3, Ipv4Addr::new(192, 0, 2, 2))];
+        let addresses = Addresses::new(v4, v6);
+        assert_eq!(addresses.of(10), ["192.0.2.1", "fe800000000000000000000000000001"]);
+        assert_eq!(addresses.of(0x100), ["20010db8000000000000000000000001"]);
+        assert_eq!(addresses.of(3), ["192.0.2.2"]);
+        assert!(addresses.of(1).is_empty());
+    }
+
+    /// The devices of a namespace are listed once, and not again for each port.
+    #[test]
+    fn devices_that_take_no_frames_are_listed_once_for_all_ports_of_a_namespace() {
+        testbed::require!("ip", "ethtool");
+        netns::within_new(|| {
+            let run = |line: &str| {
+                let mut words = line.split(' ');
+                let status = std::process::Command::new(words.next().unwrap()).args(words).status().unwrap();
+                assert!(status.success(), "{line}");
+            };
+            run("ip link add one type veth peer name two");
+            for device in ["one", "two"] {
+                run(&format!("ip link set {device} up"));
+            }
+            run("ethtool -K two gro on");
+            run("ip address add 192.0.2.1/24 dev one");
+            run("ip address add 198.51.100.1/24 dev two");
+            let mut place = Place::default();
+            let two = Unreached {
+                ifindex: link::find("two").unwrap().ifindex,
+                name: "two".to_owned(),
+                is_veth: true,
+            };
+            assert_eq!(place.unreached(), [two]);
+            let own = link::find("one").unwrap();
+            assert_eq!(Routed::look(&own, &mut place).unreached, [("two".to_owned(), true)]);
+            run("ip link del two");
+            assert_eq!(Routed::look(&own, &mut place).unreached, [("two".to_owned(), true)]);
+        })
+        .unwrap();
     }
 }
