@@ -7,10 +7,14 @@
 //! `program`, `next` (the array through which the program continues) and `maps`. The subdirectory is created
 //! under another name before the link runs the program, and renamed afterwards. If a process ends in between,
 //! the valid subdirectory is the one whose `program` the link runs.
+//!
+//! Only the user of the process may enter these directories. Any user who can open a directory can lock it
+//! (`flock`), and a lock on a pin's directory tells that a process uses the pin.
 
-use std::fs;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use crate::user::UserProgram;
@@ -19,6 +23,10 @@ use crate::{Error, sys};
 /// Mount point of the BPF file system.
 const BPFFS: &str = "/sys/fs/bpf";
 const NAME_MAX: usize = 64;
+/// Mode of the directories.
+const PRIVATE: u32 = 0o700;
+/// Mode bits of the group and of other users.
+const OTHERS: u32 = 0o077;
 const LINK: &str = "link";
 const USER: &str = "user";
 /// Names of the subdirectories of the next and of the previous custom program.
@@ -89,14 +97,43 @@ impl PinPath {
         Ok(names)
     }
 
+    /// Makes the directory of all pins under the root of [`PinPath::new`] accessible only to the user of the
+    /// process, as earlier releases did not. Returns whether the directory was another user's. It then belongs
+    /// to the user of the process, and the other user's files in it are removed. Does nothing if the directory
+    /// does not exist.
+    ///
+    /// # Errors
+    /// Returns [`Error::Pin`] if the owner or the mode cannot be changed.
+    pub fn protect() -> Result<bool, Error> {
+        let path = Path::new(BPFFS).join("trivium");
+        match protect(&path, sys::effective_user()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            done => done.map_err(|source| Error::Pin { path, operation: "protect", source }),
+        }
+    }
+
     /// Creates an empty pin directory. Mounts the BPF file system if it is not mounted.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         self.mount()?;
+        self.make_parent()?;
         if self.file(LINK).exists() {
             return Err(Error::Pinned { path: self.directory.clone() });
         }
         self.remove()?;
-        fs::create_dir_all(&self.directory).map_err(|source| self.error("make the directory", source))
+        make_directories(&self.directory).map_err(|source| self.error("make the directory", source))
+    }
+
+    /// Creates the directory of all pins. Protects a directory that exists.
+    fn make_parent(&self) -> Result<(), Error> {
+        let parent = self.root.join("trivium");
+        let user = sys::effective_user();
+        let done = match protect(&parent, user) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_directories(&parent).and_then(|()| protect(&parent, user))
+            }
+            done => done,
+        };
+        done.map(drop).map_err(|source| Error::Pin { path: parent, operation: "protect", source })
     }
 
     fn mount(&self) -> Result<(), Error> {
@@ -173,7 +210,7 @@ impl PinPath {
         self.drop_staged_user()?;
         let staged = self.file(USER_NEW);
         let maps = staged.join(MAPS);
-        fs::create_dir_all(&maps).map_err(|source| self.error("make the directory", source))?;
+        make_directories(&maps).map_err(|source| self.error("make the directory", source))?;
         self.pin_at(staged.join(PROGRAM), user.program.as_fd())?;
         self.pin_at(staged.join("next"), user.next.as_fd())?;
         user.maps.iter().try_for_each(|(name, map)| self.pin_at(maps.join(name), map.as_fd()))
@@ -254,9 +291,119 @@ impl PinPath {
     }
 }
 
+/// Creates a directory and its missing parents, which only their owner may enter.
+fn make_directories(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
+}
+
+/// Makes a directory accessible only to `user`. If the directory belongs to a user who is neither `user` nor
+/// root, gives it to `user`, removes the other users' files in it, and returns true. A user who could create the
+/// directory first cannot refuse a start of the daemon by files or locks in it.
+fn protect(path: &Path, user: u32) -> io::Result<bool> {
+    let is_foreign = |owner: u32| owner != user && owner != 0;
+    // A symbolic link of another user is replaced. A symbolic link of root is an administrator's.
+    let own = fs::symlink_metadata(path)?;
+    if !own.is_dir() {
+        if !is_foreign(own.uid()) {
+            return Ok(false);
+        }
+        fs::remove_file(path)?;
+        make_directories(path)?;
+        return Ok(true);
+    }
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let directory: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let found = directory.metadata()?;
+    let was_foreign = is_foreign(found.uid());
+    if was_foreign {
+        fchown(&directory, Some(user), None)?;
+    }
+    if found.mode() & OTHERS != 0 {
+        directory.set_permissions(Permissions::from_mode(PRIVATE))?;
+    }
+    if was_foreign {
+        // From here on, the other user can add no files.
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if is_foreign(metadata.uid()) {
+                let path = entry.path();
+                if metadata.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+            }
+        }
+    }
+    Ok(was_foreign)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{chown, lchown, symlink};
+
     use super::*;
+
+    /// A directory of one test, removed on drop.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("trivium-pin-{test}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn owner_and_mode(path: &Path) -> (u32, u32) {
+        let found = fs::symlink_metadata(path).unwrap();
+        (found.uid(), found.mode() & 0o777)
+    }
+
+    #[test]
+    fn other_users_cannot_open_and_so_cannot_lock_the_directories_of_pins() {
+        let scratch = Scratch::new("modes");
+        let user = sys::effective_user();
+        let made = scratch.0.join("trivium/one");
+        make_directories(&made).unwrap();
+        assert_eq!(owner_and_mode(&made), (user, 0o700));
+        assert_eq!(owner_and_mode(&scratch.0.join("trivium")), (user, 0o700));
+        // The directory of an earlier release.
+        let earlier = scratch.0.join("earlier");
+        fs::create_dir_all(earlier.join("pin")).unwrap();
+        fs::set_permissions(&earlier, Permissions::from_mode(0o755)).unwrap();
+        assert!(!protect(&earlier, user).unwrap());
+        assert_eq!(owner_and_mode(&earlier), (user, 0o700));
+        assert!(earlier.join("pin").exists());
+        assert_eq!(protect(&scratch.0.join("absent"), user).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_directory_that_another_user_created_first_is_taken_from_that_user() {
+        testbed::require!();
+        let scratch = Scratch::new("foreign");
+        let parent = scratch.0.join("trivium");
+        let (own, foreign) = (parent.join("own"), parent.join("foreign"));
+        fs::create_dir_all(&own).unwrap();
+        fs::create_dir_all(foreign.join("link")).unwrap();
+        for path in [&parent, &foreign] {
+            chown(path, Some(1000), None).unwrap();
+        }
+        assert!(protect(&parent, 0).unwrap());
+        assert_eq!(owner_and_mode(&parent), (0, 0o700));
+        assert!(own.exists() && !foreign.exists());
+        assert!(!protect(&parent, 0).unwrap());
+
+        let (linked, elsewhere) = (scratch.0.join("linked"), scratch.0.join("elsewhere"));
+        fs::create_dir_all(&elsewhere).unwrap();
+        symlink(&elsewhere, &linked).unwrap();
+        lchown(&linked, Some(1000), None).unwrap();
+        assert!(protect(&linked, 0).unwrap());
+        assert!(fs::symlink_metadata(&linked).unwrap().is_dir() && elsewhere.exists());
+    }
 
     #[test]
     fn names_cannot_leave_the_directory() {

@@ -453,11 +453,20 @@ pub(crate) fn is_bpffs(path: &Path) -> io::Result<bool> {
     Ok(stat.f_type == libc::BPF_FS_MAGIC)
 }
 
+/// Mounts a BPF file system that only its owner may enter. Without a mode, the kernel would let each user create
+/// directories in it.
 pub(crate) fn mount_bpffs(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
-    // SAFETY: the strings are NUL-terminated and outlive the call. bpffs takes no data.
-    let result = unsafe { libc::mount(c"bpf".as_ptr(), path.as_ptr(), c"bpf".as_ptr(), 0, ptr::null()) };
+    let data = c"mode=0700".as_ptr();
+    // SAFETY: the strings are NUL-terminated and outlive the call.
+    let result = unsafe { libc::mount(c"bpf".as_ptr(), path.as_ptr(), c"bpf".as_ptr(), 0, data.cast()) };
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Returns the effective user of the process.
+pub(crate) fn effective_user() -> u32 {
+    // SAFETY: the call has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
 }
 
 /// XDP features of a device.

@@ -70,6 +70,7 @@ pub struct Reserved(Vec<File>);
 /// Returns an error if another process uses the device's hook, under any port name.
 pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, PlaneError> {
     let namespace = inode(Path::new("/proc/thread-self/ns/net"));
+    protect();
     let mut reserved = Vec::new();
     for pinned in all() {
         if pinned.ifindex != ifindex || Some(pinned.namespace) != namespace {
@@ -86,6 +87,20 @@ pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, 
         }
     }
     Ok(Reserved(reserved))
+}
+
+/// Makes the pins inaccessible to other users. A user who could open them could lock them, and no daemon could
+/// then reserve their devices.
+fn protect() {
+    match PinPath::protect() {
+        Ok(false) => {}
+        Ok(true) => {
+            tracing::warn!(
+                "the directory of the pins in /sys/fs/bpf was another user's; it is this process's user's now"
+            );
+        }
+        Err(error) => tracing::warn!(%error, "other users may lock the pins"),
+    }
 }
 
 fn served(name: &PortName, device: &str, port: &str) -> PlaneError {
