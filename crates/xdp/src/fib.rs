@@ -139,8 +139,8 @@ impl FibStage {
         for key in present.difference(&wanted) {
             sys::map_delete(map, &key.to_ne_bytes()).map_err(failed(DEVICES, "delete from"))?;
         }
-        // Present keys are written again, because an index may belong to another device by now.
-        for key in &wanted {
+        // Present keys are valid. The kernel deletes the keys of a device that is deleted or leaves the namespace.
+        for key in wanted.difference(&present) {
             let ifindex = (key & !MULTI_BUFFER).to_ne_bytes();
             match sys::map_update(map, &key.to_ne_bytes(), &ifindex) {
                 // The device was deleted since the devices were listed.

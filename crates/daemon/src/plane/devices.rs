@@ -21,7 +21,7 @@ use super::device::place;
 /// Interval at which a namespace's devices are listed again, in case a notification was missed.
 const LISTING: Duration = Duration::from_secs(30);
 /// Minimum pause after a listing of a namespace, as a multiple of the time that the listing took.
-const LISTING_SHARE: u32 = 10;
+pub const LISTING_SHARE: u32 = 10;
 
 /// Device subscriptions, indexed by the path of the namespace's file. The empty path is the daemon's own
 /// namespace.

@@ -269,7 +269,7 @@ impl DataPlane {
             lowest_mtu::follow(&mut running_state, engine);
             running_state.look_at_shortcuts(engine, second);
             if second {
-                routing::ensure(&mut running_state.ports);
+                running_state.look_at_kernel_routing();
                 running_state.look_at_routers(engine);
             }
             running_state.expire(engine);

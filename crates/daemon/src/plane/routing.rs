@@ -3,19 +3,22 @@
 //! frames.
 //!
 //! The routing stage only accelerates. If it cannot be installed, the failure is logged and the kernel's
-//! network stack forwards. This module keeps no state. All state is read from the hook. Therefore, a
-//! hand-over needs no record of it.
+//! network stack forwards. This module keeps only the pace of its work and the failures that it has logged. All
+//! other state is read from the hook. Therefore, a hand-over needs no record of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use control::PlaneError;
-use model::{Namespace, Routing};
+use model::{Namespace, PortName, Routing};
 use port::{link, netfilter};
 use xdp::LocalAddresses;
 use xdp::fib::{FibCount, FibPort, FibStage, Takes};
 
 use super::device::{failed, inside, object, place, xdp_features};
+use super::devices::LISTING_SHARE;
 use super::open::PortSpec;
 use super::ports::{Ports, Running};
 
@@ -31,26 +34,97 @@ struct Place {
     locals: LocalAddresses,
 }
 
-/// Installs or updates the routing stage in the hooks of ports that enable it. Removes the stage from other
-/// hooks.
-pub fn ensure(ports: &mut Ports) {
-    let mut places: BTreeMap<PathBuf, Option<Place>> = BTreeMap::new();
-    for (name, running) in ports {
-        let wanted = is_wanted(&running.wanted);
-        let has = running.hook.as_ref().is_some_and(|hook| hook.fib().is_some());
-        let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());
-        let done = if wanted {
-            let look = || look(&object(name), namespace.as_ref());
-            let place = places.entry(place(namespace.as_ref())).or_insert_with(look);
-            place.as_ref().map_or(Ok(()), |place| equip(name, running, place, has))
-        } else if has {
-            remove(running).map_err(|error| failed(name, &error))
-        } else {
-            Ok(())
-        };
-        if let Err(error) = done {
-            tracing::warn!(port = %name, %error, "it is not routed in the driver hook");
+/// Pace of the work, and the failures that have been logged.
+#[derive(Default)]
+pub struct KernelRouting {
+    /// Earliest time of the next listing of a namespace, by the path of the namespace's file.
+    not_before: BTreeMap<PathBuf, Instant>,
+    /// Last failure of each port.
+    ports: Failures<PortName>,
+    /// Last failure of each namespace.
+    places: Failures<PathBuf>,
+}
+
+impl KernelRouting {
+    /// Installs or updates the routing stage in the hooks of ports that enable it. Removes the stage from other
+    /// hooks. The data plane is locked meanwhile, and the owner of a namespace decides how many devices it has.
+    /// Therefore, the updates of a namespace's ports take at most a tenth of the time. `now` updates all
+    /// namespaces, as after a change of the configuration.
+    pub fn ensure(&mut self, ports: &mut Ports, now: bool) {
+        self.ports.retain(|name| ports.contains_key(name));
+        let begin = Instant::now();
+        let is_due = |at: &Instant| now || begin >= *at;
+        let mut seen: BTreeMap<PathBuf, Option<Place>> = BTreeMap::new();
+        let mut took: BTreeMap<PathBuf, Duration> = BTreeMap::new();
+        for (name, running) in ports {
+            let wanted = is_wanted(&running.wanted);
+            let has = running.hook.as_ref().is_some_and(|hook| hook.fib().is_some());
+            let done = if wanted {
+                let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());
+                let path = place(namespace.as_ref());
+                if !self.not_before.get(&path).is_none_or(is_due) {
+                    seen.insert(path, None);
+                    continue;
+                }
+                let begin = Instant::now();
+                let places = &mut self.places;
+                let place = seen.entry(path.clone()).or_insert_with(|| {
+                    let looked = look(&object(name), namespace.as_ref());
+                    places.record(&path, looked, |error| {
+                        tracing::warn!(%error, "its devices cannot be listed");
+                    })
+                });
+                let done = place.as_ref().map_or(Ok(()), |place| equip(name, running, place, has));
+                *took.entry(path).or_default() += begin.elapsed();
+                done
+            } else if has {
+                remove(running).map_err(|error| failed(name, &error))
+            } else {
+                Ok(())
+            };
+            self.ports.record(name, done, |error| {
+                tracing::warn!(port = %name, %error, "it is not routed in the driver hook");
+            });
         }
+        self.places.retain(|path| seen.contains_key(path));
+        self.not_before.retain(|path, _| seen.contains_key(path));
+        let now = Instant::now();
+        self.not_before.extend(took.into_iter().map(|(path, took)| (path, now + LISTING_SHARE * took)));
+    }
+}
+
+/// Causes of the last failures, by object. A failure is logged when its cause differs from that of the object's
+/// last failure.
+struct Failures<K>(BTreeMap<K, String>);
+
+impl<K> Default for Failures<K> {
+    fn default() -> Self {
+        Failures(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone> Failures<K> {
+    /// Records the result of one attempt. Calls `log` if the attempt failed for another cause than the last one.
+    fn record<T, E: Display>(&mut self, object: &K, result: Result<T, E>, log: impl FnOnce(&E)) -> Option<T> {
+        match result {
+            Ok(done) => {
+                self.0.remove(object);
+                Some(done)
+            }
+            Err(error) => {
+                let cause = error.to_string();
+                if self.0.get(object) != Some(&cause) {
+                    log(&error);
+                    self.0.insert(object.clone(), cause);
+                }
+                None
+            }
+        }
+    }
+
+    /// Forgets the failures of objects for which `is_present` is false.
+    fn retain(&mut self, is_present: impl Fn(&K) -> bool) {
+        self.0.retain(|object, _| is_present(object));
     }
 }
 
@@ -65,9 +139,9 @@ pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
     }
 }
 
-/// Reads the state of a namespace. If it cannot be read, logs the error and returns `None`.
-fn look(object: &str, namespace: Option<&Namespace>) -> Option<Place> {
-    let seen = inside(object, namespace, || {
+/// Reads the state of a namespace.
+fn look(object: &str, namespace: Option<&Namespace>) -> Result<Place, PlaneError> {
+    inside(object, namespace, || {
         let failed = |error: link::LinkError| PlaneError::failed(object, &error, "");
         // Kernels before 6.3 do not report features.
         let features = xdp_features();
@@ -83,11 +157,10 @@ fn look(object: &str, namespace: Option<&Namespace>) -> Option<Place> {
         let takes = takes.collect();
         let v4 = link::addresses_v4().map_err(failed)?.into_iter().map(|(_, address)| address).collect();
         Ok(Place { takes, locals: LocalAddresses { v4, v6: BTreeSet::new() } })
-    });
-    seen.inspect_err(|error| tracing::warn!(%error, "its devices cannot be listed")).ok()
+    })
 }
 
-fn equip(name: &model::PortName, running: &mut Running, seen: &Place, has: bool) -> Result<(), PlaneError> {
+fn equip(name: &PortName, running: &mut Running, seen: &Place, has: bool) -> Result<(), PlaneError> {
     let (Some(hook), Some(device)) = (&mut running.hook, &running.device) else { return Ok(()) };
     let Some(mac) = device.mac else { return Ok(()) };
     let (ifname, partial_checksums) = (device.name.clone(), running.complete_checksums);
@@ -165,4 +238,23 @@ pub fn counts(ports: &Ports, running: &Running) -> Forwarded {
 pub fn state(running: &Running) -> Option<String> {
     running.hook.as_ref()?.fib()?;
     Some("forwards by the kernel's routes".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_logged_once_for_each_cause() {
+        let mut failures = Failures::default();
+        let mut logged = Vec::new();
+        let results = [Err("full"), Err("full"), Err("gone"), Err("gone"), Ok(()), Err("gone")];
+        for result in results {
+            failures.record(&"port", result, |cause| logged.push(*cause));
+        }
+        assert_eq!(logged, ["full", "gone", "gone"]);
+        failures.retain(|_| false);
+        failures.record(&"port", Err::<(), _>("gone"), |cause| logged.push(*cause));
+        assert_eq!(logged.len(), 4);
+    }
 }

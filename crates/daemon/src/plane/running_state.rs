@@ -42,7 +42,7 @@ use super::parallel;
 use super::ports::{self, Ports, Running};
 use super::publish::publish;
 use super::routers::{self, Routers};
-use super::routing;
+use super::routing::KernelRouting;
 use super::steering::{self, SteeringPolicies};
 
 /// State of the running data plane, which one lock guards.
@@ -65,6 +65,8 @@ pub struct RunningState {
     pub flows: Flows,
     /// Hook offload of bridged frames: forwarding in the ports' hooks without the workers.
     pub hook_offload: HookOffload,
+    /// Forwarding in the ports' hooks by the kernel's routes.
+    pub kernel_routing: KernelRouting,
     /// Observed MAC moves between the ports of each bridge.
     pub moves: Moves,
     /// Number of polls of the routers since the start. The routers are polled once a second.
@@ -129,6 +131,7 @@ impl RunningState {
             steering: SteeringPolicies::default(),
             flows: Flows::default(),
             hook_offload: HookOffload::default(),
+            kernel_routing: KernelRouting::default(),
             moves: Moves::default(),
             seconds: 0,
         }
@@ -193,7 +196,7 @@ impl RunningState {
         self.hook_offload.ensure(engine, &self.config, &mut self.ports, &self.bridges, table, occasion);
         // The hooks are updated at once, so that they are complete if the daemon is killed now.
         self.hook_offload.look(engine, &self.config, &mut self.ports, &self.bridges, table, false);
-        routing::ensure(&mut self.ports);
+        self.kernel_routing.ensure(&mut self.ports, true);
         carried_out
     }
 
@@ -402,6 +405,11 @@ impl RunningState {
         let RunningState { routers, config, ports, names, hook_offload, .. } = self;
         routers.look(engine, config, ports, names, self.seconds);
         hook_offload.follow_routers(engine, ports, false);
+    }
+
+    /// Updates the hooks that forward by the kernel's routes. This is called once a second.
+    pub fn look_at_kernel_routing(&mut self) {
+        self.kernel_routing.ensure(&mut self.ports, false);
     }
 
     /// Updates the hook offload to the running configuration. This is called a few times a second.
