@@ -152,9 +152,9 @@ fn seen<'m, const N: usize>(
     Some((packet.head(memory).first_chunk()?, packet.len()))
 }
 
-/// Removes priority tags at any depth, and the VLAN tags from packets whose VLAN has an interface of its own, and records the
-/// arrival interface of each packet. If `keyed` is true, the packets have flow keys, and the keys of changed packets
-/// are extracted again.
+/// Removes priority tags at any depth, and the VLAN tags from packets whose VLAN has an interface of its own, and
+/// records the arrival interface of each packet. If `keyed` is true, the packets have flow keys, and the keys of
+/// changed packets are extracted again.
 #[inline(never)]
 fn untag(
     port: PortId,
