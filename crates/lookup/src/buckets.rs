@@ -15,17 +15,20 @@ use sync::memory::advise_huge_pages;
 
 use crate::simd;
 
-/// Number that [`Buckets::number_at`] returns for [`Slot::NONE`]. Callers must not store it.
+/// Number that [`Buckets::number_at`] returns for [`Slot::NONE`]. Callers must not insert an entry with this
+/// number.
 pub const NO_NUMBER: u32 = u32::MAX;
 const WAYS: usize = 15;
-/// Number of groups from which on the tags do not stay in the L1 cache.
+/// Minimum number of groups of a large table. The tags of a large table (16 bytes for each group) do not stay in
+/// the L1 cache.
 const LARGE: usize = 256;
-/// Average number of entries per group at which the table grows. At this load one in twenty groups is full.
+/// Average number of entries per group at which the table doubles its number of groups. At this load one in twenty
+/// groups is full.
 const MOST_PER_GROUP: usize = 10;
 
-/// Tags of one group. There are fifteen tags, of which 0 marks a free way. The highest octet holds the number
-/// of entries that passed the group: entries that belong to this group or an earlier one, but are stored in a
-/// later one. The number saturates at 255.
+/// Tags of one group: one octet for each of the fifteen ways. The tag 0 marks a free way. The sixteenth (highest)
+/// octet holds the number of entries that passed the group: entries that belong to this group or an earlier one,
+/// but are stored in a later one. The number saturates at 255.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 struct Tags([u64; 2]);
@@ -89,7 +92,7 @@ fn tag(hash: u32) -> u8 {
     hash.to_le_bytes()[3].max(1)
 }
 
-/// Possible position of an entry in a [`Buckets`] table.
+/// Position at which a [`Buckets`] table may hold an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
@@ -147,16 +150,16 @@ impl Buckets {
         prefetch_read(&self.tags[self.home(hash)]);
     }
 
-    /// Returns the position at which an entry with this hash probably is, and whether the table may contain
-    /// such an entry.
+    /// Returns the most probable position of an entry with this hash, and whether the table may contain such an
+    /// entry. Compares only tags.
     #[inline(always)]
     pub fn glance(&self, hash: u32) -> (Slot, bool) {
         let (ways, is_maybe) = self.ways(hash);
         (self.slot(hash, ways), is_maybe)
     }
 
-    /// Returns a bit mask of the ways at which an entry with this hash may be, and whether the table may
-    /// contain such an entry.
+    /// Returns a bit mask of the ways in the group of `hash` whose tags match the hash, and whether the table may
+    /// contain an entry with this hash.
     #[inline(always)]
     pub fn ways(&self, hash: u32) -> (u32, bool) {
         let tags = self.tags[self.home(hash)];
@@ -192,7 +195,7 @@ impl Buckets {
         self.entries.get(slot.0 as usize).map_or(NO_NUMBER, |entry| entry.number)
     }
 
-    /// Returns the number of the entry that has this hash and for which `is` returns `true`. Returns `None`
+    /// Returns the number of the entry that has this hash and for whose number `is` returns `true`. Returns `None`
     /// if there is no such entry.
     #[inline(always)]
     pub fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
@@ -207,8 +210,8 @@ impl Buckets {
         self.place_behind(hash, is).map(|at| self.entries[at].number)
     }
 
-    /// Returns the index of the way in a group whose entry has the hash, and for whose number `is` returns
-    /// `true`. Returns `None` if there is no such entry in the group.
+    /// Searches one group for the entry that has the hash and for whose number `is` returns `true`. Returns the
+    /// index of the entry's way, or `None` if the group has no such entry.
     #[inline(always)]
     fn way(&self, group: usize, tags: Tags, hash: u32, is: &mut impl FnMut(u32) -> bool) -> Option<usize> {
         let mut ways = tags.ways(tag(hash));
@@ -223,8 +226,8 @@ impl Buckets {
         None
     }
 
-    /// Searches the groups after the first group of a hash. Returns the position of the entry for whose
-    /// number `is` returns `true`.
+    /// Searches the groups after the first group of a hash. Returns the position of the entry that has the hash and
+    /// for whose number `is` returns `true`.
     #[cold]
     fn place_behind(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
         let mut group = self.home(hash);
@@ -281,7 +284,7 @@ impl Buckets {
         self.len += 1;
     }
 
-    /// Replaces the number `old` of an entry by `new`.
+    /// Replaces the number `old` of the entry with this hash by `new`.
     pub fn replace(&mut self, hash: u32, old: u32, new: u32) {
         if let Some(at) = self.place(hash, |number| number == old) {
             self.entries[at].number = new;

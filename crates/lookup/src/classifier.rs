@@ -1,26 +1,27 @@
 //! Packet classifier: rules with masks and priorities, tuple space search, and tracking of the key bits that
 //! a result depends on.
 //!
-//! The slow path looks up packets here that no [`FlowCache`](crate::FlowCache) entry matches. One owner
-//! changes the classifier. Look-ups do not modify it, so several threads may share it.
+//! The slow path looks up a packet here if no [`FlowCache`](crate::FlowCache) entry matches the packet. A change
+//! needs exclusive access to the classifier. Look-ups do not modify the classifier, so several threads may share
+//! it.
 //!
 //! ```text
 //!  by highest priority      a subtable: all rules of one mask
 //!  +----------------+      +---------+---------+---------+   hashes of the rules' words up to the end of each stage
-//!  | 900  subtable -+----> |metadata |  + L2   |  + L3   |   (a set each), one hash going on from the other
+//!  | 900  subtable -+----> |metadata |  + L2   |  + L3   |   (one set a stage; a hash continues the previous one)
 //!  | 500  subtable  |      +---------+---------+---------+---------+
 //!  | 500  subtable  |      |    whole hash -> rule -> rule of lower priority   |   masked words, priority, payload
 //!  |   0  subtable  |      +-------------------------------------------+-------+
-//!  +----------------+        prefixes that rules have of tracked fields     ports: a trie of the subtable's own
+//!  +----------------+        prefixes of the rules in tracked fields       ports: one trie for each subtable
 //! ```
 //!
 //! The algorithms are those of "The Design and Implementation of Open vSwitch" (NSDI 2015), section 5. The
-//! [`Options`] switch each of them off separately. They affect only the cost of a look-up and how many key
-//! bits a result depends on, never the priority of the result. Several keys can be looked up together
-//! ([`Classifier::lookup_burst_tracked`]) and then go through the subtables in step.
+//! [`Options`] can disable each of them. The algorithms affect only the cost of a look-up and how many key bits a
+//! result depends on, never the priority of the result. Several keys can be looked up together
+//! ([`Classifier::lookup_burst_tracked`]). All of them are then compared with one subtable before the next.
 //!
-//! Invariants: no subtable is empty. `order` holds each subtable once. Prefixes, stages and partitions count
-//! exactly the existing rules, as far as the options enable them.
+//! Invariants: no subtable is empty. `order` contains each subtable once. The prefix sets, stage sets and the
+//! partition index count exactly the existing rules, as far as the options enable them.
 //!
 //! ```
 //! use lookup::{Classifier, Layout, Octets, Options, Rule};
@@ -65,10 +66,10 @@ use trie::{Reach, Trie};
 /// Granularity of prefix tracking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixStep {
-    /// Bit granularity: a result depends on the minimum number of bits.
+    /// Bit granularity: a result depends on the minimum number of prefix bits.
     Bit,
-    /// Octet granularity: a result depends on up to seven more bits, but all results together have only an
-    /// eighth of the number of different masks.
+    /// Octet granularity: a result depends on up to seven more prefix bits. The results of all look-ups have only
+    /// an eighth as many different masks.
     Octet,
 }
 

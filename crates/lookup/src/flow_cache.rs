@@ -21,9 +21,9 @@
 //! is always verified by comparing the flow with the packet, so that a hint to a removed or replaced flow is
 //! a miss. Words of the extended key are read only if a flow has bits in them.
 //!
-//! Invariants: a flow's key has no bits outside its mask. A flow's entry names a mask that is in use, a free
-//! entry names none. Every mask in use has flows, and is once in the order of each port that has such flows.
-//! Look-ups allocate nothing.
+//! Invariants: a flow's key has no bits outside its mask. The entry of a flow refers to a mask in use, and a free
+//! entry refers to no mask. Every mask in use has flows, and occurs once in the search order of each port that has
+//! flows with this mask. Look-ups allocate nothing.
 //!
 //! ```
 //! use lookup::{FlowCache, FlowLimits, MISS};
@@ -114,9 +114,9 @@ impl FlowRef {
 /// Counters of the results of look-ups in a flow cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounters {
-    /// Number of packets that the exact-match cache answered.
+    /// Number of packets whose flow was found by the exact-match cache.
     pub exact: u64,
-    /// Number of packets that a wildcard flow (megaflow) answered, because the exact-match cache did not.
+    /// Number of packets that matched a wildcard flow (megaflow) after a miss in the exact-match cache.
     pub wildcard: u64,
     /// Number of packets that matched no flow.
     pub misses: u64,
@@ -202,8 +202,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
     }
 
-    /// Sets how many packets insert an entry into the exact-match cache: one in `one_in` packets that a
-    /// wildcard flow answers. `None` disables the exact-match cache.
+    /// Sets the fraction of packets that insert an entry into the exact-match cache: one in `one_in` of the packets
+    /// that match a wildcard flow after a miss in the exact-match cache. `None` disables the exact-match cache.
     pub fn set_exact(&mut self, one_in: Option<NonZeroU32>) {
         self.hints.set_one_in(one_in);
     }
@@ -351,7 +351,7 @@ impl<const X: usize, T> FlowCache<X, T> {
     }
 
     /// Sorts the masks of each port by the number of packets that matched under them. Recent packets have the
-    /// greatest weight. The owner calls this method about once per second.
+    /// greatest weight. This method should be called about once per second.
     pub fn rerank(&mut self) {
         for ranks in &mut self.ranks {
             ranks.sort_unstable_by_key(|own| std::cmp::Reverse(own.hits));

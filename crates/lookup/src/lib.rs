@@ -12,17 +12,18 @@
 //!
 //! ```text
 //!   words of one array                                     a node: three words
-//!   +---------+----------------+---------------------+     slots that are nodes   1001..0
-//!   | default | root, 2^18 or  | arrays of nodes and |     leaves that differ     0100..1
-//!   |  hop    | 2^16 entries   | of leaves, by size  |     where children and leaves begin
+//!   +---------+----------------+---------------------+     bits of the slots that hold a child node     1001..0
+//!   | default | root, 2^18 or  | arrays of nodes and |     bits of the slots where a new leaf begins   0100..1
+//!   |  hop    | 2^16 entries   | of leaves, by size  |     indexes of the first child and the first leaf
 //!   +---------+----------------+---------------------+
 //! ```
 //!
-//! **Change.** The writer never modifies words that a reader can reach. It writes new arrays on the path from
-//! a root entry to the changed part, and stores the root entry last (release). A look-up sees the table
-//! before or after a change, never an intermediate state. Replaced arrays are reused after a grace period of
-//! the [`Domain`](sync::qsbr::Domain). The default route is a separate word. A [`Hop`] is a number whose
-//! meaning its owner defines, so that a next hop shared by many prefixes changes by one write elsewhere.
+//! **Changes.** The writer never modifies words that a reader can reach. It writes new arrays on the path from a
+//! root entry to the changed part, and stores the root entry last (release). A look-up sees the table before or
+//! after a change, never an intermediate state. Replaced arrays are reused after a grace period of the
+//! [`Domain`](sync::qsbr::Domain). The default route is a separate word. A [`Hop`] is a number, for example an
+//! index into the caller's table of next hops. A next hop that many prefixes share can thus be changed by one write
+//! to that table.
 //!
 //! **Limits.** The array has a fixed size. A change that does not fit is refused and leaves the table
 //! unchanged ([`TableFull`]).

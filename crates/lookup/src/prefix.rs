@@ -33,9 +33,9 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + sealed::Sealed
     #[must_use]
     fn last(self, length: u32) -> Self;
 
-    /// Type of the part of an address that a table always stores.
+    /// Type of the upper part of an address (see [`Address::halves`]), which a table always stores.
     type Upper: Copy + Ord + Send + Sync;
-    /// Type of the part of an address that a table stores only if the part is not zero.
+    /// Type of the lower part of an address, which a table stores only if the part is not zero.
     type Lower: Copy + Default + PartialEq + Send + Sync;
 
     /// Splits the address into an upper and a lower part. The parts of an IPv6 address are its halves. The

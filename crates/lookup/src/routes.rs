@@ -1,16 +1,17 @@
-//! Ordered map from prefixes to next hops in few bytes: seven per IPv4 prefix and eleven per IPv6 prefix up
-//! to /64, plus some space to grow.
+//! Compact ordered map from prefixes to next hops. The map uses seven bytes per IPv4 prefix and eleven bytes per
+//! IPv6 prefix up to /64, plus some free space.
 //!
 //! ```text
-//!   firsts   0.0.0.0/0   10.3.0.0/16   172.16.0.0/12  ...      one search here,
+//!   firsts   0.0.0.0/0   10.3.0.0/16   172.16.0.0/12  ...      first search: for the leaf
 //!               |             |              |
-//!   leaves   addresses, lengths, hops: up to 256 of each       and one there
+//!   leaves   addresses, lengths, hops: up to 256 of each       second search: in the leaf
 //! ```
 
 use crate::prefix::{Address, Prefix};
 use crate::trie::Hop;
 
-/// Maximum number of prefixes in a leaf. An insertion moves all later entries of the leaf.
+/// Maximum number of prefixes in a leaf. It limits the cost of an insertion, which moves all later entries of the
+/// leaf.
 const MOST: usize = 256;
 /// Number of entries by which the memory of a leaf grows. The memory is not doubled, in order to save space.
 const STEP: usize = 32;

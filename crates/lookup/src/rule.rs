@@ -1,4 +1,4 @@
-//! Rules with masks: values as the owner of a classifier states them, and views of inserted rules.
+//! Rules with masks: [`Rule`] for insertion into a classifier, and [`Entry`] as a view of an inserted rule.
 
 /// A rule: a value under a mask, with a priority and a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Rule<const W: usize, T> {
     pub mask: [u64; W],
     /// Priority of the rule. If several rules match a key, the rule with the highest priority is the result.
     pub priority: u16,
-    /// Payload that the owner defines.
+    /// Data that the caller attaches to the rule.
     pub payload: T,
 }
 
@@ -22,7 +22,7 @@ pub struct Entry<'a, const W: usize, T> {
     pub mask: &'a [u64; W],
     /// Priority of the rule. If several rules match a key, the rule with the highest priority is the result.
     pub priority: u16,
-    /// Payload that the owner defines.
+    /// Data that the caller attached to the rule.
     pub payload: &'a T,
 }
 

@@ -1,6 +1,6 @@
 //! Instructions that only some CPUs have: detection at run time, and comparisons of sixteen octets.
 //!
-//! Code paths for additional instructions are beside the portable function from whose source they are compiled:
+//! The code path for such instructions stands beside a portable function and is compiled from its source:
 //! - Look-ups in a trie (`trie.rs`), with the population count instruction (`popcnt`), which baseline x86-64
 //!   lacks.
 //! - Look-ups in a flow cache (`flow_cache/find.rs`), and look-ups of several keys in a classifier

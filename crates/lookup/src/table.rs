@@ -34,13 +34,13 @@ pub struct Usage {
     pub prefixes: usize,
     /// Number of bytes of the trie that are in use.
     pub bytes: usize,
-    /// Number of bytes of the trie that were in use at any time. Only these bytes occupy memory.
+    /// Number of bytes of the trie that have been in use at least once. Only these bytes occupy memory.
     pub touched: usize,
     /// Maximum size of the trie, in bytes.
     pub capacity: usize,
 }
 
-/// Content of a slot in a node or of a root entry.
+/// Content of a node's slot or of a root entry: a next hop or a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
     Hop(u32),
@@ -170,7 +170,7 @@ impl<A: Address> Table<A> {
         Usage { prefixes: self.len(), bytes: 8 * used, touched: 8 * touched, capacity: 8 * capacity }
     }
 
-    /// Returns whether words of the trie wait until no reader can reach them any more.
+    /// Returns whether words of the trie were unlinked, but cannot be reused before a grace period ends.
     #[must_use]
     pub fn is_freeing(&self) -> bool {
         self.parts.is_freeing()

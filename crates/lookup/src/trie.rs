@@ -9,7 +9,7 @@ use sync::qsbr::Reader;
 use crate::prefix::Address;
 use crate::words::Shared;
 
-/// Index of the word with the next hop of addresses that only the default route covers.
+/// Index of the word that holds the next hop of the default route.
 pub const DEFAULT: usize = 0;
 /// Index of the first word of the root table.
 pub const ROOT: usize = 1;
@@ -47,7 +47,7 @@ impl<A> Clone for Trie<A> {
     }
 }
 
-/// Returns the lower half of a word.
+/// Returns the lower 32 bits of a word.
 #[inline(always)]
 pub fn low(word: u64) -> u32 {
     // The upper half is another number.

@@ -19,10 +19,10 @@ use zerocopy::FromZeros;
 
 /// Number of words in the longest part: 64 nodes of three words each.
 const LONGEST: usize = 192;
-/// Number of words that are reserved for removals. This is sufficient for many paths of nodes.
+/// Number of words that only removals may use. They suffice for the new nodes of many removals.
 pub const RESERVE: usize = 8192;
-/// Number of words by which the array may grow before free parts are joined. If one sixteenth of the used
-/// words is more, that number applies.
+/// Minimum number of words by which the array grows before adjacent free parts are joined. If one sixteenth of the
+/// used words is more, the array grows by that number.
 const JOIN: usize = 1 << 13;
 /// Number of unlinked parts that are collected before a grace period begins for them.
 const BATCH: usize = 1024;
@@ -117,7 +117,7 @@ impl Parts {
         &self.shared
     }
 
-    /// Returns the number of words in use, the number of words that were in use at any time, and the total
+    /// Returns the number of words in use, the number of words that have been in use at least once, and the total
     /// number of words.
     pub fn usage(&self) -> (usize, usize, usize) {
         (self.used, self.top, self.shared.words.len())
@@ -255,7 +255,7 @@ impl Parts {
         Some(at)
     }
 
-    /// Frees a part that no reader has ever seen.
+    /// Frees a part immediately. No reader may be able to reach the part.
     pub fn give_back(&mut self, part: Part) {
         self.used -= part.length;
         self.put(part);

@@ -61,12 +61,12 @@ macro_rules! only {
 
 /// Cached results of prefix queries about the tracked fields of the keys in a burst.
 struct Fields {
-    /// For each field, bit set of the keys whose entry in `values` has been computed.
+    /// For each field, bit set of the keys whose entries in `values` and `bits` have been computed.
     known: [u32; MOST_PREFIXES],
     /// For each field and key: with octet steps, the value of the field. With bit steps, the lengths of the
     /// prefixes that match the field.
     values: [[u128; BURST]; MOST_PREFIXES],
-    /// For each field and key, number of leading bits of the field that the result depends on.
+    /// For each field and key, number of leading bits of the field that the result of the prefix query depends on.
     bits: [[u32; BURST]; MOST_PREFIXES],
 }
 
@@ -122,7 +122,7 @@ fn maybe(buckets: &Buckets, set: u32, hashes: &[u32; BURST], ways: &mut [u32; BU
 }
 
 impl<const W: usize> Burst<'_, W> {
-    /// Adds some words of each key in `set` to the hash of the key.
+    /// Continues the hash of each key in `set` over the given words of the key.
     #[inline(always)]
     fn add_hash(&mut self, set: u32, words: &[Word], terms: &Terms) {
         for word in words {
@@ -150,8 +150,8 @@ impl<const W: usize> Notes<'_, W> {
         }
     }
 
-    /// Returns the subset of keys for which no tracked field in this stage of the layout proves that the
-    /// subtable has no match. For each other key, records the bits of the proof.
+    /// Removes from `set` each key for which a tracked field in this stage of the layout proves that the subtable
+    /// has no match, and returns the remaining keys. Records the bits of the proof for each removed key.
     #[inline(always)]
     fn not_ruled_out<T>(
         &mut self,
@@ -188,8 +188,8 @@ impl<const W: usize> Notes<'_, W> {
         set
     }
 
-    /// Returns the subset of keys whose words in all stages except the last match the words of some rule in
-    /// the subtable. For each other key, records the bits that prove that no rule matches.
+    /// Returns the keys of `set` that may match a rule in the subtable, according to the prefixes and to all stages
+    /// except the last. For each other key, records the bits that prove that no rule matches.
     #[inline(always)]
     fn stages<T>(
         &mut self,
@@ -231,7 +231,7 @@ impl Fields {
         }
     }
 
-    /// Computes the cached prefix results of a field for the keys of a set whose results are not yet known.
+    /// Queries the prefixes of a field for each key in `set` that has no cached result yet, and caches the results.
     #[inline(always)]
     fn learn<const W: usize>(&mut self, burst: &mut Burst<'_, W>, place: usize, tracked: &Tracked, set: u32) {
         let new = set & !self.known[place];

@@ -31,8 +31,8 @@ pub struct Layout<const W: usize> {
 impl<const W: usize> Layout<W> {
     /// Returns a layout with the given positions.
     ///
-    /// - `stages`: number of words up to the end of the metadata, L2, L3 and L4 stages. The last number is
-    ///   `W`.
+    /// - `stages`: for each of the metadata, L2, L3 and L4 stages, number of words from the start of the key to the
+    ///   end of the stage. The last number is `W`.
     /// - `prefixes`: fields whose prefixes are tracked. Each field lies within one stage.
     /// - `ports`: index of the first octet of each two-octet port field, in the last stage.
     /// - `partition`: range of words (first word, word after the last) whose value partitions the rules. `(0,
@@ -84,7 +84,8 @@ impl<const W: usize> Layout<W> {
     }
 }
 
-/// Converts a word between memory order and a number whose highest octet is the first octet in memory.
+/// Converts a word between native and big-endian byte order. In big-endian order, the first octet in memory is the
+/// highest octet of the number.
 #[inline(always)]
 fn turned(word: u64) -> u64 {
     word.to_be()

@@ -1,20 +1,20 @@
-//! Ordered indexes of the long lists of rules that have equal masks and values.
+//! Indexes by priority of the long lists of rules that have equal masks and values.
 //!
-//! A `Subtable` links the rules of a value in a list by falling priority. A
-//! look-up of a packet reads the list from its first rule. A change of the list needs the position of a
-//! priority, and finds this position in the index in logarithmic time. A short list has no index, because a
-//! walk through the list is cheaper.
+//! A `Subtable` links the rules of equal value in a list, in descending order of priority. A look-up of a packet
+//! reads the list from its first rule. A change of the list needs the position of a priority, and finds this
+//! position in the index in logarithmic time. A short list has no index, because a walk through the list is
+//! cheaper.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 /// Maximum number of rules in a list without an index.
 pub(super) const SHORT: usize = 8;
-/// Number of rules at which the index of a list is dropped. The number is lower than [`SHORT`], so that a
-/// rule that comes and goes does not build the index each time.
+/// Number of rules at which the index of a list is dropped. The number is lower than [`SHORT`], so that repeated
+/// insertion and removal of one rule does not rebuild the index each time.
 const DROP_AT: usize = SHORT / 2;
 
-/// Slots of the rules of one list, by priority.
+/// Index of one list, which maps the priority of each rule to the slot of the rule.
 pub(super) type List = BTreeMap<u16, u32>;
 
 /// Indexes of the long lists of a subtable. See the [module](self).

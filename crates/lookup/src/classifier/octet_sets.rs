@@ -15,8 +15,8 @@ use crate::hash::{Secret, Secrets, fold, short};
 pub struct OctetSets {
     secret: Secret,
     prefixes: HashCounts,
-    /// Sets of the leading octets of longer prefixes. The first set is for one octet, the second for two
-    /// octets, and so on.
+    /// Sets of hashes of the leading octets of longer prefixes: the first set for the first octet, the second set
+    /// for the first two octets, and so on.
     longer: Vec<HashCounts>,
 }
 
@@ -54,8 +54,8 @@ impl OctetSets {
         &self.prefixes
     }
 
-    /// Returns the sets of the leading octets of longer prefixes. The first set is for one octet, the second
-    /// for two octets, and so on.
+    /// Returns the sets of hashes of the leading octets of longer prefixes: the first set for the first octet, the
+    /// second set for the first two octets, and so on.
     pub fn longer(&self) -> &[HashCounts] {
         &self.longer
     }

@@ -13,7 +13,7 @@ use crate::hash::{Secret, Secrets, fold, short};
 #[derive(Clone, Debug)]
 struct Value {
     bits: u64,
-    /// For each subtable that has rules with this value, by its [`order`], the number of such rules.
+    /// Number of rules with this value in each subtable that has such rules. The key is the subtable's [`order`].
     subtables: BTreeMap<u32, u32>,
 }
 
@@ -27,8 +27,8 @@ impl Value {
 /// Number of low bits in which the [`order`] of two subtables that share a [`bit`] may differ.
 const ORDER_BITS: u32 = u32::BITS - 64_u32.ilog2();
 
-/// Returns the index of a subtable with its lowest bits in front. Subtables that share a [`bit`] are adjacent
-/// in this order.
+/// Returns the index of a subtable with its lowest six bits moved to the top. Subtables that share a [`bit`] are
+/// adjacent in this order.
 fn order(subtable: u32) -> u32 {
     subtable.rotate_left(ORDER_BITS)
 }

@@ -69,8 +69,8 @@ fn depend<const W: usize>(wild: &mut [u64; W], words: &[Word]) {
     }
 }
 
-/// Records why no rule of a subtable matches the key. If no rule has the key's ports, records the ports, and
-/// otherwise all words of the mask.
+/// Records the bits that prove that no rule of a subtable matches the key: the first bits of the ports if no rule
+/// has the key's ports, and otherwise all bits of the mask.
 pub(super) fn missed<const W: usize, T>(
     classifier: &Classifier<W, T>,
     subtable: &Subtable<W, T>,

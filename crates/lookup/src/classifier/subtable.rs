@@ -1,8 +1,8 @@
 //! A subtable: the rules of one mask in a hash table of their values.
 //!
-//! A rule stores only the words in which the mask has bits. Rules of equal value form a list by falling
-//! priority. Only the rule of the highest priority is in the hash table. A long list has an ordered index
-//! ([`LongLists`]), which only changes of rules read.
+//! A rule stores only the words in which the mask has bits. Rules of equal value form a list in descending order of
+//! priority. Only the rule of the highest priority is in the hash table. A long list has an index by priority
+//! ([`LongLists`]), which is read only when rules change.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Word {
         key[self.at] & self.mask
     }
 
-    /// Returns what this word of a key adds to the hash of the key.
+    /// Returns the term that this word of a key adds to the hash sum of the key.
     #[inline(always)]
     pub fn product<const W: usize>(&self, key: &[u64; W]) -> u64 {
         fold(self.of(key) ^ self.secret.add, self.secret.multiply)
@@ -158,7 +158,7 @@ impl<const W: usize, T> Subtable<W, T> {
         self.priorities.contains_key(&priority)
     }
 
-    /// Adds some words of a key to the sum of a hash, and returns the new sum.
+    /// Continues a hash sum over some words of a key, and returns the new sum.
     #[inline(always)]
     pub fn add_hash(sum: u64, words: &[Word], key: &[u64; W]) -> u64 {
         words.iter().map(|word| word.product(key)).fold(sum, u64::wrapping_add)
@@ -192,7 +192,7 @@ impl<const W: usize, T> Subtable<W, T> {
         sum
     }
 
-    /// Prefetches the rule that a first look into the hash table found at `place`.
+    /// Prefetches the rule of the hash table entry at `place`, and the value of the rule.
     #[inline(always)]
     pub fn prefetch_rule(&self, place: Place) {
         let number = self.index.number_at(place) as usize;
@@ -358,7 +358,7 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Clears all multisets and counts of rules.
+    /// Clears the hash multisets of the stages and the set of ports.
     pub fn forget(&mut self) {
         self.stages = std::array::from_fn(|_| HashCounts::new());
         self.ports = Trie::new();

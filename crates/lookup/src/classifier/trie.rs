@@ -24,7 +24,8 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Returns a result that contains no matching lengths and depends on `bits` leading bits.
+    /// Returns the result for a value that matches no prefix. The result depends on `bits` leading bits of the
+    /// value.
     pub fn of_bits(bits: u32) -> Reach {
         Reach { lengths: 0, bits }
     }
@@ -63,7 +64,7 @@ fn place(node: u32) -> usize {
     node as usize
 }
 
-/// Returns the value of the bit that follows the first `length` bits.
+/// Returns the bit after the first `length` bits. The bit selects the child of a node whose prefix has this length.
 #[inline(always)]
 fn side(bits: u128, length: u32) -> usize {
     usize::from(bits << length >> 127 == 1)

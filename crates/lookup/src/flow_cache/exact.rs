@@ -12,7 +12,7 @@ use crate::hash::{Secret, Secrets, fold, short};
 
 const SETS: usize = 1024;
 const WAYS: usize = 8;
-/// Hint that names no flow. It has all bits of a flow index set.
+/// Hint without a flow. All bits of its flow index are set.
 const NO_HINT: u32 = u32::MAX;
 
 /// One set of hints, which occupies half a cache line.
@@ -97,7 +97,8 @@ impl Hints {
         self.random
     }
 
-    /// Inserts a hint for one in the configured number of calls. `place` is the index of the flow.
+    /// Inserts a hint for a packet with this hash, but only in one of `one_in` calls (at random). `place` is the
+    /// index of the packet's flow.
     #[inline(always)]
     pub fn offer(&mut self, hash: u32, place: u32) {
         let Some(one_in) = self.one_in else { return };

@@ -228,8 +228,8 @@ impl<const X: usize, T> FlowCache<X, T> {
 /// words that differ most often between flows, without a branch for each packet.
 #[inline(always)]
 fn come_in_rows<'k>(key: &impl Fn(usize) -> &'k [u64; KEY_WORDS], packets: usize) -> bool {
-    /// Indexes of the compared words of a `packet::FlowKey`. One word contains the first half of the
-    /// destination address. The other word contains the ports, TOS and TTL.
+    /// Indexes of the compared words of a `packet::FlowKey`. Word 5 contains the first half of the IP destination
+    /// address. Word 7 contains the L4 ports, TCP flags, TOS and TTL.
     const TELLING: [usize; 2] = [5, 7];
     let follows = |at: &usize| {
         let (before, own) = (key(at - 1), key(*at));

@@ -1,4 +1,4 @@
-//! A mask that flows of the cache have, and the hash table of these flows.
+//! One mask of the flow cache, and the hash table of the flows that have this mask.
 
 use crate::buckets::Buckets;
 use crate::hash::{Secret, Secrets, fold, short};
@@ -53,7 +53,7 @@ impl<const X: usize> Mask<X> {
         }
     }
 
-    /// Returns the hash of a mask, under which the index of the mask is stored.
+    /// Returns the hash of a mask, with which the flow cache finds the index of the mask.
     pub fn number_hash(secrets: &Secrets, key: &[u64; KEY_WORDS], extended: &[u64; X]) -> u32 {
         let Secret { add, multiply } = secrets.of(KEY_WORDS + X);
         short(key.iter().chain(extended).fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))
@@ -67,7 +67,7 @@ impl<const X: usize> Mask<X> {
         (self.key, self.extended)
     }
 
-    /// Returns the memory use of the hash table in bytes.
+    /// Returns the memory use of the mask and its hash table in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>() + self.index.memory()
     }
@@ -87,7 +87,7 @@ impl<const X: usize> Mask<X> {
         std::array::from_fn(|at| extended[at] & self.extended[at])
     }
 
-    /// Returns whether a key equals `masked`, a key to which the mask was applied, in the bits of the mask.
+    /// Returns whether a key equals `masked` after the mask is applied to the key.
     #[inline(always)]
     pub fn matches(&self, key: &[u64; KEY_WORDS], masked: &[u64; KEY_WORDS]) -> bool {
         // No early exit, because a mispredicted branch costs more.
@@ -109,8 +109,8 @@ impl<const X: usize> Mask<X> {
         }
     }
 
-    /// Like [`Mask::hash`], for a mask that has `PAIRS` pairs. A caller that selects `PAIRS` outside a loop
-    /// avoids a loop over the pairs inside.
+    /// Like [`Mask::hash`], for a mask that has `PAIRS` pairs. A caller that selects `PAIRS` once for many packets
+    /// avoids a loop over the pairs for each packet.
     #[inline(always)]
     pub fn hash_pairs<const PAIRS: usize>(
         &self,

@@ -1,9 +1,8 @@
-//! State of the look-up of a burst: which packets have no flow yet, and what was computed of their keys.
+//! State of the look-up of a burst: the packets that have no flow yet, and the hashes of their keys.
 
 use crate::buckets::Slot;
 
-/// Number of packets that are processed together. The state of these packets has a few KiB and stays in the
-/// L1 cache.
+/// Maximum number of packets that are looked up together. Their state takes a few KiB and stays in the L1 cache.
 pub(super) const TOGETHER: usize = 256;
 
 /// State of the look-up of a burst. The state is kept between bursts, because initialising it takes as long
