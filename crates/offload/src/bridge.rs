@@ -8,7 +8,7 @@ use switch::{Bridge, OffloadInvalidator};
 use xdp::Error;
 use xdp::bridge::{BridgePort, Place, StationTable};
 
-/// A bridge port whose hook has an XDP program stage for the bridge.
+/// A bridge port whose XDP hook runs the bridge stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookPort {
     /// Maximum length in bytes of an untagged frame that the hook may redirect to the port. `None` if the
@@ -16,8 +16,8 @@ pub struct HookPort {
     pub reached: Option<u32>,
 }
 
-/// The MAC table entries of one bridge in the hooks of its ports. One control thread at a time uses this
-/// value.
+/// Copy of one bridge's MAC table entries for the hooks of the bridge's ports. One control thread at a time uses
+/// this value.
 pub struct BridgeOffload {
     table: Arc<StationTable>,
     /// Change count of the bridge at the last full synchronisation. `None` if the next synchronisation must
@@ -42,8 +42,8 @@ impl OffloadInvalidator for Revoker {
 }
 
 impl BridgeOffload {
-    /// Creates the offload for a bridge. The hook's table holds at most `stations` MAC table entries. `seed`
-    /// should be secret and random.
+    /// Creates the offload for a bridge. The hook's table holds at most `stations` MAC table entries. `seed` is the
+    /// key of the table's hash function and should be secret and random.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses to create the table.
@@ -85,9 +85,9 @@ impl BridgeOffload {
         self.synced = None;
     }
 
-    /// Copies the entries of the bridge's MAC table to the hook's table, for the ports for which `port`
-    /// returns a hook. Does nothing if the bridge has not changed since the last call. `secs` is the time of
-    /// the hook's clock in seconds. The lower half of this time is the time of the bridge's clock.
+    /// Copies the entries of the bridge's MAC table to the hook's table, for the ports for which `port` returns a
+    /// hook. Does nothing if the bridge has not changed since the last call. `secs` is the time of the hook's clock
+    /// in seconds. The low 16 bits of this time are the time of the bridge's clock.
     pub fn sync(&mut self, bridge: &Bridge, port: impl Fn(PortId) -> Option<HookPort>, secs: u32) {
         let tables = bridge.tables();
         let changes = tables.changes();
@@ -142,7 +142,7 @@ impl BridgeOffload {
     }
 }
 
-/// Returns the parameters of the hook's bridge stage for a port. Returns `None` for ports outside the bridge,
+/// Returns the parameters of a port for the bridge stage of its hook. Returns `None` for ports outside the bridge,
 /// and for transparent members, whose frames the workers handle.
 #[must_use]
 pub fn port_stage(bridge: &Bridge, port: PortId, partial_checksums: bool) -> Option<BridgePort> {

@@ -10,14 +10,16 @@ use zerocopy::IntoBytes;
 
 use crate::grace::Grace;
 
-/// Ranges of octets in a flow key that contain the outer TCI, the EtherType and the protocol.
+/// Octets of a flow key that contain the outer TCI.
 const TCI: std::ops::Range<usize> = 4..6;
+/// Octets of a flow key that contain the EtherType.
 const ETH_TYPE: std::ops::Range<usize> = 20..22;
+/// Octet of a flow key that contains the IP protocol number.
 const PROTO: usize = 22;
 /// Bit in the first octet of the outer TCI that marks the VLAN tag as present.
 const PRESENT: u8 = 0x10;
 
-/// The megaflows in the hook's table. The slow path owns this value.
+/// The megaflows in the hook's table. Only the slow path uses this value.
 #[derive(Debug)]
 pub struct FlowOffload {
     writer: FlowWriter,
@@ -28,8 +30,8 @@ pub struct FlowOffload {
 }
 
 impl FlowOffload {
-    /// Takes over a flow table and removes all flows from it. Either the table is new, or its previous writer
-    /// has waited for running programs. `passed` is called after the end of each grace period.
+    /// Returns the offload for a flow table and removes all flows from the table. Either the table is new, or its
+    /// previous writer has waited for a grace period. `passed` is called after the end of each grace period.
     ///
     /// # Errors
     /// Returns an error if the thread that waits for grace periods cannot be started.
@@ -37,10 +39,9 @@ impl FlowOffload {
         Ok(FlowOffload { writer: FlowWriter::new(table), grace: Grace::new(passed)?, masks: None })
     }
 
-    /// Installs a flow in the hook. The flow applies to packets that are received on the port of the key and
-    /// equal `key` in the bits of `mask`. Returns the slot of the flow. Returns `None` if the hook cannot
-    /// execute the actions, its table is full, or the mask is new. A new mask becomes usable after a grace
-    /// period.
+    /// Installs a flow in the hook. The flow applies to packets that are received on the ingress port of `key` and
+    /// equal `key` in the bits of `mask`. Returns the slot of the flow. Returns `None` if the hook cannot execute
+    /// the actions, its table is full, or the mask is new. A new mask becomes usable after a grace period.
     pub fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32> {
         let table = self.writer.table();
         let action = action(program, key, mask).filter(|_| table.is_served(key.in_port().0))?;
@@ -82,7 +83,7 @@ impl FlowOffload {
         self.writer.release(slot);
     }
 
-    /// Begins a grace period, which ends when all programs that run now have ended. Returns the index of the
+    /// Begins a grace period, which ends when all XDP programs that run now have ended. Returns the index of the
     /// grace period.
     pub fn begin_grace(&mut self) -> u64 {
         self.grace.begin()
@@ -95,8 +96,8 @@ impl FlowOffload {
     }
 }
 
-/// Returns the hook action for packets that equal `key` in the bits of `mask`. Returns `None` if only workers
-/// can execute the program.
+/// Returns the hook action that executes the actions in `program` for packets that equal `key` in the bits of
+/// `mask`. Returns `None` if only workers can execute these actions.
 #[must_use]
 pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAction> {
     if program.is_normal() {
@@ -133,7 +134,7 @@ pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAc
     Some(if made.action.port.is_some() { made.action } else { FlowAction::default() })
 }
 
-/// Properties that all packets of a flow have, as far as the mask determines them.
+/// Fields with one value in all packets of a flow: the bits of `key` that `mask` contains.
 struct Known<'a> {
     key: &'a [u8],
     mask: &'a [u8],
@@ -144,7 +145,7 @@ impl Known<'_> {
         self.mask[TCI.start] & self.key[TCI.start] & PRESENT != 0
     }
 
-    /// Returns the EtherType and the protocol of the flow. Each is `None` if the mask does not cover it.
+    /// Returns the EtherType and the IP protocol number of the flow. Each is `None` if the mask does not cover it.
     fn is(&self) -> (Option<u16>, Option<u8>) {
         let eth_type = u16::from_be_bytes([self.key[ETH_TYPE.start], self.key[ETH_TYPE.start + 1]]);
         let is_known = self.mask[ETH_TYPE] == [0xff, 0xff];
@@ -160,12 +161,12 @@ enum Tag {
     Ours,
 }
 
-/// A hook action that the translation builds.
+/// A hook action during the translation of a flow's actions.
 struct Made {
     action: FlowAction,
     tag: Tag,
-    /// Whether an action has already set addresses or ports. A second action would update the checksums
-    /// twice.
+    /// Whether an action has already set IP addresses, ports, TOS or TTL. A second such action would update the
+    /// checksums twice.
     has_set_ip: bool,
 }
 
@@ -201,8 +202,8 @@ impl Made {
         Some(())
     }
 
-    /// Translates a set action in the way that `switch::flow::rewrite` executes it. Octet offsets are offsets
-    /// in a [`Flow`]. Returns `None` if the hook cannot execute the action.
+    /// Adds a set action to the hook action, with the effect that `switch::flow::rewrite` has on a packet. Octet
+    /// offsets are offsets in a [`Flow`]. Returns `None` if the hook cannot execute the set action.
     fn set(&mut self, bits: &SetBits, flow: &Known<'_>) -> Option<()> {
         let (value, mask) = (bits.value.0.as_bytes(), bits.mask.0.as_bytes());
         let is_zero = |octets: std::ops::Range<usize>| mask[octets].iter().all(|octet| *octet == 0);

@@ -1,11 +1,11 @@
-//! Hook offload: forwarding state of the bridges that the XDP hooks of the ports also use. The hooks report
-//! when entries were last used. Entries that become invalid are removed immediately.
+//! Hook offload: copies of the bridges' forwarding state for the XDP programs (hooks) of the ports. The hooks
+//! report when entries were last used. Entries that become invalid are removed immediately.
 //!
 //! ```text
-//!  switch's MAC table --[`BridgeOffload::sync`]--> stations in the hook's table
+//!  switch's MAC table --[`BridgeOffload::sync`]--> MAC table entries (stations) in the hook's table
 //!          |  ^                                         |
-//!          |  '----[`BridgeOffload::feed_back`]---------'  when they were last seen there
-//!          '--- `switch::OffloadInvalidator::revoke`, by whoever changes the table: the hook's entry is gone when that returns
+//!          |  '----[`BridgeOffload::feed_back`]---------'  times at which the hook last used the entries
+//!          '--- `switch::OffloadInvalidator::revoke`, when an entry changes: removes the hook's entry before it returns
 //! ```
 //!
 //! From OpenFlow bridges, the hook gets the megaflows with the most traffic ([`FlowOffload`]). Only the slow

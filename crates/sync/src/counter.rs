@@ -26,7 +26,7 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Sets the value of the counter, for gauges and for counts that a previous process hands over. Only the
+    /// Sets the value of the counter, for gauges and for counts that continue those of a previous process. Only the
     /// owning worker may call this method.
     #[inline(always)]
     pub fn set(&self, n: u64) {
@@ -88,7 +88,7 @@ impl<const N: usize> std::ops::Index<usize> for CounterBlock<N> {
     }
 }
 
-/// Number of counters in each line of a [`CounterArray`].
+/// Number of counters in each line of a [`CounterArray`]. A line has 128 bytes: two cache lines.
 const PER_LINE: usize = 16;
 
 #[derive(Debug, Default)]

@@ -59,7 +59,8 @@ pub struct Writer<T, O> {
     pending: Vec<O>,
     /// Grace period after which no reader can use the inactive copy.
     grace: Grace,
-    /// Whether `apply` panicked. The inactive copy is then in an unknown state.
+    /// Whether `apply` panicked. The inactive copy is then in an unknown state, and the next publication replaces
+    /// it by a clone of the active copy.
     torn: bool,
 }
 

@@ -112,8 +112,8 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Returns the index of a position in a ring whose size is a power of two. The position is a number that only
-/// grows.
+/// Returns the array index of a position in a ring. `mask` is the length of the ring, a power of two, minus one.
+/// Positions only grow.
 #[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,
@@ -123,7 +123,7 @@ pub(crate) fn place(position: u64, mask: u64) -> usize {
     (position & mask) as usize
 }
 
-/// Returns a number of objects in memory as a `usize`.
+/// Converts a number of objects in memory to `usize`.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "at most the length of an allocation, which is a usize")]
 pub(crate) fn size(count: u64) -> usize {

@@ -22,13 +22,13 @@ use crate::primitives::{
     Arc, AtomicBool, AtomicU64, CachePadded, ControlLock, Ordering, fence, pause, yield_now,
 };
 
-/// Default number of readers that a domain has places for. The number is sufficient for workers, the slow
-/// path and some control threads.
+/// Default maximum number of readers of a domain. The number is sufficient for workers, the slow path and some
+/// control threads.
 pub const DEFAULT_READERS: usize = 64;
 /// Number of unlinked objects in a domain at which `retire` starts a collection.
 const COLLECT_AT: usize = 64;
-/// Epoch of a reader place that is offline or unused. The value is greater than every epoch. Therefore no
-/// grace period waits for such a place.
+/// Epoch value of a reader that is offline, and of an unused reader place. The value is greater than every epoch.
+/// Therefore no grace period waits for such a place.
 const OFFLINE: u64 = u64::MAX;
 
 /// Error for a registration with a domain that already has the maximum number of readers.
@@ -348,8 +348,8 @@ impl Drop for Reader {
     }
 }
 
-/// Increasing pauses for waiting on readers. A burst takes microseconds, and the preemption of a worker takes
-/// milliseconds.
+/// Pauses of increasing length for a thread that waits for readers: the thread spins, then yields, then sleeps. A
+/// burst takes microseconds, and the preemption of a worker takes milliseconds.
 struct Backoff {
     turn: u32,
 }

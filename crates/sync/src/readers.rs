@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   writer: unlink, begin ──► ticket ──► workers' grace period: their own quiescent points
-//!                               └──────► strangers' grace period: the thread's next wait, from begin to end
+//!                               └──────► external readers' grace period: the next complete wait of the thread
 //! ```
 
 use std::fmt;
@@ -19,8 +19,8 @@ use std::thread::Thread;
 use crate::primitives::{Arc, AtomicBool, Ordering};
 use crate::qsbr::{Domain, Grace};
 
-/// Memory words that external readers also read. The number of words is fixed. Each word is read and written
-/// atomically.
+/// Array of words that external readers also read, for example a mapped BPF array. The number of words is fixed.
+/// Each word is read and written atomically.
 pub type Memory = Box<dyn AsRef<[std::sync::atomic::AtomicU64]> + Send + Sync>;
 
 /// The external readers of a writer's data, and the thread that waits for them. External readers never pass a
@@ -92,7 +92,7 @@ impl fmt::Debug for ExternalReaders {
 pub struct Readers {
     workers: Arc<Domain>,
     external_readers: Option<Arc<ExternalReaders>>,
-    /// Whether [`Readers::wait_for_strangers`] waits.
+    /// Whether [`Readers::wait_for_strangers`] waits. If `false`, the method returns immediately.
     waits: bool,
 }
 
@@ -119,8 +119,8 @@ impl Readers {
         }
     }
 
-    /// Returns the same set of readers for a writer that must not wait. [`Readers::wait_for_strangers`] then
-    /// does nothing.
+    /// Returns an equal set of readers for a writer that must not wait. [`Readers::wait_for_strangers`] then does
+    /// nothing.
     #[must_use]
     pub fn without_waiting(&self) -> Readers {
         Readers { waits: false, ..self.clone() }

@@ -1,4 +1,4 @@
-//! Token bucket that several workers share, for policers, storm control limits and limits of cache misses. A
+//! Token bucket that several workers share, for policers, storm control limits and limits on flow cache misses. A
 //! worker takes tokens once per burst.
 //!
 //! `spent` counts all tokens that were granted or forfeited. `accrued(now)` is the number of all tokens that
@@ -9,8 +9,8 @@
 //!
 //! In any time window, [`TokenBucket::take`] grants at most `burst + rate * window` tokens, rounded up.
 //! [`TokenBucket::take_all`] also grants a request that exceeds the burst if the bucket is full. The bucket is then
-//! in debt: `spent` exceeds `accrued`, and the bucket grants nothing until the rate has paid the debt. A caller that
-//! always takes the available tokens gets all tokens that the bucket receives.
+//! in debt: `spent` exceeds `accrued`, and the bucket grants nothing until it has received as many tokens as the
+//! debt. A caller that always takes the available tokens gets all tokens that the bucket receives.
 //!
 //! `accrued` is a straight line over time. A change of rate starts a new line at the value that the old line
 //! has reached. Therefore `spent` keeps its meaning. Both lines are stored side by side, and a generation
@@ -31,8 +31,8 @@ pub struct TokenBucket {
     writer: ControlLock<()>,
 }
 
-/// Number of tokens received, as a function of time: `offset` at the time `base_ns`, then `rate` more tokens
-/// per second.
+/// Number of tokens that the bucket has received, as a function of time: `offset` tokens until the time `base_ns`,
+/// and then `rate` more tokens per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line {
     base_ns: u64,
@@ -192,7 +192,7 @@ impl TokenBucket {
         self.generation.store(next, Ordering::Release);
     }
 
-    /// Returns a consistent copy of the current line.
+    /// Returns a consistent copy of the current [`Line`].
     #[inline]
     fn line(&self) -> Line {
         loop {
@@ -218,9 +218,9 @@ impl TokenBucket {
     }
 }
 
-/// Maximum number of tokens by which `spent` can exceed `accrued`. This happens if another worker has read a
-/// later time, and while the bucket is in debt, which is at most 2^32 tokens. The number corresponds to over four
-/// minutes at the highest rate.
+/// Maximum number of tokens by which `spent` can exceed `accrued`. `spent` is greater if another worker has read a
+/// later time, or while the bucket is in debt (at most 2^32 tokens). The number corresponds to over four minutes at
+/// the highest rate, 2^40 tokens per second.
 const AHEAD: u64 = 1 << 48;
 
 /// Returns the difference between the two wrapping counts, limited to `burst`. Returns 0 if `spent` exceeds

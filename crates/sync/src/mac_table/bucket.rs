@@ -1,16 +1,16 @@
 //! One bucket of the MAC table: a cache line with four entries under a sequence lock.
 //!
-//! Invariants: `sequence` is odd while a writer holds the bucket. A reader loads `sequence` (acquire), then
-//! the entries, and then (after an acquire fence) `sequence` again. If both loads yield one even number, the
-//! reader has seen no partial write. `displaced` is the number of entries whose first bucket is this bucket,
-//! but which are stored in their second bucket.
+//! Invariants: `sequence` is odd while a writer has locked the bucket. A reader loads `sequence` (acquire), then
+//! the entries, and then (after an acquire fence) `sequence` again. If both loads yield one even number, the reader
+//! has seen no partial write. `displaced` is the number of entries whose first bucket is this bucket, but which are
+//! stored in their second bucket.
 
 use super::entry::Entry;
 use crate::primitives::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence, pause, yield_now};
 
 /// Number of entries in a bucket. The loom models have fewer, in order to keep the models small.
 pub const WAYS: usize = if cfg!(loom) { 2 } else { 4 };
-/// Maximum number of attempts of a reader to read a bucket while writers hold it. The attempts take a few
+/// Maximum number of attempts of a reader to read a bucket while writers change the bucket. The attempts take a few
 /// microseconds, and then the lookup is a miss. In the loom models the number is unlimited. A miss in a model
 /// therefore means that the table has lost an entry.
 const READ_TRIES: usize = if cfg!(loom) { usize::MAX } else { 64 };
@@ -33,8 +33,8 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 /// Result of searching a bucket for a key.
 pub(super) enum Found {
     Here(FoundEntry),
-    /// The bucket does not contain the key, but some entries of this bucket are stored in their second
-    /// bucket.
+    /// The bucket does not contain the key. Some entries whose first bucket is this bucket are stored in their
+    /// second bucket, so that the key may be there.
     Elsewhere,
     Nowhere,
     /// A writer changed the bucket during the search. The result is unknown.
@@ -103,7 +103,8 @@ impl Bucket {
         (self.sequence.load(Ordering::Relaxed) == sequence).then_some((value, age))
     }
 
-    /// Searches the bucket for a key until no writer interferes, for at most a few microseconds.
+    /// Searches the bucket for a key, and repeats the search while writers change the bucket. Gives up after a few
+    /// microseconds.
     pub(super) fn find_patiently(&self, key: u64) -> Found {
         for _ in 0..READ_TRIES {
             match self.find(key) {
@@ -114,9 +115,8 @@ impl Bucket {
         Found::Disturbed
     }
 
-    /// Stores the time `now` as the age of an entry, if the way still holds `key` and the age differs. If a
-    /// writer reuses the way at this moment, the age of the new entry may be stored instead, which is
-    /// harmless.
+    /// Stores the time `now` in the age field of an entry, if the way still contains `key` and the age differs. If
+    /// a writer reuses the way at this moment, the age of the new entry may be overwritten, which is harmless.
     #[inline]
     pub(super) fn refresh(&self, way: u32, key: u64, now: u16) {
         let at = way as usize % WAYS;
@@ -136,7 +136,7 @@ impl Bucket {
         }
     }
 
-    /// Returns a consistent copy of the entries in the bucket. Returns `None` if a writer holds the bucket.
+    /// Returns a consistent copy of the entries in the bucket. Returns `None` if a writer has locked the bucket.
     pub(super) fn try_entries(&self) -> Option<[Option<Entry>; WAYS]> {
         let sequence = self.sequence.load(Ordering::Acquire);
         let entries = std::array::from_fn(|way| {
@@ -147,7 +147,7 @@ impl Bucket {
         (sequence & 1 == 0 && self.sequence.load(Ordering::Relaxed) == sequence).then_some(entries)
     }
 
-    /// Tries once to lock the bucket. Returns `None` if another writer holds it.
+    /// Tries once to lock the bucket. Returns `None` if another writer has locked it.
     pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
         let sequence = self.sequence.load(Ordering::Relaxed);
         if sequence & 1 == 1 {
@@ -161,7 +161,7 @@ impl Bucket {
         Some(Locked { bucket: self, odd })
     }
 
-    /// Locks the bucket, for workers. Returns `None` if another writer still holds the bucket after about a
+    /// Locks the bucket, for workers. Returns `None` if the bucket is still locked by another writer after about a
     /// microsecond.
     pub(super) fn lock(&self) -> Option<Locked<'_>> {
         for _ in 0..LOCK_TRIES {
@@ -173,8 +173,8 @@ impl Bucket {
         None
     }
 
-    /// Locks the bucket, for control threads. The method also waits for a worker that was preempted while it
-    /// held the bucket.
+    /// Locks the bucket, for control threads. The method also waits for a worker that was preempted while it had
+    /// the bucket locked.
     pub(super) fn lock_patiently(&self) -> Locked<'_> {
         loop {
             if let Some(locked) = self.lock() {
@@ -234,8 +234,8 @@ impl Locked<'_> {
         self.bucket.displaced.load(Ordering::Relaxed)
     }
 
-    /// Counts an entry that moved from this bucket to its second bucket (`more` is `true`), or that left its
-    /// second bucket (`more` is `false`).
+    /// Updates the number of entries that are stored in their second bucket instead of this bucket: adds 1 if
+    /// `more` is `true` (an entry was moved to its second bucket), and otherwise subtracts 1.
     pub(super) fn count_displaced(&self, more: bool) {
         let displaced = self.displaced();
         let displaced = if more { displaced.wrapping_add(1) } else { displaced.wrapping_sub(1) };

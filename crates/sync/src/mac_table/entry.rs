@@ -1,12 +1,12 @@
 //! An entry of the MAC table as its callers see it.
 
-/// An entry as returned by sweeps and listings.
+/// An entry of the MAC table: its key, its value and the time of its last refresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Key of the caller.
+    /// Key under which the caller inserted the entry.
     pub key: u64,
     /// Value that the caller stored with the key.
     pub value: u32,
-    /// Time of the last refresh in seconds (16 bits, wrapping).
+    /// Time of the last refresh, in seconds modulo 2^16.
     pub age: u16,
 }

@@ -22,8 +22,8 @@
 //!   preempted is a miss. Writers on workers try for a bounded time and return [`Inserted::Busy`]. Writers on
 //!   control threads wait.
 //!
-//! Ages are 16-bit times in seconds that are compared modulo 2^16. Therefore a sweep is needed at least every
-//! few hours.
+//! An age is the time of an entry's last refresh in seconds, modulo 2^16. Therefore a sweep must remove old entries
+//! at least every few hours.
 
 mod bucket;
 mod entry;
@@ -91,7 +91,7 @@ pub enum Inserted {
     Updated(u32),
     /// The key is not in the table, and the table has no space for it. The table has not changed.
     Full,
-    /// Another writer held the bucket during all attempts. The table has not changed. The caller can retry
+    /// The bucket was locked by another writer during all attempts. The table has not changed. The caller can retry
     /// with the next packet.
     Busy,
 }
@@ -284,7 +284,7 @@ impl MacTable {
     }
 
     /// Like [`MacTable::remove_if`], but workers may call this method, because it does not wait. Also returns
-    /// `None` if another writer holds a bucket of the key.
+    /// `None` if another writer has locked a bucket of the key.
     pub fn try_remove_if(&self, key: u64, unwanted: impl Fn(Entry) -> bool) -> Option<u32> {
         self.remove_entry::<false>(key, unwanted)
     }
@@ -305,9 +305,10 @@ impl MacTable {
         removed.flatten()
     }
 
-    /// Removes every entry in a range of buckets for which `keep` returns `false`. Ageing and flushes use it
-    /// to process the table in bounded steps. `keep` may be called twice for an entry. Returns the number of
-    /// entries removed. Only control threads may call this method, because it may wait for workers.
+    /// Removes every entry in a range of buckets for which `keep` returns `false`. Ageing and flushes call this
+    /// method with one range after the other, and thus process the table in bounded steps. `keep` may be called
+    /// twice for an entry. Returns the number of entries removed. Only control threads may call this method,
+    /// because it may wait for workers.
     pub fn sweep_range(&self, buckets: Range<usize>, keep: impl Fn(Entry) -> bool) -> usize {
         let end = buckets.end.min(self.buckets.len());
         let mut removed = 0;
@@ -353,8 +354,8 @@ impl MacTable {
         [self.first(at) as usize, self.second(at) as usize]
     }
 
-    /// Returns a consistent copy of the entries in one bucket, for a worker. All entries are `None` if a
-    /// writer holds the bucket. The index `bucket` is taken modulo [`MacTable::buckets`].
+    /// Returns a consistent copy of the entries in one bucket, for a worker. All entries are `None` if a writer has
+    /// locked the bucket. The index `bucket` is taken modulo [`MacTable::buckets`].
     #[must_use]
     pub fn glimpse(&self, bucket: usize) -> [Option<Entry>; WAYS] {
         let found = self.buckets[bucket & (self.buckets.len() - 1)].try_entries();
@@ -387,8 +388,8 @@ impl MacTable {
         &self.buckets[(index & self.mask) as usize]
     }
 
-    /// Locks both buckets of a key in the order of their indexes. Therefore two writers cannot deadlock.
-    /// Returns `None` if another writer holds one of the buckets.
+    /// Locks both buckets of a key in the order of their indexes. Therefore two writers cannot deadlock. Returns
+    /// `None` if another writer has locked one of the buckets.
     fn lock_both(&self, at: BucketIndex) -> Option<Pair<'_>> {
         let (first, second) = (self.first(at), self.second(at));
         let low = self.bucket(first.min(second)).lock()?;
@@ -430,8 +431,8 @@ impl MacTable {
         })
     }
 
-    /// Moves one entry of a full bucket to its second bucket. Only entries whose first bucket is this bucket
-    /// can be moved. Returns the way that became free, or `None` if no entry can be moved. `held` contains
+    /// Moves one entry of a full bucket to the entry's second bucket. Only entries whose first bucket is this
+    /// bucket can be moved. Returns the way that became free, or `None` if no entry can be moved. `held` contains
     /// the indexes of the buckets that the caller has locked.
     fn make_room(&self, bucket: &Locked<'_>, index: u32, held: [u32; 2]) -> Option<usize> {
         (0..WAYS).find(|&way| {
@@ -451,9 +452,9 @@ impl MacTable {
         })
     }
 
-    /// Calls `f` with the locked bucket and the way of `key`. If the entry is in its second bucket, `f` also
-    /// gets its first bucket. If `WAITS` is `true`, the method waits for other writers. If `WAITS` is
-    /// `false`, it returns `None` if a writer holds a bucket of the key.
+    /// Calls `f` with the locked bucket and the way of `key`. If the entry is in its second bucket, `f` also gets
+    /// its first bucket. If `WAITS` is `true`, the method waits for other writers. If `WAITS` is `false`, it
+    /// returns `None` if another writer has locked a bucket of the key.
     fn with_entry<const WAITS: bool, R>(
         &self,
         key: u64,
