@@ -5,7 +5,7 @@
 //!  switch's MAC table --[`BridgeOffload::sync`]--> MAC table entries (stations) in the hook's table
 //!          |  ^                                         |
 //!          |  '----[`BridgeOffload::feed_back`]---------'  times at which the hook last used the entries
-//!          '--- `switch::OffloadInvalidator::revoke`, when an entry changes: removes the hook's entry before it returns
+//!          '--- `switch::OffloadInvalidator::revoke`, when an entry changes: removes the hook's entry at once
 //! ```
 //!
 //! From OpenFlow bridges, the hook gets the megaflows with the most traffic ([`FlowOffload`]). Only the slow

@@ -126,8 +126,8 @@ impl<'p, At> PacketBuilder<'p, At> {
         }
     }
 
-    /// Pads the frame with zeros to the length `frame_len` in bytes. The minimum length on the wire is 60
-    /// bytes.
+    /// Pads the frame with zeros to the length `frame_len` in bytes, without FCS. The minimum length on the wire is
+    /// 60 bytes.
     pub fn pad_to(mut self, frame_len: usize) -> Self {
         self.pad_to = frame_len;
         self

@@ -4,17 +4,17 @@
 //! These functions are used where packets are rewritten (router, NAT), built, or completed in software for a
 //! port without checksum offload.
 //!
-//! A partial sum is a `u32` sum of 16-bit words in network byte order, not complemented. Partial sums may be
-//! added in any order. [`fold`] reduces a partial sum to 16 bits, and [`finish`] returns the value that is
-//! stored in a header.
+//! A partial sum is an intermediate result of the Internet checksum: a `u32` sum of 16-bit words in network byte
+//! order, not complemented. Partial sums may be added in any order. [`fold`] reduces a partial sum to 16 bits, and
+//! [`finish`] returns the value that is stored in a header.
 //!
 //! Invariant: an incremental update yields the checksum that a full computation yields (checked by a property
 //! test). A sum of zero may appear as 0x0000 or 0xffff, which are equal in one's complement.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Returns the partial sum of `bytes`. If the number of bytes is odd, the sum counts a zero byte after the
-/// last byte.
+/// Returns the partial sum of `bytes` for the Internet checksum. If the number of bytes is odd, the sum counts a
+/// zero byte after the last byte.
 ///
 /// Partial sums may be added (`sum(a) + sum(b)`) if `a` has an even length. A result is below 2^16. Therefore
 /// 65,536 results can be added without overflow.
@@ -48,8 +48,8 @@ pub fn sum(bytes: &[u8]) -> u32 {
     u32::from(fold_wide(total).swap_bytes())
 }
 
-/// Returns the sum of the two 32-bit halves of an eight-byte word. A `u64` holds the sum of 2^31 results
-/// without overflow.
+/// Returns the sum of the two 32-bit halves of an eight-byte word, for the Internet checksum. A `u64` holds the sum
+/// of 2^31 results without overflow.
 #[inline(always)]
 fn halves(word: &[u8]) -> u64 {
     let word = word.first_chunk().map_or(0, |bytes: &[u8; 8]| u64::from_le_bytes(*bytes));
@@ -73,7 +73,7 @@ pub const fn fold(partial: u32) -> u16 {
     low16(twice)
 }
 
-/// Returns the checksum field value for a partial sum: the sum reduced to 16 bits and complemented.
+/// Returns the Internet checksum for a partial sum: the sum reduced to 16 bits and complemented.
 #[inline]
 pub const fn finish(partial: u32) -> u16 {
     !fold(partial)
@@ -89,7 +89,7 @@ pub const fn finish_udp(partial: u32) -> u16 {
     }
 }
 
-/// Returns the checksum of an IPv4 header whose checksum field is zero, or of any message without a
+/// Returns the Internet checksum of an IPv4 header whose checksum field is zero, or of any message without a
 /// pseudo-header.
 ///
 /// For a header that includes its checksum, the result is 0 if and only if the checksum is correct.
@@ -114,14 +114,14 @@ pub fn l4_pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, proto: u8, len: u32) -> u32 {
     addresses + u32::from(proto) + (len >> 16) + (len & 0xffff)
 }
 
-/// Returns the new checksum of a message in which a 16-bit field at an even offset changed from `old` to
+/// Returns the new Internet checksum of a message in which a 16-bit field at an even offset changed from `old` to
 /// `new` (RFC 1624 equation 3).
 #[inline]
 pub const fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     finish(!checksum as u32 + !old as u32 + new as u32)
 }
 
-/// Returns the new checksum of a message in which a 32-bit field at an even offset changed from `old` to
+/// Returns the new Internet checksum of a message in which a 32-bit field at an even offset changed from `old` to
 /// `new`.
 #[inline]
 pub const fn update32(checksum: u16, old: u32, new: u32) -> u16 {
@@ -130,15 +130,15 @@ pub const fn update32(checksum: u16, old: u32, new: u32) -> u16 {
     finish(!checksum as u32 + old + (new >> 16) + (new & 0xffff))
 }
 
-/// Returns the new checksum of a message in which bytes at an even offset changed from `old` to `new`. Both
-/// slices must have the same even length.
+/// Returns the new Internet checksum of a message in which bytes at an even offset changed from `old` to `new`.
+/// Both slices must have the same even length.
 #[inline]
 pub fn update_bytes(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     finish(u32::from(!checksum) + u32::from(!fold(sum(old))) + sum(new))
 }
 
-/// Computes the checksum of a complete message and stores it at offset `at`. The old content of the checksum
-/// field is ignored.
+/// Computes the Internet checksum of a complete message and stores it at offset `at`. The old content of the
+/// checksum field is ignored.
 ///
 /// `pseudo_sum` is the partial sum of the pseudo-header (0 for ICMP and IGMP). For UDP use
 /// [`udp::fill_checksum`](crate::udp::fill_checksum). Does nothing if the message ends before the field.
@@ -148,7 +148,8 @@ pub fn fill(message: &mut [u8], at: usize, pseudo_sum: u32) {
     store(message, at, value);
 }
 
-/// Stores a checksum at offset `at`. Does nothing if the message ends before the field.
+/// Stores the checksum `value` in network byte order at offset `at`. Does nothing if the message ends before the
+/// field.
 #[inline]
 pub fn store(message: &mut [u8], at: usize, value: u16) {
     if let Some(place) = message.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) {

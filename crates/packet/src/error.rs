@@ -44,7 +44,8 @@ impl HeaderError {
     }
 }
 
-/// Returns the header at the start of `bytes`, and the bytes after the header. The error contains `reason`.
+/// Returns the header at the start of `bytes`, and the bytes after the header. If `bytes` is too short, returns an
+/// error with the drop reason `reason`.
 #[inline]
 pub(crate) fn split_header<H>(bytes: &[u8], reason: DropReason) -> Result<(&H, &[u8]), HeaderError>
 where
@@ -57,7 +58,8 @@ where
     })
 }
 
-/// Returns the first `len` bytes. `len` is a length that a header specifies. The error contains `reason`.
+/// Returns the first `len` bytes. `len` is a length that a header field specifies. If `bytes` is shorter, returns
+/// an error with the drop reason `reason`.
 #[inline]
 pub(crate) fn promised(bytes: &[u8], len: usize, reason: DropReason) -> Result<&[u8], HeaderError> {
     bytes.get(..len).ok_or(HeaderError::Truncated { reason, need: len, have: bytes.len() })

@@ -39,8 +39,8 @@ enum UpperNeed {
 }
 
 impl Filter {
-    /// Parses a filter text: `field=value` items and words, separated by commas. The filter of an empty text
-    /// matches every packet.
+    /// Parses a filter text: `field=value` items and words such as `tcp`, separated by commas. The filter of an
+    /// empty text matches every packet.
     ///
     /// Addresses may have a mask or a prefix length (`ip_src=10.0.0.0/8`,
     /// `eth_dst=01:00:00:00:00:00/01:00:00:00:00:00`). Ports may have a mask (`dst_port=0x1000/0xf000`).

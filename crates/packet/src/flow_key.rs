@@ -1,4 +1,4 @@
-//! The flow key: the 64 bytes about a packet that look-ups, hashes and matches read.
+//! The flow key: 64 bytes of metadata and header fields of a packet, which look-ups, hashes and matches read.
 //!
 //! [`FlowKey::extract`] builds the key of every received frame before other processing. The flow caches read
 //! only the key. The order of the fields is metadata, L2, L3, L4. A classifier that reads the key stage by
@@ -54,7 +54,7 @@ pub enum L3Kind {
     /// The packet has no known network header, or a malformed one.
     #[default]
     None = 0,
-    /// The packet is IPv4. The address is in the first four octets of each address field.
+    /// The packet is IPv4. Each address is in the first four octets of its field.
     Ipv4 = 1,
     /// The packet is IPv6. The addresses fill the address fields.
     Ipv6 = 3,

@@ -1,7 +1,7 @@
 //! Identifiers of ports, queues, workers, bridges and VLANs, which all crates use.
 //!
-//! Each kind of identifier is a type of its own. Therefore a queue cannot be passed where a port is expected.
-//! The control plane assigns the identifiers, and `model` maps them to names. VLAN identifiers follow IEEE
+//! Each kind of identifier is a type of its own. Therefore a queue cannot be passed where a port is expected. The
+//! control plane assigns the identifiers, and the `model` crate maps them to names. VLAN identifiers follow IEEE
 //! 802.1Q clause 9.6.
 
 use std::fmt;

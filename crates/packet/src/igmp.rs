@@ -156,8 +156,8 @@ fn too_many(count: usize) -> HeaderError {
     )
 }
 
-/// Decodes a response time code or interval code. A code below 128 is the value itself. A greater code
-/// consists of mantissa and exponent (RFC 3376 section 4.1.1).
+/// Decodes a response time code (to tenths of a second) or a query interval code (to seconds). A code below 128 is
+/// the value itself. A greater code consists of mantissa and exponent (RFC 3376 section 4.1.1).
 pub fn decode_time(code: u8) -> u32 {
     let code = u32::from(code);
     if code < 128 { code } else { (code & 0x0f | 0x10) << ((code >> 4 & 7) + 3) }

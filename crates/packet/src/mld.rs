@@ -39,7 +39,7 @@ pub struct Header {
     pub code: u8,
     /// Checksum over the pseudo-header and the MLD message.
     pub checksum: U16,
-    /// Maximum response delay in milliseconds. In version 2, the code of this delay.
+    /// Maximum response delay in milliseconds. In version 2, a code for the delay, which [`decode_delay`] decodes.
     pub max_resp: U16,
     /// Reserved field of the MLD message.
     pub reserved: U16,

@@ -1,8 +1,8 @@
 //! Classes of packets that a router punts to the kernel. Each class has its own rate limit. Therefore a flood
 //! of packets of one class does not starve another class.
 //!
-//! Each protocol of the kernel and of its routing daemons has a class. Packets of other protocols have a
-//! class for the reason why the router does not forward them itself.
+//! Each protocol that the kernel or one of its routing daemons handles has a class. Other packets have a class for
+//! the reason why the router does not forward them itself.
 
 use crate::{FlowKey, L3Kind, PortId, ethertype, ip_proto};
 
@@ -18,7 +18,7 @@ macro_rules! classes {
         impl PuntClass {
             /// All classes in the order of their indexes.
             pub const ALL: [PuntClass; PuntClass::COUNT] = [$(PuntClass::$variant,)+];
-            /// Number of packet classes.
+            /// Number of punt classes.
             pub const COUNT: usize = [$($name,)+].len();
 
             /// Returns the stable name of the class in kebab case.

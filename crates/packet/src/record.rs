@@ -177,8 +177,8 @@ pub enum Step {
     Upcall,
     /// A copy of the packet was sent to the OpenFlow controllers. In a dry run, a copy would be sent.
     ToController,
-    /// A route was found, and the MAC address of the next hop is known. MAC addresses, hop count and checksum
-    /// were rewritten. In a dry run, they would be rewritten.
+    /// A route was found, and the MAC address of the next hop is known. MAC addresses, TTL (or hop limit) and IPv4
+    /// header checksum were rewritten. In a dry run, they would be rewritten.
     Routed {
         /// Port by which the route leaves.
         port: PortId,
@@ -200,12 +200,12 @@ pub enum Step {
         /// Reason for the punt, in words.
         why: &'static str,
     },
-    /// The packet was consumed. An ICMP error to its sender takes its place in the processing. In a dry run,
-    /// the error would be sent.
+    /// The packet was consumed, and an ICMP error message to its sender is processed in its place. In a dry run,
+    /// the error message would be sent.
     Told {
-        /// Reason for the ICMP error, in words and without a full stop.
+        /// Reason for the ICMP error message, in words and without a full stop.
         why: &'static str,
-        /// Source address of the ICMP error.
+        /// Source address of the ICMP error message.
         from: IpAddr,
     },
     /// The L4 checksum that the sender had left incomplete was completed. In a dry run, the checksum would be

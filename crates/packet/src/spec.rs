@@ -7,13 +7,13 @@
 //! | field | default |
 //! |---|---|
 //! | `eth_src` | 02:00:00:00:00:01 |
-//! | `eth_dst` | the group's address if `ip_dst` is one, broadcast for an ARP request, else 02:00:00:00:00:02 |
+//! | `eth_dst` | group MAC address for a multicast `ip_dst`, broadcast for ARP requests, else 02:00:00:00:00:02 |
 //! | `ip_src`, `ip_dst` | 10.0.0.1, 10.0.0.2, or 2001:db8::1, 2001:db8::2 |
 //! | `src_port`, `dst_port` | 49152, 80 |
 //! | `icmp_type` | echo request |
 //! | `tcp_flags` | syn |
 //! | `ttl` | 64 |
-//! | `len` | the headers, padded to 60 |
+//! | `len` | length of the headers, at least 60 bytes |
 //! | all fields above Ethernet | EtherType 0x88b5 (local experiment, IEEE 802) |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -239,7 +239,7 @@ impl Spec {
         Ok(frame.payload(&payload).pad_to(len).build())
     }
 
-    /// Derives values and checks conflicts that depend on the whole text. An example is the kind of network
+    /// Sets values and checks for conflicts that depend on the whole text, for example on the kind of network
     /// header.
     fn settle(&mut self) -> Result<(), TextError> {
         if self.pcp.is_some() || self.inner_vlan.is_some() || self.service {

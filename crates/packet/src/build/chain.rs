@@ -7,17 +7,18 @@ use super::{NeighbourRepr, Options, PacketBuilder, SctpRepr, TcpRepr, UdpRepr, V
 use crate::{MacAddr, icmpv6, tcp};
 
 impl<'p> PacketBuilder<'p, at::L2> {
-    /// Adds a customer tag (0x8100) with this VLAN identifier.
+    /// Adds a customer VLAN tag (802.1Q, TPID 0x8100) with this VLAN identifier.
     pub fn vlan(self, vid: u16) -> Self {
         self.push(Layer::Vlan(VlanRepr { vid, ..VlanRepr::default() }, false))
     }
 
-    /// Adds a service tag (0x88a8) with this VLAN identifier.
+    /// Adds a service VLAN tag (802.1ad, TPID 0x88a8) with this VLAN identifier.
     pub fn service_vlan(self, vid: u16) -> Self {
         self.push(Layer::Vlan(VlanRepr { vid, ..VlanRepr::default() }, true))
     }
 
-    /// Sets the priority of the last VLAN tag, 0..=7. Does nothing if the last header is not a tag.
+    /// Sets the priority code point (PCP, 0..=7) of the last VLAN tag. Does nothing if the last header is not a
+    /// VLAN tag.
     pub fn pcp(mut self, pcp: u8) -> Self {
         if let Some(Layer::Vlan(tag, _)) = self.last() {
             tag.pcp = pcp;
@@ -25,7 +26,8 @@ impl<'p> PacketBuilder<'p, at::L2> {
         self
     }
 
-    /// Sets the type field of the last header. Used for a payload for which the builder has no header.
+    /// Sets the EtherType in the last Ethernet header or VLAN tag, for a payload for which the builder has no
+    /// header.
     pub fn ethertype(mut self, ethertype: u16) -> PacketBuilder<'p, at::End> {
         match self.last() {
             Some(Layer::Eth(eth)) => eth.ethertype = ethertype,
@@ -150,8 +152,8 @@ impl<'p> PacketBuilder<'p, at::Ipv6> {
         self.push(Layer::RouterAlert)
     }
 
-    /// Adds a fragment header. `offset` is the fragment offset in octets, a multiple of 8. If `more` is
-    /// `true`, the "more fragments" flag is set.
+    /// Adds a fragment header with the identification `id`. `offset` is the fragment offset in octets, a multiple
+    /// of 8. If `more` is `true`, the "more fragments" flag is set.
     pub fn fragment(self, offset: u16, more: bool, id: u32) -> Self {
         self.push(Layer::Fragment(FragmentRepr { next_header: UNSET, offset, more, id }))
     }
@@ -166,7 +168,7 @@ impl<'p> PacketBuilder<'p, at::Ipv6> {
         self.retag()
     }
 
-    /// Adds the first eight bytes of an ICMPv6 message.
+    /// Adds the first eight bytes of an ICMPv6 message. The caller passes the other bytes as payload.
     pub fn icmpv6(self, message: Icmpv6Repr) -> PacketBuilder<'p, at::End> {
         self.push(Layer::Icmpv6(message))
     }

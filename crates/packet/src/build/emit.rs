@@ -33,7 +33,7 @@ impl Layer {
         }
     }
 
-    /// Returns the value of the type field that an Ethernet header or VLAN tag has in front of this header.
+    /// Returns the EtherType of this header, for the type field of the Ethernet header or VLAN tag before it.
     fn ethertype(&self) -> u16 {
         match self {
             Layer::Vlan(_, true) => ethertype::SERVICE_VLAN,
@@ -45,7 +45,7 @@ impl Layer {
         }
     }
 
-    /// Returns the protocol number that an IP header has in front of this header.
+    /// Returns the IP protocol number of this header, for the IP header before it.
     fn proto(&self) -> u8 {
         match self {
             Layer::RouterAlert => ip_proto::HOP_BY_HOP,

@@ -62,7 +62,7 @@ impl FlowKey {
     }
 }
 
-/// Key fields of a TCP or UDP packet without options, extension headers or fragmentation. The fields are
+/// Key fields of a TCP or UDP packet without IPv4 options, IPv6 extension headers or fragmentation. The fields are
 /// words of the key in little-endian form.
 struct PlainIp {
     kind: L3Kind,
@@ -203,7 +203,7 @@ fn extract_any(
     Ok(packet.read(l2.eth_type, key))
 }
 
-/// The part of a frame behind its L2 header.
+/// The part of a frame after its L2 header.
 #[derive(Clone, Copy)]
 struct L3Packet<'a> {
     /// Bytes of the packet that the first segment contains.

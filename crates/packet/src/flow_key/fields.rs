@@ -54,15 +54,15 @@ impl FlowKey {
         self.eth_type.get()
     }
 
-    /// Returns the control information of the outer tag with [`TAG_PRESENT`] set, or 0 if the frame is
-    /// untagged.
+    /// Returns the tag control information (TCI) of the outer VLAN tag with [`TAG_PRESENT`] set, or 0 if the frame
+    /// is untagged.
     #[inline]
     pub fn outer_tci(&self) -> u16 {
         self.vlan[0].get()
     }
 
-    /// Returns the control information of the second tag with [`TAG_PRESENT`] set, or 0 if there is no second
-    /// tag.
+    /// Returns the tag control information (TCI) of the second VLAN tag with [`TAG_PRESENT`] set, or 0 if there is
+    /// no second tag.
     #[inline]
     pub fn inner_tci(&self) -> u16 {
         self.vlan[1].get()
@@ -131,14 +131,16 @@ impl FlowKey {
         self.eth_type.set(eth_type);
     }
 
-    /// Sets the outer tag, including [`TAG_PRESENT`]. `None` removes the tag from the key.
+    /// Sets the TCI of the outer VLAN tag, including [`TAG_PRESENT`], and whether it is a service tag. `None`
+    /// removes the tag from the key.
     pub fn set_outer_tag(&mut self, tci: Option<u16>, service: bool) {
         self.vlan[0].set(tci.map_or(0, |tci| tci | TAG_PRESENT));
         self.l2_flags &= !OUTER_IS_SERVICE;
         self.l2_flags |= if tci.is_some() && service { OUTER_IS_SERVICE } else { 0 };
     }
 
-    /// Sets the second tag, including [`TAG_PRESENT`]. `None` removes the tag from the key.
+    /// Sets the TCI of the second VLAN tag, including [`TAG_PRESENT`], and whether it is a service tag. `None`
+    /// removes the tag from the key.
     pub fn set_inner_tag(&mut self, tci: Option<u16>, service: bool) {
         self.vlan[1].set(tci.map_or(0, |tci| tci | TAG_PRESENT));
         self.l2_flags &= !INNER_IS_SERVICE;
@@ -295,13 +297,13 @@ impl FlowKey {
         self.ip_dst = address.octets();
     }
 
-    /// Sets the IP protocol number or the ARP operation.
+    /// Sets the IP protocol number or the low octet of the ARP operation.
     #[inline]
     pub fn set_proto(&mut self, proto: u8) {
         self.proto = proto;
     }
 
-    /// Sets the octet with DSCP and ECN.
+    /// Sets the octet with DSCP and ECN: the IPv4 type of service or the IPv6 traffic class.
     #[inline]
     pub fn set_tos(&mut self, tos: u8) {
         self.tos = tos;
@@ -313,7 +315,7 @@ impl FlowKey {
         self.ttl = ttl;
     }
 
-    /// Sets the bits [`FRAGMENT_ANY`] and [`FRAGMENT_LATER`].
+    /// Sets the fragment bits: [`FRAGMENT_ANY`], [`FRAGMENT_LATER`], or both.
     #[inline]
     pub fn set_fragment_bits(&mut self, bits: u8) {
         self.fragment = bits;

@@ -62,7 +62,7 @@ impl FlowKey {
     }
 }
 
-/// Returns the xor of the two halves of the 128-bit product of `a` and `b`.
+/// Mixes two words for a hash: returns the xor of the two halves of the 128-bit product of `a` and `b`.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a 128-bit product")]
 fn fold(a: u64, b: u64) -> u64 {

@@ -5,7 +5,7 @@ use super::{INNER_IS_SERVICE, OUTER_IS_SERVICE, TAG_PRESENT};
 use crate::numbers::ethertype;
 use crate::{DropReason, PortId, VlanId};
 
-/// Both service access points of a SNAP header (IEEE 802).
+/// Destination and source service access points in the LLC header of a SNAP frame (IEEE 802).
 const SNAP: [u8; 2] = [0xaa, 0xaa];
 
 /// The L2 header as the first three words of the key, in little-endian form.

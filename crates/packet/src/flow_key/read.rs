@@ -2,7 +2,8 @@
 
 use crate::numbers::ethertype;
 
-/// Returns whether the key has fields for this EtherType, so that `extract` parses its header.
+/// Returns whether the flow key has fields for the header that this EtherType announces. `extract` then parses the
+/// header.
 #[inline(always)]
 pub(super) fn is_read_on(eth_type: u16) -> bool {
     matches!(eth_type, ethertype::IPV4 | ethertype::IPV6 | ethertype::ARP | ethertype::RARP)
