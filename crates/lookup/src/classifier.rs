@@ -63,7 +63,7 @@ use subtable::{Change, NONE, Subtable, ports_of};
 use terms::Terms;
 use trie::{Reach, Trie};
 
-/// Granularity of prefix tracking.
+/// Granularity in which look-ups track prefixes: by bits or by octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixStep {
     /// Bit granularity: a result depends on the minimum number of prefix bits.
@@ -405,8 +405,8 @@ impl<const W: usize, T> Classifier<W, T> {
         self.subtables.iter().flatten().any(|subtable| subtable.overlaps(value, mask, priority))
     }
 
-    /// Returns the maximum number of masks and rules that a call of [`Classifier::overlaps`] with these
-    /// arguments examines.
+    /// Returns an upper limit for the work of [`Classifier::overlaps`] with these arguments: the number of masks
+    /// and rules to examine.
     #[must_use]
     pub fn overlap_work(&self, mask: &[u64; W], priority: u16) -> usize {
         self.subtables.iter().flatten().map(|subtable| subtable.overlap_work(mask, priority)).sum()

@@ -25,11 +25,11 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + sealed::Sealed
     #[must_use]
     fn bits(self, from: u32, count: u32) -> usize;
 
-    /// Returns the address with all bits after the first `length` bits cleared.
+    /// Returns the first address of a prefix: this address with all bits after the first `length` bits cleared.
     #[must_use]
     fn masked(self, length: u32) -> Self;
 
-    /// Returns the address with all bits after the first `length` bits set.
+    /// Returns the last address of a prefix: this address with all bits after the first `length` bits set.
     #[must_use]
     fn last(self, length: u32) -> Self;
 

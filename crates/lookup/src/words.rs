@@ -49,7 +49,7 @@ pub struct Part {
     pub length: usize,
 }
 
-/// Allocator of the array, owned by the writer.
+/// Allocator of parts of the array, which only the writer uses.
 pub struct Parts {
     shared: Arc<Shared>,
     readers: Readers,
@@ -285,8 +285,8 @@ impl Parts {
         !self.fresh.is_empty() || !self.waiting.is_empty()
     }
 
-    /// Begins a grace period for unlinked parts, and frees parts whose grace period is over. The method never
-    /// waits.
+    /// Begins a grace period for unlinked parts, and frees parts whose grace period is over. If `all` is `false`, a
+    /// grace period begins only for a full batch of unlinked parts. The method never waits.
     pub fn collect(&mut self, all: bool) {
         if !self.fresh.is_empty() && (all || self.fresh.len() >= BATCH) {
             self.waiting.push_back((self.readers.begin(), std::mem::take(&mut self.fresh)));

@@ -139,7 +139,7 @@ impl ArpRepr {
         }
     }
 
-    /// Returns a message to be written with the fields of a parsed ARP message.
+    /// Converts a parsed ARP message to a message to be written.
     pub fn parse(view: &Arp<'_>) -> ArpRepr {
         ArpRepr {
             operation: view.operation(),
@@ -150,7 +150,7 @@ impl ArpRepr {
         }
     }
 
-    /// Writes the ARP message and returns the bytes after it.
+    /// Writes the ARP message at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -87,12 +87,12 @@ impl EthRepr {
     /// Number of bytes that [`EthRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// Returns a header to be written with the fields of a parsed Ethernet header.
+    /// Converts a parsed Ethernet header to a header to be written.
     pub fn parse(view: &Eth<'_>) -> EthRepr {
         EthRepr { dst: view.dst(), src: view.src(), ethertype: view.ethertype() }
     }
 
-    /// Writes the Ethernet header and returns the bytes after it.
+    /// Writes the Ethernet header at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

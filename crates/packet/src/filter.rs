@@ -293,7 +293,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Restricts the filter to IP packets of either version.
+    /// Restricts the filter to IP packets of either version. `field` is the field that requires this.
     fn need_ip(&mut self, field: Field) -> Result<(), TextError> {
         if self.value.l3_kind() == L3Kind::Arp {
             return Err(field.conflict("ARP does not have it", "leave out the ARP fields or this one"));

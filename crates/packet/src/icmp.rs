@@ -147,12 +147,12 @@ impl IcmpRepr {
         IcmpRepr { kind: kind::UNREACHABLE, code: FRAGMENTATION_NEEDED, rest: echo_rest(0, mtu) }
     }
 
-    /// Returns a header to be written with the fields of a parsed ICMP header.
+    /// Converts a parsed ICMP header to a header to be written.
     pub fn parse(view: &Icmp<'_>) -> IcmpRepr {
         IcmpRepr { kind: view.kind(), code: view.code(), rest: view.header.rest }
     }
 
-    /// Writes the ICMP header and returns the bytes after it.
+    /// Writes the ICMP header at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -257,13 +257,13 @@ impl Icmpv6Repr {
         Icmpv6Repr { kind: kind::TOO_BIG, code: 0, rest: mtu.to_be_bytes() }
     }
 
-    /// Returns the first bytes of a message to be written, with the fields of a parsed ICMPv6 message.
+    /// Converts the first eight bytes of a parsed ICMPv6 message to a message to be written.
     pub fn parse(view: &Icmpv6<'_>) -> Icmpv6Repr {
         let rest = view.body().first_chunk().copied().unwrap_or_default();
         Icmpv6Repr { kind: view.kind(), code: view.code(), rest }
     }
 
-    /// Writes the first eight bytes of the message and returns the bytes after them.
+    /// Writes the first eight bytes of the message at the start of `bytes` and returns the bytes after them.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
@@ -293,7 +293,7 @@ impl NeighbourRepr {
     /// Number of bytes that [`NeighbourRepr::emit`] writes.
     pub const LEN: usize = 32;
 
-    /// Writes the message with zero as the checksum and returns the bytes after it.
+    /// Writes the message, with zero as the checksum, at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -274,7 +274,7 @@ impl IgmpRepr {
         IgmpRepr { kind: kind::REPORT_V3, max_resp: 0, group: Ipv4Addr::new(0, 0, high, low) }
     }
 
-    /// Writes the IGMP message and returns the bytes after it.
+    /// Writes the first eight bytes of the IGMP message at the start of `bytes` and returns the bytes after them.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -255,7 +255,7 @@ impl Default for Ipv4Repr {
 }
 
 impl Ipv4Repr {
-    /// Returns a header to be written with the fields of a parsed IPv4 header.
+    /// Converts a parsed IPv4 header to a header to be written.
     pub fn parse(view: &Ipv4<'_>) -> Ipv4Repr {
         Ipv4Repr {
             src: view.src(),
@@ -277,7 +277,7 @@ impl Ipv4Repr {
         MIN_LEN + self.options.as_bytes().len()
     }
 
-    /// Writes the IPv4 header with its checksum and returns the bytes after it.
+    /// Writes the IPv4 header, including its checksum, at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

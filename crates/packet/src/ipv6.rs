@@ -161,7 +161,7 @@ impl Default for Ipv6Repr {
 }
 
 impl Ipv6Repr {
-    /// Returns a header to be written with the fields of a parsed IPv6 header.
+    /// Converts a parsed IPv6 header to a header to be written.
     pub fn parse(view: &Ipv6<'_>) -> Ipv6Repr {
         Ipv6Repr {
             src: view.src(),
@@ -174,7 +174,7 @@ impl Ipv6Repr {
         }
     }
 
-    /// Writes the IPv6 header and returns the bytes after it.
+    /// Writes the IPv6 header at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -164,7 +164,7 @@ impl FragmentRepr {
     /// Number of bytes that [`FragmentRepr::emit`] writes.
     pub const LEN: usize = size_of::<FragmentHeader>();
 
-    /// Returns a header to be written with the fields of a parsed fragment header.
+    /// Converts a parsed fragment header to a header to be written.
     pub fn parse(header: &FragmentHeader) -> FragmentRepr {
         FragmentRepr {
             next_header: header.next_header,
@@ -174,7 +174,7 @@ impl FragmentRepr {
         }
     }
 
-    /// Writes the fragment header and returns the bytes after it.
+    /// Writes the fragment header at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -52,16 +52,16 @@ impl MacAddr {
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// Returns the address that [`MacAddr::as_u64`] converts to this number. The high 16 bits of the number
-    /// are ignored.
+    /// Returns the address with this 48-bit number, as the inverse of [`MacAddr::as_u64`]. The high 16 bits of the
+    /// number are ignored.
     #[inline]
     pub const fn from_u64(number: u64) -> MacAddr {
         let [_, _, a, b, c, d, e, f] = number.to_be_bytes();
         MacAddr([a, b, c, d, e, f])
     }
 
-    /// Returns a word that contains the address in its first six octets, in wire order, if the word is stored
-    /// as little-endian.
+    /// Returns the address as a word. If the word is stored as little-endian, its first six octets are the address
+    /// in wire order.
     ///
     /// With such words, two addresses can be compared, or an address written into a frame, in one operation.
     #[inline]

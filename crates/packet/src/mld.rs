@@ -212,7 +212,7 @@ impl MldRepr {
     /// Number of bytes that [`MldRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// Writes the MLD message and returns the bytes after it.
+    /// Writes the MLD message at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

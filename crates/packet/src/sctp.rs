@@ -137,12 +137,12 @@ impl SctpRepr {
     /// Number of bytes that [`SctpRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// Returns a header to be written with the fields of a parsed SCTP header.
+    /// Converts a parsed SCTP header to a header to be written.
     pub fn parse(view: &Sctp<'_>) -> SctpRepr {
         SctpRepr { src_port: view.src_port(), dst_port: view.dst_port(), tag: view.tag() }
     }
 
-    /// Writes the SCTP header and returns the bytes after it.
+    /// Writes the SCTP header at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -217,7 +217,7 @@ pub struct TcpRepr {
 }
 
 impl TcpRepr {
-    /// Returns a header to be written with the fields of a parsed TCP header.
+    /// Converts a parsed TCP header to a header to be written.
     pub fn parse(view: &Tcp<'_>) -> TcpRepr {
         TcpRepr {
             src_port: view.src_port(),
@@ -236,7 +236,7 @@ impl TcpRepr {
         MIN_LEN + self.options.as_bytes().len()
     }
 
-    /// Writes the TCP header and returns the bytes after it.
+    /// Writes the TCP header at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

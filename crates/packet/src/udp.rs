@@ -105,7 +105,7 @@ impl UdpRepr {
     /// Number of bytes that [`UdpRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// Returns a header to be written with the fields of a parsed UDP header.
+    /// Converts a parsed UDP header to a header to be written.
     pub fn parse(view: &Udp<'_>) -> UdpRepr {
         UdpRepr {
             src_port: view.src_port(),
@@ -114,7 +114,7 @@ impl UdpRepr {
         }
     }
 
-    /// Writes the UDP header and returns the bytes after it.
+    /// Writes the UDP header at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

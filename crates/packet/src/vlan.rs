@@ -142,7 +142,7 @@ impl VlanRepr {
     /// Number of bytes that [`VlanRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// Returns a tag to be written with the fields of a parsed VLAN tag.
+    /// Converts a parsed VLAN tag to a tag to be written.
     pub fn parse(view: &Vlan<'_>) -> VlanRepr {
         VlanRepr { vid: view.vid(), pcp: view.pcp(), dei: view.dei(), ethertype: view.ethertype() }
     }
@@ -152,7 +152,7 @@ impl VlanRepr {
         u16::from(self.pcp & 7) << 13 | u16::from(self.dei) << 12 | (self.vid & 0x0fff)
     }
 
-    /// Writes the VLAN tag and returns the bytes after it.
+    /// Writes the VLAN tag at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

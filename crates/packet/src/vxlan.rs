@@ -71,12 +71,12 @@ impl VxlanRepr {
     /// Number of bytes that [`VxlanRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// Returns a header to be written with the fields of a parsed VXLAN header.
+    /// Converts a parsed VXLAN header to a header to be written.
     pub fn parse(view: &Vxlan<'_>) -> VxlanRepr {
         VxlanRepr { vni: view.vni() }
     }
 
-    /// Writes the VXLAN header and returns the bytes after it.
+    /// Writes the VXLAN header at the start of `bytes` and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

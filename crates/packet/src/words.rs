@@ -313,12 +313,12 @@ fn read_number(text: &str) -> Option<u16> {
     if digits.starts_with('+') { None } else { u16::from_str_radix(digits, radix).ok() }
 }
 
-/// Returns the IPv4 mask of the first `bits` bits. Returns `None` if `bits` exceeds 32.
+/// Returns the IPv4 netmask for a prefix length of `bits` bits. Returns `None` if `bits` exceeds 32.
 pub(crate) fn prefix_v4(bits: u32) -> Option<Ipv4Addr> {
     (bits <= 32).then(|| u32::MAX.checked_shl(32 - bits).unwrap_or(0).into())
 }
 
-/// Returns the IPv6 mask of the first `bits` bits. Returns `None` if `bits` exceeds 128.
+/// Returns the IPv6 netmask for a prefix length of `bits` bits. Returns `None` if `bits` exceeds 128.
 pub(crate) fn prefix_v6(bits: u32) -> Option<Ipv6Addr> {
     (bits <= 128).then(|| u128::MAX.checked_shl(128 - bits).unwrap_or(0).into())
 }

@@ -50,7 +50,7 @@ pub struct Moment(u64);
 
 #[derive(Debug)]
 struct Place {
-    /// Last epoch that the reader has confirmed, or [`OFFLINE`].
+    /// Last epoch that the reader has observed at a quiescent point, or [`OFFLINE`].
     seen: AtomicU64,
     taken: AtomicBool,
 }
@@ -203,8 +203,8 @@ impl Domain {
         self.places.iter().filter(|place| place.taken.load(Ordering::Relaxed)).count()
     }
 
-    /// Begins a grace period for the objects retired since the last one began. The caller holds the lock.
-    /// Therefore the grace period begins after the unlinking of every object in the batch.
+    /// Begins a grace period for the objects that were retired since the previous grace period began. The caller
+    /// must hold the lock. Therefore the grace period begins after the unlinking of every object in the batch.
     fn seal(&self, limbo: &mut Limbo) -> Grace {
         let grace = self.begin_grace();
         if !limbo.fresh.is_empty() {

@@ -18,7 +18,7 @@ use crate::rule::Entry;
 /// Index value that denotes no rule.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Direction in which a change modifies the counts of rules.
+/// Whether a rule is added to the counts of rules or removed from them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Comes,
@@ -171,8 +171,8 @@ impl<const W: usize, T> Subtable<W, T> {
         stored.iter().zip(&self.words).fold(0, |other, (stored, word)| other | (stored ^ word.of(key))) == 0
     }
 
-    /// Returns the slot of the highest-priority rule whose value matches the key. `sum` is the hash of all
-    /// words of the mask. Returns `None` if no rule matches.
+    /// Returns the slot of the highest-priority rule whose value matches the key. `sum` is the hash sum of the key
+    /// over all words of the mask. Returns `None` if no rule matches.
     #[inline(always)]
     pub fn find_hashed(&self, sum: u64, key: &[u64; W]) -> Option<u32> {
         self.index.find(short(sum), |slot| self.is(slot, key))
@@ -205,8 +205,8 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Searches the list of rules that begins at slot `first` for the first acceptable rule. Stores the rule
-    /// in `best` if its priority is higher than that of `best`.
+    /// Searches the list of rules that begins at slot `first` for the first rule that `wanted` accepts. Stores the
+    /// rule in `best` if its priority is higher than that of `best`.
     #[inline(always)]
     pub fn better<'a>(
         &'a self,
@@ -364,7 +364,7 @@ impl<const W: usize, T> Subtable<W, T> {
         self.ports = Trie::new();
     }
 
-    /// Returns the value of the rule in a slot, with all words of a key. Words without mask bits are zero.
+    /// Returns the value of the rule in a slot as a complete key. Words without mask bits are zero.
     pub fn value(&self, slot: usize) -> [u64; W] {
         let mut value = [0; W];
         for (word, stored) in self.words.iter().zip(&self.values[slot * self.words.len()..]) {
@@ -373,8 +373,8 @@ impl<const W: usize, T> Subtable<W, T> {
         value
     }
 
-    /// Returns the maximum number of rules that a call of [`Subtable::overlaps`] with these arguments
-    /// examines, plus one.
+    /// Returns an upper limit for the work of [`Subtable::overlaps`] with these arguments: the number of rules to
+    /// examine, plus one.
     pub fn overlap_work(&self, mask: &[u64; W], priority: u16) -> usize {
         let is_found = || self.words.iter().all(|word| mask[word.at] & word.mask == word.mask);
         if self.mask == *mask || !self.has_priority(priority) || is_found() {

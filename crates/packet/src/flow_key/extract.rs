@@ -73,9 +73,9 @@ struct PlainIp {
 }
 
 impl PlainIp {
-    /// Parses an IPv4 packet. `header` begins with 0x45. `room` is the number of bytes from the IP header to
-    /// the end of the frame. Returns `None` if the packet is malformed, or is not TCP or UDP without options
-    /// and fragmentation.
+    /// Parses an IPv4 packet. `header` begins with 0x45 (version 4, no options). `room` is the number of bytes from
+    /// the IP header to the end of the frame. Returns `None` if the packet is malformed, or is not TCP or UDP
+    /// without options and fragmentation.
     #[inline(always)]
     fn v4(header: &[u8; 40], room: usize) -> Option<PlainIp> {
         let total = be16(header, 2);

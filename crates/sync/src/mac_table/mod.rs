@@ -417,8 +417,8 @@ impl MacTable {
         }
     }
 
-    /// Returns a free way in one of the two buckets. If both buckets are full, moves another entry to its
-    /// second bucket. Returns `None` if no entry can be moved.
+    /// Returns a free way in one of the two buckets. If both buckets are full, moves an entry from one of them to
+    /// that entry's second bucket. Returns `None` if no entry can be moved.
     fn place_for<'a>(&self, at: BucketIndex, pair: &'a Pair<'a>) -> Option<(&'a Locked<'a>, usize)> {
         let held = [self.first(at), self.second(at)];
         let candidates = [&pair.first, &pair.second];
