@@ -311,8 +311,8 @@ impl<A: Address> Table<A> {
         self.joined(&slots)
     }
 
-    /// Fills the slots whose addresses a prefix contains. Each slot covers the addresses with equal first
-    /// `below` bits.
+    /// Computes the entries of `slots`, which together cover the addresses of a prefix. Each slot covers the
+    /// addresses with equal first `below` bits.
     fn fill(&mut self, prefix: Prefix<A>, below: u32, slots: &mut [Entry]) -> Result<(), TableFull> {
         let (address, length) = (prefix.address(), u32::from(prefix.length()));
         slots.fill(Entry::Hop(self.inherited(address, length)));
@@ -327,8 +327,8 @@ impl<A: Address> Table<A> {
         self.spread(&inner, length, below, slots)
     }
 
-    /// Applies all prefixes longer than `from` bits, in order, to slots. Each slot covers the addresses with
-    /// equal first `below` bits.
+    /// Applies the prefixes in `routes`, which are longer than `from` bits, to `slots` in order. Each slot covers
+    /// the addresses with equal first `below` bits.
     fn spread(
         &mut self,
         mut routes: &[(Prefix<A>, Hop)],

@@ -71,8 +71,8 @@ impl FlowOffload {
         self.writer.remove(slot);
     }
 
-    /// Returns the numbers of packets and bytes of a flow since its installation, and the time of its last
-    /// use.
+    /// Returns the packet count and the byte count of the flow in a slot since its installation, and the time of
+    /// its last use.
     #[must_use]
     pub fn counts(&self, slot: u32) -> FlowCounts {
         self.writer.counts(slot)

@@ -89,7 +89,7 @@ pub enum Step {
     Vlan {
         /// VLAN identifier of the packet. 0 if the bridge port does not separate VLANs.
         vid: u16,
-        /// Origin of the VLAN identifier in the packet or in the configuration.
+        /// Origin of the VLAN identifier: the VLAN tag of the frame, or the configuration of the port.
         source: VlanSource,
     },
     /// The source address was learned on this port. In a dry run, the address would be learned.

@@ -16,7 +16,7 @@
 use crate::primitives::{Arc, AtomicUsize, Ordering, UnsafeCell};
 use crate::qsbr::{Domain, Grace, Reader};
 
-/// The part of a left-right table that the readers share.
+/// The readers' part of a left-right table: both copies and the index of the active copy.
 #[derive(Debug)]
 pub struct LeftRight<T> {
     copies: [UnsafeCell<T>; 2],

@@ -1,5 +1,5 @@
-//! Look-up of one key. The search visits the subtables in order, as long as a rule with a higher priority is
-//! possible.
+//! Look-up of one key. The search visits the subtables in order, until no remaining subtable can have a rule with a
+//! higher priority.
 //!
 //! With tracking, the search records the key bits that the result depends on. For a subtable without a match,
 //! it records the bits of the cheapest proof that the [`Options`](super::Options) allow:

@@ -294,8 +294,8 @@ impl L3Packet<'_> {
         self.l4(offset, u16::try_from(length).unwrap_or(u16::MAX), key, layers)
     }
 
-    /// Skips the extension headers. Returns the offset of the header after them, and stores the protocol of
-    /// this header in the key.
+    /// Skips the extension headers. Returns the distance in bytes from the IPv6 header to the header after them,
+    /// and stores the protocol of this header in the key.
     fn ipv6_extensions(
         &self,
         first: u8,

@@ -91,15 +91,15 @@ impl Layers {
         self.field(L2_LEN)
     }
 
-    /// Returns the offset of the IPv4, IPv6 or ARP header. Returns `None` if the frame has no such header, or
-    /// a malformed one.
+    /// Returns the offset of the IPv4, IPv6 or ARP header in the frame, in octets. Returns `None` if the frame has
+    /// no such header, or a malformed one.
     #[inline]
     pub fn l3(&self) -> Option<usize> {
         Some(self.field(0)).filter(|offset| *offset != 0)
     }
 
-    /// Returns the offset of the header above IP. Returns `None` for fragments other than the first, and for
-    /// malformed packets.
+    /// Returns the offset of the header above IP in the frame, in octets. Returns `None` for fragments other than
+    /// the first, and for malformed packets.
     #[inline]
     pub fn l4(&self) -> Option<usize> {
         Some(self.field(L4)).filter(|offset| *offset != 0)

@@ -1,4 +1,5 @@
-//! MAC table of a bridge. The table has a fixed size, is shared by all workers, and consists only of atomics.
+//! MAC table of a bridge. It maps a key (VLAN and MAC address in one word) to a value (the port) and an age. The
+//! table has a fixed size, is shared by all workers, and consists only of atomics.
 //!
 //! The bridge code hashes the keys of a few frames and prefetches their buckets ([`Glancer`]) while it
 //! processes the frames before them. For each key it first tries a single read ([`Glancer::glance`]). If this
