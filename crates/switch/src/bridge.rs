@@ -1,10 +1,11 @@
-//! The data path's view of a bridge. A view is an immutable value in the engine's snapshot and refers to
-//! tables that all versions of the bridge share.
+//! The data path's view of a bridge: the compiled configuration as an immutable value, with references to the tables
+//! (MAC table, counts) that all versions of the bridge share. The view is part of the engine's configuration
+//! snapshot.
 //!
-//! Control threads make a new version for every change ([`Bridge::reconfigured`], [`Bridge::with_groups`])
-//! and publish it. The MAC table, counts and token buckets are kept. A worker that still uses the old version
-//! may learn an address on a port that the new version does not have. Look-ups ignore this entry, and
-//! [`Bridge::prune`] removes it.
+//! Control threads create a new version for every change ([`Bridge::reconfigured`], [`Bridge::with_groups`]) and
+//! publish it to the workers. All versions share the MAC table, counts and token buckets. A worker that still uses
+//! the old version may learn an address on a port that the new version does not have. Look-ups ignore this entry,
+//! and [`Bridge::prune`] removes it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,17 +18,18 @@ use crate::groups::Groups;
 use crate::member::{Member, MemberFacts};
 use crate::tables::{BridgeTables, FdbEntry, Limits, Station, mac_bits, station_key};
 
-/// Identifier that the next bridge view to be created gets.
+/// Identifier for the next [`View`] that is created.
 static NEXT_VIEW: AtomicU64 = AtomicU64::new(1);
 
-/// Slot value of a port that is not a member of the bridge.
+/// Value in `View::slots` for a port that is not a member of the bridge.
 const NO_SLOT: u16 = u16::MAX;
 
-/// Flood lists. Each list holds indices into the members of a view.
+/// Flood lists: the members to which frames of a VLAN are flooded. Each list holds indices into the members of a
+/// [`View`].
 type SlotLists = Box<[Box<[u16]>]>;
 
-/// A bridge as workers use it: an immutable view of the configuration, the snooped groups, and the tables
-/// that all versions of the bridge share. A clone shares all three with the original.
+/// A bridge as workers use it: an immutable view of the configuration, the table of snooped multicast groups, and
+/// the tables that all versions of the bridge share. A clone shares all three with the original.
 #[derive(Clone, Debug)]
 pub struct Bridge {
     pub(crate) view: Arc<View>,
@@ -95,8 +97,8 @@ impl Bridge {
         bridge
     }
 
-    /// Returns a version of the bridge that uses `groups` as its table of snooped groups. The new version
-    /// shares everything else with this version, therefore the call only increments two reference counts.
+    /// Returns a version of the bridge that uses `groups` as its table of snooped multicast groups. The new version
+    /// shares the configuration and all other tables with this version, so the call is cheap.
     #[must_use]
     pub fn with_groups(&self, groups: Arc<Groups>) -> Bridge {
         Bridge { groups, ..self.clone() }
@@ -117,7 +119,7 @@ impl Bridge {
         &self.tables
     }
 
-    /// Returns the snooped groups that this version uses.
+    /// Returns the table of snooped multicast groups that this version uses.
     pub fn groups(&self) -> &Arc<Groups> {
         &self.groups
     }
@@ -151,8 +153,8 @@ impl Bridge {
         !(is_protected(from) && is_protected(to))
     }
 
-    /// Records that the [`crate::Snooper`] missed a multicast control message of the member `port`. A
-    /// decision had requested a copy of this message for the snooper.
+    /// Records that a copy of a multicast control message from the member `port` did not reach the
+    /// [`crate::Snooper`]. `now` is the time of the loss.
     #[cold]
     pub fn note_unsnooped(&self, port: PortId, now: Now) {
         if let Some(member) = self.view.member(port) {
@@ -160,9 +162,9 @@ impl Bridge {
         }
     }
 
-    /// Returns the last time, in nanoseconds, at which the snooper missed a copy of a multicast control
-    /// message of this port, because of the port's rate limit or a full queue. Returns `None` if no copy was
-    /// missed.
+    /// Returns the last time, in nanoseconds, at which a copy of a multicast control message from this port did not
+    /// reach the snooper, because the copy exceeded the port's rate limit or a queue was full. Returns `None` if no
+    /// copy was lost.
     pub fn snooped_incompletely(&self, port: PortId) -> Option<u64> {
         self.view.member(port)?.snooped().last_missed_ns()
     }
@@ -185,15 +187,15 @@ impl Bridge {
         self.tables.flush(gone)
     }
 
-    /// Returns the learned MAC table entries, for the hand-over to another process. Static entries are left
-    /// out, because the other process reads them from its configuration.
+    /// Returns the learned MAC table entries for transfer to a successor process (hand-over). Static entries are
+    /// left out, because the successor reads them from its configuration.
     pub fn export(&self, now_secs: u16) -> Vec<FdbEntry> {
         self.tables.fdb(now_secs).filter(|entry| !entry.is_static).collect()
     }
 
-    /// Adds MAC table entries that another process learned. An entry is skipped if this bridge does not have
-    /// its port or VLAN, if it exceeds a limit, or if its address is already known. Returns the number of
-    /// entries added.
+    /// Adds MAC table entries that a predecessor process learned. An entry is skipped if this bridge does not have
+    /// its port or VLAN, if a limit of addresses is reached, or if its address is already known. Returns the number
+    /// of entries added.
     pub fn import(&self, entries: &[FdbEntry], now_secs: u16) -> usize {
         let stamped = entries.iter().map(|entry| (*entry, now_secs.wrapping_sub(entry.age_secs)));
         self.import_from(stamped, |member| self.view.limits(member))
@@ -286,8 +288,8 @@ fn station(entry: &StaticMac) -> (u64, Station) {
     (station_key(entry.vid.get(), mac_bits(entry.mac)), Station::fixed(entry.port))
 }
 
-/// Returns the index of a flood list for each VLAN, and the flood lists. VLANs with equal members share one
-/// list, because trunks carry thousands of VLANs.
+/// Returns the flood lists, and for each VLAN the index of its list. VLANs with equal members share one list,
+/// because trunks carry thousands of VLANs.
 fn flood_lists(members: &[Member]) -> (Box<[u16]>, SlotLists) {
     let mut lists: Vec<Box<[u16]>> = vec![Box::default()];
     let mut known: HashMap<Box<[u16]>, u16> = HashMap::from([(Box::default(), 0)]);

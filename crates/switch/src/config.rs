@@ -8,9 +8,9 @@ use packet::{BridgeId, MacAddr, PortId, VlanId};
 /// The current time, read once per burst and passed to the data path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Reading of a monotonic clock, in nanoseconds. All calls use one clock.
+    /// Reading of a monotonic clock, in nanoseconds. All calls for one bridge use the same clock.
     pub ns: u64,
-    /// Whole seconds of the reading `ns`, modulo 65,536.
+    /// The reading `ns` in whole seconds, modulo 65,536. Ages of MAC table entries are computed from this value.
     pub secs: u16,
 }
 
@@ -51,7 +51,8 @@ pub struct BridgeConfig {
     pub statics: Vec<StaticMac>,
 }
 
-/// Maximum ageing time in seconds. The margin below 65,536 seconds allows for ageing sweeps that run late.
+/// Maximum ageing time in seconds. Ages are 16-bit counts of seconds. The margin below 65,536 allows for ageing
+/// sweeps that run late.
 pub const MAX_AGEING_SECS: u32 = 65_000;
 
 impl Default for BridgeConfig {
@@ -84,8 +85,8 @@ pub struct BridgePortConfig {
     pub multicast_router: Option<bool>,
     /// Whether source addresses are learned on this port.
     pub learning: bool,
-    /// Whether frames for unknown unicast addresses are flooded to this port. Frames for group addresses are
-    /// always flooded.
+    /// Whether frames for unicast addresses that are not in the MAC table are flooded to this port. Frames for group
+    /// addresses are flooded to the port independently of this setting.
     pub flood: bool,
     /// Maximum number of addresses learned on this port. `None` means that only the limit of the bridge
     /// applies.
@@ -138,8 +139,8 @@ pub enum VlanMode {
 /// member, for each class of flooded frames. `None` means no limit, and `Some(0)` drops all frames of the
 /// class.
 ///
-/// Unused allowance accumulates up to a tenth of a second's worth, but at least 32 frames (or one second's
-/// worth for limits below 32 frames per second). See [`StormLimits::burst`].
+/// The limits are token buckets, which allow a burst of a tenth of a second's frames, but of at least 32 frames (or
+/// one second's frames for limits below 32 frames per second). See [`StormLimits::burst`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormLimits {
     /// Limit for frames to ff:ff:ff:ff:ff:ff, in frames per second.
@@ -151,7 +152,7 @@ pub struct StormLimits {
 }
 
 impl StormLimits {
-    /// Returns the burst size, in frames, of a limit of `rate` frames per second.
+    /// Returns the burst size of a storm limit, in frames. `rate` is the limit in frames per second.
     pub const fn burst(rate: u32) -> u32 {
         let tenth = rate / 10;
         let floor = if rate < 32 { rate } else { 32 };
@@ -198,7 +199,7 @@ impl VlanSet {
         self.contains_vid(vlan.get())
     }
 
-    /// Like [`VlanSet::contains`], for the twelve-bit VID of a tag.
+    /// Like [`VlanSet::contains`], for the 12-bit VLAN identifier of a tag.
     #[inline]
     pub(crate) fn contains_vid(&self, vid: u16) -> bool {
         let vid = usize::from(vid) & 0xfff;

@@ -16,7 +16,7 @@ pub enum TagForm {
     Priority,
     /// The frame had an 802.1Q tag with the VLAN's identifier.
     Tagged,
-    /// The tag was not examined, because the port is transparent.
+    /// The port is transparent and the tag was not examined.
     Opaque,
 }
 
@@ -78,7 +78,7 @@ pub enum Decision {
 const _: () = assert!(size_of::<Decision>() == 8);
 
 impl Decision {
-    /// Returns whether the snooper gets a copy of the frame.
+    /// Returns whether the decision requests a copy of the frame for the snooper.
     #[inline]
     pub const fn punts(&self) -> bool {
         matches!(self, Decision::Flood { punt: true, .. } | Decision::Group { punt: true, .. })

@@ -1,15 +1,15 @@
-//! Processing of a burst by the bridge, which turns a burst of flow keys into one decision for each frame.
+//! Forwarding of a burst by the bridge: computes one decision for each flow key of the burst.
 //!
 //! Frames are processed one after another. Each frame is admitted to its VLAN (IEEE 802.1Q clause 8.6.2),
 //! then its source is looked up (learning process, 8.7), then its destination (forwarding process, 8.6). With
 //! few MAC table entries, the per-worker MAC cache decides most frames (see `mac_caching`). With many entries,
-//! the buckets of the next frames are prefetched while earlier frames are decided (see `fetching`). Both
-//! variants have a tight loop for known addresses and decide all other frames on the slow path. Storm limits
-//! are applied last. Consecutive frames of one port share one lease of tokens.
+//! the buckets of the next frames are prefetched while earlier frames are decided (see `fetching`). Both variants
+//! have a tight loop for known addresses and decide all other frames on the slow path. Storm limits are applied
+//! last. Consecutive frames of one port take the tokens for a storm limit together.
 //!
-//! With [`Recorder::DRY`] the bridge changes nothing (no learning, no refresh, no tokens taken) and returns
-//! the decision that a real frame would get. Two outcomes of a real frame cannot be predicted: a bucket of
-//! the MAC table may be full, or another worker may hold it.
+//! With [`Recorder::DRY`] the bridge changes nothing (no learning, no refresh, no tokens taken) and returns the
+//! decision that a real frame would get. Two obstacles to learning cannot be predicted: a bucket of the MAC table
+//! may be full, or another worker may be writing to it.
 
 mod fetching;
 mod learning;
@@ -33,16 +33,16 @@ const BURST: usize = 256;
 /// Reserved addresses 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
 const RESERVED: u64 = 0x0000_00c2_8001;
 const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
-/// A value that no masked first key word has.
+/// Value of [`Admission::ingress`] that no masked first key word has.
 const NO_INGRESS: u64 = u64::MAX;
 
-/// The buckets of a frame's source and destination address in the MAC table. Group addresses have no entries.
+/// The MAC table buckets of a frame's source and destination address. Group addresses have no entries in the table.
 type Places = (BucketIndex, BucketIndex);
 
 /// A worker's scratch memory for [`Bridge::forward`], allocated once so that the data path does not allocate.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Indices in the burst of the frames that a storm limit applies to.
+    /// Indices of the frames in the burst to which a storm limit applies.
     judged: Vec<u16>,
     mac_cache: MacCache,
 }
@@ -123,7 +123,7 @@ struct Pass<'a, R> {
 
 #[derive(Clone, Copy)]
 struct Admission<'a> {
-    /// Masked first key word for which `admission` is valid.
+    /// Masked first key word (ingress port, L2 flags, VLAN tag) of the frames that have the result `outcome`.
     ingress: u64,
     outcome: Result<Admitted<'a>, DropReason>,
 }
@@ -192,8 +192,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         decision
     }
 
-    /// Processes the source, then the destination of a frame. With `RECALLING`, results are cached by
-    /// address. Without `RECALLING`, results are cached by MAC table entry.
+    /// Processes the source, then the destination of a frame. With `RECALLING`, the MAC cache stores results by
+    /// address. Without `RECALLING`, it stores results by MAC table entry.
     #[inline(always)]
     fn decide<const RECALLING: bool>(
         &mut self,
@@ -325,8 +325,8 @@ fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReaso
     Ok(Admitted { member, vid, form })
 }
 
-/// Returns the drop reason of a frame with an invalid address. If the frame's port is not a member, this
-/// reason takes precedence.
+/// Returns the drop reason of a frame with an invalid source or reserved destination. `reason` is the result of the
+/// VLAN admission. If the ingress port is not a member, the function returns that reason instead.
 #[cold]
 fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropReason {
     match reason {
@@ -339,13 +339,13 @@ fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropRea
     }
 }
 
-/// Returns whether an address (or a MAC table key made of an address) is a group address.
+/// Returns whether an address in the form of `mac_bits`, or a MAC table key made of it, is a group address.
 #[inline]
 fn is_group(bits: u64) -> bool {
     bits & 1 == 1
 }
 
-/// Returns the decision for a frame whose destination has this MAC table entry.
+/// Returns the decision for a frame whose destination has the MAC table entry `station`.
 fn to_station(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     if is_here(by, station) {
         Decision::Drop(DropReason::SamePort)
@@ -360,8 +360,8 @@ fn is_here(by: Admitted<'_>, station: Station) -> bool {
     !station.discards() && station.port() == by.member.port
 }
 
-/// Returns the decision for a frame that arrived on another port than the port of its destination's MAC table
-/// entry. The only property of the ingress port that the decision depends on is its protection.
+/// Returns the decision for a frame whose destination has the MAC table entry `station` on another port than the
+/// ingress port. The decision depends on no property of the ingress port except its protection.
 #[inline(never)]
 fn from_elsewhere(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     if station.discards() {

@@ -28,7 +28,7 @@ impl Family {
     }
 }
 
-/// A known group and the ports of its listeners.
+/// A known multicast group and the ports of its listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPorts {
     /// VLAN of the group. The value is [`VlanId::NONE`] for transparent ports.
@@ -57,9 +57,9 @@ pub struct Groups {
     /// Hash table with open addressing and linear probing. Its length is a power of two, and at most half of
     /// its slots are in use. The table is empty if no group is known.
     places: Box<[Place]>,
-    /// VLAN, family, and index of the router port list, sorted.
+    /// VLAN, address family, and index (in `lists`) of the list of router ports. The elements are sorted.
     routers: Box<[(u16, Family, u16)]>,
-    /// Port lists, each sorted. The first list is empty.
+    /// Lists of output ports, each sorted. The first list is empty.
     lists: Box<[Box<[PortId]>]>,
 }
 
@@ -67,23 +67,23 @@ pub struct Groups {
 struct Place {
     address: u128,
     vid: u16,
-    /// Index of the group's port list. [`NOBODY`] marks an empty slot, because a known group has at least one
-    /// member.
+    /// Index of the group's port list. [`NOBODY`] marks an empty slot of the hash table, because a known group has
+    /// at least one member.
     list: u16,
 }
 
 const EMPTY: Place = Place { address: 0, vid: 0, list: NOBODY };
 
 impl Groups {
-    /// Returns a table without groups. With this table the bridge floods all multicast frames.
+    /// Returns a table without groups. A bridge with this table floods all multicast frames.
     pub fn none() -> Groups {
         Groups::new(&[], &[], 0)
     }
 
-    /// Makes the table of these groups and routers. A group's frames also go to the routers of its VLAN and
-    /// family. Groups without members, and groups beyond 60,000, are left out, and their frames are flooded.
-    /// `seed` must be secret, because a sender that knows it can choose groups that collide and slow look-ups
-    /// down.
+    /// Builds the table from groups and routers. A group's frames are also forwarded to the routers of its VLAN and
+    /// address family. Groups without members, and groups beyond the first 60,000, are left out, and their frames
+    /// are flooded. `seed` keys the hash table and must be secret, because a sender that knows it can choose groups
+    /// whose hashes collide, which slows look-ups down.
     pub fn new(groups: &[GroupPorts], routers: &[RouterPorts], seed: u64) -> Groups {
         let mut lists: Vec<Box<[PortId]>> = vec![Box::default()];
         let mut router_lists = Vec::new();
@@ -131,14 +131,15 @@ impl Groups {
         }
     }
 
-    /// Returns the index of the list of a VLAN's router ports. Returns [`NOBODY`] if there are none.
+    /// Returns the index of the list of a VLAN's router ports for an address family. Returns [`NOBODY`] if there are
+    /// none.
     #[inline]
     pub(crate) fn routers(&self, vid: u16, family: Family) -> u16 {
         let at = self.routers.binary_search_by(|(v, f, _)| (*v, *f).cmp(&(vid, family)));
         at.map_or(NOBODY, |at| self.routers[at].2)
     }
 
-    /// Returns the ports of the list with an index, in ascending order.
+    /// Returns the ports of the list with the index `list`, in ascending order.
     pub(crate) fn ports(&self, list: u16) -> &[PortId] {
         self.lists.get(usize::from(list)).map_or(&[], |ports| ports)
     }
@@ -193,8 +194,8 @@ fn wide(address: IpAddr) -> u128 {
     }
 }
 
-/// Appends a list of ports, sorted and without duplicates, and returns its index. Returns `None` if all list
-/// indices are in use.
+/// Appends a list of ports to `lists`, sorted and without duplicates. Returns the index of the new list, or `None`
+/// if all indices are in use.
 fn add_list(lists: &mut Vec<Box<[PortId]>>, ports: impl Iterator<Item = PortId>) -> Option<u16> {
     let number = u16::try_from(lists.len()).ok().filter(|&number| number < 60_001)?;
     let mut ports: Vec<PortId> = ports.collect();

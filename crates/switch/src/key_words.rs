@@ -1,19 +1,20 @@
-//! Parts of a flow key's words that bridges use: what decides admission, and the addresses.
+//! Extraction of the fields of a flow key that a bridge uses: the fields that decide VLAN admission, and the MAC
+//! addresses.
 
 use packet::FlowKey;
 
 pub(crate) const MAC_MASK: u64 = 0xffff_ffff_ffff;
-/// Mask of the first key word's fields that decide admission: ingress port, L2 flags, outer TCI without its
-/// priority.
+/// Mask of the fields in the first word of a flow key that decide VLAN admission: ingress port, L2 flags, and outer
+/// TCI (VLAN tag) without its priority.
 const INGRESS_MASK: u64 = 0x0000_ff1f_00ff_ffff;
 
-/// Returns the fields of a key's first word that decide admission.
+/// Returns the first word of a flow key, reduced to the fields that decide VLAN admission.
 #[inline(always)]
 pub(crate) fn ingress(key: &FlowKey) -> u64 {
     u64::from_le(key.words()[0]) & INGRESS_MASK
 }
 
-/// Returns source and destination of a frame as [`crate::tables::mac_bits`], directly from the key's words.
+/// Returns source and destination MAC address of a frame, each in the form of [`crate::tables::mac_bits`].
 #[inline(always)]
 pub(crate) fn addresses(key: &FlowKey) -> (u64, u64) {
     let words = key.words();

@@ -16,18 +16,18 @@
 //!
 //! # Behaviour by clause of the standard
 //!
-//! - **Ingress** (6.9, 8.6.2): ports are access, trunk or transparent, see [`VlanMode`]. Only 802.1Q tags
-//!   name VLANs. A frame with an 802.1ad service tag counts as untagged and passes transparent ports
+//! - **Ingress** (6.9, 8.6.2): ports are access, trunk or transparent, see [`VlanMode`]. Only 802.1Q tags name
+//!   VLANs. A frame with an outer 802.1ad service tag is treated as untagged. Transparent ports pass such a frame
 //!   unchanged.
 //! - **Reserved addresses** (8.6.3): frames to 01:80:c2:00:00:00 to 0f (spanning tree, pause, LACP, 802.1X,
 //!   LLDP) are dropped, all sixteen, before source learning. Drop reasons are checked in the order source
 //!   address, reserved address, VLAN.
-//! - **Learning** (8.7): an address is learned from its first frame, on the port and VLAN of arrival. A move
-//!   is counted and takes effect immediately. A frame whose source is a group address or zero is dropped
-//!   ([`SourceMulticast`](packet::DropReason)). At the bridge's limit a new address displaces the oldest
-//!   learned entry of the fullest port, if that port holds at least as many addresses as the new one's. At
-//!   the port's limit nothing is learned, but frames are still forwarded. An address that is known on another
-//!   port keeps its entry until the entry ages.
+//! - **Learning** (8.7): an address is learned from its first frame, with the ingress port and the VLAN. A move to
+//!   another port is counted and takes effect immediately. A frame whose source is a group address or zero is
+//!   dropped ([`SourceMulticast`](packet::DropReason)). At the bridge's limit of addresses, a new address displaces
+//!   the oldest learned address of the port with the most addresses, unless the port of the new address then has
+//!   more. At the limit of a port, its new addresses are not learned, but its frames are still forwarded. An address
+//!   that is known on another port keeps its entry until the entry expires.
 //! - **Static entries** (8.8.1): static entries never age or move. A frame from a static address on another
 //!   port is dropped. Frames to and from an address that is configured to discard are dropped.
 //! - **Forwarding** (8.6.4): a frame is never sent back to its ingress port, from one protected port to

@@ -1,24 +1,24 @@
-//! A per-worker MAC cache in front of the shared MAC table. It records sources that need no learning and the
-//! decisions for destinations.
+//! A per-worker MAC cache in front of the shared MAC table. The cache holds source addresses that need no learning,
+//! and the forwarding decisions for destination addresses.
 //!
-//! With few MAC table entries the table fits into the first-level cache, and the instructions of the look-ups
-//! dominate the cost of a frame. The cache reduces the cost to two multiplications and three comparisons, in
-//! a loop that keeps its state in registers ([`MacCache::decide`]).
+//! If the MAC table has few entries, the table fits into the first-level CPU cache, and the instructions of the
+//! look-ups dominate the cost of a frame. The MAC cache reduces this cost to two multiplications and three
+//! comparisons, in a loop that keeps its state in CPU registers ([`MacCache::decide`]).
 //!
-//! Each combination of ingress port and tag has a number ([`Way`]). Each combination of VLAN, tag form and
-//! protection, which many ports share, has a class number (`Class`). A cached word holds an address in its
-//! low 48 bits and one of these numbers in its high bits. One comparison therefore decides whether the
-//! address is cached for this direction and epoch. Only frames that passed every check of the slow path are
+//! Each combination of ingress port and tag (a direction) has a number ([`Way`]). Each combination of VLAN, tag form
+//! and protection, which many ports share, has a class number (`Class`). A cached word holds a MAC address in its
+//! low 48 bits and one of these numbers in its high bits. One comparison therefore decides whether the address is
+//! cached for this direction or class in the current epoch. Only frames that passed every check of the slow path are
 //! cached, therefore the checks (group sources, reserved destinations) are not repeated.
 //!
-//! With many entries the shared table is queried for every address ([`crate::forward`]'s `fetching`). The
-//! cache then holds only the decision for each table entry. The entry's value takes the place of the address,
-//! and the epoch lasts as long as the view.
+//! If the MAC table has many entries, it is queried for every address ([`crate::forward`]'s `fetching`). The MAC
+//! cache then holds only the decision for each table entry. A cached word holds the entry's value instead of the
+//! address, and the epoch lasts as long as the version of the bridge.
 //!
-//! Invariant: a cached result is valid as long as its epoch lasts. A new epoch begins with every change of
-//! the bridge's configuration or table that a worker can see. A new epoch also begins with every second,
-//! therefore a cached source needs no refresh. Epochs of several bridges exist side by side. No number is
-//! used in two epochs.
+//! Invariant: a cached result is valid as long as its epoch lasts. A new epoch begins with every change of the
+//! bridge's configuration or MAC table that a worker can see. A new epoch also begins with every second, therefore a
+//! cached source needs no refresh of its age. Several bridges can have epochs at the same time. No number of a
+//! direction or class is used in two epochs.
 
 use std::slice;
 
@@ -32,23 +32,23 @@ const SOURCES: usize = 8192;
 /// Number of cached destinations (128 KiB). Only the cache lines in use matter.
 const TARGETS: usize = 8192;
 /// Maximum number of MAC table entries with which the cache by address is used. With more entries, too many
-/// share a slot (measured).
+/// addresses share a slot of the cache (measured).
 pub(crate) const STATIONS: u32 = 1024;
 const WAYS: usize = 64;
 const CLASSES: usize = 16;
 const BRIDGES: usize = 8;
 /// Position of a direction's or class's number in a cached word, above the 48 bits of the address.
 const NUMBER_SHIFT: u32 = 48;
-/// Multiplier of the hash. Bits 12 to 23 are 1. Addresses that differ in the last octet (bits 40 to 47 of a
-/// word) therefore get adjacent slots, and a rack of hosts fills few cache lines. The other bits are those of
-/// the golden ratio and scatter the addresses.
+/// Multiplier of the hash. Bits 12 to 23 are 1. Addresses that differ in the last octet (bits 40 to 47 of a word)
+/// therefore get adjacent slots, so that hosts with consecutive addresses fill few cache lines. The other bits are
+/// those of the golden ratio and scatter the addresses.
 const SPREAD: u64 = 0x9e37_79b9_7f00_1c15;
 
 /// A per-worker MAC cache. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct MacCache {
-    /// Source addresses that are known on their ingress port and fresh, each with the number of its direction
-    /// in the high bits.
+    /// Source addresses that are known on their ingress port and whose age needs no refresh, each with the number of
+    /// its direction in the high bits.
     sources: Box<[u64; SOURCES]>,
     targets: Box<[Target; TARGETS]>,
     ways: [Way; WAYS],
@@ -68,7 +68,7 @@ struct Target {
     /// Destination address in the low bits, and the number of the class for which the decision is valid in
     /// the high bits.
     address: u64,
-    /// Decision for frames that arrived on another port than the output port.
+    /// Decision for frames that did not arrive on the output port.
     decision: Decision,
 }
 
@@ -84,10 +84,10 @@ impl Target {
     }
 }
 
-/// A direction of ingress: a combination of port and tag, in one epoch.
+/// An ingress direction: a combination of ingress port and VLAN tag, in one epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Way {
-    /// Masked first word of the flow keys of this direction.
+    /// Masked first word of the flow keys of this direction: ingress port, L2 flags and VLAN tag.
     pub(crate) ingress: u64,
     epoch: u32,
     pub(crate) port: PortId,
@@ -97,7 +97,7 @@ pub(crate) struct Way {
     class: u16,
 }
 
-/// The properties of an admitted frame, besides its port, that decide its outputs.
+/// The properties of an admitted frame that decide its outputs, without the ingress port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) vid: u16,
@@ -117,9 +117,9 @@ struct Numbered {
 pub(crate) struct State {
     /// Identifier of the bridge's view.
     pub(crate) view: u64,
-    /// Change count of the bridge's tables.
+    /// Number of changes of the bridge's MAC table.
     pub(crate) changes: u64,
-    /// Second of the coarse clock at which the state was read.
+    /// Second of the coarse clock, modulo 65,536, at which the state was read.
     pub(crate) secs: u16,
 }
 
@@ -168,8 +168,8 @@ impl MacCache {
         self.epochs[place] = Epoch { state, number: self.current };
     }
 
-    /// Clears all cached sources, decisions, directions and classes. The memory is kept, because the data
-    /// path does not allocate.
+    /// Clears all cached sources, decisions, directions and classes. The memory is not freed, because the data path
+    /// does not allocate.
     #[cold]
     fn forget(&mut self) {
         self.sources.fill(0);
@@ -179,16 +179,16 @@ impl MacCache {
         self.number = 0;
     }
 
-    /// Returns the direction of frames whose masked first key word is `ingress`. Returns `None` if the
-    /// current epoch has no such direction.
+    /// Returns the direction of frames whose masked first key word is `ingress`. Returns `None` if the direction is
+    /// not registered in the current epoch.
     #[inline(always)]
     pub(crate) fn way(&self, ingress: u64) -> Option<Way> {
         let way = self.ways[place::<WAYS>(ingress)];
         (way.ingress == ingress && way.epoch == self.current).then_some(way)
     }
 
-    /// Assigns a number to a direction that is new in this epoch. Frames of the direction arrive on `port`
-    /// and belong to the class `class`.
+    /// Registers a direction in the current epoch and assigns a number to it. Frames of the direction arrive on
+    /// `port` and belong to the class `class`.
     #[cold]
     #[inline(never)]
     pub(crate) fn open(&mut self, ingress: u64, port: PortId, class: Class) -> Way {
@@ -210,23 +210,23 @@ impl MacCache {
         way
     }
 
-    /// Records that frames from `source` that arrive from the direction `way` need no learning in this epoch.
+    /// Records that frames with the source address `source` and the direction `way` need no learning in this epoch.
     #[inline(always)]
     pub(crate) fn note_source(&mut self, way: Way, source: u64) {
         let source = numbered(way.number, source);
         self.sources[place::<SOURCES>(source)] = source;
     }
 
-    /// Records the decision for frames to `destination` of the class of `way`. The decision is not valid for
-    /// frames that arrive on the output port.
+    /// Records the decision for frames to `destination` that belong to the class of `way`. The decision does not
+    /// apply to frames that arrive on the output port.
     #[inline(always)]
     pub(crate) fn note_target(&mut self, way: Way, destination: u64, decision: Decision) {
         let address = numbered(way.class, destination);
         self.targets[place::<TARGETS>(address)] = Target { address, decision };
     }
 
-    /// Writes the cached decision for a frame that arrived from the direction `way` and whose destination has
-    /// a MAC table entry. The entry is identified by its value in place of an address. Returns whether the
+    /// Writes the cached decision for a frame of the direction `way` whose destination has a MAC table entry.
+    /// `station` is the value of this entry, which replaces the address in the cached word. Returns whether the
     /// decision was cached.
     #[inline(always)]
     pub(crate) fn decide_station(&self, way: Way, station: u32, out: &mut Decision) -> bool {
@@ -238,8 +238,8 @@ impl MacCache {
         target.address == station
     }
 
-    /// Decides frames up to the first frame that did not arrive from the direction `way` or is not fully
-    /// cached. Returns the number of frames decided.
+    /// Decides frames up to the first frame that has another direction than `way`, or whose source or destination is
+    /// not cached. Returns the number of frames decided.
     #[inline(never)]
     pub(crate) fn decide(&self, way: Way, keys: &[FlowKey], out: &mut [Decision]) -> usize {
         let mut decided = 0;
@@ -266,7 +266,7 @@ fn numbered(number: u16, address: u64) -> u64 {
     u64::from(number) << NUMBER_SHIFT | address
 }
 
-/// Returns the index of the slot of a word in a table of `LEN` slots, a power of two.
+/// Returns the slot of a word in a hash table of `LEN` slots, a power of two.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "the upper bits of a product")]
 fn place<const LEN: usize>(word: u64) -> usize {

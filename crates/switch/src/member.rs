@@ -14,14 +14,14 @@ use sync::token_bucket::TokenBucket;
 use crate::config::{BridgePortConfig, StormLimits, VlanMode, VlanSet};
 use crate::decision::TagForm;
 
-/// VLAN and learning settings of one bridge member, for code that forwards on the bridge's behalf.
+/// VLAN and learning settings of one bridge member, for offloads that forward in place of the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberFacts {
-    /// VLAN of untagged frames. `None` if the member does not admit untagged frames.
+    /// VLAN of untagged frames on ingress. The value is `None` if the member does not admit untagged frames.
     pub untagged: Option<VlanId>,
     /// Whether the member admits frames that carry a VLAN tag.
     pub tagged: bool,
-    /// Whether the member drops frames that carry the tag of the VLAN [`MemberFacts::untagged`].
+    /// Whether the member drops frames that carry a tag of the VLAN in [`MemberFacts::untagged`].
     pub untagged_only: bool,
     /// Whether the member is protected: frames are not forwarded between protected members.
     pub protected: bool,
@@ -40,28 +40,28 @@ pub(crate) struct Member {
     pub(crate) multicast_router: bool,
     pub(crate) learning: bool,
     pub(crate) flood: bool,
-    /// Whether the port has a storm limit for any class of frames.
+    /// Whether any storm limit is configured on the port.
     pub(crate) limited: bool,
     mode: Mode,
-    /// VLAN of untagged frames, or [`NOT_ADMITTED`].
+    /// VLAN of untagged frames on ingress, or [`NOT_ADMITTED`].
     untagged: u16,
-    /// VLAN whose frames are transmitted without a tag, or [`NOT_ADMITTED`].
+    /// VLAN whose frames are transmitted without a tag, or [`NOT_ADMITTED`] if all frames are tagged.
     plain: u16,
-    /// VLAN for which tagged frames are dropped, or [`NOT_ADMITTED`].
+    /// VLAN whose frames are dropped on ingress if they are tagged, or [`NOT_ADMITTED`].
     untagged_only: u16,
     vlans: VlanSet,
     pub(crate) mac_limit: u32,
     limits: StormLimits,
     buckets: [Option<Arc<TokenBucket>>; 3],
-    /// Rate limit of the port's copies for the snooper.
+    /// Rate limit of the copies of the port's multicast control messages for the snooper.
     snooped: Arc<SnoopedCopies>,
 }
 
-/// The rate limit of a port's copies for the snooper.
+/// The rate limit of the copies of one port's multicast control messages that the snooper receives.
 #[derive(Debug)]
 pub(crate) struct SnoopedCopies {
     bucket: TokenBucket,
-    /// Time, in nanoseconds, at which the snooper last missed a copy. The value is 0 if no copy was missed.
+    /// Time, in nanoseconds, at which a copy for the snooper was last lost. The value is 0 if no copy was lost.
     /// Workers store the value and the snooper loads it with relaxed ordering.
     missed_ns: AtomicU64,
 }
@@ -72,7 +72,7 @@ impl SnoopedCopies {
         SnoopedCopies { bucket, missed_ns: AtomicU64::new(0) }
     }
 
-    /// Takes a token for one copy. Returns false and records the missed copy if the rate limit is exceeded.
+    /// Takes a token for one copy. Returns false and records the lost copy if the rate limit is exceeded.
     pub(crate) fn take(&self, now_ns: u64) -> bool {
         let is_granted = self.bucket.take(now_ns, 1) == 1;
         if !is_granted {
@@ -81,7 +81,7 @@ impl SnoopedCopies {
         is_granted
     }
 
-    /// Records that the snooper missed a copy at the time `now_ns`.
+    /// Records that a copy for the snooper was lost at the time `now_ns`.
     pub(crate) fn miss(&self, now_ns: u64) {
         self.missed_ns.store(now_ns, Ordering::Relaxed);
     }
@@ -96,12 +96,12 @@ impl SnoopedCopies {
     }
 }
 
-/// Maximum rate of the snooper's copies of one port's IGMP, MLD and PIM messages, per second. A port at its
-/// bound of groups ([`crate::SnooperConfig::max_groups_per_port`]) stays below this rate in the ten seconds
-/// in which hosts answer a query.
+/// Maximum rate, in copies per second, at which the snooper receives one port's IGMP, MLD and PIM messages. A port
+/// with the maximum number of groups ([`crate::SnooperConfig::max_groups_per_port`]) sends its reports at a lower
+/// rate during the ten seconds in which hosts answer a query.
 pub(crate) const SNOOPED_RATE: u32 = 100;
-/// Burst size, in copies, of the limit [`SNOOPED_RATE`]. A burst fills only a small part of the ring between
-/// a worker and the snooper.
+/// Burst size, in copies, of the rate limit [`SNOOPED_RATE`]. A burst fills only a small part of the queue from a
+/// worker to the snooper.
 pub(crate) const SNOOPED_BURST: u32 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ enum Mode {
     Transparent,
 }
 
-/// The result of admitting a frame: its VLAN, and the form in which the frame carried the VLAN.
+/// The VLAN of an admitted frame, and the form in which the frame carried the VLAN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ingress {
     pub(crate) vid: u16,
@@ -119,8 +119,8 @@ pub(crate) struct Ingress {
 }
 
 impl Member {
-    /// Compiles the configuration of a member. The token buckets of unchanged limits are taken over from
-    /// `before`.
+    /// Compiles the configuration of a member. Storm limits that are unchanged keep the token buckets of `before`,
+    /// the previous version of the member.
     pub(crate) fn new(config: &BridgePortConfig, before: Option<&Member>) -> Member {
         let (mode, untagged, plain, vlans) = match &config.mode {
             VlanMode::Access(vlan) => {
@@ -189,13 +189,13 @@ impl Member {
         self.vlans.contains_vid(vid).then_some(true)
     }
 
-    /// Returns the rate limit of the port's copies for the snooper.
+    /// Returns the rate limit of the copies of the port's multicast control messages for the snooper.
     #[inline]
     pub(crate) fn snooped(&self) -> &SnoopedCopies {
         &self.snooped
     }
 
-    /// Returns the member's settings for code that forwards on the bridge's behalf. Returns `None` for a
+    /// Returns the member's settings for offloads that forward in place of the bridge. Returns `None` for a
     /// transparent member.
     pub(crate) fn facts(&self) -> Option<MemberFacts> {
         let untagged = VlanId::new(self.untagged).filter(|_| self.untagged != NOT_ADMITTED);
@@ -208,7 +208,7 @@ impl Member {
         })
     }
 
-    /// Returns the source from which the VLAN of a frame in this form was derived, for recorders.
+    /// Returns how the VLAN of a frame with this tag form was determined (for example from its tag), for recorders.
     pub(crate) fn vlan_source(&self, form: TagForm) -> VlanSource {
         match (form, self.mode) {
             (TagForm::Opaque, _) => VlanSource::None,
@@ -226,7 +226,7 @@ impl Member {
     }
 }
 
-/// The classes of storm limits in the order of a member's buckets.
+/// The classes of flooded frames with a storm limit, in the order of a member's token buckets.
 pub(crate) const CLASSES: [FloodClass; 3] =
     [FloodClass::Broadcast, FloodClass::Multicast, FloodClass::Unknown];
 

@@ -1,8 +1,8 @@
 //! Forwarding of frames with a group destination: the worker's part of IGMP and MLD snooping (RFC 4541), and
 //! the resolution of `Flood` and `Group` decisions into output ports.
 //!
-//! Workers only read the [`crate::Groups`] of their bridge. Workers punt reports and queries to the
-//! [`crate::Snooper`], which makes the next table.
+//! Workers only read the [`crate::Groups`] of their bridge. Workers send copies of reports and queries to the
+//! [`crate::Snooper`], which builds the next table.
 
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ enum Control {
 }
 
 impl Bridge {
-    /// Returns the decision for a frame with a group destination that is not reserved.
+    /// Returns the decision for a frame whose destination is a group address outside 01:80:c2:00:00:00 to 0f.
     #[inline(never)]
     pub(crate) fn multicast(&self, key: &FlowKey, layers: &Layers, vid: u16, form: TagForm) -> Decision {
         let flood = |class, punt| Decision::Flood { vid, class, form, punt };
@@ -74,8 +74,8 @@ impl Bridge {
         self.flood_recorded(in_port, decision, 0, &mut NoRecord, each);
     }
 
-    /// Like [`Bridge::flood`], and records each output and each excluded member with its reason as steps of
-    /// frame `index`. A frame without outputs is recorded as dropped.
+    /// Like [`Bridge::flood`], and also records the steps of the frame with the index `index`: each output, and each
+    /// excluded member with the reason. A frame without outputs is recorded as dropped.
     pub fn flood_recorded<R: Recorder>(
         &self,
         in_port: PortId,
@@ -112,13 +112,13 @@ impl Bridge {
     }
 }
 
-/// The properties of a frame that decide which members are outputs.
+/// The properties of a flooded or multicast frame that decide which members transmit it.
 struct Spread<'a> {
     in_port: PortId,
     from_protected: bool,
     vid: u16,
     form: TagForm,
-    /// Whether members on which flooding of unknown destinations is disabled are excluded.
+    /// Whether the destination is unknown, so that members with disabled flooding are excluded.
     unknown: bool,
     /// Ports of the group. The value is `None` if the frame is not restricted to the ports of a group.
     only: Option<&'a [PortId]>,
@@ -135,7 +135,7 @@ impl<'a> Spread<'a> {
         Some(Spread { in_port, from_protected, vid, form, unknown, only })
     }
 
-    /// Returns the change of the outer tag for output on this member, or the reason why the member is
+    /// Returns the change of the outer tag for output on the port of this member, or the reason why the port is
     /// excluded.
     #[inline]
     fn to(&self, member: &Member) -> Result<TagChange, DropReason> {
@@ -186,9 +186,9 @@ fn is_all_pim_routers(group: IpAddr) -> bool {
     }
 }
 
-/// Returns whether frames of a group may be restricted to the group's listeners. Two kinds of groups are
-/// never restricted. Hosts need not send reports for groups of 224.0.0.0/24 (RFC 4541 section 2.1.2, item 2).
-/// Restricting IPv6 groups of link-local scope or less would break neighbour discovery (section 3).
+/// Returns whether the bridge may restrict frames of a multicast group to its listeners. Two kinds of groups are
+/// always flooded: hosts need not send reports for groups of 224.0.0.0/24 (RFC 4541 section 2.1.2, item 2), and
+/// neighbour discovery needs IPv6 groups of link-local scope or less (section 3).
 pub(crate) fn is_prunable(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(v4) => v4.is_multicast() && v4.octets()[..3] != [224, 0, 0],

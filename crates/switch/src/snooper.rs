@@ -21,37 +21,37 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Last member query count (RFC 3376 section 8.11): the number of queries that a router sends before it
 /// accepts a leave.
 const LAST_MEMBER_QUERIES: u64 = 2;
-/// Remaining membership time, in nanoseconds, after a leave in a VLAN without a querier. The value is the
-/// last member query count times the last member query interval of one second.
+/// Remaining membership time, in nanoseconds, after a leave if the VLAN has no querier. The value is the last member
+/// query count times the last member query interval of one second.
 const LEAVE_NS: u64 = LAST_MEMBER_QUERIES * NS_PER_S;
 /// Maximum response time, in nanoseconds, of a query that does not carry one (IGMP version 1, RFC 2236
 /// section 4).
 const RESPONSE_NS: u64 = 10 * NS_PER_S;
-/// Time, in nanoseconds, after the end of the response time within which an answer is still accepted. Answers
-/// wait for the control thread's next poll.
+/// Time, in nanoseconds, after the end of a query's response time within which a report still counts as an answer.
+/// The control thread processes reports only when it polls.
 const ANSWER_SLACK_NS: u64 = NS_PER_S;
-/// Time, in nanoseconds, after which a report of a known member counts as an answer. Hosts repeat unsolicited
-/// reports within ten seconds (RFC 2236 section 8.10, RFC 2710 section 7.10), and one second is added for the
-/// delivery.
+/// Minimum time, in nanoseconds, between a port's first report for a group and a report that counts as an answer to
+/// a query. Earlier reports may be unsolicited: hosts repeat these within ten seconds (RFC 2236 section 8.10, RFC
+/// 2710 section 7.10), and one second is added for the delivery.
 const UNSOLICITED_NS: u64 = 11 * NS_PER_S;
-/// Maximum number of queriers tracked for one VLAN and family. Normally there is one, because the others stop
-/// querying (RFC 3376 section 6.6.2).
+/// Maximum number of queriers tracked for one VLAN and address family. Normally there is one, because the others
+/// stop querying (RFC 3376 section 6.6.2).
 const MAX_QUERIERS: usize = 8;
-/// Minimum time, in nanoseconds, that a query leaves to a listener. The minimum prevents a forged response
-/// time of zero from removing all listeners.
+/// Minimum time, in nanoseconds, for which a listener remains after a query to which it does not respond. Without
+/// this minimum, a query with a forged response time of zero would remove all listeners.
 const MIN_RESPONSE_NS: u64 = NS_PER_S;
 
 /// Timers and bounds of snooping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnooperConfig {
-    /// Seconds for which a report is valid: the group membership interval (RFC 3376 section 8.4).
+    /// Seconds for which a membership report is valid: the group membership interval (RFC 3376 section 8.4).
     pub member_secs: u32,
-    /// Seconds for which a query or PIM hello makes its port a router port: the other querier present
-    /// interval (RFC 3376 section 8.5).
+    /// Seconds for which a port remains a router port after a query or PIM hello: the other querier present interval
+    /// (RFC 3376 section 8.5).
     pub router_secs: u32,
     /// Whether a leave takes effect immediately. This setting is for ports with one host each.
     pub fast_leave: bool,
-    /// Maximum number of groups of a bridge.
+    /// Maximum number of multicast groups of a bridge, counted for each VLAN.
     pub max_groups: usize,
     /// Maximum number of groups of one port, over all its VLANs.
     pub max_groups_per_port: u32,
@@ -72,32 +72,32 @@ impl Default for SnooperConfig {
 /// Counts of the events that a snooper processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnooperCounts {
-    /// Number of join reports, counted for each group.
+    /// Number of joins. A report that joins several groups counts once for each group.
     pub joins: u64,
-    /// Number of leave reports, counted for each group.
+    /// Number of leaves. A report that leaves several groups counts once for each group.
     pub leaves: u64,
     /// Number of queries accepted.
     pub queries: u64,
     /// Number of PIM hellos accepted.
     pub hellos: u64,
-    /// Number of messages rejected: malformed messages, messages that a host would not accept, and router
-    /// messages from ports on which no router may be.
+    /// Number of messages rejected: malformed messages, messages that a host would not accept, and queries and PIM
+    /// hellos from ports that must not lead to a multicast router.
     pub bad: u64,
-    /// Number of joins refused because the port or the bridge has reached its limit of groups.
+    /// Number of joins refused because the port or the bridge was at its limit of groups.
     pub refused: u64,
 }
 
-/// Processes the multicast control messages that workers punt: the control thread's part of snooping. One
-/// snooper serves one bridge.
+/// Processes the multicast control messages that workers copy to the control thread, and tracks listeners and
+/// multicast routers. One snooper serves one bridge.
 ///
-/// Workers punt a copy of each report, query and PIM hello. [`Snooper::handle`] processes a copy.
-/// [`Snooper::tick`] removes expired state. [`Snooper::take_groups`] returns the next table for
+/// Workers send a copy of each report, query and PIM hello. [`Snooper::handle`] processes a copy. [`Snooper::tick`]
+/// removes expired state. [`Snooper::take_groups`] returns the next table of groups for
 /// [`crate::Bridge::with_groups`] if something changed.
 ///
-/// - **Membership**: a port is a listener from its report until [`SnooperConfig::member_secs`] pass without
-///   another report, provided that a querier is present whose queries the port has answered. Without such a
-///   querier, silence does not end a membership, because the port may not hear the queries. A silent
-///   membership of a port at its bound of groups always ends.
+/// - **Membership**: a port is a listener from its report until [`SnooperConfig::member_secs`] pass without another
+///   report. Without a leave, the membership expires only if a querier is present whose queries the port has
+///   answered. If no such querier is present, the membership does not expire, because the port may not receive the
+///   queries. At a port with the maximum number of groups, memberships always expire.
 /// - **No querier of its own**: a group is restricted to its listeners only if a querier is present in its
 ///   VLAN and family, because memberships are renewed only in answer to queries. Until then, and for the
 ///   response time of the querier's first general query, all groups flood (as in Linux,
@@ -115,11 +115,11 @@ pub struct SnooperCounts {
 ///   ([`crate::BridgePortConfig::multicast_router`]) have no effect.
 /// - **Protected ports**: a query cuts the time only of listeners that it reaches. A querier on a protected
 ///   port does not count as present, because other protected ports do not hear it.
-/// - **Missed copies**: if the snooper missed copies of a port's messages (beyond 100 a second, or because
+/// - **Missed copies**: if copies of a port's messages did not reach the snooper (beyond 100 a second, or because
 ///   the queue was full), a report may be among them. The memberships of this port then last for at least
 ///   [`SnooperConfig::member_secs`] more.
-/// - **Bounds**: groups are bounded for each port and for each bridge. A listener beyond its port's bound
-///   gets the group only as long as the group floods. A group beyond the bridge's bound floods.
+/// - **Limits**: the number of groups is limited for each port and for each bridge. A listener beyond its port's
+///   limit receives the group only while the group is flooded. A group beyond the bridge's limit is flooded.
 #[derive(Debug)]
 pub struct Snooper {
     config: SnooperConfig,
@@ -127,22 +127,23 @@ pub struct Snooper {
     groups: BTreeMap<(u16, IpAddr), BTreeMap<PortId, Member>>,
     routers: BTreeMap<(u16, Family), BTreeMap<PortId, u64>>,
     queriers: BTreeMap<(u16, Family), BTreeMap<IpAddr, Querier>>,
-    /// Number of groups that have a listener on the port, for each port.
+    /// Number of groups with a listener on the port, for each port.
     per_port: HashMap<PortId, u32>,
     counts: SnooperCounts,
     changed: bool,
 }
 
-/// A querier that is present.
+/// A querier of a VLAN and address family.
 #[derive(Clone, Debug)]
 struct Querier {
-    /// Port on which its last general query arrived.
+    /// Port on which the querier's last general query arrived.
     port: PortId,
     /// Time, in nanoseconds, until which the querier counts as present.
     expires_ns: u64,
-    /// Time, in nanoseconds, until which listeners answer the querier's last general query.
+    /// Time, in nanoseconds, at which the response time of the querier's last general query ends.
     asks_until_ns: u64,
-    /// Time, in nanoseconds, from which all listeners have answered the querier.
+    /// Time, in nanoseconds, from which the reports of all listeners are known, because the response time of a query
+    /// has passed.
     answered_ns: u64,
     /// Whether a port other than the querier's port has answered the querier.
     is_heard: bool,
@@ -160,7 +161,7 @@ impl Querier {
 
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    /// Time, in nanoseconds, of the first report.
+    /// Time, in nanoseconds, of the port's first report for the group, or of the first report after a leave.
     since_ns: u64,
     expires_ns: u64,
     /// Whether a leave has arrived since the last report.
@@ -168,8 +169,8 @@ struct Member {
 }
 
 impl Snooper {
-    /// Creates a snooper without groups. `seed` keys the tables that the snooper makes and must be secret and
-    /// random.
+    /// Creates a snooper without groups. `seed` keys the hash tables of groups that the snooper builds. It must be
+    /// secret and random.
     pub fn new(config: SnooperConfig, seed: u64) -> Snooper {
         Snooper {
             config,
@@ -183,8 +184,8 @@ impl Snooper {
         }
     }
 
-    /// Processes a frame that a decision of `bridge` punted. `port` is the port on which the frame arrived,
-    /// `vid` is the VLAN that the decision names, and `frame` is the frame as received.
+    /// Processes a copy of a frame that a decision of `bridge` requested. `port` is the port on which the frame
+    /// arrived, `vid` is the VLAN in the decision, and `frame` is the frame as received.
     pub fn handle(&mut self, bridge: &Bridge, port: PortId, vid: u16, frame: &[u8], now: Now) {
         let mut events = Vec::new();
         if message::read(frame, vid, |event| events.push(event)).is_err() {
@@ -268,9 +269,8 @@ impl Snooper {
         self.settle(forgotten);
     }
 
-    /// Returns the table of groups for workers if something changed since the last call, and `None`
-    /// otherwise. The cost of making the table is proportional to the number of groups. A busy caller should
-    /// therefore space out its calls.
+    /// Returns the table of groups for workers if something changed since the last call. Returns `None` otherwise.
+    /// The cost is proportional to the number of groups, so a busy caller should limit the rate of its calls.
     pub fn take_groups(&mut self) -> Option<Arc<Groups>> {
         std::mem::take(&mut self.changed).then(|| self.table())
     }
@@ -305,9 +305,9 @@ impl Snooper {
         self.routers.iter().map(ports).collect()
     }
 
-    /// Returns one item for each listener of each known group, and for each router port of each VLAN (without
-    /// a group). An item holds the VLAN, the group, the port, and the seconds since the last report, query or
-    /// hello.
+    /// Returns one item for each listener of each known group, and for each router port of each VLAN. An item holds
+    /// the VLAN, the group (`None` for a router port), the port, and the number of seconds since the last report,
+    /// query or hello.
     pub fn listed(&self, now: Now) -> Vec<(u16, Option<IpAddr>, PortId, u32)> {
         let age = |lives_secs: u32, expires_ns: u64| {
             let left = expires_ns.saturating_sub(now.ns) / NS_PER_S;
@@ -328,7 +328,7 @@ impl Snooper {
         groups.chain(routers).collect()
     }
 
-    /// Removes all groups, routers and queriers. Multicast frames are flooded until new messages arrive.
+    /// Removes all groups, routers and queriers. Multicast frames are flooded until the snooper knows groups again.
     pub fn flush(&mut self) {
         self.groups.clear();
         self.routers.clear();
@@ -342,8 +342,8 @@ impl Snooper {
         self.counts
     }
 
-    /// Records that a port is a listener of a group. Returns whether the port has been a listener for so long
-    /// that the report answers a query.
+    /// Records that a port is a listener of a group. Returns true if the report counts as an answer to a query,
+    /// because the first report of the port is at least [`UNSOLICITED_NS`] old.
     fn join(&mut self, port: PortId, vid: u16, group: IpAddr, now_ns: u64) -> bool {
         self.counts.joins += 1;
         if !is_prunable(group) {
@@ -370,7 +370,8 @@ impl Snooper {
         false
     }
 
-    /// Records that a port hears the queriers whose queries the port's report may answer.
+    /// Records that a report of a port may be an answer to the queriers whose response time has not ended.
+    /// `is_renewal` is the result of [`Snooper::join`].
     fn answer(&mut self, port: PortId, vid: u16, family: Family, is_renewal: bool, now_ns: u64) {
         let Some(queriers) = self.queriers.get_mut(&(vid, family)) else { return };
         let mut asking: Vec<&mut Querier> =
@@ -458,8 +459,8 @@ impl Snooper {
         self.changed |= known.is_none();
     }
 
-    /// Updates the number of groups of each port for removed memberships, and removes groups without
-    /// listeners. `forgotten` holds the port of each removed membership.
+    /// Removes groups without listeners, and updates the number of groups of each port after memberships were
+    /// removed. `forgotten` holds the port of each removed membership.
     fn settle(&mut self, forgotten: Vec<PortId>) {
         if forgotten.is_empty() {
             return;

@@ -1,9 +1,9 @@
-//! The tables of a bridge: the MAC table, and counts of addresses and moves for each port.
+//! The tables of a bridge: the MAC table, and for each port the counts of addresses and of address moves.
 //!
-//! All workers share the tables. All [`crate::Bridge`] values that follow from one another by changes of
-//! configuration share them, too. Workers look up, refresh and learn. Control threads age, flush and list
-//! entries. The MAC table is the filtering database of IEEE 802.1Q clause 8.8. One table holds the entries of
-//! all VLANs, keyed by VLAN and address (independent learning, 8.8.8).
+//! All workers share the tables. The versions of a bridge ([`crate::Bridge::reconfigured`]) share them too, until a
+//! higher limit of addresses requires larger tables. Workers look up, refresh and learn addresses. Control threads
+//! age, flush and list entries. The MAC table is the filtering database of IEEE 802.1Q clause 8.8. One table holds
+//! the entries of all VLANs, keyed by VLAN and address (independent learning, 8.8.8).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,17 +21,19 @@ const STATIC: u32 = 1 << 16;
 const DISCARD: u32 = 1 << 17;
 /// Number of possible ports: port numbers have 16 bits.
 const PORTS: usize = 1 << 16;
-/// Lowest computed age, in seconds, that can only result from a clock reading older than the entry's time
-/// stamp. An entry with this age or a higher one counts as fresh.
+/// Lowest computed age, in seconds, that results only from a clock reading older than the entry's time stamp (modulo
+/// 65,536). An entry with this age or a higher one counts as just refreshed.
 const FUTURE: u16 = u16::MAX - 256;
 /// Minimum number of buckets that one call of [`BridgeTables::age`] examines.
 const SWEEP_MIN: usize = 4096;
-/// Number of entries that each eviction reads, if [`EVICTION_BUCKETS`] buckets of the table hold that number.
+/// Minimum number of entries that an eviction reads before it selects an entry, unless it has read
+/// [`EVICTION_BUCKETS`] buckets.
 const EVICTION_ENTRIES: usize = 64;
-/// Maximum number of buckets, of one cache line each, that each eviction reads.
+/// Maximum number of buckets, of one cache line each, that one eviction reads.
 const EVICTION_BUCKETS: usize = 256;
 
-/// The value of a MAC table entry: the port, and flags for static and discarding entries.
+/// The value of a MAC table entry: the port, and the flags for static entries and for entries whose frames are
+/// dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Station(pub(crate) u32);
 
@@ -62,8 +64,8 @@ impl Station {
     }
 }
 
-/// Returns an address as the low 48 bits of a word, with the first octet lowest. A little-endian machine
-/// loads these bits from a flow key.
+/// Returns a MAC address in the low 48 bits of a word, with the first octet in the lowest bits. A little-endian CPU
+/// loads this form directly from a flow key.
 #[inline]
 pub(crate) fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
@@ -76,40 +78,40 @@ pub(crate) fn mac_of(bits: u64) -> MacAddr {
     MacAddr([a, b, c, d, e, f])
 }
 
-/// Returns the key of the MAC table for an address ([`mac_bits`]) in a VLAN.
+/// Returns the key of the MAC table for an address (in the form of [`mac_bits`]) in a VLAN.
 #[inline]
 pub(crate) fn station_key(vid: u16, mac_bits: u64) -> u64 {
     u64::from(vid) << VID_SHIFT | mac_bits
 }
 
-/// An entry of the MAC table, as `show` lists it and a hand-over transfers it.
+/// An entry of the MAC table, as `show` lists it and as it is transferred to a successor process (hand-over).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FdbEntry {
     /// VLAN of the entry. The value is [`VlanId::NONE`] for transparent ports.
     pub vid: VlanId,
     /// MAC address of the entry.
     pub mac: MacAddr,
-    /// Port of the address. The value is `None` for a static entry that discards frames.
+    /// Port of the address. The value is `None` for a static entry whose frames are dropped.
     pub port: Option<PortId>,
     /// Seconds since a frame from the address was last seen. The value is 0 for static entries.
     pub age_secs: u16,
-    /// Whether the entry was configured and not learned.
+    /// Whether the entry comes from the configuration. Other entries were learned.
     pub is_static: bool,
 }
 
 impl FdbEntry {
-    /// Returns VLAN and address of the entry as one number, with the VLAN above the 48 bits of the address.
-    /// The address's first octet is lowest.
+    /// Returns the VLAN and the MAC address of the entry as one number: the VLAN in bits 48 to 63, and the address
+    /// in bits 0 to 47, with its first octet in the lowest bits.
     pub fn key(&self) -> u64 {
         station_key(self.vid.get(), mac_bits(self.mac))
     }
 }
 
-/// A hook offload that forwards by a copy of the MAC table (the driver hook). The table notifies the offload
-/// immediately of entries that changed or were removed. The offload looks up new entries by itself.
+/// An offload (for example in XDP) that forwards by a copy of the MAC table. The table notifies the offload
+/// immediately of entries that changed or were removed. The offload reads new entries from the table itself.
 pub trait OffloadInvalidator: Send + Sync + fmt::Debug {
-    /// Removes this station ([`FdbEntry::key`]) from the offload. Workers call this function, too. An
-    /// implementation must therefore not lock, allocate or make system calls.
+    /// Removes the entry with this key ([`FdbEntry::key`]) from the offload's copy. Workers also call this function.
+    /// An implementation must therefore not lock, allocate or make system calls.
     fn revoke(&self, key: u64);
 }
 
@@ -118,7 +120,7 @@ pub trait OffloadInvalidator: Send + Sync + fmt::Debug {
 pub(crate) enum Learned {
     /// The address was not in the table before.
     New,
-    /// The address was on this port before.
+    /// The entry named this port before, and now names the port of the frame.
     Moved(PortId),
     /// Another worker learned the address on the same port first.
     Already,
@@ -128,7 +130,7 @@ pub(crate) enum Learned {
     Refused(&'static str),
 }
 
-/// Limits of the number of addresses in the MAC table.
+/// Limits on the number of addresses in the MAC table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Maximum number of addresses learned on the port.
@@ -137,51 +139,51 @@ pub(crate) struct Limits {
     pub(crate) bridge: u32,
 }
 
-/// Sort key of entries for eviction: number of addresses on the entry's port, the entry's age, and the
-/// reversed table key. The entry with the greatest sort key is evicted.
+/// Sort key of entries for eviction: number of addresses on the entry's port, age of the entry in seconds, and the
+/// reversed table key, which makes the order unambiguous. The entry with the greatest sort key is evicted.
 type EvictionRank = (u32, u16, std::cmp::Reverse<u64>);
 
-/// Reason why an address is not learned at the limit of the bridge, in words for recorders.
+/// Reason why an address is not learned if the bridge is at its limit of addresses, in words for recorders.
 const BRIDGE_LIMIT: &str = "the bridge's table holds as many addresses as its limit allows, and none of a port with as many as this one was found that could give way";
 const PORT_LIMIT: &str = "the port holds as many addresses as its limit allows";
 const BUCKETS_FULL: &str = "there is no room in the two buckets where the table could keep this address";
 const BUCKET_BUSY: &str = "another worker was writing in the same bucket; the next frame will do";
 
-/// Counts of address events of a bridge.
+/// Counts of learned, expired, evicted and moved MAC addresses of a bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableCounts {
     /// Number of new addresses learned.
     pub learned: u64,
     /// Number of addresses removed by ageing.
     pub expired: u64,
-    /// Number of addresses evicted from a full table in favour of others.
+    /// Number of addresses evicted from a full table in favour of new addresses.
     pub evicted: u64,
     /// Number of times that a known address appeared on another port.
     pub moved: u64,
 }
 
-/// The MAC table and address counts of a bridge, shared by all versions of the bridge and by all workers.
+/// The MAC table and the address counts of a bridge. All versions of the bridge and all workers share them.
 #[derive(Debug)]
 pub struct BridgeTables {
     table: MacTable,
-    /// Number of entries, static ones included. Counted before an entry is inserted, so that the limit is not
-    /// exceeded.
+    /// Number of entries, static ones included. The number is incremented before an entry is inserted, so that the
+    /// limit is not exceeded.
     held: AtomicU32,
-    /// Number of learned entries for each port. Pages are zero until a port is used.
+    /// Number of learned entries for each port. Memory pages are allocated when a port is first used.
     per_port: Box<[AtomicU32]>,
     moves: AtomicU64,
-    /// Number of times that a known address moved to the port, for each port. Pages are zero until a port is
-    /// used.
+    /// Number of moves of MAC addresses to the port from another port, for each port. Memory pages are allocated
+    /// when a port is first used.
     moves_to: Box<[AtomicU64]>,
-    /// Counts of addresses that were learned, expired and evicted.
+    /// Number of addresses learned. The next two fields count expired and evicted addresses.
     learned: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
-    /// Number of changes of entries, by which workers detect that their MAC cache is stale. The number is
+    /// Number of changes of entries, from which workers detect that their MAC cache is stale. The number is
     /// incremented after each change.
     changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
-    /// Number of the port that holds the most learned entries, as seen by the last learning or sweep.
+    /// Number of the port with the most learned entries, as of the last learning or ageing sweep.
     fullest: AtomicU32,
     /// Index of the bucket at which the next eviction begins to read.
     evict_from: AtomicUsize,
@@ -212,8 +214,7 @@ impl BridgeTables {
         }
     }
 
-    /// Sets the hook offload that is notified of changed and removed entries. Returns false if one is already
-    /// set.
+    /// Sets the offload that is notified of changed and removed entries. Returns false if an offload is already set.
     pub fn set_offload_invalidator(&self, offload_invalidator: Arc<dyn OffloadInvalidator>) -> bool {
         self.offload_invalidator.set(offload_invalidator).is_ok()
     }
@@ -224,15 +225,15 @@ impl BridgeTables {
         }
     }
 
-    /// Returns the port of a station ([`FdbEntry::key`]). Returns `None` if the station is unknown or its
-    /// frames are discarded.
+    /// Returns the port of the entry with this key ([`FdbEntry::key`]). Returns `None` if there is no entry, or if
+    /// the entry's frames are dropped.
     pub fn port_of(&self, key: u64) -> Option<PortId> {
         let station = self.table.lookup(key).map(|hit| Station(hit.value))?;
         (!station.discards()).then(|| station.port())
     }
 
-    /// Refreshes the age of a learned entry on `port`. Another component than a worker saw traffic of the
-    /// station in the second `secs`.
+    /// Refreshes the age of the learned entry `key` on `port`, for example because an offload saw a frame from the
+    /// address. `secs` is the second of the coarse clock at which the frame was seen.
     pub fn seen(&self, key: u64, port: PortId, secs: u16) {
         let Some(hit) = self.table.lookup(key) else { return };
         let later = secs.wrapping_sub(hit.age);
@@ -241,7 +242,8 @@ impl BridgeTables {
         }
     }
 
-    /// Returns empty tables with a capacity for `mac_limit` addresses and the current counts of events.
+    /// Returns empty tables with a capacity of `mac_limit` addresses, which continue the event counts of these
+    /// tables.
     pub(crate) fn larger(&self, mac_limit: u32, seed: u64) -> BridgeTables {
         let tables = BridgeTables::new(mac_limit, seed);
         let counts = self.counts();
@@ -261,7 +263,7 @@ impl BridgeTables {
         tables
     }
 
-    /// Returns the limit of addresses for which the table was sized.
+    /// Returns the number of addresses for which the table was allocated.
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -296,18 +298,17 @@ impl BridgeTables {
         self.per_port[port.index()].load(Ordering::Relaxed)
     }
 
-    /// Returns the number of times that a known address appeared on another port, since the bridge was made.
+    /// Returns the number of moves of MAC addresses from one port to another since the bridge was created.
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of times that an address known on another port appeared on this port, since the
-    /// bridge was made.
+    /// Returns the number of moves of MAC addresses to this port from another port since the bridge was created.
     pub fn moves_to(&self, port: PortId) -> u64 {
         self.moves_to[port.index()].load(Ordering::Relaxed)
     }
 
-    /// Returns the counts of address events since the bridge was made.
+    /// Returns the counts of learned, expired, evicted and moved addresses since the bridge was created.
     pub fn counts(&self) -> TableCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         TableCounts {
@@ -318,15 +319,15 @@ impl BridgeTables {
         }
     }
 
-    /// Returns every entry, in no particular order. Each entry is consistent, but the list is not of one
-    /// instant. `now_secs` is the coarse clock of [`crate::Now`].
+    /// Returns every entry, in no particular order. Each entry is consistent, but entries may change during the
+    /// iteration. `now_secs` is the coarse clock of [`crate::Now`].
     pub fn fdb(&self, now_secs: u16) -> impl Iterator<Item = FdbEntry> + '_ {
         self.table.iter().map(move |entry| listed(&entry, now_secs))
     }
 
-    /// Removes learned entries that were silent for more than `ageing_secs`. Each call examines an eighth of
-    /// the table, but at least 4,096 buckets. Call it about once a second. Returns the number of entries
-    /// removed.
+    /// Removes learned entries whose address has sent no frame for more than `ageing_secs` seconds. Each call
+    /// examines an eighth of the table, but at least 4,096 buckets. Call this function about once a second. Returns
+    /// the number of entries removed.
     pub fn age(&self, now_secs: u16, ageing_secs: u32) -> usize {
         let buckets = self.table.buckets();
         let step = (buckets / 8).max(SWEEP_MIN).min(buckets);
@@ -366,16 +367,16 @@ impl BridgeTables {
         self.flush(|_| true)
     }
 
-    /// Removes the learned entries for which `unwanted` returns true. `age_secs` of the entries passed to it
-    /// is 0. Returns the number of entries removed.
+    /// Removes the learned entries for which `unwanted` returns true. `age_secs` is 0 in the entries that `unwanted`
+    /// receives. Returns the number of entries removed.
     pub fn flush(&self, unwanted: impl Fn(&FdbEntry) -> bool) -> usize {
         let unwanted =
             |entry: &Entry| !Station(entry.value).is_static() && unwanted(&listed(entry, entry.age));
         self.remove_range(0..self.table.buckets(), &unwanted)
     }
 
-    /// Returns the reason why [`BridgeTables::learn`] would refuse an address because of a limit. Returns
-    /// `None` if it would not refuse the address. Changes nothing.
+    /// Returns in words the limit because of which [`BridgeTables::learn`] would refuse an address. Returns `None`
+    /// if no limit would be exceeded. Changes nothing.
     pub(crate) fn refusal(
         &self,
         port: PortId,
@@ -393,10 +394,10 @@ impl BridgeTables {
         (!known && is_refused).then_some(BRIDGE_LIMIT)
     }
 
-    /// Learns that a station is on `port`. `known` tells whether the caller has just seen an entry for the
-    /// station.
+    /// Learns the address with the MAC table key `key` on `port`. `known` tells whether the caller has just seen an
+    /// entry for the address.
     ///
-    /// In a full table a new station displaces another one ([`BridgeTables::evict`]).
+    /// In a full table a new address displaces another one ([`BridgeTables::evict`]).
     #[cold]
     #[inline(never)]
     pub(crate) fn learn(
@@ -434,7 +435,7 @@ impl BridgeTables {
         }
     }
 
-    /// Records the port as the fullest one if it holds more entries than the recorded port.
+    /// Records `port` as the port with the most learned entries, if it has more than the recorded port.
     fn note_fullest(&self, port: PortId) {
         let fullest = self.fullest.load(Ordering::Relaxed);
         let held =
@@ -444,13 +445,13 @@ impl BridgeTables {
         }
     }
 
-    /// Evicts a learned entry in favour of a new station on `port`, whose count already includes the new
-    /// station. The victim is the oldest entry of the port that holds the most entries, as in Open vSwitch.
-    /// Returns whether the new station may use the space of the victim.
+    /// Evicts a learned entry in favour of a new address on `port`. The number of addresses on `port` already
+    /// includes the new address. The evicted entry is the oldest entry of the port that has the most entries, as in
+    /// Open vSwitch. Returns whether the new address may take the place of the evicted entry.
     ///
-    /// For workers: the function reads at most [`EVICTION_BUCKETS`] buckets and does not wait. In a table
-    /// with more than [`EVICTION_ENTRIES`] entries, "oldest" and "most" therefore apply to the entries read,
-    /// which are at another place of the table each time.
+    /// Workers call this function: it reads at most [`EVICTION_BUCKETS`] buckets and does not wait. In a table with
+    /// more than [`EVICTION_ENTRIES`] entries, "oldest" and "most" therefore apply only to the entries read, and
+    /// each eviction reads another part of the table.
     fn evict(&self, port: PortId, limit: u32, now_secs: u16) -> bool {
         let oldest = self.first_to_go(port, self.learned_on(port), now_secs);
         self.evict_from.fetch_add(EVICTION_BUCKETS / 8, Ordering::Relaxed);
@@ -471,8 +472,8 @@ impl BridgeTables {
         has_place
     }
 
-    /// Returns the key of the entry that a new station on `port` would displace. Returns `None` if the
-    /// station would displace no entry. Changes nothing.
+    /// Returns the key of the entry that a new address on `port` would displace. Returns `None` if the address would
+    /// displace no entry. Changes nothing.
     pub(crate) fn displaced(&self, port: PortId, limits: Limits, now_secs: u16) -> Option<u64> {
         let held_here = self.learned_on(port);
         if held_here >= limits.port || self.len() < limits.bridge {
@@ -481,9 +482,9 @@ impl BridgeTables {
         self.first_to_go(port, held_here + 1, now_secs).map(|entry| entry.key)
     }
 
-    /// Returns the entry that a new station on `port` displaces: the oldest entry of the fullest port among
-    /// the entries read. `held_here` is the number of entries of `port` with the new one. Returns `None` if
-    /// the fullest port holds fewer entries than `port`.
+    /// Returns the entry that a new address on `port` displaces: among the entries read, the oldest entry of the
+    /// port with the most entries. `held_here` is the number of entries of `port`, including the new one. Returns
+    /// `None` if that port has fewer entries than `port`.
     fn first_to_go(&self, port: PortId, held_here: u32, now_secs: u16) -> Option<Entry> {
         let held = |of: PortId| if of == port { held_here } else { self.learned_on(of) };
         let fullest = PortId(u16::try_from(self.fullest.load(Ordering::Relaxed)).unwrap_or_default());
@@ -512,9 +513,9 @@ impl BridgeTables {
         first.filter(|((held, ..), _)| *held >= held_here).map(|(_, entry)| entry)
     }
 
-    /// Corrects the number of entries in the table after an insertion. The entry may have been added or
-    /// removed between the look-up and the insertion, or the insertion may have failed because the buckets
-    /// were full or held by another worker.
+    /// Corrects the number of entries in the table after an insertion. Another thread may have added or removed the
+    /// entry between the look-up and the insertion, or the insertion may have failed because the buckets were full
+    /// or locked by another worker.
     fn correct_held(&self, known: bool, inserted: Inserted) {
         match (known, inserted) {
             (true, Inserted::New) => drop(self.held.fetch_add(1, Ordering::Relaxed)),
@@ -524,7 +525,7 @@ impl BridgeTables {
         }
     }
 
-    /// Updates the counts after the entry `old` of a station was overwritten by an entry for `port`.
+    /// Updates the counts after the entry `old` of an address was overwritten by an entry for `port`.
     fn moved(&self, at: BucketIndex, key: u64, port: PortId, old: Station, now_secs: u16) -> Learned {
         if old.is_static() {
             // The entry was made static between the look-up and the insertion. Restore it. A frame in between
@@ -546,13 +547,13 @@ impl BridgeTables {
         Learned::Moved(old.port())
     }
 
-    /// Returns every entry with the second of the coarse clock in which it was last seen.
+    /// Returns every entry with the second of the coarse clock (modulo 65,536) in which its address was last seen.
     pub(crate) fn entries_with_stamps(&self) -> impl Iterator<Item = (FdbEntry, u16)> + '_ {
         self.table.iter().map(|entry| (listed(&entry, entry.age), entry.age))
     }
 
-    /// Adds an entry for an address that is not yet known. Returns whether the entry was added. For control
-    /// threads.
+    /// Adds an entry for an address that is not in the table. Returns whether the entry was added. Only control
+    /// threads call this function.
     pub(crate) fn import(&self, key: u64, port: PortId, limits: Limits, seen_secs: u16) -> bool {
         if self.table.lookup(key).is_some() {
             return false;
@@ -565,8 +566,8 @@ impl BridgeTables {
         }
     }
 
-    /// Adds a static entry, or makes an existing entry static. For control threads. Returns false if the
-    /// table is full.
+    /// Adds a static entry, or makes an existing entry static. Returns false if the table is full. Only control
+    /// threads call this function.
     pub(crate) fn set_static(&self, key: u64, station: Station) -> bool {
         loop {
             match self.table.insert(key, station.0, 0) {
@@ -587,7 +588,7 @@ impl BridgeTables {
         }
     }
 
-    /// Removes a static entry. A learned entry is left in place.
+    /// Removes a static entry. A learned entry is not removed.
     pub(crate) fn clear_static(&self, key: u64) {
         if self.table.remove_if(key, |entry| Station(entry.value).is_static()).is_some() {
             self.changed();

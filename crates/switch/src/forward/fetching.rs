@@ -1,10 +1,10 @@
-//! The forwarding process for many MAC table entries. It queries the table for every address, and prefetches
-//! the cache lines of the next frames while it decides the frames before them.
+//! The forwarding process for a MAC table with many entries. The process queries the table for every address, and
+//! prefetches the cache lines for later frames of the burst while it decides earlier frames.
 //!
-//! Two tight loops handle frames from a known, fresh source to a known destination. The first loop hashes the
-//! addresses. The second loop prefetches for the frame one group ahead, reads each bucket once, and takes the
-//! decision from the per-worker MAC cache. This order spreads the prefetches evenly, because many prefetches
-//! issued together would wait for each other. Other frames take the slow path.
+//! Two tight loops handle frames from a known source, whose age needs no refresh, to a known destination. The first
+//! loop hashes the addresses. The second loop prefetches for the frame one group ahead, reads each bucket once, and
+//! takes the decision from the per-worker MAC cache. This order spreads the prefetches evenly, because many
+//! prefetches issued together would wait for each other. Other frames take the slow path.
 
 use packet::record::Recorder;
 use packet::{FlowKey, Layers};
@@ -15,12 +15,12 @@ use crate::decision::Decision;
 use crate::mac_cache::{MacCache, State, Way};
 use crate::tables::{Station, station_key};
 
-/// Number of frames in a group. The number is large enough to amortize the calls, and small enough that
+/// Number of frames in a group of the burst. The number is large enough to amortize the calls, and small enough that
 /// prefetched lines stay in the first-level cache until they are read.
 const AHEAD: usize = 32;
 
 impl<R: Recorder> Pass<'_, R> {
-    /// Decides the frames of a burst in groups.
+    /// Decides the frames of a burst in groups of [`AHEAD`] frames.
     pub(super) fn decide_fetching(
         &mut self,
         keys: &[FlowKey],
@@ -90,8 +90,8 @@ impl<R: Recorder> Pass<'_, R> {
     }
 }
 
-/// Computes the MAC table buckets of consecutive frames, up to the first frame with another ingress port or
-/// tag than the first one. Returns the number of frames processed.
+/// Computes the MAC table buckets of consecutive frames, up to the first frame whose ingress port or tag differs
+/// from that of `keys[0]`. Returns the number of frames processed.
 #[inline(never)]
 fn hash_run(table: Glancer<'_>, vid: u16, keys: &[FlowKey], places: &mut [Places]) -> usize {
     let way = keys.first().map_or(0, ingress);
@@ -124,8 +124,8 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Decides frames, and prefetches the buckets of the next group. The loop stops at the first frame that
-    /// did not arrive from the direction `way`, whose source is not known on this port and fresh, or whose
+    /// Decides frames, and prefetches the buckets of the next group. The loop stops at the first frame that has
+    /// another direction than `way`, whose source is not known on this port or needs a refresh of its age, or whose
     /// destination is not known. Returns the number of frames decided.
     ///
     /// Invalid addresses (group sources, the zero source, reserved destinations) are never learned on a port.

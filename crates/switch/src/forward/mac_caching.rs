@@ -1,5 +1,5 @@
-//! The forwarding process for few MAC table entries. A tight loop decides frames from the per-worker MAC
-//! cache, and the MAC table decides the others.
+//! The forwarding process for a MAC table with few entries. A tight loop decides frames from the per-worker MAC
+//! cache. Frames that are not cached are decided from the MAC table.
 
 use packet::record::Recorder;
 use packet::{FlowKey, Layers};

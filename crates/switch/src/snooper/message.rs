@@ -1,5 +1,5 @@
-//! The parser of punted multicast control frames. It turns IGMP (RFC 1112, 2236, 3376), MLD (RFC 2710, 3810)
-//! and PIM hellos (RFC 7761) into events of one kind for both families.
+//! The parser of multicast control frames. The parser turns IGMP (RFC 1112, 2236, 3376), MLD (RFC 2710, 3810) and
+//! PIM hellos (RFC 7761) into events, which are of one type for IPv4 and IPv6.
 //!
 //! The parser rejects messages that the hosts and routers of the link do not receive or accept. These are
 //! messages that Linux drops (`ip_rcv`, `ip_route_input_mc`, `igmp_rcv`, `ip6_rcv_core`, `ip6_parse_tlv`,
@@ -29,13 +29,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::groups::Family;
 use crate::multicast::PIM;
 
-/// IPv4 option router alert (RFC 2113).
+/// IPv4 option type of the router alert (RFC 2113).
 const ROUTER_ALERT_V4: u8 = 148;
-/// IPv6 option router alert (RFC 2711 section 2.1).
+/// IPv6 option type of the router alert (RFC 2711 section 2.1).
 const ROUTER_ALERT_V6: u8 = 5;
-/// IPv6 option with one octet of padding (RFC 8200 section 4.2).
+/// IPv6 option type of one octet of padding, Pad1 (RFC 8200 section 4.2).
 const PAD1: u8 = 0;
-/// IPv6 option with two or more octets of padding (RFC 8200 section 4.2).
+/// IPv6 option type of two or more octets of padding, PadN (RFC 8200 section 4.2).
 const PADN: u8 = 1;
 /// First octet of a PIM hello: version 2, type 0 (RFC 7761 section 4.9).
 const PIM_HELLO: u8 = 0x20;
@@ -62,7 +62,8 @@ pub(super) struct Query {
     pub(super) is_general: bool,
     /// Maximum response time, in nanoseconds.
     pub(super) max_resp_ns: u64,
-    /// Whether the S flag is set, which tells receivers to leave their timers unchanged.
+    /// Whether the S flag (suppress router-side processing) is set, with which receivers leave their timers
+    /// unchanged.
     pub(super) suppress: bool,
     /// IP source of the query. A sender with source 0.0.0.0 is not a router (RFC 4541 section 2.1.1, item
     /// 1b).
@@ -76,12 +77,12 @@ impl Query {
     }
 }
 
-/// Maximum length, in octets, of a frame whose general or group query is accepted. A query without sources
-/// has at most 94 octets, and a frame of this length fits the MTU of every port.
+/// Maximum length, in octets, of a frame with a general or group query that is accepted. A query without sources has
+/// at most 94 octets, and a frame of this length fits the MTU of every port.
 const LONGEST_QUERY: usize = 128;
 
-/// Parses a punted frame of the VLAN `vid` and calls `tell` with each event. Returns the drop reason if the
-/// frame is invalid. Events before an error remain valid.
+/// Parses a multicast control frame of the VLAN `vid` and calls `tell` with each event. Returns the drop reason if
+/// the frame is invalid. Events reported before the error remain valid.
 pub(super) fn read(frame: &[u8], vid: u16, mut tell: impl FnMut(Event)) -> Result<(), DropReason> {
     let mut is_bad = false;
     read_any(frame, |event| match event {
@@ -91,8 +92,8 @@ pub(super) fn read(frame: &[u8], vid: u16, mut tell: impl FnMut(Event)) -> Resul
     if is_bad { Err(DropReason::MulticastControlBad) } else { Ok(()) }
 }
 
-/// Returns whether the hosts of the VLAN accept the frame as IP. Such a frame carries no tag other than the
-/// tag of the VLAN, has no SNAP header, and is short.
+/// Returns whether the hosts of the VLAN accept the frame as an IP packet: the frame has no tag other than the tag
+/// of the VLAN and no SNAP header, and is at most [`LONGEST_QUERY`] octets long.
 fn reaches_hosts(frame: &[u8], vid: u16) -> bool {
     let is_ip = |at: usize| matches!(frame.get(at..at + 2), Some([0x08, 0] | [0x86, 0xdd]));
     let is_plain = match frame.get(12..16) {
@@ -222,8 +223,8 @@ fn pim_hello(message: &[u8], family: Family, mut tell: impl FnMut(Event)) -> Res
     Ok(())
 }
 
-/// Returns whether the hosts that a query addresses answer it. They answer a general query without sources to
-/// all hosts, and a group query to all hosts or to its group.
+/// Returns whether hosts answer a query with this destination address. Hosts answer a general query without sources
+/// to the all-hosts group, and a group query to the all-hosts group or to its group.
 fn asks_who_hears(group: IpAddr, destination: IpAddr, no_sources: bool) -> bool {
     let all = match destination {
         IpAddr::V4(destination) => destination == Ipv4Addr::new(224, 0, 0, 1),
@@ -232,8 +233,8 @@ fn asks_who_hears(group: IpAddr, destination: IpAddr, no_sources: bool) -> bool 
     if group.is_unspecified() { all && no_sources } else { all || destination == group }
 }
 
-/// Returns whether a host of the link may have the address, or no address yet (RFC 1122 section 3.2.1.3,
-/// `ip_mc_validate_source` in Linux).
+/// Returns whether an IPv4 source address is valid for a host of the link, or is 0.0.0.0, the source of a host
+/// without an address (RFC 1122 section 3.2.1.3, `ip_mc_validate_source` in Linux).
 fn may_be_a_source(source: Ipv4Addr) -> bool {
     match source.octets()[0] {
         0 => source.is_unspecified(),
@@ -280,14 +281,14 @@ fn has_router_alert_only(ip: &Ipv6<'_>) -> bool {
     alerts == 1
 }
 
-/// Returns the group if a query is about all sources of a group. Returns `None` for a general query and for a
-/// query about certain sources.
+/// Returns the group of a query about all sources of a group. Returns `None` for a general query and for a query
+/// about certain sources.
 fn about(group: IpAddr, no_sources: bool) -> Option<IpAddr> {
     (group.is_multicast() && no_sources).then_some(group)
 }
 
-/// Returns the event of a group record when sources are not distinguished (RFC 3376 section 4.2.12, RFC 3810
-/// section 5.2.12). Returns `None` if the record does not change the membership of the group.
+/// Returns the event of an IGMPv3 or MLDv2 group record without distinction of sources (RFC 3376 section 4.2.12, RFC
+/// 3810 section 5.2.12). Returns `None` if the record does not change the membership of the group.
 fn filter(kind: Option<RecordKind>, group: IpAddr, no_sources: bool) -> Option<Event> {
     match (kind?, no_sources) {
         (RecordKind::IsExclude | RecordKind::ToExclude, _) => Some(Event::Join(group)),
