@@ -7,13 +7,14 @@
 //!             +--> Flow (words for every field) --> translate --> Megaflow: mask + program, for the worker's caches
 //! ```
 //!
-//! [`Flow`] is the extended flow key of a packet in OpenFlow's terms. It holds metadata, tunnel metadata and
-//! registers, which start at zero (no port is a tunnel), then the words of the [`FlowKey`], then the fields
-//! that only some packets have ([`ExtendedKey`]). A [`Match`] consists of two of them, value and mask. [`Field`]
-//! gives the position of each field. The crate `openflow` implements the protocol versions and wire formats.
+//! [`Flow`] is the extended flow key of a packet, with all fields that OpenFlow can match. The first words hold
+//! metadata, tunnel metadata and registers, which are zero on arrival (no port is a tunnel). The words of the
+//! [`FlowKey`] follow, and the words of the [`ExtendedKey`] with fields that only some packets have. A [`Match`]
+//! consists of two flows, value and mask. [`Field`] gives the position of each field. The crate `openflow`
+//! implements the protocol versions and wire formats.
 //!
-//! A [`Rule`] is a flow entry of an OpenFlow table. A [`Megaflow`] is the result of a translation that
-//! workers cache.
+//! A [`Rule`] is a flow entry of an OpenFlow table. A [`Megaflow`] is the result of a translation: a masked flow and
+//! datapath actions, which workers cache.
 
 mod action;
 mod batch;
@@ -80,22 +81,22 @@ use packet::FlowKey;
 
 /// Number of 64-bit words of a [`Flow`].
 pub const FLOW_WORDS: usize = 41;
-/// Ends of the four stages of a classifier look-up (metadata, L2, L3, L4), as word indices into a [`Flow`].
+/// Ends of the four stages of a staged classifier look-up (metadata, L2, L3, L4), as word indices into a [`Flow`].
 pub const STAGES: [usize; 4] = [26, 31, 40, FLOW_WORDS];
-/// Indices of the words of a flow that are copied from the packet's [`FlowKey`], in the order of the key's
+/// Indices of the words of a [`Flow`] that are copied from the packet's [`FlowKey`], in the order of the key's
 /// words.
 pub(crate) const KEY_WORDS: [usize; 8] = [26, 27, 28, 31, 32, 33, 34, 40];
-/// Index of the octet of a flow at which the 802.1ah service tag begins.
+/// Index of the octet of a [`Flow`] at which the 802.1ah service instance tag (I-TAG) begins.
 pub(crate) const PBB_TAG: usize = Field::PbbUca.octet();
-/// Indices of the words of a flow that are copied from [`ExtendedKey`], in the order of its words.
+/// Indices of the words of a [`Flow`] that are copied from the [`ExtendedKey`], in the order of the key's words.
 pub(crate) const BEYOND_WORDS: [usize; 7] = [29, 30, 35, 36, 37, 38, 39];
 
-/// The extended flow key of a packet in OpenFlow's terms. See the [module](self).
+/// The extended flow key of a packet, with all fields that OpenFlow can match. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Flow(pub [u64; FLOW_WORDS]);
 
 impl Flow {
-    /// A flow with all bits zero. As a mask it has no conditions.
+    /// A flow with all bits zero. Used as a mask, this value matches all packets.
     pub const ZERO: Flow = Flow([0; FLOW_WORDS]);
 
     /// Returns the flow of a packet that arrived on the OpenFlow port `in_port`.
@@ -175,13 +176,13 @@ impl Flow {
         }
     }
 
-    /// Returns the flow with all bits outside `mask` cleared.
+    /// Returns a copy of the flow in which all bits outside `mask` are cleared.
     #[must_use]
     pub fn masked(&self, mask: &Flow) -> Flow {
         Flow(std::array::from_fn(|word| self.0[word] & mask.0[word]))
     }
 
-    /// Adds the bits of another mask to this mask.
+    /// Sets in this mask all bits that are set in the mask `other`.
     pub fn or(&mut self, other: &Flow) {
         for (own, other) in self.0.iter_mut().zip(other.0) {
             *own |= other;
@@ -194,8 +195,7 @@ impl Flow {
     }
 }
 
-/// Mask of the ingress port, which is an engine port number, in the first word of a [`FlowKey`], in memory
-/// order.
+/// Mask of the ingress port in the first word of a [`FlowKey`], in memory order. The port is an engine port number.
 pub(crate) const IN_PORT_BITS: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0, 0, 0, 0]);
 
 impl Default for Flow {

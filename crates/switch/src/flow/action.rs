@@ -5,7 +5,7 @@ use packet::ethertype;
 
 use super::{Field, Match};
 
-/// Number of octets of actions whose visit, copy or comparison counts as one visited rule.
+/// Number of octets of actions that cost as much to visit, copy or compare as one visited rule.
 pub(super) const OCTETS_OF_WORK: usize = 64;
 
 /// Reserved port numbers of OpenFlow 1.1 and later. Their lowest 16 bits are the reserved port numbers of
@@ -351,14 +351,12 @@ impl Instructions {
         self.memory() / OCTETS_OF_WORK
     }
 
-    /// Appends the numbers of the groups that the actions use to `into`. A number may be appended more than
-    /// once.
+    /// Appends the numbers of the groups that the actions use to `into`. A number may occur more than once.
     pub(crate) fn groups(&self, into: &mut Vec<u32>) {
         self.apply.iter().chain(&self.write).for_each(|action| action.groups(into));
     }
 
-    /// Appends the numbers of the meters that the instructions use to `into`. A number may be appended more
-    /// than once.
+    /// Appends the numbers of the meters that the instructions use to `into`. A number may occur more than once.
     pub(crate) fn meters(&self, into: &mut Vec<u32>) {
         into.extend(self.meter);
         self.apply.iter().chain(&self.write).for_each(|action| action.meters(into));
@@ -371,8 +369,8 @@ pub(crate) fn memory_of(actions: &[Action]) -> usize {
 }
 
 impl Action {
-    /// Returns whether the EtherType, VLAN, priority or clause of the action is valid. Other actions have none of
-    /// these numbers.
+    /// Returns whether the EtherType, VLAN identifier, VLAN priority or conjunction clause in the action is valid.
+    /// Returns true for actions without these numbers.
     pub(crate) fn has_valid_numbers(&self) -> bool {
         match self {
             Action::PushVlan(tpid) => matches!(*tpid, ethertype::VLAN | ethertype::SERVICE_VLAN),
@@ -467,7 +465,7 @@ impl SubField {
         flow.set(self.field, kept | value << self.first & self.mask());
     }
 
-    /// Sets the bits of the range in the mask `wild`.
+    /// Sets the bits of the range in the mask `wild`, so that the result depends on them.
     pub fn want(&self, wild: &mut super::Flow) {
         wild.set(self.field, wild.get(self.field) | self.mask());
     }

@@ -1,8 +1,8 @@
-//! The undo log of a batch of changes, by which the whole batch is reverted if one change is refused.
+//! The undo log of a batch of changes. The log reverts the whole batch if one change is refused.
 //!
-//! The log keeps the state that each changed rule, group or meter had before the batch. The log keeps this
-//! state once, however often the batch changes the object. One memory limit covers the log together with the
-//! existing rules and groups.
+//! The log holds the state that each changed rule, group or meter had before the batch. The log stores this state
+//! once, however often the batch changes the object. One memory limit applies to the log together with the existing
+//! rules and groups.
 
 use std::collections::HashSet;
 
@@ -16,8 +16,8 @@ use super::translate::Translated;
 /// groups during a batch.
 const BATCH_MEMORY: usize = 512 << 20;
 
-/// Maximum number of rules, groups and buckets that the changes of a batch may visit. Each 64 octets of visited
-/// actions count as one more rule. The visits take about a second, during which the tables are locked.
+/// Maximum work of a batch: the number of rules, groups and buckets that its changes visit. Each 64 octets of
+/// visited actions count as one more rule. The visits take about a second, during which the tables are locked.
 pub const BATCH_WORK: usize = 1 << 27;
 
 /// A packet-out of a batch with the result of its translation.
@@ -56,10 +56,10 @@ pub(super) struct Batch {
     meters: HashSet<u32>,
     /// Packet-outs that the batch has translated, in order.
     pub decided: Vec<DecidedPacket>,
-    /// Costs of the packet-outs translated so far: the number of their look-ups, and the memory, in octets,
-    /// of the packet-outs with their translations.
+    /// Costs of the packet-outs translated so far: the number of their table look-ups, and the memory, in octets, of
+    /// the packet-outs and their translations.
     pub decided_costs: (usize, usize),
-    /// Approximate memory of the undo log in octets.
+    /// Approximate memory that the undo log uses, in octets.
     kept: usize,
     /// Maximum memory, in octets, that rules, groups and the undo log may use together.
     most: usize,
@@ -87,8 +87,8 @@ impl Batch {
         }
     }
 
-    /// Returns whether the memory limit of the batch allows `more` further octets while rules and groups use
-    /// `held` octets.
+    /// Returns whether the undo log may grow by `more` octets within the memory limit of the batch. `held` is the
+    /// memory that rules and groups use at present, in octets.
     pub fn has_room(&self, held: usize, more: usize) -> bool {
         self.kept.saturating_add(held).saturating_add(more) <= self.most
     }
@@ -128,7 +128,7 @@ impl Batch {
         }
     }
 
-    /// Records the state of a rule before it changes.
+    /// Records the previous state of a rule before the rule changes.
     pub fn changed(&mut self, at: RuleRef, rule: &Rule) {
         if !self.added.contains(&at) && self.changed.insert(at) {
             self.kept += rule.memory();
@@ -136,7 +136,7 @@ impl Batch {
         }
     }
 
-    /// Records the modification time of a rule before a change of this time alone.
+    /// Records the previous modification time of a rule of which only this time is about to change.
     pub fn retimed(&mut self, at: RuleRef, modified_ns: u64) {
         if !self.knows(at) && self.retimed.insert(at) {
             self.steps.push(Undo::Times(at, modified_ns));
@@ -158,7 +158,7 @@ impl Batch {
         }
     }
 
-    /// Consumes the batch and returns the steps of its undo log. The step of the last change is the first.
+    /// Consumes the batch and returns the steps of its undo log, from the last change to the first.
     pub fn into_steps(self) -> impl Iterator<Item = Undo> {
         self.steps.into_iter().rev()
     }

@@ -1,4 +1,4 @@
-//! Enforcement of the bounds of flow tables ([`TableBounds`], [`TableWishes`]): eviction from a full table, and
+//! Enforcement of the limits of flow tables ([`TableBounds`], [`TableWishes`]): eviction from a full table, and
 //! vacancy events for controllers.
 
 use std::collections::{BinaryHeap, HashMap};
@@ -32,8 +32,8 @@ impl Table {
 /// with the lowest key is evicted first.
 type Rank = (u16, u64);
 
-/// Values of the fields that group flow entries for eviction. `None` stands for a field that the packets of a
-/// flow entry do not have.
+/// Values of the fields by which flow entries are grouped for eviction. `None` stands for a field that the packets
+/// of a flow entry do not have.
 type GroupKey = Vec<Option<u128>>;
 
 fn group_of(fields: &[SubField], matching: &Match) -> GroupKey {
@@ -46,8 +46,8 @@ fn group_of(fields: &[SubField], matching: &Match) -> GroupKey {
 }
 
 impl Pipeline {
-    /// Sets the configured settings of a table. If eviction is enabled, flow entries above the new limit are
-    /// evicted immediately.
+    /// Applies the settings of a table from the configuration. If eviction is enabled, flow entries above the new
+    /// limit are evicted immediately.
     pub fn set_table_bounds(&mut self, table: u8, bounds: TableBounds, now_ns: u64) {
         let Some(own) = self.tables.get_mut(usize::from(table)) else { return };
         if own.bounds.configured == bounds {
@@ -62,7 +62,8 @@ impl Pipeline {
         self.make_room(table, now_ns);
     }
 
-    /// Sets the settings of a table that a controller has requested.
+    /// Applies the settings of a table that a controller has requested. If eviction is enabled, flow entries above
+    /// the limit are evicted immediately.
     pub fn set_table_wishes(&mut self, table: u8, wishes: TableWishes, now_ns: u64) {
         let Some(own) = self.tables.get_mut(usize::from(table)) else { return };
         if own.bounds.wished == wishes {
@@ -79,8 +80,8 @@ impl Pipeline {
         self.make_room(table, now_ns);
     }
 
-    /// Returns the approximate number of rules that [`Pipeline::set_table_wishes`] visits for these settings,
-    /// in the units of [`Pipeline::work_of`].
+    /// Returns the estimated work of [`Pipeline::set_table_wishes`] with these settings, in the units of
+    /// [`Pipeline::work_of`].
     #[must_use]
     pub fn work_of_wishes(&self, table: u8, wishes: &TableWishes) -> usize {
         let Some(own) = self.tables.get(usize::from(table)) else { return 1 };
@@ -102,7 +103,7 @@ impl Pipeline {
         self.tables.get(usize::from(table)).map_or(Miss::Drop, |own| own.bounds.wished.miss)
     }
 
-    /// Returns each table for which controllers have set anything, with these settings.
+    /// Returns each table for which controllers have changed a setting, with the table's settings.
     pub fn wished_tables(&self) -> impl Iterator<Item = (u8, &TableWishes)> {
         let nothing = TableWishes::default();
         let all = self.tables.iter().zip(0..).map(|(own, number)| (number, &own.bounds.wished));
@@ -125,10 +126,10 @@ impl Pipeline {
         })
     }
 
-    /// Returns the flow entry to evict from a full table in favour of a new flow entry of this importance.
-    /// The returned entry belongs to the largest group, is the least important in the group, and expires
-    /// first among entries of equal importance. Flow entries without time-outs and importance are never
-    /// evicted (OpenFlow 1.5.1, 6.5). Returns `None` if no flow entry may be evicted.
+    /// Returns the flow entry to evict from a full table in favour of a new flow entry of this importance. The entry
+    /// belongs to the largest eviction group, is the least important in this group, and expires first among entries
+    /// of equal importance. Flow entries without time-outs and importance are never evicted (OpenFlow 1.5.1, 6.5).
+    /// Returns `None` if no flow entry may be evicted.
     pub(super) fn victim(&self, table: u8, importance: u16) -> Option<RuleRef> {
         let own = self.tables.get(usize::from(table))?;
         if !own.evictable.has_victim(importance) {
@@ -166,7 +167,7 @@ impl Pipeline {
         len <= self.rules.place_count() / 4
     }
 
-    /// Returns the rules of a table that may be evicted, by their group.
+    /// Returns the rules of a table that may be evicted, by eviction group.
     fn victims(&self, table: u8) -> HashMap<GroupKey, Vec<(Rank, RuleRef)>> {
         let mut groups: HashMap<GroupKey, Vec<(Rank, RuleRef)>> = HashMap::new();
         let Some(own) = self.tables.get(usize::from(table)) else { return groups };

@@ -1,6 +1,6 @@
-//! Incremental dumps of flow entries, groups and meters. Each step locks the pipeline for one slice of the
-//! dump. Upcalls and changes proceed between the steps. A step ends after a number of rules, or when it has
-//! visited or copied many actions, whichever comes first.
+//! Incremental dumps of flow entries, groups and meters. Each step of a dump locks the pipeline for a short time,
+//! and upcalls and changes proceed between the steps. A step ends after a number of rules, or when it has visited or
+//! copied many actions, whichever comes first.
 //!
 //! An entry that exists throughout a dump is reported exactly once. An entry that is added, removed or
 //! replaced during the dump may be missing from the dump.
@@ -15,7 +15,7 @@ const LOOKED_AT: usize = 2048;
 const TOLD: usize = 128;
 /// Number of groups or meters that one step reports.
 const GROUPS: usize = 16;
-/// Number of buckets that one step of counting the references of groups visits.
+/// Maximum number of buckets that one step visits to count the references to groups.
 const BUCKETS: usize = 4096;
 
 /// The sort key of a rule in a dump: table, descending priority, and slot.
@@ -56,8 +56,8 @@ impl FlowDump {
         FlowDump { filter, at: Some(0), found: Vec::new(), is_sorted: false, told: 0 }
     }
 
-    /// Sorts the rules found, once all of them have been found. Call this function before each step, without
-    /// the lock of the pipeline.
+    /// Sorts the selected rules after all of them have been found. Call this function before each step, without
+    /// holding the lock of the pipeline.
     pub fn prepare(&mut self) {
         if self.at.is_none() && !self.is_sorted {
             self.found.sort_unstable();
@@ -100,7 +100,7 @@ impl FlowDump {
     }
 }
 
-/// Incremental sums over selected rules: the numbers of packets, octets and rules.
+/// Incremental sums of the packets and octets of selected rules, and the number of these rules.
 #[derive(Debug)]
 pub struct FlowSums {
     filter: FlowFilter,
@@ -115,8 +115,8 @@ impl FlowSums {
         FlowSums { filter, at: 0, sums: (0, 0, 0) }
     }
 
-    /// Adds the next rules to the sums. Returns the numbers of packets, octets and rules when all rules have
-    /// been added, and `None` before.
+    /// Adds the next rules to the sums. Returns the numbers of packets, octets and rules when all rules have been
+    /// visited, and `None` before.
     pub fn step(&mut self, pipeline: &Pipeline) -> Option<(u64, u64, u32)> {
         let (from, to) = (self.at, end_of_search(pipeline, self.at, &self.filter));
         for (rule, _) in pipeline.rules.places(from, to - from) {
@@ -134,7 +134,8 @@ impl FlowSums {
     }
 }
 
-/// Returns the slot behind the last one of a step that begins at the slot `from` and tests rules with `filter`.
+/// Returns the end of a step that searches the slots from `from` on for rules that `filter` selects: the index after
+/// the step's last slot.
 fn end_of_search(pipeline: &Pipeline, from: usize, filter: &FlowFilter) -> usize {
     let most = if reads_actions(filter.out_port, filter.out_group) { STEP_WORK } else { usize::MAX };
     pipeline.rules.end_of_step(from, LOOKED_AT, most)
@@ -150,11 +151,11 @@ pub struct NumberedDump {
     from: Option<u32>,
     /// Last group or meter number of the dump.
     to: u32,
-    /// Slot from which the rules that use groups or meters are counted. The value is `None` if all rules have
-    /// been counted.
-    at: Option<usize>,
-    /// Group from which the groups that refer to groups are counted. The value is `None` if all groups have been
+    /// Next slot of the count of the rules that use each group or meter. The value is `None` if all rules have been
     /// counted.
+    at: Option<usize>,
+    /// Number of the next group in the count of the groups that refer to each group. The value is `None` if all
+    /// groups have been counted.
     groups_at: Option<u32>,
     uses: Tally,
 }
@@ -167,8 +168,7 @@ impl NumberedDump {
         NumberedDump { from: Some(from), to, at: Some(0), groups_at: Some(0), uses: Tally::default() }
     }
 
-    /// Counts how many of the rules in the next slots use each group or meter. Returns whether rules remain
-    /// to be counted.
+    /// Counts which groups or meters the rules in the next slots use. Returns whether rules remain to be counted.
     fn count(&mut self, pipeline: &Pipeline, names: Names) -> bool {
         let Some(from) = self.at else { return false };
         let to = pipeline.rules.end_of_step(from, LOOKED_AT, STEP_WORK);
@@ -179,8 +179,7 @@ impl NumberedDump {
         self.at.is_some()
     }
 
-    /// Sets the number from which the dump continues after the entries `told`. Returns the entries without
-    /// their numbers.
+    /// Moves the position of the dump behind the reported entries `told`. Returns the entries without their numbers.
     fn behind<T>(&mut self, told: Vec<(u32, T)>) -> Vec<T> {
         let last = told.last().filter(|_| told.len() == GROUPS).map(|(number, _)| *number);
         self.from = last.and_then(|last| last.checked_add(1)).filter(|from| *from <= self.to);

@@ -1,14 +1,14 @@
-//! The queue of events of a bridge's flow tables, bounded in octets.
+//! The queue of events of a bridge's flow tables, with a limit on its memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::message::Event;
 
-/// Maximum memory, in octets, of the events in the queue.
+/// Maximum memory of the events in the queue, in octets.
 const MEMORY: usize = 128 << 20;
 
-/// Event queue of a bridge's flow tables, in the order of events. See the [module](self).
+/// The queue of events of a bridge's flow tables, oldest event first. See the [module](self).
 #[derive(Default)]
 pub(super) struct Events {
     list: Vec<Event>,
@@ -16,14 +16,13 @@ pub(super) struct Events {
     octets: usize,
     /// Number of events that were dropped because of the memory limit since the queue was last read.
     lost: u64,
-    /// Counter of the listeners for changes of rules. `None` means that all changes are queued.
+    /// Number of the listeners for changes of rules. If `None`, all changes are queued.
     monitors: Option<Arc<AtomicUsize>>,
-    /// Counter of the listeners for requests that change groups and meters. `None` means that no requests are
-    /// queued.
+    /// Number of the listeners for requests that change groups and meters. If `None`, no requests are queued.
     requests: Option<Arc<AtomicUsize>>,
 }
 
-/// A position in the event queue, to which the queue can be rolled back.
+/// A position in the event queue, for the removal of the events queued after it.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     count: usize,

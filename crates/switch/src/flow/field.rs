@@ -108,11 +108,11 @@ macro_rules! fields {
     (@flag fixed) => { FIXED };
 }
 
-/// Number of the fields `tun_metadata0` and following, to which tunnel options can be mapped.
+/// Number of the fields for tunnel options, `tun_metadata0` to `tun_metadata7`.
 pub const TUN_METADATA: u16 = 8;
-/// Field flag: the field is matched exactly or not at all.
+/// Field flag: a match on the field has no mask.
 const WHOLE: u8 = 1;
-/// Field flag: no action sets the field.
+/// Field flag: actions cannot set the field.
 const FIXED: u8 = 2;
 
 fields! {

@@ -3,7 +3,7 @@
 use super::Action;
 use super::message::{ANY_GROUP, Group};
 
-/// Returns the groups that a group's buckets use or watch.
+/// Returns the numbers of the groups that a group's buckets use in actions or watch. Each number is listed once.
 pub(super) fn reached(group: &Group) -> Box<[u32]> {
     let watched = group.buckets.iter().filter_map(|bucket| bucket.watch_group);
     let mut all: Vec<u32> = followers(group).chain(watched.filter(|id| *id != ANY_GROUP)).collect();
@@ -12,7 +12,7 @@ pub(super) fn reached(group: &Group) -> Box<[u32]> {
     all.into_boxed_slice()
 }
 
-/// Returns the groups that the actions of a group's buckets use.
+/// Returns the numbers of the groups that the actions of a group's buckets use. A number may occur more than once.
 pub(crate) fn followers(group: &Group) -> impl Iterator<Item = u32> {
     fn within(actions: &[Action], found: &mut Vec<u32>) {
         for action in actions {

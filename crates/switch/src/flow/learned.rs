@@ -1,4 +1,5 @@
-//! Learned flow entries (`learn`), and the counts of the `learn` actions with which they are removed.
+//! Learned flow entries (`learn`), and the reference counts that decide when they are removed together with their
+//! `learn` actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +12,17 @@ use super::{Action, Instructions};
 /// flow entry with a `learn` action for their table and cookie is removed.
 const DELETE_LEARNED: u16 = 2;
 
-/// A learned flow: a flow entry that a packet adds by a `learn` action.
+/// A learned flow entry that a packet adds by a `learn` action.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LearnedFlow {
     /// Flow-mod that adds the learned flow entry.
     pub rule: FlowMod,
-    /// Maximum number of flow entries with the learned flow entry's cookie in its table. 0 means no limit.
+    /// Maximum number of flow entries with this cookie in this table. 0 means no limit.
     pub limit: u32,
 }
 
 impl LearnedFlow {
-    /// Returns the approximate size of the flow in memory, in octets.
+    /// Returns the approximate size of the learned flow entry in memory, in octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let Instructions { apply, write, .. } = &self.rule.instructions;
@@ -32,7 +33,8 @@ impl LearnedFlow {
 /// Table and cookie of learned flow entries.
 pub(super) type Key = (u8, u64);
 
-/// Reference counts of learned flow entries, by which they are removed with the last `learn` action for them.
+/// Reference counts of learned flow entries. Learned flow entries are removed when the last `learn` action for them
+/// is removed.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct LearnedFlows {
     /// Number of `learn` actions with the flag NX_LEARN_F_DELETE_LEARNED, by table and cookie of the learned
@@ -43,12 +45,13 @@ pub(crate) struct LearnedFlows {
 }
 
 impl LearnedFlows {
-    /// Counts the `learn` actions of a rule that was added, if they have the flag NX_LEARN_F_DELETE_LEARNED.
+    /// Adds the `learn` actions of a new rule that have the flag NX_LEARN_F_DELETE_LEARNED to the counts.
     pub fn linked(&mut self, rule: &Rule) {
         each_keeper(&rule.instructions.apply, &mut |key| *self.keepers.entry(key).or_default() += 1);
     }
 
-    /// Removes the `learn` actions of a rule from the counts. The rule was removed or is about to change.
+    /// Removes the `learn` actions of a rule from the counts. The rule was removed or is about to change. A table
+    /// and cookie whose count drops to zero is added to `orphans`.
     pub fn unlinked(&mut self, rule: &Rule) {
         each_keeper(&rule.instructions.apply, &mut |key| {
             if let Some(count) = self.keepers.get_mut(&key) {

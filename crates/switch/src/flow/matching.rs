@@ -17,7 +17,7 @@ pub struct Match {
 /// The reason why a match is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MatchError {
-    /// OFPBMC_BAD_PREREQ: a prerequisite of the field is not matched.
+    /// OFPBMC_BAD_PREREQ: the match lacks a prerequisite of the field.
     #[error("{}: what it needs of the packet is not matched too; add its prerequisite (as `tcp` before tcp_dst)", .0.name())]
     Prerequisite(Field),
     /// OFPBMC_BAD_MASK: the field does not allow a partial mask.
@@ -64,13 +64,13 @@ impl Match {
         Ok(())
     }
 
-    /// Adds a field to the match without validation.
+    /// Adds a condition on a field to the match without validation.
     pub fn put(&mut self, field: Field, value: u128, mask: u128) {
         self.value.set(field, self.value.get(field) & !mask | value & mask);
         self.mask.set(field, self.mask.get(field) | mask);
     }
 
-    /// Returns the match extended by an exact match of a field.
+    /// Returns the match with an additional condition: the field has exactly this value.
     #[must_use]
     pub fn with(mut self, field: Field, value: u128) -> Match {
         self.put(field, value, field.all_ones());
@@ -107,7 +107,7 @@ impl Match {
         (self.mask.get(field) == field.all_ones()).then(|| self.value.get(field))
     }
 
-    /// Returns whether every flow that matches meets the prerequisite `need`.
+    /// Returns whether the conditions of the match imply the prerequisite `need`.
     #[must_use]
     pub fn meets(&self, need: Prerequisite) -> bool {
         let number16 = |field| self.exact(field).map(|value| u16::try_from(value).unwrap_or(u16::MAX));
@@ -143,8 +143,8 @@ impl Match {
     }
 }
 
-/// Returns whether a packet meets the prerequisite of a field. Adds the bits that the result depends on to
-/// the mask `wild`.
+/// Returns whether a packet with this flow meets the prerequisite of a field. Adds the bits that the result depends
+/// on to the mask `wild`.
 #[must_use]
 pub fn packet_meets(flow: &Flow, need: Prerequisite, wild: &mut Flow) -> bool {
     let whole = Match { value: *flow, mask: Flow([u64::MAX; super::FLOW_WORDS]) };

@@ -24,16 +24,16 @@ pub enum FlowCommand {
     Add,
     /// Changes the instructions of flow entries.
     Modify {
-        /// Whether only the flow entry with exactly this match and priority is changed. Otherwise all flow
-        /// entries within the match are changed.
+        /// Whether only the flow entry with exactly this match and priority is changed. Otherwise all flow entries
+        /// whose matches lie within this match are changed.
         strict: bool,
         /// Whether a flow entry is added if there is none to change (OpenFlow 1.0).
         or_add: bool,
     },
     /// Removes flow entries.
     Delete {
-        /// Whether only the flow entry with exactly this match and priority is removed. Otherwise all flow
-        /// entries within the match are removed.
+        /// Whether only the flow entry with exactly this match and priority is removed. Otherwise all flow entries
+        /// whose matches lie within this match are removed.
         strict: bool,
     },
 }
@@ -69,7 +69,7 @@ pub struct FlowMod {
     pub cookie: Option<u64>,
     /// Mask of the cookie bits that must equal `cookie_value` for a flow entry to be changed or removed.
     pub cookie_mask: u64,
-    /// Values of the cookie bits that select flow entries. See `cookie_mask`.
+    /// Value that the cookie bits in `cookie_mask` must have.
     pub cookie_value: u64,
     /// Idle time-out in seconds. 0 means none.
     pub idle_timeout: u16,
@@ -112,7 +112,7 @@ impl FlowMod {
         }
     }
 
-    /// Returns a flow-mod that removes all flow entries within a match.
+    /// Returns a flow-mod that removes all flow entries whose matches lie within a match.
     #[must_use]
     pub fn delete(table: u8, matching: Match) -> FlowMod {
         FlowMod {
@@ -143,7 +143,7 @@ pub enum ForwardedRequest {
     Group {
         /// Group-mod that was requested.
         change: GroupMod,
-        /// Whether the group existed before the change.
+        /// Whether the group existed before the change. For a change of all groups, whether any group existed.
         existed: bool,
         /// New state of the group, if the change describes only a part of it.
         after: Option<Group>,
@@ -187,7 +187,7 @@ pub enum FlowError {
     /// OFPBRC_EPERM: the table does not accept flow entries of controllers.
     #[error("table 254 holds no rules of controllers: use a table from 0 to 253")]
     HiddenTable,
-    /// OFPFMFC_OVERLAP: another flow entry of equal priority could match a common packet.
+    /// OFPFMFC_OVERLAP: another flow entry of equal priority could match the same packet.
     #[error(
         "another rule of the same priority could match the same packet; give one of them another priority"
     )]
@@ -306,7 +306,7 @@ pub enum FlowError {
 pub struct FlowFilter {
     /// Table of the flow entries, or [`ALL_TABLES`].
     pub table: u8,
-    /// Match that the flow entries must lie within.
+    /// Match that the matches of the flow entries must lie within.
     pub matching: Match,
     /// Cookie that the flow entries must have in the bits of `cookie_mask`.
     pub cookie: u64,
@@ -344,7 +344,7 @@ pub struct FlowStats {
     pub cookie: u64,
     /// Nanoseconds since the flow entry was added.
     pub age_ns: u64,
-    /// Nanoseconds since the flow entry was added or last changed, from which the hard time-out runs.
+    /// Nanoseconds since the flow entry was added or last changed. The hard time-out starts at this time.
     pub unchanged_ns: u64,
     /// Nanoseconds since the flow entry was last used or changed.
     pub idle_ns: u64,
@@ -425,14 +425,15 @@ pub struct PortStats {
 /// Handling of IP fragments (OFPC_FRAG_*).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fragments {
-    /// `OFPC_FRAG_NORMAL`: L4 ports are hidden from flow entries in all fragments, the first one included.
+    /// `OFPC_FRAG_NORMAL`: flow entries see L4 ports of zero in all fragments, the first one included.
     #[default]
     Normal,
     /// `OFPC_FRAG_DROP`: drops fragments.
     Drop,
     /// `OFPC_FRAG_REASM`: reassembles fragments. Not supported.
     Reassemble,
-    /// Nicira's `nx-match`: L4 ports are visible in the first fragment. Later fragments have none.
+    /// Nicira's `nx-match`: flow entries see the L4 ports of the first fragment, and ports of zero in later
+    /// fragments.
     NxMatch,
 }
 
@@ -490,7 +491,7 @@ pub enum Removed {
     Eviction = 5,
 }
 
-/// The controller request that caused changes of the tables.
+/// The request of a controller that caused a change of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// Identifier of the controller's session, unique among the bridge's sessions.
@@ -513,7 +514,7 @@ pub enum Event {
     /// The instructions or the cookie of a flow entry changed. The previous instructions are included if they
     /// differ.
     Modified(FlowStats, Option<Box<Instructions>>),
-    /// Events that one request of a controller caused, with the origin of the request.
+    /// Events that one request of a controller caused, with the session and transaction identifier of the request.
     Caused(Origin, Vec<Event>),
     /// A flow entry was removed.
     Removed(FlowStats, Removed),

@@ -166,7 +166,7 @@ impl Pipeline {
         Some(rule)
     }
 
-    /// Records that only the times of a rule changed. The times do not affect packets.
+    /// Records that only the times of a rule changed. Cached megaflows remain valid.
     fn touch_times(&mut self, at: RuleRef) {
         self.touch(Touched::Settings);
         self.rules.mark(at, self.version());
@@ -380,8 +380,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Restores the counts (packets, octets) and times (added, changed, used; nanoseconds) of a rule from a
-    /// predecessor process.
+    /// Restores the counts (packets, octets) and times (added, changed, last used; in nanoseconds) of a rule that a
+    /// predecessor process handed over.
     pub fn resume_counts(
         &mut self,
         table: u8,
@@ -400,8 +400,8 @@ impl Pipeline {
         }
     }
 
-    /// Restores the flags with which a rule was added in the predecessor process, for display. Flags that act
-    /// only when a rule is added have no effect.
+    /// Restores the flags of a rule that a predecessor process handed over, for display. Flags that have an effect
+    /// only when a rule is added have no effect here.
     pub fn resume_flags(&mut self, table: u8, matching: &Match, priority: u16, flags: FlowFlags) {
         let Some(table) = self.tables.get(usize::from(table)) else { return };
         let at = table.classifier.get(&matching.value.0, &matching.mask.0, priority).copied();
@@ -410,8 +410,8 @@ impl Pipeline {
         }
     }
 
-    /// Shortens a rule's time-outs, in seconds, at the end of its TCP connection (`fin_timeout`). An argument
-    /// of 0 leaves the time-out unchanged.
+    /// Reduces the time-outs of a rule to at most these values, in seconds, at the end of a TCP connection
+    /// (`fin_timeout`). An argument of 0 leaves the time-out unchanged.
     pub fn shorten(&mut self, at: RuleRef, idle: u16, hard: u16) {
         let Some(rule) = self.rules.get_mut(at) else { return };
         let evictable = &mut self.tables[usize::from(rule.table)].evictable;
@@ -431,7 +431,8 @@ impl Pipeline {
         self.events.queue(event);
     }
 
-    /// Adds matched packets and octets to the counters of a rule and of its table.
+    /// Adds numbers of matched packets and octets to the counters of a rule, and the packets to the counters of its
+    /// table. `used_ns` is the time of the last packet in nanoseconds.
     pub fn credit(&mut self, at: RuleRef, packets: u64, bytes: u64, used_ns: u64) {
         if let Some(rule) = self.rules.get_mut(at) {
             (rule.packets, rule.bytes) = (rule.packets + packets, rule.bytes + bytes);
@@ -441,14 +442,14 @@ impl Pipeline {
         }
     }
 
-    /// Adds packets that matched no rule of a table to the counters of the table.
+    /// Adds a number of packets that matched no rule of a table to the look-up counter of the table.
     pub fn credit_miss(&mut self, table: u8, packets: u64) {
         if let Some(table) = self.tables.get_mut(usize::from(table)) {
             table.lookups += packets;
         }
     }
 
-    /// Adds packets and octets to the counters of a group and of its bucket with the index `bucket`.
+    /// Adds numbers of packets and octets to the counters of a group and of its bucket with the index `bucket`.
     pub fn credit_group(&mut self, id: u32, bucket: usize, packets: u64, bytes: u64) {
         let Some(state) = self.groups.get_mut(&id) else { return };
         (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);
@@ -566,8 +567,8 @@ impl Pipeline {
 }
 
 impl Rule {
-    /// Returns the time, in nanoseconds, at which the rule expires without further traffic. Returns `None` if
-    /// it has no time-outs.
+    /// Returns the time, in nanoseconds, at which the rule expires if no further packet matches. Returns `None` if
+    /// the rule has no time-outs.
     pub(super) fn ends_ns(&self) -> Option<u64> {
         let after = |from: u64, secs: u16| (secs != 0).then(|| from + u64::from(secs) * 1_000_000_000);
         let (hard, idle) =

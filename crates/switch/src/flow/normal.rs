@@ -1,5 +1,5 @@
-//! Resolution of the `NORMAL` steps of a program by the learning bridge, for `ofproto/trace`. Workers do not
-//! use this module. They decide each packet at the time of its arrival.
+//! Resolution of the `NORMAL` steps of a program into outputs of the learning bridge, for `ofproto/trace`. Workers
+//! do not use this module, because they forward each packet by the MAC table at the time of its arrival.
 
 use packet::record::{Recorder, Step, Steps, TagChange};
 use packet::{DropReason, FlowKey, MacAddr, PortId, ethertype};
@@ -12,9 +12,10 @@ use crate::decision::Decision;
 use crate::forward::Scratch;
 
 const TAG: u128 = 0x1000;
-/// EtherTypes of service tag and customer tag (IEEE 802.1Q table 9-1).
+/// EtherTypes of the service tag and the customer tag (IEEE 802.1Q table 9-1).
 const TAGS: [[u8; 2]; 2] = [[0x88, 0xa8], [0x81, 0x00]];
-/// A local experimental EtherType (IEEE 802 clause 9.2.4). Headers behind this EtherType are not parsed.
+/// A local experimental EtherType (IEEE 802 clause 9.2.4), used for a packet without payload. Headers behind this
+/// EtherType are not parsed.
 const NOTHING: [u8; 2] = [0x88, 0xb5];
 
 /// A packet for which the `NORMAL` steps of a program are resolved.
@@ -24,7 +25,7 @@ pub struct Arrival<'a> {
     pub port: PortId,
     /// Flow of the packet on arrival.
     pub flow: &'a Flow,
-    /// Frame of the packet. If present, the source address is learned, as in Open vSwitch.
+    /// Frame of the packet. If the frame is given, the bridge learns the source address, as in Open vSwitch.
     pub frame: Option<&'a [u8]>,
     /// Time at which the packet arrived.
     pub now: Now,
@@ -35,9 +36,9 @@ pub struct Arrival<'a> {
 pub enum NormalNote {
     /// The source address was learned on the ingress port, in this VLAN.
     Learned(MacAddr, u16),
-    /// The destination is known, and the packet is forwarded to it.
+    /// The destination address is in the MAC table, and the packet is forwarded to its port.
     ToStation,
-    /// The destination is known on the ingress port, and the packet is not sent back.
+    /// The destination address is in the MAC table on the ingress port, and the packet is dropped.
     BackToStation,
     /// The destination is unknown or a group address, and the packet is flooded.
     Flood,
@@ -114,7 +115,7 @@ fn steps(
     all
 }
 
-/// Appends steps that change the outer tag, output the packet to a port, and restore the packet afterwards.
+/// Appends steps that change the outer tag, output the packet to a port, and then restore the outer tag.
 fn send(ops: &mut Vec<Op>, flow: &Flow, port: PortId, tag: TagChange) {
     let tci = u16::try_from(flow.get(Field::VlanTci)).unwrap_or_default();
     let tagged = |vid: u16| tci & 0xe000 | 0x1000 | vid;

@@ -1,4 +1,4 @@
-//! Numbers that fields and actions of flow entries hold: EtherTypes and protocols in the width of a field's value,
+//! Constants for fields and actions of flow entries: EtherTypes and IP protocols in the width of a field's value,
 //! and the reasons of packet-ins.
 
 /// EtherTypes as values of the field for the EtherType. See [`packet::ethertype`].
@@ -26,7 +26,7 @@ pub(crate) mod proto {
     pub const SCTP: u128 = ip_proto::SCTP as u128;
 }
 
-/// Reasons of packet-ins as numbers (OFPR_*), which the controller action holds.
+/// Reason numbers of packet-ins (OFPR_*), as used in the controller action.
 pub(crate) mod reason {
     use crate::flow::Reason;
 

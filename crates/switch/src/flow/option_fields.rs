@@ -1,4 +1,4 @@
-//! Sets of the fields to which tunnel options can be mapped, and the fields that rules and groups use.
+//! Sets of the fields for tunnel options (`tun_metadata0` to `tun_metadata7`) that rules and groups use.
 
 use super::action::{Action, Instructions, LearnPart, LearnSource};
 use super::field::{Field, TUN_METADATA};
@@ -48,12 +48,12 @@ impl OptionFields {
         OptionFields(self.0 | 1 << number)
     }
 
-    /// Adds a field. Fields without tunnel options change nothing.
+    /// Adds a field. A field that is not for tunnel options is ignored.
     pub fn with(self, field: Field) -> OptionFields {
         field.tun_metadata_number().map_or(self, |number| self.with_number(usize::from(number)))
     }
 
-    /// Returns the fields of both sets.
+    /// Returns the union of both sets.
     pub fn or(self, other: OptionFields) -> OptionFields {
         OptionFields(self.0 | other.0)
     }

@@ -1,5 +1,5 @@
-//! Changes of the mapping of tunnel options to fields, and the uses of these fields by flow entries and groups. A
-//! field that is in use cannot be unmapped.
+//! Changes of the mapping of tunnel options to fields, and the check whether flow entries or groups use these
+//! fields. A field in use cannot be unmapped.
 
 use std::borrow::Cow;
 
@@ -16,8 +16,7 @@ impl Pipeline {
         &self.options
     }
 
-    /// Changes the mapping of tunnel options. A change that unmaps fields visits all groups, but no
-    /// rules.
+    /// Changes the mapping of tunnel options to fields. A change that unmaps fields visits all groups, but no rules.
     ///
     /// # Errors
     /// Returns [`OptionsError`] if the change is refused. Nothing is changed then.
@@ -38,7 +37,8 @@ impl Pipeline {
         fields.intersects(all)
     }
 
-    /// Returns a flow-mod with its match in normalized form. Returns an error if the match is refused.
+    /// Returns a flow-mod with its match in normalized form ([`TunnelOptions`]). Returns an error if the match is
+    /// refused.
     pub(super) fn in_form<'a>(&self, change: &'a FlowMod) -> Result<Cow<'a, FlowMod>, FlowError> {
         let words = Field::TunMetadata0.octet() / 8;
         let words = &change.matching.mask.0[words..words + usize::from(TUN_METADATA)];

@@ -1,4 +1,4 @@
-//! Tunnel options (Geneve, RFC 8926, 3.5) and their mapping to the fields `tun_metadata0` and so on
+//! Tunnel options (Geneve, RFC 8926, 3.5) and their mapping to the fields `tun_metadata0` to `tun_metadata7`
 //! (ovs-fields(7), "Tunnel Metadata"; NXT_TLV_TABLE_MOD).
 //!
 //! A field without a mapped option cannot be matched or set. A field that flow entries use cannot be
@@ -13,15 +13,15 @@ use super::{Field, Match, MatchError, SubField};
 
 /// Maximum length of a mapped option's value, in octets.
 const MAX_OCTETS: u8 = 8;
-/// Maximum total length of all mapped options, in octets.
+/// Maximum total length of the values of all mapped options, in octets.
 pub const OPTION_SPACE: u32 = MAX_OCTETS as u32 * TUN_METADATA as u32;
 
 /// A tunnel option and the field that it is mapped to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TunnelOption {
-    /// Class of the tunnel option.
+    /// Option class of the tunnel option (RFC 8926, 3.5).
     pub class: u16,
-    /// Type of the tunnel option.
+    /// Type of the tunnel option within its class.
     pub kind: u8,
     /// Length of the option's value in octets, a multiple of 4.
     pub octets: u8,
@@ -46,7 +46,7 @@ pub enum OptionsError {
     /// NXTTMFC_BAD_OPT_LEN: the length of the tunnel option is invalid.
     #[error("no option has such a length: it is a multiple of 4 octets, and at most 124")]
     Length,
-    /// NXTTMFC_BAD_FIELD_IDX: the field for the tunnel option does not exist.
+    /// NXTTMFC_BAD_FIELD_IDX: there is no field with this number for the tunnel option.
     #[error("there is no such field: {TUN_METADATA} are there, from tun_metadata0 on")]
     Place,
     /// NXTTMFC_TABLE_FULL: the tunnel option is longer than a field.
@@ -73,8 +73,8 @@ impl TunnelOptions {
         self.0.values()
     }
 
-    /// Returns a mask of the valid bits of a field. A field for tunnel options without a mapped option has no
-    /// valid bits. In all other fields, all bits are valid.
+    /// Returns a mask of the valid bits of a field. A field for tunnel options has as many valid bits as its mapped
+    /// option, and none without a mapped option. In all other fields, all bits are valid.
     #[must_use]
     pub fn bits(&self, field: Field) -> u128 {
         let Some(place) = field.tun_metadata_number() else { return field.all_ones() };
@@ -132,8 +132,8 @@ impl TunnelOptions {
         Ok(())
     }
 
-    /// Returns a match in normalized form, in which an exact match of an option is an exact match of its
-    /// field. Returns an error if a matched field has no option, or if the value is longer than the option.
+    /// Returns a match in normalized form: a match of all bits of an option becomes an exact match of the field.
+    /// Returns an error if a matched field has no mapped option, or if the value is longer than the option.
     pub(super) fn matching(&self, matching: &Match) -> Result<Match, FlowError> {
         let mut own = *matching;
         for field in (0..TUN_METADATA).filter_map(Field::tun_metadata) {
@@ -153,7 +153,7 @@ impl TunnelOptions {
         Ok(own)
     }
 
-    /// Returns an error if a part of a field does not lie within the option that is mapped to the field.
+    /// Returns an error if a range of bits of a field does not lie within the option that is mapped to the field.
     pub(super) fn check(&self, part: &SubField) -> Result<(), FlowError> {
         match self.bits(part.field) {
             0 => Err(FlowError::UnmappedOption),
@@ -162,8 +162,8 @@ impl TunnelOptions {
         }
     }
 
-    /// Returns an error if a field cannot be set to a value, because no option is mapped to the field or the
-    /// option is shorter than the value.
+    /// Returns an error if a field for tunnel options cannot be set to a value, because no option is mapped to the
+    /// field or the option is shorter than the value.
     pub(super) fn check_value(&self, field: Field, value: u128) -> Result<(), FlowError> {
         match self.bits(field) {
             0 => Err(FlowError::UnmappedOption),

@@ -1,9 +1,9 @@
-//! The flow tables of one bridge: flow entries, groups, meters and ports, with one writer. Workers do not
-//! access them. A translation reads the tables at one version.
+//! The flow tables of one bridge: flow entries, groups, meters and ports. One thread at a time changes them, and
+//! workers do not access them. A translation reads the tables at one version.
 //!
-//! Every change is validated before it is made, and a batch of changes is made as a whole or not at all. Each
-//! change leaves a record of the rules or settings that it affects ([`Pipeline::touched_since`]). Megaflows
-//! that no record affects need no revalidation.
+//! Every change is validated before it is made, and a batch of changes is made as a whole or not at all. Each change
+//! leaves a record of the rules or settings that it affects ([`Pipeline::touched_since`]). Cached megaflows that no
+//! later record affects need no revalidation.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,10 +30,10 @@ pub const TABLES: usize = 255;
 /// Number of tables that can hold flow entries, 0 to 253. Only these tables are reported to controllers.
 /// Table 254, in which Open vSwitch keeps internal flow entries, is empty.
 pub const VISIBLE_TABLES: u8 = 254;
-/// Maximum number of different masks of a table. A look-up visits all masks of a table, and a packet may
+/// Maximum number of different masks in a table. A look-up in a table tries all masks of the table, and a packet may
 /// cause a look-up in each table that it reaches.
 pub const MAX_MASKS: usize = 16_384;
-/// Default limit of the flow entries of a table.
+/// Default limit of the number of flow entries of a table.
 pub const MAX_RULES: u32 = 1_000_000;
 /// Default limit of the memory of a bridge's rules and groups, in octets. One million ordinary rules use
 /// about 1 GiB.
@@ -42,19 +42,21 @@ pub const RULE_MEMORY: usize = 2 << 30;
 pub const MAX_GROUPS: usize = 65_536;
 /// Maximum number of meters of a bridge.
 pub const MAX_METERS: usize = 65_536;
-/// Maximum number of expired rules that one turn of `Pipeline::expire` removes.
+/// Maximum number of expired rules that one call of `Pipeline::expire` removes.
 pub const EXPIRED_AT_ONCE: usize = 20_000;
-/// Work of visiting the actions of removed rules ([`Instructions::work`](super::Instructions)) after which a turn
-/// of `Pipeline::expire` ends.
+/// Work limit of one call of `Pipeline::expire`, in visited rules: the call ends when visiting the actions of the
+/// removed rules ([`Instructions::work`](super::Instructions)) reaches this work.
 pub(super) const EXPIRED_WORK: usize = 1 << 19;
-/// Work of visiting or copying the actions of rules after which a step of a dump or copy ends.
+/// Work limit of one step of a dump or copy, in visited rules: the step ends when visiting or copying actions
+/// reaches this work.
 pub(super) const STEP_WORK: usize = 1 << 14;
 /// Number of rules that are sampled to estimate the memory of all rules.
 const SAMPLE: usize = 1024;
-/// Number of change records that are kept. A reader that has missed more changes must revalidate everything.
+/// Maximum number of change records that are kept. A reader that has missed more changes must revalidate all
+/// megaflows.
 const NOTES: usize = 4096;
 
-/// Positions of the fields of a flow, for the classifier of a table.
+/// Positions of IPv6 addresses, L4 ports and other fields in a [`Flow`], for the classifiers of the tables.
 pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
     STAGES,
     &[Octets { from: Field::Ipv6Src.octet(), count: 16 }, Octets { from: Field::Ipv6Dst.octet(), count: 16 }],
@@ -66,7 +68,7 @@ pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
 pub(crate) struct Table {
     pub classifier: Classifier<FLOW_WORDS, RuleRef>,
     pub bounds: Bounds,
-    /// Number of rules of the table that are parts of conjunctive matches.
+    /// Number of rules in the table that are parts of conjunctive matches.
     pub conjunctive: usize,
     pub evictable: Evictable,
     pub lookups: u64,
@@ -76,9 +78,9 @@ pub(crate) struct Table {
 /// A group and its counters.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupState {
-    /// The group, shared with copies of the tables' contents.
+    /// The group. Copies of the tables' contents share this value.
     pub group: Arc<Group>,
-    /// Groups that the buckets of this group use or watch, each listed once.
+    /// Numbers of the groups that the buckets of this group use in actions or watch, each listed once.
     pub reached: Box<[u32]>,
     /// Fields for tunnel options that the buckets of this group use.
     pub options: OptionFields,
@@ -91,7 +93,7 @@ pub(crate) struct GroupState {
 /// A meter and its counters.
 #[derive(Clone, Debug)]
 pub(crate) struct MeterState {
-    /// The meter, shared with copies of the tables' contents.
+    /// The meter. Copies of the tables' contents share this value.
     pub meter: Arc<Meter>,
     pub created_ns: u64,
     pub packets: u64,
@@ -132,11 +134,11 @@ impl MeterState {
 /// A port of the bridge.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowPort {
-    /// Number of the port in the engine.
+    /// Engine port number.
     pub id: PortId,
     /// Description of the port as reported to controllers.
     pub desc: PortDesc,
-    /// Whether the port accepts floods.
+    /// Whether flooded packets are output to the port.
     pub floods: bool,
     /// Whether packets are output to the port.
     pub forwards: bool,
@@ -146,14 +148,14 @@ pub struct FlowPort {
     pub live: bool,
 }
 
-/// The record of what one change of the tables affects.
+/// The record of the rules or settings that one change of the tables affects.
 #[derive(Clone, Debug)]
 pub enum Touched {
     /// A rule of this table with this match was added, changed or removed.
     Rule(u8, Box<Match>),
-    /// Groups, meters or ports changed, and any packet may be affected.
+    /// Groups, meters or ports changed. Megaflows of all packets may be affected.
     All,
-    /// Settings of tables changed, for example names and limits, which do not affect packets.
+    /// Settings that do not affect packets changed, for example names and limits of tables.
     Settings,
 }
 
@@ -170,24 +172,25 @@ pub struct Pipeline {
     pub(super) events: Events,
     pub(crate) learned: LearnedFlows,
     pub(super) uses: Uses,
-    /// Approximate memory of rules and groups in octets.
+    /// Approximate memory that rules and groups use, in octets.
     pub(super) held: usize,
-    /// Limit of the memory of rules and groups in octets.
+    /// Maximum memory that rules and groups may use, in octets.
     pub(super) held_most: usize,
     /// Number of tables with vacancy events enabled.
     pub(super) watched: usize,
-    /// Whether the bridge is in standalone mode, in which packets are forwarded without flow entries.
+    /// Whether the bridge is in standalone mode, in which the learning bridge forwards all packets and flow entries
+    /// are not used.
     pub(super) alone: bool,
-    /// Whether any controller receives packets that no flow entry matches.
+    /// Whether any connected controller receives packets that no flow entry matches.
     pub(super) misses_heard: bool,
     /// Handling of IP fragments.
     pub(super) fragments: Fragments,
     /// Whether flow entries match one VLAN tag of a packet instead of two.
     pub(super) one_tag: bool,
-    /// Function that returns whether a group can be reported to controllers of all versions. A group that
-    /// cannot be reported is refused.
+    /// Function that returns whether a group fits into the messages to controllers of all OpenFlow versions. Other
+    /// groups are refused.
     pub(super) group_fits: fn(&Group) -> bool,
-    /// Rule slot at which the next turn of `Pipeline::expire` begins.
+    /// Rule slot at which the next call of `Pipeline::expire` begins.
     pub(super) expire_from: usize,
     version: u64,
     notes: VecDeque<Touched>,
@@ -236,7 +239,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns the version of the tables, which increases with every change.
+    /// Returns the version of the tables, a number that increases with every change.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -255,7 +258,7 @@ impl Pipeline {
         self.rules.mark(at, self.version);
     }
 
-    /// Returns the records of the changes since a version of the tables. Returns `None` if the records do not
+    /// Returns the records of the changes made after a version of the tables. Returns `None` if the records do not
     /// reach back to this version.
     pub fn touched_since(&self, version: u64) -> Option<impl Iterator<Item = &Touched>> {
         let behind =
@@ -263,10 +266,10 @@ impl Pipeline {
         Some(self.notes.iter().skip(self.notes.len() - behind))
     }
 
-    /// Returns whether the actions of a megaflow may have changed since a version of the tables. `tables` has
-    /// one bit for each table that the translation of the megaflow looked up. `arrived` is the match of the
-    /// megaflow on arrival, and changes of first-table rules that cannot match it are ignored. `arrived` is
-    /// `None` if the first table was looked up again.
+    /// Returns whether the actions of a megaflow may have changed since a version of the tables. `tables` has one
+    /// bit for each table that the translation of the megaflow looked up. `arrived` is the match of the megaflow on
+    /// arrival: changes of rules in the first table that cannot match the same packets are ignored. `arrived` is
+    /// `None` if the translation looked up the first table again.
     #[must_use]
     pub fn may_differ(&self, version: u64, tables: &[u64; 4], arrived: Option<&Match>) -> bool {
         let Some(mut touched) = self.touched_since(version) else { return true };
@@ -280,12 +283,12 @@ impl Pipeline {
         })
     }
 
-    /// Sets the limit of the memory of rules and groups, in octets. Existing rules and groups are kept.
+    /// Sets the maximum memory that rules and groups may use, in octets. Existing rules and groups are kept.
     pub fn set_rule_memory(&mut self, most: usize) {
         self.held_most = most;
     }
 
-    /// Returns the approximate memory of rules and groups, in octets, which counts against the limit.
+    /// Returns the approximate memory that rules and groups use, in octets. The limit applies to this value.
     #[must_use]
     pub fn rule_memory(&self) -> usize {
         self.held
@@ -306,7 +309,7 @@ impl Pipeline {
         self.alone
     }
 
-    /// Sets whether any controller receives the packets that no flow entry of a table matches
+    /// Sets whether any connected controller receives the packets that no flow entry of a table matches
     /// ([`Miss::Default`](super::Miss)).
     pub fn set_misses_heard(&mut self, heard: bool) {
         if self.misses_heard != heard {
@@ -334,7 +337,7 @@ impl Pipeline {
         true
     }
 
-    /// Sets the look-up optimizations of all tables. The results of look-ups do not depend on them.
+    /// Sets the look-up optimizations of the classifiers of all tables. They do not change the results of look-ups.
     pub fn set_options(&mut self, options: Options) {
         for table in &mut self.tables {
             table.classifier.set_options(options);
@@ -346,22 +349,22 @@ impl Pipeline {
         self.events.take()
     }
 
-    /// Sets the counter of listeners for changes of rules. While the counter is not zero, all changes of
-    /// rules are reported. While the counter is zero, only the removals of rules that request a removal
-    /// message are reported. Before the first call of this function, all changes are reported.
+    /// Sets the shared counter of the listeners for changes of rules. While the counter is not zero, events report
+    /// all changes of rules. While the counter is zero, events report only the removals of rules that request a
+    /// removal message. Before the first call of this function, all changes are reported.
     pub fn set_monitors(&mut self, monitors: Arc<AtomicUsize>) {
         self.events.set_monitors(monitors);
     }
 
-    /// Sets the counter of listeners for requests that change groups and meters. While the counter is not
-    /// zero, these requests are reported ([`Event::Request`]). Before the first call of this function, no
-    /// requests are reported.
+    /// Sets the shared counter of the listeners for requests that change groups and meters. While the counter is not
+    /// zero, events report these requests ([`Event::Request`]). Before the first call of this function, no requests
+    /// are reported.
     pub fn set_requests(&mut self, requests: Arc<AtomicUsize>) {
         self.events.set_requests(requests);
     }
 
-    /// Sets the function that returns whether a group fits into the messages of controllers. Groups for which
-    /// the function returns false are refused. Existing groups are kept.
+    /// Sets the function that returns whether a group fits into the messages to controllers. Groups for which the
+    /// function returns false are refused. Existing groups are kept.
     pub fn set_group_fits(&mut self, fits: fn(&Group) -> bool) {
         self.group_fits = fits;
     }
@@ -395,11 +398,10 @@ impl Pipeline {
         found.into_iter().map(|rule| rule.stats(now_ns)).collect()
     }
 
-    /// Calls `see` with the slot number and the rule of each occupied slot among at most `count` slots from
-    /// slot `from`. Rules with many actions end the step earlier, after at least one slot. Returns the slot at
-    /// which the next step begins, or `None` if no slot follows. A caller that copies all rules calls this
-    /// function repeatedly, and changes are possible between the calls. [`Pipeline::rules_since`] returns these
-    /// changes.
+    /// Calls `see` with the slot number and the rule of each occupied slot among at most `count` slots from the slot
+    /// `from` on. Rules with many actions end the step earlier, after at least one slot. Returns the slot at which
+    /// the next step begins, or `None` if no slot follows. A caller that copies all rules calls this function
+    /// repeatedly. Rules may change between the calls. [`Pipeline::rules_since`] then returns these changes.
     pub fn rules_from(
         &self,
         from: usize,
@@ -429,15 +431,15 @@ impl Pipeline {
         }
     }
 
-    /// Returns the slots whose rules were added, changed or removed since a version of the tables.
+    /// Returns the numbers of the slots whose rules were added, changed or removed since a version of the tables.
     #[must_use]
     pub fn places_since(&self, version: u64) -> Vec<usize> {
         let slots = self.rules.places(0, usize::MAX).enumerate();
         slots.filter(|(_, (_, changed))| *changed > version).map(|(place, _)| place).collect()
     }
 
-    /// Returns how many of the slots `places`, from the first one on, are copied in one step: at most `most`. Rules
-    /// with many actions end the step earlier, after at least one slot.
+    /// Returns how many of the first slots in `places` are copied in one step: at most `most`. Rules with many
+    /// actions end the step earlier, after at least one slot.
     #[must_use]
     pub fn step_of(&self, places: &[usize], most: usize) -> usize {
         let mut work = 0;
@@ -462,8 +464,7 @@ impl Pipeline {
         self.rules.places(place, 1).next().and_then(|(rule, _)| rule.map(|rule| rule.stats(now_ns)))
     }
 
-    /// Returns the number of packets, the number of octets, and the number of the rules that `filter`
-    /// selects.
+    /// Returns the sum of the packets, the sum of the octets, and the number of the rules that `filter` selects.
     #[must_use]
     pub fn aggregate(&self, filter: &FlowFilter) -> (u64, u64, u32) {
         self.selected(filter).fold((0, 0, 0), |(packets, bytes, flows), (_, rule)| {
@@ -534,7 +535,8 @@ impl Pipeline {
         self.meters.values().map(|state| state.stats(uses.of(state.meter.id), now_ns)).collect()
     }
 
-    /// Adds packets, octets, and the packets and octets of each band to the counters of a meter.
+    /// Adds to the counters of a meter: numbers of packets and octets, and for each band the numbers of packets and
+    /// octets to which it applied.
     pub fn credit_meter(&mut self, id: u32, packets: u64, bytes: u64, bands: &[(u64, u64)]) {
         let Some(state) = self.meters.get_mut(&id) else { return };
         (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);
@@ -556,8 +558,8 @@ impl Pipeline {
         self.numbers.get(&id).copied()
     }
 
-    /// Adds or changes the port with an OpenFlow number. Removes the port if `port` is `None`. Flow entries
-    /// that name the port are kept.
+    /// Adds or changes the port with an OpenFlow port number. Removes the port if `port` is `None`. Flow entries
+    /// that refer to the port are kept.
     pub fn set_port(&mut self, number: u32, port: Option<FlowPort>) {
         let old = self.ports.get(&number);
         if old == port.as_ref() {
@@ -608,8 +610,8 @@ pub(super) fn is_selected(filter: &FlowFilter, rule: &Rule) -> bool {
         && filter.out_group.is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
 }
 
-/// Reference counts of groups or meters. All counts are made in one scan over the rules, because upcalls wait
-/// during the scan.
+/// Numbers of rules or groups that refer to each group or meter. All numbers are counted in one scan over the rules,
+/// because upcalls wait during the scan.
 #[derive(Default, Debug)]
 pub(super) struct Tally {
     by_id: HashMap<u32, u32>,
@@ -617,7 +619,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts the groups or meters that one rule or group uses. `name` appends their numbers to a list.
+    /// Counts one rule or group for each group or meter that it uses. `name` appends their numbers to a list.
     pub(super) fn add(&mut self, name: impl FnOnce(&mut Vec<u32>)) {
         name(&mut self.named);
         self.named.sort_unstable();

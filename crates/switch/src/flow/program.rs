@@ -1,11 +1,11 @@
-//! Datapath actions: the short list of steps into which a translation turns the flow entries that a packet
-//! matches.
+//! Datapath actions (steps): the result of translating a packet through the flow tables. The steps are executed on
+//! each packet of a megaflow.
 
 use packet::PortId;
 
 use super::{ExtendedKey, Flow};
 
-/// New values of header fields, in the form of a flow and a mask over its bits.
+/// New values of header fields: a flow with the values, and a mask of the bits to set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SetBits {
     /// New values of the bits that `mask` selects.
@@ -17,9 +17,9 @@ pub struct SetBits {
 /// One datapath action.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
-    /// Outputs a copy of the packet to a port. The last output sends the packet itself.
+    /// Outputs a copy of the packet to a port. The last output of a program sends the packet itself.
     Output(PortId),
-    /// Forwards a copy of the packet by the learning bridge.
+    /// Forwards a copy of the packet through the learning bridge (OFPP_NORMAL).
     Normal,
     /// Writes header fields and updates checksums.
     Set(Box<SetBits>),
@@ -29,11 +29,11 @@ pub enum Op {
     PopVlan,
     /// Adds an MPLS label stack entry with this EtherType and value.
     PushMpls(u16, u32),
-    /// Removes the outer MPLS label stack entry. The value is the EtherType of what follows.
+    /// Removes the outer MPLS label stack entry. The value is the EtherType of the header behind the entry.
     PopMpls(u16),
     /// Writes this TTL into the IP header behind the last MPLS label.
     CopyTtlIn(u8),
-    /// Adds an 802.1ah header with TPID 0x88e7 and this I-TAG. The addresses are copied.
+    /// Adds an 802.1ah header with TPID 0x88e7 and this I-TAG. The MAC addresses are copied to the new header.
     PushPbb(u16, u32),
     /// Removes the 802.1ah header.
     PopPbb,
@@ -42,7 +42,7 @@ pub enum Op {
     Meter(u32),
     /// Selects the queue of subsequent outputs. `None` means the default queue.
     Queue(Option<u32>),
-    /// Executes the next steps on a copy of the packet. The value is the number of these steps.
+    /// Executes this number of subsequent steps on a copy of the packet.
     Clone(u16),
 }
 
@@ -77,8 +77,8 @@ impl Program {
     }
 }
 
-/// A megaflow for the workers' caches. All packets that equal `flow` in the bits of `mask` get the actions of
-/// `program`.
+/// A masked flow with datapath actions, for the workers' caches. All packets that equal `flow` in the bits of `mask`
+/// get the actions of `program`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Megaflow {
     /// Flow of the packet that caused the translation, with all bits outside `mask` cleared.

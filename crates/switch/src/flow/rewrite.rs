@@ -1,8 +1,8 @@
-//! Execution of datapath actions on a frame: sets fields, adds and removes tags, labels and headers, and
-//! updates checksums (RFC 1624).
+//! Execution of datapath actions on a frame: sets fields, adds and removes tags, labels and headers, and updates
+//! Internet checksums (RFC 1624).
 //!
-//! Lengths are checked for each frame, because a program applies to all packets of a megaflow, and a frame
-//! may be shorter than the frame that was translated.
+//! Lengths are checked for each frame, because a program applies to all packets of a megaflow, and a packet may be
+//! shorter than the packet for which the program was translated.
 
 use packet::icmpv6::kind as icmpv6;
 use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, checksum, ethertype, ip_proto};
@@ -12,17 +12,18 @@ use super::extended_key::{SOURCE_ADDRESS, TARGET_ADDRESS};
 use super::program::{Op, SetBits};
 use super::{BEYOND_WORDS, Field, PBB_TAG};
 
-/// A frame that can be changed at its front.
+/// A frame to which octets can be added at the front and from which they can be removed.
 pub trait Frame {
     /// Returns the first segment of the frame, which holds all headers.
     fn head(&mut self) -> &mut [u8];
     /// Returns the length of the whole frame in octets.
     fn total(&self) -> usize;
-    /// Adds `n` octets in front. Returns false if there is no headroom.
+    /// Adds `n` octets at the front. Returns false if the headroom is too small.
     fn prepend(&mut self, n: u16) -> bool;
-    /// Removes `n` octets from the front. Returns false if there are fewer.
+    /// Removes `n` octets from the front. Returns false if the frame is shorter.
     fn trim(&mut self, n: u16) -> bool;
-    /// Returns whether the TCP or UDP checksum is partial and holds only the sum of the pseudo header.
+    /// Returns whether the TCP or UDP checksum is partial, that is, holds only the sum of the pseudo header
+    /// (checksum offload).
     fn is_open(&self) -> bool;
 }
 
@@ -114,7 +115,7 @@ fn read(frame: &mut impl Frame) -> Result<(FlowKey, Layers), DropReason> {
     Ok((key, layers))
 }
 
-/// Sets the EtherType before offset `at`.
+/// Sets the EtherType in the two octets before the offset `at`.
 fn set_eth_type(frame: &mut impl Frame, at: usize, eth_type: u16) -> Result<(), DropReason> {
     let place = frame.head().get_mut(at - 2..at).ok_or(DropReason::EthTruncated)?;
     place.copy_from_slice(&eth_type.to_be_bytes());
@@ -158,7 +159,7 @@ fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
     }
 }
 
-/// Returns the values and the mask of a range of octets of a flow.
+/// Returns the values and the masks of a range of octets in the flow of a set action.
 fn part(bits: &SetBits, octets: std::ops::Range<usize>) -> (&[u8], &[u8]) {
     (&bits.value.0.as_bytes()[octets.clone()], &bits.mask.0.as_bytes()[octets])
 }
@@ -222,7 +223,7 @@ fn set_arp(head: &mut [u8], l3: usize, bits: &SetBits) {
 #[derive(Clone, Copy)]
 struct Sum {
     at: usize,
-    /// Whether the checksum covers the IP addresses.
+    /// Whether the checksum covers the IP addresses (pseudo header).
     pseudo: bool,
     /// Whether a value of zero means that there is no checksum (UDP over IPv4).
     optional: bool,

@@ -1,13 +1,13 @@
-//! Flow entries ([`Rule`]) and the slab that holds them. The rules of one table with one cookie are linked in
-//! a chain, and are therefore counted and found without a scan.
+//! Flow entries ([`Rule`]) and the slab that holds them. The rules with equal table and cookie are linked in a
+//! chain, so that they are counted and found without a scan.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::message::{FlowFlags, FlowStats};
 use super::{Action, Conjunction, Instructions, Match};
 
-/// The identifier of a rule: the index of a slot in the slab, and the generation of the slot. The generation
-/// increases when the slot's rule is removed, and thus reveals that the slot holds another rule.
+/// The identifier of a rule: the index of its slot in the slab, and the generation of the slot. The generation is
+/// incremented when the slot's rule is removed, so that old identifiers do not refer to a later rule in the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RuleRef {
     index: u32,
@@ -29,17 +29,17 @@ pub struct Rule {
     pub idle_timeout: u16,
     /// Hard time-out in seconds. 0 means none.
     pub hard_timeout: u16,
-    /// Importance of the flow entry.
+    /// Importance of the flow entry. A full table evicts flow entries of lower importance first.
     pub importance: u16,
     /// Flags of the flow entry.
     pub flags: FlowFlags,
     /// Instructions of the flow entry.
     pub instructions: Instructions,
-    /// Time of the addition in nanoseconds.
+    /// Time at which the flow entry was added, in nanoseconds.
     pub created_ns: u64,
-    /// Time of the addition or last change in nanoseconds.
+    /// Time at which the flow entry was added or last changed, in nanoseconds.
     pub modified_ns: u64,
-    /// Time of the last matching packet in nanoseconds.
+    /// Time at which a packet last matched, in nanoseconds.
     pub used_ns: u64,
     /// Number of packets that matched.
     pub packets: u64,
@@ -48,15 +48,15 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns the approximate memory of the rule in octets. The memory includes the actions, a classifier
-    /// entry, and a chain that only this rule uses.
+    /// Returns the approximate memory that the rule uses, in octets: the rule, its actions, its classifier entry,
+    /// and a chain that holds only this rule.
     #[must_use]
     pub fn memory(&self) -> usize {
         let chain = size_of::<(ChainKey, u64)>() + size_of::<(u64, Chain)>();
         size_of::<Rule>() + size_of::<Place>() + chain + size_of::<super::Flow>() + self.instructions.memory()
     }
 
-    /// Returns whether the rule consists of parts of conjunctive matches.
+    /// Returns whether the actions of the rule make it part of conjunctive matches (`conjunction`).
     #[must_use]
     pub fn is_conjunctive(&self) -> bool {
         matches!(self.instructions.apply.first(), Some(Action::Conjunction(_)))
@@ -95,20 +95,20 @@ impl Rule {
 /// Slot number that stands for no slot.
 const NONE: u32 = u32::MAX;
 
-/// A slot of the slab, with a rule or free.
+/// A slot of the slab. The slot holds a rule or is free.
 #[derive(Clone, Debug)]
 struct Place {
     generation: u32,
-    /// Index of the previous slot in the chain that the slot's rule is linked in. `after` is the index of the
-    /// next slot.
+    /// Index of the previous slot in the chain of the slot's rule. `after` is the index of the next slot.
     before: u32,
     after: u32,
-    /// Identifier of the chain that the slot's rule is linked in, or was linked in before its removal.
+    /// Identifier of the chain of the slot's rule, or of the removed rule if the slot is free.
     chain: u64,
-    /// Version of the tables at which a rule of this slot was last added, changed or removed.
+    /// Version of the tables at which the slot's rule was last added, changed or removed.
     changed: u64,
     rule: Option<Box<Rule>>,
-    /// Work of visiting the actions of the slot's rule, as of [`Instructions::work`]. An empty slot has none.
+    /// Work of visiting the actions of the slot's rule once, in visited rules ([`Instructions::work`]). The value is
+    /// 0 for a free slot.
     work: usize,
     /// Whether the slot is in the free list.
     is_listed: bool,
@@ -138,10 +138,10 @@ struct Chain {
     /// Slot of the rule that was added to the chain last.
     first: u32,
     count: u32,
-    /// Sum of the work of the chain's rules.
+    /// Sum of the work of visiting the actions of the chain's rules, in visited rules.
     work: usize,
-    /// Table and cookie of the chain's rules. `None` marks a doomed chain, whose rules are about to be
-    /// removed.
+    /// Table and cookie of the chain's rules. The value is `None` if the chain is doomed, that is, if its rules are
+    /// about to be removed.
     key: Option<ChainKey>,
 }
 
@@ -153,15 +153,15 @@ pub(crate) struct Rules {
     /// is skipped.
     free: Vec<u32>,
     count: usize,
-    /// Sum of the work of all rules, and of the rules of each table.
+    /// Sum of the work of visiting the actions of all rules, in visited rules. `table_work` holds the sum for each
+    /// table.
     work: usize,
     table_work: HashMap<u8, usize>,
-    /// Chain to which new rules are added, for each table and cookie.
+    /// Identifier of the chain to which new rules are added, for each table and cookie.
     names: HashMap<ChainKey, u64>,
     chains: HashMap<u64, Chain>,
     last_chain: u64,
-    /// Doomed chains, whose rules are about to be removed. The chain whose rules are removed first is at the
-    /// front.
+    /// Identifiers of doomed chains, in the order in which their rules are removed.
     doomed: VecDeque<u64>,
 }
 
@@ -238,7 +238,7 @@ impl Rules {
         }
     }
 
-    /// Updates the work of a rule after a change of its instructions.
+    /// Updates the stored work of a rule after a change of the rule's instructions.
     pub fn update_work(&mut self, at: RuleRef) {
         let Some(rule) = self.get(at) else { return };
         let (table, work) = (rule.table, rule.instructions.work());
@@ -317,9 +317,9 @@ impl Rules {
         }
     }
 
-    /// Returns at most `most` doomed rules, in the order of their removal. The list ends after the rule with
-    /// which the work of visiting the actions reaches `work`. Removes doomed chains at the front of the list of
-    /// chains that have no rules left.
+    /// Returns the next doomed rules in the order of their removal: at most `most` rules, and no more rules after
+    /// the work of visiting the actions has reached `work`. Also removes doomed chains without rules from the front
+    /// of the list of doomed chains.
     pub fn next_doomed(&mut self, most: usize, work: usize) -> Vec<RuleRef> {
         while let Some(number) = self.doomed.front() {
             if self.chains.get(number).is_some_and(|chain| chain.count > 0) {
@@ -350,40 +350,43 @@ impl Rules {
         number.and_then(|number| self.chains.get(&number)).is_some_and(|chain| chain.key.is_none())
     }
 
-    /// Returns the number of rules of a table with a cookie, without doomed rules.
+    /// Returns the number of rules in a table with this cookie. Doomed rules are not counted.
     pub fn count_of(&self, table: u8, cookie: u64) -> usize {
         self.chain_of(table, cookie).map_or(0, |chain| chain.count as usize)
     }
 
-    /// Returns the work of visiting the actions of all rules once, in visited rules.
+    /// Returns the work of visiting the actions of all rules once. The unit of work is one visited rule.
     pub fn work(&self) -> usize {
         self.work
     }
 
-    /// Returns the work of visiting the actions of all rules of a table once.
+    /// Returns the work of visiting the actions of all rules of a table once, in visited rules.
     pub fn work_of_table(&self, table: u8) -> usize {
         self.table_work.get(&table).copied().unwrap_or(0)
     }
 
-    /// Returns the work of visiting the actions of the rules of a table with a cookie once, without doomed
-    /// rules.
+    /// Returns the work of visiting the actions of the rules with this table and cookie once, in visited rules.
+    /// Doomed rules are not counted.
     pub fn work_of_cookie(&self, table: u8, cookie: u64) -> usize {
         self.chain_of(table, cookie).map_or(0, |chain| chain.work)
     }
 
-    /// Returns the work of visiting the actions of a rule once. A rule that was removed has none.
+    /// Returns the work of visiting the actions of a rule once, in visited rules. The work is 0 if the rule was
+    /// removed.
     pub fn work_at(&self, at: RuleRef) -> usize {
         let place = self.places.get(at.index as usize).filter(|place| place.generation == at.generation);
         place.map_or(0, |place| place.work)
     }
 
-    /// Returns the work of visiting the actions of the rule in a slot once. An empty slot has none.
+    /// Returns the work of visiting the actions of the rule in a slot once, in visited rules. The work is 0 for a
+    /// free slot.
     pub fn work_in(&self, place: usize) -> usize {
         self.places.get(place).map_or(0, |place| place.work)
     }
 
-    /// Returns the slot behind the last one of a step that begins at the slot `from`. The step has at most `count`
-    /// slots, and ends after the slot with which the work of visiting the actions reaches `most`.
+    /// Returns the end of a step over the slots from `from` on: the index after the step's last slot. The step has
+    /// at most `count` slots, and ends with the slot at which the work of visiting the actions reaches `most`
+    /// visited rules.
     pub fn end_of_step(&self, from: usize, count: usize, most: usize) -> usize {
         let mut work = 0;
         let is_in = |place: &&Place| {
@@ -398,7 +401,7 @@ impl Rules {
         self.chains.get(self.names.get(&(table, cookie))?)
     }
 
-    /// Returns the rules of a table with a cookie in no particular order, without doomed rules.
+    /// Returns the rules with this table and cookie in no particular order, without doomed rules.
     pub fn with_cookie(&self, table: u8, cookie: u64) -> impl Iterator<Item = (RuleRef, &Rule)> {
         self.rules_from(self.chain_of(table, cookie).map_or(NONE, |chain| chain.first))
     }
@@ -423,7 +426,7 @@ impl Rules {
         place.rule.as_deref_mut().filter(|_| place.generation == at.generation)
     }
 
-    /// Records the version of the tables at which the rule of a slot was added, changed or removed.
+    /// Records the version of the tables at which the rule in a slot was added, changed or removed.
     pub fn mark(&mut self, at: RuleRef, version: u64) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             place.changed = version;

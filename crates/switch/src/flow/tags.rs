@@ -1,5 +1,5 @@
-//! The number of VLAN tags that flow entries can match: two, or one (Open vSwitch's `vlan-limit`). Everything
-//! behind the last of these tags is payload, whose EtherType is that of the next tag.
+//! The number of VLAN tags that flow entries can match: two, or one (Open vSwitch's `vlan-limit`). Further tags are
+//! payload, and the EtherType of the packet is then that of the first tag in the payload.
 
 use packet::ethertype::{SERVICE_VLAN as SERVICE, VLAN as CUSTOMER};
 use packet::{DropReason, FlowKey, PortId};
@@ -7,8 +7,8 @@ use packet::{DropReason, FlowKey, PortId};
 use super::pipeline::{Pipeline, Touched};
 use super::{ExtendedKey, Flow};
 
-/// Returns the flow key of a packet with two tags in which the second tag is payload. Returns `None` for
-/// packets with fewer tags, whose key does not change.
+/// Returns the flow key that a packet with two tags has if the second tag is payload. Returns `None` for packets
+/// with fewer tags, whose key does not change.
 #[must_use]
 #[inline]
 pub fn one_tag(key: &FlowKey) -> Option<FlowKey> {
@@ -27,7 +27,7 @@ fn without_inner(key: &FlowKey) -> FlowKey {
 }
 
 impl Pipeline {
-    /// Sets whether flow entries match one tag of a packet instead of two.
+    /// Sets whether flow entries match only the outer tag of a packet instead of two tags.
     pub fn set_one_tag(&mut self, one_tag: bool) {
         if self.one_tag != one_tag {
             self.one_tag = one_tag;
@@ -46,7 +46,7 @@ impl Pipeline {
         Ok(Flow::new(&key, &ExtendedKey::extract(frame, &key, &layers), in_port))
     }
 
-    /// Extracts the flow of a packet-out, with the metadata that the controller specified.
+    /// Extracts the flow of the packet in a packet-out, with the metadata that the controller specified.
     ///
     /// # Errors
     /// Returns the drop reason if the frame is malformed.

@@ -1,5 +1,5 @@
-//! Addition of learned flow entries (`learn`) within their limits, and their removal after the flow entries whose
-//! `learn` actions added them.
+//! Addition of learned flow entries (`learn`) within their limits, and their removal when the flow entries with the
+//! `learn` actions are removed.
 
 use super::Match;
 use super::learned::LearnedFlow;
@@ -8,11 +8,11 @@ use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline};
 use super::rule::{Rule, RuleRef};
 
 impl Pipeline {
-    /// Adds a learned flow entry. If an equal flow entry exists, its times are refreshed instead.
+    /// Adds a learned flow entry. If the table already holds an equal flow entry, only its times are refreshed.
     ///
     /// # Errors
-    /// Returns [`FlowError::TableFull`] if the limit of the learned flow is reached. Returns the reason of
-    /// the refusal if the addition is refused otherwise.
+    /// Returns [`FlowError::TableFull`] if the limit on learned flow entries is reached, or the reason for which the
+    /// flow entry is refused otherwise.
     pub fn teach(&mut self, learned: &LearnedFlow, now_ns: u64) -> Result<(), FlowError> {
         if self.refresh(&learned.rule, now_ns) {
             return Ok(());
@@ -23,13 +23,13 @@ impl Pipeline {
         self.modify(&[Mod::Flow(Box::new(learned.rule.clone()))], now_ns).map_err(|(_, why)| why)
     }
 
-    /// Returns the approximate number of rules that are visited to add a learned flow entry.
+    /// Returns the estimated work of adding a learned flow entry, in visited rules.
     #[must_use]
     pub fn work_to_teach(&self, learned: &LearnedFlow) -> usize {
         self.work_of_add(&learned.rule)
     }
 
-    /// Returns whether the limit of a learned flow allows the flow entry to be added.
+    /// Returns whether the limit of a `learn` action allows the learned flow entry to be added.
     #[must_use]
     pub fn may_learn(&self, learned: &LearnedFlow) -> bool {
         let key = (learned.rule.table, learned.rule.cookie.unwrap_or(0));
@@ -38,8 +38,8 @@ impl Pipeline {
             || self.rules.count_of(key.0, key.1) < usize::try_from(learned.limit).unwrap_or(usize::MAX)
     }
 
-    /// Returns the existing rule that the rule of this flow-mod would replace. Returns `None` if there is no
-    /// such rule.
+    /// Returns the existing rule that the flow-mod would replace. Returns `None` if there is no such rule, or if the
+    /// rule is about to be removed.
     fn stands(&self, rule: &FlowMod) -> Option<&Rule> {
         let Match { value, mask } = rule.matching;
         let table = self.tables.get(usize::from(rule.table))?;
@@ -47,9 +47,9 @@ impl Pipeline {
         if self.rules.is_doomed(at) { None } else { self.rules.get(at) }
     }
 
-    /// Removes learned flow entries for which no `learn` action with the flag NX_LEARN_F_DELETE_LEARNED is
-    /// left. If earlier ones still wait for removal, the new ones are only marked, and later turns of
-    /// `Pipeline::expire` remove them.
+    /// Removes learned flow entries for which no `learn` action with the flag NX_LEARN_F_DELETE_LEARNED is left. If
+    /// previous removals are not complete, the flow entries are only marked, and later calls of `Pipeline::expire`
+    /// remove them.
     pub(crate) fn drop_orphans(&mut self, now_ns: u64) {
         let most = if self.rules.has_doomed() { 0 } else { EXPIRED_AT_ONCE };
         self.drop_doomed(most, now_ns);
@@ -81,8 +81,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the existing rule that equals the rule that `learnt` would add. Returns `None` if there is no
-    /// such rule.
+    /// Returns the existing rule that equals the rule that the flow-mod `learnt` would add. Returns `None` if there
+    /// is no such rule.
     pub(super) fn taught(&self, learnt: &FlowMod) -> Option<RuleRef> {
         let Match { value, mask } = learnt.matching;
         let table = self.tables.get(usize::from(learnt.table))?;
@@ -95,8 +95,8 @@ impl Pipeline {
         is_same.then_some(at)
     }
 
-    /// Refreshes the times of the existing rule that equals the rule that `learnt` would add. Returns false
-    /// if there is no such rule. Returns true and changes nothing if the table does not exist.
+    /// Refreshes the times of the existing rule that equals the rule that the flow-mod `learnt` would add. Returns
+    /// false if there is no such rule. Returns true and changes nothing if the table does not exist.
     pub(super) fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
         if usize::from(learnt.table) >= self.tables.len() {
             return true;

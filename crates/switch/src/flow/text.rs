@@ -1,9 +1,9 @@
 //! Flow entries and megaflows as text: `ovs-ofctl`'s syntax for flow entries (ovs-fields(7), ovs-actions(7)),
 //! and `ovs-dpctl`'s syntax for megaflows.
 //!
-//! One printer serves `explain`, `show` and `ofproto/trace`, and `ovs-ofctl` can read its output. Fields and
-//! actions that Open vSwitch does not have (802.1ah, IPv6 extension headers) are printed by their names in
-//! the OpenFlow specification.
+//! One printer is used for `explain`, `show` and `ofproto/trace`, and `ovs-ofctl` can parse their output. Fields and
+//! actions that Open vSwitch does not have (802.1ah, IPv6 extension headers) are printed by their names in the
+//! OpenFlow specification.
 
 mod action;
 mod datapath;

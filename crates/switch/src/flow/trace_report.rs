@@ -10,7 +10,7 @@ use super::{Field, Flow, Match, text};
 
 /// Maximum number of lines of a trace report.
 const LINES: usize = 1_000;
-/// Maximum number of rules that a report visits to find the rules that look-ups had to exclude.
+/// Maximum number of rules that a report visits to find rules with a condition that the packet does not meet.
 const LOOKED_AT: usize = 65_536;
 
 /// One line of a trace report. Lines are in the order of events.
@@ -63,7 +63,7 @@ pub enum TraceLine {
     Bucket {
         /// Depth of nested resubmits and groups at which the actions of the bucket are executed.
         depth: u32,
-        /// Index of the bucket in its group.
+        /// Index of the bucket in its group, from 0.
         place: usize,
     },
     /// The action set is executed.
@@ -71,14 +71,14 @@ pub enum TraceLine {
         /// Depth of nested resubmits at which the action set is executed.
         depth: u32,
     },
-    /// Number of events that the report omits.
+    /// Number of events that are omitted from the report.
     More(usize),
 }
 
-/// Bits of the megaflow's mask, and the reason why the mask contains them.
+/// Bits of the megaflow's mask, with the reason why the result of the translation depends on them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bits {
-    /// Match fields with the masks of the bits.
+    /// Match fields that contain the bits, in `ovs-ofctl`'s syntax with masks.
     pub fields: String,
     /// Table, flow entry or action that depends on the bits.
     pub because: String,
@@ -93,15 +93,16 @@ pub struct TraceReport {
     pub changed: Option<String>,
     /// Match of the megaflow in `ovs-ofctl`'s syntax.
     pub megaflow: String,
-    /// Reasons for the bits of the megaflow's mask. The ingress port is always one of the bits.
+    /// Reasons for the bits of the megaflow's mask. The mask always includes the ingress port.
     pub why: Vec<Bits>,
-    /// Whether the megaflow is not cached. In this case every packet of this kind goes to the slow path.
+    /// Whether the result applies only to this packet and is not cached. Every packet of this kind then takes the
+    /// slow path.
     pub is_own: bool,
 }
 
 impl Pipeline {
-    /// Returns the trace report of a packet that was translated with `trace`. The tables must not have
-    /// changed since.
+    /// Returns the trace report of a packet whose translation `translated` recorded a trace. `arrived` is the flow
+    /// of the packet on arrival. The tables must not have changed since the translation.
     #[must_use]
     pub fn trace_report(&self, arrived: &Flow, translated: &Translated) -> TraceReport {
         let mut trace_report = TraceReport { is_own: !translated.is_cacheable(), ..TraceReport::default() };
@@ -164,8 +165,8 @@ impl Pipeline {
         trace_report
     }
 
-    /// Appends the reasons for the bits that a look-up added to the mask: bits that the rule matches, and
-    /// bits that exclude other rules.
+    /// Appends the reasons for the bits that a look-up added to the mask: bits that the found rule matches, and bits
+    /// that show that other rules do not match.
     fn why(
         &self,
         arrived: &Flow,

@@ -1,6 +1,6 @@
-//! Estimates of the number of rules, groups and buckets that changes visit. The estimates are made before the
-//! changes, to find changes that take long or too long. A visit of the actions of a rule counts as one more rule
-//! for each 64 octets of the actions ([`Instructions::work`](super::Instructions)).
+//! Estimates of the work of changes: the number of rules, groups and buckets that a change visits. The estimates are
+//! made before the changes, to detect changes that take long or too long. A visit of the actions of a rule counts as
+//! one more rule for each 64 octets of the actions ([`Instructions::work`](super::Instructions)).
 
 use std::collections::HashSet;
 
@@ -21,13 +21,13 @@ pub(super) const WORK_OF_GROUP: usize = 16;
 pub(super) const WORK_OF_CHANGE: usize = 32;
 /// Estimated work of checking one mask of a table for overlapping rules, in visited rules.
 const WORK_OF_MASK: usize = 8;
-/// Estimated work of visiting a `learn` action that counts its learned rules, in visited rules. The visit finds the
-/// table and cookie of the learned rules by hashing.
+/// Estimated work of visiting a `learn` action to count the rules that it has added, in visited rules. The visit
+/// looks up the table and cookie of the learned rules in a hash table.
 const WORK_OF_KEEPER: usize = 64;
-/// Estimated work of a packet-out, in visited rules: the maximum number of rules that one packet may match.
+/// Estimated work of a packet-out, in visited rules: the maximum number of rules that one packet can match.
 const WORK_OF_PACKET: usize = 4096;
 
-/// A number of rules and the size of their actions.
+/// A number of rules, and the work of visiting their actions.
 #[derive(Clone, Copy, Default)]
 struct Amount {
     rules: usize,
@@ -51,39 +51,41 @@ impl Amount {
         Amount { rules: self.rules.min(other.rules), actions: self.actions.min(other.actions) }
     }
 
-    /// Returns the work of changing or removing the rules.
+    /// Returns the work of changing or removing the rules, in visited rules.
     fn change_work(self) -> usize {
         self.rules.saturating_mul(WORK_OF_CHANGE).saturating_add(self.actions)
     }
 }
 
-/// Maximum amount of learned rules that are removed immediately after the rules that taught them.
+/// Maximum number of learned rules, and maximum work of their actions, that are removed at once with the rules whose
+/// `learn` actions added them.
 const MOST_ORPHANS: Amount = Amount { rules: EXPIRED_AT_ONCE, actions: EXPIRED_WORK };
 
-/// The estimate that is made of the actions of selected rules, if the selection is unknown without visiting the
-/// rules.
+/// The kind of estimate for the actions of selected rules, if the selected rules are not known without a visit to
+/// each rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Estimate {
-    /// The actions of the rules that are certainly selected.
+    /// A lower bound: counts only the actions of rules that are certainly selected.
     Least,
-    /// The actions of all rules that may be selected.
+    /// An upper bound: counts the actions of all rules that may be selected.
     Most,
 }
 
-/// Estimated results of the changes of a batch that precede another change.
+/// Estimated effects of the preceding changes of a batch on the work of the next change.
 #[derive(Default)]
 struct Coming {
     /// Rules that the preceding changes add.
     added: Amount,
     /// Rules that the preceding changes remove.
     removed: Amount,
-    /// Learned rules that are removed with the rules that taught them.
+    /// Learned rules that are removed with the rules whose `learn` actions added them.
     orphans: Amount,
 }
 
 impl Pipeline {
-    /// Returns the approximate number of rules, groups and buckets that a batch visits. Each 64 octets of actions
-    /// that the batch may visit count as one more rule. More than about ten thousand take milliseconds.
+    /// Returns the estimated work of a batch: the number of rules, groups and buckets that it visits. Each 64 octets
+    /// of actions that the batch may visit count as one more rule. Work of more than about ten thousand takes
+    /// milliseconds.
     #[must_use]
     pub fn work_of(&self, mods: &[Mod]) -> usize {
         let mut coming = Coming::default();
@@ -102,8 +104,8 @@ impl Pipeline {
         })
     }
 
-    /// Returns the estimated work of a change in visited rules. `coming` holds the estimated results of the
-    /// preceding changes of the batch, to which the results of this change are added.
+    /// Returns the estimated work of a change, in visited rules. `coming` holds the estimated effects of the
+    /// preceding changes of the batch. The effects of this change are added to it.
     fn work_in(&self, change: &Mod, coming: &mut Coming, estimate: Estimate) -> usize {
         let all = self.rules.place_count() + self.rules.work() + coming.added.rules + coming.added.actions;
         let group = |id: &u32| self.groups.get(id);
@@ -155,8 +157,8 @@ impl Pipeline {
         self.work_to_search(change, strict) + added.rules + actions
     }
 
-    /// Returns the minimum number of rules that a change or removal selects, as far as the number is known
-    /// without visiting each rule, and the estimated work of their actions. `searched` are the rules among
+    /// Returns a lower bound of the number of rules that a change or removal selects, as far as the number is known
+    /// without a visit to each rule, and the estimated work of visiting their actions. `searched` are the rules from
     /// which the change selects.
     fn selected_by(&self, change: &FlowMod, strict: bool, searched: Amount, estimate: Estimate) -> Amount {
         let is_filtered = reads_actions(change.out_port, change.out_group)
@@ -176,8 +178,8 @@ impl Pipeline {
         Amount { rules, actions: if is_known { searched.actions } else { 0 } }
     }
 
-    /// Returns the number of slots that are visited to find the rules that a change or removal selects, and
-    /// the work of the actions of the rules in these slots.
+    /// Returns the number of slots that are visited to find the rules that a change or removal selects, and the work
+    /// of visiting the actions of the rules in these slots.
     fn searched(&self, change: &FlowMod, strict: bool) -> Amount {
         let numbers = || numbers_of(change.table);
         let actions = if strict {
@@ -197,22 +199,22 @@ impl Pipeline {
         Amount { rules, actions }
     }
 
-    /// Returns the work of finding the rules that a change or removal selects. The actions count only if the
-    /// selection depends on them.
+    /// Returns the work of finding the rules that a change or removal selects, in visited rules. The actions of
+    /// rules count only if the selection depends on them.
     pub(super) fn work_to_search(&self, change: &FlowMod, strict: bool) -> usize {
         let reads = reads_actions(change.out_port, change.out_group);
         let actions = if reads { self.searched(change, strict).actions } else { 0 };
         self.places_of(change, strict) + actions
     }
 
-    /// Returns the work of changing or removing these rules.
+    /// Returns the work of changing or removing these rules, in visited rules.
     pub(super) fn work_to_change(&self, rules: &[RuleRef]) -> usize {
         let actions = rules.iter().map(|at| self.rules.work_at(*at)).sum();
         Amount { rules: rules.len(), actions }.change_work()
     }
 
-    /// Returns the maximum amount of learned rules that are removed immediately because a change removes the
-    /// rules that taught them, and the work of this estimate in visited rules.
+    /// Returns an upper bound of the learned rules that are removed at once because a change removes the rules whose
+    /// `learn` actions added them, and the work of this estimate in visited rules.
     fn orphans_in(&self, change: &Mod) -> (Amount, usize) {
         let has_keepers = self.learned.has_keepers();
         let none = (Amount::default(), 0);
@@ -238,8 +240,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the approximate amount of learned rules that are removed immediately if this rule is removed, and
-    /// the work of this estimate in visited rules. The estimate visits all actions of the rule.
+    /// Returns approximately the learned rules that are removed at once if this rule is removed, and the work of
+    /// this estimate in visited rules. The estimate visits all actions of the rule.
     fn orphans_of(&self, at: RuleRef) -> (Amount, usize) {
         let (mut orphans, mut work) = (Amount::default(), self.rules.work_at(at));
         let Some(rule) = self.rules.get(at) else { return (orphans, work) };
@@ -251,12 +253,12 @@ impl Pipeline {
         (orphans.min(MOST_ORPHANS), work)
     }
 
-    /// Returns the amount of all rules.
+    /// Returns the number of all rules in the tables, and the work of visiting their actions.
     fn stored(&self) -> Amount {
         Amount { rules: self.rules.len(), actions: self.rules.work() }
     }
 
-    /// Returns the rules whose match and priority equal those of a change.
+    /// Returns the rules with exactly the match and priority of a flow-mod, in the tables that the flow-mod names.
     pub(super) fn named(&self, change: &FlowMod) -> impl Iterator<Item = &RuleRef> {
         let Match { value, mask } = change.matching;
         let tables = numbers_of(change.table).filter_map(|table| self.tables.get(usize::from(table)));
@@ -302,8 +304,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the estimated work of visiting all groups that the groups `from` refer to, directly or by
-    /// other groups. The estimate stops at a bound.
+    /// Returns the estimated work of visiting all groups that the groups `from` refer to, directly or through other
+    /// groups, in visited rules. The estimate stops at [`MANY_REACHED`] groups.
     fn reach(&self, from: &[u32]) -> usize {
         let (mut seen, mut next) = (HashSet::new(), from.to_vec());
         let mut met = from.len();
@@ -322,12 +324,12 @@ impl Pipeline {
     }
 }
 
-/// Returns whether a selection of rules by an output port and a group depends on the actions of the rules.
+/// Returns whether rules can be selected by an output port and a group only after a visit to their actions.
 pub(super) fn reads_actions(out_port: Option<u32>, out_group: Option<u32>) -> bool {
     out_port.is_some() || out_group.is_some_and(|group| group != ANY_GROUP)
 }
 
-/// Returns the numbers of the tables that a change or removal with this table number selects.
+/// Returns the numbers of the tables that a change or removal with the table number `table` applies to.
 pub(super) fn numbers_of(table: u8) -> std::ops::Range<u8> {
     match table {
         ALL_TABLES => 0..ALL_TABLES,

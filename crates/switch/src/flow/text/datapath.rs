@@ -8,7 +8,7 @@ use crate::flow::{Field, Flow, Op};
 
 const TAG: u128 = 0x1000;
 
-/// Prints a megaflow: its ingress port, then the fields that its mask covers.
+/// Prints a megaflow: the name of its ingress port, then the fields that its mask covers.
 #[must_use]
 pub fn cached(port: &str, flow: &Flow, mask: &Flow) -> String {
     let mut groups = vec!["recirc_id(0)".to_owned(), format!("in_port({port})")];
@@ -168,7 +168,7 @@ fn tags(flow: &Flow, mask: &Flow, groups: &mut Vec<String>) {
     }
 }
 
-/// Prints the steps of a program. A program without steps is printed as `drop`.
+/// Prints the steps of a program. `name` returns the name of a port. A program without steps is printed as `drop`.
 pub fn program(ops: &[Op], name: &impl Fn(PortId) -> String) -> String {
     if ops.is_empty() {
         return "drop".to_owned();
@@ -240,8 +240,8 @@ fn set(value: &Flow, mask: &Flow) -> String {
     format!("set({})", groups.join(","))
 }
 
-/// Returns the EtherType of the packets to which a step that writes these bits applies. A step that writes
-/// IPv6 addresses is distinguished by their length.
+/// Returns the EtherType of the packets to which a set step applies, determined from the header bits `mask` that the
+/// step writes. IPv4 and IPv6 are distinguished by the length of the addresses.
 fn eth_type_of(mask: &Flow) -> u128 {
     let extended = |field: Field| mask.get(field) & (u128::MAX >> 32) != 0;
     let labels = [Field::MplsLabel, Field::MplsTc, Field::MplsTtl];

@@ -7,7 +7,7 @@ use packet::MacAddr;
 use crate::flow::action::port as reserved;
 use crate::flow::{Field, SubField};
 
-/// The notation of a field's value.
+/// The notation in which a field's value is printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Decimal,
@@ -110,8 +110,8 @@ fn prefix(mask: u128, width: u32, written: impl Fn() -> String) -> String {
     }
 }
 
-/// Prints the fragment bits of a packet. Bit 0 is set in every fragment, and bit 1 in every fragment but the
-/// first.
+/// Prints the fragment bits (`ip_frag`) of a packet. Bit 0 is set in every fragment, and bit 1 in every fragment but
+/// the first.
 pub(super) fn fragment(value: u128, mask: u128) -> &'static str {
     match (mask, value) {
         (2, 2) | (3, 3) => "later",

@@ -2,16 +2,16 @@
 //! `in_port(1),eth(src=02:00:00:00:00:01,...),eth_type(0x0800),ipv4(...)`, into `ovs-ofctl`'s syntax, which
 //! [`super::parse()`] reads. `ovs-appctl ofproto/trace` accepts both.
 
-/// A flow in the datapath syntax, partly converted.
+/// A flow that was converted from the datapath syntax, except for its port.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DatapathFlow {
-    /// Datapath port of the flow: a number or a name.
+    /// Datapath port in `in_port`: a number or a name.
     pub port: Option<String>,
     /// All other fields in `ovs-ofctl`'s syntax.
     pub words: String,
 }
 
-/// Maximum number of nested `encap` groups. A packet has at most two VLAN tags, each with one group.
+/// Maximum nesting depth of `encap` groups. A packet has at most two VLAN tags, and each adds one group.
 const MAX_ENCAPS: usize = 2;
 
 /// Converts a flow. Returns `None` if the text is not in the datapath syntax, or nests more than two `encap`

@@ -23,8 +23,8 @@ pub fn matching(of: &Match, priority: Option<u16>) -> String {
     parts.join(",")
 }
 
-/// Prints the fields of a flow that the mask `bits` covers. The names of the fields depend on the kind of
-/// packet, which the whole flow determines.
+/// Prints the fields of a flow that the mask `bits` covers. The names of the fields (for example `tcp_src`) depend
+/// on the EtherType and IP protocol in the whole flow.
 #[must_use]
 pub fn part(flow: &Flow, bits: &Flow) -> String {
     let mut parts = Vec::new();
@@ -69,14 +69,15 @@ struct Printer<'a> {
     mask: &'a Flow,
     eth_type: Option<u128>,
     proto: Option<u128>,
-    /// Whether the mask covers EtherType and protocol completely. If so, one word can stand for both.
+    /// Whether the mask covers the EtherType completely. If so, a word such as `tcp` can stand for EtherType and
+    /// protocol.
     shows_type: bool,
     shows_proto: bool,
 }
 
 impl<'a> Printer<'a> {
-    /// Creates a printer of `value` under `mask`. The bits of `kind` that are set in `known` determine the
-    /// kind of packet.
+    /// Creates a printer of `value` under `mask`. `kind` holds the packet's EtherType and protocol in the bits that
+    /// are set in `known`.
     fn new(value: &'a Flow, mask: &'a Flow, kind: &Flow, known: &Flow) -> Printer<'a> {
         let exact = |field: Field| (known.get(field) == field.all_ones()).then(|| kind.get(field));
         let eth_type = exact(Field::EthType);
@@ -110,8 +111,8 @@ impl<'a> Printer<'a> {
         matches!(self.eth_type, Some(IP | IPV6))
     }
 
-    /// Returns the word that stands for EtherType and protocol, if there is one, and whether this word
-    /// includes the protocol.
+    /// Returns the word that stands for EtherType and protocol (for example `tcp`), if there is one, and whether
+    /// this word includes the protocol.
     fn shorthand(&self) -> (Option<&'static str>, bool) {
         if !self.shows_type {
             return (None, false);

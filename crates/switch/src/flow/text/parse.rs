@@ -30,8 +30,8 @@ pub enum FlowTextError {
     Prerequisite(String),
 }
 
-/// Parses a flow, which consists of packet fields and metadata. `port` returns the number of the port with a
-/// name. Fields that the text does not name are zero.
+/// Parses a flow, which consists of packet fields and metadata. `port` returns the OpenFlow number of the port with
+/// a name. Fields that do not occur in the text are zero.
 ///
 /// # Errors
 /// Returns [`FlowTextError`] for the first part that cannot be parsed.
@@ -157,8 +157,8 @@ pub(super) fn read_value(
     value.ok_or(false)
 }
 
-/// Returns the field that a name stands for in packets of this kind. Returns `None` if there is no such
-/// field.
+/// Returns the field that a name stands for in a packet with this flow: the meaning of some names depends on the
+/// protocol. Returns `None` if there is no such field.
 pub(super) fn find(flow: &Flow, name: &str) -> Option<Field> {
     let is_v6 = flow.get(Field::EthType) == eth_type::IPV6;
     let number = flow.get(Field::IpProto);
@@ -241,8 +241,7 @@ pub(super) fn special(text: &str) -> Option<u32> {
     })
 }
 
-/// Returns EtherType and protocol of a word for a kind of packet, for example `tcp`. Returns `None` if the
-/// word is unknown.
+/// Returns the EtherType and protocol that a word such as `tcp` stands for. Returns `None` if the word is unknown.
 fn kind(word: &str) -> Option<(u128, u128)> {
     Some(match word {
         "ip" => (eth_type::IPV4, 0),

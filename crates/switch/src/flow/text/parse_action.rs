@@ -7,11 +7,11 @@ use super::sub_field;
 use crate::flow::action::port as reserved;
 use crate::flow::{Action, Flow};
 
-/// Maximum nesting depth of `clone`, as in OpenFlow messages.
+/// Maximum nesting depth of `clone` actions, as in OpenFlow messages.
 const MAX_CLONES: usize = 64;
 
-/// Parses a list of actions for a packet with this flow. The flow determines the meaning of `mod_tp_dst`.
-/// `port` returns the number of the port with a name.
+/// Parses a list of actions for a packet with this flow. The protocol of the flow determines the field that
+/// `mod_tp_dst` sets. `port` returns the OpenFlow number of the port with a name.
 ///
 /// # Errors
 /// Returns a message that names the action that cannot be parsed, or the limit of nested `clone` actions.
