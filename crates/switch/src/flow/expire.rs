@@ -1,5 +1,5 @@
-//! Removal of expired rules. The work of one turn is bounded, because upcalls wait for the lock of the tables
-//! during a turn.
+//! Removal of expired rules in turns. The work of each turn is limited, because upcalls wait for the lock of the
+//! tables during a turn.
 
 use super::message::Removed;
 use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline};
@@ -9,18 +9,18 @@ use super::rule::RuleRef;
 const PLACES_AT_ONCE: usize = 1 << 17;
 
 impl Pipeline {
-    /// Removes expired rules in one turn. A turn removes at most 20,000 expired rules and 20,000 doomed
-    /// learned rules, fewer if the rules have many actions, and visits a bounded number of rule slots. These
-    /// bounds limit the delay of packets.
-    /// Each turn continues at the slot where the previous turn ended.
+    /// Executes one turn of the removal of expired rules. A turn removes at most 20,000 expired rules and 20,000
+    /// learned rules whose `learn` actions were removed, fewer if the rules have many actions, and visits a limited
+    /// number of rule slots. These limits bound the delay of packets. Each turn continues at the slot where the
+    /// previous turn ended.
     ///
     /// Returns whether another turn is due immediately.
     pub fn expire(&mut self, now_ns: u64) -> bool {
         self.expire_places(PLACES_AT_ONCE, now_ns)
     }
 
-    /// Returns whether the last turn left rule slots unvisited or doomed rules in place. If so, another turn
-    /// is due immediately.
+    /// Returns whether the last turn did not visit all rule slots or did not remove all doomed rules. If so, another
+    /// turn is due immediately.
     #[must_use]
     pub fn is_expiring(&self) -> bool {
         self.expire_from > 0 || self.rules.has_doomed()

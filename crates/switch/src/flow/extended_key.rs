@@ -1,15 +1,15 @@
-//! The extended key: packet fields that OpenFlow matches and that the [`FlowKey`] does not hold. These are
-//! MPLS labels, the IPv6 flow label and extension headers, hardware addresses in ARP, and targets of
-//! neighbour discovery. Workers extract the extended key only if a megaflow or flow entry needs it.
+//! The extended key: packet fields that OpenFlow can match and that the [`FlowKey`] does not hold. These are MPLS
+//! labels, the IPv6 flow label and extension headers, hardware addresses in ARP and neighbour discovery (ND), and
+//! target addresses of ND. Workers extract the extended key only if a megaflow or flow entry needs it.
 
 use packet::ethertype::{MPLS, MPLS_MULTICAST, PBB};
 use packet::{FlowKey, L3Kind, Layers, icmpv6, ip_proto};
 
 const SOLICIT: u16 = icmpv6::kind::NEIGHBOUR_SOLICIT as u16;
 const ADVERT: u16 = icmpv6::kind::NEIGHBOUR_ADVERT as u16;
-/// Option of neighbour discovery with the source link-layer address (RFC 4861 section 4.6.1).
+/// Type of the ND option with the source link-layer address (RFC 4861 section 4.6.1).
 pub(super) const SOURCE_ADDRESS: u8 = 1;
-/// Option of neighbour discovery with the target link-layer address (RFC 4861 section 4.6.1).
+/// Type of the ND option with the target link-layer address (RFC 4861 section 4.6.1).
 pub(super) const TARGET_ADDRESS: u8 = 2;
 
 /// Bits of OFPXMT_OFB_IPV6_EXTHDR (OFPIEH_*, OpenFlow 1.5.1 section 7.2.3.8).
@@ -21,20 +21,20 @@ mod exthdr {
     pub const FRAG: u16 = 1 << 4;
     pub const ROUTER: u16 = 1 << 5;
     pub const HOP: u16 = 1 << 6;
-    /// An extension header is repeated.
+    /// Bit for an extension header that occurs more than once.
     pub const UNREP: u16 = 1 << 7;
-    /// The extension headers are not in the recommended order.
+    /// Bit for extension headers in another order than the recommended one.
     pub const UNSEQ: u16 = 1 << 8;
 }
 
-/// The seven words of the extended key, which complement the flow key. Two words hold three MPLS label stack
-/// entries and the 802.1ah service tag. One word holds the IPv6 flow label and the extension header bits. Two
-/// words hold the ND target, and two words the source and target hardware addresses of ARP or ND.
+/// The seven words of the extended key. Two words hold three MPLS label stack entries and the 802.1ah service tag.
+/// One word holds the IPv6 flow label and the extension header bits. Two words hold the ND target address, and two
+/// words hold the source and target hardware addresses of ARP or ND.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ExtendedKey(pub [u64; 7]);
 
 impl ExtendedKey {
-    /// An extended key with all bits zero. As a key it has no field, and as a mask it has no conditions.
+    /// An extended key with all bits zero: a packet without these fields, or a mask that matches all packets.
     pub const ZERO: ExtendedKey = ExtendedKey([0; 7]);
 
     /// Extracts the extended key from the frame's first segment. Fields of malformed or truncated headers
@@ -65,7 +65,7 @@ impl ExtendedKey {
         ExtendedKey(zerocopy::transmute!(bytes))
     }
 
-    /// Returns whether all bits are zero. A zero mask has no conditions.
+    /// Returns whether all bits are zero. A mask of zero matches all packets.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0 == [0; 7]
@@ -111,7 +111,7 @@ fn ipv6(frame: &[u8], l3: usize, l4: Option<usize>, key: &FlowKey, bytes: &mut [
     }
 }
 
-/// Returns the value of OFPXMT_OFB_IPV6_EXTHDR for an IPv6 packet.
+/// Returns the extension header bits (OFPXMT_OFB_IPV6_EXTHDR) of an IPv6 packet.
 fn extensions(first: u8, mut rest: &[u8], later: bool) -> u16 {
     let (mut kinds, mut next, mut last) = (0_u16, first, 0);
     for _ in 0..8 {

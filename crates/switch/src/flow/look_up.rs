@@ -1,6 +1,6 @@
-//! Look-up of a flow in a table, conjunctive matches (ovs-fields(7)) included. A packet that matches one flow
-//! entry of each clause of a conjunction, all with equal priority, is looked up again with the conjunction's
-//! number in `conj_id`.
+//! Look-up of a flow in a table, including conjunctive matches (ovs-fields(7)). If a packet matches a flow entry of
+//! each clause of a conjunction, all with equal priority, the packet is looked up again with the conjunction's
+//! number in the field `conj_id`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::pipeline::{Pipeline, Table};
 use super::rule::RuleRef;
 use super::{Field, Flow};
 
-/// Work of recording one conjunction that a rule names. One unit is the work of visiting a rule.
+/// Work of recording one conjunction of a rule. One unit of work is the visit of one rule.
 const EACH: u32 = 2;
 
 /// The result of a look-up in a table.
@@ -20,10 +20,10 @@ pub(super) struct Seen {
 }
 
 impl Table {
-    /// Returns the work of one look-up in the table, in actions of a packet: one for each mask. A mask costs 20 to
-    /// 300 ns, and more than 1 us if it has many ports and is not in the CPU's caches. An action that sets a field
-    /// costs 50 ns, a move 500 ns and a selection by a hash 1.5 us. A table with one mask costs no more than the
-    /// action that leads to it.
+    /// Returns the work of one look-up in the table, in the unit of a packet's work limit (one action): one for each
+    /// mask but the first. A mask costs 20 to 300 ns, and more than 1 us if it has many L4 ports and is not in the
+    /// CPU's caches. An action that sets a field costs 50 ns, a move 500 ns and a selection by a hash 1.5 us. A
+    /// table with one mask costs no more than the action that leads to the table.
     pub fn work_of_look_up(&self) -> u32 {
         u32::try_from(self.classifier.masks()).unwrap_or(u32::MAX).saturating_sub(1)
     }
@@ -53,10 +53,9 @@ impl Pipeline {
     }
 }
 
-/// Looks a flow up in a table with conjunctive matches. Returns the rule found and the work done. The work
-/// counts rules that are parts of conjunctions, the conjunctions that these rules name, and further look-ups, each
-/// with the masks of the table.
-/// If the work exceeds `most`, the look-up stops early and returns no rule.
+/// Looks a flow up in a table with conjunctive matches. Returns the rule found and the work done. The work is the
+/// number of rules visited that are parts of conjunctions, of the conjunctions in these rules, and of the masks in
+/// further look-ups. If the work exceeds `most`, the look-up stops early and returns no rule.
 fn look_up_conjunctive(
     pipeline: &Pipeline,
     table: &Table,

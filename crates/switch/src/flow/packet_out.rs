@@ -1,9 +1,9 @@
 //! Packet-outs of controllers: validation of their actions, and packet-outs within a batch of changes.
 //!
-//! The tables process a packet-out in a batch as the preceding changes have left them, and the `learn`
-//! actions of the packet-out take effect immediately. The packet is sent when the whole batch is made, and
-//! not sent if the batch is refused. The tables are locked meanwhile. The packet-outs of a batch therefore
-//! have common limits, and a batch that exceeds them is refused.
+//! The tables process a packet-out in a batch as the preceding changes have left them, and the `learn` actions of
+//! the packet-out take effect immediately. The packet is sent after the whole batch has been made, and is not sent
+//! if the batch is refused. The tables are locked during the batch. The packet-outs of a batch therefore have common
+//! limits, and a batch that exceeds these limits is refused.
 
 use super::action::port;
 use super::batch::{Batch, DecidedPacket};
@@ -13,19 +13,19 @@ use super::pipeline::{Pipeline, TABLES};
 use super::translate::TranslationInput;
 use super::{Action, Instructions};
 
-/// Maximum number of look-ups of all packet-outs of a batch together.
+/// Maximum number of table look-ups of all packet-outs of a batch together.
 const MAX_LOOKUPS: usize = 65_536;
-/// Maximum memory, in octets, of all packet-outs of a batch together with their translations.
+/// Maximum memory, in octets, of all packet-outs of a batch and their translations together.
 const MAX_MEMORY: usize = 4 << 20;
-/// Work of one action of a packet, in visited rules.
+/// Work of one action that a packet-out executes, in visited rules.
 const WORK_OF_ACTION: usize = 16;
 
 impl Pipeline {
-    /// Validates the actions of a packet-out and its continuation.
+    /// Validates the actions of a packet-out and of the paused processing that it resumes.
     ///
     /// # Errors
-    /// Returns the error for the first action that would be refused in a flow entry. Output to the flow
-    /// tables is permitted here.
+    /// Returns the error for the first action that would be refused in a flow entry. Output to the flow tables
+    /// (OFPP_TABLE) is permitted.
     pub fn check_packet_out(&self, packet: &PacketOut) -> Result<(), FlowError> {
         let mut count = 0;
         let mut check = |actions: &[Action]| {
@@ -50,8 +50,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Translates a packet-out of a batch. The flow entries that the `learn` actions of the packet-out add
-    /// become changes of the batch. Returns the reason if the packet-out is refused.
+    /// Translates a packet-out of a batch. The learned flow entries that its `learn` actions add become changes of
+    /// the batch. Returns the reason if the packet-out is refused.
     pub(super) fn decide_packet_out(
         &mut self,
         packet: &PacketOut,
@@ -76,7 +76,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Adds a learned flow entry as a change of the batch. A learned flow whose limit is reached is ignored.
+    /// Adds a learned flow entry as a change of the batch. Does nothing if the limit on the learned flow entries is
+    /// reached.
     fn teach_in(&mut self, learned: &LearnedFlow, batch: &mut Batch) -> Result<(), FlowError> {
         if let Some(at) = self.taught(&learned.rule) {
             if let Some(rule) = self.rules.get(at) {

@@ -1,12 +1,12 @@
-//! Listings of groups and meters for display. The listings are made in slices and without counts that need a
-//! scan over all rules. The tables are locked for one slice at a time.
+//! Listings of groups and meters for display. The tables are locked for one slice of a listing at a time. The
+//! listings omit reference counts, which need a scan over all rules.
 
 use super::message::{Group, Meter};
 use super::pipeline::{GroupState, Pipeline};
 
 /// Maximum number of groups or meters in one slice.
 const SLICE: usize = 100;
-/// Maximum memory, in octets, of the groups in one slice. A larger group makes up a slice of its own.
+/// Maximum memory, in octets, of the groups in one slice. A larger group has a slice of its own.
 const LENGTH: usize = 256 << 10;
 
 /// A group with its counters, for display.
@@ -20,7 +20,7 @@ pub struct GroupShown {
     pub bytes: u64,
     /// Nanoseconds since the group was added.
     pub age_ns: u64,
-    /// Numbers of packets and octets that each bucket processed, in the order of the buckets.
+    /// Number of packets and number of octets that each bucket processed, in the order of the buckets.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -35,14 +35,13 @@ pub struct MeterShown {
     pub bytes: u64,
     /// Nanoseconds since the meter was added.
     pub age_ns: u64,
-    /// Numbers of packets and octets that each band applied to, in the order of the bands.
+    /// Number of packets and number of octets that each band applied to, in the order of the bands.
     pub bands: Vec<(u64, u64)>,
 }
 
 impl Pipeline {
-    /// Returns up to `limit` groups, at most 100, with numbers from `from` on. Fewer groups are returned if
-    /// they are large. The next call continues after the last number returned. Returns `None` if there are no
-    /// more groups.
+    /// Returns the groups with numbers from `from` on: up to `limit` groups, at most 100, and fewer if they are
+    /// large. The caller continues after the last number returned. Returns `None` if there are no more groups.
     #[must_use]
     pub fn groups_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<GroupShown>> {
         let mut memory = 0;
@@ -62,8 +61,8 @@ impl Pipeline {
         Some(shown.collect()).filter(|shown: &Vec<GroupShown>| !shown.is_empty())
     }
 
-    /// Returns up to `limit` meters, at most 100, with numbers from `from` on. Returns `None` if there are no
-    /// more meters.
+    /// Returns the meters with numbers from `from` on: up to `limit` meters, at most 100. Returns `None` if there
+    /// are no more meters.
     #[must_use]
     pub fn meters_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<MeterShown>> {
         let shown = self.meters.range(from..).take(limit.min(SLICE)).map(|(_, state)| MeterShown {

@@ -1,9 +1,9 @@
-//! Bounds of a flow table: the limit of flow entries, which entries a full table evicts, and the thresholds of
-//! vacancy events.
+//! Limits of a flow table: the maximum number of flow entries, which entries a full table evicts, and the thresholds
+//! of vacancy events.
 //!
-//! The configuration ([`TableBounds`]) and the controllers ([`TableWishes`]) both set bounds. The settings of
-//! controllers survive a hand-over together with the flow entries. The owner of the pipeline sets the
-//! configured bounds again after a hand-over.
+//! The configuration ([`TableBounds`]) and the controllers ([`TableWishes`]) both set limits. After a hand-over to a
+//! successor process, the settings of controllers are restored together with the flow entries, and the configured
+//! settings are applied again from the configuration.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +23,8 @@ pub struct TableBounds {
     /// Fields that group flow entries for eviction. Flow entries with equal values in these fields form a
     /// group. Entries of the largest group are evicted first.
     pub groups: Vec<SubField>,
-    /// Whether the classifier tracks prefixes of source addresses (first value) and of destination addresses
-    /// (second value), for IPv4, IPv6 and ARP.
+    /// Whether look-ups skip masks of the table by the prefix lengths of source addresses (first value) and of
+    /// destination addresses (second value), for IPv4, IPv6 and ARP.
     pub prefixes: [bool; 2],
 }
 
@@ -48,21 +48,22 @@ pub struct TableWishes {
     pub vacancy: Option<(u8, u8)>,
 }
 
-/// Settings of a flow table from the configuration and from controllers, with its fill level.
+/// Settings of a flow table from the configuration and from controllers, with the state of its vacancy events.
 #[derive(Default)]
 pub(crate) struct Bounds {
     pub configured: TableBounds,
     pub wished: TableWishes,
-    /// Whether the next vacancy event is "vacancy up". If not, the next event is "vacancy down".
+    /// Whether the next vacancy event is "vacancy up" (enough free space again). If not, the next event is "vacancy
+    /// down".
     pub roomy_next: bool,
 }
 
-/// Number of the table's rules that may be evicted, for each importance.
+/// Number of the table's rules that may be evicted, by their importance.
 #[derive(Default)]
 pub(crate) struct Evictable(BTreeMap<u16, usize>);
 
 impl Evictable {
-    /// Counts a rule that was added, if the rule may be evicted.
+    /// Counts a new rule if it may be evicted.
     pub fn linked(&mut self, rule: &Rule) {
         if is_evictable(rule) {
             *self.0.entry(rule.importance).or_default() += 1;

@@ -1,13 +1,14 @@
-//! Translation of a packet: runs the packet through the flow tables and records the bits that the result
-//! depends on.
+//! Translation of a packet: executes the flow entries that the packet matches, table by table, and records the
+//! packet bits that the result depends on.
 //!
-//! The result is a [`Program`] and a mask. Every packet that equals this one in the bits of the mask gets the
-//! same actions. Workers may therefore cache both as a megaflow. Bits that an action has overwritten no
-//! longer depend on the packet. Bits that moved with a tag are attributed to their original position.
+//! The result is a [`Program`] of datapath actions and a mask. Every packet that equals this one in the bits of the
+//! mask gets the same actions. Workers may therefore cache both as a megaflow. If an action has overwritten bits,
+//! later look-ups of these bits do not depend on the packet. Bits of a VLAN tag that actions have moved are
+//! attributed to their original position.
 //!
-//! Header changes are collected in the flow and become one step before the next output. Some properties are
-//! not part of the key, for example the header behind a removed label or the length of a packet. A result
-//! that depends on them is specific to the packet ([`Translated::is_own`]) and is not cached.
+//! Header changes are collected in the flow and become one step before the next output. Some properties of a packet
+//! are not part of the flow key, for example the header behind a removed label, or the length. A result that depends
+//! on them applies only to this packet ([`Translated::is_own`]) and is not cached.
 
 mod action_set;
 mod actions;
@@ -35,37 +36,40 @@ use super::program::{Op, Program, SetBits};
 use super::rule::RuleRef;
 use super::{Action, Field, Flow, Instructions, Match, Prerequisite, packet_meets};
 
-/// Maximum depth of nested look-ups of the same or an earlier table (as in Open vSwitch).
+/// Maximum nesting depth of look-ups in the same or an earlier table (as in Open vSwitch).
 const MAX_DEPTH: u32 = 64;
-/// Maximum number of look-ups for one packet (as in Open vSwitch).
+/// Maximum number of table look-ups for one packet (as in Open vSwitch).
 const MAX_LOOKUPS: u32 = 4096;
-/// Octets of the stack that a translation uses on the thread of its caller. Every thread of the process has more.
+/// Maximum stack size, in octets, that a translation uses on the thread of its caller. The stack of every thread of
+/// the process is larger.
 const SHALLOW_STACK: usize = 768 << 10;
 /// Stack size, in octets, of the thread for translations with deeper nesting. The stack suffices for
 /// `MAX_LOOKUPS` levels of about 4 KiB each.
 const DEEP_STACK: usize = 64 << 20;
-/// Octets of the stack that a translation leaves free for the functions between two checks.
+/// Stack space, in octets, that a translation leaves free for the functions called between two checks of the stack.
 const STACK_RESERVE: usize = 1 << 20;
-/// Maximum number of steps of a program.
+/// Maximum number of steps (datapath actions) of a program.
 const MAX_OPS: usize = 4096;
-/// Maximum total weight of the steps of a program. The weight of a step reflects its cost for each packet.
+/// Maximum sum of the weights of a program's steps. The weight of a step reflects the time that it takes for each
+/// packet.
 const MAX_STEP_COST: usize = 1 << 14;
-/// Weight of a step that sets SCTP ports. The SCTP checksum covers the whole message.
+/// Weight of a step that sets SCTP ports. Such a step recomputes the CRC32c checksum, which covers the whole SCTP
+/// packet.
 const COST_OF_CRC: usize = 64;
 /// Weight of a step that applies a meter.
 const COST_OF_METER: usize = 4;
-/// Maximum number of actions, buckets, masks of tables and operations of similar cost that the translation of one
-/// packet executes or visits.
+/// Work limit of the translation of one packet: the maximum number of actions, buckets, masks of tables and
+/// operations of similar cost that are executed or visited.
 const MAX_WORK: u32 = 65_536;
-/// Number of entries of a list that are copied or compared for one unit of work.
+/// Number of list entries whose copying or comparison counts as one unit of work.
 const LIST_WORK: usize = 16;
-/// Maximum number of copies for controllers, and of learned flows, that one packet causes.
+/// Maximum number of copies for controllers that one packet causes, and maximum number of learned flow entries.
 const MAX_TOLD: usize = 256;
 /// Port configuration flag OFPPC_NO_PACKET_IN.
 const NO_PACKET_IN: u32 = 64;
-/// Cookie in packet-ins that no flow entry caused.
+/// Cookie in packet-ins that were not sent by a flow entry.
 const NO_COOKIE: u64 = u64::MAX;
-/// Maximum number of values on the stack of a packet.
+/// Maximum number of values on the stack of a packet (`push` and `pop` actions).
 const MAX_STACK: usize = 1024;
 /// IP protocol number of SCTP.
 const SCTP: u128 = 132;
@@ -77,8 +81,8 @@ impl Pipeline {
         self.run(asked, Run::arrived)
     }
 
-    /// Runs a translation. If look-ups are nested too deep for the current stack, the translation is repeated
-    /// on a thread with a larger stack. The repetition is harmless, because a translation changes nothing.
+    /// Runs a translation. If look-ups are nested too deep for the current stack, the translation is repeated on a
+    /// thread with a larger stack. The repetition has no side effects, because a translation changes no tables.
     fn run<'p>(
         &'p self,
         asked: TranslationInput<'p>,
@@ -108,7 +112,7 @@ impl Pipeline {
         })
     }
 
-    /// Translates the remaining processing of a packet that its controller has resumed. The pipeline and its
+    /// Translates the remaining processing of a paused packet that its controller has resumed. The pipeline and its
     /// counters do not change.
     #[must_use]
     pub fn resume(&self, asked: TranslationInput<'_>, left: &Continuation) -> Translated {
@@ -128,7 +132,7 @@ enum Origin {
     Made,
 }
 
-/// Octet of a flow in which the outer TCI begins. The inner TCI follows.
+/// Index of the octet of a [`Flow`] at which the outer TCI begins. The inner TCI follows.
 pub(super) const TCI: usize = Field::VlanTci.octet();
 
 /// A translation in progress.
@@ -136,23 +140,24 @@ struct Run<'p> {
     pipeline: &'p Pipeline,
     asked: TranslationInput<'p>,
     out: Translated,
-    /// Flow of the packet after the actions so far.
+    /// Flow of the packet after the actions executed so far.
     flow: Flow,
     /// Mask of the flow's bits that actions have overwritten, and that therefore no longer depend on the
     /// packet.
     made: Flow,
-    /// Mask of the flow's bits that have changed and are not yet written to the frame.
+    /// Mask of the flow's bits that actions have changed, if no step of the program writes them to the frame yet.
     dirty: Flow,
     /// Total weight of the steps that the program has so far.
     cost: usize,
-    /// Frame after the given number of program steps. The value is `None` if the frame was not needed so far.
+    /// Frame after the first steps of the program, and the number of these steps. The value is `None` if the frame
+    /// was not needed so far.
     rendered: Option<(Arc<Vec<u8>>, usize)>,
     tags: [Origin; 2],
     /// Whether a header was removed, and the header behind it has not been parsed.
     opaque: bool,
     stack: Vec<(u128, u16)>,
-    /// Queue of subsequent outputs. `queued` is the queue that the program has selected so far. `None` means
-    /// the default queue.
+    /// Queue that actions have selected for subsequent outputs. `queued` is the queue that the program's steps have
+    /// selected so far. `None` means the default queue.
     queue: Option<u32>,
     queued: Option<u32>,
     action_set: Vec<Action>,
@@ -163,32 +168,33 @@ struct Run<'p> {
     depth: u32,
     /// Depth of nested look-ups of the same or an earlier table.
     recursion: u32,
-    /// Size in memory, in octets, of what the pauses of the packet have left for later.
+    /// Memory of the remaining processing that was recorded for paused copies of the packet, in octets.
     left: usize,
-    /// Address on the stack at which the translation began.
+    /// Stack address at which the translation began, to compute the stack space used.
     stack_from: usize,
     /// Whether the current thread has a stack of [`DEEP_STACK`] octets.
     is_deep: bool,
     lookups: u32,
-    /// Whether all processing has stopped.
+    /// Whether the whole translation has stopped.
     stopped: bool,
-    /// Whether processing of this action list and of the enclosing lists has stopped.
+    /// Whether processing of the current action list and of the enclosing lists has stopped.
     exits: bool,
-    /// Whether processing of this action list has stopped. Enclosing lists continue.
+    /// Whether processing of the current action list has stopped. Enclosing lists continue.
     ends: bool,
-    /// Number of actions, buckets and operations of similar cost that were executed so far.
+    /// Work done so far: the number of actions, buckets and operations of similar cost that were executed.
     work: u32,
-    /// Liveness of the watched groups that were examined so far: whether any bucket of the group is live.
+    /// Liveness of the watched groups that were examined so far, by group number. A group is live if any of its
+    /// buckets is live.
     live_groups: BTreeMap<u32, bool>,
     from_controller: bool,
     in_bucket: bool,
     in_action_set: bool,
     is_miss: bool,
-    /// Index in `to_controller` of the copy that is sent to the controller for which the packet is paused.
+    /// Index in `to_controller` of the copy whose controller can resume the paused packet.
     waits: Option<usize>,
-    /// Action that is being executed, if a trace is requested.
+    /// Action that is executed at present, if a trace is requested.
     doing: Option<Box<Action>>,
-    /// Result of the look-up in the first table, if it was done ahead of the translation.
+    /// Result of the look-up in the first table, if the look-up was done in a batch before the translation.
     ahead: Option<&'p Seen>,
 }
 
@@ -301,8 +307,9 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Records a trace event. The number of events is limited, because looping rules cause tens of thousands
-    /// of events. Events that name mask bits are recorded once for each bit, without a limit.
+    /// Records a trace event. The number of events is limited to [`TRACED`], because looping rules cause tens of
+    /// thousands of events. Look-ups that add bits to the mask are always recorded. There is at most one for each
+    /// bit.
     fn tell(&mut self, what: Trace) {
         let asks = matches!(&what, Trace::Lookup { bits, .. } if **bits != Flow::ZERO);
         if asks || self.out.trace.len() < TRACED {
@@ -312,12 +319,13 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Counts one action or bucket as work. Returns false if the limit of work is exceeded.
+    /// Adds one action or bucket to the work done. Returns false if the work limit of the packet is exceeded.
     fn works(&mut self) -> bool {
         self.works_for(1)
     }
 
-    /// Counts work equal to `actions` actions. Returns false if the limit of work is exceeded.
+    /// Adds work equal to `actions` actions to the work done. Returns false if the work limit of the packet is
+    /// exceeded.
     fn works_for(&mut self, actions: u32) -> bool {
         self.work = self.work.saturating_add(actions);
         if self.work > MAX_WORK {
@@ -327,7 +335,8 @@ impl<'p> Run<'p> {
         !self.stopped
     }
 
-    /// Adds bits of the current flow to the mask. Returns the bits that the mask did not contain before.
+    /// Adds those of the bits that come from the packet to the mask of the result. Returns the bits that the mask
+    /// did not contain before.
     fn depend(&mut self, bits: &Flow) -> Flow {
         let mut own = Flow(std::array::from_fn(|word| bits.0[word] & !self.made.0[word]));
         let tci = |flow: &Flow, tag: usize| flow.bits((TCI + 2 * tag) * 8, 16);
@@ -357,15 +366,15 @@ impl<'p> Run<'p> {
         self.depend(&bits);
     }
 
-    /// Returns the value of a field and adds the field to the mask.
+    /// Returns the value of a field, and adds the bits of the field to the mask of the result.
     fn ask(&mut self, field: Field) -> u128 {
         self.see_through();
         self.depend_on(field);
         self.flow.get(field)
     }
 
-    /// Returns whether the packet meets a field's prerequisite, and adds the bits that this depends on to the
-    /// mask.
+    /// Returns whether the packet meets a field's prerequisite, and adds the bits that this depends on to the mask
+    /// of the result.
     fn meets(&mut self, need: Prerequisite) -> bool {
         if need == Prerequisite::None {
             return true;
@@ -377,7 +386,7 @@ impl<'p> Run<'p> {
         meets
     }
 
-    /// Parses the frame again if a header was removed and the header behind it has not been parsed.
+    /// Parses the frame again if an action has removed a header, to extract the fields of the header behind it.
     fn see_through(&mut self) {
         if !self.opaque {
             return;
@@ -395,8 +404,8 @@ impl<'p> Run<'p> {
         self.flow.0[super::STAGES[0]..].copy_from_slice(&read.0[super::STAGES[0]..]);
     }
 
-    /// Returns the frame after the program steps so far. The frame is cached, and each step is executed on it
-    /// once. Returns `None` if the packet is translated without a frame.
+    /// Returns the frame after the program's steps so far. The frame is cached, so that each step is executed on it
+    /// only once. Returns `None` if the packet is translated without a frame.
     fn frame_now(&mut self) -> Option<&[u8]> {
         let arrived = self.asked.frame?;
         // A frame that another copy of the packet shares is copied as a whole.
@@ -419,7 +428,7 @@ impl<'p> Run<'p> {
         Some(frame.as_slice())
     }
 
-    /// Appends the pending header changes to the program.
+    /// Appends a step to the program that writes the pending header changes to the frame.
     fn commit(&mut self) {
         if self.dirty == Flow::ZERO {
             return;
@@ -429,7 +438,7 @@ impl<'p> Run<'p> {
         self.push(Op::Set(Box::new(bits)));
     }
 
-    /// Appends the selection of the queue to the program before an output, if the queue has changed.
+    /// Appends a step to the program that selects the queue for the next output, if the queue has changed.
     fn name_queue(&mut self) {
         if self.queue != self.queued {
             self.queued = self.queue;
@@ -448,7 +457,7 @@ impl<'p> Run<'p> {
         self.out.program.ops.push(op);
     }
 
-    /// Returns the weight of a step, which reflects its cost for each packet.
+    /// Returns the weight of a step, which reflects the time that the step takes for each packet.
     fn cost_of(&self, op: &Op) -> usize {
         let sets_ports = |mask: &Flow| [Field::TcpSrc, Field::TcpDst].iter().any(|port| mask.get(*port) != 0);
         match op {
@@ -479,8 +488,7 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Returns whether one more look-up or copy may be nested in the current one. If the stack is used up, ends the
-    /// translation.
+    /// Returns whether the stack has space for one more nested look-up or copy. Otherwise, ends the translation.
     fn has_stack(&mut self) -> bool {
         let most = if self.is_deep { DEEP_STACK - STACK_RESERVE } else { SHALLOW_STACK };
         if !self.stopped && self.stack_from.abs_diff(stack_address()) > most {
@@ -554,8 +562,8 @@ impl<'p> Run<'p> {
         drops
     }
 
-    /// Looks the packet up in one table with `port` as the ingress port, and adds the bits that the result
-    /// depends on to the mask. Returns the rule that matches, or `None`.
+    /// Looks the packet up in one table with `port` as the ingress port, and adds the bits that the result depends
+    /// on to the mask of the result. Returns the rule that matches, or `None`.
     fn find(&mut self, table: u8, port: Option<u32>) -> Option<RuleRef> {
         let mut bits = Flow::ZERO;
         let in_port = self.flow.get(Field::InPort);
@@ -671,7 +679,7 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Executes `does` on a copy of the packet, and restores the packet afterwards. Does nothing if the stack is
+    /// Executes `does` on a copy of the packet, and then restores the packet. Does nothing if the stack space is
     /// used up.
     fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
         let copied = work_to_copy(&self.action_set).saturating_add(work_of(self.stack.len()));
@@ -730,18 +738,18 @@ impl<'p> Run<'p> {
     }
 }
 
-/// Returns the work of passing over a list of this length, in units of [`MAX_WORK`].
+/// Returns the work of iterating over a list of this length, in the unit of [`MAX_WORK`].
 fn work_of(length: usize) -> u32 {
     u32::try_from(length / LIST_WORK).unwrap_or(u32::MAX)
 }
 
-/// Returns the work of copying a list of actions with all nested lists, in units of [`MAX_WORK`]. A list without
-/// nested lists is as much work as passing over the list.
+/// Returns the work of copying a list of actions with all nested lists, in the unit of [`MAX_WORK`]. Without nested
+/// lists, the work equals that of iterating over the list.
 fn work_to_copy(actions: &[Action]) -> u32 {
     work_of(memory_of(actions) / size_of::<Action>())
 }
 
-/// Returns an address in the stack frame of a function that the caller calls.
+/// Returns an address in the stack frame of this function, as a measure of the stack space in use.
 #[inline(never)]
 fn stack_address() -> usize {
     let here = 0_u8;

@@ -21,7 +21,7 @@ pub enum GroupKind {
     FastFailover,
 }
 
-/// The hash of a select group.
+/// The method by which a select group selects a bucket.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum SelectMethod {
     /// Hashes the Ethernet addresses and the other L2 to L4 fields.
@@ -29,7 +29,7 @@ pub enum SelectMethod {
     Default,
     /// Hashes these fields (`selection_method=hash`).
     Hash {
-        /// Fields that are hashed, each with the mask of the bits that count.
+        /// Fields that are hashed, each with a mask of the bits that are included.
         fields: Vec<(Field, u128)>,
         /// Parameter of the hash, as the controller specified it.
         parameter: u64,
@@ -48,9 +48,9 @@ pub struct Bucket {
     pub id: u32,
     /// Weight of the bucket in a select group.
     pub weight: u16,
-    /// Port whose liveness the bucket's liveness depends on. `None` means no port.
+    /// Port that the bucket watches: the bucket is live if this port is live. `None` means no port.
     pub watch_port: Option<u32>,
-    /// Group whose liveness the bucket's liveness depends on. `None` means no group.
+    /// Group that the bucket watches: the bucket is live if this group is live. `None` means no group.
     pub watch_group: Option<u32>,
     /// Actions of the bucket.
     pub actions: Vec<Action>,
@@ -63,7 +63,7 @@ pub struct Group {
     pub id: u32,
     /// Type of the group.
     pub kind: GroupKind,
-    /// Hash of a select group.
+    /// Bucket selection method of a select group.
     pub method: SelectMethod,
     /// Buckets of the group.
     pub buckets: Vec<Bucket>,
@@ -130,6 +130,6 @@ pub struct GroupStats {
     pub bytes: u64,
     /// Nanoseconds since the group was added.
     pub age_ns: u64,
-    /// Numbers of packets and octets that each bucket processed, in the order of the buckets.
+    /// Number of packets and number of octets that each bucket processed, in the order of the buckets.
     pub buckets: Vec<(u64, u64)>,
 }

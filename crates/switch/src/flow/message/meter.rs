@@ -14,9 +14,9 @@ pub enum BandKind {
 pub struct Band {
     /// Type of the band.
     pub kind: BandKind,
-    /// Rate above which the band applies, in kilobits or packets per second.
+    /// Rate above which the band applies, in kilobits per second or packets per second ([`Meter::packets`]).
     pub rate: u32,
-    /// Burst size in kilobits or packets. 0 stands for one second's worth.
+    /// Burst size in kilobits or packets ([`Meter::packets`]). 0 stands for one second's traffic at the rate.
     pub burst: u32,
 }
 
@@ -59,6 +59,6 @@ pub struct MeterStats {
     pub bytes: u64,
     /// Nanoseconds since the meter was added.
     pub age_ns: u64,
-    /// Numbers of packets and octets that each band applied to, in the order of the bands.
+    /// Number of packets and number of octets that each band applied to, in the order of the bands.
     pub bands: Vec<(u64, u64)>,
 }

@@ -28,8 +28,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the OFPR_* number of the bit that selects this reason in a controller's asynchronous
-    /// configuration.
+    /// Returns the OFPR_* reason number whose bit enables this reason in a controller's asynchronous configuration.
     #[must_use]
     pub const fn asked_as(self) -> u8 {
         match self {
@@ -94,7 +93,7 @@ pub struct Continuation {
     pub rest: Vec<Rest>,
     /// Action set at the time of the pause.
     pub action_set: Vec<Action>,
-    /// Stack at the time of the pause: values and their widths in bits.
+    /// Stack at the time of the pause: each value with its width in bits.
     pub stack: Vec<(u128, u16)>,
     /// Queue of subsequent outputs. `None` means the default queue.
     pub queue: Option<u32>,
@@ -115,7 +114,7 @@ impl Continuation {
     }
 }
 
-/// The remaining instructions of one flow entry for a paused packet.
+/// The remaining instructions of one flow entry that a paused packet was executing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rest {
     /// Table of the flow entry.

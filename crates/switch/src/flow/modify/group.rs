@@ -21,7 +21,7 @@ const MAX_CHAIN: usize = 32;
 /// Maximum number of groups and references that the validation of one group visits.
 const MAX_REACHED: usize = 1 << 20;
 
-/// The state of a walk over the groups that a group uses or watches.
+/// The state of a walk over the groups that a group uses or watches, directly or through other groups.
 struct Walk {
     first: u32,
     heights: HashMap<u32, usize>,
@@ -41,7 +41,7 @@ impl Pipeline {
         }
     }
 
-    /// Queues the event that reports a change of groups to controllers, after the change was made.
+    /// Queues the event that reports a completed change of groups to controllers.
     pub(super) fn forward_group_mod(&mut self, change: &GroupMod, existed: bool) {
         let after = match change {
             GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => {
@@ -177,9 +177,9 @@ impl Pipeline {
         Ok(next)
     }
 
-    /// Returns the number of groups in the longest chain that begins with the group `id`, this group
-    /// included. A group is followed by the groups that its buckets use or watch. `depth` is the number of
-    /// groups before `id`. `heights` of the walk caches the lengths found.
+    /// Returns the length of the longest chain of groups that begins with the group `id`, this group included. In a
+    /// chain, each group uses or watches the next one. `depth` is the number of groups before `id`. `heights` of the
+    /// walk caches the lengths found.
     ///
     /// # Errors
     /// Returns [`FlowError::GroupLoop`] if the chain returns to the first group or is too long.

@@ -5,7 +5,8 @@ use crate::flow::action::port;
 use crate::flow::{Action, Field, text};
 
 impl Run<'_> {
-    /// Returns the action set in words after the verb `verb`. Returns `None` if no trace is requested.
+    /// Returns the text of a trace event about the action set: the verb `verb` and the actions. Returns `None` if no
+    /// trace is requested.
     pub(super) fn shown_action_set(&self, verb: &str) -> Option<String> {
         self.asked.trace.then(|| {
             if self.action_set.is_empty() {
@@ -15,8 +16,8 @@ impl Run<'_> {
         })
     }
 
-    /// Adds an action to the action set. The action replaces an action of its kind. A set-field action
-    /// replaces only a set-field action for its field (OpenFlow 1.3, 5.10).
+    /// Adds an action to the action set. The action replaces an action of the same type. A set-field action replaces
+    /// only a set-field action for the same field (OpenFlow 1.3, 5.10).
     pub(super) fn put_in_set(&mut self, action: &Action) {
         // The whole set is searched, and the action is copied.
         let copied = work_to_copy(std::slice::from_ref(action));
@@ -60,8 +61,8 @@ impl Run<'_> {
         self.in_action_set = before;
     }
 
-    /// Executes the actions of an action set or bucket in the order of their kinds. In an action set with a
-    /// group action, the output action is not executed.
+    /// Executes the actions of an action set or bucket in the order of their types. If an action set has a group
+    /// action, its output action is not executed.
     pub(super) fn ordered(&mut self, set: &[Action]) {
         let turn = |action: &Action| match action {
             Action::CopyTtlIn => 0,

@@ -1,4 +1,4 @@
-//! Execution of the single actions of a translation.
+//! Execution of individual actions during a translation.
 
 use super::{Action, Field, Flow, MAX_STACK, Op, Origin, Reason, Run, TCI, ToController, Trace, port};
 use crate::flow::numbers::{eth_type, reason};
@@ -8,7 +8,7 @@ use packet::{FlowKey, PortId, ethertype};
 const TAG: u128 = 0x1000;
 use crate::flow::{BEYOND_WORDS, FLOW_WORDS, PBB_TAG, STAGES};
 
-/// Words of a flow that hold L3 and L4 fields. Pushing a label hides these fields, and popping the last label
+/// Words of a flow that hold L3 and L4 fields. Pushing an MPLS label hides these fields, and popping the last label
 /// reveals them.
 const L3: std::ops::Range<usize> = STAGES[1]..FLOW_WORDS;
 /// Words of a flow that hold MPLS labels and the 802.1ah service tag.
@@ -16,14 +16,14 @@ const LABELS: std::ops::Range<usize> = BEYOND_WORDS[0]..STAGES[1];
 /// Index of the first bit of the outer MPLS label in a flow.
 const LABEL: usize = Field::MplsLabel.octet() * 8;
 
-/// Returns the port number that a subfield holds. Values of 16 bits are OpenFlow 1.0 port numbers, whose
-/// reserved ports begin at 0xfff8.
+/// Returns the OpenFlow port number in a subfield. A value of 16 bits is an OpenFlow 1.0 port number, whose reserved
+/// ports from 0xfff8 are converted to 32 bits.
 pub(super) fn port_of(value: u128, part: &SubField) -> u128 {
     if part.bits <= 16 && value >= 0xfff8 { value | 0xffff_0000 } else { value }
 }
 
-/// Returns the TTL of the IP header behind the only MPLS label of a frame. Returns `None` if there is no such
-/// header.
+/// Returns the TTL of the IP header behind the MPLS label of a frame with one label. Returns `None` if there is no
+/// such header.
 fn ttl_behind_label(frame: &[u8]) -> Option<u8> {
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?;
@@ -183,7 +183,7 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Returns the value of a subfield and adds the subfield to the mask.
+    /// Returns the value of a subfield, and adds its bits to the mask of the result.
     pub(super) fn part(&mut self, part: &SubField) -> u128 {
         self.see_through();
         let mut bits = Flow::ZERO;
@@ -456,7 +456,7 @@ impl<'p> Run<'p> {
     }
 
     /// Adds a copy of the packet for a controller to the result. Returns false if there are too many copies, or if
-    /// the frame is too much work.
+    /// computing the frame would exceed the work limit of the packet.
     pub(super) fn send_to_controller(
         &mut self,
         max_len: u16,

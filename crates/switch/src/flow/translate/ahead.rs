@@ -1,4 +1,4 @@
-//! First-table look-ups for a batch of packets that wait for translation. Batched look-ups overlap the memory
+//! Look-ups in the first table for a batch of packets before their translation. Batched look-ups overlap the memory
 //! accesses of several packets.
 
 use lookup::classifier::BURST;
@@ -9,12 +9,11 @@ use crate::flow::look_up::Seen;
 use crate::flow::pipeline::{Pipeline, Table};
 use crate::flow::{FLOW_WORDS, Field, Flow, Fragments};
 
-/// Number of rules in the first table from which batched look-ups pay off. A smaller table is in the CPU's
-/// caches, and the cost of arranging the packets exceeds the gain: `trivium bench upcall` with one rule
-/// handled 5 % fewer upcalls.
+/// Minimum number of rules in the first table for batched look-ups. A smaller table is in the CPU's caches, and the
+/// cost of preparing a batch exceeds the gain: `trivium bench upcall` with one rule handled 5 % fewer upcalls.
 const MANY: usize = 4096;
 
-/// A packet that waits for translation, and the result of its look-up in the first table.
+/// A packet that waits for its translation, with the result of its look-up in the first table.
 #[derive(Clone, Debug)]
 pub struct Ahead {
     flow: Flow,
@@ -36,7 +35,8 @@ impl Ahead {
     }
 }
 
-/// Returns the flow that is looked up in the first table.
+/// Returns the flow with which a packet is looked up in the first table: `actset_output` is unset, and the L4 ports
+/// of fragments are zero.
 fn at_first(flow: &Flow) -> Flow {
     let mut own = *flow;
     own.set(Field::ActsetOutput, u128::from(port::UNSET));
@@ -47,7 +47,7 @@ fn at_first(flow: &Flow) -> Flow {
 }
 
 impl Pipeline {
-    /// Returns whether batched look-ups are faster than a look-up during each translation.
+    /// Returns whether batched look-ups in the first table are faster than a look-up during each translation.
     #[must_use]
     pub fn gains_by_looking_ahead(&self) -> bool {
         self.fragments == Fragments::Normal
@@ -57,8 +57,8 @@ impl Pipeline {
                 .is_some_and(|first| first.conjunctive == 0 && first.classifier.len() >= MANY)
     }
 
-    /// Looks packets up in the first table. A table with conjunctive matches is not looked up ahead. The
-    /// translations of the packets look it up.
+    /// Looks packets up in the first table and stores the results in the packets. A table with conjunctive matches
+    /// is not looked up here, but during the translations of the packets.
     pub fn look_ahead(&self, packets: &mut [Ahead]) {
         let simple = |table: &&Table| table.conjunctive == 0 && self.fragments == Fragments::Normal;
         let Some(first) = self.tables.first().filter(simple) else { return };

@@ -8,10 +8,10 @@ use crate::flow::numbers::eth_type;
 use crate::flow::pipeline::Pipeline;
 use crate::flow::{Prerequisite, port};
 
-/// Number of links whose weights are computed at the cost of one action.
+/// Number of links whose weights are computed in the time of one action.
 const WEIGHED: usize = 4;
 
-/// Mixes two numbers (the finaliser of MurmurHash3, Appleby, 2011).
+/// Hashes two numbers to one (the finaliser of MurmurHash3, Appleby, 2011).
 fn mix(a: u64, b: u64) -> u64 {
     let mut x = a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -25,9 +25,9 @@ fn unit(hash: u64) -> f64 {
     ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
 }
 
-/// Returns the index of the choice with the highest random weight. Each choice gets its exact share by weight
-/// in expectation, and the share of a removed choice is distributed among the others (Thaler and Ravishankar,
-/// 1998; weights after Schindelhauer and Schomaker, 2005). Returns `None` without choices.
+/// Returns the index of the choice with the highest random weight. The expected share of each choice is proportional
+/// to its weight, and the share of a removed choice is distributed among the others (Thaler and Ravishankar, 1998;
+/// weights after Schindelhauer and Schomaker, 2005). Returns `None` without choices.
 fn highest(hash: u64, choices: impl Iterator<Item = (usize, u64, u16)>) -> Option<usize> {
     let score =
         |(place, id, weight): (usize, u64, u16)| (place, -unit(mix(hash, id)).ln() / f64::from(weight));
@@ -38,8 +38,8 @@ fn highest(hash: u64, choices: impl Iterator<Item = (usize, u64, u16)>) -> Optio
         .map(|(place, _)| place)
 }
 
-/// Returns the additional work of a selection among `links` links, in actions. Highest random weight
-/// evaluates each link, which costs a fraction of an action.
+/// Returns the additional work of a selection among `links` links, in units of one action. Highest random weight
+/// evaluates each link, which takes a fraction of the time of an action.
 pub(super) fn work_of(mode: BundleMode, links: usize) -> u32 {
     match mode {
         BundleMode::Weight => u32::try_from(links / WEIGHED).unwrap_or(u32::MAX),
@@ -72,12 +72,12 @@ pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 
     }
 }
 
-/// The source of a bucket's liveness.
+/// The port or group that decides whether a bucket is live.
 enum Liveness {
     /// The bucket watches a port or nothing. The value is true if the port is live, or if the bucket watches
     /// nothing.
     Is(bool),
-    /// The bucket watches the group with this number.
+    /// The bucket is live if the watched group with this number is live.
     Of(u32),
 }
 
@@ -96,7 +96,8 @@ impl Pipeline {
 }
 
 impl Run<'_> {
-    /// Returns whether the port or group that a bucket watches is live. Each examined bucket counts as work.
+    /// Returns whether a bucket is live because of the port or group that it watches. Each call counts as work of
+    /// one action.
     fn is_live(&mut self, bucket: &Bucket) -> bool {
         self.works()
             && match self.pipeline.liveness(bucket) {
@@ -105,8 +106,8 @@ impl Run<'_> {
             }
     }
 
-    /// Returns whether any bucket of a group is live. Buckets may watch groups whose buckets watch groups, to
-    /// any depth. The search is not recursive, and examines each group once for each translation.
+    /// Returns whether any bucket of a group is live. Buckets may watch groups whose buckets watch further groups,
+    /// to any depth. The search is iterative, and examines each group once for each translation.
     fn is_group_live(&mut self, id: u32) -> bool {
         if let Some(live) = self.live_groups.get(&id) {
             return *live;
@@ -238,8 +239,8 @@ impl Run<'_> {
         }
     }
 
-    /// Adds the ARP protocol addresses, which [`HashFields`] omit, to a hash. ARP requests for different
-    /// hosts thus spread over a group's buckets, and a request gets the bucket of its reply.
+    /// Adds the ARP protocol addresses, which [`HashFields`] omit, to a hash. ARP requests for different hosts thus
+    /// spread over the buckets of a group, and a request and its reply use the same bucket.
     #[allow(clippy::cast_possible_truncation, reason = "addresses of 32 bits")]
     fn hash_arp(&mut self, hash: u64) -> u64 {
         if !self.meets(Prerequisite::Arp) {
@@ -248,7 +249,7 @@ impl Run<'_> {
         mix(hash, (self.ask(Field::ArpSpa) ^ self.ask(Field::ArpTpa)) as u64)
     }
 
-    /// Returns a hash of fields, and adds the fields to the mask.
+    /// Returns a hash of packet fields, and adds the bits of the fields to the mask of the result.
     #[allow(clippy::cast_possible_truncation, reason = "halves of wide values")]
     pub(super) fn hash_fields(&mut self, fields: HashFields, basis: u16) -> u64 {
         let mut hash = mix(u64::from(basis), 0x7472_6976_6975_6d21);

@@ -1,4 +1,4 @@
-//! The `learn` action, by which a packet adds a flow entry to a table.
+//! Execution of the `learn` action, by which a packet adds a flow entry to a table.
 
 use super::{Action, Field, Run};
 use crate::flow::LearnedFlow;

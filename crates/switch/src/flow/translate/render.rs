@@ -1,17 +1,16 @@
-//! Execution of the steps of an unfinished program on the frame of the packet that is translated, and the estimate
-//! of its work.
+//! Execution of the program's steps so far on the frame of the packet, and the estimate of the work.
 //!
-//! A translation reads the frame behind a removed header and for packet-ins.
+//! A translation needs the resulting frame for packet-ins and to parse the header behind a removed header.
 
 use crate::flow::program::Op;
 use crate::flow::{Field, rewrite};
 
-/// Number of octets of a frame that are copied, moved or read per unit of work.
+/// Number of octets of a frame whose copying, moving or reading counts as one unit of work.
 const FRAME_WORK: usize = 2048;
-/// Number of steps that are executed per unit of work.
+/// Number of steps whose execution counts as one unit of work.
 const STEPS_WORK: usize = 16;
 
-/// Executes datapath actions on a frame. Actions on copies of the packet are skipped.
+/// Executes datapath actions on a frame. Actions that apply to copies of the packet are skipped.
 pub(super) fn render(frame: &mut Vec<u8>, ops: &[Op]) {
     for op in on_packet(ops) {
         // Steps that fail are skipped.
@@ -19,8 +18,8 @@ pub(super) fn render(frame: &mut Vec<u8>, ops: &[Op]) {
     }
 }
 
-/// Returns the work of executing datapath actions on a frame of `length` octets, in units of
-/// the limit of work of a packet. `is_copied` states whether the frame is copied before.
+/// Returns the work of executing datapath actions on a frame of `length` octets, in the unit of the work limit of a
+/// packet's translation. `is_copied` states whether the frame is copied first.
 ///
 /// Steps that add or remove a header move the whole frame, and a step that sets SCTP ports may read the whole frame.
 pub(super) fn work_to_render(length: usize, is_copied: bool, ops: &[Op]) -> u32 {
@@ -43,7 +42,7 @@ pub(super) fn work_to_render(length: usize, is_copied: bool, ops: &[Op]) -> u32 
     u32::try_from(ops.len() / STEPS_WORK + passed / FRAME_WORK).unwrap_or(u32::MAX)
 }
 
-/// Returns the steps that apply to the packet itself, and not to a copy of the packet.
+/// Returns the steps that apply to the packet itself, without the steps that apply to a copy of the packet.
 fn on_packet(ops: &[Op]) -> impl Iterator<Item = &Op> {
     let mut left = ops.iter();
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! The packet to translate and the result of its translation.
+//! Input and result of the translation of a packet.
 
 use packet::DropReason;
 
@@ -8,7 +8,7 @@ use crate::flow::program::{Megaflow, Op, Program, SetBits};
 use crate::flow::rule::RuleRef;
 use crate::flow::{Action, Flow};
 
-/// Maximum number of trace events of one packet, besides those that name mask bits.
+/// Maximum number of trace events of one packet. Look-ups that add bits to the mask are recorded without this limit.
 pub const TRACED: usize = 1024;
 
 /// A copy of a packet for a controller.
@@ -73,7 +73,7 @@ pub enum Trace {
     Bucket(u32, usize),
     /// The execution of the action set, with the depth of nested resubmits.
     ActionSet(u32),
-    /// Flow of the packet after all actions, without changes that were made to copies of the packet.
+    /// Flow of the packet after all actions. Changes to copies of the packet are not included.
     End(Box<Flow>),
 }
 
@@ -83,7 +83,7 @@ pub enum Trace {
 pub enum Failed {
     /// Look-ups of the same or an earlier table are nested too deep.
     Depth,
-    /// There were too many look-ups.
+    /// The limit of table look-ups for one packet was exceeded.
     Lookups,
 }
 
@@ -103,35 +103,36 @@ impl Failed {
 pub struct Translated {
     /// Datapath actions of the packet.
     pub program: Program,
-    /// Bits of the packet that the result depends on.
+    /// Mask of the packet's bits that the result depends on.
     pub mask: Flow,
-    /// Rules that matched, in order. The packet is counted for each of them.
+    /// Rules that matched, in order of the look-ups. The packet is counted for each of these rules.
     pub rules: Vec<RuleRef>,
     /// Numbers of the tables in which no rule matched.
     pub missed: Vec<u8>,
-    /// Groups that the packet used, with the indices of the executed buckets.
+    /// Numbers of the groups that the packet used, each with the index of the executed bucket.
     pub groups: Vec<(u32, usize)>,
     /// Bitmap of the tables that were looked up, with one bit for each table.
     pub tables: [u64; 4],
-    /// Whether the first table was looked up again, possibly with a changed flow.
+    /// Whether the first table was looked up more than once, possibly with a changed flow.
     pub first_again: bool,
     /// Copies of the packet for controllers.
     pub to_controller: Vec<ToController>,
     /// Flow entries that the `learn` actions of the packet add.
     pub learns: Vec<LearnedFlow>,
-    /// Rules whose time-outs the packet shortens, with idle and hard time-outs in seconds.
+    /// Rules whose time-outs the packet shortens (`fin_timeout`), with the new idle and hard time-outs in seconds.
     pub fin: Vec<(RuleRef, u16, u16)>,
-    /// Reason of the drop if the packet is not output.
+    /// Drop reason, which applies if the packet is not output.
     pub dropped: DropReason,
     /// Reason why the translation was aborted. The value is `None` if it was not aborted.
     pub failed: Option<Failed>,
     /// Whether the result applies only to this packet and must not be cached.
     pub is_own: bool,
-    /// Number of actions, buckets, masks of tables and operations of similar cost that were executed or visited.
+    /// Work of the translation: the number of actions, buckets, masks of tables and operations of similar cost that
+    /// were executed or visited.
     pub(in crate::flow) work: u32,
     /// Whether look-ups were nested too deep for the stack. The other fields are then invalid.
     pub(super) is_cut: bool,
-    /// Trace events, if requested: the first [`TRACED`] events, and all events that name mask bits.
+    /// Trace events, if requested: the first [`TRACED`] events, and all look-ups that added bits to the mask.
     pub trace: Vec<Trace>,
     /// Number of further trace events that were not recorded.
     pub unrecorded: usize,
@@ -164,8 +165,8 @@ impl Translated {
             + self.learns.iter().map(LearnedFlow::memory).sum::<usize>()
     }
 
-    /// Returns the megaflow for the caches. `arrived` is the flow of the packet on arrival. Returns `None` if
-    /// the result may not be cached.
+    /// Returns the megaflow for the workers' caches. `arrived` is the flow of the packet on arrival. Returns `None`
+    /// if the result must not be cached.
     #[must_use]
     pub fn megaflow(&self, arrived: &Flow) -> Option<Megaflow> {
         self.is_cacheable().then(|| Megaflow {
@@ -181,8 +182,8 @@ impl Translated {
 pub struct TranslationInput<'a> {
     /// Flow of the packet on arrival.
     pub flow: &'a Flow,
-    /// Frame of the packet. If the frame is `None`, a translation that needs the frame proceeds as far as the
-    /// key allows.
+    /// Frame of the packet. If the frame is `None`, a translation that needs the frame uses only the fields of the
+    /// flow key.
     pub frame: Option<&'a [u8]>,
     /// Whether trace events are recorded.
     pub trace: bool,

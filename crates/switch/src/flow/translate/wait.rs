@@ -4,12 +4,12 @@
 
 use super::{Continuation, Instructions, Match, Rest, Run};
 
-/// Maximum size in memory, in octets, of what the pauses of one packet leave for later. Longer remaining processing
-/// does not fit into a message of 64 KiB, in which an action takes at least 8 octets.
+/// Maximum memory, in octets, of the remaining processing that is recorded for all pauses of one packet. Longer
+/// remaining processing does not fit into a message of 64 KiB, in which an action takes at least 8 octets.
 const MAX_LEFT: usize = 1 << 20;
 
 impl Run<'_> {
-    /// Stops the processing of the packet and starts to record the remaining instructions.
+    /// Pauses the packet: stops its processing and starts to record the remaining instructions.
     pub(super) fn wait(&mut self) {
         let Some(place) = self.out.to_controller.len().checked_sub(1) else { return };
         // A bucket's copy does not use the action set.
