@@ -33,7 +33,7 @@ impl Now {
 pub struct BridgeConfig {
     /// Identifier of the bridge, shown by `explain`.
     pub id: BridgeId,
-    /// Name of the bridge in messages and tables.
+    /// Name of the bridge, as shown in messages and listings.
     pub name: String,
     /// Ageing time in seconds: a learned address without traffic is removed after this time (IEEE 802.1Q
     /// clause 8.8.3: 10 to 1,000,000, by default 300).
@@ -74,7 +74,7 @@ impl Default for BridgeConfig {
 pub struct BridgePortConfig {
     /// Number of the member port.
     pub port: PortId,
-    /// VLAN mode of the member.
+    /// VLAN mode of the member: access, trunk or transparent.
     pub mode: VlanMode,
     /// Whether frames that arrive with the native VLAN's tag are dropped.
     pub native_untagged_only: bool,

@@ -27,9 +27,9 @@ use packet::{DropReason, FlowKey, PortId};
 use crate::decision::{Decision, TagForm};
 use crate::key_words::{addresses, ingress};
 
-/// Number of cached sources (64 KiB). Only the cache lines in use matter.
+/// Number of slots for cached sources (64 KiB). Only slots in use occupy the CPU's caches.
 const SOURCES: usize = 8192;
-/// Number of cached destinations (128 KiB). Only the cache lines in use matter.
+/// Number of slots for cached destinations (128 KiB). Only slots in use occupy the CPU's caches.
 const TARGETS: usize = 8192;
 /// Maximum number of MAC table entries with which the cache by address is used. With more entries, too many
 /// addresses share a slot of the cache (measured).
@@ -112,7 +112,7 @@ struct Numbered {
     number: u16,
 }
 
-/// The state of a bridge to which one epoch belongs.
+/// The state of a bridge during one epoch: configuration, MAC table and second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// Identifier of the bridge's view.

@@ -98,23 +98,24 @@ pub struct SnooperCounts {
 ///   report. Without a leave, the membership expires only if a querier is present whose queries the port has
 ///   answered. If no such querier is present, the membership does not expire, because the port may not receive the
 ///   queries. At a port with the maximum number of groups, memberships always expire.
-/// - **No querier of its own**: a group is restricted to its listeners only if a querier is present in its
-///   VLAN and family, because memberships are renewed only in answer to queries. Until then, and for the
-///   response time of the querier's first general query, all groups flood (as in Linux,
-///   `br_multicast_querier_exists`). A general query from address zero counts, because listeners answer it,
-///   although its sender is a snooping switch and not a router (RFC 4541 section 2.1.1, item 1b).
-/// - **Queriers**: a querier is identified by its IP source. A querier counts when reports from another port
-///   than its own follow one of its queries within the response time. Hosts may discard queries with a forged
-///   source (one of another subnet under `rp_filter`, or a listener's own address), and would all be silent.
-/// - **Leave**: with `fast_leave` a leave ends the membership immediately. Otherwise, if a querier is
-///   present, the querier's own query about the group cuts the remaining time of the ports that have sent a
-///   leave to twice the response time, and remaining listeners on these ports answer. Other ports keep their
-///   time. Without a querier the leaving port has two seconds.
+/// - **No own querier**: a group is restricted to its listeners only if a querier is present in its VLAN and address
+///   family, because hosts renew memberships only in answer to queries. Without a querier, and during the response
+///   time of the querier's first general query, all groups are flooded (as in Linux, `br_multicast_querier_exists`).
+///   A querier with the source address zero counts as present, because listeners answer its queries, although it is
+///   a snooping switch and not a router (RFC 4541 section 2.1.1, item 1b).
+/// - **Queriers**: a querier is identified by its IP source address. A querier counts as present when reports from a
+///   port other than its own follow one of its queries within the response time. This excludes queries with a forged
+///   source (an address of another subnet under `rp_filter`, or a listener's own address): hosts may discard them
+///   and send no reports.
+/// - **Leave**: with `fast_leave` a leave ends the membership immediately. Otherwise, if a querier is present, the
+///   querier's next query about the group reduces the remaining time of the ports that have sent a leave to twice
+///   the response time, and remaining listeners on these ports answer. The time of other ports does not change.
+///   Without a querier, the remaining time of the port is reduced to two seconds.
 /// - **Router ports**: a query (not from address zero) or a PIM hello makes its port a router port for
 ///   [`SnooperConfig::router_secs`]. Queries and hellos of ports where no router may be
 ///   ([`crate::BridgePortConfig::multicast_router`]) have no effect.
-/// - **Protected ports**: a query cuts the time only of listeners that it reaches. A querier on a protected
-///   port does not count as present, because other protected ports do not hear it.
+/// - **Protected ports**: a query reduces the time only of listeners to which it is forwarded. A querier on a
+///   protected port does not count as present, because its queries are not forwarded to other protected ports.
 /// - **Missed copies**: if copies of a port's messages did not reach the snooper (beyond 100 a second, or because
 ///   the queue was full), a report may be among them. The memberships of this port then last for at least
 ///   [`SnooperConfig::member_secs`] more.
@@ -145,11 +146,11 @@ struct Querier {
     /// Time, in nanoseconds, from which the reports of all listeners are known, because the response time of a query
     /// has passed.
     answered_ns: u64,
-    /// Whether a port other than the querier's port has answered the querier.
+    /// Whether a port other than the querier's port has sent a report in answer to a query.
     is_heard: bool,
-    /// Ports that have renewed a membership in answer to this querier and to no other.
+    /// Ports that have renewed a membership within the response time of this querier and of no other querier.
     heard_by: BTreeSet<PortId>,
-    /// Whether groups are restricted to their listeners because of this querier.
+    /// Whether groups are restricted to their listeners because this querier is present.
     restricts: bool,
 }
 

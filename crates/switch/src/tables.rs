@@ -158,7 +158,7 @@ pub struct TableCounts {
     pub expired: u64,
     /// Number of addresses evicted from a full table in favour of new addresses.
     pub evicted: u64,
-    /// Number of times that a known address appeared on another port.
+    /// Number of moves of MAC addresses from one port to another.
     pub moved: u64,
 }
 

@@ -100,7 +100,7 @@ pub enum LearnPart {
     Match(LearnSource, SubField),
     /// The learned flow entry loads the value into this field.
     Load(LearnSource, SubField),
-    /// The learned flow entry outputs to the port that this field names.
+    /// The learned flow entry outputs to the port whose number the packet has in this field.
     Output(SubField),
 }
 
@@ -150,14 +150,15 @@ pub enum Action {
     Output {
         /// Number of the output port.
         port: u32,
-        /// Maximum number of octets sent to a controller. 0xffff stands for the whole packet.
+        /// Maximum number of octets of the packet that are sent if the port is the controller. 0xffff stands for the
+        /// whole packet.
         max_len: u16,
     },
-    /// Outputs the packet to the port that a field names.
+    /// Outputs the packet to the port whose number is in a field.
     OutputReg {
         /// Field that holds the port number.
         source: SubField,
-        /// Maximum number of octets sent to a controller.
+        /// Maximum number of octets of the packet that are sent if the port is the controller.
         max_len: u16,
     },
     /// Sends the packet to a controller (NXAST_CONTROLLER, NXAST_CONTROLLER2).
@@ -166,7 +167,7 @@ pub enum Action {
         max_len: u16,
         /// Identifier of the controller.
         id: u16,
-        /// Reason sent with the packet (OFPR_*).
+        /// Reason number in the packet-in (OFPR_*).
         reason: u8,
         /// Data that the packet-in message carries back to the controller.
         userdata: Vec<u8>,
@@ -267,7 +268,7 @@ pub enum Action {
         mode: BundleMode,
         /// Highest link number.
         max_link: u16,
-        /// Argument of the selection algorithm.
+        /// Argument of the algorithm that selects the link (used by `iter_hash`).
         argument: u32,
         /// Field that receives the link number.
         to: SubField,
@@ -292,11 +293,11 @@ pub enum Action {
         /// Bit that is set if the packet is longer than the limit.
         to: SubField,
     },
-    /// Changes the time-outs of the flow entry after a TCP FIN or RST.
+    /// Reduces the time-outs of the flow entry when it matches a TCP FIN or RST.
     FinTimeout {
-        /// New idle time-out in seconds.
+        /// Maximum idle time-out after the reduction, in seconds. 0 leaves the time-out unchanged.
         idle: u16,
-        /// New hard time-out in seconds.
+        /// Maximum hard time-out after the reduction, in seconds. 0 leaves the time-out unchanged.
         hard: u16,
     },
     /// Stops processing of the packet.

@@ -12,7 +12,7 @@ use super::pipeline::{GroupState, MeterState};
 use super::rule::{Rule, RuleRef};
 use super::translate::Translated;
 
-/// Octets by which the memory of rules, groups and the undo log may exceed the memory limit of rules and
+/// Memory, in octets, by which rules, groups and the undo log together may exceed the memory limit of rules and
 /// groups during a batch.
 const BATCH_MEMORY: usize = 512 << 20;
 
@@ -50,7 +50,7 @@ pub(super) struct Batch {
     added: HashSet<RuleRef>,
     /// Rules whose previous state the log holds.
     changed: HashSet<RuleRef>,
-    /// Rules whose previous modification time the log holds, because nothing else of them changed.
+    /// Rules of which the log holds only the previous modification time, because the batch changed nothing else.
     retimed: HashSet<RuleRef>,
     groups: HashSet<u32>,
     meters: HashSet<u32>,

@@ -99,8 +99,8 @@ mod tests {
         assert_eq!(turn(), (false, 0));
     }
 
-    /// Checks that the removal of learned rules with their teacher ends after fewer rules if the rules have
-    /// many actions, and that later turns remove the others.
+    /// Checks that the removal of learned rules together with the rule whose `learn` action added them ends after
+    /// fewer rules if the rules have many actions, and that later turns remove the others.
     #[test]
     fn few_learned_rules_with_many_actions_are_removed_with_their_teacher() {
         let mut pipeline = Pipeline::new();

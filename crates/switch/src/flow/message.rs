@@ -65,7 +65,7 @@ pub struct FlowMod {
     pub matching: Match,
     /// Priority of the flow entry.
     pub priority: u16,
-    /// Cookie of a new flow entry. `None` leaves the cookies of changed flow entries as they are.
+    /// Cookie of a new flow entry. `None` keeps the cookies of changed flow entries.
     pub cookie: Option<u64>,
     /// Mask of the cookie bits that must equal `cookie_value` for a flow entry to be changed or removed.
     pub cookie_mask: u64,
@@ -494,14 +494,14 @@ pub enum Removed {
 /// The request of a controller that caused a change of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
-    /// Identifier of the controller's session, unique among the bridge's sessions.
+    /// Identifier of the controller's OpenFlow session, unique among the bridge's sessions.
     pub session: u64,
     /// Transaction identifier of the request.
     pub xid: u32,
 }
 
 impl Origin {
-    /// The origin of changes that no session requested.
+    /// The origin of changes that no controller requested.
     pub const NONE: Origin = Origin { session: u64::MAX, xid: 0 };
 }
 

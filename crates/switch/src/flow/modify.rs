@@ -134,7 +134,7 @@ impl Pipeline {
         }
     }
 
-    /// Enters a rule, which the slab already holds, into its flow table.
+    /// Adds a rule, which is already in the slab, to its flow table and to the reference counts.
     fn link(&mut self, at: RuleRef) {
         let Some(rule) = self.rules.get(at) else { return };
         let (number, matching, priority) = (rule.table, rule.matching, rule.priority);

@@ -18,7 +18,7 @@ const TAGS: [[u8; 2]; 2] = [[0x88, 0xa8], [0x81, 0x00]];
 /// EtherType are not parsed.
 const NOTHING: [u8; 2] = [0x88, 0xb5];
 
-/// A packet for which the `NORMAL` steps of a program are resolved.
+/// The packet whose `NORMAL` steps are resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Engine port that the packet arrived on.
@@ -31,7 +31,7 @@ pub struct Arrival<'a> {
     pub now: Now,
 }
 
-/// One event of a `NORMAL` step, for the trace report.
+/// One event in the resolution of a `NORMAL` step, for the trace report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NormalNote {
     /// The source address was learned on the ingress port, in this VLAN.

@@ -145,8 +145,8 @@ fn remove(frame: &mut impl Frame, at: usize, n: usize) -> Result<(), DropReason>
     if frame.trim(u16::try_from(n).unwrap_or(u16::MAX)) { Ok(()) } else { Err(DropReason::VlanTruncated) }
 }
 
-/// Sets the TTL of the IP header at the start of `ip` and updates its checksum. The IP version is read from
-/// the header, because no EtherType follows an MPLS label. Octets that are not a complete IP header are left
+/// Sets the TTL (hop limit) of the IP header at the start of `ip` and updates its checksum. The IP version is read
+/// from the header, because no EtherType follows an MPLS label. If `ip` is not a complete IP header, it is left
 /// unchanged.
 fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
     match ip.first().map(|first| first >> 4) {
@@ -219,7 +219,7 @@ fn set_arp(head: &mut [u8], l3: usize, bits: &SetBits) {
     }
 }
 
-/// The position of a checksum in a frame, and the octets that the checksum covers.
+/// The position of an Internet checksum in a frame, and the octets that the checksum covers.
 #[derive(Clone, Copy)]
 struct Sum {
     at: usize,
@@ -227,7 +227,7 @@ struct Sum {
     pseudo: bool,
     /// Whether a value of zero means that there is no checksum (UDP over IPv4).
     optional: bool,
-    /// Whether the checksum holds only the sum of the pseudo header.
+    /// Whether the checksum is partial, that is, holds only the sum of the pseudo header.
     open: bool,
 }
 
@@ -345,7 +345,7 @@ fn set_nd(head: &mut [u8], l4: usize, key: &FlowKey, sum: Option<Sum>, bits: &Se
     }
 }
 
-/// Changes octets of a frame and updates the checksums that cover them.
+/// Changes octets of a frame and updates the Internet checksums that cover them.
 fn change(head: &mut [u8], at: usize, value: &[u8], mask: &[u8], sums: &[Option<Sum>]) {
     if mask.iter().all(|bits| *bits == 0) {
         return;

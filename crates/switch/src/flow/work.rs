@@ -13,8 +13,8 @@ use super::{Flow, Match};
 
 /// Number of visited groups at which the estimate of the work for a group stops.
 const MANY_REACHED: usize = 1 << 14;
-/// Estimated work of visiting a group that another group refers to, in visited rules. A group is found by
-/// hashing, while rules are stored in a row.
+/// Estimated work of visiting a group that another group refers to, in visited rules. A group is looked up in a
+/// tree, while rules are stored in consecutive memory.
 pub(super) const WORK_OF_GROUP: usize = 16;
 /// Work of adding, changing or removing a rule, in visited rules. The work covers the classifier, the reference
 /// counts and the change records. The actions are counted separately.
@@ -383,8 +383,8 @@ mod tests {
         pipeline
     }
 
-    /// A batch of changes that visit all actions of all rules is refused, although the rules are few. Each of
-    /// these changes takes too long for the thread of a session.
+    /// A batch of changes that visit all actions of all rules is refused, although the rules are few. Each of these
+    /// changes takes too long for the thread of a controller connection.
     #[test]
     fn changes_that_visit_actions_cost_as_much_as_the_actions() {
         let mut pipeline = heavy();

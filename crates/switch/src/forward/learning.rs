@@ -11,9 +11,9 @@ use crate::member::Member;
 use crate::tables::{Learned, Station, mac_of};
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Returns whether the source of a frame is known on its ingress port. In this case nothing is learned,
-    /// and the age of the entry is refreshed. Returns false if a recorder is active, because [`Pass::source`]
-    /// serves recorders.
+    /// Returns whether the MAC table has the source of a frame on its ingress port. If so, the age of the entry is
+    /// refreshed and nothing needs to be learned. Returns false if a recorder is active, because [`Pass::source`]
+    /// then processes the source and records the steps.
     #[inline(always)]
     pub(super) fn source_is_known_here(&self, lane: Lane<'a>, source_at: BucketIndex) -> bool {
         if R::ACTIVE {

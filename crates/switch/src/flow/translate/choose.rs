@@ -74,8 +74,8 @@ pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 
 
 /// The port or group that decides whether a bucket is live.
 enum Liveness {
-    /// The bucket watches a port or nothing. The value is true if the port is live, or if the bucket watches
-    /// nothing.
+    /// The bucket watches a port or nothing. The value is true if the bucket is live because the port is live or
+    /// because nothing is watched.
     Is(bool),
     /// The bucket is live if the watched group with this number is live.
     Of(u32),
