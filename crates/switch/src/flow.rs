@@ -2,7 +2,7 @@
 //! datapath actions.
 //!
 //! ```text
-//!   FlowKey + Beyond (what the worker read)          Pipeline (tables, groups, meters; one writer)
+//!   FlowKey + ExtendedKey (of the packet)            Pipeline (tables, groups, meters; one writer)
 //!            \                                             |
 //!             +--> Flow (words for every field) --> translate --> Megaflow: mask + program, for the worker's caches
 //! ```

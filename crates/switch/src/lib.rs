@@ -33,8 +33,8 @@
 //! - **Forwarding** (8.6.4): a frame is never sent back to its ingress port, from one protected port to
 //!   another, or to a port outside the VLAN.
 //! - **Multicast** (RFC 4541): reports are forwarded to router ports only. Queries and unknown groups are
-//!   flooded. Known groups are forwarded to their listeners and the routers. The bridge has no querier of its
-//!   own. Without a querier in the VLAN all groups flood (see [`Snooper`]).
+//!   flooded. Known groups are forwarded to their listeners and the routers. The bridge itself sends
+//!   no queries. Without a querier in the VLAN all groups are flooded (see [`Snooper`]).
 //! - Not implemented: spanning tree, 802.1X, GVRP/MVRP, shared learning, 802.1ad provider bridging.
 //!
 //! ```

@@ -51,7 +51,7 @@ pub struct SnooperConfig {
     pub router_secs: u32,
     /// Whether a leave takes effect immediately. This setting is for ports with one host each.
     pub fast_leave: bool,
-    /// Maximum number of multicast groups of a bridge, counted for each VLAN.
+    /// Maximum number of multicast groups of a bridge. A group in two VLANs counts twice.
     pub max_groups: usize,
     /// Maximum number of groups of one port, over all its VLANs.
     pub max_groups_per_port: u32,

@@ -17,7 +17,7 @@ const DELETE_LEARNED: u16 = 2;
 pub struct LearnedFlow {
     /// Flow-mod that adds the learned flow entry.
     pub rule: FlowMod,
-    /// Maximum number of flow entries with this cookie in this table. 0 means no limit.
+    /// Maximum number of flow entries with the cookie and in the table of `rule`. 0 means no limit.
     pub limit: u32,
 }
 

@@ -8,7 +8,7 @@ use crate::flow::{Field, Flow, Op};
 
 const TAG: u128 = 0x1000;
 
-/// Prints a megaflow: the name of its ingress port, then the fields that its mask covers.
+/// Prints a megaflow: its ingress port `port`, then the fields that its mask covers.
 #[must_use]
 pub fn cached(port: &str, flow: &Flow, mask: &Flow) -> String {
     let mut groups = vec!["recirc_id(0)".to_owned(), format!("in_port({port})")];
