@@ -10,7 +10,7 @@ use port::{BURST, Batch, Packet};
 use router::Decision as Route;
 use switch::Decision;
 
-/// The packets that a worker processes together, with their stage results. See the module documentation.
+/// A burst: the packets that a worker processes together, with the results of the stages for each packet.
 pub struct Burst {
     /// Packets of the burst. The batch is boxed, so that the whole burst can move to an output port by an
     /// exchange of pointers.
@@ -19,23 +19,24 @@ pub struct Burst {
     pub keys: Box<[FlowKey; BURST]>,
     /// Offsets of the headers in each packet, filled by the parse stage.
     pub layers: Box<[Layers; BURST]>,
-    /// Decision of the bridge for each packet.
+    /// Forwarding decision of the learning bridge for each packet (output port, flood or drop).
     pub decisions: Box<[Decision; BURST]>,
-    /// Decision of the router for each packet.
+    /// Routing decision of the router for each packet.
     pub routes: Box<[Route; BURST]>,
-    /// Result of the router's quick header check for each packet.
+    /// Result of the router's first header check for each packet: whether the packet takes the router's fast
+    /// path.
     pub heads: Box<[Head; BURST]>,
     /// Index of the router interface on which each packet arrived. The elements are valid only if the router
     /// has VLAN interfaces. Otherwise all packets arrived on the interface of the port.
     pub arrivals: Box<[u16; BURST]>,
 }
 
-/// Result of the quick header check for a packet on a routed port.
+/// Result of the router's first header check for a packet on a routed port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Head {
-    /// The packet is a plain IPv4 packet (`router::plain`), and its flow key was not extracted.
+    /// The packet is a plain IPv4 packet (`router::fast_path`), so its flow key was not extracted.
     Plain4,
-    /// The packet is a plain IPv6 packet (`router::plain`), and its flow key was not extracted.
+    /// The packet is a plain IPv6 packet (`router::fast_path`), so its flow key was not extracted.
     Plain6,
     /// The packet is not plain, and its flow key was extracted.
     #[default]

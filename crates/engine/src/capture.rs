@@ -28,7 +28,7 @@ pub enum Direction {
     },
 }
 
-/// A captured copy of a packet.
+/// Copy of one packet, made by a capture.
 #[derive(Debug)]
 pub struct Captured {
     /// Copy of the packet. The reader of the capture frees the copy's frame through a pool of the same depot.
@@ -42,7 +42,7 @@ pub struct Captured {
     pub ns: u64,
 }
 
-/// Selection of the packets to capture. The default selects all packets.
+/// Criteria that select the packets to capture. The default selects all packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     /// Port to which the capture is restricted, or `None` for all ports. A restricted capture selects packets
@@ -56,7 +56,7 @@ pub struct Wanted {
     pub filter: Filter,
 }
 
-/// The part of a capture that one worker holds, with the producer side of the worker's capture ring.
+/// Worker's side of a capture, with the sending end of the worker's capture ring.
 pub struct CaptureTap {
     ring: Producer<Captured>,
     wanted: Arc<Wanted>,
@@ -65,20 +65,21 @@ pub struct CaptureTap {
     pub now_ns: u64,
 }
 
-/// The part of a capture that the reader holds, with the consumer sides of the capture rings.
+/// Reader's side of a capture, with the receiving ends of the capture rings of all workers.
 pub struct CaptureReader {
     /// Capture rings, one per worker.
     pub rings: Vec<Consumer<Captured>>,
     /// Total number of packets that were selected but could not be copied.
     pub missed: Arc<AtomicU64>,
-    /// Generation of the depot to which the frames of the copies belong ([`port::Depot::generation`]).
+    /// Generation number of the depot (the store of free frames) from which the frames of the copies were taken
+    /// ([`port::Depot::generation`]).
     pub generation: u64,
 }
 
-/// Capacity of one worker's capture ring, in copies.
+/// Capacity of one worker's capture ring, in packet copies.
 const RING: usize = 512;
 
-/// Creates a capture for `workers` workers. Returns one tap for each worker, and the reader.
+/// Creates a capture for `workers` workers. Returns the side of each worker and the side of the reader.
 #[must_use]
 pub fn taps(workers: usize, generation: u64, wanted: &Wanted) -> (Vec<CaptureTap>, CaptureReader) {
     let (missed, wanted) = (Arc::new(AtomicU64::new(0)), Arc::new(*wanted));

@@ -61,8 +61,8 @@ impl PortCounters {
         self.drops[reason as usize].add(n);
     }
 
-    /// Adds the port's totals from another engine to these counters. Only the thread that writes these
-    /// counters may call this function.
+    /// Adds the totals that another engine has counted for this port to these counters. Only the thread that
+    /// writes these counters may call this function.
     pub(crate) fn add(&self, before: &PortTotals) {
         self.rx_packets.add(before.rx_packets);
         self.rx_bytes.add(before.rx_bytes);
@@ -93,9 +93,9 @@ pub enum Stage {
     Parse,
     /// Software RSS, which hands packets to other workers.
     SoftwareRss,
-    /// Ingress stage of an embedding program.
+    /// Ingress stage: code of the program that embeds the engine.
     Own,
-    /// Function of the port, for example the bridge lookup.
+    /// Forwarding decision by the port's function, for example the lookup of a bridge.
     Function,
     /// Execution of the decisions: the stage rewrites and copies packets, and sorts packets by output port.
     Execute,
@@ -159,7 +159,7 @@ pub struct WorkerCounters {
     pub asleep_cycles: Counter,
     /// Number of times that the worker went to sleep.
     pub sleeps: Counter,
-    /// Number of packets that this worker has taken over from other workers.
+    /// Number of packets that other workers have received or processed and then handed to this worker.
     pub taken_over: Counter,
 }
 
@@ -229,7 +229,7 @@ impl PortTotals {
         t
     }
 
-    /// Returns the number of the port's dropped packets for all drop reasons together.
+    /// Returns the port's total number of dropped packets, summed over all drop reasons.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.iter().sum()

@@ -1,9 +1,8 @@
 //! The handle by which control threads use an engine. The handle starts workers, assigns queues to workers,
 //! publishes snapshots, reads counters, and stops the workers for a hand-over to a successor process.
 //!
-//! The file `engine/watch.rs` contains captures and traces, `engine/hold.rs` contains stops and moves of
-//! queues, and `engine/resume.rs` contains the start after a hand-over. No code in this module runs per
-//! packet.
+//! The file `engine/watch.rs` contains captures and traces, `engine/quiesce.rs` contains stops and moves of
+//! queues, and `engine/resume.rs` contains the start after a hand-over. No code in this module runs per packet.
 
 #![allow(
     clippy::disallowed_types,
@@ -54,8 +53,8 @@ pub struct EngineConfig {
     pub mode: PollMode,
     /// Time that a worker with the adaptive idle policy polls without finding work before it sleeps.
     pub spin: Duration,
-    /// QSBR domain in which the workers register as readers. All tables that workers read must use this
-    /// domain.
+    /// Domain of the quiescent-state-based reclamation (QSBR, a form of RCU) in which the workers register as
+    /// readers. All tables that workers read must use this domain.
     pub domain: Arc<Domain>,
 }
 
@@ -96,16 +95,16 @@ pub enum EngineError {
     /// The worker with this index did not answer a command within the time limit.
     #[error("worker {0} does not answer; see `trivium show workers` and the log for a stuck queue")]
     Silent(u16),
-    /// Another capture or trace is running. The field is the name of the operation that was refused.
+    /// Another capture or trace is already running. The field is the name of the operation that was refused.
     #[error("a {0} is running already; end it first (Ctrl-C in its terminal), or wait for it")]
     Occupied(&'static str),
 }
 
 /// A queue that was removed from its worker: the worker, the identifier of the queue within its port, and the
-/// queue.
+/// queue itself.
 pub type Removed = (WorkerId, QueueId, Box<dyn Queue>);
 /// A queue that a stopped worker returned: the worker, the port, the identifier of the queue within its port,
-/// and the queue.
+/// and the queue itself.
 pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
 struct Handle {
@@ -128,7 +127,8 @@ pub struct Engine {
     depot: Arc<Depot>,
     domain: Arc<Domain>,
     capturing: Mutex<bool>,
-    /// Number of drain requests that were sent so far (`engine/hold.rs`). Each request carries a new number.
+    /// Number of drain requests that were sent so far (`engine/quiesce.rs`). Each request carries the next
+    /// number.
     looks: AtomicU64,
 }
 
@@ -162,7 +162,7 @@ pub struct WorkerView {
     pub cycles: [u64; 3],
     /// Number of times that the worker went to sleep.
     pub sleeps: u64,
-    /// Number of packets that this worker has taken over from other workers.
+    /// Number of packets that other workers have received or processed and then handed to this worker.
     pub taken_over: u64,
 }
 
@@ -177,9 +177,9 @@ pub struct StageView {
     pub cycles: u64,
 }
 
-/// Returns a new QSBR domain for engines. The domain supports three times as many readers as an engine can
-/// have workers. During a hand-over that fails, the workers of two engines and concurrent calls of `explain`
-/// are readers at the same time.
+/// Returns a new QSBR domain (quiescent-state-based reclamation) for engines. The domain supports three times
+/// as many readers as an engine can have workers. During a hand-over that fails, the workers of two engines and
+/// concurrent calls of `explain` are readers at the same time.
 #[must_use]
 pub fn domain() -> Arc<Domain> {
     Domain::with_max_readers(3 * MOST_WORKERS)
@@ -189,7 +189,7 @@ pub fn domain() -> Arc<Domain> {
 const MOST_WORKERS: usize = 64;
 /// Capacity of a worker's command mailbox, in commands.
 const MAILBOX: usize = 64;
-/// Capacity of the ring from one worker to the IGMP/MLD snooper, in punted copies.
+/// Capacity of the ring from one worker to the IGMP/MLD snooper, in packet copies.
 const PUNTS: usize = 256;
 /// Maximum time that a control thread waits for a worker's answer to a command.
 const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
@@ -396,7 +396,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the receiver of a queue's progress reports. `None` stops the reports.
+    /// Sets the receiver of a queue's progress reports, which state up to which frame all frames of the queue
+    /// have left the engine ([`crate::ordering`]). `None` stops the reports.
     ///
     /// # Errors
     /// Like [`Engine::add_queue`].
@@ -410,8 +411,8 @@ impl Engine {
         self.tell(worker, Command::Finish(port, id, to))
     }
 
-    /// Returns a new frame pool for a control thread, which needs one for captured, punted and injected
-    /// packets.
+    /// Returns a new frame pool for a control thread, which takes from it and returns to it the frames of
+    /// captured, punted and injected packets.
     #[must_use]
     pub fn pool(&self) -> FramePool {
         self.depot.pool()
@@ -516,11 +517,10 @@ impl Engine {
         Ok(slow_path)
     }
 
-    /// Takes the flow caches and the rings to the slow path from all workers. When this function returns, no
-    /// worker sends messages to the slow path. Packets that arrive at OpenFlow bridges wait in their queues
-    /// until the next call of [`Engine::slow_path`]. The caller must stop the slow path and then call
-    /// [`Flows::close`] on each result.
-    ///
+    /// Removes the flow caches and the rings to the slow path from all workers and returns them. When this
+    /// function returns, no worker sends messages to the slow path. Packets that arrive at OpenFlow bridges
+    /// wait in the receive queues until the next call of [`Engine::slow_path`]. The caller must stop the slow
+    /// path and then call [`Flows::close`] on each result.
     /// # Errors
     /// [`EngineError::Silent`] if a worker does not answer. This worker closes its own flow cache when it
     /// runs again. The flow caches of all other workers are closed.
@@ -567,10 +567,9 @@ impl Engine {
             .try_for_each(|id| self.tell(id, Command::ExactCache(one_in)))
     }
 
-    /// Creates the rings on which workers send punted copies to the IGMP/MLD snooper, and returns their
-    /// receiving ends. The function must be called only once. The reader frees the copies' frames through a
-    /// pool of the same depot.
-    ///
+    /// Creates the rings on which workers send copies of IGMP and MLD packets to the snooper, and returns the
+    /// receiving ends of the rings. The function must be called only once. The reader frees the copies' frames
+    /// through a pool of the same depot.
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
     pub fn punts(&self) -> Result<Vec<Consumer<Punt>>, EngineError> {
@@ -606,7 +605,7 @@ impl Drop for Engine {
     }
 }
 
-/// Creates the worker's state for a new queue.
+/// Creates the state that a worker keeps for a new queue.
 pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn Queue>) -> OwnedQueue {
     let capabilities = queue.capabilities();
     OwnedQueue {

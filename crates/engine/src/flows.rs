@@ -5,9 +5,9 @@
 //!            Upcall (packet of an unknown flow)                  FlowTables: one bridge's rules, locked by control threads only
 //!   worker ------------------------------------> slow path ----------------+
 //!     |  <------------------------------------      |   translate, revalidate, count
-//!     |      Answer (packet back, flow, removal)    |
+//!     |      CacheCommand (packet, flow, removal)   |
 //!     +-------------------------------------------->+
-//!            Told (where it stands, that it is gone, how far it has come)
+//!            CacheCompletion (megaflow installed, removed or replaced)
 //! ```
 //!
 //! The slow path creates the megaflows and owns their records. A worker counts the matching packets of a
@@ -46,22 +46,24 @@ pub use megaflow_view::MegaflowView;
 pub use meter::MeterLive;
 pub(crate) use meter::Metered;
 
-/// Number of 64-bit words of the extended key that the flow caches can match.
+/// Maximum number of 64-bit words of the extended key (fields beyond the flow key) that the flow caches can
+/// match.
 pub const EXTENDED_WORDS: usize = 7;
-/// Capacity of the ring for upcalls from one worker to the slow path.
+/// Capacity of the ring from one worker to the slow path, in upcalls.
 pub const UPCALLS: usize = 2048;
-/// Capacity of the ring for answers from the slow path to one worker.
+/// Capacity of the ring from the slow path to one worker, in messages.
 pub const ANSWERS: usize = 8192;
 
 /// Sleep time of a thread between two attempts to lock the rules of a bridge.
 const YIELDS: Duration = Duration::from_micros(50);
-/// Time that the slow path tries to lock the rules of a bridge before it sleeps between attempts.
+/// Time for which the slow path tries to lock the rules of a bridge without a pause. After this time, the slow
+/// path sleeps between attempts.
 const SPINS: Duration = Duration::from_micros(50);
-/// Maximum time that the slow path waits for the rules of a bridge. After this time, it continues with other
-/// bridges.
+/// Maximum time that the slow path waits for the lock of a bridge's rules. After this time, the slow path
+/// continues with other bridges.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// Maximum time that a control thread lets the slow path go first. The time begins when the control thread
-/// finds that the slow path has claimed the rules.
+/// Maximum time for which a control thread that wants to lock the rules lets the slow path go first. The time
+/// begins when the control thread finds that the slow path has claimed the lock.
 const CLAIM: Duration = Duration::from_millis(100);
 
 /// A bridge with OpenFlow rules, in the form that workers use.
@@ -93,8 +95,8 @@ pub struct FlowTables {
     /// Lock that a control thread takes before it waits for `pipeline`. Therefore at most one control thread
     /// waits for `pipeline` at a time.
     turn: Mutex<()>,
-    /// Whether the slow path has claimed the rules. Control threads then let the slow path lock the rules
-    /// first.
+    /// Whether the slow path has claimed the lock of the rules. Control threads then let the slow path lock the
+    /// rules first.
     packets_wait: AtomicBool,
     pub(crate) asked: Mutex<Vec<Asked>>,
     packet_outs: Mutex<PacketOuts>,
@@ -150,8 +152,8 @@ impl FlowTables {
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a control thread can lock the rules, or until `deadline`. Returns whether the rules can be
-    /// locked.
+    /// Waits until no thread holds the lock of the rules, or until `deadline`. Returns whether the lock is
+    /// free.
     #[must_use]
     pub fn is_free_by(&self, deadline: Instant) -> bool {
         loop {
@@ -202,7 +204,7 @@ impl FlowTables {
         }
     }
 
-    /// Clears the slow path's claim to the rules after the slow path has locked them.
+    /// Clears the slow path's claim to the lock after the slow path has locked the rules.
     fn had<'a>(&self, pipeline: MutexGuard<'a, Pipeline>) -> MutexGuard<'a, Pipeline> {
         if self.packets_wait.load(Ordering::Relaxed) {
             self.forget_claim();
@@ -210,7 +212,7 @@ impl FlowTables {
         pipeline
     }
 
-    /// Clears the slow path's claim to the rules.
+    /// Clears the slow path's claim to the lock of the rules.
     pub(crate) fn forget_claim(&self) {
         self.packets_wait.store(false, Ordering::Release);
     }
@@ -272,8 +274,8 @@ impl FlowTables {
         self.waker.notify();
     }
 
-    /// Requests that `done` is called when every worker's flow cache agrees with the rules at the time of the
-    /// call.
+    /// Requests a barrier: `done` is called when every worker's flow cache agrees with the rules at the time of
+    /// the call.
     pub fn barrier(&self, done: impl FnOnce() + Send + 'static) {
         self.ask(Asked::Barrier(Box::new(done)));
     }
@@ -281,7 +283,7 @@ impl FlowTables {
     /// Queues a controller's packet-out, which the slow path sends through actions or tables. The packet-outs
     /// of one session keep their order, and the sessions are served in turn.
     ///
-    /// The queue has no limit. `reservation` represents the space that the session has reserved for the
+    /// The queue has no limit. `reservation` represents the memory that the session has reserved for the
     /// packet. The reservation is dropped when the slow path has processed the packet, or when the bridge is
     /// removed.
     pub fn packet_out(&self, session: u64, packet: PacketOut, reservation: impl Any + Send) {
@@ -313,13 +315,13 @@ impl FlowTables {
         self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Returns whether barriers, dumps or purges of this bridge wait for the slow path.
+    /// Returns whether barriers, dumps or purges of this bridge are pending at the slow path.
     #[must_use]
     pub fn has_requests(&self) -> bool {
         !self.asked.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Returns whether packet-outs of this bridge wait for the slow path.
+    /// Returns whether packet-outs of this bridge are pending at the slow path.
     pub(crate) fn has_packet_outs(&self) -> bool {
         !self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
@@ -346,8 +348,8 @@ pub(crate) struct Upcall {
     pub extended: ExtendedKey,
 }
 
-/// A megaflow to install in a worker's cache. The worker returns the box without the megaflow to the slow
-/// path.
+/// A megaflow to install in a worker's cache. The worker takes the megaflow out of the box and returns the box
+/// to the slow path for reuse.
 #[derive(Default)]
 pub(crate) struct Install {
     pub id: u32,
@@ -375,21 +377,22 @@ pub(crate) enum CacheCommand {
     Replace(FlowRef, Arc<Compiled>),
     /// Removes the megaflow at this cache location.
     Remove(FlowRef),
-    /// Requests the message [`CacheCompletion::Synced`] with this number when the worker has processed all earlier
-    /// answers.
+    /// Requests the message [`CacheCompletion::Synced`] with this number when the worker has processed all
+    /// earlier messages.
     Sync(u64),
 }
 
 /// A message from a worker to the slow path.
 pub(crate) enum CacheCompletion {
     /// Reports the cache location of a newly installed megaflow, or `None` if the cache had no space for it.
-    /// The first field is the index of the megaflow's record. The last field returns the empty message.
+    /// The first field is the index of the megaflow's record in the slow path. The last field returns the box
+    /// of the install message for reuse.
     Installed(u32, Option<FlowRef>, Box<Install>),
     /// Reports that the worker has removed a megaflow from its cache, and returns the megaflow.
     Removed(CachedFlow),
     /// Returns the previous actions of a megaflow after a replacement.
     Replaced(Arc<Compiled>),
-    /// Reports that the worker has processed all answers up to the [`CacheCommand::Sync`] with this number.
+    /// Reports that the worker has processed all messages up to the [`CacheCommand::Sync`] with this number.
     Synced(u64),
 }
 

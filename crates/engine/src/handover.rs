@@ -3,11 +3,12 @@
 //! software RSS assigns to another worker. The output ring carries processed packets whose output queue
 //! belongs to another worker.
 //!
-//! Order: when the control plane moves a bucket from an old worker to a new worker, packets that worker `r`
-//! has received may still wait in the work ring from `r` to the old worker. Worker `r` therefore first puts a
+//! Order: when the control plane moves a bucket from an old worker to a new worker, packets that worker `r` has
+//! received may still wait in the work ring from `r` to the old worker. Worker `r` therefore first puts a
 //! [`Work::Wait`] entry into its work ring to the new worker. The new worker does not read beyond this entry
-//! until the old worker has processed all earlier packets and the owners of the output queues have taken
-//! them. A worker has a work ring to itself, in which its own packets wait in the same way.
+//! until the old worker has processed all earlier packets and the workers that own the output queues have taken
+//! them. Each worker also has a work ring to itself, in which the packets that it both receives and processes
+//! wait in the same way.
 //!
 //! Freedom from deadlock: wait entries exist only in work rings and refer only to earlier positions. A wait
 //! depends only on output rings, which contain no wait entries and are always served.
@@ -54,24 +55,24 @@ pub struct Output {
 /// consists of a count of ring entries and a count of bursts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Worker that must reach the position.
+    /// Worker that must reach the position in the ring.
     pub worker: WorkerId,
-    /// Sending worker of the work ring that `ring` refers to. The ring leads to `worker`.
+    /// Worker that sends into the work ring of the position. Worker `worker` receives from this ring.
     pub from: WorkerId,
-    /// Number of entries of this work ring that `worker` must have finished.
+    /// Number of entries of this work ring that `worker` must have processed.
     pub ring: u64,
-    /// Number of bursts from its own queues that `worker` must have finished.
+    /// Number of bursts received from its own queues that `worker` must have processed.
     pub own: u64,
 }
 
-/// Progress of all workers: the number of finished entries of each work ring, and the number of finished
-/// bursts from the workers' own queues.
+/// Progress of all workers: for each work ring the number of processed entries, and for each worker the number
+/// of processed bursts from the worker's own queues.
 pub struct Progress {
     workers: usize,
     rings: Box<[AtomicU64]>,
     own: Box<[AtomicU64]>,
-    /// For each worker, the number of rounds begun plus the number of rounds ended. The sum is odd during a
-    /// round.
+    /// For each worker, the number of rounds begun plus the number of rounds ended. The sum is odd while the
+    /// worker runs a round.
     rounds: Box<[AtomicU64]>,
 }
 
@@ -99,8 +100,8 @@ impl Progress {
 struct Inlet {
     ring: Consumer<Work>,
     blocked: Option<Wait>,
-    /// Packet that was taken from the ring but did not fit into the burst, because it arrived on another
-    /// port.
+    /// Packet that was taken from the ring but did not fit into the burst, because the burst contains packets
+    /// of another arrival port.
     carry: Option<Work>,
 }
 
@@ -115,7 +116,7 @@ pub struct WorkerRings {
     progress: Arc<Progress>,
     /// Number of bursts that the worker has begun to process from its own queues.
     own: u64,
-    /// Progress to publish when the other workers have consumed the output rings up to `pending.outputs`.
+    /// Progress to publish as soon as the other workers have consumed the output rings up to `pending.outputs`.
     pending: Mark,
     is_pending: bool,
     scratch: Mark,
@@ -136,13 +137,14 @@ impl Mark {
     }
 }
 
-/// State of a wait until all packets that a worker has handed over have left. The vectors are reused, so that
-/// rounds allocate no memory.
+/// State of a wait until all packets that a worker has put into output rings have been transmitted by other
+/// workers. The vectors are reused, so that rounds allocate no memory.
 #[derive(Default)]
 pub(crate) struct Settling {
-    /// For each output ring, the position that must be consumed.
+    /// For each output ring, the position up to which the receiving worker must have consumed the ring.
     outputs: Vec<u64>,
-    /// For each worker, its number in `Progress::rounds` at the time when all packets had been taken.
+    /// For each worker, the value of `Progress::rounds` when all output rings had been consumed up to these
+    /// positions.
     rounds: Vec<u64>,
     taken: bool,
 }
@@ -278,8 +280,8 @@ impl WorkerRings {
         self.own += 1;
     }
 
-    /// Returns whether this worker may process its own share of a burst immediately. A worker must not do so
-    /// while the worker's ring to itself contains earlier packets.
+    /// Returns whether this worker may process its own share of a received burst immediately. A worker must not
+    /// do so while the worker's ring to itself contains earlier packets.
     #[inline]
     #[must_use]
     pub fn self_is_quiet(&self) -> bool {
@@ -336,8 +338,8 @@ impl WorkerRings {
         self.output_inlets[from].pop()
     }
 
-    /// Returns whether this worker has work to do for other workers: entries in its rings, or progress to
-    /// publish.
+    /// Returns whether this worker has work for other workers: entries in the rings to it, or progress that it
+    /// has yet to publish.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         self.is_pending

@@ -24,7 +24,7 @@ pub enum PollMode {
     Busy,
 }
 
-/// Number of consecutive rounds without work after which a worker begins to measure its idle time.
+/// Number of consecutive rounds without work after which a worker starts to measure how long it has been idle.
 const PATIENCE: u32 = 64;
 /// Maximum duration of one sleep. After this time, a worker wakes up and runs a round even if no event has
 /// occurred.

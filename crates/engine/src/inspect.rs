@@ -34,15 +34,15 @@ pub struct FrameCensus {
     pub free: usize,
     /// Number of frames in the workers' queues, including frames that the kernel holds.
     pub queued: usize,
-    /// Number of frames of closed zero-copy queues that the kernel may still use.
+    /// Number of frames of closed zero-copy queues that are held back because the kernel may still use them.
     pub quarantined: usize,
-    /// Number of quarantined frames that the kernel has held for longer than it should need.
+    /// Number of these held-back frames that the kernel has used for longer than it should need.
     pub overdue: usize,
 }
 
 impl FrameCensus {
-    /// Returns the number of frames in no counted location. These frames hold packets in transit or belong to
-    /// control threads.
+    /// Returns the number of frames that no field counts. These frames hold packets between two queues or
+    /// belong to control threads.
     #[must_use]
     pub fn others(&self) -> usize {
         self.total.saturating_sub(self.free + self.queued + self.quarantined)
@@ -64,7 +64,7 @@ pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, context: &WorkerContext) 
     counters
 }
 
-/// If a queue's device is gone, counts the packets that are still in the queue as dropped.
+/// Counts the packets that are still in a queue as dropped if the queue's device was deleted.
 pub(crate) fn abandon(own: &OwnedQueue, context: &WorkerContext) {
     if own.queue.state() == QueueState::Gone {
         let left = u64::try_from(own.queue.in_flight()).unwrap_or(u64::MAX);

@@ -28,15 +28,15 @@ pub trait CompletionSink: Send {
     fn finish(&self, number: u32);
 }
 
-/// State of the progress reports of one queue.
+/// State of the progress reports of one queue ([`CompletionSink`]).
 pub struct Finish {
     to: Box<dyn CompletionSink>,
     /// Number of the last frame received from the queue.
     received: u32,
-    /// Number to report when the packets that were handed over by then have left. `None` if no report is
-    /// pending.
+    /// Frame number to report when all packets have left that were handed to other workers or to transmit
+    /// queues before the report was begun. `None` if no report is pending.
     waiting: Option<u32>,
-    /// Number in the last report, or `None` if there was no report yet.
+    /// Frame number in the last report, or `None` if there was no report yet.
     told: Option<u32>,
 }
 
@@ -55,9 +55,9 @@ impl Finish {
         }
     }
 
-    /// Returns the number of the last frame such that no frame up to it waits in the worker or at the slow
-    /// path. This number may be reported when all packets that were handed over or given to transmit queues
-    /// have left.
+    /// Returns the highest frame number such that no frame up to this number waits in the worker or at the slow
+    /// path. The number may be reported when all packets that were handed to other workers or to transmit
+    /// queues have left.
     fn due(&self, parked: &Parked) -> u32 {
         let told = self.told.unwrap_or(0);
         match parked.floor() {
@@ -100,7 +100,7 @@ pub struct Parked {
     before: Option<u32>,
 }
 
-/// A burst some of whose frames wait.
+/// A burst with frames that wait in the worker or at the slow path.
 struct Waits {
     /// Number of the last frame received before the burst, or `None` if the frames have no numbers.
     floor: Option<u32>,
@@ -146,7 +146,7 @@ impl Parked {
         self.is_open = false;
     }
 
-    /// Removes the frame numbers from the records. A new receiver of progress reports uses a different
+    /// Removes the frame numbers from the records, because a new receiver of progress reports uses a different
     /// numbering.
     pub(crate) fn renumber(&mut self) {
         self.before = None;
@@ -161,8 +161,8 @@ impl Parked {
 }
 
 /// Maximum time in nanoseconds that progress reports wait for a transmit ring from which the kernel takes no
-/// descriptor. After this time, reports do not wait for the ring any more, and packets in the ring may be
-/// overtaken. Packets for other devices do not have to wait for the stalled device.
+/// descriptor. After this time, reports no longer wait for this ring, so packets in the ring may be overtaken.
+/// The limit keeps a stalled device from delaying the reports for packets to other devices.
 const STUCK_NS: u64 = 100_000_000;
 /// Maximum time in nanoseconds that a progress report waits for the packets in one transmit ring, even if the
 /// kernel takes descriptors. The limit prevents a slow receiver from delaying the reports of other queues.
@@ -171,8 +171,8 @@ const SLOW_NS: u64 = 500_000_000;
 /// State of one queue's transmit ring, for which progress reports wait.
 #[derive(Debug, Default)]
 pub struct Unsent {
-    /// Descriptor index that the kernel must reach before the report is sent. `None` if the report does not
-    /// wait for this ring.
+    /// Descriptor index up to which the kernel must have taken descriptors before the report is sent. `None` if
+    /// the report does not wait for this ring.
     until: Option<u32>,
     /// Time in nanoseconds at which the wait for this ring began.
     begin_ns: Option<u64>,
@@ -180,22 +180,22 @@ pub struct Unsent {
     /// nanoseconds at which the index reached this value.
     taken: u32,
     since_ns: Option<u64>,
-    /// Whether the kernel took no descriptor for `STUCK_NS`. Reports do not wait for the ring until the
+    /// Whether the kernel has taken no descriptor for `STUCK_NS`. Reports do not wait for the ring until the
     /// kernel takes another descriptor.
     is_stuck: bool,
-    /// End of the ring's contents when the wait exceeded `SLOW_NS`, as a descriptor index. Reports do not
-    /// wait for the ring until the kernel has taken the descriptors up to this index. `None` if the wait was
-    /// not exceeded.
+    /// Descriptor index at the end of the ring's contents when the wait exceeded `SLOW_NS`. Reports do not wait
+    /// for the ring until the kernel has taken the descriptors up to this index. `None` if no wait has exceeded
+    /// `SLOW_NS`.
     slow_until: Option<u32>,
 }
 
-/// Returns whether the wrapping counter `number` has reached or passed `to`.
+/// Returns whether the counter `number`, which wraps around at 32 bits, has reached or passed `to`.
 fn has_come(to: u32, number: u32) -> bool {
     number.wrapping_sub(to) <= u32::MAX / 2
 }
 
 impl Unsent {
-    /// Starts to wait for the descriptors that are in the transmit ring at the time of the call.
+    /// Starts a wait for all descriptors that the transmit ring contains at the time of the call.
     fn begin(&mut self, queue: &mut dyn Queue) {
         let progress = queue.transmit_progress().filter(|ring| ring.given != ring.taken);
         self.is_stuck &= progress.is_some_and(|ring| ring.taken == self.taken);

@@ -1,8 +1,8 @@
 //! Queues of OpenFlow packet-outs that wait for the slow path. Each OpenFlow session has one queue.
 //!
-//! The slow path serves the queues of the sessions in turn, so a session with many packet-outs delays only
-//! its own packet-outs. The queues have no limit. The sender of a packet-out reserves space first. The
-//! reservation is stored beside the packet until the slow path has processed the packet.
+//! The slow path serves the queues of the sessions in turn, so a session with many packet-outs delays only its
+//! own packet-outs. The queues have no limit. The sender of a packet-out reserves memory first. The reservation
+//! is stored beside the packet until the slow path has processed the packet.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,17 +12,17 @@ use switch::flow::{DecidedPacket, PacketOut};
 
 /// A packet-out that waits for the slow path.
 pub(crate) enum Outgoing {
-    /// A packet-out whose actions the slow path determines when its turn comes.
+    /// A packet-out whose actions the slow path has yet to determine by the rules.
     Asked(Box<PacketOut>),
-    /// A packet-out whose actions were already determined in a batch of changes.
+    /// A packet-out whose resulting operations were already determined in a batch of changes.
     Decided(Box<DecidedPacket>),
 }
 
-/// A queued packet-out with the reservation of its space.
+/// A queued packet-out with the reservation of its memory.
 pub(crate) struct Queued {
     /// The packet-out to process.
     pub packet: Outgoing,
-    /// Space that the session has reserved for the packet-out. Dropping the reservation releases the space.
+    /// Memory that the session has reserved for the packet-out. Dropping the reservation releases the memory.
     pub reservation: Box<dyn Any + Send>,
 }
 
