@@ -93,7 +93,7 @@ pub enum Stage {
     Parse,
     /// Software RSS, which hands packets to other workers.
     SoftwareRss,
-    /// Ingress stage: code of the program that embeds the engine.
+    /// Ingress stage of the port: its packet filter, or code of a program that embeds the engine.
     Own,
     /// Forwarding decision by the port's function, for example the lookup of a bridge.
     Function,

@@ -120,7 +120,7 @@ struct Handle {
 pub struct Engine {
     workers: Vec<Handle>,
     counters: Vec<Arc<WorkerCounters>>,
-    /// Port counters that are not written by workers. These counters count packets that the driver hook
+    /// Port counters that are not written by workers. These counters count packets that the XDP hook
     /// dropped, and include the counters that a predecessor process handed over.
     decided: Arc<WorkerCounters>,
     forwarding: Arc<Snapshot<Forwarding>>,

@@ -106,7 +106,7 @@ pub struct FlowTables {
     one_tag: AtomicBool,
     /// Number of packets of the bridge that have matched no cached megaflow.
     pub(crate) upcalls: AtomicU64,
-    /// Number of the bridge's megaflows that are installed in the driver hook.
+    /// Number of the bridge's megaflows that are installed in the XDP hook.
     pub(crate) hooked: AtomicU64,
 }
 
@@ -283,8 +283,8 @@ impl FlowTables {
     /// Queues a controller's packet-out, which the slow path sends through actions or tables. The packet-outs
     /// of one session keep their order, and the sessions are served in turn.
     ///
-    /// The queue has no limit. `reservation` represents the memory that the session has reserved for the
-    /// packet. The reservation is dropped when the slow path has processed the packet, or when the bridge is
+    /// The queue has no limit. `reservation` is the part of the session's packet-out budget that is reserved for
+    /// the packet. The reservation is dropped when the slow path has processed the packet, or when the bridge is
     /// removed.
     pub fn packet_out(&self, session: u64, packet: PacketOut, reservation: impl Any + Send) {
         self.queue_packet_out(session, Outgoing::Asked(Box::new(packet)), Box::new(reservation));
@@ -332,7 +332,7 @@ impl FlowTables {
         self.upcalls.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of the bridge's megaflows that are installed in the driver hook.
+    /// Returns the number of the bridge's megaflows that are installed in the XDP hook.
     #[must_use]
     pub fn hooked(&self) -> u64 {
         self.hooked.load(Ordering::Relaxed)

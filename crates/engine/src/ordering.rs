@@ -1,5 +1,5 @@
-//! Reordering guard. The guard reports to a parallel forwarding path (the driver hook) which frames of a
-//! queue have left the engine. The driver hook takes over a flow only after the flow's earlier packets have
+//! Reordering guard. The guard reports to a parallel forwarding path (the XDP hook) which frames of a
+//! queue have left the engine. The XDP hook takes over a flow only after the flow's earlier packets have
 //! left, so packets of a flow do not overtake each other.
 //!
 //! The bytes in front of each frame contain the frame's number. All packets that a worker has received from a

@@ -1,8 +1,8 @@
 //! Queues of OpenFlow packet-outs that wait for the slow path. Each OpenFlow session has one queue.
 //!
 //! The slow path serves the queues of the sessions in turn, so a session with many packet-outs delays only its
-//! own packet-outs. The queues have no limit. The sender of a packet-out reserves memory first. The reservation
-//! is stored beside the packet until the slow path has processed the packet.
+//! own packet-outs. The queues have no limit. The sender of a packet-out first reserves a part of the session's
+//! packet-out budget. The reservation is stored beside the packet until the slow path has processed the packet.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,11 +18,12 @@ pub(crate) enum Outgoing {
     Decided(Box<DecidedPacket>),
 }
 
-/// A queued packet-out with the reservation of its memory.
+/// A queued packet-out with its reservation.
 pub(crate) struct Queued {
     /// The packet-out to process.
     pub packet: Outgoing,
-    /// Memory that the session has reserved for the packet-out. Dropping the reservation releases the memory.
+    /// Part of the session's packet-out budget that is reserved for the packet-out. Dropping the value releases
+    /// the part.
     pub reservation: Box<dyn Any + Send>,
 }
 

@@ -67,22 +67,22 @@ const TURN_NS: u64 = 1_000_000;
 /// Time in nanoseconds after which a round processes no more upcalls. The limit bounds the delay of
 /// statistics, barriers and packet-outs.
 const ROUND_PACKETS_NS: u64 = 5_000_000;
-/// Maximum number of megaflows that the slow path revalidates in one round, between two rounds of upcalls. A
-/// slice for a barrier is four times as large.
+/// Maximum number of megaflows that the slow path revalidates in one round, before it serves upcalls again. The
+/// maximum for a barrier is four times as large.
 const SLICE: usize = 64;
-/// Maximum time in nanoseconds that revalidation continues despite pending upcalls, to compensate for the
+/// Maximum time in nanoseconds that revalidation continues although upcalls are pending, to compensate for the
 /// time spent on earlier upcalls.
 const PACKETS_NS: u64 = 200_000;
-/// Maximum time that a terminating slow path waits for tables that control threads hold, to add the last
-/// statistics to the rules.
+/// Maximum time that a terminating slow path waits for tables that control threads have locked, to add the last
+/// packet counts of the megaflows to the rules.
 const LAST_CREDITS: Duration = Duration::from_millis(500);
-/// Sampling interval. Each revalidation round translates one of `SAMPLE` megaflows again even if the tables
-/// have not changed.
+/// Each revalidation round translates one in `SAMPLE` megaflows again even if the tables have not changed, to
+/// detect megaflows with wrong actions.
 const SAMPLE: u64 = 64;
-/// Time in nanoseconds after which an unused megaflow is removed.
+/// Idle timeout of megaflows in nanoseconds. A megaflow without packets for this time is removed.
 const IDLE_NS: u64 = 10_000_000_000;
-/// Time in nanoseconds after which an unused megaflow is removed while the flow limit is reached. The time
-/// applies to ports that have more megaflows than their share of the limit.
+/// Idle timeout of megaflows in nanoseconds while the flow limit is reached. It applies only to ports that have
+/// more megaflows than their share of the limit.
 const IDLE_FULL_NS: u64 = 100_000_000;
 /// Initial flow limit, in megaflows. The slow path lowers its limit when the revalidation of all megaflows
 /// takes more than a second.
@@ -101,9 +101,9 @@ pub struct SlowPathView {
     pub limit: AtomicU64,
     /// Number of upcalls that the slow path has processed.
     pub upcalls: AtomicU64,
-    /// Number of times that a megaflow was translated again after a change of the tables.
+    /// Number of times that revalidation translated a megaflow again after a change of the tables.
     pub revalidated: AtomicU64,
-    /// Work time of the last revalidation round in microseconds, without pauses.
+    /// Time that the last revalidation round worked, in microseconds, without pauses.
     pub round_us: AtomicU64,
     /// Number of megaflows that were installed with an exact-match mask because their port had reached its
     /// limit of distinct masks.
@@ -126,21 +126,22 @@ pub struct SlowPath {
     next_port: PortId,
     records: Vec<Option<Record>>,
     free: Vec<u32>,
-    /// Index of the installed megaflows. The key is the hash of a megaflow's identity, and the value is the
-    /// index of its record.
+    /// Map of the installed megaflows. The key is the hash of a megaflow's identity (bridge, worker, flow key
+    /// and mask), and the value is the index of the megaflow's record.
     names: HashMap<u64, u32>,
     name_hash: WordHash,
     cached_actions: CachedActionsIndex,
     budgets: Budgets,
-    /// Hashes of the two exact-match masks, one without and one with the extended key.
+    /// Hashes of the two exact-match masks: one without and one with the extended key (fields beyond the flow
+    /// key).
     every_bit: [u64; 2],
     teaching: Teaching,
-    /// Empty install messages that workers have returned. The slow path reuses their memory.
+    /// Boxes of install messages that workers have emptied and returned. The slow path reuses their memory.
     #[allow(clippy::vec_box, reason = "it is the boxes that are kept")]
     spare: Vec<Box<Install>>,
     /// Copy of the frame whose upcall is being processed.
     frame: Vec<u8>,
-    /// Results of the batched first-table lookup for the upcalls of the current turn.
+    /// Results of the batched lookup in the first flow table for the upcalls of the current turn.
     ahead: Vec<Ahead>,
     /// Runtime state of the meters. The key consists of bridge identifier and meter identifier. The tables
     /// are stored to detect that another bridge has reused the bridge identifier.
@@ -153,21 +154,21 @@ pub struct SlowPath {
     /// Time in nanoseconds that was spent on upcalls and that revalidation has yet to compensate.
     packets_ns: u64,
     second: u64,
-    /// Whether the last removal of expired rules ended before all expired rules were removed.
+    /// Whether the last removal of expired rules stopped before all expired rules were removed.
     expiring: bool,
     /// Barriers in progress, at most one for each bridge.
     barriers: Vec<Barrier>,
     asking: Vec<Asking>,
-    /// Megaflow statistics that could not be added to the rules yet, because a control thread held the
+    /// Megaflow statistics that could not be added to the rules yet, because a control thread had locked the
     /// tables.
     uncredited: Vec<Counts>,
-    /// For each worker, the cache locations of megaflows to remove. The slow path dismissed these megaflows
-    /// before the worker had reported their locations.
+    /// For each worker, the cache locations of megaflows whose removal is still to be sent. The slow path
+    /// removed the records of these megaflows before the worker had reported the locations.
     owed: Vec<Vec<FlowRef>>,
     syncs: u64,
     /// Dumps and purges in progress. Each one takes several rounds.
     jobs: Vec<Job>,
-    /// For each worker, the answers that did not fit into the ring to the worker, oldest first.
+    /// For each worker, the messages that did not fit into the ring to the worker, oldest first.
     backlog: Vec<VecDeque<CacheCommand>>,
     /// Number of rounds in which packet-outs were pending. The number selects the bridge whose packet-outs
     /// are served first.
@@ -429,7 +430,7 @@ impl SlowPath {
         self.forget(flow.id);
     }
 
-    /// Adds megaflow statistics to the statistics of the rules. If a control thread holds the tables, the
+    /// Adds megaflow statistics to the statistics of the rules. If a control thread has locked the tables, the
     /// megaflow statistics are kept for later.
     fn credit(&mut self, counts: Counts) {
         if counts.is_nothing() {
@@ -482,7 +483,7 @@ impl SlowPath {
         }
     }
 
-    /// Removes the entry with hash `name` from the index of megaflows if the entry refers to record `id`. The
+    /// Removes the entry with hash `name` from the map of megaflows if the entry refers to record `id`. The
     /// entry may already refer to a newer megaflow.
     fn unname(&mut self, name: u64, id: u32) {
         if self.names.get(&name) == Some(&id) {
@@ -491,7 +492,7 @@ impl SlowPath {
     }
 
     /// Returns the packets and bytes that a megaflow has matched since the last call, in the worker and in
-    /// the driver hook. Returns `None` if the megaflow does not exist.
+    /// the XDP hook. Returns `None` if the megaflow does not exist.
     fn take_counts(&mut self, id: u32) -> Option<Counts> {
         let hooked = self.hooked(id);
         let record = self.records.get_mut(id as usize)?.as_mut()?;
@@ -547,7 +548,7 @@ impl SlowPath {
         did
     }
 
-    /// Sends an answer to a worker. If the ring to the worker is full, the answer is appended to the worker's
+    /// Sends a message to a worker. If the ring to the worker is full, the message is appended to the worker's
     /// backlog, and the slow path continues without waiting.
     fn answer(&mut self, worker: usize, answer: CacheCommand) {
         let backlog = &mut self.backlog[worker];
@@ -560,7 +561,7 @@ impl SlowPath {
         }
     }
 
-    /// Moves answers from the backlogs to the rings until the rings are full. Returns whether any answer was
+    /// Moves messages from the backlogs to the rings until the rings are full. Returns whether any message was
     /// moved.
     fn send_backlog(&mut self) -> bool {
         let mut did = false;
@@ -577,8 +578,8 @@ impl SlowPath {
         did
     }
 
-    /// Returns whether any worker's backlog has as many answers as a ring can hold. While this is so, the
-    /// slow path postpones work that creates more answers.
+    /// Returns whether any worker's backlog has as many messages as a ring can hold. While this is so, the slow
+    /// path postpones work that creates more messages.
     fn is_behind(&self) -> bool {
         (0..self.backlog.len()).any(|worker| self.is_worker_behind(worker))
     }

@@ -38,7 +38,7 @@ pub enum Function {
 pub struct PortView {
     /// Function of the port.
     pub function: Function,
-    /// Worker that transmits the port's packets for all workers that own no queue of the port.
+    /// Worker that transmits the port's packets for all workers that own no queue of this port.
     pub tx_owner: WorkerId,
     /// Whether the port is administratively and operationally up. Packets for a port that is down are dropped
     /// with the reason `port-down`.
@@ -57,13 +57,13 @@ pub struct PortView {
     /// Peer port of a patch port. The peer receives all packets that this port transmits. `None` if this port
     /// is not a patch port.
     pub patch: Option<PortId>,
-    /// Flag for a port that is down only because of its link state, and `None` for other ports. A worker sets
+    /// Flag for a port that is down only because its link is down, and `None` for other ports. A worker sets
     /// the flag when a frame arrives on the port, because the frame shows that the link is up again. This may
     /// happen before the kernel's notification is read. The port then counts as up until the next snapshot is
     /// published.
     pub carrier: Option<Arc<AtomicBool>>,
-    /// Ingress stage of an embedding program. The stage gets received packets before the port's function
-    /// does.
+    /// Ingress stage of the port: its packet filter, or code of a program that embeds the engine. The stage
+    /// processes received packets before the port's function.
     pub own: Option<Arc<dyn IngressStage>>,
 }
 
@@ -85,8 +85,8 @@ impl PortView {
         }
     }
 
-    /// Returns whether packets that arrive on the port are processed. If the port is down only because of its
-    /// link state, the function sets the carrier flag, and packets are processed.
+    /// Returns whether packets that arrive on the port are processed. If the port is down only because its link
+    /// is down, the function sets the carrier flag and returns true.
     #[inline]
     #[must_use]
     pub fn accepts(&self) -> bool {
@@ -113,7 +113,7 @@ pub struct Forwarding {
     pub version: u64,
     /// State of each port, indexed by the port's index. `None` if the port does not exist.
     pub ports: Vec<Option<PortView>>,
-    /// Whether a running capture copies dropped packets of any port.
+    /// Whether a running capture copies the dropped packets of all ports.
     pub capture_drops: bool,
     /// Filter of the running trace, or `None` if no trace runs. During a trace, workers process the packets
     /// of a burst one by one with a recorder.

@@ -12,7 +12,7 @@ use packet::{FlowKey, PortId, WorkerId};
 /// of a flood to many ports.
 pub const STEPS: usize = 48;
 
-/// Selection of the packets to trace, with the number of packets that are still to be traced.
+/// Criteria that select the packets to trace, with the number of packets that are still to be traced.
 #[derive(Debug)]
 pub struct TraceFilter {
     filters: Vec<Filter>,
@@ -21,13 +21,13 @@ pub struct TraceFilter {
 }
 
 impl TraceFilter {
-    /// Creates a selection of the next `n` packets that match at least one of `filters`.
+    /// Creates criteria that select the next `n` packets that match at least one of `filters`.
     #[must_use]
     pub fn new(filters: impl IntoIterator<Item = Filter>, n: u32) -> Self {
         Self { filters: filters.into_iter().collect(), also: Filter::default(), left: AtomicU32::new(n) }
     }
 
-    /// Restricts the selection to packets that also match `filter`.
+    /// Restricts the criteria to packets that also match `filter`.
     #[must_use]
     pub fn and(self, filter: Filter) -> Self {
         Self { also: filter, ..self }

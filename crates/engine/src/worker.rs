@@ -70,10 +70,10 @@ pub enum Command {
     Frames(mpsc::Sender<(usize, usize)>),
     /// Sets the receiver of a queue's progress reports. `None` stops the reports.
     Finish(PortId, QueueId, Option<Box<dyn CompletionSink>>),
-    /// Removes all queues of a port from the worker and sends them back without waiting for the kernel to
-    /// take packets. The queues continue at another worker.
+    /// Removes all queues of a port from the worker and sends them back. The packets in the transmit rings stay
+    /// there, because the queues continue at another worker.
     Part(PortId, mpsc::Sender<Vec<OwnedQueue>>),
-    /// Stops reception. The worker then only finishes packets that other workers hand over. When it has no
+    /// Stops reception. The worker then only processes packets that other workers hand over. When it has no
     /// work left, it stores the number of this command in [`Status::quiet`].
     Drain(u64),
     /// Resumes reception after a [`Command::Drain`].
@@ -97,7 +97,7 @@ pub struct Worker {
     pub(crate) forwarding: Arc<Snapshot<Forwarding>>,
     pub(crate) reader: Reader,
     pub(crate) queues: Vec<OwnedQueue>,
-    /// For each queue, the number of packets that the kernel had refused up to the last inspection.
+    /// For each queue, the number of packets that the kernel had refused to transmit up to the last inspection.
     pub(crate) refused: Vec<u64>,
     pub(crate) local: Vec<u16>,
     pub(crate) burst: Burst,
@@ -440,7 +440,7 @@ impl Worker {
     }
 
     /// Rebuilds the table of transmit queues, which contains the first queue of each port. Also updates the
-    /// flag that any queue reports progress.
+    /// flag whether any queue reports progress.
     fn index(&mut self) {
         self.finishing.active = self.queues.iter().any(|own| own.finish.is_some());
         self.local.clear();
@@ -539,8 +539,8 @@ fn queue_id(source: &Source<'_>, egress: &Egress<'_>) -> QueueId {
     source.queue.map_or(QueueId(0), |index| egress.queues[index].id)
 }
 
-/// Takes packets that worker `from` has handed over. The function first takes the packets to transmit, and
-/// then a burst of packets to process that arrived on one port.
+/// Takes packets that worker `from` has handed over: first the packets to transmit, and then a burst of packets
+/// to process that arrived on one port.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 fn handed_over(
     forwarding: &Forwarding,
@@ -644,7 +644,7 @@ fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, context: &mut Wor
     }
 }
 
-/// Returns the time that the packets of this round get.
+/// Returns the current time, which applies to all packets of this round, and stores it for a running capture.
 #[inline]
 fn clock(context: &mut WorkerContext) -> Now {
     let now = monotonic();

@@ -404,7 +404,7 @@ impl Packet {
     }
 
     /// Returns the `N` bytes in front of the packet in its first frame. The bytes contain XDP metadata of a
-    /// driver hook, or are undefined. Returns `None` if there are fewer than `N` bytes in front of the
+    /// XDP hook, or are undefined. Returns `None` if there are fewer than `N` bytes in front of the
     /// packet.
     #[inline]
     #[must_use]

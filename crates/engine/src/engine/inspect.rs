@@ -1,4 +1,4 @@
-//! Requests of control threads for the statistics of the queues and frames. The workers answer by
+//! Collects the statistics of queues and frames for control threads. The workers answer these requests by
 //! [`crate::inspect`].
 
 use std::sync::mpsc;
@@ -14,7 +14,8 @@ use crate::worker::Command;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Returns the statistics of all queues. Queues of workers that do not answer are missing.
+    /// Returns the statistics of all queues. If a worker does not answer, the statistics of its queues are
+    /// missing.
     #[must_use]
     pub fn inspect(&self) -> Vec<QueueView> {
         let (sender, answers) = mpsc::channel();
@@ -32,7 +33,7 @@ impl Engine {
         all
     }
 
-    /// Returns the numbers of frames by location, or `None` if a worker does not answer.
+    /// Returns the number of frames in each location, or `None` if a worker does not answer.
     #[must_use]
     pub fn frames(&self) -> Option<FrameCensus> {
         let total = usize::try_from(self.depot().memory().frames()).unwrap_or(usize::MAX);

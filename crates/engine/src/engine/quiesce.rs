@@ -1,5 +1,5 @@
-//! Quiescing of the workers between two packets, which is needed to stop workers or to move a queue to
-//! another worker. Arriving packets wait in the kernel's rings during this time.
+//! Quiescing of the workers between two bursts, which is needed to stop workers or to move a queue to another
+//! worker. Arriving packets wait in the kernel's rings during this time.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -12,8 +12,8 @@ use crate::stage::software_rss::Applied;
 use crate::stage::transmit::OwnedQueue;
 use crate::worker::Command;
 
-/// Maximum time that the workers may take to finish their packets for a move of queues. After this time, the
-/// move is abandoned. The time is limited because the kernel's rings fill up.
+/// Maximum time that the workers may take to process their remaining packets before queues are moved. After
+/// this time, the move is abandoned. The time is limited because the kernel's rings fill up meanwhile.
 const HALT: Duration = Duration::from_millis(500);
 
 impl Engine {

@@ -1,5 +1,4 @@
-//! Start and end of captures and traces. At most one capture or trace runs at a time, so a worker stores at
-//! most one.
+//! Start and end of captures and traces. At most one capture or trace runs at a time in an engine.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::capture::{CaptureReader, Wanted, taps};
 use crate::trace::{TraceFilter, Traced};
 use crate::worker::Command;
 
-/// Capacity of the ring for trace reports of one worker, in reports.
+/// Capacity of the ring from one worker for trace reports, in reports.
 const TRACED: usize = 64;
 
 impl Engine {
@@ -47,7 +46,7 @@ impl Engine {
         if std::mem::replace(&mut *taken, true) { Err(EngineError::Occupied(what)) } else { Ok(()) }
     }
 
-    /// Ends a capture or trace on all workers that answer. After that, the next capture or trace may start.
+    /// Ends a capture or trace on all workers that answer. Afterwards, another capture or trace may start.
     fn disarm(&self, command: impl Fn() -> Command) {
         for handle in &self.workers {
             // The function does not wait for a full mailbox, because the worker of a full mailbox may be the
@@ -118,7 +117,7 @@ impl Engine {
 }
 
 impl Wanted {
-    /// Selects all packets of one port for a capture, or the packets of all ports if `port` is `None`.
+    /// Creates criteria that select all packets of one port, or the packets of all ports if `port` is `None`.
     #[must_use]
     pub fn all(port: Option<PortId>) -> Self {
         Self { port, ..Self::default() }

@@ -19,9 +19,9 @@ pub(crate) struct CachedActions {
     pub tables: [u64; 4],
     pub first_again: bool,
     pub learns: Vec<LearnedFlow>,
-    /// Approximate size of the actions in memory, in octets.
+    /// Approximate size of the actions in memory, in bytes.
     memory: usize,
-    /// Sum of the sizes of all cached actions.
+    /// Sum of the sizes of all cached actions, in bytes. All cached actions share this value.
     total: Arc<AtomicUsize>,
 }
 
@@ -90,32 +90,32 @@ pub(crate) fn credit(
     }
 }
 
-/// Capacity of the index of shared actions. A full index is cleared. Megaflows keep the actions that they
+/// Maximum number of cached actions in the index. A full index is cleared. Megaflows keep the actions that they
 /// already have.
 const CACHED_ACTIONS: usize = 4096;
 
-/// Maximum size, in octets, of the actions in the index.
+/// Maximum total size of the actions in the index, in bytes.
 const INDEX_MEMORY: usize = 16 << 20;
 
-/// Maximum size, in octets, of the actions of all megaflows. Packets with further actions are forwarded without a
-/// megaflow.
+/// Maximum total size of the actions of all megaflows, in bytes. Above this size, packets with new actions are
+/// forwarded without a megaflow.
 pub(crate) const ACTIONS_MEMORY: usize = 512 << 20;
 
-/// Index of recently cached actions, by which new megaflows find equal actions to share.
+/// Index of recently cached actions, in which new megaflows find equal actions to share.
 #[derive(Default)]
 pub(crate) struct CachedActionsIndex {
     by_hash: HashMap<u64, Arc<CachedActions>>,
-    /// Size of the actions in the index, in octets.
+    /// Total size of the actions in the index, in bytes.
     held: usize,
-    /// Size of all cached actions, in octets.
+    /// Total size of all cached actions, in bytes.
     total: Arc<AtomicUsize>,
     hasher: RandomState,
 }
 
 impl CachedActionsIndex {
-    /// Returns the cached form of translated actions. Megaflows with equal actions get the same copy, unless
-    /// the actions contain meters or learn actions. Only actions that a megaflow keeps are remembered for later
-    /// megaflows.
+    /// Returns translated actions in cached form. Megaflows with equal actions get the same copy, unless the
+    /// actions contain meters or learn actions. If `is_kept` is false, no megaflow keeps the actions, and they
+    /// are not added to the index.
     pub fn shared(
         &mut self,
         actions: Translated,
@@ -144,12 +144,12 @@ impl CachedActionsIndex {
         new
     }
 
-    /// Returns whether a megaflow with these actions may be kept.
+    /// Returns whether a megaflow with these actions may be kept without exceeding [`ACTIONS_MEMORY`].
     pub fn has_room(&self, actions: &Translated) -> bool {
         self.memory() + actions.memory() <= ACTIONS_MEMORY
     }
 
-    /// Returns the size of all cached actions in octets.
+    /// Returns the total size of all cached actions in bytes.
     pub fn memory(&self) -> usize {
         self.total.load(Ordering::Relaxed)
     }

@@ -8,7 +8,7 @@ use sync::counter::Counter;
 
 use super::meter::MeterLive;
 
-/// Counters of a cached megaflow, which its worker updates.
+/// Packet counters of a cached megaflow. The worker that caches the megaflow updates them.
 #[derive(Debug, Default)]
 pub struct Live {
     /// Number of packets that have matched the megaflow.
@@ -27,7 +27,7 @@ pub struct Compiled {
     pub(crate) kind: Kind,
     /// Meters that the operations use, sorted by meter identifier.
     pub(crate) meters: Vec<(u32, Arc<MeterLive>)>,
-    /// Reason that is counted for packets that the actions do not output.
+    /// Drop reason that is counted for packets that the actions do not output.
     pub(crate) dropped: DropReason,
 }
 
@@ -61,8 +61,8 @@ impl Compiled {
         Some(&self.meters[at].1)
     }
 
-    /// Returns whether these actions have an effect on packets that is equal to the effect of `program` with
-    /// these meters and this drop reason.
+    /// Returns whether these actions have the same effect on packets as `program` with these meters and this
+    /// drop reason.
     pub(crate) fn is_same(
         &self,
         program: &Program,

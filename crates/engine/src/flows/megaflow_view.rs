@@ -1,4 +1,4 @@
-//! Copies of megaflows, which the slow path sends to the requester of a dump.
+//! Copies of megaflows, which the slow path sends to the thread that requested a dump.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct MegaflowView {
     pub flow: Flow,
     /// Mask of the megaflow, without the port.
     pub mask: Flow,
-    /// Number of packets that have matched the megaflow, in the worker and in the driver hook.
+    /// Number of packets that have matched the megaflow, in the worker and in the XDP hook.
     pub packets: u64,
     /// Number of bytes of the packets that have matched the megaflow.
     pub bytes: u64,

@@ -26,7 +26,7 @@ pub struct MeterLive {
 pub(crate) enum Metered {
     Passes,
     Drops,
-    /// The drop precedence of the packet's DSCP is raised by this value.
+    /// The drop precedence in the packet's DSCP field is raised by this number of steps (RFC 2597).
     Remarks(u8),
 }
 
@@ -53,9 +53,9 @@ impl MeterLive {
         }
     }
 
-    /// Meters one packet. If the packet exceeds several bands, the band with the highest rate applies
-    /// (OpenFlow 1.3, 5.7.1). A packet longer than the burst, such as a TSO super-frame, is within a band whose
-    /// bucket is full, and takes the bucket into debt.
+    /// Meters one packet. If the packet exceeds the rates of several bands, the band with the highest rate
+    /// applies (OpenFlow 1.3, 5.7.1). A packet longer than the burst size, such as a TSO super-frame, conforms
+    /// if the band's token bucket is full, and makes the token count negative.
     pub(crate) fn pass(&self, len: usize, now_ns: u64) -> Metered {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.packets.fetch_add(1, Ordering::Relaxed);
@@ -77,7 +77,8 @@ impl MeterLive {
         }
     }
 
-    /// Returns and clears the counts of the meter: packets, bytes, and the packets and bytes of each band.
+    /// Returns the counts of the meter and resets them to 0: packets, bytes, and the packets and bytes of each
+    /// band.
     pub(crate) fn take(&self) -> (u64, u64, Vec<(u64, u64)>) {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         let bands = self.bands.iter().map(|band| (take(&band.packets), take(&band.bytes)));

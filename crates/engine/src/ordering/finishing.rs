@@ -1,4 +1,4 @@
-//! Progress reports of all queues of one worker.
+//! Progress reports of all queues of one worker: up to which frame the frames of a queue have left the engine.
 
 use crate::clock::monotonic;
 use crate::handover::{Settling, WorkerRings};

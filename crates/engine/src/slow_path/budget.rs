@@ -22,18 +22,18 @@ use switch::flow::{Flow, packet_and_beyond_bits, packet_bits};
 
 /// Maximum number of distinct masks for one port in one worker's cache, without the exact-match masks.
 pub(super) const MASKS: usize = 64;
-/// Maximum number of rejected masks for which the requests of one port are counted.
+/// Maximum number of distinct rejected masks for which the requests of one port are counted.
 const ASKED: usize = 1024;
-/// Factor for the replacement of a mask. A rejected mask replaces an installed mask if it has more than this
-/// factor times as many requests as the installed mask has matched packets.
+/// Factor for the replacement of a mask. A rejected mask replaces an installed mask if the number of its
+/// requests exceeds the number of packets that the installed mask has matched by more than this factor.
 const OUTDONE: u64 = 2;
-/// Minimum share of a port in megaflows. The share does not fall below this number when the current flow
-/// limit is lowered below the configured limit.
+/// Minimum of a port's share of the flow limit, in megaflows. The share does not fall below this minimum when
+/// the current flow limit is lowered below the configured limit.
 const FLOOR: usize = 256;
 /// Minimum number of requests that a rejected mask must have to replace an installed mask.
 const WORTH: u64 = 16;
 
-/// Limits of the total number of megaflows.
+/// Limits of the total number of megaflows of all ports.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
     /// Current limit, which is lowered so that revalidation can process all megaflows in time.
@@ -42,29 +42,29 @@ pub(super) struct Limit {
     pub most: usize,
 }
 
-/// Usage of a mask that installed megaflows of a port have.
+/// Usage of one mask by the installed megaflows of a port.
 #[derive(Default)]
 struct Mask {
     flows: u32,
-    /// Number of packets that the mask's megaflows have matched. The number is halved at each evaluation of
-    /// the masks.
+    /// Number of packets that the megaflows with this mask have matched. The number is halved at each
+    /// evaluation of the masks.
     earned: u64,
-    /// Whether the mask's megaflows are to be removed, to replace the mask by another one.
+    /// Whether the megaflows with this mask are to be removed, so that another mask can replace it.
     outdone: bool,
 }
 
-/// Usage of one worker's cache by the megaflows of one port.
+/// Megaflows and masks of one port in one worker's cache.
 #[derive(Default)]
 struct Port {
     flows: usize,
     /// Masks of the installed megaflows. The key is the hash of the mask.
     masks: HashMap<u64, Mask>,
-    /// Number of requests for each mask that was rejected since the last evaluation. The key is the hash of
-    /// the mask.
+    /// For each mask that was rejected since the last evaluation, the number of megaflows that would have
+    /// needed it. The key is the hash of the mask.
     asked: HashMap<u64, u64>,
 }
 
-/// Usage and limits of all workers' caches for each port. See the [module](self) documentation.
+/// Megaflows, masks and limits of each port in the caches of all workers. See the [module](self) documentation.
 #[derive(Default)]
 pub(super) struct Budgets {
     ports: HashMap<(usize, PortId), Port>,
@@ -136,7 +136,7 @@ impl Budgets {
         }
     }
 
-    /// Returns whether the megaflows with this mask are to be removed, to replace the mask by another one.
+    /// Returns whether the megaflows with this mask are to be removed, so that another mask can replace it.
     pub fn is_outdone(&self, worker: usize, port: PortId, mask: u64) -> bool {
         self.outdone
             && self

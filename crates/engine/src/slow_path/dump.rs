@@ -11,7 +11,7 @@ use crate::flows::{Asked, FlowTables, Live, MegaflowView};
 
 /// Number of megaflow records that a dump or purge processes in one round of the slow path.
 const SLICE: usize = 256;
-/// Capacity of the channel from the slow path to the requester of a dump, in megaflows.
+/// Capacity of the channel from the slow path to the thread that requested a dump, in megaflows.
 const QUEUE: usize = 1024;
 /// Approximate memory of a megaflow's compact key and mask in bytes, including allocation overhead. The
 /// estimate assumes a mask of several fields. The cached actions are shared by megaflows and are not

@@ -1,8 +1,8 @@
-//! Offload of frequently used megaflows to the driver hook. The module selects megaflows, reads their
-//! statistics, and removes them with a grace period.
+//! Hook offload: the slow path installs frequently used megaflows in the XDP hook, reads their statistics, and
+//! removes them with a grace period.
 //!
 //! A megaflow is hot or cold according to its packet rate since the last evaluation. The rate includes the
-//! packets in the workers and in the driver hook. After a megaflow is removed from the hook, programs that
+//! packets in the workers and in the XDP hook. After a megaflow is removed from the hook, programs that
 //! are already running may still match it. When these programs have ended, the slow path reads the final
 //! statistics and reuses the statistics slot. Barriers wait for the same grace period.
 
@@ -23,18 +23,18 @@ use crate::flows::{CachedActions, Kind};
 const HOT: u64 = 200;
 /// Packet rate in packets per second below which a megaflow is cold and is removed from the hook.
 const COLD: u64 = 40;
-/// Minimum time in nanoseconds between two evaluations of a megaflow's packet rate.
+/// Minimum time in nanoseconds between two measurements of a megaflow's packet rate.
 const JUDGED_NS: u64 = ROUND_NS * 3 / 4;
 /// Maximum time that a terminating slow path waits for running hook programs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl SlowPath {
-    /// Sets the driver hook into which the slow path installs hot megaflows.
+    /// Sets the XDP hook into which the slow path installs hot megaflows.
     pub fn set_hook(&mut self, flows: Box<dyn HookFlows>) {
         self.hook = Some(Hook { flows, leaving: VecDeque::new() });
     }
 
-    /// Returns the statistics that a megaflow has gained in the hook since the last call.
+    /// Returns the packets and bytes that a megaflow has matched in the hook since the last call.
     pub(super) fn hooked(&mut self, id: u32) -> HookCounts {
         let (Some(hook), Some(Some(record))) = (&self.hook, self.records.get_mut(id as usize)) else {
             return HookCounts::default();
@@ -64,7 +64,7 @@ impl SlowPath {
         Some(self.hook.as_ref()?.flows.counts(record.hook.slot?))
     }
 
-    /// Evaluates the packet rate of a megaflow whose actions are up to date. Installs a hot megaflow in the
+    /// Measures the packet rate of a megaflow whose actions are up to date. Installs a hot megaflow in the
     /// hook, and removes a cold megaflow from the hook.
     pub(super) fn judge(&mut self, id: u32, now: u64) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
@@ -104,8 +104,8 @@ impl SlowPath {
         }
     }
 
-    /// Removes a megaflow from the hook. Packets that running programs match after the removal are counted
-    /// for the rules that the megaflow has at the time of the call.
+    /// Removes a megaflow from the hook. Packets that match the megaflow in running programs after the removal
+    /// are counted for the rules that the megaflow has at the time of the call.
     pub(super) fn unhook(&mut self, id: u32) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
             return;
@@ -123,9 +123,9 @@ impl SlowPath {
         });
     }
 
-    /// Returns the number of the grace period after which the hook matches none of the megaflows that have
-    /// been removed so far. Begins a grace period if necessary. Returns `None` if there is nothing to wait
-    /// for.
+    /// Returns the number of the grace period after which the hook matches none of the megaflows that have been
+    /// removed so far. Begins a grace period if necessary. Returns `None` if no removed megaflow can match any
+    /// more.
     pub(super) fn fence(&mut self) -> Option<u64> {
         let hook = self.hook.as_mut()?;
         if hook.leaving.back().is_some_and(|last| last.number.is_none()) {
@@ -168,7 +168,8 @@ impl SlowPath {
         did
     }
 
-    /// Removes all megaflows from the hook and waits until their final statistics have been read.
+    /// Removes all megaflows from the hook, and waits until the final statistics of the megaflows have been
+    /// read.
     pub(super) fn leave_hook(&mut self) {
         for id in (0_u32..).take(self.records.len()) {
             self.unhook(id);
@@ -189,7 +190,7 @@ fn since(now: HookCounts, seen: &mut HookCounts) -> HookCounts {
     HookCounts { packets, bytes, used_ns: now.used_ns }
 }
 
-/// Returns the drop reason if the actions do nothing but drop packets, or `None` for other actions.
+/// Returns the drop reason if the actions only drop packets, or `None` for other actions.
 fn drops(actions: &CachedActions) -> Option<DropReason> {
     (actions.compiled.kind == Kind::Drop).then_some(actions.compiled.dropped)
 }

@@ -1,4 +1,4 @@
-//! Interface between the slow path and the driver hook, and the state of the megaflows that are installed in
+//! Interface between the slow path and the XDP hook, and the state of the megaflows that are installed in
 //! the hook or are being removed from it.
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use switch::flow::Program;
 
 use crate::flows::{CachedActions, FlowBridge};
 
-/// Statistics of a megaflow that is installed in the driver hook.
+/// Statistics of a megaflow that is installed in the XDP hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HookCounts {
     /// Number of packets that matched the megaflow in the hook.
@@ -20,11 +20,11 @@ pub struct HookCounts {
     pub used_ns: u64,
 }
 
-/// Interface through which the slow path manages megaflows in the driver hook. No method blocks.
+/// Interface through which the slow path manages megaflows in the XDP hook. No method blocks.
 pub trait HookFlows: Send {
-    /// Installs a megaflow that matches `key` under `mask`, including the port. Returns the statistics slot
-    /// of the megaflow. Returns `None` if the hook does not support the program, has no space, or is not
-    /// ready.
+    /// Installs a megaflow that matches `key` under `mask`, including the port, and executes `program`. Returns
+    /// the number of the slot that holds the megaflow's statistics. Returns `None` if the hook does not support
+    /// the program, has no space, or is not ready.
     fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32>;
 
     /// Removes the megaflow in statistics slot `slot`. Hook programs that are already running may still match
@@ -38,27 +38,27 @@ pub trait HookFlows: Send {
     fn release(&mut self, slot: u32);
 
     /// Begins a grace period for the hook programs that are running at the time of the call, and returns the
-    /// number of the grace period. Grace periods end in order. The slow path is woken when a grace period
-    /// ends.
+    /// number of the grace period. Grace periods end in the order in which they began. The slow path is woken
+    /// when a grace period ends.
     fn begin_grace(&mut self) -> u64;
 
     /// Returns whether the grace period with this number has ended.
     fn has_passed(&self, number: u64) -> bool;
 }
 
-/// Driver hook of the slow path, with the megaflows that are being removed from the hook.
+/// XDP hook of the slow path, with the megaflows that are being removed from the hook.
 pub(super) struct Hook {
     pub flows: Box<dyn HookFlows>,
     pub leaving: VecDeque<Leaving>,
 }
 
-/// State of one megaflow with respect to the driver hook.
+/// State of one megaflow in the XDP hook.
 #[derive(Default)]
 pub(super) struct Part {
     pub slot: Option<u32>,
-    /// Part of the current slot's statistics that has already been added to `past`.
+    /// Statistics of the current slot that have already been added to `past`.
     pub seen: HookCounts,
-    /// Time of the last evaluation of the packet rate, in nanoseconds. `judged` is the packet count at that
+    /// Time of the last measurement of the packet rate, in nanoseconds. `judged` is the packet count at that
     /// time.
     pub judged_ns: u64,
     pub judged: u64,

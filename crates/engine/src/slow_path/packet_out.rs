@@ -12,12 +12,12 @@ use crate::flows::{CacheCommand, Compiled, FlowBridge};
 use crate::packet_outs::{Outgoing, Queued};
 
 /// Maximum number of packet-outs that one round processes, for all bridges and sessions together. The number
-/// equals the maximum number of upcalls in a port's turn.
+/// equals the maximum number of upcalls of one port in a round.
 const BUDGET: usize = super::TURN;
 /// Time in nanoseconds after which a round processes no more packet-outs. The limit is needed because one
 /// packet-out may match thousands of rules.
 const BUDGET_NS: u64 = 1_000_000;
-/// Number of unread answers in the first worker's ring above which no packet-out is processed. Each
+/// Number of unread messages in the ring to the first worker above which no packet-out is processed. Each
 /// packet-out in the ring holds a frame.
 const QUEUED: usize = 256;
 
@@ -113,7 +113,7 @@ impl SlowPath {
     }
 }
 
-/// Translates a packet-out by the current rules. Returns `None` if the packet does not contain a valid frame.
+/// Translates a packet-out by the current rules. Returns `None` if the packet is not a valid frame.
 fn decide(pipeline: &Pipeline, packet: &PacketOut) -> Option<Translated> {
     let flow = pipeline.read_packet_out(packet).ok()?;
     let asked = TranslationInput { flow: &flow, frame: Some(&packet.frame), trace: false };

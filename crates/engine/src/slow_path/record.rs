@@ -17,7 +17,7 @@ pub(super) struct Record {
     pub at: Option<FlowRef>,
     /// Position in the list of the bridge's megaflow records.
     pub place: usize,
-    /// Hash of the megaflow's identity, which consists of worker, bridge, port, flow key and mask.
+    /// Hash of the fields that identify the megaflow: worker, bridge, port, flow key and mask.
     pub name: u64,
     /// Hash of the megaflow's mask.
     pub mask: u64,
@@ -33,13 +33,12 @@ pub(super) struct Record {
     pub created_ns: u64,
     /// Whether the removal of the megaflow from the worker's cache has begun.
     pub leaving: bool,
-    /// State of the megaflow with respect to the driver hook.
+    /// State of the megaflow in the XDP hook.
     pub hook: Part,
 }
 
 impl Record {
-    /// Returns whether both records describe the same megaflow (equal worker, bridge, port, flow key and
-    /// mask).
+    /// Returns whether both records describe the same megaflow (equal worker, bridge, port, flow key and mask).
     pub fn is_same(&self, other: &Record) -> bool {
         self.name == other.name
             && self.worker == other.worker
@@ -52,10 +51,9 @@ impl Record {
 /// Compact form of a flow key and its mask.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bits {
-    /// Bitmap of the words in which the mask has any bit set.
+    /// Bitmap of the 64-bit words in which the mask has any bit set.
     present: u64,
-    /// Pairs of a mask word and a masked flow key word. There is one pair for each bit that is set in
-    /// `present`.
+    /// Pairs of a mask word and a masked flow key word, one pair for each bit that is set in `present`.
     words: Box<[u64]>,
 }
 
@@ -66,8 +64,8 @@ impl Bits {
         Bits { present, words: words.flat_map(|(flow, mask)| [mask, flow & mask]).collect() }
     }
 
-    /// Returns the two parts of the compact form: the bitmap of the words that the mask uses, and the pairs
-    /// of words.
+    /// Returns the two parts of the compact form: the bitmap of the words in which the mask has any bit set,
+    /// and the pairs of words.
     pub fn parts(&self) -> (u64, &[u64]) {
         (self.present, &self.words)
     }
@@ -90,7 +88,7 @@ impl Bits {
         (flow, mask)
     }
 
-    /// Returns all words of the compact form. The words are the input of the hash of a megaflow's identity.
+    /// Returns all words of the compact form, from which the hash of a megaflow's identity is computed.
     pub fn words(&self) -> impl Iterator<Item = u64> {
         std::iter::once(self.present).chain(self.words.iter().copied())
     }

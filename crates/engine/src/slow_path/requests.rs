@@ -1,4 +1,4 @@
-//! Requests of control threads that the slow path has in progress: barriers, dumps and purges.
+//! Requests of control threads that the slow path is processing: barriers, dumps and purges.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -16,23 +16,23 @@ pub(super) struct Asking {
 pub(super) struct Barrier {
     pub tables: Arc<FlowTables>,
     pub done: Vec<Box<dyn FnOnce() + Send>>,
-    /// Whether at least one megaflow of the bridge could not be revalidated, because a control thread held
-    /// the tables. The requests are then repeated with the next barrier.
+    /// Whether at least one megaflow of the bridge could not be revalidated, because a control thread had
+    /// locked the tables. The requests are then repeated with the next barrier.
     pub missed: bool,
     /// Bridges whose megaflows the barrier revalidates, with the number of records that are left. `None` when
     /// all records have been revalidated and the synchronization message has been sent to the workers.
     pub sweep: Option<Vec<(u16, usize)>>,
     pub number: u64,
-    /// For each worker, whether the worker has not reached the barrier yet.
+    /// For each worker, whether the barrier still waits for the worker.
     pub left: Vec<bool>,
-    /// For each worker, whether another synchronization message is needed, because a removal became due after
-    /// the first message.
+    /// For each worker, whether the worker needs another synchronization message, because a removal of a
+    /// megaflow became due after the first message.
     pub again: Vec<bool>,
     /// For each worker, whether a new synchronization message is due, because the worker confirmed the last
-    /// one while removals were still due.
+    /// message while removals of megaflows were still due.
     pub resync: Vec<bool>,
-    /// Number of the grace period that the driver hook must pass to reach the barrier. `None` if there is
-    /// nothing to wait for.
+    /// Number of the grace period of the XDP hook that must end before the barrier completes. `None` if there
+    /// is no such grace period.
     pub hook: Option<u64>,
 }
 

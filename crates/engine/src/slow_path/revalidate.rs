@@ -15,17 +15,17 @@ use super::{IDLE_FULL_NS, IDLE_NS, PACKETS_NS, SAMPLE, SLICE, SlowPath};
 use crate::clock::monotonic;
 use crate::flows::{CacheCommand, FlowTables, MeterLive};
 
-/// Number of revalidated megaflows after which the slow path checks for pending upcalls, if no megaflow had
-/// to be translated again.
+/// Number of revalidated megaflows after which the slow path checks for pending upcalls, if no megaflow had to
+/// be translated again meanwhile.
 const BREATH: usize = 16;
 /// Minimum time in nanoseconds that the slow path revalidates megaflows with translations before it serves
 /// pending upcalls. A shorter time would be spent mostly on switching between the two tasks.
 const LEAST_NS: u64 = 10_000;
-/// Time in nanoseconds after which a slice of revalidation ends, so that the next slice may belong to another
-/// bridge.
+/// Time in nanoseconds after which the revalidation of one bridge's megaflows is interrupted, so that another
+/// bridge can be next.
 const SLICE_NS: u64 = PACKETS_NS;
-/// Number of unread answers in a worker's ring above which revalidation pauses, so that the answer to an
-/// upcall does not wait behind more answers.
+/// Number of unread messages in a worker's ring above which revalidation pauses, so that the packet of an
+/// upcall does not wait behind more messages.
 const QUEUED: usize = 256;
 
 impl SlowPath {
@@ -99,7 +99,7 @@ impl SlowPath {
         }
     }
 
-    /// Returns whether a barrier of the bridge with these tables is in progress.
+    /// Returns whether a barrier is in progress for the bridge with these tables.
     pub(super) fn has_barrier(&self, tables: &Arc<FlowTables>) -> bool {
         self.barriers.iter().any(|barrier| Arc::ptr_eq(&barrier.tables, tables))
     }
@@ -140,8 +140,8 @@ impl SlowPath {
         }
     }
 
-    /// Sends the removals that are due to the workers. Sends a new synchronization message of a barrier to
-    /// each worker that confirmed the last one while removals were still due.
+    /// Sends the due removals of megaflows to the workers. Sends a new synchronization message of a barrier to
+    /// each worker that confirmed the last message while removals were still due.
     pub(super) fn pay(&mut self) {
         for worker in 0..self.workers.len() {
             while let Some(at) = self.owed[worker].pop() {
@@ -205,8 +205,8 @@ impl SlowPath {
         left
     }
 
-    /// Returns whether upcalls are pending, or whether a worker has more than `QUEUED` unread answers, which
-    /// would delay the answer to the next upcall.
+    /// Returns whether upcalls are pending, or whether a worker has more than `QUEUED` unread messages, which
+    /// would delay the packet of the next upcall.
     fn somebody_waits(&self) -> bool {
         self.workers.iter().any(|end| !end.upcalls.is_empty() || end.answers.len() > QUEUED)
     }
@@ -303,8 +303,9 @@ impl SlowPath {
         }
     }
 
-    /// Updates a megaflow to the result of a new translation. If the new actions differ, the worker gets the
-    /// new actions. If the result depends on more key bits than the mask contains, the megaflow is removed.
+    /// Updates a megaflow to the result of a new translation. If the actions have changed, the new actions are
+    /// sent to the worker. If the result depends on more key bits than the mask contains, the megaflow is
+    /// removed.
     fn update_actions(
         &mut self,
         id: u32,
@@ -342,7 +343,7 @@ impl SlowPath {
     }
 
     /// Sends the removal of a megaflow to its worker's cache, and removes the megaflow from the index and
-    /// from the driver hook.
+    /// from the XDP hook.
     pub(super) fn dismiss(&mut self, id: u32) {
         self.unhook(id);
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
@@ -357,7 +358,7 @@ impl SlowPath {
         }
     }
 
-    /// Completes the barriers that every worker and the driver hook have reached. Returns whether any barrier
+    /// Completes the barriers that every worker and the XDP hook have reached. Returns whether any barrier
     /// was completed.
     pub(super) fn settle(&mut self) -> bool {
         let mut did = false;
@@ -378,7 +379,7 @@ impl SlowPath {
         did
     }
 
-    /// Continues the removal of expired rules on bridges that had more expired rules than one call removes.
+    /// Continues the removal of expired rules on bridges that had more expired rules than one call can remove.
     pub(super) fn expire(&mut self, now: u64) {
         self.expiring = false;
         for bridge in self.bridges().into_values() {

@@ -1,6 +1,6 @@
-//! Order in which the slow path revalidates the megaflows of the bridges. The time of revalidation is shared
-//! by the bridges, so that many megaflows or slow rules of one bridge do not delay the revalidation of
-//! another bridge.
+//! Order in which the slow path revalidates the megaflows of the bridges. The bridges share the time of
+//! revalidation, so that many megaflows or slow rules of one bridge do not delay the revalidation of another
+//! bridge.
 //!
 //! Each bridge has a list of its megaflow records and revalidates each of them once per round. The slow path
 //! revalidates one slice of one bridge at a time. The next slice belongs to the bridge that has used the
@@ -28,15 +28,15 @@ struct Sweep {
     work_ns: u64,
     /// Time that the last complete round used for its slices, in nanoseconds.
     took_ns: u64,
-    /// Time that all slices of the bridge have used, in nanoseconds. A bridge that had nothing to revalidate
-    /// gets the value of the bridge with the least time.
+    /// Total time that the revalidation of the bridge has used, in nanoseconds. A bridge that had nothing to
+    /// revalidate gets the value of the bridge with the least time.
     spent_ns: u64,
 }
 
 impl Sweep {
-    /// Returns whether records are due, and begins a new round if the current round has ended. The records
-    /// of a round become due one after another over the duration of the round, so that an idle core stays
-    /// idle.
+    /// Returns whether records are due for revalidation, and begins a new round if the current round has ended.
+    /// The records of a round become due one after another over the duration of the round, so that an idle core
+    /// stays idle.
     fn is_due(&mut self, now: u64) -> bool {
         let elapsed = now.saturating_sub(self.began_ns);
         self.left = self.left.min(self.ids.len());
@@ -47,7 +47,7 @@ impl Sweep {
         self.due(now) > 0
     }
 
-    /// Returns the number of records that are due.
+    /// Returns the number of records that are due for revalidation at time `now`, in nanoseconds.
     fn due(&self, now: u64) -> usize {
         let all = self.ids.len() as u64;
         let due = all * now.saturating_sub(self.began_ns).min(ROUND_NS) / ROUND_NS;
@@ -60,7 +60,7 @@ impl Sweep {
 #[derive(Default)]
 pub(super) struct Sweeps {
     bridges: BTreeMap<u16, Sweep>,
-    /// Least time that a bridge with records to revalidate had used when the last slice began, in
+    /// Least value of `spent_ns` among the bridges with records to revalidate when the last slice began, in
     /// nanoseconds.
     floor_ns: u64,
 }
@@ -73,8 +73,8 @@ impl Sweeps {
         ids.len() - 1
     }
 
-    /// Removes the record at a position from the list of a bridge. Returns the record that has moved to this
-    /// position.
+    /// Removes the record at a position from the list of a bridge. Returns the record that was moved from the
+    /// end of the list to this position.
     pub fn remove(&mut self, bridge: u16, place: usize) -> Option<u32> {
         let ids = &mut self.bridges.get_mut(&bridge)?.ids;
         if place < ids.len() {
@@ -131,8 +131,8 @@ impl Sweeps {
         }
     }
 
-    /// Adds the duration of a slice to the time that a bridge has used. `is_round` tells whether the slice
-    /// belongs to the current round of the bridge, and not to a barrier.
+    /// Adds the duration of a slice in nanoseconds to the time that a bridge has used. `is_round` is true if
+    /// the slice belongs to the current round of the bridge, and false if it belongs to a barrier.
     pub fn charge(&mut self, bridge: u16, ns: u64, is_round: bool) {
         if let Some(sweep) = self.bridges.get_mut(&bridge) {
             sweep.spent_ns += ns.max(1);
@@ -140,8 +140,8 @@ impl Sweeps {
         }
     }
 
-    /// Returns the time in nanoseconds that one revalidation of all megaflows takes, without pauses. A round
-    /// that already takes longer than the last one of its bridge counts with its current duration.
+    /// Returns the time in nanoseconds that one revalidation of all megaflows takes, without pauses. For a
+    /// bridge whose current round has already taken longer than its last round, the current duration counts.
     pub fn work_ns(&self) -> u64 {
         self.bridges.values().map(|sweep| sweep.took_ns.max(sweep.work_ns)).sum()
     }

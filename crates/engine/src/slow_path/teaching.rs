@@ -6,12 +6,13 @@
 
 use switch::flow::{LearnedFlow, Pipeline};
 
-/// Maximum work that the learn actions of one packet may cause, in visited rules.
+/// Maximum work that the learn actions of one packet may cause, as the number of rules that the table visits.
 const TEACHING: usize = 1 << 18;
 
 /// Limiter for the work of learn actions. See the [module](self) documentation.
 pub(super) struct Teaching {
-    /// Maximum work that the learn actions of one packet may cause, in visited rules.
+    /// Maximum work that the learn actions of one packet may cause, as the number of rules that the table
+    /// visits.
     most: usize,
     /// Whether one learn action may exceed the limit before the next call of `turn`.
     may_exceed: bool,
@@ -30,8 +31,8 @@ impl Teaching {
         self.may_exceed = true;
     }
 
-    /// Executes the learn actions of one packet. A learn action has no effect if the tables refuse it (for
-    /// example because a table is full) or if it exceeds the limit of work.
+    /// Executes the learn actions of one packet. A learn action has no effect if the tables refuse the rule
+    /// (for example because a table is full) or if the action exceeds the limit of work.
     pub fn teach(&mut self, pipeline: &mut Pipeline, learns: &[LearnedFlow], now: u64) {
         let mut left = self.most;
         for lesson in learns {

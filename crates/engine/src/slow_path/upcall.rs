@@ -1,4 +1,4 @@
-//! Upcalls: packets without a megaflow are translated, and their megaflows are created.
+//! Processing of upcalls: the slow path translates packets without a megaflow and creates their megaflows.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -66,9 +66,9 @@ impl SlowPath {
         did
     }
 
-    /// Looks up the upcalls of a port's turn in the first table as a batch. The batch contains the first
+    /// Looks up the upcalls of a port's turn as a batch in the first flow table. The batch contains the first
     /// upcalls of the queue up to the first one of another bridge. Returns no results if only one upcall is
-    /// queued, if a control thread holds the tables, or if the table has too few rules for a batch to be
+    /// queued, if a control thread has locked the tables, or if the table has too few rules for a batch to be
     /// faster.
     pub(super) fn look_ahead(&mut self, port: PortId) -> Vec<Ahead> {
         let mut ahead = std::mem::take(&mut self.ahead);
@@ -87,8 +87,8 @@ impl SlowPath {
         ahead
     }
 
-    /// Processes an upcall. Returns the upcall as an error if a control thread holds the bridge's tables for
-    /// too long.
+    /// Processes an upcall. Returns the upcall as an error if a control thread keeps the bridge's tables locked
+    /// for too long.
     #[allow(
         clippy::result_large_err,
         reason = "what comes back is what was given, and goes into its queue again"

@@ -17,7 +17,7 @@ use crate::clock::monotonic;
 
 /// Maximum number of megaflows to transfer. The most recently used megaflows are selected.
 const MOST: usize = 4096;
-/// Time in nanoseconds since the last packet after which a megaflow is not transferred.
+/// Age limit of megaflows to transfer: the time in nanoseconds since a megaflow's last packet.
 const SILENCE_NS: u64 = 2_000_000_000;
 
 /// A megaflow that is transferred to a successor of the slow path.

@@ -1,5 +1,5 @@
-//! Function of learning bridges. The function looks up the decision for each packet, and executes the decisions.
-//! For this, it rewrites VLAN tags, copies flooded packets, and sorts packets by output port.
+//! Forwarding by learning bridges. The stage looks up the forwarding decision for each packet and executes the
+//! decisions: it rewrites VLAN tags, copies flooded packets, and sorts packets by output port.
 
 use packet::record::{Recorder, TagChange};
 use packet::{DropReason, PortId};
@@ -21,7 +21,7 @@ pub(super) fn process<R: Recorder>(bridge: &Bridge, context: &mut Context<'_, '_
     context.count(Stage::Execute, n);
 }
 
-/// Fills the decisions for the packets of `burst`, which have flow keys.
+/// Looks up the forwarding decisions for the packets of `burst`, which have flow keys.
 pub(super) fn decide<R: Recorder>(bridge: &Bridge, context: &mut Context<'_, '_, R>, burst: &mut Burst) {
     let n = burst.len();
     bridge.forward(
@@ -101,8 +101,8 @@ fn flood<R: Recorder>(
     context.worker.outputs = outputs;
 }
 
-/// Punts a copy of an IGMP or MLD packet to the control thread. Returns false if the ring has no space or no
-/// frame is free.
+/// Sends a copy of an IGMP or MLD packet to the snooper's control thread. Returns false if the ring is full or
+/// no frame is free.
 #[cold]
 fn punt(port: PortId, vid: u16, packet: &Packet, worker: &mut WorkerContext) -> bool {
     let Some(ring) = &mut worker.punt else { return false };

@@ -14,14 +14,14 @@ use super::punt::PuntRing;
 use crate::capture::{CaptureTap, Direction};
 use crate::counters::{MAX_PORTS, WorkerCounters};
 
-/// Maximum number of copies that the packets of one burst may cause. A copy of a packet of many frames counts
-/// as several copies (one for each four frames). Further flood outputs are dropped with the reason
+/// Maximum number of copies that the packets of one burst may cause. A copy of a packet that spans many frames
+/// counts as one copy for each four frames. Further copies for flooding are dropped with the reason
 /// `clone-budget`.
 pub const CLONE_BUDGET: u32 = 4096;
 
-/// Maximum number of segments into which the packets of one burst are divided by software. Further packets
-/// that need segmentation are dropped with the reason `clone-budget`. For comparison, 64 packets of 64 KiB
-/// result in some 3,000 segments of Ethernet size.
+/// Maximum number of segments into which software divides the packets of one burst. Further packets that need
+/// segmentation are dropped with the reason `clone-budget`. For comparison, 64 packets of 64 KiB result in some
+/// 3,000 segments of Ethernet size.
 pub const SEGMENT_BUDGET: u32 = 16_384;
 
 /// Worker context: the private state of one worker that the stages need in addition to the burst and the
@@ -41,7 +41,7 @@ pub struct WorkerContext {
     pub counters: Arc<WorkerCounters>,
     /// Ring for copies of captured packets. `None` while no capture runs.
     pub capture: Option<CaptureTap>,
-    /// Ring for punted copies, or `None` while no snooper reads punted copies.
+    /// Ring to the IGMP/MLD snooper for copies of packets, or `None` while no snooper runs.
     pub punt: Option<PuntRing>,
     /// Flow cache for OpenFlow bridges. `None` while the engine has no slow path.
     pub flows: Option<Box<Flows>>,
@@ -55,10 +55,10 @@ pub struct WorkerContext {
     pub clones_left: u32,
     /// Number of segments into which the packets of the current burst may still be divided.
     pub segments_left: u32,
-    /// Packets of the current burst that were sent to patch ports. Each packet has the port on which it
-    /// arrives next.
+    /// Packets of the current burst that were sent to patch ports, each with the peer port on which it arrives
+    /// next.
     pub(crate) patched: VecDeque<(PortId, Packet)>,
-    /// Whether the current burst arrived by a patch port.
+    /// Whether the current burst arrived on a patch port.
     pub(crate) is_patched: bool,
     /// Scratch memory for the output ports of one flood.
     pub(crate) outputs: Box<ArrayVec<(PortId, TagChange), MAX_PORTS>>,

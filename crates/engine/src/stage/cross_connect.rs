@@ -1,4 +1,4 @@
-//! Function of cross-connects. Packets are transmitted by one port without being parsed.
+//! Forwarding by cross-connects. All packets of a port are transmitted by one other port without being parsed.
 
 use packet::record::Recorder;
 use packet::{PortId, VlanTags};
@@ -8,7 +8,7 @@ use super::{output, tag};
 use crate::burst::Burst;
 use crate::counters::Stage;
 
-/// Sends the packets of `burst` to port `out`. With `tags`, the packets get these VLAN tags.
+/// Sends the packets of `burst` to port `out`. If `tags` is given, its VLAN tags are added to the packets.
 pub(super) fn process<R: Recorder>(
     out: PortId,
     tags: Option<VlanTags>,

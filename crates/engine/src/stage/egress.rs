@@ -26,9 +26,9 @@ pub struct OwnedQueue {
     pub rss: Applied,
     /// State of the queue's progress reports, or `None` if the queue has no receiver of reports.
     pub finish: Option<Finish>,
-    /// Packets that were received from the queue and that wait in the worker or at the slow path.
+    /// Packets that were received from the queue and now wait in the worker or at the slow path.
     pub parked: Parked,
-    /// State of the transmit ring, for which progress reports wait.
+    /// Progress of the kernel in the queue's transmit ring, for which progress reports wait.
     pub unsent: Unsent,
 }
 

@@ -16,23 +16,24 @@ use crate::flows::{CacheCommand, CachedFlow, EXTENDED_WORDS, FlowBridge, WorkerF
 pub struct Flows {
     pub(super) cache: FlowCache<EXTENDED_WORDS, CachedFlow>,
     pub(super) rings: WorkerFlows,
-    /// Flows that have a packet at the slow path. The value contains the later packets of the flow, which
-    /// wait for the answer.
+    /// Flows of which one packet is at the slow path. The value contains the later packets of the flow, which
+    /// wait until that packet comes back.
     pub(super) pending: HashMap<FlowKey, Pending>,
     pub(super) waiting: usize,
-    /// For each port, the number of packets that wait behind a packet of their flow.
+    /// For each port, the number of packets that wait because an earlier packet of their flow is at the slow
+    /// path.
     pub(super) waiting_by_port: Vec<usize>,
-    /// Number of packets with [`Ticket::Patch`] that wait in this stage or at the slow path.
+    /// Number of packets with [`Ticket::Patch`] that wait here or at the slow path.
     pub(super) beyond_queues: usize,
     /// For each port, the number of packets that were sent to the slow path and have not come back.
     pub(super) asked: Vec<u16>,
     pub(super) found: Box<[u32; BURST]>,
     pub(super) rounds: u32,
-    /// Whether messages were sent to the slow path since it was last woken.
+    /// Whether messages were sent to the slow path since its thread was last woken.
     pub(super) rings_bell: bool,
 }
 
-/// State of a flow that has a packet at the slow path, with the later packets of the flow.
+/// State of a flow of which one packet is at the slow path, with the later packets of the flow.
 pub(super) struct Pending {
     pub(super) ticket: Option<Ticket>,
     pub(super) behind: VecDeque<Waiting>,
@@ -47,7 +48,8 @@ pub(super) struct Waiting {
     pub(super) ticket: Option<Ticket>,
 }
 
-/// Record of the queue and the burst in which a waiting packet arrived. The reordering guard needs it.
+/// Receive queue and burst in which a waiting packet arrived. The reordering guard ([`crate::ordering`]) needs
+/// both.
 #[derive(Clone, Copy)]
 pub(super) enum Ticket {
     Burst {
@@ -126,7 +128,7 @@ impl Flows {
         self.beyond_queues > 0
     }
 
-    /// Counts all packets that wait in this stage or are at the slow path as dropped.
+    /// Counts all packets that wait here or are at the slow path as dropped.
     pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
         for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
             counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);
@@ -146,8 +148,8 @@ impl Flows {
         let _ = self.cache.insert(key.in_port().0, key.words(), &nothing, mask.words(), &nothing, flow);
     }
 
-    /// Frees the packets that wait in this stage and the packets in unread answers. The slow path frees the
-    /// packets that it holds.
+    /// Frees the packets that wait here and the packets in unread messages of the slow path. The slow path
+    /// frees the packets that it holds.
     pub fn close(&mut self, tools_free: &mut impl FnMut(Packet)) {
         for waiting in self.pending.drain().flat_map(|(_, pending)| pending.behind) {
             tools_free(waiting.packet);

@@ -1,4 +1,4 @@
-//! Function of OpenFlow bridges. The function looks up packets in the flow cache, executes the cached actions,
+//! Forwarding by OpenFlow bridges. The stage looks up packets in the flow cache, executes the cached actions,
 //! and sends packets that match no megaflow to the slow path.
 //!
 //! While the slow path processes the first packet of a flow, later packets of the flow wait in this file's
@@ -32,21 +32,21 @@ use super::flow_cache::Flows;
 
 /// Maximum number of packets of one flow that wait while the slow path processes the flow's first packet.
 const WAITING_EACH: usize = 512;
-/// Maximum number of waiting packets of all flows. The waiting packets of one port may not exceed the number
-/// of free places. Therefore one port alone can use at most half of the places and two ports a third each,
-/// and another port always finds free places.
+/// Maximum number of waiting packets of all flows. The waiting packets of one port may not exceed the number of
+/// places that are still free. Therefore one port alone can use at most half of the places and two ports a
+/// third each, and another port always finds free places.
 const WAITING: usize = 4096;
-/// Maximum number of packets of one port that the slow path processes or that are on the way to it. The limit
-/// leaves space for other ports when one port causes many upcalls.
+/// Maximum number of packets of one port that are at the slow path or on the way to it. The limit leaves space
+/// for other ports when one port causes many upcalls.
 const UPCALLS_EACH: u16 = 512;
-/// Maximum number of answers from the slow path that a worker processes in one round.
+/// Maximum number of messages from the slow path that a worker processes in one round.
 const ANSWERS: usize = 256;
-/// Number of calls of [`answers`] after which the masks of the flow cache are sorted by their number of hits.
+/// Number of calls of [`answers`] between two sorts of the flow cache's masks by their number of hits.
 const RERANK: u32 = 16_384;
 
 impl Ticket {
-    /// Records that a packet of the current burst waits, and returns its ticket. Returns `None` if the packet
-    /// derives from no burst of this worker's queues.
+    /// Records that a packet of the current burst waits, and returns the queue and the burst of its arrival.
+    /// Returns `None` if the packet derives from no burst of this worker's queues.
     fn take(egress: &mut Egress<'_>, context: &WorkerContext, flows: &mut Flows) -> Option<Ticket> {
         let Some(queue) = context.queue else {
             flows.beyond_queues += usize::from(context.is_patched);
@@ -56,7 +56,7 @@ impl Ticket {
         Some(Ticket::Burst { port: own.port, queue: own.id, burst: own.parked.park() })
     }
 
-    /// Records that the packet with this ticket no longer waits.
+    /// Records that a packet no longer waits. `ticket` is the result of `take` for this packet.
     fn give_back(ticket: Option<Ticket>, egress: &mut Egress<'_>, flows: &mut Flows) {
         let (port, queue, burst) = match ticket {
             None => return,
@@ -72,7 +72,7 @@ impl Ticket {
     }
 }
 
-/// Returns the part of the flow key that identifies a flow for the packet order: port, VLANs, addresses,
+/// Returns the fields of the flow key that identify a flow for the packet order: port, VLANs, addresses,
 /// protocol, L4 ports and fragment flags.
 #[inline]
 fn identity(key: &FlowKey) -> FlowKey {
@@ -210,8 +210,8 @@ fn bell(flows: &mut Flows) {
     }
 }
 
-/// Sends a packet to the slow path. If a packet of its flow is already there, the packet waits behind it. If
-/// a limit is exceeded, the packet is dropped.
+/// Sends a packet to the slow path. If an earlier packet of its flow is already there, the packet waits until
+/// that packet comes back. If a limit is exceeded, the packet is dropped.
 #[cold]
 fn miss(asks: Waiting, flows: &mut Flows, egress: &mut Egress<'_>, context: &mut WorkerContext) {
     let (port, ticket) = (asks.port, asks.ticket);
@@ -260,7 +260,7 @@ fn waits_no_more(port: PortId, flows: &mut Flows) {
     }
 }
 
-/// Processes answers of the slow path. An answer changes the flow cache or returns a packet with actions to
+/// Processes messages of the slow path. A message changes the flow cache or returns a packet with actions to
 /// execute. Returns the number of packets processed.
 pub fn answers(context: &mut Context<'_, '_, NoRecord>) -> usize {
     let Some(mut flows) = context.worker.flows.take() else { return 0 };
@@ -331,9 +331,9 @@ fn tell(flows: &mut Flows, what: CacheCompletion) {
     flows.rings_bell = true;
 }
 
-/// Processes the packets that waited for an answer of the slow path, after the packet that they waited for
-/// came back. Stops at the first packet that matches no megaflow, which is sent to the slow path. Returns the
-/// number of packets processed.
+/// Processes the packets of a flow that waited while an earlier packet was at the slow path, after that packet
+/// has come back. Stops at the first packet that matches no megaflow, which is sent to the slow path. Returns
+/// the number of packets processed.
 #[cold]
 fn follow(identity: &FlowKey, flows: &mut Flows, context: &mut Context<'_, '_, NoRecord>) -> usize {
     let Some(Pending { ticket, behind: mut waiting }) = flows.pending.remove(identity) else { return 0 };
@@ -395,8 +395,8 @@ fn act<R: Recorder>(
     }
 }
 
-/// Processes packets in a dry run. The function translates the packets by the tables and executes the result,
-/// without caching and counting.
+/// Processes packets in a dry run: translates the packets by the flow tables and executes the result, without
+/// caching and counting.
 #[cold]
 fn dry<R: Recorder>(bridge: &Arc<FlowBridge>, context: &mut Context<'_, '_, R>, burst: &mut Burst) {
     let Burst { packets, keys, layers, .. } = burst;

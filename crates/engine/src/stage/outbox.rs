@@ -72,7 +72,7 @@ impl Outbox {
     }
 }
 
-/// Reason why [`Outbox::push`] did not accept a packet, with the packet.
+/// Error of [`Outbox::push`], which returns the packet that was not accepted.
 pub enum Refused {
     /// The port does not exist.
     NoPort(Packet),

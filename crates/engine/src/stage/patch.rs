@@ -25,10 +25,10 @@ use crate::stage::transmit::Egress;
 use crate::stage::{WorkerContext, receive};
 use crate::state::Forwarding;
 
-/// Maximum number of packet arrivals at patch ports for one received burst. The number is sufficient for a
-/// full burst to pass a chain of [`HOPS`] patch ports twice.
+/// Maximum number of packet arrivals at patch ports that one received burst may cause. The number is sufficient
+/// for a full burst to pass a chain of [`HOPS`] patch ports twice.
 const PASSES: usize = 2 * port::BURST * HOPS as usize;
-/// Like `PASSES`, but for an explanation (dry run). The smaller number keeps its report readable.
+/// Like `PASSES`, but for a dry run (explain). The smaller number keeps the report readable.
 const PASSES_TOLD: usize = 256;
 
 /// Forwards the packets that were sent to patch ports, and the packets that this forwarding sends to patch

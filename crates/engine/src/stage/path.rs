@@ -27,7 +27,7 @@ pub(crate) struct Source<'w> {
     /// Index of the queue from which the packets of the burst were originally received. Unlike `queue`, the
     /// index is also present for packets that have passed a patch port.
     pub(crate) origin: Option<usize>,
-    /// QSBR reader of the worker, which is needed for table lookups.
+    /// The worker's QSBR reader (quiescent-state-based reclamation), which is needed for table lookups.
     pub(crate) reader: &'w Reader,
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn run<R: Recorder>(
     context.count(Stage::Transmit, n);
 }
 
-/// Returns whether packets need flow keys before the port's function gets them. A cross-connect needs none, and
-/// a router reads plain packets without them. Software RSS, ingress stages, the completion of checksums and
+/// Returns whether packets need flow keys before they reach the port's function. A cross-connect needs none,
+/// and a router reads plain packets without them. Software RSS, ingress stages, the completion of checksums and
 /// recorders need flow keys at every port.
 fn needs_keys(view: &PortView, uses_rss: bool, records: bool) -> bool {
     match view.function {

@@ -17,9 +17,9 @@ pub struct Context<'a, 'w, R> {
     pub forwarding: &'a Forwarding,
     /// Port on which the packets arrived.
     pub port: PortId,
-    /// QSBR reader of the worker, which is needed for table lookups.
+    /// The worker's QSBR reader (quiescent-state-based reclamation), which is needed for table lookups.
     pub reader: &'a Reader,
-    /// Time of the worker's round.
+    /// Time at which the worker's round began.
     pub now: Now,
     /// Destinations to which the worker sends packets.
     pub egress: &'a mut Egress<'w>,
@@ -32,8 +32,8 @@ pub struct Context<'a, 'w, R> {
 }
 
 impl<R> Context<'_, '_, R> {
-    /// Adds the packets and the time since the begin of the current stage to the counters of `stage`. The next
-    /// stage begins.
+    /// Adds the packets and the time since the begin of the current stage to the counters of `stage`, and
+    /// begins the next stage.
     #[inline]
     pub fn count(&mut self, stage: Stage, packets: usize) {
         self.begin = count(self.worker, stage, packets, self.begin);

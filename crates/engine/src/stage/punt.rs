@@ -11,8 +11,8 @@ use packet::PortId;
 use port::Packet;
 use sync::spsc::Producer;
 
-/// Divisor for the number of copies that one port may have in the ring while the ring is less than half full:
-/// the capacity of the ring divided by `PART`. This limit exceeds the number of messages that a bridge
+/// The capacity of the ring divided by `PART` is the maximum number of copies that one port may have in the
+/// ring while the ring is less than half full. This maximum exceeds the number of messages that a bridge
 /// accepts from a port at a time.
 const PART: usize = 4;
 /// Maximum number of copies that one port may have in the ring while the ring is at least half full.

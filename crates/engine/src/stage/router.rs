@@ -1,4 +1,4 @@
-//! Function of routers. The function looks up the route of each packet, rewrites MAC addresses and hop limits,
+//! Forwarding by routers. The stage looks up the route of each packet, rewrites MAC addresses and hop limits,
 //! sorts packets by output port, and punts packets that the kernel must process.
 
 mod refuse;
@@ -16,12 +16,12 @@ use super::{WorkerContext, output, tag};
 use crate::burst::{Burst, Head};
 use crate::counters::Stage;
 
-/// Number of packets by which the prefetch of packet headers runs ahead. See [`crate::stage::parse`].
+/// Number of packets by which the prefetch of packet headers is ahead of parsing. See [`crate::stage::parse`].
 const AHEAD: usize = 4;
 
-/// Routes the packets of `burst`, which arrived on the router's interface number `interface`. If `has_keys` is
-/// true, the packets have flow keys. Otherwise, the function reads the headers that routing needs. `burst` is
-/// empty afterwards.
+/// Routes the packets of `burst`, which arrived on the router interface with index `interface`. If `has_keys`
+/// is true, the packets have flow keys. Otherwise, the function reads the headers that routing needs. `burst`
+/// is empty afterwards.
 pub(super) fn process<R: Recorder>(
     router: &Router,
     interface: u16,
@@ -75,7 +75,8 @@ fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, contex
     }
 }
 
-/// Implements [`read`]. If `VLANS` is true, packets may have arrived on interfaces other than `interface`.
+/// Implements [`read`]. If `VLANS` is true, the router has VLAN interfaces, so packets may belong to an
+/// interface other than `interface`.
 fn read_from<const VLANS: bool>(
     port: PortId,
     router: &Router,
@@ -138,7 +139,7 @@ fn read_from<const VLANS: bool>(
 }
 
 /// Returns the first `N` bytes and the length of the packet at index `place`, and prefetches a later packet.
-/// Returns `None` if there is no such packet or it is too short.
+/// Returns `None` if there is no such packet or it has fewer than `N` bytes in its first frame.
 #[inline(always)]
 fn seen<'m, const N: usize>(
     memory: &'m FrameMemory,
@@ -152,9 +153,9 @@ fn seen<'m, const N: usize>(
     Some((packet.head(memory).first_chunk()?, packet.len()))
 }
 
-/// Removes priority tags at any depth, and the VLAN tags from packets whose VLAN has an interface of its own, and
-/// records the arrival interface of each packet. If `keyed` is true, the packets have flow keys, and the keys of
-/// changed packets are extracted again.
+/// Removes priority tags (VLAN 0) at any depth, removes the VLAN tags of packets whose VLAN has an interface of
+/// its own, and records the arrival interface of each packet. If `keyed` is true, the packets have flow keys,
+/// and the keys of changed packets are extracted again.
 #[inline(never)]
 fn untag(
     port: PortId,
@@ -215,7 +216,7 @@ fn take_off(packet: &mut Packet, memory: &FrameMemory, router: &Router, interfac
     Some(own)
 }
 
-/// Extracts the flow key of a packet that is not plain, and determines whether the packet is routed.
+/// Extracts the flow key of a packet that is not plain, and determines whether the packet may be routed.
 #[inline(never)]
 fn judge(
     port: PortId,
@@ -262,8 +263,8 @@ fn look_up(
     router.answer(arrival, reader, key, routing, &mut routes[..packets.len()]);
 }
 
-/// Rewrites the packets of `burst` and moves them into the outbox. If `QUICK` is
-/// true, the packets were parsed by [`read`].
+/// Rewrites the packets of `burst` and moves them into the outbox. If `QUICK` is true, the packets were parsed
+/// by [`read`].
 fn execute<R: Recorder, const QUICK: bool>(
     router: &Router,
     interface: u16,
@@ -370,8 +371,8 @@ fn record<R: Recorder>(router: &Router, routes: &[Decision], recorder: &mut R) {
     }
 }
 
-/// Records the packets that the reverse path filter has dropped. For each packet, the record names the
-/// interfaces through which its source address is reachable.
+/// Records the packets that the reverse path filter has dropped. Each record names the interfaces through which
+/// the packet's source address is reachable.
 #[cold]
 fn record_refused<R: Recorder>(
     port: PortId,

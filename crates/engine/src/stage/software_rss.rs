@@ -13,26 +13,26 @@ use crate::handover::{Work, WorkerRings};
 use crate::stage::WorkerContext;
 use crate::state::RSS_BUCKETS;
 
-/// The software RSS table that is in effect for one queue. The table follows the published table by moving
-/// the buckets one after the other.
+/// The software RSS table that is in effect for one queue. The table follows the table of the forwarding
+/// snapshot by moving one bucket after the other.
 pub struct Applied {
     table: Box<[WorkerId; RSS_BUCKETS]>,
-    /// Published table with which this table agrees. `None` while the tables differ.
+    /// Table of the forwarding snapshot with which this table agrees. `None` while the tables differ.
     reached: Option<Arc<[WorkerId; RSS_BUCKETS]>>,
-    /// Whether other workers may have packets of the queue, or packets of the queue may wait for other
+    /// Whether other workers may still hold packets of the queue, or packets of the queue may wait for other
     /// workers.
     away: bool,
 }
 
 impl Applied {
-    /// Creates a table that assigns all buckets to the queue's owner.
+    /// Creates a table that assigns all buckets to the worker that owns the queue.
     #[must_use]
     pub fn new(owner: WorkerId) -> Self {
         Self { table: Box::new([owner; RSS_BUCKETS]), reached: None, away: false }
     }
 
-    /// Moves the buckets that the published table assigns to another worker than this table. One wait entry
-    /// for each pair of old and new worker is sufficient for all buckets that move between them.
+    /// Moves the buckets that the snapshot's table `wanted` assigns to another worker than this table. One wait
+    /// entry for each pair of old and new worker is sufficient for all buckets that move between them.
     fn follow(&mut self, wanted: &Arc<[WorkerId; RSS_BUCKETS]>, links: &mut WorkerRings) {
         if self.reached.as_ref().is_some_and(|reached| Arc::ptr_eq(reached, wanted)) {
             return;
@@ -43,7 +43,8 @@ impl Applied {
         }
     }
 
-    /// Moves all buckets back to the queue's owner, because the port does not use software RSS any more.
+    /// Moves all buckets back to the worker that owns the queue, because the port does not use software RSS any
+    /// more.
     fn return_home(&mut self, links: &mut WorkerRings) {
         let me = links.me();
         self.reached = None;
@@ -71,8 +72,9 @@ impl Applied {
         true
     }
 
-    /// Returns whether packets of the queue may be at other workers, or may wait for other workers. If so,
-    /// packets must be distributed by the table even if the port does not use software RSS any more.
+    /// Returns whether other workers may still hold packets of the queue, or packets of the queue may wait for
+    /// other workers. If so, packets must be distributed by the table even if the port does not use software
+    /// RSS any more.
     #[inline]
     #[must_use]
     pub fn is_away(&self) -> bool {
@@ -86,9 +88,10 @@ pub(crate) fn step(key: &FlowKey, worker: WorkerId) -> Step {
     Step::SoftwareRss { bucket: u16::try_from(bucket).unwrap_or(0), worker }
 }
 
-/// Hands each packet whose bucket belongs to another worker to this worker. The other packets stay in
-/// `burst`, in order. If the port does not use software RSS, all buckets are moved back to the queue's owner,
-/// which also keeps the order. `seen` is true if the port has an ingress stage, which has already run.
+/// Hands each packet whose bucket belongs to another worker to that worker. The other packets stay in `burst`,
+/// in order. If the port does not use software RSS, all buckets are moved back to the worker that owns the
+/// queue, which also keeps the packet order. `seen` is true if the port has an ingress stage, which has already
+/// run.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 pub fn run<R: Recorder>(
     port: PortId,

@@ -43,8 +43,8 @@ pub fn begin(packet: &mut Packet, memory: &FrameMemory, tags: VlanTags) -> Resul
     })
 }
 
-/// Removes all priority tags (VLAN tags with identifier 0) in front of a frame, which count as no tags (IEEE 802.1Q
-/// 6.9). Returns whether the frame changed.
+/// Removes all priority tags (VLAN tags with identifier 0) at the start of a frame, which count as no tags
+/// (IEEE 802.1Q 6.9). Returns whether the frame changed.
 #[inline]
 pub fn strip_priority(packet: &mut Packet, memory: &FrameMemory) -> bool {
     strip_priority_at(packet, memory, ADDRESSES)
@@ -58,7 +58,7 @@ pub fn strip_inner_priority(packet: &mut Packet, memory: &FrameMemory) -> bool {
     is_tagged && strip_priority_at(packet, memory, ADDRESSES + usize::from(TAG))
 }
 
-/// Removes all priority tags from the position `start` on, in bytes.
+/// Removes all consecutive priority tags that begin at byte `start` of a frame.
 #[inline]
 fn strip_priority_at(packet: &mut Packet, memory: &FrameMemory, start: usize) -> bool {
     let head = packet.head(memory);

@@ -13,8 +13,8 @@ use crate::state::{Forwarding, PortView};
 
 pub use super::egress::{Egress, NOT_MINE, OwnedQueue};
 
-/// Number of bytes by which a frame with a VLAN tag may exceed the maximum frame length, as with the kernel's
-/// devices.
+/// Number of bytes by which a frame with a VLAN tag may exceed the maximum frame length. The kernel's devices
+/// allow an equal excess.
 const TAG_ALLOWANCE: u32 = 4;
 
 /// Transmits the packets of all ports in the outbox.
@@ -89,7 +89,7 @@ fn enter_patch<R: Recorder>(
     }));
 }
 
-/// Drops the packets in the batch of port `out` that have reached the hop limit.
+/// Drops the packets in the batch of port `out` that have already passed the maximum number of patch ports.
 #[cold]
 fn end_loops<R: Recorder>(out: PortId, context: &mut WorkerContext, recorder: &mut R) {
     let Some(batch) = context.outbox.batch(out) else { return };
@@ -120,7 +120,7 @@ fn send<R: Recorder>(
     give(view, out, own, context, recorder);
 }
 
-/// Gives the packets of a batch to the transmit queue. Packets for which the queue has no space are dropped.
+/// Puts the packets of a batch into the transmit queue. Packets for which the queue has no space are dropped.
 fn give<R: Recorder>(
     view: &PortView,
     out: PortId,
@@ -156,7 +156,7 @@ fn bytes_of(batch: &Batch) -> u64 {
     batch.iter().map(|packet| packet.len() as u64).sum()
 }
 
-/// Returns whether all packets of the batch can be given to the queue as they are.
+/// Returns whether the queue accepts all packets of the batch without segmentation, checksums or other changes.
 #[inline]
 fn ready(view: &PortView, capabilities: &Capabilities, batch: Option<&mut Batch>) -> bool {
     let Some(batch) = batch else { return true };

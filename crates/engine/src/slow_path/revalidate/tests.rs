@@ -61,8 +61,8 @@ impl Rig {
 }
 
 /// Checks that revalidation finds and repairs a megaflow with wrong actions. The test changes the actions in
-/// the slow path's record and in the worker's cache, as a defect would. No change of the tables indicates the
-/// error.
+/// the slow path's record and in the worker's cache, as a defect would. The tables are not changed, so no
+/// change triggers a translation.
 #[test]
 fn a_flow_that_is_wrong_is_found_and_mended() {
     let mut rig = Rig::new(1000);
@@ -106,8 +106,8 @@ fn fewer_flows_are_kept_when_a_look_at_all_takes_too_long() {
     assert_eq!((0..30).map(|_| round(2000)).last(), Some(1000), "some it keeps in any case");
 }
 
-/// Checks that the revalidation of a megaflow with learn actions counts as a translation, because the
-/// execution of learn actions may take long.
+/// Checks that the revalidation of a megaflow with learn actions counts as a translation, because the execution
+/// of learn actions may take as long.
 #[test]
 fn a_look_that_has_taught_counts_as_followed() {
     use switch::flow::{Action, FlowMod, Instructions, Learn, LearnPart, LearnSource, Mod, SubField};

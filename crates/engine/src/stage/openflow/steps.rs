@@ -12,7 +12,7 @@ use crate::flows::{Compiled, FlowBridge, Metered};
 use crate::stage::output;
 use crate::stage::path_context::Context;
 
-/// Operations of a megaflow to execute, and the bridge of their `NORMAL` actions.
+/// The operations of a megaflow, and the bridge that executes their `NORMAL` actions.
 pub(super) struct Steps<'a> {
     pub bridge: &'a Arc<FlowBridge>,
     pub compiled: &'a Compiled,
@@ -94,7 +94,7 @@ impl Steps<'_> {
     }
 }
 
-/// Copies the packet. Returns `None` and counts a drop if the packet cannot be copied.
+/// Copies the packet. Counts a drop and returns `None` if the packet cannot be copied.
 fn copy<R>(packet: &Packet, context: &mut Context<'_, '_, R>) -> Option<Packet> {
     let port = context.port;
     context.worker.counters.port(port).copies.add(1);
@@ -102,7 +102,7 @@ fn copy<R>(packet: &Packet, context: &mut Context<'_, '_, R>) -> Option<Packet> 
     copied.map_err(|reason| context.worker.counters.port(port).drop_n(reason, 1)).ok()
 }
 
-/// Returns the operations that the `Clone` operation at index `at` applies to its copy.
+/// Returns the operations that the `Clone` operation at index `at` applies to the copy of the packet.
 fn body(ops: &[Op], at: usize) -> &[Op] {
     match ops.get(at) {
         Some(Op::Clone(n)) => &ops[at + 1..(at + 1 + usize::from(*n)).min(ops.len())],
@@ -130,7 +130,7 @@ fn last_leaving(ops: &[Op]) -> Option<usize> {
     last
 }
 
-/// Raises the drop precedence in the DSCP of an IP packet by `raise` (RFC 2597).
+/// Raises the drop precedence in the DSCP field of an IP packet by `raise` steps (RFC 2597).
 fn remark(packet: &mut Packet, memory: &FrameMemory, raise: u8) {
     let mut key = FlowKey::ZERO;
     let len = packet.len();
@@ -150,7 +150,7 @@ fn remark(packet: &mut Packet, memory: &FrameMemory, raise: u8) {
     let _ = rewrite(&mut Whole { packet, memory }, &Op::Set(Box::new(SetBits { value, mask })));
 }
 
-/// A packet of the engine, in the form of the [`Frame`] trait.
+/// Adapter that implements the [`Frame`] trait for a whole packet of the engine.
 struct Whole<'a> {
     packet: &'a mut Packet,
     memory: &'a FrameMemory,

@@ -1,5 +1,5 @@
-//! ICMP errors for packets that have no route or whose route prohibits forwarding. Such a packet is rewritten
-//! into the ICMP error about it (`router::IcmpError`), which is then routed like any other packet. If no ICMP
+//! ICMP errors for packets that have no route or whose route prohibits forwarding. The packet itself is
+//! rewritten into the ICMP error (`router::IcmpError`), which is then routed like any other packet. If no ICMP
 //! error can be built, the packet is punted to the kernel.
 
 use packet::record::{Recorder, Step};
@@ -11,7 +11,7 @@ use sync::qsbr::Reader;
 
 use crate::burst::Head;
 
-/// Context that is needed to build an ICMP error.
+/// Values that are needed to build the ICMP error for one packet.
 pub struct Asked<'a> {
     pub router: &'a Router,
     /// Index of the router interface on which the packet arrived.
@@ -24,8 +24,8 @@ pub struct Asked<'a> {
     pub scratch: &'a mut Scratch,
 }
 
-/// Rewrites a packet that cannot be routed into an ICMP error, and returns the decision for the error. If no
-/// ICMP error can be built, the packet is unchanged and the returned decision applies to it.
+/// Rewrites a packet that cannot be routed into an ICMP error, and returns the routing decision for the error.
+/// If no ICMP error can be built, the packet is unchanged and the returned decision applies to it.
 #[cold]
 #[inline(never)]
 pub fn run<R: Recorder>(
@@ -82,5 +82,6 @@ fn answer<R: Recorder>(
     Ok(error)
 }
 
-/// Length of the Ethernet header in bytes. The error's header starts where the packet's header started.
+/// Length of the Ethernet header in bytes. The Ethernet header of the ICMP error starts where the packet's
+/// header started.
 const ETHERNET: usize = 14;

@@ -14,7 +14,7 @@ pub struct Way<'a> {
     router: &'a Router,
     counts: Counts<'a>,
     to: Heading,
-    /// Number of packets for the current next hop that were not added to its counters yet.
+    /// Number of packets that were sent to the current next hop but not added to its counters yet.
     packets: u64,
     bytes: u64,
 }
@@ -23,12 +23,12 @@ pub struct Way<'a> {
 struct Heading {
     interface: u16,
     adjacency: u32,
-    /// MTU of the output interface in bytes, or 0 if the next hop cannot be used. In this case, `otherwise`
-    /// is the decision for the packets.
+    /// MTU of the output interface in bytes, or 0 if the next hop cannot be used. If it is 0, `otherwise` is
+    /// the decision for the packets.
     mtu: u32,
     otherwise: Decision,
-    /// MAC addresses of the Ethernet header: the first eight bytes as one word, and the next four bytes as
-    /// another word.
+    /// Destination and source MAC address of the Ethernet header: the first eight bytes as one word, and the
+    /// last four bytes as another word.
     addresses: (u64, u32),
 }
 
@@ -139,7 +139,7 @@ impl<'a> Way<'a> {
         self.to = Heading::find(self.router, interface, adjacency);
     }
 
-    /// Adds the counts that are not recorded yet to the counters of the current next hop.
+    /// Adds the packets and bytes that are not recorded yet to the counters of the current next hop.
     #[inline(always)]
     pub fn settle(&mut self) {
         if self.packets > 0 {
