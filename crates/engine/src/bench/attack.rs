@@ -27,10 +27,11 @@ use crate::engine::owned;
 const SERVICE: u16 = 80;
 const FRIEND: u32 = 0x0a00_0001;
 const FRIENDS_PORT: u16 = 12_345;
-/// Rate of the attack in packets per second, which is fifteen times the paper's 0.7 Mbit/s.
+/// Rate of the attack in packets per second. The paper's attack has a rate of 0.7 Mbit/s, which is one
+/// fifteenth.
 const RATE: u64 = 10_000;
-/// Number of the victims' connections. There are more connections than entries in the exact-match cache, so
-/// most packets are looked up under the megaflow masks.
+/// Number of connections of the victims (the senders of legitimate traffic). There are more connections than
+/// entries in the exact-match cache, so most packets are looked up under the megaflow masks.
 const CONNECTIONS: u64 = 65_536;
 const FRAMES: usize = 1024;
 const TURN: Duration = Duration::from_millis(20);
@@ -49,8 +50,8 @@ fn rules() -> Vec<Mod> {
     ]
 }
 
-/// Returns the headers of attack packet `number`. Address and ports differ from the access list in one bit
-/// each.
+/// Returns the headers of attack packet `number`. The source address and both L4 ports differ from those of the
+/// access list in one bit each.
 fn attacks(number: u64) -> Headers {
     let number = scattered(number).to_le_bytes();
     let [address, from, to] = [number[0] % 32, number[1] % 16, number[2] % 16];
@@ -58,8 +59,8 @@ fn attacks(number: u64) -> Headers {
     Headers { hosts: [9, 1], addresses, protocol: 17, ports: [FRIENDS_PORT ^ 1 << from, SERVICE ^ 1 << to] }
 }
 
-/// Returns a function that writes the packets of the victims on one side. All victim packets match the rule
-/// that accepts the service.
+/// Returns a function that writes the victims' packets on side `side` (0 or 1). All victim packets match the
+/// rule that accepts the service.
 fn victims(side: u32) -> Writes {
     let mut number = 0;
     Box::new(move |frame| {
@@ -122,7 +123,7 @@ impl Queue for Attacker {
     fn close(self: Box<Self>, _pool: &mut FramePool) {}
 }
 
-/// Creates a switch with the access list, and with victims that send on the first two ports.
+/// Creates a switch with the access list, whose first two ports receive the victims' packets.
 fn victim(name: &'static str) -> Result<Switch, BenchError> {
     let mut switch = Switch::new(name, 3, 200_000)?;
     switch.modify(&rules());

@@ -1,5 +1,5 @@
-//! Scenarios of rule changes. The scenarios measure the rate of rule changes, the cost that one more rule
-//! adds to packets that do not match the rule, and the memory that megaflows use.
+//! Scenarios of rule changes in OpenFlow tables. The scenarios measure the rate of rule changes, the cost that
+//! one more rule adds to packets that do not match the rule, and the memory that megaflows use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use crate::bench::figures::Figures;
 use crate::bench::rules::{Switch, chain, drops, sends, to_prefix};
 use crate::bench::{BenchError, Options};
 
-/// Number of changes in one bundle.
+/// Number of rule changes in one bundle.
 const BUNDLE: u32 = 1000;
 /// Number of rules in the table during the measurement.
 const RULES: u32 = 100_000;
 
-/// Returns rule `number` of the test table. The rules use five different masks.
+/// Returns rule `number` of the test table. The rules have five different masks.
 fn numbered(number: u32) -> Mod {
     let octets = number.to_be_bytes();
     let address = [10, octets[1], octets[2], octets[3]];
@@ -96,7 +96,7 @@ pub(super) fn flow_mods(name: &'static str, options: &Options) -> Result<Figures
     ))
 }
 
-/// Number of measured rounds with the additional rule. As many rounds are measured without the rule.
+/// Number of measured rounds with the additional rule, and number of measured rounds without it.
 const ROUNDS: u32 = 30;
 
 /// Measures an OpenFlow bridge of 64 hosts in two cases, which alternate. In the first case, the bridge has
@@ -169,7 +169,7 @@ fn warm(switch: &mut Switch) {
     }
 }
 
-/// Number of megaflows that the memory measurement installs.
+/// Number of megaflows that are installed to measure their memory.
 const WEIGHED: usize = 100_000;
 
 /// Measures the memory that 100,000 megaflows use in the worker and in the slow path.

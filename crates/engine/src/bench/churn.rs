@@ -1,5 +1,5 @@
-//! Scenarios of full and changing routing tables. The scenarios measure the load time and the memory of a
-//! full table, and the delay that route changes cause in a worker that forwards packets.
+//! Scenarios of full and changing routing tables. The scenarios measure the load time and the memory of a full
+//! table, and by how much route changes delay a worker that forwards packets.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -21,17 +21,18 @@ use crate::idle::PollMode;
 /// Rate of route changes that the writer thread aims for, in changes per second. The rate is above the target
 /// of 100,000, because changes that fall due while the writer sleeps at the end of a slice are not made.
 const RATE: f64 = 102_000.0;
-/// Length of a slice. Slices with and without changes alternate.
+/// Length of a slice of the measurement. Slices with and without route changes alternate.
 const SLICE: Duration = Duration::from_millis(40);
-/// Time at the beginning of a slice that is not measured, because the writer thread may not have noticed the
-/// start of the slice yet.
+/// Time at the beginning of a slice that is not measured, because the writer thread may not have noticed yet
+/// that the slice has begun.
 const SETTLING: Duration = Duration::from_millis(4);
 /// Sleep time of the writer thread between two groups of route changes.
 const NAP: Duration = Duration::from_micros(200);
-/// Number of additional routes. The writer thread adds each of these routes below a prefix of the table and
-/// removes the route later.
+/// Number of additional routes. The writer thread adds each of these routes as a longer prefix within a prefix
+/// of the table and removes the route later.
 const GUESTS: usize = 10_000;
-/// Maximum number of burst durations that are recorded with changes, and maximum number without changes.
+/// Maximum number of recorded round durations in slices with route changes, and maximum number in slices
+/// without.
 const BURSTS: usize = 4 << 20;
 
 /// Cost of loading a full routing table.
@@ -39,13 +40,13 @@ const BURSTS: usize = 4 << 20;
 pub struct Load {
     /// Number of loaded routes: IPv4, IPv6.
     pub routes: [usize; 2],
-    /// Time to load the routes in seconds: IPv4, IPv6. The routes are added one by one, as if each came from
-    /// a kernel notification.
+    /// Time to load the routes in seconds: IPv4, IPv6. The routes are added one by one, like routes that the
+    /// kernel announces.
     pub seconds: [f64; 2],
     /// Memory of the lookup tries in bytes: IPv4, IPv6.
     pub tries: [usize; 2],
-    /// Growth of the process's resident memory while the routes were loaded, in bytes. The growth includes
-    /// the lookup tries, the next-hop sets and the stored prefixes.
+    /// Growth of the process's resident memory while the routes were loaded, in bytes. The growth includes the
+    /// lookup tries, the next-hop sets and the stored prefixes.
     pub resident: u64,
 }
 
@@ -62,8 +63,8 @@ pub struct Churn {
     pub packets: u64,
     /// Number of packets dropped during the measurement.
     pub loss: u64,
-    /// Duration of a worker's round in slices without route changes, in nanoseconds: median, 99th percentile.
-    /// A round processes a burst of either port.
+    /// Duration of a worker's round in slices without route changes, in nanoseconds: median, 99th percentile. A
+    /// round processes one burst of each of the two ports.
     pub quiet: [f64; 2],
     /// Duration of a worker's round in slices with route changes, in nanoseconds: median, 99th percentile.
     pub churning: [f64; 2],
@@ -167,7 +168,7 @@ pub fn churn(options: &Options) -> Result<Churn, BenchError> {
     })
 }
 
-/// Flags by which the measuring thread controls the thread that changes routes.
+/// Flags by which the measuring thread controls the writer thread, which changes routes.
 #[derive(Default)]
 struct Orders {
     churning: AtomicBool,
@@ -205,15 +206,14 @@ fn measure(options: &Options, orders: &Orders, mut round: impl FnMut() -> usize)
     bursts
 }
 
-/// Returns the median and the 99th percentile of durations. The input is in TSC cycles, and the result is in
-/// nanoseconds.
+/// Converts durations in TSC cycles into nanoseconds, and returns their median and their 99th percentile.
 fn percentiles(mut cycles: Vec<u64>) -> [f64; 2] {
     cycles.sort_unstable();
     let ns = 1e9 / tsc_hz() as f64;
     [50, 99].map(|percent| cycles.get(cycles.len() * percent / 100).map_or(0.0, |cycles| *cycles as f64 * ns))
 }
 
-/// Results of the thread that changes routes.
+/// Results of the writer thread, which changes routes.
 #[derive(Default)]
 struct Written {
     changes: u64,

@@ -11,10 +11,10 @@ use sync::spsc::{Consumer, Producer, channel};
 
 use crate::bench::generator::{FRAME, mac};
 
-/// Headers of a TCP or UDP packet over IPv4.
+/// Header fields of a TCP or UDP packet over IPv4.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
-    /// Bench host numbers of the source and the destination, which `mac_of` converts into MAC addresses.
+    /// Numbers of the source and destination host, which `mac_of` converts into MAC addresses.
     pub hosts: [u32; 2],
     /// IPv4 addresses of the source and the destination.
     pub addresses: [u32; 2],
@@ -49,7 +49,7 @@ impl Headers {
     }
 }
 
-/// Returns the MAC address that the benches use for host number `host`.
+/// Returns the MAC address of the simulated host with number `host`.
 pub(super) fn mac_of(host: u32) -> [u8; 6] {
     let [a, b, c, d, e, f, ..] = mac(host).to_le_bytes();
     [a, b, c, d, e, f]
@@ -75,8 +75,8 @@ pub(super) struct Circuit<W> {
     open: Arc<AtomicBool>,
 }
 
-/// Creates the two ports with `frames` frames in each direction. `writers[i]` writes the packets that port
-/// `i` receives. The ports receive packets only while `open` is true.
+/// Creates the two ports with `frames` frames in each direction. `writers[i]` writes the headers of the packets
+/// that port `i` receives. The ports receive packets only while `open` is true.
 ///
 /// # Panics
 /// Panics if the pool has fewer than `2 * frames` free frames.
@@ -159,8 +159,8 @@ pub(super) struct Probe<W> {
 }
 
 impl<W: FnMut(&mut [u8]) + Send + 'static> Probe<W> {
-    /// Creates a probe port that sends packets written by `write`. The port puts round-trip times into
-    /// `told`, in TSC cycles.
+    /// Creates a probe port whose packets are written by `write`. The port puts the measured round-trip times,
+    /// in TSC cycles, into the ring `told`.
     pub fn new(pool: &mut FramePool, write: W, told: Producer<u64>) -> Self {
         Probe { here: Some(frame_of(pool)), sent: 0, write, told }
     }

@@ -1,5 +1,5 @@
-//! Scenario that measures only the classifier. The classifier holds half a million rules with ten masks and
-//! five priorities, in the form in which the flow tables hold rules.
+//! Scenario that measures only the classifier of the flow tables, without other stages. The classifier holds
+//! half a million rules with ten masks and five priorities.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -23,8 +23,8 @@ const TURN: usize = 32;
 type Key = [u64; FLOW_WORDS];
 type Rules = Classifier<FLOW_WORDS, u32>;
 
-/// Masks of the rules. A mask is a list of fields, each with the number of its highest bits that the mask
-/// contains.
+/// Masks of the rules. A mask is a list of fields, each with the number of its most significant bits that the
+/// rules match.
 const SHAPES: [&[(Field, u32)]; 10] = [
     &[(Field::InPort, 32), (Field::EthDst, 48)],
     &[(Field::EthType, 16), (Field::Ipv4Dst, 32)],
@@ -63,7 +63,7 @@ fn value(field: Field, random: u64) -> u128 {
     }
 }
 
-/// Returns the match and the priority of rule `number`.
+/// Returns the match fields and the priority of rule `number`.
 fn rule(number: u64) -> (Match, u16) {
     let shape = SHAPES[usize::try_from(number).unwrap_or(0) % SHAPES.len()];
     let mut matching = Match::ANY;
@@ -99,8 +99,8 @@ fn key(number: u64, noise: u64) -> Key {
     std::array::from_fn(|word| packet[word] & !mask[word] | value[word] & mask[word])
 }
 
-/// Measures the lookup time in a classifier of half a million rules, for all combinations of `How` and key
-/// sets.
+/// Measures the lookup time in a classifier of half a million rules, for all variants of the lookup (`How`) and
+/// all sets of keys.
 pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut rules = Rules::new(LAYOUT, Uses::default());
     let begin = Instant::now();

@@ -1,5 +1,5 @@
-//! Scenarios of the slow path and the flow tables. The scenarios measure the selection of actions for
-//! packets, and not the forwarding speed.
+//! Scenarios of the slow path and the flow tables. The scenarios measure how actions are selected for packets,
+//! and not the forwarding speed.
 
 use crate::bench::figures::Figures;
 use crate::bench::{BenchError, Options, attack, changes, classify, paper, tenants, upcalls};
@@ -10,7 +10,8 @@ pub enum Decision {
     /// Measures lookups in a classifier of half a million rules with ten masks and five priorities, without
     /// caches.
     Classifier,
-    /// Measures upcalls. Every packet misses the flow caches. Worker and slow path run on a core each.
+    /// Measures upcalls. Every packet misses the flow caches. The worker and the slow path run on separate
+    /// cores.
     Upcall,
     /// Like `Upcall`, with rules that lead each packet through fifteen tables.
     Upcall15,

@@ -1,4 +1,4 @@
-//! Results of a scenario: named figures in one or more rows.
+//! Results of a benchmark scenario: named figures in one or more rows.
 
 /// Results of one benchmark scenario.
 #[derive(Clone, Debug, PartialEq)]

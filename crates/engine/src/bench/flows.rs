@@ -50,7 +50,7 @@ impl FlowLoad {
     }
 
     /// Installs the megaflows in a worker's flow cache. The masks differ in the lowest bits of the source
-    /// address, which have the same value in all packets.
+    /// address. These bits have the same value in all packets.
     pub fn put(self, worker: &mut Worker) {
         let Ok(waker) = Waker::new() else { return };
         let waker = Arc::new(waker);

@@ -12,7 +12,7 @@ pub const FRAME: u16 = 60;
 /// Length of a generated IPv6 frame in bytes. UDP over IPv6 needs more than 60 bytes.
 const FRAME_6: u16 = 64;
 
-/// Destinations of the generated packets for routing scenarios. The writer uses the destinations in turn.
+/// Destination addresses of the generated packets in routing scenarios. The writer uses the addresses in turn.
 #[derive(Clone, Debug)]
 pub enum Destinations {
     /// IPv4 destination addresses.
@@ -21,17 +21,18 @@ pub enum Destinations {
     Six(Arc<[u128]>),
 }
 
-/// Headers that change from packet to packet.
+/// The header fields that differ between successive packets.
 #[derive(Clone, Debug)]
 enum Aim {
     Hosts(Flows),
-    /// Destination addresses, the index of the next destination, and the checksum of the IPv4 header without
-    /// the destination.
+    /// Destination addresses, the index of the next address, and the checksum of the IPv4 header without the
+    /// destination address.
     Four(Arc<[u32]>, usize, u32),
     Six(Arc<[u128]>, usize),
 }
 
-/// Two groups of bench hosts. A host of one group sends packets to hosts of the other group, in random order.
+/// Two groups of simulated hosts. A host of one group sends packets to hosts of the other group, in random
+/// order.
 #[derive(Clone, Copy, Debug)]
 pub struct Flows {
     /// Number of the first host in the sending group.
@@ -50,11 +51,11 @@ pub struct Writer {
     words: [u64; 8],
     aim: Aim,
     state: u64,
-    /// Whether the source port is constant. A constant source port makes each destination one flow.
+    /// Whether the UDP source port is constant. A constant source port makes each destination one flow.
     steady: bool,
 }
 
-/// Returns the MAC address of bench host `host` as a number whose lowest byte is the first byte of the
+/// Returns the MAC address of simulated host `host` as a number whose lowest byte is the first byte of the
 /// address. The address is a locally administered unicast address with 46 pseudorandom bits.
 #[inline]
 pub(super) fn mac(host: u32) -> u64 {
@@ -78,8 +79,8 @@ impl Writer {
         }
     }
 
-    /// Creates a writer of UDP packets that are sent to the MAC address `router`. The writer uses the
-    /// `destinations` in turn, starting at index `from`.
+    /// Creates a writer of UDP packets whose destination MAC address is `router`. The writer uses the IP
+    /// addresses in `destinations` in turn, starting at index `from`.
     #[must_use]
     pub fn routed(router: MacAddr, destinations: &Destinations, from: usize) -> Self {
         let mut template = [0_u8; FRAME_6 as usize];
@@ -105,7 +106,7 @@ impl Writer {
         Self { words: words(&template), aim, state: 0x2545_f491_4f6c_dd1d ^ from as u64, steady: false }
     }
 
-    /// Makes the source port constant, so that each destination is one flow.
+    /// Makes the UDP source port constant, so that each destination is one flow.
     #[must_use]
     pub fn steady(mut self) -> Self {
         self.steady = true;

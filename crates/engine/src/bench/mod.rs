@@ -1,10 +1,9 @@
 //! Benchmarks for the command `trivium bench`. The benchmarks run the engine over in-memory ports and need no
 //! privileges.
 //!
-//! At least 8,192 distinct frames circulate, and the headers are written for every packet, so that no
-//! scenario runs from the first-level cache alone. The cost of generating the packets is measured separately,
-//! in slices that alternate with slices of the scenario. The figure `ns_per_packet` does not include this
-//! cost.
+//! At least 8,192 distinct frames circulate, and the headers are written for every packet, so that the data of
+//! no scenario fits into the first-level CPU cache. The cost of generating the packets is measured separately,
+//! in slices that alternate with slices of the scenario. The figure `ns_per_packet` does not include this cost.
 
 mod attack;
 mod changes;

@@ -54,7 +54,7 @@ fn rules() -> Vec<Mod> {
     ]
 }
 
-/// Packet source of one side (client or server) of all sessions.
+/// Packet source of one side (client or server) of the connections.
 struct Side {
     is_server: bool,
     next: usize,
@@ -90,7 +90,7 @@ impl Side {
     }
 }
 
-/// Measures connections through the paper's rules with the given classifier optimizations and caches.
+/// Measures connections that pass the paper's rules, with the given classifier optimizations and caches.
 fn connections(
     name: &'static str,
     row: &'static str,

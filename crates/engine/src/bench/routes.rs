@@ -1,4 +1,4 @@
-//! Routing tables of the routing scenarios, and destination addresses of the generated packets.
+//! Routing tables of the routing scenarios, and the destination addresses of the generated packets.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::bench::generator::Destinations;
 const DESTINATIONS: usize = 1 << 20;
 /// Number of next hops that the routes of a full table use.
 pub const NEXT_HOPS: u8 = 64;
-/// Kernel interface index of all next hops. No port of the benchmark is a kernel device, so the index is
+/// Kernel interface index that all next hops have. No port of the benchmark is a kernel device, so the index is
 /// arbitrary.
 const DEVICE: u32 = 7;
-/// Size of each lookup trie in words.
+/// Size of each lookup trie in words of the trie.
 const WORDS: usize = 1 << 22;
 
-/// MAC address of the interface on which packets arrive.
+/// MAC address of the router interface on which packets arrive.
 pub const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0xff, 1]);
 
-/// A prefix of a table: the first address and the prefix length.
+/// A prefix of a routing table: the first address and the prefix length.
 pub type Route = (IpAddr, u8);
 
 /// Parses a text with one prefix per line.
@@ -84,14 +84,14 @@ impl Random {
     }
 }
 
-/// Routing table and neighbors of a benchmark, held by the thread that changes the routes.
+/// Routing table and next hops of a benchmark, in the form that the thread that changes routes uses.
 pub struct RoutesOf {
     pub fib: Fib,
     adjacencies: Adjacencies,
 }
 
 impl RoutesOf {
-    /// Creates an empty routing table and `next_hops` next hops with resolved MAC addresses.
+    /// Creates an empty routing table and `next_hops` next hops whose MAC addresses are resolved.
     pub fn none(domain: &Arc<Domain>, workers: usize, next_hops: u8) -> RoutesOf {
         let mut adjacencies = Adjacencies::new(domain, 1024, workers);
         adjacencies.bind(DEVICE, Some(1));

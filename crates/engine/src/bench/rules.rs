@@ -143,18 +143,19 @@ fn pipeline(ports: u16) -> Pipeline {
     pipeline
 }
 
-/// Returns a rule that outputs matching packets to OpenFlow port `port`.
+/// Returns a rule in table `table` that outputs matching packets to OpenFlow port `port`.
 pub(crate) fn sends(table: u8, priority: u16, matching: Match, port: u32) -> Mod {
     let actions = vec![Action::Output { port, max_len: 0xffff }];
     Mod::Flow(Box::new(FlowMod::add(table, priority, matching, Instructions::apply(actions))))
 }
 
-/// Returns a rule that drops matching packets.
+/// Returns a rule in table `table` that drops matching packets.
 pub(super) fn drops(table: u8, priority: u16, matching: Match) -> Mod {
     Mod::Flow(Box::new(FlowMod::add(table, priority, matching, Instructions::default())))
 }
 
-/// Returns a rule that continues the processing of matching packets in table `to`.
+/// Returns a rule in table `table` that continues the processing of matching packets in table `to`
+/// (`goto_table`).
 pub(super) fn leads(table: u8, priority: u16, matching: Match, to: u8) -> Mod {
     let instructions = Instructions { goto: Some(to), ..Instructions::default() };
     Mod::Flow(Box::new(FlowMod::add(table, priority, matching, instructions)))
@@ -200,7 +201,7 @@ pub(super) fn chain(tables: u8) -> Vec<Mod> {
     rules
 }
 
-/// Returns the MAC address of a bench host as the value of an OpenFlow match field.
+/// Returns the MAC address of a simulated host as the value of an OpenFlow match field.
 pub(super) fn mac_number(host: u32) -> u128 {
     super::circuit::mac_of(host).iter().fold(0, |number, octet| number << 8 | u128::from(*octet))
 }

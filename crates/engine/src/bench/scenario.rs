@@ -111,12 +111,12 @@ impl Scenario {
         Self::ALL.into_iter().find(|s| s.name() == name)
     }
 
-    /// Returns the number of bench hosts on both sides together.
+    /// Returns the number of simulated hosts on both sides together.
     fn hosts(self) -> u32 {
         if self == Self::Bridge100k { 100_000 } else { 64 }
     }
 
-    /// Returns the writer that generates the packets of side `side` (0 or 1).
+    /// Returns the writer that generates the headers of the packets of side `side` (0 or 1).
     pub(super) fn writer(self, side: u32, tables: Option<&Tables>) -> Writer {
         let half = self.hosts() / 2;
         if let Some(load) = self.flows() {
@@ -182,7 +182,7 @@ pub struct Options {
     pub allocations: fn() -> u64,
     /// Prefixes of the routing table, for the scenarios that use a full table.
     pub routes: Vec<Route>,
-    /// Distribution of the packets over the routes of the table.
+    /// Popularity of the routes: how the packets are distributed over the prefixes of the table.
     pub popularity: Popularity,
 }
 
@@ -194,8 +194,8 @@ pub struct Report {
     /// Packet rate of all workers together, in million packets per second. The time of the packet source is
     /// included.
     pub mpps: f64,
-    /// Time per packet on one worker in nanoseconds, without the time of the packet source. The value is the
-    /// median of all slices.
+    /// Time per packet on one worker in nanoseconds, without the time of the packet source (the generator of
+    /// the packets). The value is the median of all slices.
     pub ns_per_packet: f64,
     /// Time per packet on one worker in TSC cycles, without the time of the packet source.
     pub tsc_cycles_per_packet: f64,
@@ -332,7 +332,7 @@ fn source_turn(rotation: &mut Rotation, writer: &mut Writer, memory: &FrameMemor
     BURST
 }
 
-/// Circulating packets, grouped in bursts. The bursts are used in turn.
+/// Packets that circulate, grouped in bursts. The bursts are used in turn.
 struct Rotation {
     bursts: Vec<Box<Batch>>,
     at: usize,
@@ -395,7 +395,7 @@ pub(super) fn publish(engine: &Engine, worker: &mut Worker, change: &impl Fn(&mu
     worker.reader.online();
 }
 
-/// Runs the worker until the bridge has learned every host and no packet is flooded any more.
+/// Runs the worker until the bridge has learned the addresses of all hosts and no packet is flooded any more.
 pub(super) fn warm_up(scenario: Scenario, worker: &mut Worker) {
     let packets = scenario.hosts() as usize * 40 + 4 * ROTATION;
     let mut seen = 0;
@@ -467,7 +467,7 @@ fn report(
 }
 
 /// Waits until every worker has processed as many packets as [`warm_up`] requires. At this point, the workers
-/// have executed all commands and the bridge has learned all hosts.
+/// have executed all commands and the bridge has learned the addresses of all hosts.
 fn await_warm(scenario: Scenario, engine: &Engine) -> Result<(), BenchError> {
     let wanted = (scenario.hosts() as usize * 40 + 4 * ROTATION) as u64;
     let begin = Instant::now();

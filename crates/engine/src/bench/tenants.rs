@@ -14,16 +14,16 @@ use crate::bench::rules::{Switch, leads, mac_number, sends};
 use crate::bench::{BenchError, Options};
 
 const TENANTS: u32 = 64;
-/// Number of virtual machines that a tenant has on each side.
+/// Number of virtual machines that a tenant has on each of the two sides.
 const HOSTS: u32 = 8;
 /// Number of connections that each side has open at a time.
 const OPEN: usize = 256;
-/// L4 destination ports that the access lists of ports accept.
+/// L4 destination ports that the tenants' access lists of ports accept.
 const SERVICES: [u16; 8] = [22, 53, 80, 443, 3306, 5432, 6379, 8080];
-/// Number of /24 prefixes that the access lists of prefixes accept.
+/// Number of /24 prefixes that the tenants' access lists of prefixes accept.
 const PREFIXES: u32 = 200;
 
-/// Returns the bench host number of virtual machine `number` of a tenant on side `side`.
+/// Returns the host number of virtual machine `number` of a tenant on side `side` (0 or 1).
 fn host(tenant: u32, side: u32, number: u32) -> u32 {
     (tenant * 2 + side) * HOSTS + number
 }
@@ -87,7 +87,7 @@ fn rules() -> Vec<Mod> {
     rules
 }
 
-/// A connection as seen by one side, with the headers of its packets and the number of packets still to send.
+/// A connection from the view of one side: the headers of its packets and the number of packets still to send.
 #[derive(Clone, Copy)]
 struct Connection {
     headers: Headers,

@@ -1,4 +1,4 @@
-//! Scenarios of upcalls and of revalidation. Worker and slow path run on a core each.
+//! Scenarios of upcalls and of revalidation. The worker and the slow path run on separate cores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,8 @@ use crate::bench::figures::{Figures, Row};
 use crate::bench::rules::{Switch, chain, sends};
 use crate::bench::{BenchError, Options};
 
-/// Number of frames in each direction. The number is less than the limit of packets that one port may have at
-/// the slow path.
+/// Number of frames in each direction. The number is less than the maximum number of packets of one port that
+/// may be at the slow path.
 const FRAMES: usize = 256;
 /// Number of megaflows in the scenarios that fill the caches.
 const FLOWS: usize = 200_000;
