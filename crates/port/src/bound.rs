@@ -44,7 +44,7 @@ pub fn udp(address: IpAddr, port: u16, device: Option<&str>) -> io::Result<UdpSo
     Ok(UdpSocket::from(socket))
 }
 
-/// Properties of a datagram that [`receive`] has stored in a buffer.
+/// Length, sender and arrival device of a datagram that [`receive`] has stored in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Number of bytes that were stored in the buffer.
@@ -80,8 +80,9 @@ fn sender(address: &[u8; 128]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// Returns the interface index that the ancillary data of a datagram contains, or `None` if there is none.
-/// `struct in_pktinfo` begins with the index, and `struct in6_pktinfo` ends with it (ip(7), ipv6(7)).
+/// Returns the index of the arrival interface from the ancillary data of a datagram, or `None` if the data does
+/// not contain it. `struct in_pktinfo` begins with the index, and `struct in6_pktinfo` ends with it (ip(7),
+/// ipv6(7)).
 fn device(mut control: &[u8]) -> Option<u32> {
     const HEADER: usize = 16;
     loop {

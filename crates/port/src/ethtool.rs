@@ -22,7 +22,7 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_SS_FEATURES: u32 = 4;
 const STRING: usize = 32;
 
-/// Identification of a device's driver and firmware.
+/// Driver, firmware and bus address of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
     /// Name of the driver, for example `veth` or `mlx5_core`.
@@ -49,7 +49,7 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Returns the number of queues in use that receive.
+    /// Returns the number of queues in use that receive: receive-only queues and combined queues.
     #[must_use]
     pub fn rx(&self) -> u32 {
         self.rx_only + self.combined
@@ -67,8 +67,8 @@ pub struct Feature {
     pub changeable: bool,
 }
 
-/// Executes an ethtool command for a device. The buffer begins with the number of the command and receives
-/// the answer.
+/// Executes an ethtool command for a device (ioctl `SIOCETHTOOL`). The buffer begins with the number of the
+/// command and receives the answer.
 fn command(device: &str, action: &'static str, buffer: &mut [u8]) -> Result<(), LinkError> {
     let fail = |e: io::Error| LinkError::new(device, action, NetlinkError::Socket(e));
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(fail)?;

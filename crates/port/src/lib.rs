@@ -1,4 +1,4 @@
-//! Frame memory for packets, and the ports that receive packets into this memory and transmit packets from
+//! Frame memory for packets, and the ports that receive packets into the frame memory and transmit packets from
 //! it.
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //!     kernel rings  <---- Queue (AF_XDP, TAP, ring, null, pcap): receive / transmit / kick
 //! ```
 //!
-//! A [`Packet`] is an exclusive handle to one frame or to a chain of frames. A handle can be neither copied
-//! nor cloned, so each frame has one owner at any time. A [`Queue`] is one queue of a port. Each queue
-//! belongs to exactly one worker.
+//! A [`Packet`] is an exclusive handle to one frame or to a chain of frames. A handle can be neither copied nor
+//! cloned, so no frame belongs to two packets. A [`Queue`] is one queue of a port. Each queue belongs to
+//! exactly one worker.
 //!
 //! ```
 //! use port::{Batch, Depot, FrameMemory, HugePages, MemoryConfig, Queue};

@@ -63,7 +63,7 @@ pub struct LinkInfo {
     pub mac: Option<MacAddr>,
     /// Whether the device is administratively up.
     pub up: bool,
-    /// Whether the device has a carrier. The operational state of the device follows the carrier with a
+    /// Whether the device has a carrier (link). The operational state of the device follows the carrier with a
     /// delay.
     pub running: bool,
     /// Whether the kernel uses ARP on the device.
@@ -78,7 +78,7 @@ pub struct LinkInfo {
     pub kind: Option<String>,
     /// Interface index of the peer of a veth device, in the peer's namespace. `None` for other devices.
     pub peer: Option<u32>,
-    /// Whether the peer of a veth device is in another namespace.
+    /// Whether the peer of a veth device is in another network namespace.
     pub peer_elsewhere: bool,
     /// Number of receive queues that the device was created with.
     pub rx_queues: u32,
@@ -141,8 +141,8 @@ pub fn by_index(ifindex: u32) -> Result<LinkInfo, LinkError> {
 const LISTINGS: usize = 32;
 /// Number of attempts that are made even if [`LISTING_TIME`] has passed.
 const LEAST_LISTINGS: usize = 3;
-/// Maximum time for all attempts to list the devices. A listing fails in a namespace with thousands of
-/// devices that change continuously.
+/// Maximum time for all attempts to list the devices. In a namespace with thousands of devices that change
+/// continuously, no attempt succeeds.
 const LISTING_TIME: Duration = Duration::from_millis(300);
 
 /// Returns all devices of the calling thread's namespace.
@@ -376,7 +376,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Disables IPv6 of the kernel on a device. The device then has no link-local address, and performs no
+/// Disables the kernel's IPv6 on a device. The device then has no IPv6 link-local address, and performs no
 /// neighbor or router discovery.
 ///
 /// # Errors
@@ -385,7 +385,7 @@ pub fn disable_ipv6(name: &str) -> std::io::Result<()> {
     crate::sys::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")
 }
 
-/// Enables IPv6 of the kernel on a device. Addresses that the device had before are not restored.
+/// Enables the kernel's IPv6 on a device. IPv6 addresses that the device had before are not restored.
 ///
 /// # Errors
 /// The errors of [`disable_ipv6`].
@@ -393,7 +393,7 @@ pub fn enable_ipv6(name: &str) -> std::io::Result<()> {
     crate::sys::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0")
 }
 
-/// Returns whether IPv6 of the kernel is enabled on a device. The name `default` refers to the setting for
+/// Returns whether the kernel's IPv6 is enabled on a device. The name `default` refers to the setting for
 /// devices that are created later.
 #[must_use]
 pub fn has_ipv6(name: &str) -> bool {

@@ -31,19 +31,19 @@ impl LinkError {
         Self { device: device.to_string(), action, source, next_step }
     }
 
-    /// Returns the error number.
+    /// Returns the error number (errno) that the kernel returned.
     #[must_use]
     pub fn errno(&self) -> i32 {
         self.source.errno()
     }
 
-    /// Returns whether the error is a missing privilege.
+    /// Returns whether the process lacks the privilege for the operation.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.errno() == libc::EPERM
     }
 
-    /// Returns whether the error is a missing device.
+    /// Returns whether the device does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         self.errno() == libc::ENODEV

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use mapping::Mapping;
 
-/// Number of bytes before the data in a newly allocated frame (the kernel's XDP_PACKET_HEADROOM). The bytes
-/// are space for tags, outer headers and AF_XDP transmit metadata.
+/// Headroom: the number of bytes before the packet data in a newly allocated frame (the kernel's
+/// XDP_PACKET_HEADROOM). The headroom is for VLAN tags, outer headers and AF_XDP transmit metadata.
 pub const HEADROOM: u16 = 256;
 
 /// Maximum number of frames in one frame memory.
@@ -122,23 +122,23 @@ pub fn pages_to_reserve(bytes: u64) -> u64 {
     need + held().unwrap_or(0)
 }
 
-/// The frames of a process, in one shared mapping. See the module documentation.
+/// The frame memory of a process, in one shared mapping. See the module documentation.
 pub struct FrameMemory {
     base: NonNull<u8>,
-    /// Size of each frame in bytes, which is a power of two. Addresses are computed by multiplication,
-    /// because a shift by a variable number takes the CPU three steps and a multiplication one step.
+    /// Size of each frame in bytes, which is a power of two. Addresses are computed by a multiplication with
+    /// this size, which is faster than a shift by a variable number.
     frame_size: u32,
     shift: u32,
     frames: u32,
     id: u16,
     backing: Backing,
     warning: Option<String>,
-    /// Links of the packets that consist of several frames. The word of a frame contains the index of the
-    /// next frame with its offset and length. The links are private to the process. Only the owner of a
-    /// packet accesses the links of its frames.
+    /// Links of the packets that consist of several frames, one 64-bit word per frame. The word contains the
+    /// index of the packet's next frame and the offset and length of the data in it. The links are private to
+    /// the process. Only the owner of a packet accesses the links of its frames.
     links: Box<[AtomicU64]>,
-    /// Details of the pending offload work of packets. The word of a packet's first frame contains the
-    /// details of this packet. Only the owner of a frame accesses its word.
+    /// Details of the offload work that packets still need, one 64-bit word per frame. Only the word of a
+    /// packet's first frame is used. Only the owner of a frame accesses its word.
     offloads: Box<[AtomicU64]>,
     mapping: Mapping,
 }
@@ -249,7 +249,7 @@ impl FrameMemory {
         self.frame_size
     }
 
-    /// Returns the number of bytes in a frame behind the default headroom.
+    /// Returns the number of bytes in a frame behind the headroom ([`HEADROOM`]).
     #[must_use]
     pub fn data_room(&self) -> u32 {
         self.frame_size() - u32::from(HEADROOM)
@@ -298,7 +298,7 @@ impl FrameMemory {
         unsafe { self.base.as_ptr().add(self.at(frame, offset)) }
     }
 
-    /// Returns the position of byte `offset` of a frame, relative to the start of the mapping.
+    /// Returns the index of byte `offset` of a frame, in bytes from the start of the mapping.
     #[inline(always)]
     fn at(&self, frame: u32, offset: u16) -> usize {
         frame as usize * self.frame_size as usize + usize::from(offset)

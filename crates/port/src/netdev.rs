@@ -28,8 +28,8 @@ fn attribute(message: &Message, wanted: u16) -> Option<&[u8]> {
 /// XDP feature `NETDEV_XDP_ACT_XSK_ZEROCOPY`: the driver supports AF_XDP sockets in zero-copy mode.
 pub const XSK_ZERO_COPY: u64 = 1 << 3;
 
-/// Opens a netlink socket, and queries the number that the kernel has assigned to the family. Returns `None`
-/// if the kernel does not have the family (before Linux 6.3).
+/// Opens a netlink socket, and queries the message type that the kernel has assigned to the family `netdev`.
+/// Returns `None` if the kernel does not have the family (before Linux 6.3).
 fn open() -> Result<Option<(Netlink, u16)>, NetlinkError> {
     let mut socket = Netlink::open_for(Some(GENERIC))?;
     let mut request = Request::new(CONTROLLER, NLM_F_ACK, &header(CTRL_CMD_GETFAMILY));
@@ -71,9 +71,9 @@ pub fn xdp_features_of(ifindex: u32) -> Result<Option<u64>, NetlinkError> {
     ask(&mut socket, family, ifindex)
 }
 
-/// Returns the XDP features (`enum netdev_xdp_act`) of some devices in the calling thread's namespace, by
-/// interface index. The number of other devices in the namespace does not matter. Devices that do not exist
-/// are not in the result. The result is empty before Linux 6.3, because the kernel does not report the
+/// Returns the XDP features (`enum netdev_xdp_act`) of the given devices in the calling thread's namespace, by
+/// interface index. The cost does not depend on the number of other devices in the namespace. The result does
+/// not contain devices that do not exist. It is empty before Linux 6.3, because the kernel does not report the
 /// features.
 ///
 /// # Errors

@@ -66,7 +66,7 @@ struct Chain {
     drops: bool,
 }
 
-/// Number of messages and bytes of a dump that may still be read.
+/// Number of messages and number of bytes of a dump that may still be read.
 struct Budget {
     messages: usize,
     bytes: usize,

@@ -33,7 +33,8 @@ const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const NLA_F_NESTED: u16 = 0x8000;
-/// Bits of an attribute's type field that contain the type. The other bits are flags.
+/// Mask of the type in an attribute's type field. The other bits are flags (`NLA_F_NESTED`,
+/// `NLA_F_NET_BYTEORDER`).
 pub const NLA_TYPE_MASK: u16 = 0x3fff;
 /// Size of the receive buffer in bytes. The kernel sends at most 32 KiB in one datagram of a dump.
 const BUFFER: usize = 64 * 1024;
@@ -125,7 +126,7 @@ impl Request {
     }
 }
 
-/// A message of an answer, with its type and the payload behind the message header.
+/// A message of the kernel's answer, with its type and the payload behind the message header.
 pub(crate) struct Message {
     pub(crate) kind: u16,
     pub(crate) payload: Vec<u8>,
@@ -307,8 +308,8 @@ pub fn messages(bytes: &[u8]) -> impl Iterator<Item = MessageRef<'_>> {
     })
 }
 
-/// Returns the error that an NLMSG_ERROR message contains. Returns `None` if the message is an
-/// acknowledgement.
+/// Returns the error that an NLMSG_ERROR message reports. Returns `None` if the message is an acknowledgement
+/// (error number 0).
 fn refusal(message: &MessageRef<'_>) -> Option<NetlinkError> {
     let (payload, flags) = (message.payload, message.flags);
     let code = u32_at(payload, 0).map_or(libc::EPROTO, |code| code.cast_signed().wrapping_neg());
@@ -343,20 +344,20 @@ pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Returns the text of a string attribute, up to its terminating zero.
+/// Returns the text of a string attribute, without its terminating zero byte.
 #[must_use]
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Returns the 16-bit number at byte offset `at`, in host byte order. Returns `None` if it exceeds `bytes`.
+/// Returns the 16-bit number at byte offset `at`, in host byte order. Returns `None` if `bytes` is too short.
 #[must_use]
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// Returns the 32-bit number at byte offset `at`, in host byte order. Returns `None` if it exceeds `bytes`.
+/// Returns the 32-bit number at byte offset `at`, in host byte order. Returns `None` if `bytes` is too short.
 #[must_use]
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)

@@ -1,6 +1,6 @@
-//! A port without a link. The port receives no packets and discards transmitted packets. The port is used in
-//! tests and benchmarks, and as a sink. A patch port also has a null queue, because its packets are passed to
-//! the peer before they reach a queue.
+//! A port without a link, which receives no packets and discards transmitted packets. The port is used in tests
+//! and benchmarks, and to discard traffic. A patch port also has a null queue, because its packets are passed
+//! to the peer port before they reach a queue.
 
 use crate::pool::FramePool;
 use crate::queue::{Batch, Capabilities, Queue, QueueStatus};

@@ -4,12 +4,13 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Selects the rings of a socket that a system call makes the kernel process.
+/// A system call of an AF_XDP socket, with the rings that the kernel processes during the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// The kernel processes the transmit ring.
+    /// `sendto`: the kernel processes the transmit ring.
     Send,
-    /// The kernel processes the fill ring, and also the device's receive queue if busy polling is enabled.
+    /// `recvfrom`: the kernel processes the fill ring, and also the device's receive queue if busy polling is
+    /// enabled.
     Receive,
 }
 

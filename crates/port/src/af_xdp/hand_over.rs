@@ -29,9 +29,9 @@ pub struct AfXdpHandOver {
     pub multi_buffer: bool,
     /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Reasons why modes with better performance are not in use.
+    /// Reasons for which the socket is not in a mode with better performance.
     pub reasons: Vec<String>,
-    /// Indices of the frames that the kernel holds for this socket, in its rings or internally.
+    /// Indices of the frames that the kernel holds for this socket, in the socket's rings or internally.
     pub frames: Vec<u32>,
 }
 
@@ -92,8 +92,8 @@ pub fn free_frames<'a>(frames: u32, taken: impl IntoIterator<Item = &'a [u32]>) 
     (0..frames).filter(move |frame| !set.contains(*frame))
 }
 
-/// Returns the number of list entries that repeat a frame of an earlier entry. In a valid hand-over, the
-/// number is 0, because each frame has only one owner.
+/// Returns the number of list entries that name a frame of an earlier entry again. In a valid hand-over, the
+/// number is 0, because no frame is in two lists.
 pub fn doubles<'a>(frames: u32, lists: impl IntoIterator<Item = &'a [u32]>) -> usize {
     let mut set = OwnedFrames::new(frames);
     lists.into_iter().flatten().filter(|frame| !set.insert(**frame)).count()

@@ -55,9 +55,9 @@ pub enum ZeroCopy {
 /// calls instead of in softirqs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// Maximum duration of one busy poll in microseconds.
+    /// Maximum duration of one busy poll in microseconds (`SO_BUSY_POLL`).
     pub microseconds: u32,
-    /// Maximum number of packets that one busy poll processes.
+    /// Maximum number of packets that one busy poll processes (`SO_BUSY_POLL_BUDGET`).
     pub budget: u32,
 }
 
@@ -69,10 +69,12 @@ pub struct AfXdpConfig {
     pub ifname: String,
     /// Index of the device's receive queue, starting from 0.
     pub queue: u32,
-    /// Number of entries in each of the four rings. The number must be a power of two between 64 and 65536.
+    /// Number of entries in each of the socket's four rings. The number must be a power of two between 64 and
+    /// 65536.
     pub ring_size: u32,
-    /// Number of free frames that the fill ring should contain, at most `ring_size`. More frames allow longer
-    /// pauses of the worker. With fewer frames, a larger part of them stays in the CPU caches.
+    /// Number of free frames that the fill ring should contain, at most `ring_size`. With more frames, the
+    /// worker may pause for longer before received packets are lost. With fewer frames, a larger part of them
+    /// stays in the CPU caches.
     pub fill_level: u32,
     /// Zero-copy policy of the queue.
     pub zero_copy: ZeroCopy,
@@ -81,15 +83,15 @@ pub struct AfXdpConfig {
     /// Whether packets may span several frames (`XDP_USE_SG`). This is required if a packet of the device's
     /// MTU does not fit into one frame. The XDP program must declare that it supports fragments.
     pub multi_buffer: bool,
-    /// Whether the engine completes TCP and UDP checksums on this port that contain only the pseudo-header
-    /// sum. See [`crate::offload::mark_bare_checksum`].
+    /// Whether the engine completes the TCP and UDP checksums of packets that this port receives, if a checksum
+    /// contains only the pseudo-header sum. See [`crate::offload::mark_bare_checksum`].
     pub complete_checksums: bool,
-    /// Maximum time to wait if the kernel has not yet released the previous socket of the queue. The kernel
-    /// releases a socket when the last packet that it transmitted has been consumed.
+    /// Maximum time to wait for the kernel to release the previous socket of the queue. The kernel releases a
+    /// socket when the last packet that the socket transmitted has been consumed by its receiver.
     pub busy_wait: Duration,
 }
 
-/// Default of [`AfXdpConfig::busy_wait`]. A receiver that works consumes its packets in less time.
+/// Default of [`AfXdpConfig::busy_wait`]. A receiver without defects consumes its packets in less time.
 pub const BUSY_WAIT: Duration = Duration::from_secs(3);
 
 impl AfXdpConfig {
@@ -183,7 +185,7 @@ pub enum AfXdpCause {
     /// The requested ring size is not supported. The field is the requested number of entries.
     #[error("ring_size {0} is not possible; choose a power of two between 64 and 65536")]
     RingSize(u32),
-    /// The frame memory has too few frames to fill the fill ring.
+    /// The frame memory has too few free frames to fill the fill ring.
     #[error("{frames} frames of memory are too few for a fill ring; raise memory.frames")]
     Frames {
         /// Number of frames in the frame memory.
@@ -199,7 +201,7 @@ pub enum AfXdpCause {
         /// Error that the kernel returned.
         source: io::Error,
     },
-    /// The driver or the configuration excludes every mode of the socket.
+    /// No mode of the socket is permitted by both the driver and the configuration.
     #[error(
         "no mode is left to try: the MTU is larger than a frame and the hook's program takes one buffer a packet; set mode = \"auto\" or lower the MTU"
     )]

@@ -1,8 +1,8 @@
-//! Set of the frames that an AF_XDP queue has given to the kernel, with one bit per frame. A bit is set when
+//! Set of the frames that an AF_XDP queue has passed to the kernel, with one bit per frame. A bit is set when
 //! the frame's address enters the fill ring or the transmit ring. The bit is cleared when the kernel returns
 //! the frame. The set has the following purposes:
 //!
-//! - The queue refuses a frame that the kernel returns twice or that the kernel was never given.
+//! - The queue detects and refuses a frame that the kernel returns twice, or that the kernel did not have.
 //! - When a socket is closed, the frames that the kernel held internally are returned to the pool as well.
 //! - A successor process knows which frames the kernel holds.
 
@@ -14,7 +14,7 @@ pub(crate) struct OwnedFrames {
 }
 
 impl OwnedFrames {
-    /// Creates an empty set for a memory of `frames` frames.
+    /// Creates an empty set for a frame memory of `frames` frames.
     pub(crate) fn new(frames: u32) -> Self {
         Self { words: vec![0; (frames as usize).div_ceil(64)].into(), count: 0 }
     }

@@ -16,14 +16,14 @@ use crate::quarantine::{HOLD, Place};
 use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus, TransmitProgress};
 use crate::sys;
 
-/// Maximum number of system calls of one kick. A kernel that transmits only 32 packets per call needs eight
-/// calls for a burst.
+/// Maximum number of system calls that one call of `kick` makes. A kernel that transmits only 32 packets per
+/// call needs eight calls for a burst.
 const MAX_CALLS: u32 = 8;
-/// Number of idle checks per health check. A health check queries the socket for a pending error.
+/// Number of calls of `has_pending` per query of the socket for a pending error. The worker calls `has_pending`
+/// before it sleeps.
 const HEALTH_EVERY: u32 = 16;
 
-/// Counters of the system calls and errors of an AF_XDP queue. Only the worker that owns the queue updates
-/// them.
+/// Counters of an AF_XDP queue for system calls and errors. Only the worker that owns the queue updates them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AfXdpCounters {
     /// Number of system calls made to transmit packets or to wake the driver.
@@ -33,8 +33,8 @@ pub struct AfXdpCounters {
     pub busy: u64,
     /// Number of system calls that failed because the device was down.
     pub down: u64,
-    /// Number of received descriptors and completions with an address that belongs to no frame of the queue.
-    /// The number is 0 if the kernel works correctly.
+    /// Number of received descriptors and completions whose address belongs to no frame that the kernel holds,
+    /// or that exceed their frame. The number is 0 if the kernel works correctly.
     pub strange: u64,
     /// Number of packets that the socket cannot transmit, because they are shorter than an Ethernet header or
     /// consist of more segments than the socket supports. The engine does not send any.
@@ -132,14 +132,13 @@ impl AfXdpQueue {
         AfXdpCounters { strange: self.rings.strange, refused: self.rings.refused, ..self.counters }
     }
 
-    /// Returns the number of frames that the kernel holds for this queue, in the rings or internally.
+    /// Returns the number of frames that the kernel holds for this queue, in the queue's rings or internally.
     #[must_use]
     pub fn frames_owned(&self) -> u32 {
         self.rings.owned.len()
     }
 
-    /// Returns the frames that are currently in the rings. The result contains one element for each ring
-    /// entry.
+    /// Returns the indices of the frames that are currently in the rings, with one element for each ring entry.
     #[must_use]
     pub fn frames_in_rings(&self) -> Vec<u32> {
         self.rings.frames_in_rings(&self.memory)
@@ -182,8 +181,8 @@ impl AfXdpQueue {
         };
     }
 
-    /// Queries the pending error of the socket, which the kernel sets when the device is deleted. A worker
-    /// that sleeps cannot detect the deletion in another way.
+    /// Queries the pending error of the socket, which the kernel sets when the device is deleted. A sleeping
+    /// worker cannot detect the deletion in another way.
     fn check_health(&mut self) {
         if let Ok(code) = sys::get_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR, 0)
             && code != 0

@@ -1,10 +1,9 @@
-//! A ring that is shared with the kernel. The module contains a producer view and a consumer view. Both views
-//! cache the indices, so that the shared cache lines are accessed only once per burst.
-//!
+//! A ring that is shared with the kernel, with a producer's view and a consumer's view. Both views cache the
+//! indices, so that the shared cache lines are accessed only once per burst.
 //! Invariants:
 //!
-//! - Indices count freely over 32 bits and are masked when an entry is accessed. An access is therefore
-//!   always inside the ring, even if the kernel writes a wrong index.
+//! - Indices are 32-bit counters that wrap around, and are masked when an entry is accessed. An access is
+//!   therefore always inside the ring, even if the kernel writes a wrong index.
 //! - The number of entries that the other side has produced or freed is limited to the size of the ring.
 //! - The producer writes entries before it publishes them (release). The consumer reads entries only after it
 //!   has seen their publication (acquire).
@@ -145,7 +144,7 @@ impl<T: Copy> Producer<T> {
         self.shared
     }
 
-    /// Creates a view that continues at the indices in the shared memory.
+    /// Creates a view that starts at the producer index in the shared memory.
     pub(crate) fn new(shared: Shared<T>) -> Self {
         let head = shared.producer().load(Ordering::Acquire);
         let consumed = shared.consumer().load(Ordering::Acquire);
@@ -169,22 +168,23 @@ impl<T: Copy> Producer<T> {
         self.head
     }
 
-    /// Returns the numbers of entries that were put into the ring and taken from it.
+    /// Returns the number of entries that were put into the ring so far, and the number that the kernel has
+    /// taken.
     pub(crate) fn progress(&mut self) -> TransmitProgress {
         let pending = self.pending();
         TransmitProgress { given: self.head, taken: self.head.wrapping_sub(pending) }
     }
 
-    /// Returns the number of free entries. If the cached number is at least `enough`, it is returned without
-    /// reading the shared index.
+    /// Returns the number of free entries. If the number that is known from the cached index is at least
+    /// `enough`, this number is returned without reading the shared index.
     #[inline]
     pub(crate) fn free(&mut self, enough: u32) -> u32 {
         let known = self.size() - self.head.wrapping_sub(self.consumed).min(self.size());
         if known >= enough { known } else { self.size() - self.pending() }
     }
 
-    /// Writes the `i`-th entry behind the published entries. The caller must have checked that this entry is
-    /// free.
+    /// Writes `entry` at the position `i` entries behind the last published entry. The caller must have checked
+    /// that this position is free.
     #[inline]
     pub(crate) fn write(&mut self, i: u32, entry: T) {
         self.shared.write(self.head.wrapping_add(i), entry);
@@ -225,7 +225,7 @@ impl<T: Copy> Consumer<T> {
         self.shared
     }
 
-    /// Creates a view that continues at the consumer index in the shared memory.
+    /// Creates a view that starts at the consumer index in the shared memory.
     pub(crate) fn new(shared: Shared<T>) -> Self {
         let tail = shared.consumer().load(Ordering::Acquire);
         Self { shared, tail }
@@ -285,8 +285,8 @@ mod simulated {
         words: Box<[AtomicU64]>,
     }
 
-    /// Creates a ring of `size` entries whose indices start at `start`. Returns the user's view and the
-    /// kernel's view of it.
+    /// Creates a ring of `size` entries whose indices start at `start`. Returns the view of the process and the
+    /// view of the simulated kernel.
     pub(crate) fn views<T: Copy>(size: u32, start: u32) -> (Shared<T>, Shared<T>) {
         let words = 2 + (size as usize * size_of::<T>()).div_ceil(8);
         let ring = Arc::new(HeapRing { words: (0..words).map(|_| AtomicU64::new(0)).collect() });

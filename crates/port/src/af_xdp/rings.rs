@@ -1,5 +1,5 @@
-//! The four rings of one AF_XDP socket and the frames in them. The module contains the receive and transmit
-//! path without the system calls, so that tests can simulate the kernel.
+//! The four rings of one AF_XDP socket and the frames in them. The module contains reception and transmission
+//! without the system calls, so that tests can simulate the kernel.
 //!
 //! Invariant: a frame is in the set `owned` from the time when its address enters the fill ring or the
 //! transmit ring until the kernel returns the frame through the receive ring or the completion ring. No code
@@ -13,8 +13,8 @@ use crate::packet::Packet;
 use crate::pool::{FramePool, LEAST_FILL, MemoryShare};
 use crate::queue::Batch;
 
-/// Minimum number of free entries for a refill of the fill ring. A refill in batches reduces the number of
-/// accesses to cache lines that are shared with the kernel.
+/// Minimum number of free ring entries at which the fill ring is refilled. A refill in batches reduces the
+/// number of accesses to cache lines that are shared with the kernel.
 const FILL_BATCH: u32 = 64;
 
 /// Minimum length of a packet in bytes. The kernel skips a descriptor that it considers invalid and never
@@ -34,14 +34,15 @@ pub(crate) struct Rings {
     pub(crate) share: Option<MemoryShare>,
     /// Maximum number of descriptors that one transmitted packet may have.
     pub(crate) max_segments: u16,
-    /// Number of received descriptors and completions with an address that belongs to no frame of the queue.
+    /// Number of received descriptors and completions whose address belongs to no frame that the kernel holds,
+    /// or that exceed their frame.
     pub(crate) strange: u64,
     /// Number of packets that this socket cannot transmit, because they have too many segments or are shorter
     /// than an Ethernet header.
     pub(crate) refused: u64,
 }
 
-/// Result of reading a packet of several descriptors from the receive ring.
+/// Result of reading a packet that consists of several descriptors from the receive ring.
 enum Chain {
     /// All descriptors of the packet were read. `packet` is `None` if the descriptors were invalid.
     Whole { descriptors: u32, packet: Option<Packet> },
@@ -117,8 +118,8 @@ impl Rings {
         out.len() - before
     }
 
-    /// Converts a received descriptor into a packet. Returns `None` if the descriptor does not belong to an
-    /// owned frame or exceeds the frame.
+    /// Converts a received descriptor into a packet. Returns `None` if the descriptor's frame was not passed to
+    /// the kernel, or if the descriptor exceeds the frame.
     #[inline]
     fn claim(&mut self, pool: &mut FramePool, descriptor: Descriptor) -> Option<Packet> {
         let memory = pool.memory();
@@ -253,7 +254,7 @@ impl Rings {
         pool.free(packet);
     }
 
-    /// Returns frames to the pool whose transmission the kernel has completed.
+    /// Returns the frames of the packets whose transmission the kernel has completed to the pool.
     #[inline]
     pub(crate) fn reclaim(&mut self, pool: &mut FramePool) {
         let available = self.completion.available();

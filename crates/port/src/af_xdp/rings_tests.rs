@@ -1,5 +1,5 @@
-//! Tests of the rings against a simulated kernel. The tests check that no frame is lost and that no frame has
-//! two owners, for any order of events, with hand-overs, and with invalid answers of the kernel.
+//! Tests of the rings against a simulated kernel. The tests check that no frame is lost and that no frame is in
+//! two places, for any order of events, with hand-overs, and with invalid answers of the kernel.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::queue::Batch;
 const RING: u32 = 16;
 const FRAMES: u32 = 128;
 
-/// The simulated kernel: its side of the rings, and the frames that it holds internally.
+/// The simulated kernel: its view of the rings, and the frames that it holds internally.
 struct Kernel {
     fill: Consumer<u64>,
     completion: Producer<u64>,
     rx: Producer<Descriptor>,
     tx: Consumer<Descriptor>,
-    /// Frames that were transmitted but whose completion has not been reported.
+    /// Frames that the kernel has transmitted but not yet put into the completion ring.
     leaving: VecDeque<u64>,
     /// Lengths of the packets that were transmitted, in bytes.
     sent: Vec<usize>,
@@ -285,8 +285,8 @@ fn packets_cross_in_order_and_whole() {
     assert_eq!(kernel.sent, expected);
 }
 
-/// Checks that enough frames remain for other ports to receive and to transmit if some receivers never
-/// consume their packets.
+/// Checks that other ports can still receive and transmit if some receivers never consume their packets and so
+/// hold frames.
 #[test]
 fn receivers_that_keep_what_they_are_sent_leave_frames_to_others() {
     const SOCKETS: usize = 8;

@@ -24,8 +24,8 @@ use crate::memory::FrameMemory;
 use crate::netdev;
 use crate::sys;
 
-/// Size of the send buffer in bytes for each packet that may be in transmission. The kernel charges a packet
-/// in a frame of 2048 bytes with the size of its skb, and doubles the value of the socket option.
+/// Size of the socket's send buffer in bytes for each packet that may be in transmission. The kernel charges a
+/// packet in a frame of 2048 bytes with the size of its skb, and doubles the value of the socket option.
 const CHARGE: u32 = 2048;
 /// Pause between two attempts to bind to a queue whose previous socket the kernel has not released.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
@@ -230,7 +230,7 @@ pub(super) fn map_rings(fd: BorrowedFd<'_>, ring_size: u32) -> Result<[RingOf; 4
     ])
 }
 
-/// A mapped ring whose entry type has not been chosen yet.
+/// A mapped ring that is not yet bound to an entry type.
 pub(super) struct RingOf {
     base: NonNull<u8>,
     len: usize,

@@ -1,5 +1,6 @@
 //! Registration of the frame memory as the umem of an AF_XDP socket, and the check whether the kernel has
-//! released a queue. The module uses the memory only, so the quarantine of frames can use the check.
+//! released a queue. The module depends only on the frame memory, so the quarantine of frames can use the
+//! check.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::memory::{FrameMemory, HugePages, MemoryConfig};
 use crate::sys;
 
-/// Registers a memory as the umem of a socket.
+/// Registers frame memory as the umem of a socket (`XDP_UMEM_REG`).
 pub(super) fn register(fd: BorrowedFd<'_>, memory: &FrameMemory) -> io::Result<()> {
     let registration = libc::xdp_umem_reg {
         addr: memory.base().as_ptr().expose_provenance() as u64,

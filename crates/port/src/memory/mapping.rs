@@ -77,9 +77,9 @@ impl Mapping {
         &self.fd
     }
 
-    /// Backs the mapping with 2 MiB pages (madvise(2), MADV_COLLAPSE; Linux 6.1). This does not depend on the
+    /// Backs the mapping with 2 MiB pages (madvise(2), MADV_COLLAPSE; Linux 6.1), regardless of the
     /// administrator's setting for shared memory. The kernel copies pages that exist, so the call should come
-    /// before [`Mapping::populate`]. Returns true if the kernel has provided all of these pages.
+    /// before [`Mapping::populate`]. Returns true if the whole mapping consists of 2 MiB pages.
     pub(super) fn collapse(&self) -> bool {
         const MADV_COLLAPSE: libc::c_int = 25;
         let whole = self.len & !(HUGE - 1);
@@ -99,8 +99,8 @@ impl Mapping {
         }
     }
 
-    /// Reads the first of each `step` bytes in the first `len` bytes of the mapping. The kernel allocates and
-    /// maps a page that does not exist when the page is read.
+    /// Reads one byte in every `step` bytes of the first `len` bytes of the mapping. The kernel allocates and
+    /// maps a missing page when a byte of the page is read.
     fn touch(&self, len: usize, step: usize) {
         for at in (0..len.min(self.len)).step_by(step) {
             // SAFETY: `at` is less than the length of the mapping. Any byte is a valid u8.
@@ -209,8 +209,8 @@ mod tests {
         }
     }
 
-    /// The kernel may lack free huge pages, so the result of a collapse depends on the machine. Without
-    /// MADV_COLLAPSE, no attempt succeeds.
+    /// Checks that a mapping can be collapsed before and after its pages are allocated. The test makes several
+    /// attempts, because the kernel may lack free huge pages. Without MADV_COLLAPSE, no attempt succeeds.
     #[test]
     fn pages_that_do_not_exist_yet_collapse_like_pages_that_exist() {
         let whole = |populates: bool| {
