@@ -1,5 +1,5 @@
-//! Performs offload work in software that the output queue does not support. This work consists of checksums,
-//! segmentation, and the copying of packets that consist of too many frames.
+//! Performs in software the offloads that an output queue does not support: checksums, segmentation, and copies
+//! of packets that consist of too many frames into fewer frames.
 //!
 //! The transmit stage checks each packet with [`needs_completion`] (two comparisons), and calls
 //! [`complete_packet`] for the few packets that need it. All offsets come from peers, so each offset is
@@ -75,10 +75,10 @@ pub fn complete_packet(
     Ok(())
 }
 
-/// Takes packets from the front of `batch`, converts them with [`complete_packet`], and appends the results
-/// to `out`. Stops when the results of a packet do not fit into `out`. The remaining packets stay in `batch`,
-/// and the caller calls the function again with an empty `out`. The function calls `dropped` with the reason
-/// of each drop.
+/// Takes packets from the front of `batch`, converts them with [`complete_packet`], and appends the results to
+/// `out`. Stops when the results of a packet do not fit into `out`. The remaining packets stay in `batch`, and
+/// the caller calls the function again with an empty `out`. For each packet that cannot be converted, the
+/// function calls `dropped` with the drop reason.
 ///
 /// A packet that results in more than [`BURST`] segments does not fit into any batch and is dropped. Callers
 /// with such packets must use [`complete_packet`].

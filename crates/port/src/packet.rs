@@ -1,13 +1,12 @@
-//! The packet handle. The handle stores the frame, the position of the packet's bytes in the frame, and the
-//! offload state of the packet.
+//! The packet handle, which stores the index of the packet's frame, the position of the packet's bytes in the
+//! frame, and the offload state of the packet.
 //!
 //! A `Packet` owns its frame. If the packet is larger than one frame (jumbo frames, segmentation offload), it
 //! owns a chain of frames. The type does not implement `Drop`. The worker must return each packet to a
 //! [`crate::FramePool`] or to a port's ring, and tests check that no frame is lost.
 //!
-//! The handle has 16 bytes (two machine words), because handles are copied often on the path of a packet. Few
-//! packets have pending offload work. The details of this work are stored beside the packet's first frame in
-//! [`FrameMemory`].
+//! The handle has a size of 16 bytes (two machine words), because handles are often copied. Few packets still
+//! need offload work. The details of this work are stored beside the packet's first frame in [`FrameMemory`].
 #![allow(unsafe_code, reason = "turns ownership of a frame into slices; see the SAFETY comments")]
 
 use std::sync::atomic::Ordering;
@@ -88,8 +87,8 @@ pub struct Offload {
 }
 
 impl Offload {
-    /// Packs the details into the word that is stored beside the frame. The word also contains `offset`, the
-    /// current start of the packet in the frame.
+    /// Packs the details into the 64-bit word that the frame memory stores for the frame. The word also
+    /// contains `offset`, at which the packet starts in the frame.
     fn pack(self, offset: u16) -> u64 {
         debug_assert!(offset < 1 << 12, "frames have at most 4096 bytes");
         u64::from(self.csum_start)
@@ -99,8 +98,8 @@ impl Offload {
             | (self.gso as u64) << 60
     }
 
-    /// Unpacks the details for a packet that now starts at `offset` in its frame. The start of the checksum
-    /// is adjusted if the packet started at a different offset when the details were packed.
+    /// Unpacks the details for a packet that now starts at `offset` in its frame. `csum_start` is adjusted if
+    /// the packet started at a different offset when the details were packed.
     #[allow(clippy::cast_possible_truncation, reason = "fields of a packed word")]
     fn unpack(word: u64, flags: Flags, offset: u16) -> Self {
         let start = u32::from(word as u16) + ((word >> 48) as u32 & 0xfff);
@@ -131,18 +130,18 @@ pub struct Packet {
     offset: u16,
     len: u16,
     /// Length of the whole packet in bytes in the lower 21 bits. The upper 11 bits contain the index of the
-    /// arrival port plus 1, or 0 if the port is not known.
+    /// port on which the packet arrived plus 1, or 0 if the port is not known.
     total_and_arrival: u32,
     memory: u16,
     segments: u16,
 }
 
 /// Number of bits that store the length of a packet. A packet that is extended at the front (by a tag) cannot
-/// exceed these bits, because the offset in its first frame decreases by the number of new bytes.
+/// exceed this range, because the packet can grow at most by the offset of the data in its first frame.
 const LENGTH_BITS: u32 = 21;
 /// Maximum length of a newly created packet in bytes.
 pub const MAX_LENGTH: usize = (1 << LENGTH_BITS) - 1 - 4096;
-/// Maximum value of a port index plus 1 that a packet can store.
+/// Maximum of a port index plus 1 that a packet can store.
 const MAX_ARRIVAL: u32 = (1 << (32 - LENGTH_BITS)) - 1;
 /// Number of bits that store the index of a packet's first frame.
 const FRAME_BITS: u32 = 24;
@@ -154,8 +153,8 @@ const _: () = assert!(MAX_FRAMES <= 1 << FRAME_BITS);
 
 const _: () = assert!(size_of::<Packet>() == 16);
 
-/// Packs the data about a further frame of a chain into a link word: the frame's index plus 1, the offset,
-/// and the length. A word of 0 marks the end of the chain.
+/// Packs the index, the data offset and the data length of a chain's next frame into a link word. The index is
+/// stored plus 1. A word of 0 marks the end of the chain.
 #[inline]
 fn pack(frame: u32, offset: u16, len: u16) -> u64 {
     (u64::from(frame) + 1) << 32 | u64::from(offset) << 16 | u64::from(len)
@@ -343,7 +342,7 @@ impl Packet {
         self.total_and_arrival = self.total_and_arrival & own | from.total_and_arrival & !own;
     }
 
-    /// Returns the pending offload work of the packet with its details.
+    /// Returns the offload work that the packet still needs, with its details.
     #[must_use]
     pub fn offload(&self, memory: &FrameMemory) -> Offload {
         self.check(memory);
@@ -403,8 +402,8 @@ impl Packet {
         unsafe { memory.slice(self.frame(), self.offset, self.len) }
     }
 
-    /// Returns the `N` bytes in front of the packet in its first frame. The bytes contain XDP metadata of a
-    /// XDP hook, or are undefined. Returns `None` if there are fewer than `N` bytes in front of the
+    /// Returns the `N` bytes in front of the packet in its first frame. The bytes contain metadata that an XDP
+    /// program has written, or are undefined. Returns `None` if there are fewer than `N` bytes in front of the
     /// packet.
     #[inline]
     #[must_use]
@@ -513,7 +512,7 @@ impl Packet {
         true
     }
 
-    /// Makes a packet of one frame empty. The packet starts behind the default headroom again, so that the
+    /// Makes a packet of one frame empty. The packet data starts behind the default headroom again, so that the
     /// frame can be filled with another packet.
     pub fn reset(&mut self) {
         self.offset = HEADROOM;

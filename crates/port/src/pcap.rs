@@ -12,7 +12,8 @@ pub use queue::{Clock, PcapConfig, PcapQueue, Timing};
 pub use read::{Reader, Record};
 pub use write::{Interface, Notes, Writer};
 
-/// Maximum length in bytes of a packet that is read or written. This is the usual maximum snapshot length.
+/// Maximum length in bytes of a packet that is read or written. This is the usual snapshot length (snaplen) of
+/// capture programs.
 pub const MAX_PACKET: u32 = 262_144;
 
 const MAGIC_MICRO: u32 = 0xa1b2_c3d4;

@@ -17,10 +17,10 @@ pub const REFILL: usize = 256;
 static GENERATIONS: AtomicU64 = AtomicU64::new(0);
 /// Minimum number of frames that a fill ring may hold, regardless of how many sockets share the memory.
 pub const LEAST_FILL: u32 = 64;
-/// Number of free frames in a pool from which on the pool returns frames to the depot.
+/// Number of free frames in a pool above which the pool returns frames to the depot.
 const HIGH_WATER: usize = 4 * REFILL;
 
-/// The depot of the free frames of one [`FrameMemory`]. All pools share the depot.
+/// The depot: the shared store of the free frames of one [`FrameMemory`], from which all pools are filled.
 pub struct Depot {
     memory: Arc<FrameMemory>,
     generation: u64,
@@ -74,7 +74,7 @@ impl Drop for MemoryShare {
 }
 
 impl Depot {
-    /// Creates a depot for a new frame memory. All frames of the memory are free.
+    /// Creates the depot of a new frame memory. All frames of the memory are free.
     #[must_use]
     pub fn new(memory: Arc<FrameMemory>) -> Arc<Self> {
         let frames = memory.frames();
@@ -110,15 +110,15 @@ impl Depot {
         self.generation
     }
 
-    /// Holds frames of a closed zero-copy socket back until the kernel has released them. If it cannot be
-    /// checked whether the kernel has released them, the frames become free after `time`. See
+    /// Puts frames of a closed zero-copy socket into quarantine until the kernel has released them. If it
+    /// cannot be checked whether the kernel has released them, the frames become free after `time`. See
     /// [`crate::quarantine`].
     pub fn quarantine(&self, frames: Vec<u32>, place: Option<Place>, time: Duration) {
         self.quarantine.hold(frames, place, now() + time);
     }
 
-    /// Frees the quarantined frames of a queue. The caller has just bound a socket to the queue, which proves
-    /// that the kernel has released the frames.
+    /// Frees the quarantined frames of the queue `place`. The caller has just bound a socket to this queue,
+    /// which proves that the kernel has released the frames.
     pub fn bound(&self, place: &Place) {
         self.put_back(&self.quarantine.bound(place));
     }
@@ -144,14 +144,14 @@ impl Depot {
         self.quarantine.list(now())
     }
 
-    /// Returns the number of frames in quarantine that the kernel has held for longer than it should need.
+    /// Returns the number of quarantined frames that the kernel has kept for longer than it should need.
     #[must_use]
     pub fn overdue(&self) -> usize {
         self.quarantine.overdue(now())
     }
 
-    /// Registers a socket that shares the frame memory. The socket stays registered until the returned value
-    /// is dropped.
+    /// Registers one more AF_XDP socket that shares the frame memory. The socket stays registered until the
+    /// returned value is dropped.
     #[must_use]
     pub fn share(self: &Arc<Self>) -> MemoryShare {
         self.sockets.fetch_add(1, Ordering::Relaxed);

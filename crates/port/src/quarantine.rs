@@ -13,8 +13,7 @@
 //! - A temporary socket is bound to the queue as a check ([`Place::is_free`]).
 //!
 //! If a queue cannot be checked, its frames become free after [`HOLD`]. If a queue stays busy, its frames
-//! become free after [`BUSY_HOLD`] more, because another process must have bound a socket to the queue by
-//! then.
+//! become free [`BUSY_HOLD`] later, because another process must have bound a socket to the queue by then.
 //!
 //! No code in this module runs per packet.
 #![allow(
@@ -29,17 +28,18 @@ use std::time::{Duration, Instant};
 
 use crate::af_xdp::is_free;
 
-/// Maximum time that frames are held if their queue cannot be checked. The kernel's work queue needs less
-/// time on any working machine.
+/// Maximum time that frames stay in quarantine if their queue cannot be checked. On any working machine, the
+/// kernel's work queue needs less time to release the frames.
 pub const HOLD: Duration = Duration::from_secs(10);
-/// Additional time that frames are held while the check reports that a socket is bound to their queue.
+/// Additional time that frames stay in quarantine while the check reports that a socket is bound to their
+/// queue.
 pub const BUSY_HOLD: Duration = Duration::from_secs(900);
 
 /// A queue of a device, identified by network namespace, interface index and queue index.
 #[derive(Debug)]
 pub struct Place {
     namespace: OwnedFd,
-    /// Inode number of the namespace, by which two file descriptors for one namespace are recognized as
+    /// Inode number of the namespace. Two file descriptors refer to one namespace if the inode numbers are
     /// equal.
     inode: u64,
     ifindex: u32,
@@ -62,8 +62,8 @@ impl Place {
         (ifindex != 0).then_some(Place { namespace, inode, ifindex, queue })
     }
 
-    /// Returns the parts of the identification: the namespace, the inode number of the namespace, the
-    /// interface index and the queue index.
+    /// Returns the parts of the identification: namespace, inode number of the namespace, interface index,
+    /// queue index.
     #[must_use]
     pub fn parts(&self) -> (BorrowedFd<'_>, u64, u32, u32) {
         (self.namespace.as_fd(), self.inode, self.ifindex, self.queue)
@@ -115,9 +115,9 @@ impl Quarantine {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds `frames` until the check finds that `place` is free. If `place` cannot be checked, the frames
-    /// are held until `until`. If `place` stays busy, the frames are held until at most [`BUSY_HOLD`] after
-    /// `until`.
+    /// Puts `frames` into quarantine until the check finds that the queue `place` is free. If the queue cannot
+    /// be checked, the quarantine ends at `until`. If the queue stays busy, the quarantine ends at most
+    /// [`BUSY_HOLD`] after `until`.
     pub fn hold(&self, frames: Vec<u32>, place: Option<Place>, until: Instant) {
         if !frames.is_empty() {
             self.held().push(Held { frames, place, until });
@@ -130,8 +130,8 @@ impl Quarantine {
         self.take(|held| held.place.as_ref().is_some_and(|own| own.is_same(place)))
     }
 
-    /// Removes and returns the frames whose queue is free according to `is_free`, and the frames whose time
-    /// has expired.
+    /// Removes and returns the frames whose queue is free according to `is_free`, and the frames whose maximum
+    /// time in quarantine has passed.
     pub fn released(&self, now: Instant, is_free: impl Fn(&Place) -> Option<bool>) -> Vec<u32> {
         self.take(|held| match held.place.as_ref().and_then(&is_free) {
             Some(true) => true,
@@ -140,7 +140,7 @@ impl Quarantine {
         })
     }
 
-    /// Returns the number of frames that the kernel has held for longer than it should need.
+    /// Returns the number of quarantined frames that the kernel has kept for longer than it should need.
     pub fn overdue(&self, now: Instant) -> usize {
         self.held().iter().filter(|held| now >= held.until).map(|held| held.frames.len()).sum()
     }
@@ -160,7 +160,8 @@ impl Quarantine {
         self.held().iter().map(|held| held.frames.len()).sum()
     }
 
-    /// Returns the frames in quarantine with their queues and remaining times, for a successor process.
+    /// Returns the frames in quarantine with their queues and remaining times, to hand them over to a successor
+    /// process.
     pub fn list(&self, now: Instant) -> Vec<HeldFrames> {
         let entry = |held: &Held| HeldFrames {
             frames: held.frames.clone(),
@@ -184,8 +185,8 @@ mod tests {
         Place { namespace: File::open("/dev/null").unwrap().into(), inode: 1, ifindex: 7, queue }
     }
 
-    /// A model of the kernel. The kernel may write to the frames of a closed socket until the kernel's work
-    /// queue has released the socket.
+    /// A model of the kernel, which may write to the frames of a closed socket until the kernel's work queue
+    /// has released the socket.
     #[derive(Default)]
     struct Kernel {
         /// Queues to which a socket is bound. The value is the list of the socket's frames.
@@ -213,7 +214,7 @@ mod tests {
         Close(u32),
         /// The kernel's work queue releases this queue.
         Release(u32),
-        /// The housekeeping thread checks the quarantine.
+        /// The control thread checks whether the kernel has released the queues in quarantine.
         Look,
     }
 
@@ -228,7 +229,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks three properties for arbitrary orders of closes, releases and opens. No frame is free while
+        /// Checks three properties for arbitrary orders of closes, releases and opens: no frame is free while
         /// the kernel may write to it, no frame is lost, and no frame is in two places.
         #[test]
         fn no_frame_is_free_while_the_kernel_may_write_to_it(steps in steps()) {

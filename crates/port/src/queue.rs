@@ -10,7 +10,7 @@ use crate::pool::FramePool;
 /// Maximum number of packets that a stage of the packet path processes together.
 pub const BURST: usize = 256;
 
-/// A list of at most `BURST` packets.
+/// A list of at most [`BURST`] packets.
 pub type Batch = ArrayVec<Packet, BURST>;
 
 /// Offloads and packet sizes that a queue supports for transmission. The transmit stage first performs all
@@ -30,7 +30,7 @@ pub struct Capabilities {
     pub max_frame: u32,
 }
 
-/// Counters of packets that the kernel has lost or refused. The worker does not observe these events.
+/// Counters of packets that the kernel has lost or refused. Only the kernel counts these packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
     /// Number of received frames lost because the receive ring was full.
@@ -55,7 +55,7 @@ pub enum QueueState {
     Gone,
 }
 
-/// Progress of a transmit ring. Both numbers begin at 0 when the ring is created, and wrap around.
+/// Progress of a transmit ring. Both counters are 0 when the ring is created, and wrap around at 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitProgress {
     /// Number of descriptors that were put into the ring.
@@ -73,8 +73,8 @@ pub struct QueueStatus {
     pub zero_copy: bool,
     /// Whether system calls are made only when the kernel requests a wake-up (XDP_USE_NEED_WAKEUP).
     pub need_wakeup: bool,
-    /// Reasons why modes with better performance are not in use. The list is empty if the best mode is in
-    /// use.
+    /// Reasons for which the queue is not in a mode with better performance. The list is empty if the best mode
+    /// is in use.
     pub reasons: Vec<String>,
 }
 
@@ -103,9 +103,9 @@ pub trait Queue: Send + std::any::Any {
         None
     }
 
-    /// Returns whether the queue contains work: received packets, or packets in the transmit ring that still
-    /// need a kick. The worker calls this function after it has prepared to sleep, so that no wake-up is
-    /// lost.
+    /// Returns whether the queue has work for the worker: received packets, or packets in the transmit ring
+    /// that still need a kick. The worker calls this function after it has prepared to sleep, so that no
+    /// wake-up is lost.
     fn has_pending(&mut self) -> bool;
 
     /// Returns the progress of the transmit ring. Returns `None` if the queue has no transmit ring, or if the
@@ -131,8 +131,8 @@ pub trait Queue: Send + std::any::Any {
         QueueState::Up
     }
 
-    /// Returns the number of packets that were given to the queue and have not left. The packets are in a
-    /// ring or in the kernel.
+    /// Returns the number of packets that were put into the queue for transmission and have not been
+    /// transmitted yet. The packets are in a ring or in the kernel.
     fn in_flight(&self) -> usize {
         0
     }

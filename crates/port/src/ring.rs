@@ -1,6 +1,6 @@
-//! A port in memory. The port consists of two rings, each with a single producer and a single consumer. A
-//! test, a benchmark or another component of the process uses the port to exchange packets with a worker.
-//! Both ends share one frame memory, and only packet handles are moved.
+//! A port in memory, which consists of two rings, each with a single producer and a single consumer. A test, a
+//! benchmark or another component of the process uses the port to exchange packets with a worker. Both ends
+//! share one frame memory, and only packet handles are moved.
 #![allow(unsafe_code, reason = "moves handles into the unused part of a batch")]
 
 use std::mem::MaybeUninit;

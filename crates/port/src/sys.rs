@@ -1,6 +1,6 @@
-//! Wrappers with types for the socket options and ioctls that the ports use. Each wrapper converts the return
-//! code of the system call into an [`std::io::Error`]. The length that the kernel needs is derived from the
-//! type.
+//! Type-safe wrappers of the socket options and ioctls that the ports use. Each wrapper converts the return
+//! code of the system call into an [`std::io::Error`]. The length that is passed to the kernel is derived from
+//! the type.
 #![allow(unsafe_code, reason = "system calls; see the SAFETY comments")]
 
 use std::ffi::c_int;
@@ -12,7 +12,7 @@ pub(crate) fn check(code: c_int) -> io::Result<c_int> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
 }
 
-/// Returns the error number of an I/O error, or 0 if it has none.
+/// Returns the error number (errno) of an I/O error, or 0 if the error has none.
 pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }

@@ -3,9 +3,10 @@
 //! bridge or router itself.
 //!
 //! Each queue of the port is one file descriptor of a multi-queue TAP, with a virtio header in front of each
-//! frame. Checksums and segmentation are left undone in both directions. Therefore a TCP segment of 64 KiB
-//! passes the TAP as one packet in a chain of frames, which the kernel reads or writes directly in the frame
-//! memory. A TAP needs one system call per packet, so its cost can be reduced only by larger packets.
+//! frame. In both directions, the sender leaves checksums and segmentation to the receiver. Therefore a TCP
+//! segment of 64 KiB passes the TAP as one packet in a chain of frames, which the kernel reads or writes
+//! directly in the frame memory. A TAP needs one system call per packet, so its cost per byte can be reduced
+//! only by larger packets.
 
 mod control;
 mod device;

@@ -35,7 +35,7 @@ pub fn tcp_sessions(port: u16) -> Result<Vec<(SocketAddr, SocketAddr)>, NetlinkE
     Ok(sessions)
 }
 
-/// Builds a request with a `struct inet_diag_req_v2`. The request selects sockets by their local and remote
+/// Builds a request with a `struct inet_diag_req_v2`, which selects TCP sockets by their local and remote
 /// ports. Port 0 matches any port.
 fn request(family: i32, (local, remote): (u16, u16)) -> Request {
     let mut body = [0; 56];

@@ -18,7 +18,7 @@ const LISTEN: u8 = 10;
 /// Size of `struct inet_diag_req_v2` in bytes.
 const REQUEST: usize = 56;
 
-/// Owner of the socket at the other end of a TCP connection.
+/// User that owns the socket at the other end of a TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum User {
     /// The socket belongs to this user of this host. The field is the user ID.
@@ -35,8 +35,8 @@ pub fn is_own(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// A handle for queries of TCP users. The handle belongs to the network namespace of the thread that opened
-/// it.
+/// A handle with which the users of TCP connections are queried. The handle belongs to the network namespace of
+/// the thread that opened it.
 pub struct TcpUsers {
     /// Socket for the kernel's socket diagnostics, or `None` if the kernel does not support them.
     diagnostics: Option<Netlink>,
@@ -50,8 +50,8 @@ impl TcpUsers {
         TcpUsers { diagnostics: diagnostics().ok() }
     }
 
-    /// Returns the user of the socket whose own address is `peer` and whose remote address is `local`. If the
-    /// kernel does not support socket diagnostics, the calling thread must be in the namespace of the handle.
+    /// Returns the user of the socket whose own address is `peer` and whose remote address is `local`. On
+    /// kernels without socket diagnostics, the calling thread must be in the namespace of the handle.
     ///
     /// # Errors
     /// The error that the kernel returned.

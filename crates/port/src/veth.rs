@@ -82,7 +82,7 @@ pub struct VethConfig {
     /// MAC addresses for the two ends when a pair is created and [`VethConfig::mac`] is `None`, for example
     /// the addresses of a deleted pair. The kernel chooses the addresses that are not given.
     pub first: EndAddresses,
-    /// Number of receive queues and number of transmit queues of each end.
+    /// Number of receive queues and of transmit queues that each end has.
     pub queues: u32,
     /// Whether the kernel also uses the near end, for example to route. If so, ARP and IPv6 of the kernel are
     /// enabled on the near end.
@@ -151,9 +151,9 @@ pub enum VethError {
     },
 }
 
-/// Group of the near end between its creation and the assignment of its alias. The kernel accepts a group,
-/// but no alias, in the request that creates a device. If the process is killed between the two requests, the
-/// group identifies the device as Trivium's.
+/// Device group of the near end between its creation and the assignment of its alias. In the request that
+/// creates a device, the kernel accepts a group, but no alias. If the process is killed between the two
+/// requests, the group identifies the device as Trivium's.
 const UNFINISHED: u32 = u32::from_be_bytes(*b"triv");
 
 /// A veth pair after its creation or adoption.

@@ -1,11 +1,11 @@
 //! Conversion between the virtio network header (virtio 1.2, 5.1.6; `linux/virtio_net.h`) and the offload
 //! state of a packet. A TAP has a virtio header in host byte order in front of each frame.
 //!
-//! The sender chooses the header, and a partial checksum lets the transmitter write two bytes of the packet
-//! after filters and routers have read the packet. Therefore a checksum stays partial only if its position is
-//! the checksum field of the TCP or UDP header that the flow key describes. Any other partial checksum is
-//! completed at reception. A packet with an offset outside its bytes is refused, and so is a packet to be
-//! segmented whose kind of segmentation contradicts its headers.
+//! The sender chooses the header. A partial checksum lets the transmitter write two bytes of the packet after
+//! filters and routers have read the packet. Therefore a checksum stays partial only if its position is the
+//! checksum field of the TCP or UDP header that the flow key describes. Any other partial checksum is completed
+//! at reception. A packet is refused if an offset exceeds the packet, or if its kind of segmentation
+//! contradicts its headers.
 
 use packet::{DropReason, FlowKey, L3Kind, PortId, ip_proto};
 
@@ -50,9 +50,9 @@ pub(crate) fn decode(
     complete_checksum(packet, memory)
 }
 
-/// Returns whether the partial checksum of a packet of `len` bytes is the checksum of its TCP or UDP header, and
-/// whether this header suits the kind of segmentation. `head` is the first frame of the packet. Fragments have no
-/// such checksum, because the checksum covers the whole datagram.
+/// Returns whether the partial checksum of a packet of `len` bytes is the checksum of its TCP or UDP header,
+/// and whether this header matches the kind of segmentation. `head` is the content of the packet's first frame.
+/// Fragments have no such checksum, because the checksum covers the whole datagram.
 fn is_checksum_of_l4(head: &[u8], len: usize, offload: &Offload) -> bool {
     let mut key = FlowKey::default();
     let Ok(layers) = FlowKey::extract(head, len, PortId(0), &mut key) else { return false };

@@ -7,8 +7,8 @@ use crate::netlink::{Netlink, NetlinkError, Request, attributes, u16_at, u32_at}
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const NLM_F_ACK: u16 = 4;
-/// Request flag that selects the route in the table with all its next hops, instead of the result of a lookup
-/// for one packet.
+/// Request flag that asks for the matching route of the routing table with all its next hops, instead of the
+/// result of a lookup for one packet.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;

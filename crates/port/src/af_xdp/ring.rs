@@ -1,5 +1,6 @@
 //! A ring that is shared with the kernel, with a producer's view and a consumer's view. Both views cache the
 //! indices, so that the shared cache lines are accessed only once per burst.
+//!
 //! Invariants:
 //!
 //! - Indices are 32-bit counters that wrap around, and are masked when an entry is accessed. An access is

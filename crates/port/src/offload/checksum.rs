@@ -7,7 +7,7 @@ use packet::{DropReason, checksum};
 use crate::memory::FrameMemory;
 use crate::packet::{Flags, Packet};
 
-/// Completes the partial checksum of a packet. A packet without a partial checksum is not changed.
+/// Completes the TCP or UDP checksum of a packet with a partial checksum. Any other packet is not changed.
 ///
 /// # Errors
 /// [`DropReason::RxBadOffload`] if the checksum offsets are outside the packet. The packet is not changed in
@@ -35,8 +35,8 @@ pub fn complete_checksum(packet: &mut Packet, memory: &FrameMemory) -> Result<()
     Ok(())
 }
 
-/// Returns the RFC 1071 sum over the bytes of a packet from byte `start` to the end. After a frame of odd
-/// length, the two bytes of each sum are swapped.
+/// Returns the Internet checksum sum (RFC 1071) of the bytes of a packet from byte `start` to the end, without
+/// the complement. After a frame of odd length, the two bytes of each frame's sum are swapped.
 fn sum_from(packet: &Packet, memory: &FrameMemory, start: usize) -> u32 {
     let (mut skip, mut odd, mut sum) = (start, false, 0_u32);
     for bytes in packet.parts(memory) {

@@ -1,5 +1,6 @@
-//! Detects checksums that a sender on the same machine has left to hardware. AF_XDP reception delivers no
-//! checksum state, but a checksum field that was left to hardware contains only the pseudo-header sum.
+//! Detects TCP and UDP checksums that a sender on the same machine has left to hardware offload. AF_XDP does
+//! not report whether a received checksum is complete, but a checksum field that was left to hardware contains
+//! only the pseudo-header sum.
 
 use packet::{DropReason, FlowKey, L3Kind, Layers, checksum};
 
@@ -10,8 +11,8 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// Marks a TCP or UDP packet as `PARTIAL_CHECKSUM` if its checksum field contains only the pseudo-header sum.
-/// Returns whether the packet was marked. One in 65,536 complete checksums also has this value. The
-/// completion of such a checksum does not change it.
+/// Returns whether the packet was marked. One in 65,536 complete checksums equals the pseudo-header sum by
+/// chance. The completion of such a checksum does not change it.
 ///
 /// Padding behind the IP packet is set to zero, so that it does not affect the sum.
 pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &Layers, key: &FlowKey) -> bool {
@@ -45,7 +46,8 @@ pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &La
     }
 }
 
-/// Returns the length of the L4 header and payload if the checksum field contains only the pseudo-header sum.
+/// Returns the length of the L4 header and payload in bytes if the checksum field contains only the
+/// pseudo-header sum.
 fn bare(head: &[u8], l3: usize, l4: usize, offset: usize, key: &FlowKey) -> Result<usize, DropReason> {
     const NO: DropReason = DropReason::L4BadChecksum;
     let word = |at: usize| head.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]])).ok_or(NO);

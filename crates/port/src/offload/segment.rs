@@ -13,16 +13,16 @@ use crate::packet::{Flags, Gso, Offload, Packet};
 use crate::pool::FramePool;
 use crate::queue::Capabilities;
 
-/// Maximum number of segments into which one packet is divided. The number is sufficient for 64 KiB at the
-/// smallest segment size that TCP stacks accept (48 bytes). Without the limit, the segmentation of one packet
-/// could take as long as thousands of other packets.
+/// Maximum number of segments into which one packet is divided. The number is sufficient for a packet of 64 KiB
+/// with segments of 48 bytes, the smallest size that TCP stacks accept. Without the limit, the segmentation of
+/// one packet could take as long as thousands of other packets.
 const MAX_SEGMENTS: usize = 1400;
 
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// Positions of the headers in a packet. All of them have been checked against the bytes in the packet's
-/// first frame.
+/// Positions and lengths of the headers in a packet. All of them have been checked against the length of the
+/// packet's first frame.
 struct Plan {
     l3: usize,
     v6: bool,
@@ -105,8 +105,9 @@ pub fn segment_count(packet: &Packet, memory: &FrameMemory) -> usize {
     }
 }
 
-/// Returns the length in bytes of the largest frame that is transmitted for a packet. Callers compare this
-/// length with an MTU.
+/// Returns the length in bytes of the longest frame that is transmitted for a packet, without FCS. If the
+/// packet is to be segmented, this is the length of a segment with its headers. Callers compare this length
+/// with the maximum frame length.
 #[must_use]
 pub fn wire_len(packet: &Packet, memory: &FrameMemory) -> usize {
     if !packet.flags().contains(Flags::SEGMENT) {
@@ -174,8 +175,8 @@ fn cut(
 }
 
 impl Plan {
-    /// Adapts the copied headers to segment `i` of `count` segments. `whole` is the L4 length of the original
-    /// packet in bytes.
+    /// Adapts the copied headers to segment `i` of `count` segments. `whole` is the length in bytes of the L4
+    /// header and payload of the original packet.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "lengths were checked to fit; counters wrap as their fields do"

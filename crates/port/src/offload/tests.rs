@@ -1,4 +1,4 @@
-//! Tests of the offload work in software, against a simple implementation on vectors and with invalid offload
+//! Tests of the offloads in software, against a simple implementation on vectors and with invalid offload
 //! state.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
@@ -35,7 +35,7 @@ fn bytes_of(packet: &Packet, memory: &FrameMemory) -> Vec<u8> {
     packet.parts(memory).flatten().copied().collect()
 }
 
-/// Computes the RFC 1071 sum of `bytes` by the simplest algorithm.
+/// Computes the Internet checksum sum (RFC 1071) of `bytes` by the simplest algorithm.
 fn naive_sum(bytes: &[u8]) -> u32 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {

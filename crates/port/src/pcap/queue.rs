@@ -1,5 +1,5 @@
-//! A port over capture files. The port receives the packets of one file and records transmitted packets into
-//! another file.
+//! A port that replays and records capture files. The port receives the packets of one file and records
+//! transmitted packets into another file.
 //!
 //! The whole file to replay is held in memory, so reception makes no disk access. Recorded packets are
 //! collected in a buffer, which is written to the file when it is full. The caller provides the clock, which
@@ -57,7 +57,7 @@ struct Replay {
     /// For each packet, the time since the first packet in nanoseconds, and the index in `bytes` at which the
     /// packet starts.
     packets: Vec<(u64, usize)>,
-    /// Time in nanoseconds between the starts of two successive rounds of the replay.
+    /// Time in nanoseconds between the starts of two successive rounds. One round replays the file once.
     period: u64,
 }
 
@@ -96,13 +96,13 @@ pub struct PcapQueue {
     next: usize,
     rounds_left: Option<u64>,
     timing: Timing,
-    /// Time of the clock at the start of the current round of the replay.
+    /// Time of the clock at the start of the current round, in nanoseconds since 1970.
     round_start: Option<u64>,
     clock: Clock,
     /// Timer that wakes a sleeping worker when the next packet is due.
     timer: Option<OwnedFd>,
     recording: Option<(Writer<BufWriter<File>>, Interface)>,
-    /// Whether the writer's buffer contains packets that are not in the file.
+    /// Whether the writer's buffer contains packets that have not been written to the file.
     buffered: bool,
     failed: Option<String>,
     counters: QueueCounters,
@@ -208,7 +208,7 @@ impl PcapQueue {
         }
     }
 
-    /// Ends the recording for good after an error. The status of the queue then reports the error.
+    /// Ends the recording permanently after an error. The status of the queue then reports the error.
     fn stop_recording(&mut self, error: &dyn std::fmt::Display) {
         self.failed = Some(format!("recording stopped: {error}; free space on the disk and reopen the port"));
         self.recording = None;
@@ -271,7 +271,8 @@ impl Queue for PcapQueue {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
-    /// Also writes the recorded packets to the file, because a worker calls this function before it sleeps.
+    /// Also writes buffered packets to the file of the recording, because a worker calls this function before
+    /// it sleeps.
     fn has_pending(&mut self) -> bool {
         self.flush();
         let now = self.now();

@@ -45,7 +45,7 @@ struct Resolution {
 impl Resolution {
     const MICRO: Self = Self { per_second: 1_000_000 };
 
-    /// Parses the value of the resolution option. The value is a negative power of 10, or a negative power of
+    /// Parses the value of the option `if_tsresol`. The value is a negative power of 10, or a negative power of
     /// 2 if its highest bit is set. Returns `None` if the resolution is not supported.
     fn from_option(octet: u8) -> Option<Self> {
         let per_second = if octet & 0x80 == 0 {
@@ -62,7 +62,7 @@ impl Resolution {
     }
 }
 
-/// Properties of an interface that its description block in the file contains.
+/// Properties of an interface, as its Interface Description Block in a pcapng file contains them.
 struct Described {
     resolution: Resolution,
     name: Option<String>,

@@ -8,7 +8,7 @@ use crate::sys;
 
 const TUNSETCARRIER: u64 = 0x4004_54e2;
 
-/// Control handle of a TAP whose queue a worker owns. The TAP counts as in use while the handle exists.
+/// Handle that controls a TAP while a worker owns its queues. The TAP counts as in use while the handle exists.
 #[derive(Debug)]
 pub struct TapControl(OwnedFd);
 

@@ -1,8 +1,8 @@
 //! The [`Queue`] implementation for one file descriptor of a TAP.
 //!
-//! Reception reads each frame into a list of free frames, which is long enough for the largest packet (64 KiB
-//! before segmentation). Frames that the packet does not fill are used for the next packet. The function
-//! `transmit` only collects packets, and `kick` writes them to the TAP.
+//! The queue keeps a list of free frames that is long enough for the largest packet (64 KiB before
+//! segmentation), and reads each packet into the frames of this list. Frames that the packet does not fill are
+//! used for the next packet. The function `transmit` only collects packets, and `kick` writes them to the TAP.
 #![allow(unsafe_code, reason = "vectored reads and writes on frame memory; see the SAFETY comments")]
 
 use std::io;
@@ -21,7 +21,8 @@ use crate::vnet::{self, VNET_HEADER};
 /// Length in bytes of the largest frame that the kernel delivers. The frame consists of a 64 KiB IP packet
 /// before segmentation, the Ethernet header, and two VLAN tags.
 const LARGEST: u32 = 65536 + 22;
-/// Maximum number of frames in the list for reception. With frames of 2048 bytes, 37 frames are sufficient.
+/// Maximum number of frames in the list into which a packet is read. With frames of 2048 bytes, 37 frames are
+/// sufficient.
 const STRIP: usize = 40;
 /// Maximum number of frames of which a transmitted packet may consist.
 const MAX_SEGMENTS: u16 = 63;
@@ -54,7 +55,7 @@ pub struct TapHandOver {
     pub kind: &'static str,
     /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// Whether the kernel may leave UDP segmentation undone.
+    /// Whether the kernel may leave the segmentation of UDP packets to Trivium.
     pub uso: bool,
 }
 
@@ -111,7 +112,7 @@ impl TapQueue {
         }
     }
 
-    /// Fills the list for reception with free frames. Returns false if no frame is free.
+    /// Fills the list into which packets are read with free frames. Returns false if no frame is free.
     fn prepare(&mut self, pool: &mut FramePool) -> bool {
         let needed = LARGEST.div_ceil(pool.memory().data_room()) as usize;
         while self.landing.len() < needed {
@@ -161,9 +162,9 @@ impl TapQueue {
         }
     }
 
-    /// Evaluates the result of a write, which is an error number or 0 for success. Returns true if the queue
-    /// does not need the packet any more. Returns false if the kernel accepts no more packets for now. The
-    /// packet must then be written again later.
+    /// Evaluates the result of writing a packet, which is an error number or 0 for success. Returns true if the
+    /// packet was written or must be dropped. Returns false if the kernel accepts no more packets for now, so
+    /// that the packet must be written again later.
     fn written(&mut self, errno: i32) -> bool {
         match errno {
             0 => {
