@@ -17,7 +17,7 @@ use sync::spsc::{Consumer, Producer, channel};
 pub enum Direction {
     /// The packet was received from a queue of the port.
     Received,
-    /// The packet was about to be given to a transmit queue of the port.
+    /// The packet was about to be put into a transmit queue of the port.
     Sent,
     /// The packet was dropped.
     Dropped {

@@ -21,20 +21,19 @@ pub struct PortCounters {
     pub rx_packets: Counter,
     /// Number of bytes received on the port.
     pub rx_bytes: Counter,
-    /// Number of packets given to the port's transmit queue.
+    /// Number of packets put into the port's transmit queue.
     pub tx_packets: Counter,
-    /// Number of bytes given to the port's transmit queue.
+    /// Number of bytes of the packets that were put into the port's transmit queue.
     pub tx_bytes: Counter,
-    /// Number of packets that were given to the port's transmit queue but that the queue or the kernel did
-    /// not transmit. Each of these packets is also counted as dropped.
+    /// Number of packets that were put into the port's transmit queue but that the queue or the kernel did not
+    /// transmit. Each of these packets is also counted as dropped.
     pub tx_refused: Counter,
     /// Number of additional packets made from packets that arrived on this port (flood copies and segments).
     pub copies: Counter,
     /// Number of copies of this port's packets that were sent to a control thread (IGMP, MLD, PIM).
     pub punted: Counter,
-    /// Number of dropped packets for each drop reason. The counters of a port count packets that arrived on
-    /// the port, and packets that were given to the port's transmit queue but were then refused
-    /// ([`Self::refuse_n`]).
+    /// Number of dropped packets for each drop reason. The counters of a port count packets that arrived on the
+    /// port, and packets that were put into the port's transmit queue but not transmitted ([`Self::refuse_n`]).
     pub drops: [Counter; DropReason::COUNT],
 }
 
@@ -99,7 +98,7 @@ pub enum Stage {
     Function,
     /// Execution of the decisions: the stage rewrites and copies packets, and sorts packets by output port.
     Execute,
-    /// Transmission: the stage gives packets to queues and kicks the queues.
+    /// Transmission: the stage puts packets into transmit queues and makes the kernel process the queues.
     Transmit,
 }
 
@@ -197,7 +196,7 @@ pub struct PortTotals {
     pub rx_bytes: u64,
     /// Number of packets transmitted by the port, without packets that the queue or the kernel refused.
     pub tx_packets: u64,
-    /// Number of bytes given to the port's transmit queue, including refused packets.
+    /// Number of bytes of the packets that were put into the port's transmit queue, including refused packets.
     pub tx_bytes: u64,
     /// Number of flood copies and segments made from packets that arrived on the port.
     pub copies: u64,

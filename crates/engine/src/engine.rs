@@ -362,7 +362,7 @@ impl Engine {
     }
 
     /// Removes a port's queues from all workers and returns the queues. Each worker first kicks each queue
-    /// until the kernel has taken the packets to transmit, at most 1000 times.
+    /// (lets the kernel process the transmit ring) until the kernel has taken the packets, at most 1000 times.
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer. That worker keeps its queues.
@@ -521,6 +521,7 @@ impl Engine {
     /// function returns, no worker sends messages to the slow path. Packets that arrive at OpenFlow bridges
     /// wait in the receive queues until the next call of [`Engine::slow_path`]. The caller must stop the slow
     /// path and then call [`Flows::close`] on each result.
+    ///
     /// # Errors
     /// [`EngineError::Silent`] if a worker does not answer. This worker closes its own flow cache when it
     /// runs again. The flow caches of all other workers are closed.
@@ -570,6 +571,7 @@ impl Engine {
     /// Creates the rings on which workers send copies of IGMP and MLD packets to the snooper, and returns the
     /// receiving ends of the rings. The function must be called only once. The reader frees the copies' frames
     /// through a pool of the same depot.
+    ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
     pub fn punts(&self) -> Result<Vec<Consumer<Punt>>, EngineError> {

@@ -280,8 +280,9 @@ impl FlowTables {
         self.ask(Asked::Barrier(Box::new(done)));
     }
 
-    /// Queues a controller's packet-out, which the slow path sends through actions or tables. The packet-outs
-    /// of one session keep their order, and the sessions are served in turn.
+    /// Queues a controller's packet-out, which the slow path processes by the actions of the packet-out or by
+    /// the flow tables. The packet-outs of one session keep their order, and the slow path serves the sessions
+    /// in turn.
     ///
     /// The queue has no limit. `reservation` is the part of the session's packet-out budget that is reserved for
     /// the packet. The reservation is dropped when the slow path has processed the packet, or when the bridge is
@@ -429,8 +430,8 @@ pub(crate) fn rings(slow_path: &Arc<Waker>, worker: &Arc<Waker>) -> (WorkerFlows
 mod tests {
     use super::*;
 
-    /// Checks that the slow path gets the rules next if it waits while a thread repeatedly locks and unlocks
-    /// them.
+    /// Checks that the slow path is the next thread to lock the rules if it waits while another thread
+    /// repeatedly locks and unlocks them.
     #[test]
     fn the_slow_path_has_the_rules_next() {
         let tables = FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap()));
@@ -469,8 +470,8 @@ mod tests {
         assert!(tables.try_lock().is_some());
     }
 
-    /// Checks that the slow path does not wait long for rules that a control thread holds. The claim of the
-    /// slow path stays until the slow path has locked the rules, or until a control thread has let the slow
+    /// Checks that the slow path does not wait long for rules that a control thread has locked. The claim of
+    /// the slow path stays until the slow path has locked the rules, or until a control thread has let the slow
     /// path go first for long enough.
     #[test]
     fn the_slow_path_goes_on_without_rules_that_are_held() {

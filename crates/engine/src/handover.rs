@@ -351,8 +351,8 @@ impl WorkerRings {
     }
 
     /// Ends a round and publishes the progress of this worker. The worker calls this function once per round,
-    /// after transmission. The function does not publish progress until the owners of the output queues have
-    /// taken the packets that were handed over.
+    /// after transmission. The function does not publish progress until the workers that own the output queues
+    /// have taken the packets from the output rings.
     pub fn publish(&mut self) {
         self.round();
         if self.is_pending {

@@ -18,8 +18,8 @@ use port::Queue;
 
 pub(crate) use finishing::Finishing;
 
-/// Receiver of the progress reports of one queue. A report contains the number of the last frame that has
-/// left.
+/// Receiver of the progress reports of one queue. A report contains the number of the last frame that has left
+/// the engine, such that all earlier frames have left as well.
 pub trait CompletionSink: Send {
     /// Returns the frame number in the eight bytes in front of a frame, or `None` if they contain no number.
     fn number(&self, before: [u8; 8]) -> Option<u32>;

@@ -25,7 +25,7 @@ const NETDEV: u8 = 5;
 const ON_THE_WAY: [u32; 3] = [0, 2, 4];
 const DROP: u32 = 0;
 /// Maximum number of messages that are read from one dump. `BYTES` is the maximum size of these messages in
-/// bytes. The limits are needed because the owner of the namespace may have created millions of objects.
+/// bytes. The limits are needed because an administrator of the namespace may have created millions of objects.
 const MESSAGES: usize = 10_000;
 const BYTES: usize = 4 << 20;
 /// Maximum number of base chains whose rules are queried.

@@ -208,7 +208,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// A port opens this queue and gives some of the free frames to the kernel.
+        /// A port opens this queue and passes some of the free frames to the kernel.
         Open(u32),
         /// A port closes this queue.
         Close(u32),

@@ -108,7 +108,7 @@ fn request(source: SocketAddr, destination: SocketAddr, flags: u16, states: u32)
     Request::new(BY_FAMILY, flags, &body)
 }
 
-/// Parses a `struct inet_diag_msg` and returns the owner of the socket.
+/// Parses a `struct inet_diag_msg` and returns the user that owns the socket.
 fn user(payload: &[u8]) -> User {
     match (payload.get(1), u32_at(payload, 64)) {
         (Some(&ESTABLISHED), Some(user)) => User::Local(user),

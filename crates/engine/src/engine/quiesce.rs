@@ -47,9 +47,9 @@ impl Engine {
         Ok(None)
     }
 
-    /// Moves queues of a port to the workers that `homes` specifies. The first of these workers becomes the
-    /// port's transmit owner. Queues that `homes` does not contain stay with their workers. All workers
-    /// quiesce for about a millisecond, so no packet is lost or reordered.
+    /// Moves queues of a port to the workers that `homes` specifies. The first of these workers transmits for
+    /// all workers that have no queue of the port. Queues that `homes` does not contain stay with their
+    /// workers. All workers quiesce for about a millisecond, so no packet is lost or reordered.
     ///
     /// # Errors
     /// [`EngineError::NoSuchWorker`] if a worker does not exist, or [`EngineError::Silent`] if a worker does

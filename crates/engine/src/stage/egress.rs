@@ -20,7 +20,7 @@ pub struct OwnedQueue {
     pub queue: Box<dyn Queue>,
     /// Offloads and frame lengths that the queue supports.
     pub capabilities: Capabilities,
-    /// Whether packets were given to the queue since it was last kicked.
+    /// Whether packets were put into the queue since the kernel was last made to process it (kick).
     pub touched: bool,
     /// Software RSS state for packets that are received from the queue.
     pub rss: Applied,

@@ -1,5 +1,5 @@
-//! Flow cache of one worker, with the packets that wait for answers of the slow path. The stage
-//! `openflow` looks up packets in the cache.
+//! Flow cache of one worker, with the packets that wait because the slow path is processing a packet of their
+//! flow. The stage `openflow` looks up packets in the cache.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -12,7 +12,8 @@ use switch::flow::ExtendedKey;
 
 use crate::flows::{CacheCommand, CachedFlow, EXTENDED_WORDS, FlowBridge, WorkerFlows};
 
-/// Flow cache of one worker, with the packets that wait for answers of the slow path.
+/// Flow cache of one worker, with the packets that wait because the slow path is processing a packet of their
+/// flow.
 pub struct Flows {
     pub(super) cache: FlowCache<EXTENDED_WORDS, CachedFlow>,
     pub(super) rings: WorkerFlows,
@@ -92,7 +93,7 @@ impl Flows {
         }
     }
 
-    /// Returns whether the ring from the slow path contains answers.
+    /// Returns whether the ring from the slow path contains messages.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         !self.rings.answers.is_empty()
@@ -115,7 +116,7 @@ impl Flows {
         }
     }
 
-    /// Returns whether no packet waits for the slow path and the ring from the slow path contains no answers.
+    /// Returns whether no packet waits for the slow path and the ring from the slow path contains no messages.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.rings.answers.is_empty()

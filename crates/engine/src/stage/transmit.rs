@@ -1,5 +1,5 @@
-//! Transmit stage. The stage gives the packets of each output port to a transmit queue. If another worker
-//! owns the queue, the packets are sent to this worker through a ring.
+//! Transmit stage. The stage puts the packets of each output port into a transmit queue. If another worker owns
+//! the queue, the packets are sent to that worker through a ring.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId, QueueId};

@@ -1,10 +1,10 @@
 //! Hand-over of a bound AF_XDP socket to a successor process.
 //!
-//! The predecessor stops its worker between two bursts. The predecessor then passes the socket, the geometry
-//! of the rings and the list of frames that the kernel holds. The successor maps the rings again. The indices
-//! of the rings are in shared memory, so the successor continues with the next entry, and the kernel is not
-//! involved. Frames that neither the kernel nor a packet of the predecessor holds are free ([`free_frames`]).
-//! Therefore no frame is lost, whatever pool it belonged to, and no frame has two owners.
+//! The predecessor stops its worker between two bursts. The predecessor then passes the socket, the geometry of
+//! the rings and the list of frames that the kernel holds. The successor maps the rings again. The indices of
+//! the rings are in shared memory, so the successor continues with the next entry, and the kernel is not
+//! involved. Frames that are neither in the kernel nor in a packet of the predecessor are free
+//! ([`free_frames`]). Therefore no frame is lost, whatever pool it belonged to, and no frame is used twice.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
