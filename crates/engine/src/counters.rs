@@ -131,7 +131,7 @@ impl Stage {
     }
 }
 
-/// Number of packets and time of one stage of the packet path.
+/// Packet count and processing time of one stage of the packet path.
 #[derive(Debug, Default)]
 pub struct StageCounters {
     /// Number of packets that the stage has processed.

@@ -139,7 +139,7 @@ impl Parked {
         }
     }
 
-    /// Removes all waiting frames from the records. The caller has dropped these frames.
+    /// Removes the records of all waiting frames, after the caller has dropped these frames.
     pub(crate) fn clear(&mut self) {
         self.first += self.bursts.len() as u64;
         self.bursts.clear();

@@ -108,7 +108,7 @@ impl PortView {
 /// Snapshot of all ports. See the module documentation.
 #[derive(Clone, Default)]
 pub struct Forwarding {
-    /// Version number of the snapshot. Each publication increases the number, by which workers notice that
+    /// Version number of the snapshot. Each publication increases the number, from which workers detect that
     /// ports have changed.
     pub version: u64,
     /// State of each port, indexed by the port's index. `None` if the port does not exist.

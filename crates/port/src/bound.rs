@@ -1,4 +1,4 @@
-//! Control-plane sockets that are bound to one device. No code in this module runs per packet.
+//! Sockets of the control plane that are bound to one device. No code in this module runs per packet.
 
 use std::ffi::c_int;
 use std::io;

@@ -72,7 +72,7 @@ pub struct LinkInfo {
     pub promiscuous: bool,
     /// Alias of the device, in which Trivium records that it created the device.
     pub alias: Option<String>,
-    /// Group number of the device. The default is 0.
+    /// Group number of the device (`ip link set group`). The default is 0.
     pub group: u32,
     /// Kind of a virtual device, for example `veth`, `tun` or `bridge`. `None` for a hardware device.
     pub kind: Option<String>,
@@ -139,7 +139,7 @@ pub fn by_index(ifindex: u32) -> Result<LinkInfo, LinkError> {
 
 /// Maximum number of attempts to list the devices. An attempt fails if devices change during the listing.
 const LISTINGS: usize = 32;
-/// Number of attempts that are made even if [`LISTING_TIME`] has passed.
+/// Minimum number of attempts to list the devices, which are made even if [`LISTING_TIME`] has passed.
 const LEAST_LISTINGS: usize = 3;
 /// Maximum time for all attempts to list the devices. In a namespace with thousands of devices that change
 /// continuously, no attempt succeeds.

@@ -141,7 +141,7 @@ pub struct Packet {
 const LENGTH_BITS: u32 = 21;
 /// Maximum length of a newly created packet in bytes.
 pub const MAX_LENGTH: usize = (1 << LENGTH_BITS) - 1 - 4096;
-/// Maximum of a port index plus 1 that a packet can store.
+/// Greatest number that a packet can store as the index of its arrival port plus 1.
 const MAX_ARRIVAL: u32 = (1 << (32 - LENGTH_BITS)) - 1;
 /// Number of bits that store the index of a packet's first frame.
 const FRAME_BITS: u32 = 24;

@@ -116,8 +116,8 @@ impl Quarantine {
     }
 
     /// Puts `frames` into quarantine until the check finds that the queue `place` is free. If the queue cannot
-    /// be checked, the quarantine ends at `until`. If the queue stays busy, the quarantine ends at most
-    /// [`BUSY_HOLD`] after `until`.
+    /// be checked, the quarantine ends at `until`. If the queue stays busy, the quarantine ends [`BUSY_HOLD`]
+    /// after `until` at the latest.
     pub fn hold(&self, frames: Vec<u32>, place: Option<Place>, until: Instant) {
         if !frames.is_empty() {
             self.held().push(Held { frames, place, until });

@@ -21,7 +21,7 @@ pub const NEXT_HOPS: u8 = 64;
 /// Kernel interface index that all next hops have. No port of the benchmark is a kernel device, so the index is
 /// arbitrary.
 const DEVICE: u32 = 7;
-/// Size of each lookup trie in words of the trie.
+/// Size of each lookup trie, in words.
 const WORDS: usize = 1 << 22;
 
 /// MAC address of the router interface on which packets arrive.

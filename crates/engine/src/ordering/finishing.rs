@@ -14,8 +14,8 @@ pub(crate) struct Finishing {
 }
 
 impl Finishing {
-    /// Begins and completes progress reports. The worker calls this function at the end of each round, after
-    /// kicking the queues.
+    /// Begins and completes progress reports. The worker calls this function at the end of each round, after it
+    /// has made the kernel process the transmit rings.
     pub(crate) fn run(&mut self, queues: &mut [OwnedQueue], links: &WorkerRings) {
         if self.is_settling {
             self.end(queues, links);

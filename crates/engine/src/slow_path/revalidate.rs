@@ -18,8 +18,8 @@ use crate::flows::{CacheCommand, FlowTables, MeterLive};
 /// Number of revalidated megaflows after which the slow path checks for pending upcalls, if no megaflow had to
 /// be translated again meanwhile.
 const BREATH: usize = 16;
-/// Minimum time in nanoseconds that the slow path revalidates megaflows with translations before it serves
-/// pending upcalls. A shorter time would be spent mostly on switching between the two tasks.
+/// Minimum time in nanoseconds that the slow path revalidates megaflows with translations before it processes
+/// pending upcalls. With a shorter time, most time would be spent on switching between the two tasks.
 const LEAST_NS: u64 = 10_000;
 /// Time in nanoseconds after which the revalidation of one bridge's megaflows is interrupted, so that another
 /// bridge can be next.

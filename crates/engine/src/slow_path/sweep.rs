@@ -192,7 +192,7 @@ mod tests {
         assert!(now - begin <= 22_000_000, "{} us", (now - begin) / 1000);
     }
 
-    /// Checks that a bridge without records to revalidate does not save time for later.
+    /// Checks that a bridge without records to revalidate does not save unused time for later.
     #[test]
     fn a_bridge_saves_no_time() {
         let mut sweeps = Sweeps::default();

@@ -31,7 +31,7 @@ pub(crate) struct Source<'w> {
     pub(crate) reader: &'w Reader,
 }
 
-/// Processes a burst by the stages of one port, from parsing to transmission. Packets that are sent to patch
+/// Takes a burst through the stages of one port, from parsing to transmission. Packets that are sent to patch
 /// ports are not processed further.
 pub(crate) fn run<R: Recorder>(
     source: &Source<'_>,

@@ -123,8 +123,8 @@ impl<T: Copy> Shared<T> {
         self.mask + 1
     }
 
-    /// Iterates over the entries that are between the consumer index and the producer index at the time of
-    /// the call.
+    /// Iterates over the entries that the ring contains at the time of the call, from the consumer index to the
+    /// producer index.
     fn standing(&self) -> impl Iterator<Item = T> + '_ {
         let from = self.consumer().load(Ordering::Acquire);
         let n = self.producer().load(Ordering::Acquire).wrapping_sub(from).min(self.size());

@@ -254,7 +254,7 @@ impl Rings {
         pool.free(packet);
     }
 
-    /// Returns the frames of the packets whose transmission the kernel has completed to the pool.
+    /// Returns frames to the pool after the kernel has completed the transmission of their packets.
     #[inline]
     pub(crate) fn reclaim(&mut self, pool: &mut FramePool) {
         let available = self.completion.available();
