@@ -1,4 +1,4 @@
-//! IP addresses of both families as 128 bits.
+//! Conversion of IPv4 and IPv6 addresses to 128-bit integers.
 
 use std::net::IpAddr;
 

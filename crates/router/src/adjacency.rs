@@ -1,4 +1,5 @@
-//! Adjacencies: the next hops that packets are sent to, with the data needed to send.
+//! Adjacencies: the neighbours and links to which packets are forwarded, each with its device, interface and
+//! link-layer address.
 //!
 //! Each pair of device and address that a route names as its gateway, or that is a known neighbour, has an
 //! adjacency number. Each device with on-link destinations has an adjacency number, too. Paths refer to these
@@ -9,9 +10,9 @@
 //!   path ──number──► words: link-layer address, interface │ on the link: (device, destination) ──buckets──► number
 //! ```
 //!
-//! Readers load whole words. While an address changes, a reader therefore sees either the old or the new one.
-//! A freed number is reused only after all readers have released it. Number 0 stands for no neighbour. Routes
-//! for which there was no space refer to number 0, and their packets are punted to the kernel.
+//! Readers load a link-layer address as one word. While it changes, a reader gets either the old or the new
+//! address. A freed number is reused only after all readers have released it. Number 0 stands for no neighbour.
+//! Routes for which there was no space refer to number 0, and their packets are punted to the kernel.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -59,7 +60,7 @@ pub struct NextHop {
     pub weight: u16,
 }
 
-/// The router's knowledge of a station that claims an address on a link.
+/// The result of the check whether an IP address on a link belongs to the station that claims it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquaintance {
     /// The address belongs to the station, according to the kernel's neighbour table.
@@ -70,7 +71,7 @@ pub enum Acquaintance {
     Unknown,
 }
 
-/// An adjacency as seen by readers.
+/// The data of an adjacency that workers need to send a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Adjacency {
     word: u64,
@@ -109,8 +110,8 @@ impl Adjacency {
         (self.word & RESOLVED != 0).then_some(MacAddr([a, b, c, d, e, f]))
     }
 
-    /// Returns the interface of the neighbour. Returns [`FOREIGN`] if the device is not an interface of the
-    /// router.
+    /// Returns the number of the interface that leads to the neighbour. Returns [`FOREIGN`] if the device is
+    /// not an interface of the router.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "a field of the word")]
@@ -229,8 +230,8 @@ impl AdjacencyView {
         0
     }
 
-    /// Returns the router's knowledge of the station with the MAC address `station`, which claims `address`
-    /// on the link of an interface.
+    /// Returns whether `address` on the link of an interface belongs to the station with the MAC address
+    /// `station`, which claims it.
     #[must_use]
     pub fn knows(&self, interface: u16, address: u128, station: MacAddr) -> Acquaintance {
         let device =
@@ -304,7 +305,8 @@ pub struct AdjacencyUse {
     pub bytes: u64,
 }
 
-/// The writer of the adjacencies, one for all tables of a router.
+/// The adjacencies of a router, as the one thread that changes them uses them. All routing tables of the router
+/// share them.
 pub struct Adjacencies {
     shared: Arc<Shared>,
     readers: Readers,
@@ -330,8 +332,8 @@ impl Adjacencies {
         Adjacencies::made(&Readers::of(domain), limit, workers, None, LinkHash::new())
     }
 
-    /// Like [`Adjacencies::new`], with a mirror. The mirror has space for `limit` adjacencies and for number
-    /// 0.
+    /// Like [`Adjacencies::new`], with a mirror for BPF programs. The mirror has space for `limit` adjacencies
+    /// and for number 0.
     #[must_use]
     pub fn mirrored(readers: &Readers, limit: u32, workers: usize, mirror: NeighbourMirror) -> Adjacencies {
         Adjacencies::made(readers, limit, workers, Some(Neighbours::new(mirror)), LinkHash::new())
@@ -390,15 +392,15 @@ impl Adjacencies {
         self.used.is_empty()
     }
 
-    /// Returns the number of times that an adjacency did not find space. The kernel forwards the packets of
-    /// the routes affected.
+    /// Returns the number of times that there was no space for a new adjacency. The kernel forwards the packets
+    /// of the routes affected.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Returns the device of the adjacency with a number, and its address. The address is `None` if the
-    /// adjacency stands for on-link destinations. Returns `None` if the number is not in use.
+    /// Returns the device and the neighbour's address of the adjacency with a number. The address is `None` if
+    /// the adjacency stands for on-link destinations. Returns `None` if the number is not in use.
     #[must_use]
     pub fn leads(&self, number: u32) -> Option<(u32, Option<IpAddr>)> {
         self.by_number.get(&number).copied()
@@ -420,7 +422,7 @@ impl Adjacencies {
     }
 
     /// Sets the link-layer address of the neighbour with `address` on a device. A `mac` of `None` means that
-    /// the link-layer address is no longer known. A neighbour for which there is no space waits until there is
+    /// the link-layer address is no longer known. A neighbour for which there is no space is added later
     /// ([`Adjacencies::retry`]).
     pub fn resolve(&mut self, device: u32, address: IpAddr, mac: Option<MacAddr>) {
         let key = (device, Some(address));
@@ -446,13 +448,13 @@ impl Adjacencies {
         }
     }
 
-    /// Returns the number of known neighbours that wait for space.
+    /// Returns the number of known neighbours without an adjacency, because there is no space.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns whether numbers of adjacencies wait until no reader uses them any more.
+    /// Returns whether freed adjacency numbers cannot be reused yet, because readers may still use them.
     #[must_use]
     pub fn is_freeing(&self) -> bool {
         !self.leaving.is_empty()
@@ -469,7 +471,7 @@ impl Adjacencies {
         self.created
     }
 
-    /// Tries again to find space for the neighbours that wait for it.
+    /// Tries again to create adjacencies for the known neighbours for which there was no space.
     pub fn retry(&mut self) {
         while !self.waiting.is_empty() && self.has_room() {
             let Some(((device, address), mac)) = self.waiting.pop_first() else { return };

@@ -1,9 +1,9 @@
-//! Numbers of adjacencies, which have 24 bits in hash buckets and in the mirrors for BPF programs.
+//! Adjacency numbers, which take 24 bits in hash buckets and in the mirrors for BPF programs.
 
 /// Maximum number of adjacencies. Adjacency numbers have 24 bits.
 pub const MOST: u32 = (1 << 24) - 1;
 
-/// Returns the index of the adjacency with a number in the tables of adjacencies.
+/// Converts an adjacency number to an index of the tables of adjacencies.
 #[inline]
 pub fn place(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)

@@ -2,12 +2,12 @@
 //! hops, and a change of the next hops moves as few buckets as their new shares allow. RFC 2992 compares
 //! algorithms of this kind, and the kernel's resilient nexthop groups work similarly.
 
-/// Number of hash buckets of a group. The share of each member is a number of buckets.
+/// Number of hash buckets of a group of next hops. Each next hop gets a number of these buckets.
 pub const BUCKETS: usize = 1024;
 
-/// Returns the hash by which the groups of a router distribute a flow ([`Buckets::of`]). Routers with
-/// different seeds choose next hops independently. BPF programs that forward for a router compute the same
-/// value.
+/// Combines the hash of a flow with a router's seed. The result selects the flow's bucket ([`Buckets::of`]).
+/// Routers with different seeds choose next hops independently. BPF programs that forward for a router compute
+/// the same value.
 #[inline]
 #[must_use]
 pub fn spread(seed: u32, hash: u32) -> u32 {
@@ -21,7 +21,7 @@ pub fn spread(seed: u32, hash: u32) -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets<T> {
     members: Vec<T>,
-    /// For each bucket, the index of the member to which it is assigned.
+    /// Index of the member to which each bucket is assigned, by bucket number.
     owners: Box<[u16; BUCKETS]>,
 }
 
@@ -33,7 +33,8 @@ impl<T: Clone + PartialEq> Buckets<T> {
         Buckets::after(None, members)
     }
 
-    /// Like [`Buckets::new`], but each bucket keeps its member of `before` if the member's share allows it.
+    /// Like [`Buckets::new`], but a bucket stays assigned to its member in `before` if the member's share
+    /// allows it.
     #[must_use]
     pub fn after(before: Option<&Buckets<T>>, members: &[(T, u16)]) -> Option<Buckets<T>> {
         // A bucket's member is a 16-bit index.
@@ -107,8 +108,9 @@ impl<T> Buckets<T> {
     }
 }
 
-/// Returns the number of buckets of each member. A member gets its exact share rounded down. The remaining
-/// buckets go to members that held more than this before, then to the members with the largest remainders.
+/// Returns the number of buckets of each member. A member gets its share by weight, rounded down. The remaining
+/// buckets go to members that had more buckets than this before (`held`), then to the members with the largest
+/// remainders.
 fn shares<T>(members: &[(T, u16)], held: &[usize]) -> Vec<usize> {
     let total: usize = members.iter().map(|(_, weight)| usize::from(*weight).max(1)).sum();
     let exact = |weight: u16| usize::from(weight).max(1) * BUCKETS;

@@ -1,10 +1,11 @@
-//! The routing decision for each packet of a burst. Frames are not accessed.
+//! The routing decision for each packet of a burst, made from extracted header fields without access to the
+//! frames.
 //!
-//! Decisions are those of Linux (`ip_rcv`, `ip_route_input`, `ip_forward` and their IPv6 counterparts), with
-//! one difference. A packet that needs more than a new Ethernet header and a decremented TTL is punted to the
-//! kernel. The kernel gets the packet unmodified and replies, resolves, fragments or delivers as usual.
-//! Packets without a route are an exception, for which the router itself sends ICMP errors if it can
-//! ([`Router::error`]).
+//! The decisions are the same as those of Linux (`ip_rcv`, `ip_route_input`, `ip_forward` and their IPv6
+//! counterparts), with one difference. A packet that needs more than a new Ethernet header and a decremented
+//! TTL is punted to the kernel. The kernel gets the packet unmodified and replies, resolves, fragments or
+//! delivers as usual. Packets without a route are an exception, for which the router itself sends ICMP errors
+//! if it can ([`Router::error`]).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use crate::punt_policer::PuntPolicer;
 /// Maximum number of packets of a burst.
 const BURST: usize = 256;
 
-/// Flag in the word of an interface's MAC address, whose highest two octets are otherwise unused. The
-/// interface accepts the virtual MAC addresses of VRRP, too.
+/// Flag in the 64-bit word that holds an interface's MAC address: the interface also accepts the virtual MAC
+/// addresses of VRRP. The two highest octets of the word are otherwise unused.
 const VRRP: u64 = 1 << 63;
 /// The first five octets of the virtual MAC addresses of VRRP for IPv4, as a word. The next constant is for
 /// IPv6. The sixth octet of an address is the virtual router identifier.
@@ -90,8 +91,8 @@ impl Default for Decision {
     }
 }
 
-/// The workers' view of a router. A new view replaces this one when interfaces or rules change. The routing
-/// tables and adjacencies behind the view change without a new view.
+/// A snapshot of a router, with which workers route packets. A new snapshot replaces this one when interfaces
+/// or rules change. Changes of routes and adjacencies are visible without a new snapshot.
 #[derive(Clone, Debug)]
 pub struct Router {
     /// Interfaces of the router by number.
@@ -125,7 +126,7 @@ pub struct Scratch {
     four: Pending<u32>,
     six: Pending<u128>,
     hops: Box<[Hop; BURST]>,
-    /// Indices in the burst of packets with an expired TTL.
+    /// Indices, in the burst, of the packets whose TTL or hop limit has expired.
     expired: ArrayVec<u16, BURST>,
 }
 
@@ -366,8 +367,8 @@ struct Asked<'a, I, K> {
 }
 
 impl Router {
-    /// Decides a burst of packets that arrived on one interface. The shortest slice determines the number of
-    /// packets, at most 256.
+    /// Makes the routing decisions for a burst of packets that arrived on one interface. The number of packets
+    /// is the length of the shortest slice, at most 256.
     pub fn decide(
         &self,
         interface: u16,
@@ -411,8 +412,7 @@ impl Router {
     }
 
     /// Returns the MAC address of an interface as a word ([`packet::MacAddr::to_wire_word`]), with a flag for
-    /// VRRP. Returns `None` if there is no interface with this number. The packets of such an interface are
-    /// dropped.
+    /// VRRP. Returns `None` if there is no interface with this number. Packets with such a number are dropped.
     #[inline]
     #[must_use]
     pub fn own(&self, interface: u16) -> Option<u64> {
@@ -420,8 +420,8 @@ impl Router {
         Some(own.mac.to_wire_word() | if own.vrrp { VRRP } else { 0 })
     }
 
-    /// Checks whether a packet is to be routed, like Linux's receive path. `own` is the word of the MAC
-    /// address of its ingress interface ([`Router::own`]).
+    /// Checks whether a packet is to be routed, like Linux's receive path. `own` is the MAC address of the
+    /// packet's ingress interface as a word ([`Router::own`]).
     #[inline(always)]
     #[must_use]
     pub fn admit(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
@@ -435,7 +435,8 @@ impl Router {
         }
     }
 
-    /// Checks a packet that is not a plain packet to this router.
+    /// Checks a packet whose destination MAC address is not the interface's own address, or that is not a plain
+    /// IP packet.
     #[cold]
     fn special(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
         Admitted::Not(if key.eth_dst().is_multicast() {
@@ -459,8 +460,9 @@ impl Router {
         })
     }
 
-    /// Decides the packets collected in `scratch`. `interface` returns the ingress interface and `key` the
-    /// flow key of the packet at an index. Both are called only if rules or several next hops need them.
+    /// Makes the routing decisions for the packets collected in `scratch`. `interface` returns the ingress
+    /// interface and `key` the flow key of the packet at an index. Both are called only if a policy rule or a
+    /// choice among several next hops needs them.
     pub fn answer(
         &self,
         interface: impl Fn(usize) -> u16,
@@ -611,8 +613,8 @@ impl Router {
         }
     }
 
-    /// Returns the routing decision that follows from a verdict for a packet. `destination` returns the
-    /// packet's destination.
+    /// Returns the routing decision that follows from the verdict of a packet's route look-up. `destination`
+    /// returns the packet's destination.
     #[inline(always)]
     fn conclude(&self, verdict: Verdict, destination: impl FnOnce() -> u128) -> Decision {
         if let Verdict::Forward(adjacency) = verdict

@@ -12,11 +12,12 @@ use packet::{MacAddr, checksum, udp};
 pub const SERVER_PORT: u16 = 67;
 /// UDP port on which clients receive.
 pub const CLIENT_PORT: u16 = 68;
-/// Maximum length of a message that is relayed, in octets, for DHCP and DHCPv6. Messages on Ethernet have at
-/// most 1,472 octets unless an MTU is raised.
+/// Maximum length of a message that is relayed, in octets, for DHCP and DHCPv6. With Ethernet's default MTU of
+/// 1,500 octets, a message has at most 1,472 octets.
 pub const MOST: usize = 9_000;
 
-/// Octets of the fixed part of a message, including the four-octet magic cookie (RFC 2131, section 2).
+/// Length, in octets, of the fixed part of a DHCP message, including the four-octet magic cookie (RFC 2131,
+/// section 2).
 const LEAST: usize = 240;
 /// Maximum number of relays that a message may have passed (RFC 1542, section 4.1.1).
 const HOPS: u8 = 16;
@@ -35,7 +36,7 @@ const CHADDR_AT: usize = 28;
 /// Total length, in octets, of the Ethernet, IPv4 and UDP headers before a message in a frame.
 const HEADERS: usize = 14 + 20 + 8;
 
-/// The reason why a message is not relayed.
+/// The reason why a DHCP or DHCPv6 message is not relayed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// The message is truncated, too long, or neither a request nor a reply.
@@ -82,8 +83,8 @@ pub fn direction(message: &[u8]) -> Result<Direction, Refusal> {
     Ok(if *op == REQUEST { Direction::Up(giaddr) } else { Direction::Down(giaddr) })
 }
 
-/// Converts a client's message into a message for servers. The hop count is incremented, and `giaddr` is set
-/// to the address of the interface for the reply, unless an earlier relay has set it.
+/// Converts a client's message into a message for servers. The hop count is incremented, and `giaddr` is set to
+/// `own`, the address of the interface to the client, unless an earlier relay has set it.
 ///
 /// # Errors
 /// Returns [`Refusal::Looping`] after 16 hops, or if `giaddr` is already `own`. Returns

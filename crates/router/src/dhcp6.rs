@@ -1,5 +1,5 @@
 //! Message processing of the DHCPv6 relay (RFC 8415, section 19): encapsulation of clients' messages for
-//! servers, and extraction of clients' messages from servers' replies.
+//! servers, and extraction of the messages to clients from servers' replies.
 //!
 //! All functions are pure, as in [`crate::dhcp`]. A relay keeps no state between two messages, because the
 //! request carries the name of the interface and the server returns this name.
@@ -84,7 +84,7 @@ pub fn direction(message: &[u8]) -> Result<Direction, Refusal> {
 }
 
 /// Builds the Relay-forward message that carries `message` to servers. `from` is the address of the client or
-/// relay that sent it, and `own` and `interface` are the address and name of the ingress interface.
+/// relay that sent `message`, and `own` and `interface` are the address and name of the ingress interface.
 ///
 /// # Errors
 /// Returns [`Refusal::Looping`] after 8 relays. Returns [`Refusal::Malformed`] if the message is not a

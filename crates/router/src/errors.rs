@@ -2,9 +2,9 @@
 //! and RFC 1812, 4.3; RFC 4443). The errors equal those of Linux octet by octet (`ip_error` and `icmp_send`,
 //! `ip6_pkt_drop` and `icmp6_send`).
 //!
-//! Only unambiguous errors are built in this module. A packet is punted to the kernel if the route back to
-//! its sender does not lead to one resolved neighbour, or if several addresses could be the source of the
-//! error.
+//! This module builds an error only if its contents are unambiguous. A packet is punted to the kernel if the
+//! route back to its sender does not lead to one resolved neighbour, or if several addresses could be the
+//! source of the error.
 
 use std::net::IpAddr;
 
@@ -21,27 +21,27 @@ use crate::punt::Punt;
 const ETHERNET: usize = 14;
 /// Length of the ICMP and ICMPv6 header in octets.
 const ICMP: usize = 8;
-/// Maximum length of an error in octets, for IPv4 (RFC 1812, 4.3.2.3). The next constant is the maximum for
-/// IPv6 (RFC 4443, 2.4).
+/// Maximum length, in octets, of an IPv4 packet with an ICMP error (RFC 1812, 4.3.2.3). The next constant is
+/// the maximum for IPv6 (RFC 4443, 2.4).
 const MOST_4: usize = 576;
 const MOST_6: usize = 1280;
-/// TTL of an error before it is sent. Sending the error decrements the TTL by 1.
+/// TTL or hop limit of a new ICMP error. The router decrements the value to 64 when it sends the error.
 const HOPS: u8 = 64 + 1;
 
-/// An ICMP error, complete except for the Ethernet addresses and the decrement of the TTL. Both are made when
-/// the error is transmitted, as for every packet.
+/// An ICMP error, complete except for the Ethernet addresses and the decrement of the TTL. Both are done when
+/// the error is transmitted, as for every forwarded packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IcmpError {
     /// Ethernet, IP and ICMP headers of the error.
     header: [u8; ETHERNET + 40 + ICMP],
     is_four: bool,
-    /// Number of octets of the original packet, beginning with its IP header, that follow the headers.
+    /// Number of octets of the original packet, from its IP header on, that the error quotes after its headers.
     quoted: usize,
-    /// Source address of the error.
+    /// Source IP address of the ICMP error.
     pub source: IpAddr,
     /// Number of the adjacency of the next hop, as in [`Decision::Forward`].
     pub adjacency: u32,
-    /// Interface by which the error is sent.
+    /// Number of the interface by which the error is sent.
     pub interface: u16,
 }
 
@@ -74,7 +74,7 @@ impl IcmpError {
 /// The result of the check whether an error may be sent for a packet (RFC 1812, 4.3.2.7 and RFC 4443, 2.4
 /// (e)).
 enum Asked {
-    /// An error may be sent. `length` is the length of the packet in octets.
+    /// An error may be sent. `length` is the length of the original IP packet in octets.
     Told {
         length: usize,
     },
@@ -84,9 +84,9 @@ enum Asked {
 }
 
 impl Router {
-    /// Builds the ICMP error to the sender of a packet that arrived on the interface `arrival` and is
-    /// refused. `head` holds the first octets of the frame, and `len` is the length of the whole frame. `id`
-    /// becomes the identification of an IPv4 error.
+    /// Builds the ICMP error to the sender of a packet that arrived on the interface `arrival` and is refused.
+    /// `head` holds the first octets of the frame, and `len` is the length of the whole frame. `id` becomes the
+    /// IPv4 identification of the error.
     ///
     /// # Errors
     /// If no error is built, returns the decision to punt the packet to the kernel or to drop it.

@@ -79,8 +79,8 @@ pub fn is_sound(head: &[u8; HEAD_4]) -> bool {
     adds_up(le64::<16>(head), le64::<24>(head), le64::<8>(head) >> 48 | last << 16)
 }
 
-/// Returns whether the 16-bit words of the arguments, four in each, add up to all ones in ones' complement.
-/// At least one word must not be zero.
+/// Verifies an Internet checksum over three words: returns whether the ones' complement sum of their 16-bit
+/// parts is all ones. At least one part must not be zero.
 #[inline(always)]
 fn adds_up(one: u64, two: u64, three: u64) -> bool {
     let sum = add(add(one, two), three);
@@ -90,11 +90,12 @@ fn adds_up(one: u64, two: u64, three: u64) -> bool {
     sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
-/// The multiplicative inverse of 65,535 modulo 2^64.
+/// The multiplicative inverse of 65,535 modulo 2^64, by which a test for divisibility by 65,535 is one
+/// multiplication.
 const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
 const _: () = assert!(INVERSE.wrapping_mul(0xffff) == 1);
 
-/// Adds two words in ones' complement, with end-around carry.
+/// Adds two words of an Internet checksum in ones' complement, with end-around carry.
 #[inline(always)]
 fn add(one: u64, two: u64) -> u64 {
     let (sum, carry) = one.overflowing_add(two);

@@ -12,7 +12,7 @@ use crate::adjacency::Adjacencies;
 use crate::mirror::{PathMirror, TableMirror};
 use crate::paths::{Path, PathEntries, PathView, Paths, Verdict};
 
-/// Number of addresses of a burst that are looked up in the trie together.
+/// Maximum number of addresses that are looked up in the trie together.
 const CHUNK: usize = 64;
 
 /// The reason why a route was not installed. The table is unchanged, and other routes are not affected.
@@ -90,8 +90,8 @@ impl Fib {
         Fib { limit: routes, ..self }
     }
 
-    /// Creates an empty table with a mirror. The size of the mirror's memory determines the size of the
-    /// tries.
+    /// Creates an empty table with a mirror for BPF programs. The tries are as large as the memory for them in
+    /// `mirror`.
     ///
     /// # Errors
     /// Returns [`TableFull`] if the memory of a trie is too small.
@@ -193,26 +193,27 @@ impl Fib {
         self.v6.get(&prefix).is_some()
     }
 
-    /// Defines the shared path with a number ([`Path::Shared`]). One write changes the path of all routes
-    /// that use it. If `path` is `None` or is itself [`Path::Shared`], the shared path has no next hops.
+    /// Sets the path to which routes refer by the number `shared` ([`Path::Shared`]). One write changes the
+    /// path of all routes that use it. If `path` is `None` or is itself [`Path::Shared`], the shared path has
+    /// no next hops.
     pub fn define(&mut self, shared: u32, path: Option<&Path>, adjacencies: &mut Adjacencies) {
         self.paths.define(shared, path, adjacencies);
     }
 
-    /// Returns the number of paths that wait for space. The kernel forwards the packets of a next hop that
-    /// waits.
+    /// Returns the number of paths for whose next hops there is no space yet, among the adjacencies or in the
+    /// mirror. The kernel forwards the packets of a next hop without an adjacency.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.paths.waiting()
     }
 
-    /// Returns whether memory of the table waits until no reader uses it any more.
+    /// Returns whether freed memory of the table cannot be reused yet, because readers may still use it.
     #[must_use]
     pub fn is_freeing(&self) -> bool {
         self.v4.is_freeing() || self.v6.is_freeing() || self.paths.is_freeing()
     }
 
-    /// Tries again to find space for the paths that wait for it.
+    /// Tries again to find space for the next hops of the paths that lack it.
     pub fn retry(&mut self, adjacencies: &mut Adjacencies) {
         self.paths.retry(adjacencies);
     }
@@ -241,8 +242,8 @@ impl Fib {
         self.paths.len()
     }
 
-    /// Returns the route that an address matches: the first address and the length of its prefix, and its
-    /// path. Returns `None` if no route matches.
+    /// Returns the route with the longest prefix that matches an address: first address and length of the
+    /// prefix, and path. Returns `None` if no route matches.
     #[must_use]
     pub fn why(&self, address: IpAddr) -> Option<(IpAddr, u8, &Path)> {
         let (first, length, hop) = match address {
@@ -302,7 +303,7 @@ fn remove<A: Address>(
     Ok(())
 }
 
-/// The workers' view of a routing table. Clones refer to one table.
+/// The workers' view of a routing table. Clones refer to the same table.
 #[derive(Clone, Debug)]
 pub struct View {
     v4: Trie<u32>,
@@ -317,22 +318,22 @@ impl View {
         self.paths.is(&other.paths)
     }
 
-    /// Returns the paths that belong to the hops from [`View::hops4`] and [`View::hops6`], as `reader` sees
-    /// them.
+    /// Returns the paths of the table, as `reader` sees them, for the path numbers from [`View::hops4`] and
+    /// [`View::hops6`].
     #[inline(always)]
     pub(crate) fn path_entries<'a>(&'a self, reader: &'a Reader) -> PathEntries<'a> {
         self.paths.seen_by(reader)
     }
 
-    /// Looks up IPv4 addresses and stores the hop of each address at the same index of `hops`. The shorter
-    /// slice determines the number of addresses.
+    /// Looks up IPv4 addresses and stores the path number of each address at the same index of `hops`. The
+    /// shorter slice determines the number of addresses.
     #[inline(always)]
     pub(crate) fn hops4(&self, reader: &Reader, addresses: &[u32], hops: &mut [Hop]) {
         self.v4.look_up(reader, addresses, hops);
     }
 
-    /// Looks up IPv6 addresses and stores the hop of each address at the same index of `hops`. The shorter
-    /// slice determines the number of addresses.
+    /// Looks up IPv6 addresses and stores the path number of each address at the same index of `hops`. The
+    /// shorter slice determines the number of addresses.
     #[inline(always)]
     pub(crate) fn hops6(&self, reader: &Reader, addresses: &[u128], hops: &mut [Hop]) {
         self.v6.look_up(reader, addresses, hops);

@@ -54,8 +54,8 @@ impl Errors {
         self.own.get(usize::from(interface)).is_some_and(|own| own.tells)
     }
 
-    /// Returns the source address of an error that is sent to `to` from an interface. Returns `None` if the
-    /// choice is ambiguous.
+    /// Returns the source address for an ICMP error that an interface sends to the address `to`. Returns `None`
+    /// if no address, or more than one, of the interface is suitable.
     pub(crate) fn from(&self, interface: u16, to: u128, is_four: bool) -> Option<u128> {
         let own = self.own.get(usize::from(interface))?;
         let all = if is_four { &own.four } else { &own.six };

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   Router::decide: for this router? -> rules choose tables -> destination
-//!     destination ──lookup's trie──► number of a path ──slots──► Path: an end, or a group of ways out
+//!     destination ──lookup's trie──► number of a path ──slots──► Path: an action, or a group of next hops
 //!                                                                  │ hash of the flow
 //!                                                                  └──buckets──► one of them
-//!       way out ──► adjacency: the neighbour's address and the interface  ──► Decision: Forward | Punt | Drop
+//!       next hop ──► adjacency: the neighbour's address and the interface  ──► Decision: Forward | Punt | Drop
 //! ```
 //!
 //! The engine calls the router with the flow keys of a burst, or with the destinations of [`fast_path`] packets.

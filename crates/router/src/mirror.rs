@@ -1,10 +1,10 @@
-//! Mirrors: copies of tables and neighbours in externally owned memory, for BPF programs that route like
-//! workers.
+//! Mirrors: copies of routing tables and adjacencies in memory that the caller provides. BPF programs read this
+//! memory and route packets as workers do.
 //!
 //! ```text
-//!   trie (lookup) ──number of a path──► paths ──► 0: ask a worker │ a way │ blackhole
-//!                                         └──► group ──bucket of the flow──► way
-//!     way: number of an adjacency ──► neighbours: address, interface, its key
+//!   trie (lookup) ──number of a path──► paths ──► 0: pass to a worker │ one next hop │ blackhole
+//!                                         └──► group ──bucket of the flow──► next hop
+//!     next hop: number of an adjacency ──► neighbours: address, interface, its key
 //!       on the link itself ──(device, destination)──► links ──► number of an adjacency
 //! ```
 //!
@@ -49,11 +49,11 @@ pub struct TableMirror {
     pub four: Memory,
     /// Words of the IPv6 trie.
     pub six: Memory,
-    /// Table of paths: one word for each path number. Paths whose number is beyond the end are left to the
-    /// workers.
+    /// Table of paths: one word for each path number. Workers handle the packets of paths whose number is
+    /// beyond the end.
     pub paths: Memory,
     /// Table of groups of next hops: [`GROUP_WORDS`] words for each group index. If all groups are in use,
-    /// paths with further groups are left to the workers.
+    /// workers handle the packets of further paths with several next hops.
     pub groups: Memory,
 }
 
@@ -61,8 +61,8 @@ pub struct TableMirror {
 pub struct NeighbourMirror {
     /// Table of neighbours: [`NEIGHBOUR_WORDS`] words for each adjacency number, number 0 included.
     pub neighbours: Memory,
-    /// Hash table of on-link neighbours: lines of [`LINE_WORDS`] words, whose number is a power of two.
-    /// On-link destinations without an entry are left to the workers.
+    /// Hash table of on-link neighbours: lines of [`LINE_WORDS`] words, whose number is a power of two. Workers
+    /// handle the packets to on-link destinations without an entry.
     pub links: Memory,
     /// Secret numbers of the hash of `links`, which the BPF programs must use, too. The numbers are random
     /// and used for nothing else.
@@ -101,8 +101,8 @@ impl PathMirror {
         PathMirror { paths, groups, free: (0..count).rev().collect(), used, leaving }
     }
 
-    /// Publishes the action or the next hops of the path with a number in the mirror. Returns false if there
-    /// is no space for the next hops. The path is then left to the workers.
+    /// Publishes the action or the next hops of the path with a number in the mirror. Returns false if there is
+    /// no space for the next hops. Workers then handle the packets of the path.
     pub fn write(&mut self, path: u32, entry: &PathEntry<'_>, readers: &Readers) -> bool {
         let Some(at) = words(&self.paths).get(place(path)) else { return true };
         let (word, group) = match entry {
@@ -138,7 +138,7 @@ impl PathMirror {
         !self.free.is_empty()
     }
 
-    /// Returns whether groups wait until no reader uses them any more.
+    /// Returns whether freed groups cannot be reused yet, because readers may still use them.
     pub fn is_freeing(&self) -> bool {
         !self.leaving.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Interfaces that are not kernel devices on the wire: VLANs of a port, and ports that the kernel does not
+//! Interfaces without a kernel device on the physical link: VLANs of a port, and ports that the kernel does not
 //! know. Each of these interfaces has a punt TAP of its own. Over this TAP the kernel receives packets of the
 //! interface and sends packets to it.
 
@@ -9,7 +9,7 @@ use packet::{MacAddr, PortId, VlanTags};
 pub struct Kernel {
     /// Port of the punt TAP.
     pub port: PortId,
-    /// MAC address of the kernel's device.
+    /// MAC address of the kernel's TAP device.
     pub mac: MacAddr,
 }
 
@@ -18,8 +18,8 @@ pub struct Kernel {
 pub struct Mirrored {
     /// Interface of each VLAN. The key is the port's interface and the VLAN, and the list is sorted by key.
     vlans: Vec<((u16, u16), u16)>,
-    /// Interface of each pair of tags. The key is the port's interface and the tags, and the list is sorted
-    /// by key.
+    /// Interface of each pair of outer and inner VLAN tag. The key is the port's interface and the tags, and
+    /// the list is sorted by key.
     pairs: Vec<((u16, VlanTags), u16)>,
     /// VLAN tags of each interface, by interface number. The value is `None` for an untagged interface.
     tags: Vec<Option<VlanTags>>,

@@ -47,8 +47,8 @@ impl FromIterator<Ipv4Addr> for OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Returns whether an address may be in the set. The first octet of the address is highest. Returns false
-    /// for nearly all addresses outside the set.
+    /// Returns whether an address may be in the set. The first octet of the address is the most significant
+    /// one. Returns false for nearly all addresses outside the set.
     #[inline(always)]
     #[must_use]
     pub fn may_hold(&self, address: u32) -> bool {
@@ -56,7 +56,7 @@ impl OwnAddresses {
         self.bits[word] >> bit & 1 != 0
     }
 
-    /// Returns whether an address is in the set. The first octet of the address is highest.
+    /// Returns whether an address is in the set. The first octet of the address is the most significant one.
     #[inline]
     #[must_use]
     pub fn holds(&self, address: u32) -> bool {

@@ -63,7 +63,8 @@ enum Compiled {
 }
 
 impl Compiled {
-    /// Returns the path in the form for a mirror. Paths that a mirror cannot express are left to the workers.
+    /// Returns the path in the form for a mirror. For a path that a mirror cannot express, the entry makes BPF
+    /// programs pass the packets to a worker.
     fn entry(&self) -> PathEntry<'_> {
         match self {
             Compiled::Always(Verdict::Forward(number)) => PathEntry::Adjacency(*number),
@@ -180,7 +181,7 @@ impl PathEntries<'_> {
         (word & ONWARD != 0).then_some(word as u32)
     }
 
-    /// Calls `each` with every verdict that the path has for any flow.
+    /// Calls `each` with every verdict that a flow can get from the path.
     pub fn each(&self, hop: Hop, mut each: impl FnMut(Verdict)) {
         match usize::try_from(hop.0).ok().and_then(|at| self.slots.get(at)) {
             None => each(Verdict::NoRoute),
@@ -209,7 +210,7 @@ impl PathEntries<'_> {
 struct Used {
     number: u32,
     routes: usize,
-    /// Current assignment of flows to next hops, from which a changed path starts.
+    /// Current assignment of flows to next hops. A change of the path keeps it as far as possible.
     held: Held,
     /// Numbers of the adjacencies that the path refers to, each of which holds a reference.
     taken: Vec<u32>,
@@ -224,7 +225,8 @@ pub struct Paths {
     used: HashMap<Path, Used>,
     by_number: HashMap<u32, Path>,
     free: Vec<u32>,
-    /// Freed path numbers that readers may still use, each with the ticket that shows when no reader uses it.
+    /// Freed path numbers that readers may still use, each with the grace periods after which no reader uses
+    /// it.
     leaving: VecDeque<(GracePeriods, u32)>,
     /// Definitions of the shared paths, by their number.
     shared: HashMap<u32, Path>,
@@ -232,9 +234,9 @@ pub struct Paths {
     without_adjacency: BTreeSet<u32>,
     /// Numbers of the paths for whose next hops there was no space in the mirror.
     without_group: BTreeSet<u32>,
-    /// Number of the path that was last tried again.
+    /// Number of the path for which [`Paths::retry`] last looked for space.
     tried: u32,
-    /// Number of adjacencies that had been created when all paths without an adjacency were last tried again.
+    /// Number of adjacencies created before [`Paths::retry`] last tried all paths without an adjacency.
     created: u64,
     limit: u32,
 }
@@ -336,18 +338,19 @@ impl Paths {
         self.compile_again(&Path::Shared(shared), adjacencies);
     }
 
-    /// Returns the number of paths that wait for space for an adjacency or in the mirror.
+    /// Returns the number of paths for which there is no space yet, for an adjacency or in the mirror.
     pub fn waiting(&self) -> usize {
         self.without_adjacency.len() + self.without_group.len()
     }
 
-    /// Returns whether numbers of paths or parts of the mirror wait until no reader uses them any more.
+    /// Returns whether freed path numbers or parts of the mirror cannot be reused yet, because readers may
+    /// still use them.
     pub fn is_freeing(&self) -> bool {
         !self.leaving.is_empty() || self.mirror.as_ref().is_some_and(PathMirror::is_freeing)
     }
 
-    /// Tries again to find space for the adjacencies of paths, and for their next hops in the mirror. The
-    /// paths take turns, because a call stops after some failed attempts.
+    /// Tries again to find space for the adjacencies of paths, and for their next hops in the mirror. A call
+    /// stops after `TRIES` failed attempts, and the next call continues with the next path.
     pub fn retry(&mut self, adjacencies: &mut Adjacencies) {
         let (mut failed, mut last) = (0, self.tried);
         // Each path is tried once.

@@ -158,7 +158,8 @@ impl Lookup {
         self.selector.as_ref()
     }
 
-    /// Returns the table of the rule. If the rule has a verdict instead, returns the verdict as the error.
+    /// Returns the table in which the rule looks packets up. If the rule has a verdict instead, returns the
+    /// verdict as the error.
     #[inline]
     pub(crate) fn ask(&self) -> Result<&View, Verdict> {
         match &self.ask {

@@ -33,12 +33,12 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Number of slots for the shares of interfaces, and number of slots for the shares of sources, in each
 /// class. A hash selects the slot.
 const SHARES: usize = 256;
-/// Divisor of a class's rate that gives the share of one interface.
+/// The share of one interface is the rate of its class divided by this number.
 const OF_INTERFACE: u64 = 8;
-/// Divisor of a class's rate that gives the share of one source.
+/// The share of one source is the rate of its class divided by this number.
 const OF_SOURCE: u64 = 32;
-/// Divisor of the rate of a class of known senders that gives the share of one interface. The next constant
-/// gives the share of one source. The shares are large, because known senders are few.
+/// For classes of known senders, the share of one interface is the rate of the class divided by this number.
+/// The next constant is for one source. The shares are large, because known senders are few.
 const OF_KNOWN_INTERFACE: u64 = 2;
 const OF_KNOWN_SOURCE: u64 = 8;
 /// Classes of known peers and known neighbours.
@@ -51,7 +51,7 @@ const WAYS: usize = 8;
 /// `ASKED_NS` is the time for which a slot is valid, equal to Linux's resolution time (`mcast_solicit`).
 const ASKED: usize = 1024;
 const ASKED_NS: u64 = 3 * NS_PER_S;
-/// Hop count of packets that no router has forwarded (RFC 5082), as used by BFD (RFC 5881, section 5).
+/// TTL or hop limit of packets that no router has forwarded (RFC 5082), as used by BFD (RFC 5881, section 5).
 const GTSM: u8 = 255;
 
 /// A known peer of a routing protocol daemon of the host.
@@ -170,7 +170,7 @@ struct Place {
     is_trusted: bool,
 }
 
-/// The punt policer of a router, shared by all its snapshots.
+/// The punt policer of a router, shared by all snapshots of the router ([`crate::Router`]).
 #[derive(Debug)]
 pub struct PuntPolicer {
     buckets: [TokenBucket; PuntClass::COUNT],
@@ -181,14 +181,14 @@ pub struct PuntPolicer {
     shares: Box<[[AtomicU64; 2 * SHARES]]>,
     /// Hashes of the known peers. A hash of 0 marks a free entry.
     peers: Box<[AtomicU64]>,
-    /// Time, in nanoseconds, until which an answer from an address is expected, because the kernel is
-    /// resolving its link-layer address. The index is a hash of the address.
+    /// Time, in nanoseconds, until which an ARP or neighbour discovery reply from an address is expected,
+    /// because the kernel is resolving its link-layer address. The index is a hash of the address.
     asked: Box<[AtomicU64]>,
     /// Secret key of the hash function.
     hasher: RandomState,
     /// Numbers of packets admitted and refused, by class.
     counts: CounterArray,
-    /// Identification of the next IPv4 error.
+    /// IPv4 identification of the next ICMP error.
     id: AtomicU16,
 }
 
@@ -334,7 +334,7 @@ impl PuntPolicer {
         admitted
     }
 
-    /// Returns an IPv4 identification that the last 65,535 errors did not use (RFC 6864, 4.3).
+    /// Returns an IPv4 identification that none of the last 65,535 ICMP errors used (RFC 6864, 4.3).
     pub fn next_id(&self) -> u16 {
         self.id.fetch_add(1, Ordering::Relaxed)
     }
@@ -367,8 +367,8 @@ pub fn punt_burst(rate: u32) -> (u32, u32) {
     (burst(rate), reserve(rate))
 }
 
-/// Takes one packet from a share, whose rate is the class's rate divided by `part`. `until` is the time until
-/// which the share is used up. Returns false if the share is used up now.
+/// Counts one packet against a share, whose rate is `rate`, the rate of the class, divided by `part`. `until`
+/// is the time until which the share is used up. Returns false if the share is used up now.
 fn takes_share(until: &AtomicU64, rate: u64, part: u64, now_ns: u64) -> bool {
     let next = |until| next_share(until, rate, part, now_ns);
     until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()

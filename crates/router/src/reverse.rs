@@ -1,10 +1,10 @@
 //! Unicast reverse path forwarding: verification of source addresses (RFC 3704 and 8704, Linux
 //! `fib_validate_source`).
 //!
-//! The route back to the source is looked up, with the policy rules of a packet to the source. The packets that
-//! the router or the kernel would forward are checked, and the packets to this host. Packets to groups are not
-//! checked, nor are IPv6 packets that can only come from the link: packets with a link-local source, and neighbour
-//! discovery.
+//! The route back to the source is looked up, with the policy rules of a packet to the source. The check
+//! applies to packets that the router or the kernel would forward, and to packets to this host. Packets to
+//! multicast groups are not checked, nor are IPv6 packets that can only come from the link: packets with a
+//! link-local source, and neighbour discovery.
 
 use lookup::Hop;
 use packet::record::ReverseRoute;
@@ -18,8 +18,8 @@ use crate::paths::Verdict;
 use crate::policy::Lookup;
 use crate::punt::Punt;
 
-/// Types of the messages of neighbour discovery, and their hop limit, with which no router has forwarded them
-/// (RFC 4861).
+/// ICMPv6 types of neighbour discovery messages (RFC 4861). The next constant is the hop limit of such a
+/// message, which proves that no router has forwarded it.
 const DISCOVERY: std::ops::RangeInclusive<u16> = 133..=137;
 const DISCOVERY_HOPS: u8 = 255;
 
