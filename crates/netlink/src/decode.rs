@@ -39,7 +39,7 @@ use crate::state::{
     Settings, SettingsKey,
 };
 
-/// States in which the link-layer address of a neighbour may be used.
+/// Neighbour states (`NUD_*`) in which the link-layer address may be used.
 const NUD_USABLE: u16 = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT;
 
 /// A decoded notification or dump message of the kernel.

@@ -24,10 +24,10 @@ pub enum NetlinkError {
     Interrupted {
         /// Part of the state that was to be dumped.
         what: &'static str,
-        /// Number of dumps that changes have interrupted.
+        /// Number of attempts to make a dump, all of which changes interrupted.
         times: u32,
     },
-    /// The thread that follows the kernel has not answered within this time.
+    /// The thread that maintains the mirror returned no result within this time.
     #[error("the thread that follows the kernel has not answered within {0:?}: it is busy with changes")]
     Busy(Duration),
     /// A thread of the follower could not be started.

@@ -2,7 +2,7 @@
 //! zebra connects to this server, and sends the rtnetlink messages that it also sends to the kernel.
 //!
 //! ```text
-//!   zebra ==TCP==> server thread: frames --events--> applier: Table, Mirror --changes--> whoever follows
+//!   zebra ==TCP==> server thread: frames --events--> applier: Table, Mirror --changes--> callback
 //!     ^                  |                              |
 //!     '----- RTM_F_OFFLOAD, one for each route <--------'
 //! ```
@@ -219,8 +219,8 @@ pub(crate) struct Shared {
     /// Number of routes that the session has announced ([`Table::named`]). The maximum value stands for
     /// `None`.
     pub(crate) named: AtomicU64,
-    /// Number of complete replays after which the routes that they did not announce have not been removed
-    /// from the mirror yet.
+    /// Number of complete replays that are not processed yet: the routes that they did not announce are still
+    /// in the mirror.
     pub(crate) settling: AtomicU64,
     seen: Mutex<Seen>,
     /// Another handle of the listening socket. `None` if the socket does not exist yet.

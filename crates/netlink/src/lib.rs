@@ -2,7 +2,7 @@
 //! rules of one network namespace.
 //!
 //! ```text
-//!   kernel ==notifications==> reader ==datagrams, bounded==> applier: Mirror --changes--> whoever follows
+//!   kernel ==notifications==> reader ==datagrams, bounded==> applier: Mirror --changes--> callback
 //!      |                        | overrun: drains, marks        |
 //!      '------------- dumps: at first, after an overrun, to look for drift ------'
 //! ```

@@ -210,8 +210,8 @@ impl Mirror {
         lost && (is_set(link) || !v6 && is_set(SettingsKey::ALL))
     }
 
-    /// Updates the routes through a device that is up, after a change of its carrier, or of the setting that
-    /// routes without a carrier are ignored.
+    /// Updates the routes through a device that is up, after a change of its carrier, or of the setting
+    /// `ignore_routes_with_linkdown`.
     fn judge_linkdown(&mut self, index: u32, changes: &mut Vec<Change>) {
         if !self.links.get(&index).is_some_and(|link| link.up) {
             return;
@@ -254,8 +254,8 @@ impl Mirror {
         }
     }
 
-    /// Returns a next-hop object with the mark of its next hop set. The next hop is dead if its device is
-    /// down or has no carrier.
+    /// Returns a next-hop object whose next hop is marked as dead if its device is down or has no carrier, and
+    /// as alive otherwise.
     pub(crate) fn with_life(&self, mut next: NextHop) -> NextHop {
         if let Some(hop) = next.hop.as_mut().filter(|hop| hop.link != 0) {
             hop.dead = !self.links.get(&hop.link).is_some_and(|link| link.up && link.carrier);
@@ -331,9 +331,9 @@ impl Mirror {
         self.paths.iter().any(|path| path.hops.iter().any(|hop| hop.link == index))
     }
 
-    /// Returns replacements for paths that routes use. Replaced are paths with next hops through a device
-    /// whose mark changes, if `concerned` accepts the path. In the replacement, these next hops are marked as
-    /// `dead` states.
+    /// Returns replacements for the paths that routes use, that `concerned` accepts, and that have a next hop
+    /// through a device with another mark than `dead`. In a replacement, the next hops through the device have
+    /// the mark `dead`.
     fn with_dead(
         &mut self,
         index: u32,

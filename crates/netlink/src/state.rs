@@ -151,7 +151,7 @@ impl Kind {
     }
 }
 
-/// Path of a route. It contains the properties that many routes have in common.
+/// Path of a route: type, origin, next hops and other properties that many routes have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
     /// Type of the route.
@@ -197,8 +197,8 @@ impl<A: fmt::Display> fmt::Display for Prefix<A> {
 /// Number of a kernel routing table, and a prefix in this table.
 pub type TablePrefix = (u32, Prefix<IpAddr>);
 
-/// Result of changed routes in the workers' tables. Routes that are in neither list were installed
-/// immediately.
+/// Outcome of the installation of changed routes in the workers' tables. Routes that are in neither list were
+/// installed immediately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FibOutcome {
     /// Routes that were refused because a table was full.
@@ -293,7 +293,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns these settings, updated by the settings that a notification contains.
+    /// Returns these settings, in which the settings that a notification contains replace the old values.
     #[must_use]
     pub(crate) fn with(self, told: Settings) -> Settings {
         Settings {

@@ -1,10 +1,10 @@
-//! Prefixes of both address families in routing tables, as keys.
+//! Keys that identify an IPv4 or IPv6 prefix in a routing table.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::state::{self, TablePrefix};
 
-/// A prefix of one address family in a routing table.
+/// An IPv4 or IPv6 prefix in the routing table with a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Key {
     Four(u32, state::Prefix<Ipv4Addr>),

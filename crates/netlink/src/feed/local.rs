@@ -1,4 +1,4 @@
-//! The kernel's local table: this host's own addresses, and the place of the table in lookups.
+//! The kernel's local table: this host's own addresses, and whether the table needs a separate lookup.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -110,7 +110,8 @@ pub struct GracePeriod {
     ticket: GracePeriods,
 }
 
-/// Maximum time that [`GracePeriod::wait`] waits for workers. Workers that are held reach no quiescent point.
+/// Maximum time that [`GracePeriod::wait`] waits for workers. A worker that does not run reaches no quiescent
+/// point.
 const WORKERS_LIMIT: Duration = Duration::from_millis(100);
 
 impl GracePeriod {
@@ -219,7 +220,7 @@ impl Feed {
     }
 
     /// Returns the lookups that the policy rules of an address family require, in the order of evaluation. If
-    /// the rules require more than `RULES` lookups, all packets are left to the kernel. `interface` returns
+    /// the rules require more than `RULES` lookups, all packets are punted to the kernel. `interface` returns
     /// the interface number of a device name. The result changes when the rules change or when a table is
     /// created.
     pub fn lookups(&self, mirror: &Mirror, v6: bool, interface: impl Fn(&str) -> Option<u16>) -> Vec<Lookup> {
@@ -460,8 +461,8 @@ impl Feed {
         self.waiting.len() + self.adjacencies.waiting() + paths
     }
 
-    /// Installs waiting routes as far as space is available. Each table and family has separate space. The
-    /// first waiting routes may need more space than later ones.
+    /// Installs waiting routes as far as each table and family has space. A failed attempt does not end the
+    /// search, because later routes may need less space.
     fn bring_waiting(&mut self, mirror: &Mirror) {
         let (mut from, mut refused) = (Bound::Unbounded, 0);
         while let Some(key) = self.waiting.range((from, Bound::Unbounded)).next().copied() {

@@ -18,11 +18,12 @@ use crate::fpm;
 use crate::mirror::{Change, Mirror};
 use crate::state::FibOutcome;
 
-/// Number of datagrams after which the applier calls the follower's callback.
+/// Number of notification datagrams after which the applier reports the changes to the follower's callback.
 const BATCH: usize = 2048;
-/// Number of pauses before each comparison of the mirror with the kernel. A difference counts as drift if
-/// every comparison finds it. Several comparisons are required because a busy kernel may show an IPv6 address
-/// in a dump hundreds of milliseconds before its notification, which a work queue sends.
+/// Number of pauses (each of length `MOMENT`) before each comparison of the mirror with the kernel. A
+/// difference counts as drift if every comparison finds it. Several comparisons are required because a busy
+/// kernel may show an IPv6 address in a dump hundreds of milliseconds before its notification, which a work
+/// queue sends.
 const WAITS: [usize; 4] = [0, 1, 3, 6];
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -33,7 +34,7 @@ pub(super) struct Applier<F> {
     pub(super) from: Receiver<Item>,
     pub(super) shared: Arc<Shared>,
     pub(super) told: F,
-    /// Requests that are answered when a fence is reached, each with the number of its fence.
+    /// Requests that are answered when a fence ([`Item::Fence`]) is reached, each with the number of its fence.
     pub(super) waiting: Vec<(u64, Sender<()>)>,
     pub(super) sessions: Option<Sessions>,
     /// IDs of next-hop objects whose removal was notified and is not yet applied to the mirror. Consecutive
@@ -145,7 +146,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         self.answer(&room);
     }
 
-    /// Queues answers to FPM sessions after the callback has returned this outcome.
+    /// Queues the answers to the FPM session. `room` is the outcome that the callback has returned.
     fn answer(&mut self, room: &FibOutcome) {
         if let Some(sessions) = &mut self.sessions {
             sessions.answer(room);

@@ -18,7 +18,8 @@ const COMPLAINTS: Duration = Duration::from_secs(60);
 /// State of the applier for FPM sessions.
 pub(super) struct Sessions {
     pub(super) table: Table,
-    /// Answers to announcements. They are sent after all announcements of the batch have been applied.
+    /// Answers to zebra's announcements of routes. They are sent after all announcements of the batch have been
+    /// applied.
     pub(super) answers: Vec<Answer>,
     /// Number that identifies the present session.
     pub(super) number: u64,
@@ -49,7 +50,8 @@ impl Sessions {
         })
     }
 
-    /// Logs refused routes if some were refused since the last message and `COMPLAINTS` have passed.
+    /// Logs refused routes, if routes were refused since the last such message and the interval `COMPLAINTS`
+    /// has passed.
     fn complain(&mut self) {
         let refused = self.table.refused;
         let due = match self.complained {

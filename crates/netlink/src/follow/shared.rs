@@ -19,7 +19,7 @@ pub struct Status {
     pub resyncs: u64,
     /// Duration of the last complete dump in nanoseconds.
     pub resync_ns: u64,
-    /// Number of objects that differed from the kernel and were repaired.
+    /// Number of objects of the mirror that differed from the kernel's and were corrected.
     pub drifted: u64,
     /// Number of notification datagrams of the kernel that were read and not yet applied.
     pub behind: u64,
@@ -39,7 +39,7 @@ pub(super) struct Counts {
 /// State that the reader shares with the applier and with users of the follower.
 pub(super) struct Shared {
     pub(super) end: AtomicBool,
-    /// Number of the fence that was requested last.
+    /// Number of the fence ([`super::item::Item::Fence`]) that was requested last.
     pub(super) fence: AtomicU64,
     pub(super) wake: OwnedFd,
     pub(super) counts: Counts,

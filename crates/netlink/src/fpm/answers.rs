@@ -1,5 +1,5 @@
-//! Answers to zebra about announced routes that are not sent yet. There is at most one answer for each route,
-//! with its latest result.
+//! Unsent answers to zebra about the routes that it announced. There is at most one answer for each route, with
+//! its latest result.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -47,13 +47,13 @@ pub(crate) struct Said {
     pub(crate) offloaded: bool,
 }
 
-/// Answers of one session that are not sent yet.
+/// Unsent answers of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     /// Number that identifies the session. Answers of other sessions are ignored.
     session: u64,
     waiting: BTreeMap<Key, Said>,
-    /// Maximum number of unsent answers. If there are more, zebra does not read the answers.
+    /// Maximum number of unsent answers. A larger number shows that zebra does not read the answers.
     most: usize,
 }
 

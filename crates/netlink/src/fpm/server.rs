@@ -19,7 +19,7 @@ use crate::decode::{Event, Object};
 
 /// Maximum number of bytes that are read from a connection at once.
 const CHUNK: usize = 256 << 10;
-/// Maximum number of consecutive reads. Answers and other work are processed afterwards.
+/// Maximum number of consecutive reads from a connection. Answers and other work are processed afterwards.
 const TURNS: usize = 16;
 /// Maximum number of connections that are accepted consecutively. The session is processed afterwards.
 const ACCEPTS: usize = 4;
@@ -40,8 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Time without received data after which the kernel sends a keepalive probe to the peer. Two further probes
 /// follow at half this interval.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Factor of the settling time (`super::Fpm::settle`). After the product, a replay counts as complete even
-/// if messages keep arriving.
+/// Multiple of the settling time (`super::Fpm::settle`) after which a replay counts as complete even if
+/// messages keep arriving.
 const BUSY: u32 = 10;
 /// Maximum number of log lines per minute that peers can cause.
 const LINES: u32 = 20;
@@ -361,7 +361,8 @@ impl<S: Fn(Said) -> bool> Server<S> {
         Ok(false)
     }
 
-    /// Passes the decoded events to the applier. Deletions at the end are held back, unless `all` is set.
+    /// Passes the decoded events to the applier. Deletions at the end of the events are held back, unless `all`
+    /// is set.
     fn flush(&mut self, session: &mut Session, all: bool) -> Result<(), Ended> {
         let replaced =
             |event: &Event| event.gone && matches!(event.object, Object::Route4(..) | Object::Route6(..));

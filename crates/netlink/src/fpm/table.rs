@@ -25,8 +25,8 @@ use crate::state::{Family, Kind, Member, NextHop, Path, Prefix, RouteKey, TableP
 
 /// Maximum number of routing tables that can contain routes of sessions at a time.
 const TABLES: usize = 64;
-/// Maximum number of routes of a table that are searched for a route of FRR. A table with more routes counts
-/// as used by sessions.
+/// Maximum number of routes of a table that are examined to find a route of FRR. A table with more routes
+/// counts as used by sessions.
 const LOOKED_AT: usize = 64;
 /// Maximum number of next-hop objects of sessions.
 const OBJECTS: usize = 65_536;
@@ -97,8 +97,8 @@ impl Table {
         }
     }
 
-    /// Returns whether sessions are the source of the object of an event of the kernel. The kernel's event is
-    /// then ignored.
+    /// Returns whether sessions are the source of the object that an event of the kernel describes. The
+    /// kernel's event is then ignored.
     pub(crate) fn speaks_for(&self, event: &Event) -> bool {
         let named = |replay: &Replay| match &event.object {
             Object::Route4(key, _) => replay.four.contains(key),
@@ -274,8 +274,8 @@ impl Table {
         answers.push((A::key(key), (!gone).then_some(Said { protocol, kind, offloaded: is_there })));
     }
 
-    /// Returns the path of an announced route with the next-hop ID of the mirror. Returns `None` if a limit
-    /// is reached, or if the next-hop object is unknown.
+    /// Returns the path of an announced route, with the session's next-hop ID replaced by that of the mirror.
+    /// Returns `None` if a limit is reached, or if the next-hop object is unknown.
     fn resolved<A: Told>(&mut self, mirror: &mut Mirror, key: &RouteKey<A>, mut path: Path) -> Option<Path> {
         if let Some(id) = path.next_hop {
             path.next_hop = Some(*self.ids.get(&id)?);
@@ -360,7 +360,7 @@ impl Table {
         }
     }
 
-    /// Changes answers to refusals for prefixes that the workers' tables refused.
+    /// Changes the answers about the prefixes that the workers' tables refused to refusals.
     pub(crate) fn no_room(&mut self, prefixes: &[TablePrefix], answers: &mut [Answer]) {
         if prefixes.is_empty() {
             return;
