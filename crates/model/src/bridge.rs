@@ -17,8 +17,8 @@ pub struct Bridge {
     /// Members of the bridge, by port.
     #[serde(rename = "port")]
     pub ports: BTreeMap<PortName, Member>,
-    /// Static MAC table entries. The port of a static entry does not change when its address is learned
-    /// elsewhere.
+    /// Static MAC table entries. The port of a static entry does not change when a frame from its address
+    /// arrives at another port.
     #[serde(rename = "static", serialize_with = "static_entries")]
     pub statics: BTreeMap<StaticKey, PortName>,
 }
@@ -80,8 +80,7 @@ pub struct Controller {
     pub max_backoff_ms: Option<u32>,
     /// Maximum rate of packet-in messages to the controller, in packets per second. `None`: unlimited.
     pub rate_limit: Option<u32>,
-    /// Maximum burst of packet-in messages within `rate_limit`, in packets. `None`: a quarter of a second's
-    /// rate.
+    /// Maximum burst of packet-in messages within `rate_limit`, in packets. `None`: a quarter of `rate_limit`.
     pub burst_limit: Option<u32>,
     /// Whether the controller receives asynchronous messages (packet-in, flow-removed, port-status and
     /// others).
@@ -285,11 +284,11 @@ pub struct Member {
     /// Whether multicast routers may be reachable through the member. `None`: [`MulticastRouter::Auto`], or
     /// [`MulticastRouter::Off`] for a protected member.
     pub multicast_router: Option<MulticastRouter>,
-    /// Whether source addresses are learned at this member.
+    /// Whether the bridge learns the source MAC addresses of frames that arrive at this member.
     pub learning: bool,
-    /// Whether frames to unknown addresses are flooded to this member.
+    /// Whether frames to MAC addresses that the bridge has not learned are flooded to this member.
     pub flood: bool,
-    /// Maximum number of addresses that are learned at this member. `None`: limited by the MAC table of the
+    /// Maximum number of MAC addresses that are learned at this member. `None`: limited by the MAC table of the
     /// bridge only.
     pub mac_limit: Option<u32>,
     /// Storm control limits of the member.
@@ -333,7 +332,7 @@ pub struct Storm {
     /// Limit for frames to ff:ff:ff:ff:ff:ff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broadcast: Option<u32>,
-    /// Limit for frames to other group addresses.
+    /// Limit for frames to multicast addresses other than the broadcast address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multicast: Option<u32>,
     /// Limit for frames to unicast addresses that are not in the MAC table.

@@ -68,7 +68,7 @@ const FILTER_LIMIT: usize = 256;
 /// Maximum number of steering policies in a configuration.
 const STEERING_LIMIT: usize = 256;
 
-/// Number of objects of one type, with the largest number that a configuration of all owners may have.
+/// Number of objects of one type, and the maximum number for all owners together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ObjectCount {
     /// First part of the objects' keys, for example `filter`.
@@ -106,8 +106,8 @@ fn check_counts(config: &Config, problems: &mut Vec<Problem>) {
 
 /// Maximum number of packets that a worker processes in one burst.
 const BURST: u64 = 256;
-/// Minimum number of frames in the fill ring of an AF_XDP queue. The minimum does not depend on the number of
-/// queues that share the frame memory. An equal number of frames is reserved for transmission.
+/// Minimum number of frames for the fill ring of each AF_XDP queue, however many queues share the frame memory.
+/// An equal number of frames is reserved for transmission.
 pub const LEAST_FILL: u32 = 64;
 
 fn check_memory(config: &Config, runs: Option<u32>, problems: &mut Vec<Problem>) {
@@ -295,7 +295,7 @@ impl Veth {
     }
 }
 
-/// Returns the reason why a patch port cannot be joined with its peer. A missing peer is not a problem,
+/// Returns the reason why a patch port cannot be connected to its peer. A missing peer is not a problem,
 /// because it can be added later.
 fn patch_cause(config: &Config, name: &PortName, peer: &PortName) -> Option<Cause> {
     if peer == name {
@@ -329,8 +329,8 @@ fn mtu_causes(config: &Config, port: &Port) -> Vec<(&'static str, Cause)> {
     causes
 }
 
-/// Maximum number of problems with which a reference to a missing port gets a suggested port name. With more
-/// problems, the suggestions would take too much time.
+/// Number of problems before which a reference to a missing object gets a suggested name. Suggestions for
+/// further references would take too much time.
 const GUESSED: usize = 50;
 
 fn no_such_port(config: &Config, port: &PortName, problems: usize) -> Cause {

@@ -138,8 +138,8 @@ pub enum Operation {
         /// Fields of the port that differ. All changes are applied while the port runs.
         fields: Vec<FieldChange>,
     },
-    /// Changes what a port's hook does while no daemon runs. The policy changes because the bridge membership
-    /// of the port changes.
+    /// Changes the behaviour of a port's hook while no daemon runs, because the bridge membership of the port
+    /// changes.
     ChangeHookPolicy {
         /** Name of the port. */
         port: PortName,

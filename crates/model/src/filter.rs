@@ -152,7 +152,7 @@ pub struct SynCookie {
     pub scheme: CookieScheme,
     /// Condition under which SYNs are answered with cookies.
     pub mode: CookieMode,
-    /// Number of SYNs per second that are passed to the service in the mode "auto".
+    /// Number of SYNs per second that are passed to the service without a cookie in the mode "auto".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub above: Option<u32>,
     /// Time to live (for IPv6, hop limit) of the packets that answer SYNs.
@@ -212,7 +212,7 @@ impl CookieMode {
 pub enum RateUnit {
     /// Packets.
     Packets,
-    /// Bytes of frames, not including frame check sequences.
+    /// Bytes of frames, without the frame check sequence.
     Bytes,
 }
 

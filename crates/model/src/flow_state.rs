@@ -180,13 +180,13 @@ pub struct CacheState {
     pub flows: u64,
     /// Number of different megaflow masks in the cache.
     pub masks: u64,
-    /// Number of packets that the exact-match cache answered.
+    /// Number of packets whose actions were found in the exact-match cache.
     pub exact_hits: u64,
-    /// Number of packets that the megaflow lookup answered.
+    /// Number of packets whose actions were found by the megaflow lookup.
     pub masked_hits: u64,
     /// Number of packets that matched no megaflow.
     pub misses: u64,
-    /// Number of lookups in mask subtables. Each packet counts once for each mask that was tried.
+    /// Number of hash table lookups for megaflows. Each packet counts once for each mask that was tried.
     pub probes: u64,
     /// Memory of the cache in bytes.
     pub memory: u64,
@@ -206,9 +206,9 @@ pub struct SlowPathState {
     pub most_flows: u64,
     /// Current maximum number of megaflows in the caches of all workers together.
     pub limit: u64,
-    /// Number of upcalls that were processed.
+    /// Number of upcalls (packets without a megaflow) that the slow path processed.
     pub upcalls: u64,
-    /// Number of megaflows that were translated again after a change of the tables.
+    /// Number of megaflows whose actions were computed again after a change of the flow tables.
     pub revalidated: u64,
     /// Duration of the last revalidation of all megaflows, in microseconds.
     pub round_us: u64,
@@ -220,11 +220,12 @@ pub struct SlowPathState {
     pub wrong: u64,
 }
 
-/// Memory that one consumer of the daemon uses.
+/// Memory that one part of the daemon uses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemoryState {
-    /// Name of the consumer, such as `frames`, `flow caches`, `flow records` or `tables of br0`.
+    /// Name of the part of the daemon that uses the memory, such as `frames`, `flow caches`, `flow records` or
+    /// `tables of br0`.
     pub consumer: String,
     /// Approximate memory of the consumer in bytes.
     pub bytes: u64,
@@ -240,6 +241,6 @@ pub struct CachesState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "decider")]
     pub slow_path: Option<SlowPathState>,
-    /// Memory that the flow caches and tables use, by consumer.
+    /// Memory that the flow caches, the tables and other parts of the daemon use.
     pub memory: Vec<MemoryState>,
 }

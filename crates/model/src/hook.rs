@@ -1,8 +1,8 @@
 //! Behaviour of a port's hook while no daemon runs, derived from the configuration of the port and from its
 //! bridge membership.
 //!
-//! Traffic of bridged ports must never leak into the host. By default, hooks of bridged ports therefore stay
-//! attached when the daemon ends, and then drop packets.
+//! Traffic of bridged ports must never reach the network stack of the host. By default, hooks of bridged ports
+//! therefore stay attached when the daemon ends, and then drop packets.
 
 use crate::{Config, WhenDown};
 

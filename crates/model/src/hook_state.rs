@@ -34,7 +34,7 @@ pub struct HookState {
     pub fallbacks: Vec<String>,
     /// Whether the program accepts frames that span several buffers.
     pub multi_buffer: bool,
-    /// Function of the port, to which its packets are passed: `bridged` or `routed`.
+    /// Whether a bridge or a router of the daemon processes the packets of the port: `bridged` or `routed`.
     pub owner: String,
     /// XDP program stages of the hook, in the order of their execution.
     pub stages: Vec<String>,

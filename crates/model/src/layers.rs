@@ -1,5 +1,5 @@
-//! Layers of the configuration. The objects of each owner form a layer. All layers together form the
-//! configuration.
+//! Layers of the configuration. The objects of each owner (such as the configuration file or the API) form a
+//! layer. All layers together form the configuration.
 //!
 //! An object belongs to the layer that created it, and only requests of this layer's owner change or remove
 //! it. Applying a configuration file therefore never removes objects of the API. An API request to change an
@@ -160,7 +160,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the cause of the refusal, without the name of the object and without the remedy.
+    /// Returns the cause of the refusal as text, without the name of the object and without the remedy.
     pub fn cause(&self) -> String {
         match self {
             Refusal::Owned { owner, wanted, .. } => {
@@ -427,8 +427,9 @@ impl Layers {
         Ok(layers)
     }
 
-    /// Returns the count of the objects of the type of a new object, if their number is the maximum. Members,
-    /// static entries and interfaces are not counted.
+    /// Returns the number of existing objects of the same type as the new object `object`, if this number has
+    /// reached its maximum. Returns `None` for members, static entries and interfaces, which have no such
+    /// maximum.
     fn count_beside(&self, object: &ObjectKey) -> Option<ObjectCount> {
         let sum = |of: fn(&Fragment) -> usize| self.fragments.values().map(of).sum();
         let counts = object_counts([

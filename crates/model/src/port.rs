@@ -42,7 +42,7 @@ pub enum PortKind {
     Veth(Veth),
     /// A TAP device.
     Tap(Tap),
-    /// A TAP device that is the host's own interface in a bridge.
+    /// A TAP device by which the host itself is connected to a bridge.
     Internal(Tap),
     /// A capture file that packets are read from, or to which packets are written.
     Pcap(Pcap),
@@ -255,7 +255,7 @@ pub enum ZeroCopy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenDown {
-    /// Drops the packets. No traffic leaks into the host.
+    /// Drops the packets. No traffic reaches the network stack of the host.
     Drop,
     /// Passes the packets to the kernel.
     Pass,
@@ -265,8 +265,7 @@ pub enum WhenDown {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Checksums {
-    /// Completes a checksum that equals the pseudo-header sum alone, on devices that the daemon did not
-    /// create.
+    /// Completes a checksum that covers only the pseudo-header, on devices that the daemon did not create.
     Auto,
     /// Checks and completes checksums on every device.
     On,
@@ -274,7 +273,7 @@ pub enum Checksums {
     Off,
 }
 
-/// Settings of a TAP device, which may be the host's own interface in a bridge.
+/// Settings of a TAP device, by which the host itself may be connected to a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Tap {
     /// Name of the device.

@@ -43,9 +43,9 @@ pub struct RouterState {
     pub events: u64,
     /// Number of overruns of the netlink receive buffer. After an overrun, all state is read again.
     pub overruns: u64,
-    /// Number of times that all state was read: at the start, and after each overrun.
+    /// Number of times that all state was read from the kernel: at the start, and after each overrun.
     pub resyncs: u64,
-    /// Duration of the last complete read, in milliseconds.
+    /// Duration of the last complete read of the kernel's state, in milliseconds.
     pub resync_ms: u64,
     /// Number of objects of the router that were found to differ from those of the kernel and were repaired.
     pub drifted: u64,
@@ -86,8 +86,8 @@ pub struct FpmState {
     pub sessions: u64,
     /// Number of FPM messages received in all sessions.
     pub messages: u64,
-    /// Number of FPM messages that were ignored, because they concern objects that the router does not
-    /// follow, or routes that the kernel reports too.
+    /// Number of FPM messages that were ignored, because they concern objects that the router does not use, or
+    /// routes that the router learns from the kernel.
     pub left: u64,
     /// Number of announcements that were refused, because a table was full or the announced next hop is
     /// unknown.
@@ -433,7 +433,7 @@ pub struct NeighbourEntry {
     /// IP address of the neighbour.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub address: IpAddr,
-    /// Name of the device that reaches the neighbour.
+    /// Name of the device by which the neighbour is reached.
     pub device: String,
     /// Ethernet address of the neighbour. Absent on devices without Ethernet addresses.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]

@@ -76,8 +76,8 @@ pub struct PortState {
     /// Description of a current problem of the port, such as a missing device. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Description of the forwarding that the driver hook performs for the bridge of the port. Absent if
-    /// there is none.
+    /// Description of the forwarding by the driver hook, for the bridge of the port or by routes. Absent if the
+    /// hook does not forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortcut: Option<String>,
 }
@@ -91,7 +91,7 @@ pub struct PortCounters {
     /// Number of received bytes, without frame check sequences.
     pub rx_bytes: u64,
     /// Number of packets that were dropped before the daemon received them, because rings were full or no
-    /// frames were free. Counts what the kernel reports.
+    /// frames were free. The number comes from counters of the kernel and of the hook.
     pub rx_missed: u64,
     /// Number of transmitted packets.
     pub tx_packets: u64,
@@ -141,13 +141,13 @@ pub struct BridgeState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BridgeCounts {
-    /// Number of addresses that were learned.
+    /// Number of MAC addresses that were learned.
     pub learned: u64,
     /// Number of entries that expired.
     pub expired: u64,
     /// Number of entries that were evicted from a full table.
     pub evicted: u64,
-    /// Number of times that an address moved to another port.
+    /// Number of times that a MAC address moved to another port.
     pub moved: u64,
 }
 
@@ -189,9 +189,9 @@ pub struct MemberState {
     pub vlans: String,
     /// Whether the member is isolated from the other protected members.
     pub protected: bool,
-    /// Number of addresses that were learned at the member.
+    /// Number of learned MAC addresses that the MAC table has for the member.
     pub macs: u32,
-    /// Number of addresses that moved to this member from another member.
+    /// Number of moves of MAC addresses from another member to this member.
     #[serde(default)]
     pub moves: u64,
 }
@@ -212,7 +212,7 @@ pub struct FdbEntry {
     pub mac: MacAddr,
     /// Name of the port of the entry.
     pub port: String,
-    /// Seconds since the address was last seen.
+    /// Seconds since a frame from the address last arrived.
     pub age_s: u32,
     /// Whether the entry is static: it was configured, and neither ages nor moves.
     #[serde(rename = "static")]
@@ -375,7 +375,7 @@ pub struct CookieState {
     pub invalid: u64,
     /// Number of SYNs that could not be answered and were dropped.
     pub refused: u64,
-    /// Number of SYNs that were passed to the service without a cookie.
+    /// Number of SYNs that were passed to the service and not answered with a cookie.
     pub through: u64,
     /// Whether the rule currently answers SYNs with cookies.
     pub answering: bool,
@@ -465,7 +465,7 @@ pub struct RssTable {
     pub buckets: Vec<u16>,
 }
 
-/// All counters of the daemon at one point in time, for live views.
+/// All counters of the daemon at one point in time, for displays that are updated continuously.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Counters {
@@ -479,7 +479,7 @@ pub struct Counters {
     pub drops: BTreeMap<String, u64>,
 }
 
-/// Link state change of a port, for live views.
+/// Link state change of a port, for displays that are updated continuously.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LinkEvent {

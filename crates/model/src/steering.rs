@@ -22,7 +22,8 @@ pub struct SteeringPolicy {
     /// Maximum number of exact-match flow entries, including entries that are added while the policy runs. 0:
     /// the policy has no exact-match lookup.
     pub capacity: u32,
-    /// Length of the packet queue of each CPU, in packets. Packets that arrive at a full queue are dropped.
+    /// Maximum length of each CPU's queue of packets for the kernel, in packets. Packets that arrive at a full
+    /// queue are dropped.
     pub cpu_queue: u32,
     /// Whether the flow hash and the mark are added as metadata in front of the packets.
     pub metadata: bool,

@@ -21,7 +21,8 @@ pub enum StoredError {
     /// The text is not a list of objects.
     #[error("the text is not a list of stored objects")]
     Json(#[from] serde_json::Error),
-    /// The entry with this index names no object, because the parts of its name do not fit together.
+    /// The entry with this index names no object, because the parts of its name belong to different types of
+    /// objects.
     #[error("entry {0} names no object")]
     Nameless(usize),
     /// The checks reject an object. Contains the first of its problems.

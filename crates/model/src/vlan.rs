@@ -48,7 +48,7 @@ impl Default for VlanMode {
     }
 }
 
-/// A set of VLANs. The set is a list of sorted ranges that neither overlap nor touch.
+/// A set of VLANs. The set is a list of sorted ranges that are neither overlapping nor adjacent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VlanSet {
     ranges: Vec<(VlanId, VlanId)>,

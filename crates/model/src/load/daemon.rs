@@ -9,7 +9,8 @@ use crate::{
     Cause, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, PortName, Scope, Tcp, Token, VlogSpec,
 };
 
-/// Maximum number of file directories. Also the maximum number of tokens.
+/// Maximum number of directories in the list of directories for files. The maximum also applies to the tokens
+/// of the API.
 const LIST_LIMIT: usize = 64;
 
 pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {

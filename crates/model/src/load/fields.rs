@@ -24,7 +24,7 @@ const ADDRESS_LIMIT: usize = 256;
 pub(super) struct Findings {
     pub problems: Vec<(Place, Problem)>,
     pub places: BTreeMap<String, usize>,
-    /// Old spellings that a warning names. The flag is true for a key of the top level.
+    /// Keys in an old spelling for which a warning was added. The flag is true for a key of the top level.
     pub old_keys: BTreeSet<(bool, &'static str)>,
 }
 
@@ -254,7 +254,7 @@ impl<'n> Fields<'n> {
         self.entry(key).and_then(|entry| entry.node.place)
     }
 
-    /// Reads a word, and returns the value with the index that the word has in the list of words.
+    /// Reads one of the words `choices`, and returns the item of `values` with the same index.
     pub fn word<T: Copy>(
         &mut self,
         key: &'static str,

@@ -36,7 +36,7 @@ const COOKIE_KEYS: [(&str, Option<&str>); 7] = [
 ];
 /// Bounds of a rate or a burst, in packets or bytes.
 const RATE_BOUNDS: (i64, i64) = (1, 1_000_000_000_000);
-/// Size of the frame that fits into the default burst of a byte rate, in bytes.
+/// Size of the largest frame in bytes. The default burst of a rate in bytes is at least this size.
 const LARGEST_FRAME: u64 = 9018;
 
 pub(super) fn read_filter(mut fields: Fields<'_>, findings: &mut Findings) -> Filter {

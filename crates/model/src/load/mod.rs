@@ -33,8 +33,8 @@ use crate::{Cause, Change, Config, Machine, ObjectKey, Problem, Severity};
 
 /// Maximum length of a configuration text, in bytes.
 pub const LIMIT_BYTES: usize = 1 << 20;
-/// Maximum length in bytes of a configuration text that a predecessor hands over. The text contains all default
-/// values, so it is longer than the file from which it was read.
+/// Maximum length, in bytes, of a configuration text that the previous daemon process passes on at a restart.
+/// The text contains all default values, so it is longer than the file from which it was read.
 pub const HANDED_OVER_LIMIT_BYTES: usize = 64 * LIMIT_BYTES;
 
 /// Language of a configuration text.
@@ -66,7 +66,8 @@ pub fn load(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
     load_on(text, file, Format::Toml, None).map(|loaded| loaded.config)
 }
 
-/// Loads the TOML text that [`Config::to_toml`] returned in a predecessor. The text may be longer than a file.
+/// Loads the TOML text that [`Config::to_toml`] returned in the previous daemon process. The text may be longer
+/// than a configuration file.
 ///
 /// # Errors
 ///
