@@ -18,7 +18,7 @@ use crate::{
 /// The complete configuration of a Trivium daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Config {
-    /// Settings of the process: its sockets and its state.
+    /// Settings of the process: sockets, log and state directory.
     pub daemon: Daemon,
     /// Settings of the workers.
     pub engine: Engine,

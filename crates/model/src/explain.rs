@@ -1,4 +1,5 @@
-//! Explanations of packet processing: packet filters, recorded steps and captured frames.
+//! Types that describe the processing of packets: filters that select packets, recorded processing steps and
+//! captured frames.
 //!
 //! The stages of the data plane record the steps while they process a packet. The steps therefore describe
 //! the processing that took place.

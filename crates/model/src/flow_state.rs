@@ -113,7 +113,7 @@ pub struct GroupState {
     pub bridge: String,
     /// Identifier of the group.
     pub id: u32,
-    /// Group, in the syntax of `ovs-ofctl dump-groups`.
+    /// Type and buckets of the group, in the syntax of `ovs-ofctl dump-groups`.
     pub text: String,
     /// Number of packets that the group processed.
     pub packets: u64,
@@ -133,7 +133,7 @@ pub struct MeterState {
     pub bridge: String,
     /// Identifier of the meter.
     pub id: u32,
-    /// Meter, in the syntax of `ovs-ofctl dump-meters`.
+    /// Flags and bands of the meter, in the syntax of `ovs-ofctl dump-meters`.
     pub text: String,
     /// Number of packets that the meter processed.
     pub packets: u64,
@@ -174,7 +174,7 @@ pub struct MegaflowState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CacheState {
-    /// Identifier of the worker that owns the flow cache.
+    /// Identifier of the worker that uses the flow cache.
     pub worker: u16,
     /// Number of megaflows in the cache.
     pub flows: u64,

@@ -49,7 +49,7 @@ pub struct HookState {
     /// BPF file system path where the hook is pinned. Absent if the hook is removed when the daemon ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins: Option<String>,
-    /// Kernel ID of the BPF link that holds the hook.
+    /// Kernel ID of the BPF link that attaches the hook's program to the device.
     pub link: u32,
     /// Custom program that runs in front of the hook's program.
     #[serde(default, skip_serializing_if = "Option::is_none")]

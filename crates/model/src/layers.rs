@@ -92,7 +92,7 @@ impl Change {
     }
 }
 
-/// Reason why an owner's objects or changes are refused.
+/// Reason why objects of an owner, or a change that an owner requests, are refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// The object belongs to another owner.
@@ -100,7 +100,7 @@ pub enum Refusal {
     Owned {
         /// Key of the object.
         object: ObjectKey,
-        /// Owner of the object.
+        /// Owner of the object, which alone may change the object.
         owner: Owner,
         /// Owner that requested the change.
         wanted: Owner,

@@ -18,7 +18,7 @@ pub enum NameError {
     /// The name is empty.
     #[error("it is empty")]
     Empty,
-    /// The name exceeds the maximum length that the kernel or a table permits.
+    /// The name exceeds the maximum length for names of its type.
     #[error("it has {length} bytes, and at most {limit} are possible")]
     TooLong {
         /// Length of the text in bytes.

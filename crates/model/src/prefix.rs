@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// An address prefix. Bits beyond its length are zero.
+/// An IPv4 or IPv6 address prefix. Address bits beyond the prefix length are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Prefix {
     address: IpAddr,

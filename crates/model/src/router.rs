@@ -169,9 +169,9 @@ fn is_true(flag: &bool) -> bool {
 }
 
 impl RouterPort {
-    /// Returns the name of the device that represents a port of this kind in the namespace of the router. For
-    /// a port with a kernel device, this is the device of the port. For any other port, it is a mirror device
-    /// with the name of the port.
+    /// Returns the name of the device that represents a port of this kind in the namespace of the router. For a
+    /// port with a kernel device, this is the device of the port. For any other port, it is a mirror device: a
+    /// TAP device that the daemon creates with the name of the port.
     pub fn device<'a>(port: &'a PortName, kind: &'a PortKind) -> &'a str {
         match kind {
             PortKind::AfXdp(AfXdp { device, .. }) | PortKind::Veth(Veth { device, .. }) => device.as_str(),

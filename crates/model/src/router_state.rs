@@ -18,7 +18,7 @@ use crate::{Miss, Owner, Prefix, text};
 pub struct RouterState {
     /// Name of the router.
     pub name: String,
-    /// Owner of the router.
+    /// Owner of the router: the source that created it, such as `file` or `api`.
     pub owner: Owner,
     /// Namespace of the router. Absent: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,7 +149,7 @@ pub struct PuntState {
 pub struct InterfaceState {
     /// Name of the port.
     pub port: String,
-    /// Owner of the interface.
+    /// Owner of the interface: the source that created it, such as `file` or `api`.
     pub owner: Owner,
     /// VLAN of the interface. Absent: the interface receives untagged packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]

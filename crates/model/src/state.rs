@@ -21,7 +21,7 @@ pub struct PortState {
     pub id: u16,
     /// Kind of the port, as in the configuration file.
     pub kind: String,
-    /// Owner of the port.
+    /// Owner of the port: the source that created it, such as `file` or `api`.
     pub owner: Owner,
     /// Name of the kernel device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,7 +109,7 @@ pub struct BridgeState {
     pub name: String,
     /// Identifier of the bridge in the data plane.
     pub id: u16,
-    /// Owner of the bridge.
+    /// Owner of the bridge: the source that created it, such as `file` or `api`.
     pub owner: Owner,
     /// Number of entries in the MAC table.
     pub macs: u32,
@@ -122,12 +122,12 @@ pub struct BridgeState {
     /// Number of multicast groups in the snooping table.
     #[serde(default)]
     pub groups: u32,
-    /// Number of MAC table entries that the driver hooks of the members hold. Absent if the hooks do not
-    /// forward for the bridge.
+    /// Number of MAC table entries that are installed in the driver hooks of the members. Absent if the hooks
+    /// do not forward for the bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<u32>,
-    /// Number of OpenFlow megaflows that the driver hooks of the members hold. Absent if the hooks do not
-    /// forward for the bridge.
+    /// Number of OpenFlow megaflows that are installed in the driver hooks of the members. Absent if the hooks
+    /// do not forward for the bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_flows: Option<u32>,
     /// MAC table counters since the creation of the bridge.
@@ -183,7 +183,7 @@ pub struct MulticastMember {
 pub struct MemberState {
     /// Name of the port.
     pub port: String,
-    /// Owner of the membership.
+    /// Owner of the membership: the source that created it, such as `file` or `api`.
     pub owner: Owner,
     /// VLANs of the member, such as `access 10` or `trunk 10, 20-29, native 1`.
     pub vlans: String,
@@ -271,7 +271,7 @@ pub struct WorkerState {
     /// Number of packets that other workers passed to this worker.
     #[serde(default)]
     pub handed_over: u64,
-    /// Queues of the worker, as `port/queue`.
+    /// Port queues that the worker serves, as `port/queue`.
     #[serde(default)]
     pub queues: Vec<String>,
 }
@@ -317,7 +317,7 @@ pub struct DropState {
 pub struct FilterState {
     /// Name of the filter.
     pub name: String,
-    /// Owner of the filter.
+    /// Owner of the filter: the source that created it, such as `file` or `api`.
     pub owner: Owner,
     /// Names of the ports whose hooks apply the filter.
     pub ports: Vec<String>,

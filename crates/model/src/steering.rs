@@ -194,7 +194,7 @@ impl Serialize for SteeringFlow {
 pub struct SteeringState {
     /// Name of the policy.
     pub name: String,
-    /// Owner of the policy.
+    /// Owner of the policy: the source that created it, such as `file` or `api`.
     pub owner: Owner,
     /// Names of the ports whose hooks apply the policy.
     pub ports: Vec<String>,

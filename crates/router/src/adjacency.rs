@@ -137,7 +137,7 @@ impl Adjacency {
     }
 }
 
-/// Number of entries of a hash bucket, which is one cache line.
+/// Number of entries of a hash bucket, which fills one cache line.
 const PLACES: usize = 16;
 
 /// A hash bucket. Each entry holds an adjacency number (24 bits) and a part of the key's hash (8 bits). An
@@ -246,7 +246,7 @@ impl AdjacencyView {
         }
     }
 
-    /// Returns the counters of a worker. Only this worker may use them.
+    /// Returns the packet and byte counters of a worker. Only this worker may use them.
     #[inline]
     #[must_use]
     pub fn counts(&self, worker: usize) -> Counts<'_> {
@@ -284,7 +284,7 @@ struct Used {
     known: bool,
     /// Whether readers can find the adjacency by its address in the hash buckets.
     found: bool,
-    /// Packets and bytes that were counted for earlier adjacencies with this number.
+    /// Packets and bytes in the counters from earlier adjacencies with this number.
     before: (u64, u64),
 }
 
@@ -299,9 +299,9 @@ pub struct AdjacencyUse {
     pub mac: Option<MacAddr>,
     /// Number of next hops, over all paths, that refer to the adjacency.
     pub next_hops: usize,
-    /// Number of packets sent to the adjacency.
+    /// Number of packets sent to the neighbour.
     pub packets: u64,
-    /// Number of bytes sent to the adjacency, counted from the Ethernet header on.
+    /// Number of bytes sent to the neighbour, counted from the Ethernet header on.
     pub bytes: u64,
 }
 

@@ -625,8 +625,7 @@ impl Router {
         self.otherwise(verdict, destination())
     }
 
-    /// Returns the routing decision that follows from a verdict other than forwarding to a resolved
-    /// neighbour.
+    /// Returns the routing decision for a verdict of the look-up other than forwarding to a resolved neighbour.
     #[inline(never)]
     fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
         match verdict {

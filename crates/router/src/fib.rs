@@ -148,8 +148,8 @@ impl Fib {
         Ok(())
     }
 
-    /// Returns an error if the limit of routes does not allow a route. `is` tells whether the route is local.
-    /// `was` tells whether the route that it replaces is local, and is `None` if the route replaces none.
+    /// Returns an error if the limit of routes does not allow a new route. `is` states whether the new route is
+    /// local. `was` states whether the route that it replaces is local, and is `None` if it replaces none.
     fn has_room(&self, was: Option<bool>, is: bool, prefix: impl fmt::Display) -> Result<(), FibError> {
         if is || was == Some(false) || self.v4.len() + self.v6.len() - self.locals < self.limit {
             return Ok(());

@@ -15,7 +15,7 @@ macro_rules! punts {
             /// All reasons in the order of their numbers.
             pub const ALL: [Punt; [$($explain,)+].len()] = [$(Punt::$variant,)+];
 
-            /// Returns a description of the kernel's handling of packets that are punted for this reason.
+            /// Returns a text that describes how the kernel handles packets that are punted for this reason.
             #[must_use]
             pub const fn explain(self) -> &'static str {
                 match self {

@@ -161,7 +161,7 @@ fn is_group_of_link(address: IpAddr) -> bool {
     }
 }
 
-/// The class and the share that a packet is counted under.
+/// The class and the share of the rate under which a packet is counted.
 struct Place {
     class: PuntClass,
     /// Hash of the source of the packet, which selects the share.

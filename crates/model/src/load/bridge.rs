@@ -35,8 +35,8 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> BridgeSett
     }
 }
 
-/// Reads the settings of a bridge from an API request. API requests name members and static entries as
-/// separate objects. Therefore the fields contain neither.
+/// Reads the settings of a bridge from an API request. The fields contain no members and no static entries,
+/// because API requests name these as separate objects.
 pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> BridgeSettings {
     let settings = read_settings(&mut fields, findings);
     fields.finish(findings);

@@ -21,7 +21,7 @@ const PATTERN_LIMIT: usize = 32;
 const ACTIONS: &[&str] = &["drop", "pass", "count", "sample", "limit", "syncookie"];
 /// Default number of SYNs per second that are passed to a service in the mode "auto".
 const USUAL_SYNS: u32 = 1000;
-/// Default number of seconds for which a verified client passes without a cookie.
+/// Default number of seconds for which SYNs of a verified client pass without a cookie.
 const USUAL_MEMORY: u32 = 300;
 /// Keys that belong to `action = "syncookie"`. Each key is listed with the mode or scheme that it requires,
 /// or `None`.

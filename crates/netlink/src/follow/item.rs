@@ -1,4 +1,5 @@
-//! Items of the queue from the reader to the applier of a follower, and the requests among them.
+//! Items of the queue from the thread that reads notifications to the thread that applies them, and requests in
+//! this queue.
 
 use std::sync::mpsc::Sender;
 

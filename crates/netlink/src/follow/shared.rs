@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-/// Interval at which a thread that waits for input checks whether it must end.
+/// Interval at which a thread without input checks whether it must end.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Counters of a follower since its start.
