@@ -45,7 +45,7 @@ pub enum Unreadable {
 impl Unreadable {
     /// Words that name the values in the configuration file, in the order of [`Unreadable::ALL`].
     pub const WORDS: &'static [&'static str] = &["drop", "pass"];
-    /// All values.
+    /// All ways to handle packets whose headers cannot be parsed.
     pub const ALL: [Unreadable; 2] = [Unreadable::Drop, Unreadable::Pass];
 
     /// Returns whether the value is the default. A default value need not be written to a configuration file.
@@ -185,7 +185,7 @@ pub enum CookieScheme {
 impl CookieScheme {
     /// Words that name the schemes in the configuration file, in the order of [`CookieScheme::ALL`].
     pub const WORDS: &'static [&'static str] = &["retry", "cookie"];
-    /// All schemes.
+    /// All SYN cookie schemes.
     pub const ALL: [CookieScheme; 2] = [CookieScheme::Retry, CookieScheme::Cookie];
 }
 
@@ -202,7 +202,7 @@ pub enum CookieMode {
 impl CookieMode {
     /// Words that name the modes in the configuration file, in the order of [`CookieMode::ALL`].
     pub const WORDS: &'static [&'static str] = &["auto", "always"];
-    /// All modes.
+    /// All SYN cookie modes.
     pub const ALL: [CookieMode; 2] = [CookieMode::Auto, CookieMode::Always];
 }
 
@@ -210,9 +210,9 @@ impl CookieMode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RateUnit {
-    /// Packets.
+    /// The rate limit counts packets.
     Packets,
-    /// Bytes of frames, without the frame check sequence.
+    /// The rate limit counts bytes of frames, without the frame check sequence.
     Bytes,
 }
 
@@ -284,7 +284,7 @@ pub enum Family {
 impl Family {
     /// Words that name the families in the configuration file, in the order of [`Family::ALL`].
     pub const WORDS: &'static [&'static str] = &["ipv4", "ipv6", "other", "malformed"];
-    /// All families.
+    /// All protocol families.
     pub const ALL: [Family; 4] = [Family::Ipv4, Family::Ipv6, Family::Other, Family::Malformed];
 }
 
@@ -397,7 +397,7 @@ pub struct TcpFlags {
 }
 
 impl TcpFlags {
-    /// Names of the flags, starting at the lowest bit.
+    /// Names of the TCP flags, starting at the lowest bit.
     pub const WORDS: [&'static str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
 
     /// Returns whether the condition compares no flag and therefore matches every packet.
@@ -467,7 +467,7 @@ pub enum PatternBase {
 impl PatternBase {
     /// Words that name the positions in the configuration file, in the order of [`PatternBase::ALL`].
     pub const WORDS: &'static [&'static str] = &["frame", "network", "transport", "payload"];
-    /// All positions.
+    /// All positions from which the offset of a pattern can be counted.
     pub const ALL: [PatternBase; 4] =
         [PatternBase::Frame, PatternBase::Network, PatternBase::Transport, PatternBase::Payload];
 }

@@ -14,7 +14,7 @@ pub enum Owner {
     File,
     /// A client of the API.
     Api,
-    /// An OVSDB client connection.
+    /// The OVSDB database that the daemon follows.
     Ovsdb,
     /// The kernel, through netlink.
     Netlink,

@@ -230,12 +230,13 @@ impl Serialize for Queues {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum XdpMode {
-    /// Attaches in the driver if possible. If not, attaches in the generic hook of the kernel. The state of
-    /// the port reports the mode.
+    /// Attaches the program in the driver (native XDP) if possible. If not, attaches it in the kernel's generic
+    /// XDP hook. The state of the port reports the mode.
     Auto,
-    /// Attaches in the driver. Opening the port fails if the driver does not support it.
+    /// Attaches the program in the driver (native XDP). Opening the port fails if the driver does not support
+    /// it.
     Native,
-    /// Attaches in the kernel's generic hook.
+    /// Attaches the program in the kernel's generic XDP hook.
     Generic,
 }
 

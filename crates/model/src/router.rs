@@ -14,7 +14,7 @@ use crate::{AfXdp, Namespace, PortKind, PortName, Veth, VlanSet};
 /// packets.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Router {
-    /// Settings that apply to all interfaces.
+    /// Settings that apply to all interfaces of the router.
     #[serde(flatten)]
     pub settings: RouterSettings,
     /// Interfaces of the router, by port.
@@ -242,7 +242,7 @@ pub enum OuterTag {
     #[default]
     #[serde(rename = "802.1ad")]
     Service,
-    /// A customer tag, like inner tags (IEEE 802.1Q, EtherType 0x8100).
+    /// A customer tag (IEEE 802.1Q, EtherType 0x8100), as for inner tags.
     #[serde(rename = "802.1q")]
     Customer,
 }

@@ -39,7 +39,7 @@ pub struct RouterState {
     pub rules: u32,
     /// Whether all kernel notifications received so far have been applied.
     pub in_step: bool,
-    /// Number of kernel notifications that were applied.
+    /// Number of kernel notifications that were applied to the router's tables.
     pub events: u64,
     /// Number of overruns of the netlink receive buffer. After an overrun, all state is read again.
     pub overruns: u64,

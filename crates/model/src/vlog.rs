@@ -209,14 +209,14 @@ pub enum VlogSpec {
         module: Option<&'static str>,
         /// Destination of the messages. `None`: all destinations.
         destination: Option<VlogDestination>,
-        /// New log level.
+        /// Log level that is set.
         level: VlogLevel,
     },
     /// `PATTERN:DESTINATION:PATTERN`: sets the pattern of log lines.
     Pattern {
         /// Destination of the messages. `None`: all destinations.
         destination: Option<VlogDestination>,
-        /// New pattern of log lines.
+        /// Pattern of log lines that is set.
         pattern: String,
     },
     /// `FACILITY:NAME`: sets the facility of the system log.

@@ -124,7 +124,7 @@ impl FpmListener {
         bound.unwrap_or(self.address)
     }
 
-    /// Returns another handle of the listening socket. Returns `None` if the socket does not exist yet.
+    /// Returns a duplicate of the listening socket. Returns `None` if the socket does not exist yet.
     #[must_use]
     pub fn share(&self) -> Option<FpmListener> {
         let socket = self.socket.as_ref()?.try_clone().ok()?;
@@ -172,11 +172,11 @@ pub struct FpmStatus {
     pub replaying: bool,
     /// Reason why no peer can connect. `None` if peers can connect.
     pub trouble: Option<String>,
-    /// Reason for the end of the last session. `None` if no session has ended.
+    /// Reason for the end of the last FPM session. `None` if no session has ended.
     pub ended: Option<String>,
-    /// Number of sessions since the start of the server.
+    /// Number of FPM sessions since the start of the server.
     pub sessions: u64,
-    /// Number of messages that were received in all sessions.
+    /// Number of FPM messages that were received in all sessions.
     pub messages: u64,
     /// Number of ignored messages. Such messages are about objects that the mirror does not contain, or about
     /// routes for which the kernel is the source.
@@ -195,7 +195,7 @@ pub struct FpmStatus {
 /// Input that the server passes to the applier.
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// A session has started. Contains the number that identifies the session.
+    /// An FPM session has started. Contains the number that identifies the session.
     Begin(u64),
     /// Events that the session has announced, in the order of arrival.
     Events(Vec<Event>),
@@ -223,7 +223,7 @@ pub(crate) struct Shared {
     /// in the mirror.
     pub(crate) settling: AtomicU64,
     seen: Mutex<Seen>,
-    /// Another handle of the listening socket. `None` if the socket does not exist yet.
+    /// Duplicate of the server's listening socket. `None` if the socket does not exist yet.
     listener: Mutex<Option<FpmListener>>,
 }
 

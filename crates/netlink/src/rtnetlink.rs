@@ -83,7 +83,7 @@ pub(crate) mod link {
     pub(crate) const IFLA_LINK: u16 = 5;
     pub(crate) const IFLA_MASTER: u16 = 10;
     pub(crate) const IFLA_LINKINFO: u16 = 18;
-    /// Attribute in `IFLA_LINKINFO`.
+    /// Attribute in `IFLA_LINKINFO`: kind of the device as text.
     pub(crate) const IFLA_INFO_KIND: u16 = 1;
 }
 
@@ -118,7 +118,7 @@ pub(crate) mod nexthop {
     /// Marks a next-hop object that bridge tables use, and routes do not use.
     pub(crate) const NHA_FDB: u16 = 11;
     pub(crate) const NHA_RES_GROUP: u16 = 12;
-    /// Attribute in `NHA_RES_GROUP`.
+    /// Attribute in `NHA_RES_GROUP`: number of buckets of a resilient next-hop group.
     pub(crate) const NHA_RES_GROUP_BUCKETS: u16 = 1;
 }
 
@@ -157,7 +157,7 @@ pub(crate) mod route {
     pub(crate) const RTA_PRIORITY: u16 = 6;
     pub(crate) const RTA_PREFSRC: u16 = 7;
     pub(crate) const RTA_METRICS: u16 = 8;
-    /// Attribute in `RTA_METRICS`.
+    /// Attribute in `RTA_METRICS`: MTU of the route in bytes.
     pub(crate) const RTAX_MTU: u16 = 2;
     pub(crate) const RTA_MULTIPATH: u16 = 9;
     pub(crate) const RTA_TABLE: u16 = 15;
@@ -205,8 +205,8 @@ pub(crate) mod netconf {
     pub(crate) const NETCONFA_IFINDEX: u16 = 1;
     pub(crate) const NETCONFA_FORWARDING: u16 = 2;
     pub(crate) const NETCONFA_IGNORE_ROUTES_WITH_LINKDOWN: u16 = 6;
-    /// Stands for the settings of all devices (-1).
+    /// Device index for the settings of all devices (-1).
     pub(crate) const NETCONFA_IFINDEX_ALL: u32 = u32::MAX;
-    /// Stands for the default settings of new devices (-2).
+    /// Device index for the default settings of new devices (-2).
     pub(crate) const NETCONFA_IFINDEX_DEFAULT: u32 = u32::MAX - 1;
 }

@@ -154,7 +154,7 @@ struct Shared {
     /// Device and address of each adjacency, by adjacency number.
     keys: Box<[[AtomicU64; 3]]>,
     buckets: Box<[Bucket]>,
-    /// Hash function of the buckets' keys.
+    /// Hash function that selects the two buckets of an on-link address.
     hash: LinkHash,
     /// Counters of packets and bytes sent, by adjacency number.
     counts: CounterArray,
@@ -176,7 +176,7 @@ fn tagged(hash: u64, number: u32) -> u32 {
 }
 
 impl Shared {
-    /// Returns the two buckets that may hold a key with this hash.
+    /// Returns the two buckets of the hash table that may hold a key with this hash.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a mask leaves less")]
     fn homes(&self, hash: u64) -> [&Bucket; 2] {

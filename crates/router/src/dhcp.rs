@@ -8,9 +8,9 @@ use std::net::Ipv4Addr;
 
 use packet::{MacAddr, checksum, udp};
 
-/// UDP port on which servers and relays receive.
+/// UDP port on which DHCP servers and relays receive messages.
 pub const SERVER_PORT: u16 = 67;
-/// UDP port on which clients receive.
+/// UDP port on which DHCP clients receive messages.
 pub const CLIENT_PORT: u16 = 68;
 /// Maximum length of a message that is relayed, in octets, for DHCP and DHCPv6. With Ethernet's default MTU of
 /// 1,500 octets, a message has at most 1,472 octets.
@@ -155,7 +155,7 @@ fn address(message: &[u8], at: usize) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from(*octets))
 }
 
-/// Returns the client's Ethernet address in a message. Returns `None` if the message is too short.
+/// Returns the client's Ethernet address in a DHCP message. Returns `None` if the message is too short.
 pub fn client(message: &[u8]) -> Option<MacAddr> {
     mac(message)
 }

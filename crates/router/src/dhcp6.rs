@@ -8,9 +8,9 @@ use std::net::Ipv6Addr;
 
 use crate::dhcp::{MOST, Refusal};
 
-/// UDP port on which servers and relays receive (RFC 8415, section 7.2).
+/// UDP port on which DHCPv6 servers and relays receive messages (RFC 8415, section 7.2).
 pub const SERVER_PORT: u16 = 547;
-/// UDP port on which clients receive.
+/// UDP port on which DHCPv6 clients receive messages.
 pub const CLIENT_PORT: u16 = 546;
 /// Multicast address at which clients reach the relays and servers of their link (RFC 8415, section 7.1).
 pub const RELAYS_AND_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);

@@ -13,13 +13,13 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Number of secret numbers of one hash table.
+/// Number of secret numbers of one hash table of on-link addresses.
 pub const LINK_SECRETS: usize = 12;
 /// Number of secret numbers of one of the two sums: an initial value, and one factor for each 32 bits of
 /// device and address.
 const OF_A_SUM: usize = LINK_SECRETS / 2;
 
-/// The hash function of one hash table.
+/// The keyed hash function of one hash table of on-link addresses.
 #[derive(Clone)]
 pub struct LinkHash([u64; LINK_SECRETS]);
 

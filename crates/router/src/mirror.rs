@@ -24,15 +24,15 @@ use crate::adjacency_number::{MOST, place};
 use crate::buckets::{BUCKETS, Buckets};
 use crate::link_hash::{LINK_SECRETS, LinkHash};
 
-/// Number of words of a group of next hops. Each word holds two buckets.
+/// Number of 64-bit words of a group of next hops in a mirror. Each word holds two hash buckets.
 pub const GROUP_WORDS: usize = BUCKETS / 2;
-/// Number of words of a neighbour: the two words of [`crate::Adjacency`], and two words for the neighbour's
-/// address.
+/// Number of 64-bit words of a neighbour in a mirror: the two words of [`crate::Adjacency`], and two words for
+/// the neighbour's address.
 pub const NEIGHBOUR_WORDS: usize = 4;
-/// Number of words of a line of the hash table of on-link neighbours. Each word holds an adjacency number and
-/// a part of its key's hash.
+/// Number of 64-bit words of a line of a mirror's hash table of on-link neighbours. Each word holds an
+/// adjacency number and a part of its key's hash.
 pub const LINE_WORDS: usize = 8;
-/// Number of words that count the packets and bytes of one neighbour on one CPU.
+/// Number of 64-bit words that count the packets and bytes sent to one neighbour by one CPU.
 pub const COUNT_WORDS: usize = 2;
 
 /// Type of a path that has one next hop, in the upper half of the path's word. The lower half of the word is
@@ -40,7 +40,7 @@ pub const COUNT_WORDS: usize = 2;
 const WAY: u64 = 1 << 32;
 const GROUP: u64 = 2 << 32;
 const BLACKHOLE: u64 = 3 << 32;
-/// Type of a path whose packets a worker must handle.
+/// Type of a path whose packets BPF programs pass to a worker.
 const UP: u64 = 0;
 
 /// The memory of the mirror of a routing table. All words are initially zero.
@@ -76,7 +76,7 @@ fn words(memory: &Memory) -> &[AtomicU64] {
     memory.as_ref().as_ref()
 }
 
-/// The form of a path in the mirror.
+/// A path in the form that the mirror of a routing table holds.
 pub enum PathEntry<'a> {
     Up,
     Blackhole,

@@ -9,13 +9,13 @@ use std::collections::HashSet;
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// Number of bits of the hash of an address.
+/// Number of bits of an address's hash, which is the index of the address in the bitmap.
 const HASH_BITS: u32 = 14;
 const WORDS: usize = 1 << (HASH_BITS - 6);
 /// Multiplier of the hash: 2^32 divided by the golden ratio (Fibonacci hashing).
 const MIX: u32 = 0x9e37_79b9;
 
-/// The set of own addresses. See the module documentation.
+/// The set of the IPv4 addresses of this host and the broadcast addresses of its links.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OwnAddresses {
     bits: Box<[u64; WORDS]>,

@@ -55,7 +55,7 @@ pub enum Verdict {
     Forward(u32),
 }
 
-/// A path in the compiled form that readers use.
+/// A path in the form that readers use: one verdict for all flows, or hash buckets with adjacency numbers.
 #[derive(Debug)]
 enum Compiled {
     Always(Verdict),
@@ -129,8 +129,8 @@ impl Held {
     }
 }
 
-/// Flag of a path's word: all flows use the adjacency whose number is the lower half of the word. The word of
-/// any other path is 0, and readers load the path's slot instead.
+/// Flag in the word of a path with one next hop, whose adjacency number is the lower half of the word. The word
+/// of any other path is 0, and readers load the path's slot instead.
 const ONWARD: u64 = 1 << 32;
 
 /// The paths of a routing table by number, as seen by readers.

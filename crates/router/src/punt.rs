@@ -12,7 +12,7 @@ macro_rules! punts {
         }
 
         impl Punt {
-            /// All reasons in the order of their numbers.
+            /// All reasons for punts, in the order of their numbers.
             pub const ALL: [Punt; [$($explain,)+].len()] = [$(Punt::$variant,)+];
 
             /// Returns a text that describes how the kernel handles packets that are punted for this reason.

@@ -166,7 +166,7 @@ struct Place {
     class: PuntClass,
     /// Hash of the source of the packet, which selects the share.
     source: u64,
-    /// Whether the packet may use the reserve of its class.
+    /// Whether the packet may use the reserve in the token bucket of its class.
     is_trusted: bool,
 }
 

@@ -46,7 +46,7 @@ impl Router {
         self.reverse_paths.get(usize::from(interface)).copied().unwrap_or_default()
     }
 
-    /// Drops packets whose source their ingress interface does not accept.
+    /// Drops packets whose source address fails the reverse path check of their ingress interface.
     #[inline(never)]
     pub(crate) fn check_sources(
         &self,
@@ -139,7 +139,8 @@ impl Router {
     }
 }
 
-/// Returns whether the source of a packet is verified. `key` returns the packet's flow key.
+/// Returns whether the reverse path check applies to a packet with this routing decision. `key` returns the
+/// packet's flow key.
 fn is_checked(decision: Decision, key: impl FnOnce() -> FlowKey) -> bool {
     match decision {
         Decision::Forward { .. } | Decision::Refuse(_) => true,

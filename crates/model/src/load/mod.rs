@@ -252,7 +252,7 @@ fn placed(mut problems: Vec<(Place, Problem)>, file: &str, lines: &Lines<'_>) ->
     problems.collect()
 }
 
-/// Offsets of the lines of a text.
+/// A text, and the byte offsets at which its lines begin.
 struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,

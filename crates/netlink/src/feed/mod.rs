@@ -82,7 +82,7 @@ pub struct Programs {
 /// state.
 pub struct Feed {
     domain: Arc<Domain>,
-    /// Readers of the tables. The tables themselves never wait for the readers.
+    /// Workers and BPF programs that read the tables. Changes of the tables never wait for these readers.
     readers: Readers,
     /// Memory for the copy of the main table that BPF programs read. `None` without BPF programs, and after
     /// the main table was created.

@@ -48,7 +48,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Recommended size of the receive buffer in bytes. The buffer holds bursts of 100,000 notifications.
+    /// Recommended size of the netlink receive buffer in bytes. The buffer holds bursts of 100,000
+    /// notifications.
     pub const BUFFER: usize = 128 << 20;
 
     /// Starts to follow the routing state of a network namespace (the caller's if `netns` is `None`). `told`
@@ -243,8 +244,8 @@ impl Follower {
         self.fpm.as_ref().map(|shared| shared.status())
     }
 
-    /// Returns another handle of the listening socket for FPM sessions. A follower that replaces this one can
-    /// use it. Returns `None` without FPM, or if the socket does not exist yet.
+    /// Returns a duplicate of the listening socket for FPM sessions. A follower that replaces this one can use
+    /// it. Returns `None` without FPM, or if the socket does not exist yet.
     #[must_use]
     pub fn listener(&self) -> Option<FpmListener> {
         self.fpm.as_ref().and_then(|shared| shared.listener())

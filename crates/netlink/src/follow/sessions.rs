@@ -21,7 +21,7 @@ pub(super) struct Sessions {
     /// Answers to zebra's announcements of routes. They are sent after all announcements of the batch have been
     /// applied.
     pub(super) answers: Vec<Answer>,
-    /// Number that identifies the present session.
+    /// Number that identifies the present FPM session.
     pub(super) number: u64,
     pub(super) permits: Receiver<()>,
     pub(super) shared: Arc<fpm::Shared>,

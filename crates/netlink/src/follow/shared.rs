@@ -11,9 +11,9 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 /// Counters of a follower since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Number of notifications that were decoded.
+    /// Number of kernel notifications that were decoded.
     pub events: u64,
-    /// Number of times that the receive buffer was full, after which notifications were lost.
+    /// Number of times that the netlink receive buffer was full, so that notifications were lost.
     pub overruns: u64,
     /// Number of complete dumps. A dump is made at the start, and after notifications were lost.
     pub resyncs: u64,
