@@ -33,8 +33,8 @@ pub struct BridgeSettings {
     /// Whether IGMP and MLD snooping is enabled. With snooping, multicast is forwarded only to ports with
     /// listeners.
     pub snooping: bool,
-    /// Whether the driver hook forwards known unicast between kernel devices. On a bridge with `openflow`,
-    /// the hook forwards the most used megaflows instead.
+    /// Whether the driver hook forwards unicast frames to addresses in the MAC table between kernel devices. On
+    /// a bridge with `openflow`, the hook forwards the most used megaflows instead.
     pub hook: bool,
     /// OpenFlow settings. If present, OpenFlow flow entries forward the packets of the bridge, and this
     /// bridge is the target of their `NORMAL` action.

@@ -51,7 +51,8 @@ pub struct RouterSettings {
     /// Seconds without an FPM message after which zebra's initial announcement of its routes is considered
     /// complete.
     pub fpm_settle: u32,
-    /// Whether the driver hook forwards packets between ports of the router, if all required state is known.
+    /// Whether the driver hook forwards packets between ports of the router, if the hook has all data that this
+    /// requires, such as the route and the neighbour's address.
     pub hook: bool,
 }
 

@@ -185,7 +185,7 @@ pub struct FpmStatus {
     pub refused: u64,
     /// Number of routes that were removed because a replay did not announce them.
     pub swept: u64,
-    /// Number of answers that were sent to zebra.
+    /// Number of messages to zebra that report whether a route was installed.
     pub answers: u64,
     /// Number of routes that the session has announced, until the first replay is complete. `None`
     /// afterwards, because all routes of FRR then come from sessions ([`Mirror::announced`]).

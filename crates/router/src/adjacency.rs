@@ -399,8 +399,8 @@ impl Adjacencies {
         self.refused
     }
 
-    /// Returns the device and the neighbour's address of the adjacency with a number. The address is `None` if
-    /// the adjacency stands for on-link destinations. Returns `None` if the number is not in use.
+    /// Returns the device and the neighbour's address of the adjacency with this number. The address is `None`
+    /// if the adjacency stands for on-link destinations. Returns `None` if the number is not in use.
     #[must_use]
     pub fn leads(&self, number: u32) -> Option<(u32, Option<IpAddr>)> {
         self.by_number.get(&number).copied()
@@ -514,7 +514,7 @@ impl Adjacencies {
         number
     }
 
-    /// Releases one reference to the adjacency with a number.
+    /// Releases one reference to the adjacency with this number.
     pub(crate) fn give_back(&mut self, number: u32) {
         let Some(key) = self.by_number.get(&number).copied() else { return };
         if let Some(used) = self.used.get_mut(&key) {

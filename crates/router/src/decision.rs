@@ -639,7 +639,7 @@ impl Router {
         }
     }
 
-    /// Returns the routing decision for a packet to the adjacency with a number. If the adjacency stands for
+    /// Returns the routing decision for a packet to the adjacency with this number. If the adjacency stands for
     /// on-link destinations, the adjacency of the packet's own destination is used.
     fn towards(&self, mut number: u32, destination: u128) -> Decision {
         let mut adjacency = self.adjacencies.read(number);

@@ -101,8 +101,8 @@ impl PathMirror {
         PathMirror { paths, groups, free: (0..count).rev().collect(), used, leaving }
     }
 
-    /// Publishes the action or the next hops of the path with a number in the mirror. Returns false if there is
-    /// no space for the next hops. Workers then handle the packets of the path.
+    /// Writes the action or the next hops of the path with the number `path` to the mirror. Returns false if
+    /// there is no space for the next hops. Workers then handle the packets of the path.
     pub fn write(&mut self, path: u32, entry: &PathEntry<'_>, readers: &Readers) -> bool {
         let Some(at) = words(&self.paths).get(place(path)) else { return true };
         let (word, group) = match entry {

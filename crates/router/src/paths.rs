@@ -328,8 +328,8 @@ impl Paths {
         self.leaving.push_back((self.readers.begin(), hop.0));
     }
 
-    /// Sets the definition of the shared path with a number, for all routes that use it. A `path` of `None`
-    /// removes the definition.
+    /// Sets the definition of the shared path with the number `shared`, for all routes that use the path. A
+    /// `path` of `None` removes the definition.
     pub fn define(&mut self, shared: u32, path: Option<&Path>, adjacencies: &mut Adjacencies) {
         match path {
             Some(path) => drop(self.shared.insert(shared, path.clone())),
@@ -430,8 +430,8 @@ impl Paths {
         (held, taken)
     }
 
-    /// Publishes the compiled path with a number to readers. A concurrent reader gets the old or the new
-    /// path, and both are valid.
+    /// Publishes the compiled path `said` with this number to readers. A concurrent reader gets the old or the
+    /// new path, and both are valid.
     fn say(&self, number: u32, said: Option<Compiled>) {
         let at = usize::try_from(number).unwrap_or(0);
         let word = match said {

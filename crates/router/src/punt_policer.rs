@@ -86,7 +86,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Returns the origin of a frame that arrived on the interface with a number. `head` holds the first
+    /// Returns the origin of a frame that arrived on the interface with this number. `head` holds the first
     /// octets of the frame, and `len` is the frame's length.
     #[must_use]
     pub fn of(interface: u16, head: &[u8], len: usize) -> Origin {
@@ -324,7 +324,7 @@ impl PuntPolicer {
     }
 
     /// Takes a token of a class and counts the packet. Returns false if no token is available. `is_within`
-    /// tells whether the packet may use the reserve of its class.
+    /// states whether the packet may use the reserve of its class.
     fn admit(&self, class: PuntClass, is_within: bool, worker: usize, now_ns: u64) -> bool {
         let bucket = &self.buckets[class as usize];
         let rate = self.rates[class as usize].load(Ordering::Relaxed);

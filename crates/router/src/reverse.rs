@@ -72,8 +72,8 @@ impl Router {
         }
     }
 
-    /// Returns the port by which packets to the source of a packet would be sent. The result also tells if no
-    /// route leads to the source, or if the route leads to a device that is not a port of the router.
+    /// Returns the port by which packets to the source of a packet would be sent. Other results state that no
+    /// route leads to the source, or that the route leads to a device that is not a port of the router.
     #[must_use]
     pub fn reverse_route(&self, interface: u16, reader: &Reader, key: &FlowKey) -> ReverseRoute {
         match self.back(interface, reader, key) {

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::state::{self, TablePrefix};
 
-/// An IPv4 or IPv6 prefix in the routing table with a number.
+/// The number of a routing table, and an IPv4 or IPv6 prefix in this table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Key {
     Four(u32, state::Prefix<Ipv4Addr>),

@@ -432,8 +432,8 @@ impl Feed {
         errors
     }
 
-    /// Begins a grace period, after which memory becomes available for the routes and neighbours that wait
-    /// for it. Returns `None` if none of them waits, or if no memory becomes available.
+    /// Begins a grace period, after which freed memory is available for the routes, paths and neighbours that
+    /// lack space. Returns `None` if none of them lacks space, or if no memory becomes available.
     #[must_use]
     pub fn grace(&self) -> Option<GracePeriod> {
         let is_freeing = self.adjacencies.is_freeing() || self.fibs.values().any(Fib::is_freeing);
@@ -441,8 +441,8 @@ impl Feed {
             .then(|| GracePeriod { readers: self.readers.clone(), ticket: self.readers.begin() })
     }
 
-    /// Tries again to install the routes and neighbours that wait for space. Returns whether any of them were
-    /// installed.
+    /// Tries again to install the routes and neighbours for which there was no space. Returns whether any of
+    /// them were installed.
     pub fn retry(&mut self, mirror: &Mirror) -> bool {
         let before = self.waiting();
         self.bring_waiting(mirror);
@@ -455,7 +455,7 @@ impl Feed {
         self.adjacencies.retry();
     }
 
-    /// Returns the number of routes, paths and neighbours that wait for space.
+    /// Returns the number of routes, paths and neighbours for which there is no space yet.
     fn waiting(&self) -> usize {
         let paths: usize = self.fibs.values().map(Fib::waiting).sum();
         self.waiting.len() + self.adjacencies.waiting() + paths

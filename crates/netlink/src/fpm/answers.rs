@@ -1,5 +1,5 @@
-//! Unsent answers to zebra about the routes that it announced. There is at most one answer for each route, with
-//! its latest result.
+//! Unsent answers to zebra, which report whether the routes that zebra announced were installed. There is at
+//! most one answer for each route, with its latest result.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// Answer to zebra about a route.
+/// Answer to zebra that reports whether a route was installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     /// Protocol of the route (`RTPROT_*`) in the announcement.
@@ -47,7 +47,7 @@ pub(crate) struct Said {
     pub(crate) offloaded: bool,
 }
 
-/// Unsent answers of one session.
+/// Unsent answers to zebra in one FPM session.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     /// Number that identifies the session. Answers of other sessions are ignored.

@@ -29,11 +29,11 @@ const BATCH: usize = 4096;
 pub(crate) const BATCHES: usize = 16;
 /// Time for which a deletion is held back, because the route that replaces it may follow.
 const HOLD: Duration = Duration::from_millis(5);
-/// Number of bytes of encoded answers that are written to a connection at once.
+/// Number of bytes of encoded answers to zebra that are written to a connection at once.
 const ANSWERS: usize = 64 << 10;
 /// Time after which a peer that does not read its answers is disconnected.
 const UNREAD: Duration = Duration::from_secs(30);
-/// Maximum number of unsent answers, in addition to one for each route.
+/// Maximum number of unsent answers to zebra, in addition to one for each route.
 const SPARE: usize = 65_536;
 /// Interval at which the idle thread checks whether it must end, and whether it can listen on its address.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub(crate) struct Server<S> {
     name: String,
     listener: FpmListener,
     settle: Duration,
-    /// Maximum number of unsent answers.
+    /// Maximum number of unsent answers to zebra about routes.
     most: usize,
     /// Numeric IDs of the local users whose processes may connect. `remote` is whether other machines may
     /// connect.

@@ -36,8 +36,8 @@ const MEMBERS: usize = 1 << 20;
 /// from here on.
 const ALIASES: u32 = 0x8000_0000;
 
-/// Answer to an announcement, with the key of its route. `None` in place of an answer stands for a
-/// withdrawal.
+/// Answer to zebra's announcement of a route, with the key of the route. `None` in place of an answer stands
+/// for a withdrawal.
 pub(crate) type Answer = (Key, Option<Said>);
 
 /// State of the announcements of all sessions.
@@ -376,8 +376,8 @@ impl Table {
         }
     }
 
-    /// Queues answers about announced routes that were refused before and are installed now, and forgets
-    /// their refusal.
+    /// Queues answers about announced routes that were refused before and are installed now. Then removes these
+    /// routes from the list of refused routes.
     pub(crate) fn found_room(&mut self, prefixes: &[TablePrefix], answers: &mut Vec<Answer>) {
         if prefixes.is_empty() || self.failed.is_empty() {
             return;
