@@ -195,10 +195,10 @@ pub struct FlowTable {
 /// addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub enum PrefixField {
-    /// Source addresses.
+    /// Source addresses of IPv4, IPv6 and ARP packets.
     #[serde(rename = "ip_src")]
     Source,
-    /// Destination addresses.
+    /// Destination addresses of IPv4, IPv6 and ARP packets.
     #[serde(rename = "ip_dst")]
     Destination,
 }

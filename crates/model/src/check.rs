@@ -75,9 +75,9 @@ pub(crate) struct ObjectCount {
     pub table: &'static str,
     /// Name of the type in the plural.
     pub what: &'static str,
-    /// Number of objects.
+    /// Number of objects of this type.
     pub count: usize,
-    /// Maximum number of objects.
+    /// Maximum number of objects of this type.
     pub limit: usize,
 }
 

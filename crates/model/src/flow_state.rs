@@ -227,7 +227,7 @@ pub struct MemoryState {
     /// Name of the part of the daemon that uses the memory, such as `frames`, `flow caches`, `flow records` or
     /// `tables of br0`.
     pub consumer: String,
-    /// Approximate memory of the consumer in bytes.
+    /// Approximate memory that this part of the daemon uses, in bytes.
     pub bytes: u64,
 }
 

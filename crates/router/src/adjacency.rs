@@ -274,7 +274,7 @@ impl fmt::Debug for Adjacencies {
     }
 }
 
-/// The writer's record of an adjacency in use.
+/// An adjacency in use, as the thread that changes the adjacencies records it.
 #[derive(Debug)]
 struct Used {
     number: u32,

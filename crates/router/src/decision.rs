@@ -52,7 +52,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the reason in words.
+    /// Returns a text that describes the reason.
     #[must_use]
     pub const fn explain(self) -> &'static str {
         match self {
@@ -97,9 +97,9 @@ impl Default for Decision {
 pub struct Router {
     /// Interfaces of the router by number.
     pub interfaces: Vec<Option<Interface>>,
-    /// Policy rules for IPv4, in order.
+    /// Policy rules for IPv4, in the order of their evaluation.
     pub four: Vec<Lookup>,
-    /// Policy rules for IPv6, in order.
+    /// Policy rules for IPv6, in the order of their evaluation.
     pub six: Vec<Lookup>,
     /// View of the router's adjacencies.
     pub adjacencies: AdjacencyView,
@@ -187,7 +187,7 @@ impl Gathering<'_> {
         None
     }
 
-    /// Ends the collection of a burst.
+    /// Ends the collection of the packets of a burst.
     #[inline]
     pub fn end(self) {
         let Gathering { four, six, .. } = self;

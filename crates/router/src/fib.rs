@@ -56,7 +56,7 @@ pub enum FibError {
     },
 }
 
-/// The writer of a routing table: IPv4 and IPv6 routes and their paths.
+/// A routing table, as the thread that changes it uses it: IPv4 and IPv6 routes and their paths.
 pub struct Fib {
     v4: Table<u32>,
     v6: Table<u128>,

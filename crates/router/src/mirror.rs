@@ -84,7 +84,7 @@ pub enum PathEntry<'a> {
     Group(&'a Buckets<u32>),
 }
 
-/// The writer of the paths and groups in the mirror of a routing table.
+/// The paths and groups in the mirror of a routing table, as the thread that writes them uses them.
 pub struct PathMirror {
     paths: Memory,
     groups: Memory,
@@ -160,7 +160,7 @@ fn take(free: &mut Vec<u32>, leaving: &mut VecDeque<(GracePeriods, u32)>, reader
     free.pop()
 }
 
-/// The writer of the mirror of the neighbours.
+/// The mirror of the neighbours, as the thread that writes it uses it.
 pub struct Neighbours(NeighbourMirror, LinkHash);
 
 impl Neighbours {

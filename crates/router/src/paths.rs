@@ -205,7 +205,7 @@ impl PathEntries<'_> {
     }
 }
 
-/// The writer's record of a path in use.
+/// A path in use, as the thread that changes the table records it.
 #[derive(Debug)]
 struct Used {
     number: u32,
@@ -216,7 +216,7 @@ struct Used {
     taken: Vec<u32>,
 }
 
-/// The writer of the paths of a routing table.
+/// The paths of a routing table, as the thread that changes them uses them.
 pub struct Paths {
     slots: Arc<Slots<Compiled>>,
     words: Arc<[AtomicU64]>,

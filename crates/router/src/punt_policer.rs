@@ -184,7 +184,7 @@ pub struct PuntPolicer {
     /// Time, in nanoseconds, until which an ARP or neighbour discovery reply from an address is expected,
     /// because the kernel is resolving its link-layer address. The index is a hash of the address.
     asked: Box<[AtomicU64]>,
-    /// Secret key of the hash function.
+    /// Secret key of the hash function for peers, sources and addresses.
     hasher: RandomState,
     /// Numbers of packets admitted and refused, by class.
     counts: CounterArray,
