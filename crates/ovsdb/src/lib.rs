@@ -2,9 +2,9 @@
 //! server).
 //!
 //! ```text
-//!   ovsdb-server ── rpc ── session ── replica ── desired ──> Desired   (what the tables want, whole at each transaction)
+//!   ovsdb-server ── rpc ── session ── replica ── desired ──> Desired   (desired configuration after each transaction)
 //!        ^                    |
-//!        └─ one transaction ──┴── told <── Told                        (what became of it; only what differs is written)
+//!        └─ one transaction ──┴── status <── SwitchStatus           (resulting status; only differences are written)
 //! ```
 //!
 //! [`client::run`] maintains the connection. The client reconnects with increasing pauses, requests the lock

@@ -2,8 +2,8 @@
 //! messages, returns messages to send, and maintains the replica.
 //!
 //! ```text
-//!   get_schema ──> monitor_cond_since ─(refused)─> monitor_cond ─(refused)─> monitor ──> updates for as long as it lasts
-//!   lock ─────────────────────────────────────────────────────────────────────────────> ours, or later, or stolen
+//!   get_schema ──> monitor_cond_since ─(refused)─> monitor_cond ─(refused)─> monitor ──> updates until the connection ends
+//!   lock ─────────────────────────────────────────────────────────────────────────────> granted, granted later, or stolen
 //! ```
 //!
 //! The state of a session can be passed to the next one ([`Session::resume`]). The server then sends only the

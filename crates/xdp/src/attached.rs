@@ -1,5 +1,6 @@
-//! An XDP program that is attached to the device of a port. This module replaces the program, sets its
-//! sockets and local addresses, reads its counters, pins it, and hands it over to a successor process.
+//! An XDP program that is attached to the device of a port. This module replaces the program, registers the
+//! port's AF_XDP sockets and local addresses, reads its counters, pins it, and hands it over to a successor
+//! process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -158,8 +159,8 @@ impl Attached {
         ProgramInfo::read(self.program()?.as_fd())
     }
 
-    /// Opens the port's own program. Without a custom program this is the program of the link, otherwise it
-    /// is the program in the custom program's tail call array.
+    /// Opens the port's own program. Without a custom program this is the program of the BPF link. With a
+    /// custom program it is the program in the custom program's tail call array.
     fn program(&self) -> Result<OwnedFd, Error> {
         let on_link = || {
             sys::program_by_id(link_info(self.link.as_fd())?.program)
@@ -229,8 +230,8 @@ impl Attached {
         })
     }
 
-    /// Replaces the local addresses of the port, whose packets go to the kernel. New addresses are added
-    /// before old ones are removed.
+    /// Replaces the local IP addresses of the port. Packets to a local address go to the kernel. New addresses
+    /// are added before old ones are removed.
     ///
     /// # Errors
     /// Returns [`Error::LocalsFull`] or [`Error::Map`].
@@ -449,15 +450,16 @@ impl Attached {
         self.stages.route.as_ref().map(|maps| RouteStage::over(Arc::clone(maps)))
     }
 
-    /// Returns the frame order state that the XDP program of a virtual router's port shares with the workers.
-    /// Returns `None` if the stage does not keep frame order ([`RouteStage::in_order`]).
+    /// Returns the sequence numbers by which the port's XDP program and the workers keep the frames of a flow
+    /// in order. Returns `None` if the virtual router stage does not keep frame order
+    /// ([`RouteStage::in_order`]).
     #[must_use]
     pub fn route_orders(&self) -> Option<&Arc<Orders>> {
         self.stages.route.as_ref().and_then(|route| route.orders())
     }
 
-    /// Returns the frame order state that the program already uses. If there is none for the number of the
-    /// port's receive queues, returns a new one.
+    /// Returns the frame order state that the program already uses. If that state does not exist or has another
+    /// number of receive queues, returns a new one.
     pub(crate) fn orders(&self) -> Result<Arc<Orders>, Error> {
         let queues = self.constants().queues;
         let known = self.bridge_maps().map(|maps| maps.orders());
@@ -492,8 +494,8 @@ impl Attached {
         self.swap(loaded)
     }
 
-    /// Returns the identifier of the port's flow steering ([`Steering::id`]). Returns `None` if the port has
-    /// no steering.
+    /// Returns the kernel id that identifies the port's flow steering ([`Steering::id`]). Returns `None` if the
+    /// port has no flow steering.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -501,8 +503,8 @@ impl Attached {
         self.stages.steer.as_ref().map(|maps| maps.shared.id()).transpose()
     }
 
-    /// Returns whether the port's flow steering looks up exact flows, and whether it uses its table of hash
-    /// buckets. Returns `None` if the port has no flow steering.
+    /// Returns two flags of the port's flow steering: whether it looks up exact flows, and whether it uses its
+    /// table of hash buckets. Returns `None` if the port has no flow steering.
     #[must_use]
     pub fn steers(&self) -> Option<(bool, bool)> {
         let [_, flows, table, _] = self.stages.steer.as_ref()?.conf;
@@ -531,8 +533,8 @@ impl Attached {
         self.swap(loaded)
     }
 
-    /// Returns the identifier of the port's filter ([`Filter::id`]). Returns `None` if the port has no
-    /// filter.
+    /// Returns the kernel id that identifies the port's filter ([`Filter::id`]). Returns `None` if the port has
+    /// no filter.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -626,9 +628,9 @@ impl Attached {
         self.user.as_ref()
     }
 
-    /// Makes `program` the first program of the link. When the function returns, no frame is being processed
-    /// by the previous first program. The program that the previous one continues with may therefore be
-    /// closed.
+    /// Makes `program` the program that the BPF link runs. When the function returns, no frame is being
+    /// processed by the link's previous program. A program that only the previous program calls may therefore
+    /// be closed.
     fn run_first(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
         sys::link_update(self.link.as_fd(), program).map_err(|source| self.not_swapped(source))?;
         sys::wait_for_programs();

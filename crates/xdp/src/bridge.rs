@@ -2,9 +2,9 @@
 //! between kernel devices.
 //!
 //! ```text
-//!  frame --> [filter] --> source known here? destination known elsewhere? --yes--> that one's device
-//!                            |  [`StationTable`], shared by the bridge's ports      [`BridgeDevices`]
-//!                            no: numbered ([`Orders`]) --> [steer] --> worker
+//!  frame --> [filter] --> source known on this port? destination known on another? --yes--> device of that port
+//!                            |  [`StationTable`], shared by the bridge's ports                [`BridgeDevices`]
+//!                            no: gets a sequence number ([`Orders`]) --> [steer] --> worker
 //! ```
 //!
 //! The stage reads a station table (MAC table) that user space fills. It removes a station from the table

@@ -9,11 +9,12 @@ use libbpf_rs::libbpf_sys as ffi;
 /// Maximum number of receive queues of one port, which is the maximum number of slots of the socket map.
 pub(crate) const QUEUES_MAX: u32 = 1 << 16;
 
-/// Owner of the frames that a port receives, which determines the frames that go to the kernel.
+/// Function that receives the frames of a port. It determines which frames the XDP program passes to the
+/// kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// A bridge or a tenant owns the port. Every frame goes to the socket of its receive queue, and no frame
-    /// goes to the kernel.
+    /// The port belongs to a bridge or another function that takes all frames. Every frame goes to the AF_XDP
+    /// socket of its receive queue, and no frame goes to the kernel.
     Bridged,
     /// The port is a routed port. The kernel receives ARP and other non-IP protocols, multicast and
     /// broadcast, fragments, malformed headers and packets to its own addresses. All other frames go to the
@@ -30,8 +31,8 @@ pub enum WhenDown {
     Drop,
 }
 
-/// Addresses of a routed port that the kernel owns. Packets to these addresses go to the kernel. A bridged
-/// port ignores the addresses.
+/// IP addresses of a routed port at which the kernel receives packets. The XDP program passes packets to these
+/// addresses to the kernel. The program of a bridged port ignores the addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalAddresses {
     /// Unicast and subnet-broadcast IPv4 addresses (from the kernel's `local` table).
@@ -43,21 +44,21 @@ pub struct LocalAddresses {
 /// Complete configuration of one port's program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramConfig {
-    /// Owner of the frames that the port receives.
+    /// Function that receives the frames of the port.
     pub owner: Owner,
     /// Treatment of frames from a receive queue that has no socket.
     pub when_down: WhenDown,
     /// Number of receive queues of the device, 1 to 65536. Frames from a queue beyond this number are treated
     /// as `when_down` states.
     pub queues: u32,
-    /// Initial local addresses, which the kernel owns when the program is loaded.
+    /// Local addresses that are written to the maps when the program is loaded.
     pub locals: LocalAddresses,
 }
 
-/// Size of `struct trivium_conf` in bytes: four words in host byte order.
+/// Size of `struct trivium_conf` in bytes. The struct consists of four 32-bit words in host byte order.
 pub(crate) const CONF_SIZE: usize = 16;
 
-/// `TRIVIUM_OWNER_ROUTER`: owner value of a port with a virtual router stage.
+/// `TRIVIUM_OWNER_ROUTER`: value of the owner word for a port with a virtual router stage.
 pub(crate) const OWNER_ROUTER: u32 = 2;
 
 impl Owner {
@@ -86,10 +87,10 @@ impl WhenDown {
     }
 }
 
-/// Part of a `ProgramConfig` that a loaded program holds as constants.
+/// Part of a `ProgramConfig` that is fixed when the program is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Constants {
-    /// Owner of the frames that the port receives.
+    /// Function that receives the frames of the port.
     pub owner: Owner,
     /// Treatment of frames from a receive queue that has no socket.
     pub when_down: WhenDown,

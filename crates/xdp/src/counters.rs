@@ -32,22 +32,22 @@ pub enum Counter {
     /// The program stopped with an error, because one of its stages returned an invalid verdict. This is a
     /// defect of the program.
     Aborted,
-    /// A rule of the filter dropped the frame.
+    /// A drop rule of the filter dropped the frame.
     FilterDropped,
     /// The frame was dropped, because it exceeded the rate limit of a filter rule.
     FilterLimited,
-    /// The bridge stage redirected the frame to the device of a known station.
+    /// The bridge stage redirected the frame to the output device of its destination MAC address (station).
     Bridged,
-    /// The bridge stage dropped the frame, because the device of the known destination station no longer
+    /// The bridge stage dropped the frame, because the output device of its destination MAC address no longer
     /// exists or the frame had no space for a VLAN tag.
     BridgeLost,
-    /// The bridge stage dropped the frame. The frame would have gone to the worker only to keep the order of
-    /// its flow, and the receive queue was losing frames.
+    /// The XDP program dropped the frame. The frame would have gone to the worker only to stay behind earlier
+    /// frames of its flow, and its receive queue was overflowing.
     BridgeHeld,
     /// The kernel routing stage forwarded the frame by the kernel's routes.
     FibForwarded,
-    /// The kernel routing stage passed the frame to the kernel, because its destination is the Ethernet
-    /// address of another station.
+    /// The kernel routing stage passed the frame to the kernel, because its destination MAC address is not that
+    /// of the port.
     FibStation,
     /// The kernel routing stage passed the frame to the kernel, because it has a VLAN tag.
     FibTagged,
@@ -92,21 +92,22 @@ pub enum Counter {
     /// The kernel routing stage passed the frame to the kernel, because the output device does not accept
     /// redirected frames of this kind.
     FibNoDevice,
-    /// Flow steering passed the frame to the kernel on the receiving CPU, by an exact flow or by the hash
-    /// table.
+    /// Flow steering passed the frame to the kernel on the CPU that received it. An exact flow or the table of
+    /// hash buckets selected this target.
     SteerKernel,
-    /// Flow steering passed the frame to the kernel on another CPU, by an exact flow or by the hash table.
+    /// Flow steering passed the frame to the kernel on another CPU. An exact flow or the table of hash buckets
+    /// selected this target.
     SteerCpu,
-    /// The filter answered the frame, which is a SYN for a service, with a SYN cookie.
+    /// The filter replied to the frame, a TCP SYN to a protected service, with a SYN cookie.
     FilterAnswered,
-    /// The virtual router stage passed the frame to the kernel, because its destination is the Ethernet
-    /// address of another station.
+    /// The virtual router stage passed the frame to the kernel, because its destination MAC address does not
+    /// belong to the router's port.
     RouteStation,
-    /// The virtual router stage passed the frame to the kernel, because it has a VLAN tag that is not
-    /// configured.
+    /// The virtual router stage passed the frame to the kernel, because its VLAN is not an interface of the
+    /// router.
     RouteTagged,
     /// The virtual router stage passed the frame to the kernel, because one of its IP addresses is never
-    /// routed, or its source is an address of the router itself.
+    /// routed, or its source is one of the router's own addresses.
     RouteAddress,
     /// The virtual router stage passed the frame to the kernel, because the TTL or hop limit is 1 or 0.
     RouteTtl,
@@ -123,10 +124,11 @@ pub enum Counter {
     /// The stage of cached OpenFlow flows dropped the frame, because the actions of the matching flow
     /// drop it.
     FlowDropped,
-    /// The virtual router stage dropped the frame, because the route to its source leads to another interface
-    /// or does not exist.
+    /// The virtual router stage dropped the frame, because it failed the reverse path check: the route to its
+    /// source leads to another interface or does not exist.
     RouteReversePath,
-    /// The virtual router stage dropped the frame, because it is control traffic over one of the router's limits.
+    /// The virtual router stage dropped the frame, because it is control traffic that exceeds a rate limit of
+    /// the router.
     RouteLimited,
 }
 
@@ -271,7 +273,7 @@ impl Counters {
         Counter::ALL.into_iter().map(|counter| (counter, self.get(counter)))
     }
 
-    /// Returns the number of packets that the program has processed, which is the sum of all counters.
+    /// Returns the number of frames that the program has processed, which is the sum of all counters.
     #[must_use]
     pub fn seen(&self) -> u64 {
         self.0.iter().fold(0, |sum, packets| sum.wrapping_add(*packets))

@@ -24,7 +24,7 @@ pub(crate) const FRAME_SIZE: u32 = 48 + 3 * SNAP_MAX;
 pub struct DumpConfig {
     /// Number of bytes captured of each frame, 1 to [`SNAP_MAX`].
     pub snap: u32,
-    /// Verdicts whose frames are captured. Frames with other verdicts are not captured.
+    /// XDP verdicts whose frames are captured. Frames with other verdicts are not captured.
     pub verdicts: Vec<Verdict>,
     /// Whether the capture records frames as they were received.
     pub entry: bool,
@@ -71,13 +71,14 @@ pub struct Dumped {
     pub queue: u32,
     /// Verdict of the program on the frame.
     pub verdict: Verdict,
-    /// Counter under which the program counted the frame, which shows the reason for the verdict. `None` if
-    /// the program ended without counting the frame.
+    /// Packet counter that the program incremented for the frame, which shows the reason for the verdict.
+    /// `None` if the program ended without counting the frame.
     pub way: Option<Counter>,
     /// Counter index of the filter rule that decided about the frame. [`crate::filter::Filter::rule_at`]
     /// returns the rule's name. `None` if no filter rule decided.
     pub rule: Option<u32>,
-    /// Length of the whole frame in bytes: as it was received, and as the program left it.
+    /// Lengths of the whole frame in bytes. The first is the length as received, the second as the program left
+    /// it.
     pub lengths: [u32; 2],
     /// First bytes of the frame as received. Empty unless [`DumpConfig::entry`] is set.
     pub entry: Vec<u8>,
@@ -85,7 +86,7 @@ pub struct Dumped {
     pub exit: Vec<u8>,
 }
 
-/// Maps and constants of a packet capture.
+/// Kernel maps and program constants of a packet capture.
 #[derive(Debug)]
 pub(crate) struct DumpMaps {
     pub constants: [u8; 16],

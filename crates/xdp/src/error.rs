@@ -39,7 +39,7 @@ pub enum Error {
         /// Number of receive queues that was requested.
         queues: u32,
     },
-    /// The receive queue number exceeds the queues for which the port's program was loaded.
+    /// The number of a receive queue exceeds the number of queues for which the port's program was loaded.
     #[error(
         "XDP program of {device}: queue {queue} does not exist, the program was loaded for {queues}; reload the port with more queues"
     )]
@@ -67,7 +67,7 @@ pub enum Error {
         /// Device name that was looked up.
         name: String,
     },
-    /// The device already has an XDP program of another owner.
+    /// The device already has an XDP program that this process did not attach.
     #[error("device {device}: XDP program \"{}\" (id {}, {}) of someone else is attached; {}", .program.name, .program.id, .program.mode, foreign_advice(device, program))]
     Foreign {
         /// Name of the device that has another program.
@@ -144,12 +144,13 @@ pub enum Error {
     LocalsFull {
         /// Family of the addresses: `IPv4` or `IPv6`.
         family: &'static str,
-        /// Number of local addresses that were given.
+        /// Number of local addresses of this family that were given.
         count: usize,
         /// Maximum number of addresses of this family in the map.
         capacity: usize,
     },
-    /// The number of a virtual router's own addresses exceeds the capacity of the XDP programs of its ports.
+    /// The number of a virtual router's own IP addresses exceeds the capacity of the maps that its XDP programs
+    /// read.
     #[error(
         "router {router}: its own address {address} has no room in the driver hook, which holds {capacity} {family} addresses of a router; remove addresses, or spread them over more routers"
     )]
@@ -160,10 +161,10 @@ pub enum Error {
         address: std::net::IpAddr,
         /// Family of the address: `IPv4` or `IPv6`.
         family: &'static str,
-        /// Maximum number of own addresses of this family.
+        /// Maximum number of own addresses of this family in the map.
         capacity: usize,
     },
-    /// A virtual router's own address could not be added to a map or removed from it.
+    /// A virtual router's own IP address could not be added to a map or removed from it.
     #[error(
         "router {router}: its own address {address}: the driver hook's map {map}: cannot {operation}: {source}; check with `bpftool map`"
     )]
@@ -182,10 +183,10 @@ pub enum Error {
     /// The custom program cannot run in front of a port's program.
     #[error(transparent)]
     User(#[from] crate::user::UserError),
-    /// The filter rules or the block list are invalid.
+    /// The filter rules or the block list cannot be used.
     #[error(transparent)]
     Filter(#[from] crate::filter::FilterError),
-    /// The number of rules exceeds the number for which the filter was created.
+    /// The number of rules exceeds the capacity for which the maps of the filter were created.
     #[error(
         "filter: {count} rules are more than the {capacity} that it was made for; make it anew with room for them"
     )]
@@ -203,7 +204,7 @@ pub enum Error {
         /// Number of slots for exact flows.
         capacity: u32,
     },
-    /// The exact flow of a flow steering cannot match any frame.
+    /// An exact flow of the flow steering is invalid, so it could not match any frame.
     #[error("steering: flow {flow}: {why}")]
     SteerFlow {
         /// The exact flow as text.
@@ -238,7 +239,7 @@ pub enum Error {
     NoCookies {
         /// Name of the rule that needs SYN cookies.
         rule: String,
-        /// Name of the missing helper.
+        /// Name of the missing kernel helper.
         lacks: &'static str,
     },
     /// The pin name contains characters that are not allowed, or is too long.
@@ -262,10 +263,10 @@ pub enum Error {
         /// Error that the kernel returned for the pin operation.
         source: io::Error,
     },
-    /// A BPF link is already pinned at this path.
+    /// Another BPF link is already pinned at this path.
     #[error("pin {}: a program is pinned there already; adopt it, or remove the directory to detach it", .path.display())]
     Pinned {
-        /// Directory of the pin that exists already.
+        /// Path of the existing pin directory.
         path: PathBuf,
     },
     /// A pinned link or a handed-over descriptor does not belong to a Trivium port program.
@@ -276,7 +277,7 @@ pub enum Error {
         /// Description of the object that was found there.
         found: String,
     },
-    /// A custom program is attached to the device, but the port's program behind it no longer exists.
+    /// A custom program is attached to the device, but the port's program that it calls no longer exists.
     #[error(
         "{object}: the port's program behind a user's has gone; remove the directory to detach what is left"
     )]
@@ -292,7 +293,7 @@ pub enum Error {
     WrongNamespace {
         /// Kernel id of the BPF link.
         link: u32,
-        /// Device index, in the namespace of the device that the link was created for.
+        /// Index of the link's device in the device's own namespace.
         ifindex: u32,
     },
     /// A query about programs, links or devices failed.
@@ -343,8 +344,8 @@ fn load_advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// Returns advice on how to remove an XDP program of another owner. `ip link` cannot remove a program that a
-/// BPF link holds. The holder of the link or its pin must be removed instead.
+/// Returns advice on how to remove an XDP program that this process did not attach. `ip link` cannot remove a
+/// program that a BPF link holds. The process that holds the link, or the link's pin, must be removed instead.
 fn foreign_advice(device: &str, program: &ProgramOnDevice) -> String {
     match program.link {
         Some(link) if program.name.starts_with("trivium_") => format!(

@@ -1,6 +1,6 @@
-//! Explains how a port's XDP program processes a frame. The same program is loaded again with scratch copies
-//! of all maps to which it writes, and a test run is made. The test run does not change the port's counters,
-//! tables, frame numbers or rate limits, and no frame is transmitted.
+//! Explains how a port's XDP program processes a frame, by a test run. The test run uses a second copy of the
+//! program, with copies of all maps to which the program writes. It does not change the port's counters,
+//! tables, frame sequence numbers or rate limits, and no frame is transmitted.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{Attached, Counter, Error, Loaded, Verdict};
 /// Result of a port's XDP program for a frame, found by a test run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSays {
-    /// Outcome under which the program counted the frame.
+    /// Packet counter that the program incremented for the frame, which shows its outcome.
     pub way: Counter,
     /// Verdict of the program. For a frame that goes to the worker, this is the verdict of `when_down`,
     /// because a test run has no socket.
@@ -25,16 +25,16 @@ pub struct HookSays {
     /// Number of the port to which the program redirects the frame. `None` if it does not redirect the frame
     /// to a port.
     pub to: Option<u16>,
-    /// Index of the neighbour that the virtual router's routes select as next hop. `None` if no route of a
+    /// Index, in the router's neighbour table, of the next hop that a route selects. `None` if no route of a
     /// virtual router forwards the frame.
     pub neighbour: Option<u32>,
     /// Index of the output device that the kernel's routes select, in the port's network namespace. `None` if
     /// the kernel routing stage does not forward the frame.
     pub device: Option<u32>,
-    /// Exact flow of the flow steering that matches the frame. `None` if there is no such flow.
+    /// Entry of the flow steering that matches the frame's exact flow. `None` if there is no such entry.
     pub flow: Option<ExactFlow>,
-    /// Target that an exact flow or the hash table of the flow steering selects. `None` if the flow steering
-    /// does not decide.
+    /// Target that the flow steering selects for the frame, by an exact flow or by its hash table. `None` if
+    /// the flow steering does not decide.
     pub steered: Option<SteerTo>,
     /// Name of the custom program in front of the port's program, and whether it can continue with the port's
     /// program. `None` without a custom program. The custom program does not run in the test run, because it

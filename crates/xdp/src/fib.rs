@@ -19,12 +19,13 @@ use crate::Error;
 use crate::sys::{self, MapKind, MapSpec};
 
 const DEVICES: &str = "fib_devices";
-/// Name of the map with the packet counts of output devices whose index is below [`FIB_DEVICES`].
+/// Name of the map with the packet and byte counts of output devices whose device index is below
+/// [`FIB_DEVICES`].
 const NEAR_COUNTS: &str = "fib_near_counts";
-/// Name of the map with the packet counts of other output devices, by device index. The map also has the
-/// entry [`GONE`], and an entry for each device that is or was an output device.
+/// Name of the map with the packet and byte counts of other output devices, by device index. The map also has
+/// the entry [`GONE`], and an entry for each device that is or was an output device.
 const COUNTS: &str = "fib_counts";
-/// `FIB_MULTI_BUFFER`: bit in the device map's key of a device that accepts multi-buffer frames.
+/// `FIB_MULTI_BUFFER`: bit of a device map key. The bit is set for a device that accepts multi-buffer frames.
 const MULTI_BUFFER: u32 = 1 << 31;
 /// Number of 32-bit words of `struct fib_conf`.
 pub(crate) const FIB_WORDS: usize = 6;
@@ -36,7 +37,7 @@ const GONE: u32 = 0;
 /// Configuration of the kernel routing stage of one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FibPort {
-    /// Ethernet address of the port's device. The stage does not route frames to other addresses.
+    /// Ethernet address of the port's device. The stage routes only frames with this destination address.
     pub mac: [u8; 6],
     /// Whether the route to the source of an IPv4 packet must lead out of this port (reverse path check).
     /// Packets that fail the check go to the kernel's stack. The field is set where `rp_filter` is on.
@@ -82,8 +83,8 @@ pub(crate) struct FibMaps {
 }
 
 impl FibStage {
-    /// Creates a kernel routing stage with the device map and the counts of the stage `present`. Creates these
-    /// maps if there is no such stage.
+    /// Creates a kernel routing stage with the device map and the packet counts of `present`. If `present` is
+    /// `None`, creates these maps.
     pub(crate) fn sharing(port: &FibPort, present: Option<&FibStage>) -> Result<FibStage, Error> {
         let maps = match present.map(|stage| &stage.maps) {
             Some(maps) => FibMaps {

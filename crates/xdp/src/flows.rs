@@ -2,9 +2,9 @@
 //! cached flows between kernel devices.
 //!
 //! ```text
-//!  frame --> [filter] --> key as the worker's --> flow known here, by one of a few masks? --yes--> headers, tag, device
-//!                            |                       [`FlowTable`], one for all ports
-//!                            no: numbered ([`Orders`]) --> [steer] --> worker
+//!  frame --> [filter] --> flow key --> flow in the table, under one of its masks? --yes--> write headers, tag, redirect
+//!                            |             [`FlowTable`], one for all ports
+//!                            no: gets a sequence number ([`Orders`]) --> [steer] --> worker
 //! ```
 //!
 //! The holder of the [`FlowWriter`] adds and removes flows. A program that is running may still use a removed

@@ -29,9 +29,9 @@ pub fn inspect(ifindex: u32) -> Result<Option<ProgramOnDevice>, Error> {
     Ok(Some(ProgramOnDevice { id, name: name.unwrap_or_default(), mode, link }))
 }
 
-/// Returns the id of the link by which this program is attached to this device. The kernel does not report
-/// the namespace of a link, so program id and device index are compared. Returns `None` if there is no such
-/// link.
+/// Returns the id of the BPF link by which this program is attached to this device. The kernel does not report
+/// the namespace of a link, so links are compared by program id and device index. Returns `None` if there is no
+/// such link.
 fn holding_link(program: u32, ifindex: u32) -> io::Result<Option<u32>> {
     let mut at = 0;
     while let Some(id) = sys::link_next(at)? {
@@ -60,23 +60,24 @@ fn not_queried(ifindex: u32, source: io::Error) -> Error {
 /// XDP features of a device and its driver (`xdp-features` of the kernel's netdev family).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features {
-    /// Whether the driver supports the verdicts pass, drop, abort and transmit in native mode.
+    /// Whether the driver supports the verdicts `XDP_PASS`, `XDP_DROP`, `XDP_ABORTED` and `XDP_TX` in native
+    /// mode.
     pub basic: bool,
-    /// Whether the driver can redirect received frames.
+    /// Whether the driver supports the verdict `XDP_REDIRECT` for received frames.
     pub redirect: bool,
-    /// Whether the device can be the target of a redirect. A veth device has this feature only while its peer
+    /// Whether the device can be the target of a redirect. A veth device can be a target only while its peer
     /// runs an XDP program or GRO.
     pub transmit: bool,
     /// Whether the driver supports AF_XDP zero copy.
     pub zero_copy: bool,
-    /// Whether the network card can run programs.
+    /// Whether the network card itself can run XDP programs (offload mode).
     pub offload: bool,
     /// Whether the driver supports received frames of several buffers.
     pub receive_multi_buffer: bool,
     /// Whether the device can be the target of a redirect of frames with several buffers.
     pub transmit_multi_buffer: bool,
-    /// Maximum number of buffers in a frame with zero copy. 0 or 1 if the driver does not support several
-    /// buffers.
+    /// Maximum number of buffers of one frame on an AF_XDP socket with zero copy. The value is 0 or 1 if the
+    /// driver does not support several buffers.
     pub zero_copy_segments: u32,
 }
 

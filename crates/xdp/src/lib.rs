@@ -2,11 +2,11 @@
 //! accesses their maps.
 //!
 //! ```text
-//!  device --> [XDP program: filter, room, steer] --XSKMAP--> AF_XDP socket of the queue
-//!                     |  ^                                          (crate `port`)
+//!  device --> [XDP program: filter, function, steer] --XSKMAP--> AF_XDP socket of the queue
+//!                     |  ^                                              (crate `port`)
 //!              XDP_PASS  | constants, local addresses, counters
 //!                     v  |
-//!                 kernel stack        this crate: load, attach, swap, pin, adopt, hand over
+//!                 kernel stack        this crate: load, attach, replace, pin, adopt, hand over
 //! ```
 //!
 //! Each port has one program, specialised by constants ([`ProgramConfig`]). A link update replaces the whole

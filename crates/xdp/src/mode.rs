@@ -1,4 +1,4 @@
-//! XDP modes of a device, the program that runs in a mode, and the attempts that a mode refused.
+//! XDP modes, the XDP programs that devices already run, and failed attempts to attach a program.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! Kernel helpers that the stages of an XDP program need. The check runs only after the kernel has refused a
+//! Kernel helpers that the stages of an XDP program call. The check runs only after the kernel has refused a
 //! program. The error then names the missing helper instead of showing the verifier's log.
 
 use libbpf_rs::libbpf_sys as ffi;
@@ -22,11 +22,11 @@ const fn need(
     Need { stage, helper, name, since }
 }
 
-/// Name of the program stage that every port's program has.
+/// Name of the stage that steers frames to sockets. Every port's program has this stage.
 pub(crate) const STEER: &str = "steer";
 pub(crate) const FILTER: &str = "filter";
 pub(crate) const BRIDGE: &str = "bridge";
-/// Name of the program stage of cached OpenFlow flows.
+/// Name of the stage of cached OpenFlow flows.
 pub(crate) const RULES: &str = "rules";
 pub(crate) const FIB: &str = "fib";
 pub(crate) const ROUTE: &str = "route";

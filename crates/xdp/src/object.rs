@@ -1,6 +1,6 @@
-//! BPF objects that `build.rs` compiles from `bpf/`, and the loading of one specialised program from an
-//! object. The libbpf object is dropped after loading. Only the descriptors of the program and its maps are
-//! kept.
+//! BPF objects that `build.rs` compiles from `bpf/`, and the loading of one program from an object after its
+//! constants are set. The libbpf object is dropped after loading. Only the descriptors of the program and its
+//! maps are kept.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -74,29 +74,31 @@ pub(crate) fn services_dump_object() -> Embedded {
     embed!("services_dump")
 }
 
-/// Name of the map that libbpf creates for the section of the constant `conf`.
+/// Name of the map that libbpf creates for the constant `conf`, the configuration of a port's program.
 pub(crate) const CONF: &str = ".rodata.conf";
-/// Name of the map that libbpf creates for the section of the constant `dump`.
+/// Name of the map that libbpf creates for the constant `dump`, the configuration of the packet capture.
 pub(crate) const DUMP_CONF: &str = ".rodata.dump";
-/// Name of the map that libbpf creates for the section of the constant `filter`.
+/// Name of the map that libbpf creates for the constant `filter`, the configuration of the packet filter stage.
 pub(crate) const FILTER_CONF: &str = ".rodata.filter";
 
-/// Name of the map that libbpf creates for the section of the constant `bridge`.
+/// Name of the map that libbpf creates for the constant `bridge`, the configuration of the bridge stage.
 pub(crate) const BRIDGE_CONF: &str = ".rodata.bridge";
-/// Name of the map that libbpf creates for the section of the constant `flows`.
+/// Name of the map that libbpf creates for the constant `flows`, the configuration of the stage of cached
+/// flows.
 pub(crate) const FLOWS_CONF: &str = ".rodata.flows";
-/// Name of the map that libbpf creates for the section of the constant `fib`.
+/// Name of the map that libbpf creates for the constant `fib`, the configuration of the kernel routing stage.
 pub(crate) const FIB_CONF: &str = ".rodata.fib";
-/// Name of the map that libbpf creates for the section of the constant `route`.
+/// Name of the map that libbpf creates for the constant `route`, the configuration of the virtual router stage.
 pub(crate) const ROUTE_CONF: &str = ".rodata.route";
-/// Name of the map that libbpf creates for the section of the constant `route_vlans`.
+/// Name of the map that libbpf creates for the constant `route_vlans`, the router interfaces by VLAN.
 pub(crate) const ROUTE_VLANS: &str = ".rodata.vlans";
-/// Name of the map that libbpf creates for the section of the constant `route_link_secrets`. The constant
-/// holds the secret hash numbers for the lookup of a virtual router's on-link neighbours.
+/// Name of the map that libbpf creates for the constant `route_link_secrets`. The constant holds the secret
+/// values of the hash by which the virtual router stage looks up on-link neighbours.
 pub(crate) const ROUTE_LINKS: &str = ".rodata.links";
-/// Name of the map that libbpf creates for the section of the constant `steer`.
+/// Name of the map that libbpf creates for the constant `steer`, the configuration of the flow steering.
 pub(crate) const STEER_CONF: &str = ".rodata.steer";
-/// Name of the map that libbpf creates for the section of the constant `watch`.
+/// Name of the map that libbpf creates for the constant `watch`, the configuration of the programs that count
+/// losses.
 pub(crate) const WATCH_CONF: &str = ".rodata.watch";
 
 /// A BPF object that libbpf has opened and that is not loaded yet.
@@ -148,7 +150,8 @@ impl Opened {
         if done { Ok(()) } else { Err(self.lacks(section)) }
     }
 
-    /// Omits a map from loading. The specialised program must not refer to the map.
+    /// Excludes a map of the object from loading. The program must not refer to the map once its constants are
+    /// set.
     pub(crate) fn leave_out(&mut self, name: &'static str) -> Result<(), Error> {
         let done = self
             .open
@@ -223,7 +226,7 @@ fn load_error(program: &'static str, error: &libbpf_rs::Error, log: String) -> E
     Error::Load { program, source: io::Error::from_raw_os_error(errno_of(error)), log }
 }
 
-/// Returns the error number that libbpf-rs keeps at the end of an error's chain of sources.
+/// Returns the error number (errno) at the end of the chain of sources of a libbpf-rs error.
 pub(crate) fn errno_of(error: &libbpf_rs::Error) -> i32 {
     let mut at: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = at {

@@ -11,7 +11,8 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::{Error, sys};
 
-/// A reader that takes records of type `T` out of a BPF ring buffer. It can be used by one thread.
+/// A reader that takes records of type `T` out of a BPF ring buffer. Only one thread at a time can use a
+/// reader.
 pub struct RingReader<T> {
     map: &'static str,
     ring: RingBuffer<'static>,
@@ -72,7 +73,7 @@ pub(crate) fn missed(map: &'static str, counts: BorrowedFd<'_>) -> Result<u64, E
     Ok(counted.iter().fold(0, |sum: u64, records| sum.wrapping_add(*records)))
 }
 
-/// Conversion of the kernel's monotonic clock to nanoseconds since 1970.
+/// Conversion of times of the kernel's monotonic clock to nanoseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WallClock {
     offset: u64,

@@ -3,11 +3,11 @@
 //! otherwise.
 //!
 //! ```text
-//!  frame --> [filter] --> for the port, to be forwarded as it is, to none of the router's own addresses?
-//!                            |                                        [`Own`], shared by the router's ports
-//!                            |-- yes --> route known, neighbour, device, MTU? --yes--> next hop
-//!                            |              [`Answers`], shared, too     |-- no --> [steer] --> worker
-//!                            |-- no --> the kernel's stack: ARP, ND, echo, sessions, routing protocols, time exceeded
+//!  frame --> [filter] --> to the port's MAC address, to be routed, to none of the router's own IP addresses?
+//!                            |                                       [`Own`], shared by the router's ports
+//!                            |-- yes --> route and next hop known, packet within the MTU? --yes--> next hop
+//!                            |              [`Answers`], shared by the router's ports  |-- no --> [steer] --> worker
+//!                            |-- no --> kernel's stack: ARP, ND, ICMP, TCP sessions, routing protocols, TTL exceeded
 //! ```
 //!
 //! The stage reads two hash tables of the router's own addresses. User space changes the tables while frames

@@ -2,8 +2,8 @@
 //! go to the worker, to the kernel, or to the kernel on another CPU.
 //!
 //! ```text
-//!  frame --> [filter] --> exact flow? --> the room's stage --> table[hash % 256] --> socket of the queue | kernel | CPU
-//!                            |  named                              (what nobody decided)
+//!  frame --> [filter] --> exact flow? --> stage of the function --> table[hash % 256] --> socket of the queue | kernel | CPU
+//!                            |  yes                                   (frames without a decision)
 //!                            '--> worker | kernel | CPU
 //! ```
 //!

@@ -3,10 +3,10 @@
 //! `trivium_next`. The only slot of the array holds the port's program.
 //!
 //! ```text
-//!   link --> user's program --verdict--> (final)
+//!   link --> custom program --verdict--> (final)
 //!                  | bpf_tail_call(ctx, &trivium_next, 0)
 //!                  v
-//!            slot 0 --> the port's program: filter, room, steer
+//!            slot 0 --> the port's program: filter, function, steer
 //! ```
 //!
 //! [`crate::Attached::set_user`] and [`crate::Attached::take_user`] replace the program of the link. While a
@@ -33,11 +33,11 @@ use crate::object::errno_of;
 use crate::sys::{self, MapKind, MapSpec};
 use crate::{Error, ProgramInfo, TestRun, Verdict, log};
 
-/// Name of the program array through which a custom program continues. A process that takes over a port
-/// recognises a custom program by a map of this name.
+/// Name of the program array through which a custom program calls the port's program. A process that takes over
+/// a port recognises a custom program by a map of this name.
 pub(crate) const NEXT: &str = "trivium_next";
-/// Name of the program array of a custom program that does not refer to `trivium_next`. With such a program,
-/// no frame reaches the port's program.
+/// Name of the program array for a custom program that does not refer to `trivium_next`. Such a program never
+/// calls the port's program.
 const UNUSED: &str = "trivium_unused";
 /// Maximum number of lines of the verifier's log that an error contains. The last lines are kept, because
 /// they show the cause.
@@ -111,8 +111,9 @@ impl UserProgram {
         UserProgram::found(&program, multi_buffer, &named)?.ok_or(lacking)
     }
 
-    /// Returns the custom program for a program in the kernel. Returns `None` if the program is not a custom
-    /// program. `named` holds ids of maps with their full names, because the kernel truncates long names.
+    /// Returns the custom program with its maps for a program in the kernel. Returns `None` if the program is
+    /// not a custom program. `named` holds the ids and full names of pinned maps, because the kernel truncates
+    /// long names.
     fn found(
         program: &OwnedFd,
         multi_buffer: bool,
@@ -177,20 +178,19 @@ impl UserProgram {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// Makes `program` the target of the custom program's tail call.
+    /// Puts `program` into the tail call slot of the custom program.
     pub(crate) fn lead_to(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         sys::map_update(self.next.as_fd(), &0_u32.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
     }
 
-    /// Removes the target of the custom program's tail call. Called after the custom program was detached.
+    /// Empties the tail call slot of the custom program. This is done after the custom program was detached.
     pub(crate) fn lead_nowhere(&self) {
         // A slot that cannot be cleared is released with the array.
         let _ = sys::map_delete(self.next.as_fd(), &0_u32.to_ne_bytes());
     }
 
-    /// Returns the target program of the custom program's tail call. Returns `None` if the slot of the array
-    /// is empty.
+    /// Returns the program in the tail call slot of the custom program. Returns `None` if the slot is empty.
     pub(crate) fn leads_to(&self) -> Result<Option<OwnedFd>, Error> {
         let id = match sys::map_lookup::<4>(self.next.as_fd(), 0) {
             Ok(id) => u32::from_ne_bytes(id),
@@ -250,8 +250,8 @@ fn opened(object: &[u8]) -> Result<OpenObject, Error> {
     })
 }
 
-/// Selects the only program of the object that is loaded. Returns the name of the program, and whether it
-/// supports multi-buffer frames.
+/// Selects the program `wanted` of the object, or its only XDP program if `wanted` is `None`. Only that program
+/// will be loaded. Returns the name of the program, and whether it supports multi-buffer frames.
 fn choose(open: &mut OpenObject, wanted: Option<&str>) -> Result<(String, bool), Error> {
     struct Candidate {
         name: String,
@@ -293,8 +293,8 @@ fn choose(open: &mut OpenObject, wanted: Option<&str>) -> Result<(String, bool),
     Ok(chosen)
 }
 
-/// Returns the error number for a refused program. libbpf-rs does not distinguish a verifier's refusal from a
-/// missing privilege, so the messages of libbpf are examined.
+/// Returns the error number (errno) for a program that was not loaded. libbpf-rs reports a verifier's refusal
+/// and a missing privilege alike, so the messages of libbpf are examined.
 fn refusal(error: &libbpf_rs::Error, said: &str) -> i32 {
     match errno_of(error) {
         libc::EPERM if !said.contains("-EPERM") => libc::EACCES,
@@ -302,7 +302,8 @@ fn refusal(error: &libbpf_rs::Error, said: &str) -> i32 {
     }
 }
 
-/// Returns the last lines of libbpf's messages, without markers that carry no information.
+/// Returns the last lines of libbpf's messages, without the lines that mark the beginning and the end of the
+/// verifier's log.
 fn end_of(said: &str) -> String {
     let lines: Vec<&str> = said
         .lines()
@@ -322,8 +323,8 @@ fn end_of(said: &str) -> String {
     }
 }
 
-/// Returns a file name for the pin of a map. The BPF file system accepts no dots, and the object may contain
-/// any name. `taken` holds the names in use.
+/// Returns a file name for the pin of a map. The BPF file system accepts no dots, but a map name in the object
+/// may contain any character. `taken` holds the file names in use.
 fn pin_name(map: &str, taken: &mut BTreeSet<String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' };
     let name: String = map.chars().map(plain).take(PIN_NAME_MAX).collect();

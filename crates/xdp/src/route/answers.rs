@@ -3,9 +3,9 @@
 //! interfaces.
 //!
 //! ```text
-//!   route_trie4, _trie6 ──hop──► route_paths ──► way, or a bucket of route_groups ──► route_nexthops
-//!     on the link itself: route_links finds the destination's own                          │
-//!   route_outputs: its device's address and MTU, the port ◄──number of the interface────┘
+//!   route_trie4, _trie6 ──path──► route_paths ──► one next hop, or a bucket of route_groups ──► route_nexthops
+//!     on-link destination: route_links holds its neighbour                                         │
+//!   route_outputs: MAC address, MTU and port of the interface ◄──interface number──────────────────┘
 //!     route_devices: the device that frames are redirected to
 //! ```
 

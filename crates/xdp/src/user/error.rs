@@ -53,7 +53,8 @@ pub enum UserError {
         /// Whether the custom program supports multi-buffer frames.
         multi_buffer: bool,
     },
-    /// The map `trivium_next` is not declared as a program array with one slot.
+    /// The BPF object declares the map `trivium_next` with another type than program array, or with more than
+    /// one slot.
     #[error("the map trivium_next is declared as something else than an array of one program")]
     Next,
     /// The kernel refused the program or one of its maps.
