@@ -1,5 +1,6 @@
-//! Connection to the OVSDB server. After a loss the connection is established again, and after a time without
-//! messages the server is probed. The results are published as watched values.
+//! Connection to the OVSDB server. The client connects again after a loss of the connection, and probes the
+//! server after a time without messages. The desired configuration and the state of the connection are
+//! published through watch channels.
 
 use std::io;
 use std::sync::Arc;
@@ -16,12 +17,11 @@ use crate::{Desired, Event, Session, SessionError, SwitchStatus, Target};
 /// Maximum length of a received message in bytes. A message of this length contains some hundred thousand
 /// rows.
 const MESSAGE_LIMIT: usize = 64 << 20;
-/// Number of unsent bytes at which the client stops reading from the connection.
+/// Number of bytes in the send queue at which the client stops reading from the connection.
 const BACKLOG_LIMIT: usize = 16 << 20;
-/// Maximum time for the establishment of a connection.
+/// Maximum time for establishing a connection to the server.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Minimum interval between two transactions, and minimum time between a refused transaction and the next
-/// one.
+/// Minimum interval between two transactions. The second constant is the pause after a refused transaction.
 const TELL: Duration = Duration::from_millis(20);
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
@@ -55,9 +55,9 @@ pub struct Standing {
     pub connected: bool,
     /// Whether the client holds the OVSDB lock.
     pub locked: bool,
-    /// Whether the client has read the tables since the connection was established.
+    /// Whether the client has read all tables since the connection was established.
     pub whole: bool,
-    /// Reason why the last connection ended, or could not be established. `None` if there was no such
+    /// Reason why the last connection ended or the last attempt to connect failed. `None` if there was no such
     /// failure.
     pub trouble: Option<String>,
 }
@@ -71,11 +71,11 @@ pub struct Client {
     pub desired: watch::Receiver<Option<Arc<Desired>>>,
     /// State of the connection to the server.
     pub standing: watch::Receiver<Standing>,
-    /// Status that the client writes to the database. The user of the client publishes it here.
+    /// Status that the client writes to the database. The user of the client sends it to this channel.
     pub told: watch::Sender<Arc<SwitchStatus>>,
 }
 
-/// The client's ends of the channels of a [`Client`].
+/// Ends of the channels of a [`Client`] that [`run`] uses.
 struct Ends {
     desired: watch::Sender<Option<Arc<Desired>>>,
     standing: watch::Sender<Standing>,

@@ -1,5 +1,5 @@
-//! Values of database columns: atoms, and sets and maps of atoms (RFC 7047 section 5.1), with comparison and
-//! modification.
+//! Values of database columns (RFC 7047 section 5.1). A value is a set or a map of atoms. It can be compared,
+//! and changed by the differences that the server sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -55,7 +55,7 @@ pub enum DatumError {
 pub enum Atom {
     /// A 64-bit integer.
     Integer(i64),
-    /// A floating-point number. It is represented by its bits, because it is only compared and passed on.
+    /// A floating-point number, represented by its IEEE 754 bits. It is only compared and passed on.
     Real(u64),
     /// A Boolean value.
     Boolean(bool),
@@ -177,12 +177,12 @@ impl Datum {
         }
     }
 
-    /// Returns an optional string as a set with one element or none.
+    /// Returns the value of an optional string column: a set with one string or none.
     pub fn text(value: Option<impl Into<String>>) -> Datum {
         Datum::Set(value.into_iter().map(|text| Atom::String(text.into())).collect())
     }
 
-    /// Returns an optional integer as a set with one element or none.
+    /// Returns the value of an optional integer column: a set with one integer or none.
     pub fn number(value: Option<i64>) -> Datum {
         Datum::Set(value.into_iter().map(Atom::Integer).collect())
     }

@@ -1,4 +1,4 @@
-//! Desired configuration in the tables of the Open_vSwitch database as plain values. It contains all rows
+//! Desired configuration of the switch, read from the tables of the Open_vSwitch database. It contains all rows
 //! that the row of the table Open_vSwitch refers to, and is consistent after each transaction.
 //!
 //! The values are not checked. For example, an unsupported VLAN mode or a port with several interfaces is
@@ -12,14 +12,15 @@ use crate::replica::{Replica, Row};
 /// Complete desired configuration of the switch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Desired {
-    /// Column `next_cfg` of the table Open_vSwitch. It is the number of the last configuration change, for
-    /// which `ovs-vsctl` waits.
+    /// Column `next_cfg` of the table Open_vSwitch: sequence number of the last configuration change.
+    /// `ovs-vsctl` waits until `cur_cfg` reaches it.
     pub next_cfg: i64,
     /// Column `other_config` of the table Open_vSwitch.
     pub other_config: BTreeMap<String, String>,
     /// Column `external_ids` of the table Open_vSwitch.
     pub external_ids: BTreeMap<String, String>,
-    /// Connection methods of OVSDB managers. The server itself serves these connections.
+    /// Connection targets of OVSDB managers, such as `ptcp:6640`. The OVSDB server itself maintains these
+    /// connections.
     pub managers: BTreeSet<String>,
     /// Keys and certificates for TLS connections. `None` if TLS is not configured.
     pub ssl: Option<Ssl>,
@@ -61,8 +62,8 @@ pub struct Bridge {
     pub ports: BTreeMap<String, Port>,
     /// Whether IGMP and MLD snooping is enabled on the bridge.
     pub mcast_snooping: bool,
-    /// Names of other columns of the bridge that are set and whose values are not read (`mirrors`, `netflow`,
-    /// `stp_enable` and others).
+    /// Names of other columns of the bridge that are set but not supported (`mirrors`, `netflow`, `stp_enable`
+    /// and others). Their values are not read.
     pub besides: BTreeSet<&'static str>,
     /// Column `other_config` of the bridge.
     pub other_config: BTreeMap<String, String>,
@@ -85,8 +86,8 @@ pub enum FailMode {
 pub struct Controller {
     /// Connection method and address, such as `tcp:127.0.0.1:6653` or `ptcp:6653`.
     pub target: String,
-    /// Whether the connection is a service connection (`type` = `service`), which the fail mode does not take
-    /// into account.
+    /// Whether the connection is a service connection (`type` = `service`). Such a connection has no influence
+    /// on the fail mode.
     pub service: bool,
     /// Whether the controller is reached through the bridge itself (`in-band`). `None` for the default of the
     /// bridge.
@@ -118,7 +119,7 @@ pub struct FlowTable {
     /// Whether the least important flow entry is evicted when a flow entry is added to a full table. If not,
     /// the new entry is refused.
     pub evict: bool,
-    /// Packet fields by whose values flow entries are grouped for eviction.
+    /// Packet fields for eviction groups. Flow entries with equal values in these fields form a group.
     pub groups: BTreeSet<String>,
     /// Packet fields for which the lookup tracks the prefixes in use.
     pub prefixes: BTreeSet<String>,
@@ -134,7 +135,7 @@ pub struct Port {
     pub vlans: VlanMode,
     /// Whether the port is isolated from other protected ports.
     pub protected: bool,
-    /// Whether the port has a QoS configuration, which is not read.
+    /// Whether the port has a QoS configuration. Its settings are not read.
     pub qos: bool,
     /// Column `other_config` of the port.
     pub other_config: BTreeMap<String, String>,
@@ -199,7 +200,7 @@ pub struct Interface {
     pub ofport: Option<i64>,
     /// Requested MTU of the interface in bytes. `None` if none is requested.
     pub mtu_request: Option<i64>,
-    /// Requested Ethernet address of the interface as text, which is not parsed. `None` if none is requested.
+    /// Requested MAC address of the interface as text, which is not parsed. `None` if none is requested.
     pub mac: Option<String>,
     /// Limits of the traffic that is received on the interface (ingress policing).
     pub policing: Policing,
@@ -223,7 +224,7 @@ pub struct Policing {
 }
 
 impl Policing {
-    /// Returns whether the rate in bits or the rate in packets is limited.
+    /// Returns whether policing is configured, as a limit in bits or in packets.
     pub fn is_set(&self) -> bool {
         self.rate_kbps != 0 || self.rate_kpkts != 0
     }
@@ -249,8 +250,8 @@ impl Desired {
         })
     }
 
-    /// Returns whether an external script is about to restore flow entries
-    /// (`other_config:flow-restore-wait`). Until it has done so, bridges forward only by these entries.
+    /// Returns whether `other_config:flow-restore-wait` is true. An external script then restores flow entries,
+    /// and until it removes the setting, bridges forward only by these entries.
     pub fn waits_for_rules(&self) -> bool {
         self.other_config.get("flow-restore-wait").is_some_and(|text| text == "true")
     }

@@ -1,5 +1,5 @@
-//! Replica of the server's tables. It contains rows by UUID, which update messages of the three monitor
-//! methods keep synchronized (RFC 7047 section 4.1.6, ovsdb-server(7) 4.1.14 and 4.1.16).
+//! Replica of the server's tables. It holds the rows of each table by UUID. Update messages of the three
+//! monitor methods keep the rows synchronized (RFC 7047 section 4.1.6, ovsdb-server(7) 4.1.14 and 4.1.16).
 //!
 //! An update is applied completely or not at all. The rows are changed in a copy of the table, which replaces
 //! the table when the update has succeeded.
@@ -180,8 +180,8 @@ impl Replica {
         Arc::clone(&self.schema)
     }
 
-    /// Returns the columns to monitor, as the server expects them in a request. These are the columns of
-    /// [`COLUMNS`] that the schema contains. Missing tables are omitted.
+    /// Returns the tables and columns to monitor, in the JSON form of a monitor request. These are the columns
+    /// of [`COLUMNS`] that the schema contains. Missing tables are omitted.
     pub(crate) fn monitored(&self) -> Value {
         let mut tables = Map::new();
         for (table, columns) in COLUMNS {
@@ -260,8 +260,8 @@ impl Replica {
         })
     }
 
-    /// Calls `one` for each row of an update, with a copy of the row's table. The copies replace the tables
-    /// if all calls succeed.
+    /// Calls `one` for each row of an update message, with a copy of the row's table. The copies replace the
+    /// tables if all calls succeed.
     fn each(
         &mut self,
         updates: &Value,

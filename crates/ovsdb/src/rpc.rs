@@ -32,11 +32,11 @@ pub enum RpcError {
     Shape(String),
 }
 
-/// Splits a stream into messages.
+/// Splits a byte stream into JSON-RPC messages.
 #[derive(Debug)]
 pub struct Framer {
     bytes: Vec<u8>,
-    /// Number of bytes of the buffer that have been examined.
+    /// Number of bytes at the beginning of the buffer that have been examined for the end of a message.
     seen: usize,
     depth: u32,
     in_string: bool,

@@ -1,4 +1,5 @@
-//! Database schema, as far as replication requires it: tables, columns, and the default values of columns.
+//! Database schema: tables, columns, and the default values of columns. Other parts of the schema are not
+//! needed for replication and not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Protocol of one connection to the server, without the connection itself. A session takes received
-//! messages, returns messages to send, and maintains the replica.
+//! OVSDB protocol on one connection to the server. A session has no socket: it takes received messages, returns
+//! messages to send, and maintains the replica.
 //!
 //! ```text
 //!   get_schema ──> monitor_cond_since ─(refused)─> monitor_cond ─(refused)─> monitor ──> updates until the connection ends
@@ -26,8 +26,8 @@ const DATABASE: &str = "Open_vSwitch";
 const MONITOR: &str = "trivium";
 /// Identifier of the client's echo requests (probes).
 const ECHO: &str = "echo";
-/// Identifier of a transaction that does not exist. With it, the server sends the complete contents of the
-/// tables.
+/// Transaction identifier that the server does not know. In reply to it, the server sends the complete contents
+/// of the tables.
 const NEVER: &str = "00000000-0000-0000-0000-000000000000";
 
 /// Reason why a session cannot continue.
@@ -72,9 +72,9 @@ pub enum Event {
     Changed,
     /// The lock was obtained (`true`) or lost (`false`).
     Locked(bool),
-    /// The session's own transaction was committed.
+    /// The transaction that this session sent was committed.
     Committed,
-    /// The server has refused the session's own transaction, for this reason.
+    /// The server has refused the transaction that this session sent, for this reason.
     Refused(String),
 }
 
@@ -122,7 +122,7 @@ pub struct Session {
     asked: BTreeMap<u64, Asked>,
     outgoing: Vec<Message>,
     replica: Replica,
-    /// Whether the replica was synchronized with the server on this connection.
+    /// Whether the replica has been synchronized with the server on this connection.
     whole: bool,
     /// Identifier of the last transaction that the replica contains, as sent by the server. `None` if the
     /// server has sent none.
@@ -175,7 +175,7 @@ impl Session {
     }
 
     /// Begins a transaction that writes the values of `told` that differ from the database. Returns whether a
-    /// transaction was begun. None is begun if no value differs, or if [`Session::is_free`] is false.
+    /// transaction was begun. No transaction is begun if no value differs, or if [`Session::is_free`] is false.
     pub fn tell(&mut self, told: &SwitchStatus) -> bool {
         if !self.is_free() {
             return false;
@@ -205,7 +205,7 @@ impl Session {
         self.ask(Asked::Monitor(method), method.name(), params);
     }
 
-    /// Processes a message of the server. Returns the effect of the message.
+    /// Processes a message from the server. Returns its effect on the session.
     ///
     /// # Errors
     ///
@@ -332,7 +332,7 @@ fn committed(answer: &Value) -> Event {
     }
 }
 
-/// Returns an error that the server sent as a text.
+/// Returns the text of an error that the server sent.
 fn said(error: &Value) -> String {
     let part = |key: &str| error.get(key).and_then(Value::as_str);
     let text = match (part("error"), part("details")) {

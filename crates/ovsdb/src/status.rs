@@ -12,8 +12,8 @@ use crate::replica::Replica;
 /// database unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SwitchStatus {
-    /// Column `cur_cfg`: the value of `next_cfg` for the last configuration change that the switch has
-    /// applied.
+    /// Column `cur_cfg` of the table Open_vSwitch: the `next_cfg` of the last configuration change that the
+    /// switch has applied.
     pub cur_cfg: Option<i64>,
     /// Version of the switch daemon.
     pub version: Option<String>,
@@ -51,9 +51,9 @@ pub struct InterfaceStatus {
     pub link_speed: Option<i64>,
     /// MTU of the interface in bytes.
     pub mtu: Option<i64>,
-    /// Ethernet address of the interface.
+    /// MAC address that the interface uses, as text.
     pub mac_in_use: Option<String>,
-    /// Index of the interface's kernel device.
+    /// Index of the interface's kernel device (ifindex).
     pub ifindex: Option<i64>,
     /// Packet and byte counters of the interface, by the name of the counter.
     pub statistics: BTreeMap<String, i64>,

@@ -1,5 +1,5 @@
-//! Takes over attached port programs: from the descriptors of a predecessor process, and from the pins of a
-//! process that has ended. The state of a port is restored from its BPF link.
+//! Takes over XDP programs that are attached to ports. The descriptors come from a predecessor process, or from
+//! the pins of a process that has ended. The state of a port is restored from its BPF link.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -131,7 +131,7 @@ pub fn adopt(pin: &PinPath) -> Result<Option<Attached>, Error> {
     }
 }
 
-/// Opens the maps that are pinned for a port.
+/// Opens the maps that are pinned in the pin directory of a port.
 fn pinned_maps(pin: &PinPath) -> Result<Maps, Error> {
     let [xsks, local4, local6, counters] = MAP_NAMES;
     Ok(Maps {
@@ -142,7 +142,7 @@ fn pinned_maps(pin: &PinPath) -> Result<Maps, Error> {
     })
 }
 
-/// Maps that a loaded program refers to, with their names.
+/// Maps that a loaded program uses, each with its name.
 struct MapsOfProgram(Vec<(String, OwnedFd)>);
 
 impl MapsOfProgram {

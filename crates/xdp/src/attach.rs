@@ -42,7 +42,7 @@ pub(crate) struct Linked {
     pub fallbacks: Vec<Fallback>,
 }
 
-/// A loaded XDP program to attach, and whether it accepts multi-buffer frames.
+/// A loaded XDP program that may be attached to a device, with its multi-buffer support.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub program: BorrowedFd<'a>,
@@ -85,7 +85,7 @@ pub(crate) fn attach(
     Err(Error::Attach { device, tried })
 }
 
-/// The build of the program without multi-buffer support. The build is loaded when it is first needed.
+/// The build of a port's program without multi-buffer support. It is loaded when it is first needed.
 enum LinearProgram<F> {
     Unasked(F),
     Known(Option<OwnedFd>),
@@ -112,8 +112,8 @@ fn refuse_foreign(ifindex: u32, device: &str) -> Result<(), Error> {
     }
 }
 
-/// Adds a refused attempt to the list of attempts. An attempt with the mode and the reason of one that is in
-/// the list is left out.
+/// Adds a failed attempt to the list of attempts. The attempt is not added if the list has one with an equal
+/// mode and reason.
 fn record(tried: &mut Vec<Fallback>, refusal: Fallback) {
     let same = |earlier: &Fallback| {
         earlier.mode == refusal.mode && earlier.errno == refusal.errno && earlier.reason == refusal.reason

@@ -1,5 +1,5 @@
-//! Bridge stage of a port's XDP program. The stage forwards unicast frames with a known destination station
-//! between kernel devices.
+//! Bridge stage of a port's XDP program. The stage forwards unicast frames between kernel devices if the port
+//! of the destination MAC address is known.
 //!
 //! ```text
 //!  frame --> [filter] --> source known on this port? destination known on another? --yes--> device of that port
@@ -31,5 +31,5 @@ pub(crate) use stage::STAGE;
 #[cfg(test)]
 pub(crate) use table::{LENGTH_HIGH, LENGTH_LOW, PORT, PROTECTED, REACHED, STATIC, TAGGED};
 
-/// Maximum number of bridge ports of one process: `BRIDGE_PORTS`.
+/// Maximum number of bridge ports in one process: `BRIDGE_PORTS`.
 pub const BRIDGE_PORTS: u32 = 1024;

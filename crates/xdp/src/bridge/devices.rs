@@ -1,5 +1,5 @@
-//! Output devices of bridge ports for redirected frames, by port number, and the counts of frames that XDP
-//! programs have bridged.
+//! Output devices to which XDP programs redirect the frames of bridge ports, and counts of the redirected
+//! frames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,7 +10,7 @@ use crate::sys::{self, MapKind, MapSpec};
 pub(crate) const DEVICES: &str = "bridge_devices";
 pub(crate) const COUNTS: &str = "bridge_counts";
 
-/// Packets and bytes that XDP programs have bridged, counted for one port as receiver and as sender.
+/// Packets and bytes that XDP programs have bridged from one port and to this port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BridgeCounts {
     /// Number of packets that the port received and its XDP program redirected.
@@ -98,13 +98,13 @@ fn create(name: &'static str, kind: MapKind, value: u32) -> Result<OwnedFd, Erro
     sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
 }
 
-/// Creates a map of packet counts in which all counts are 0.
+/// Creates a map of packet counts. All counts are 0.
 pub(crate) fn new_counts() -> Result<OwnedFd, Error> {
     create(COUNTS, MapKind::PerCpuArray, 32)
 }
 
-/// Returns the number of the first port for which `counts` contains a sent packet. Returns `None` if no port
-/// has sent a packet.
+/// Returns the number of the first port to which a packet was redirected, according to `counts`. Returns `None`
+/// if no packet was redirected.
 pub(crate) fn sent_to(counts: BorrowedFd<'_>) -> Result<Option<u16>, Error> {
     for port in 0..BRIDGE_PORTS {
         let words = sys::map_lookup_per_cpu(counts, port, 4);

@@ -1,4 +1,5 @@
-//! Frame order state that XDP programs and workers share for each receive queue: `struct bridge_order`.
+//! State by which XDP programs and workers keep the frames of a flow in order: `struct bridge_order`, one for
+//! each receive queue.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,21 +9,23 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 pub(crate) const ORDERS: &str = "bridge_orders";
 pub(crate) const BUCKETS: &str = "bridge_buckets";
-/// Number of cache lines of hash buckets for each receive queue: `BRIDGE_BUCKET_LINES`.
+/// Number of cache lines of flow hash buckets for each receive queue: `BRIDGE_BUCKET_LINES`.
 pub(super) const BUCKET_LINES: u32 = 256;
 /// Size of the order state of a receive queue in 64-bit words.
 const WORDS: usize = 16;
-/// Index of each 64-bit word in the order state of a receive queue.
+/// Index of the word with the sequence number of the last frame sent to the worker. The following constants are
+/// the indices of the other words of `struct bridge_order`.
 const SENT: usize = 0;
 const DONE: usize = 8;
 const NOW: usize = 9;
 const HOLD: usize = 10;
 const BYPASS: usize = 11;
-/// `BRIDGE_MARK`: constant in the upper half of a `Mark`, which distinguishes a mark from other bytes.
+/// `BRIDGE_MARK`: constant that is combined with the sequence number in an encoded `Mark`. It distinguishes a
+/// mark from other bytes.
 const MARK: u32 = 0x5472_6976;
 
-/// Sequence number of a frame in its receive queue. The XDP program writes the number in front of a frame
-/// that goes to the worker.
+/// Sequence number of a frame among the frames that one receive queue sends to the worker. The XDP program
+/// writes the number in front of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark(pub u32);
 
@@ -39,7 +42,9 @@ impl Mark {
     }
 }
 
-/// Order state of the frames of all receive queues of a port.
+/// Order state for all receive queues of a port. It contains sequence numbers of frames that went to the
+/// worker, by which the XDP program forwards a frame only after earlier frames of its flow have left the
+/// worker.
 #[derive(Debug)]
 pub struct Orders {
     pub(super) map: OwnedFd,
@@ -81,7 +86,8 @@ impl Orders {
         [(ORDERS, self.map.as_fd()), (BUCKETS, self.buckets.as_fd())]
     }
 
-    /// Creates a new order state with an equal number of receive queues, in which no frame is pending.
+    /// Creates an order state for a test run, with as many receive queues as this one. No frame is pending in
+    /// it.
     pub(crate) fn scratch(&self) -> Result<Orders, Error> {
         let orders = Orders::new(self.queues())?;
         orders.set_bypass(self.is_bypassed());
@@ -113,8 +119,8 @@ impl Orders {
         }
     }
 
-    /// Returns two sequence numbers of a receive queue: that of the last frame that went to the worker, and
-    /// that of the last frame that has left the worker.
+    /// Returns two sequence numbers of a receive queue. All frames up to the second number have left the
+    /// worker. The first is the number of the last frame that went to the worker.
     #[must_use]
     pub fn numbers(&self, queue: u32) -> (u32, u32) {
         let read = |place| self.word(queue, place).map_or(0, |word| word.load(Ordering::Acquire));
@@ -132,8 +138,8 @@ impl Orders {
         u32::try_from(word >> shift & u64::from(u32::MAX)).unwrap_or(0)
     }
 
-    /// Sets the present time in seconds, which the XDP program writes to a station when it sees a frame of
-    /// that station.
+    /// Sets the present time in seconds. When the XDP program receives a frame from a station, it writes this
+    /// time to the station's entry.
     pub fn set_now(&self, secs: u32) {
         self.words(NOW).for_each(|word| word.store(u64::from(secs), Ordering::Relaxed));
     }
@@ -151,8 +157,8 @@ impl Orders {
         self.words(BYPASS).any(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    /// Sets whether the XDP program sends all frames to the worker. This is for observers that see only the
-    /// frames of workers.
+    /// Sets whether the XDP program sends all frames to the worker. This is used while packets are observed in
+    /// the workers, because observers do not see frames that the program forwards.
     pub fn set_bypass(&self, on: bool) {
         self.words(BYPASS).for_each(|word| word.store(u64::from(on), Ordering::Release));
     }

@@ -13,9 +13,10 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 /// Number of 32-bit words of `struct bridge_conf`.
 pub(crate) const BRIDGE_WORDS: usize = 10;
-/// `BRIDGE_NO_VLAN`: value for a port on which untagged frames have no VLAN.
+/// `BRIDGE_NO_VLAN`: VLAN value in the constants for a port whose untagged frames belong to no VLAN.
 const NO_VLAN: u32 = 0xffff;
-/// Values of `enum bridge_presence`, which state how a program uses the station table.
+/// `BRIDGE_STAGE`: the bridge stage reads the station table. With `BRIDGE_FOR_FLOWS`, the stage of cached flows
+/// reads it.
 pub(crate) const STAGE: u32 = 1;
 pub(crate) const FOR_FLOWS: u32 = 2;
 
@@ -24,7 +25,7 @@ pub(crate) const FOR_FLOWS: u32 = 2;
 pub struct BridgePort {
     /// Number of the port in its process, below [`super::BRIDGE_PORTS`].
     pub port: u16,
-    /// VLAN of untagged frames. `None` makes untagged frames go to the worker.
+    /// VLAN of untagged frames. With `None`, untagged frames go to the worker.
     pub untagged: Option<u16>,
     /// Whether the XDP program forwards tagged frames. If not, tagged frames go to the worker.
     pub tagged: bool,
@@ -34,8 +35,8 @@ pub struct BridgePort {
     pub protected: bool,
     /// Whether the bridge learns source addresses on the port.
     pub learning: bool,
-    /// Whether senders on the port may leave partial checksums. The worker must complete the checksum of such
-    /// frames.
+    /// Whether frames from the port may have partial checksums. Such frames go to the worker, which completes
+    /// the checksum.
     pub partial_checksums: bool,
 }
 
@@ -45,7 +46,7 @@ pub struct BridgeStage {
     maps: Arc<BridgeMaps>,
 }
 
-/// Station table that a program reads, with the constants that the program needs for reading it.
+/// Station table that a program reads, with the constants by which the program accesses it.
 #[derive(Debug)]
 pub(crate) struct KnownStations {
     pub conf: [u32; BRIDGE_WORDS],
@@ -169,8 +170,8 @@ impl BridgeMaps {
         })
     }
 
-    /// Returns the number of the port for which the maps contain a sent packet. Returns `None` if no port has
-    /// sent a packet.
+    /// Returns the number of the port to which a packet was redirected, according to the counts. Returns `None`
+    /// if no packet was redirected.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
         sent_to(self.counts.as_fd())
     }

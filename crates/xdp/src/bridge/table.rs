@@ -1,6 +1,6 @@
-//! Station table (MAC table) of the bridge stage. A bucket is a cache line with four stations, and each
-//! station is in one of two neighbouring buckets. One writer inserts stations. Any thread removes stations,
-//! with immediate effect.
+//! Station table (MAC table) that the XDP programs of a bridge read. A hash bucket is a cache line with four
+//! stations, and each station is in one of two neighbouring buckets. One thread inserts stations. Any thread
+//! may remove stations, with immediate effect.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -26,7 +26,7 @@ pub(crate) const LENGTH_HIGH: u32 = 20;
 /// Maximum frame length that an encoded `Place` can hold, in bytes.
 const LENGTH_MAX: u32 = 0x3fff;
 
-/// Port of a station, and properties of that port for frames to the station.
+/// Port on which a station is, with the properties of that port that matter for frames to the station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Number of the port on which the station is.
@@ -37,8 +37,8 @@ pub struct Place {
     pub protected: bool,
     /// Whether the station is a static MAC table entry, which never moves to another port.
     pub is_static: bool,
-    /// Maximum length of a frame that the port's device accepts, in bytes without a tag, 16,383 at most.
-    /// `None` if the device does not accept redirected frames.
+    /// Maximum length of a frame that the port's device can transmit, in bytes without a VLAN tag, at most
+    /// 16,383. `None` if the device accepts no redirected frames.
     pub reached: Option<u32>,
 }
 
@@ -107,7 +107,7 @@ impl StationTable {
         self.map.as_fd()
     }
 
-    /// Returns the words of the two buckets in which the station with this key can be.
+    /// Returns the words of the two buckets that can hold the station with this key.
     fn buckets(&self, key: u64) -> [&[AtomicU64]; 2] {
         let at = usize::try_from(key.wrapping_mul(self.factor) >> self.shift).unwrap_or(0);
         let words = self.memory.words();
@@ -125,10 +125,10 @@ impl StationTable {
         self.stations(key).find(|(at, _)| at.load(Ordering::Acquire) == key)
     }
 
-    /// Inserts a station that was seen at the time `seen_secs` in seconds, or changes the place of a station
-    /// that is present. The key has the VLAN above 48 bits of address, with the first octet lowest. Only one
-    /// thread may insert stations. Returns `false` if both buckets are full. Also returns `false` for key 0,
-    /// which no station has.
+    /// Inserts a station that was last seen at `seen_secs` in seconds, or changes the place of a station that
+    /// is present. The key holds the MAC address in its lower 48 bits, with the first octet lowest, and the
+    /// VLAN above. Only one thread may insert stations. Returns `false` if both buckets are full, and for key
+    /// 0, which no station has.
     pub fn insert(&self, key: u64, place: Place, seen_secs: u32) -> bool {
         if key == 0 {
             return false;

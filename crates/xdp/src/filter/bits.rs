@@ -1,5 +1,5 @@
-//! Bit rows with one bit for each filter rule. The values of a field that match the same rules form a class
-//! and share a bit row.
+//! Bit rows with one bit for each filter rule. Field values that match the same set of rules form a class,
+//! which has one bit row.
 
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ impl Bits {
     }
 }
 
-/// The distinct bit rows of a frame field. The index of a row, in the order of insertion, is its class.
+/// The distinct bit rows of a frame field. The class number of a row is its index in the order of insertion.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     numbers: HashMap<Bits, u32>,

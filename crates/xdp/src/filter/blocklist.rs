@@ -1,7 +1,7 @@
-//! Block lists of up to millions of source prefixes, which rules match with [`super::Match::listed`]. User
+//! Block lists of up to millions of source prefixes, to which rules refer by [`super::Match::listed`]. User
 //! space keeps the prefixes, and the XDP program reads a lookup table. Small changes are written into the
-//! present table. A new list, or a list that has outgrown its table, gets a new table that replaces the old
-//! one atomically.
+//! present table. A new list, or a list that has outgrown its table, gets a new table that replaces the old one
+//! atomically.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,9 +34,9 @@ pub struct Blocklist {
     expiring: BTreeMap<Moment, BTreeSet<Prefix>>,
 }
 
-/// View of a block list's lookup table for workers. The view includes later additions and removals in this
-/// table. When the list gets another table ([`ListView::is_of`] then returns false), the view keeps the old
-/// table unchanged.
+/// Access to a block list's lookup table for workers. The view shows later additions and removals in this
+/// table. When the list gets a new table ([`ListView::is_of`] then returns false), the view keeps showing the
+/// old table, which no longer changes.
 #[derive(Debug, Clone)]
 pub struct ListView(Arc<Mapped>);
 
@@ -75,8 +75,8 @@ pub fn read_list(path: &Path) -> Result<Vec<Prefix>, FilterError> {
 }
 
 /// Parses the text of a block list file. Each line begins with a prefix or an address. The rest of the line,
-/// empty lines, and comments after `#` or `;` are ignored. `path` is the file's name in errors. Errors do not
-/// contain text of the file.
+/// empty lines, and comments after `#` or `;` are ignored. Errors name the file by `path` and contain no text
+/// of the file.
 ///
 /// # Errors
 /// Returns [`FilterError::Line`].
@@ -121,7 +121,7 @@ impl Blocklist {
         Blocklist::new(read_list(path)?)
     }
 
-    /// Creates a block list in the block list slot `outer` of a filter.
+    /// Creates a block list in `outer`, a filter's map whose only slot holds the lookup table.
     pub(super) fn in_slot(
         outer: BorrowedFd<'_>,
         prefixes: impl IntoIterator<Item = Prefix>,
@@ -447,7 +447,7 @@ impl Prefixes {
     }
 }
 
-/// Returns a random number, which is secret from the senders of packets.
+/// Returns a random number for use as a hash factor. Senders of packets cannot know it.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -511,7 +511,7 @@ fn build_once(prefixes: &Prefixes, attempt: usize, random: impl FnMut() -> u64) 
     Ok(Table { map, memory: Arc::new(memory), layout, unlisted })
 }
 
-/// Replaces the present lookup table in the slot of the outer map by `map`.
+/// Puts the lookup table `map` into the slot of an outer map, in place of the present one.
 fn put(outer: BorrowedFd<'_>, map: BorrowedFd<'_>) -> Result<(), Error> {
     sys::map_update(outer, &0_u32.to_ne_bytes(), &map.as_raw_fd().to_ne_bytes())
         .map_err(|source| Error::Map { map: OUTER, operation: "replace the table of", source })

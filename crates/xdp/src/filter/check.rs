@@ -12,8 +12,8 @@ use super::{
 
 const NAME_MAX: usize = 63;
 const TCP: u8 = 6;
-/// IP protocols whose header begins with the source port and the destination port. Mirrors `has_ports()` of
-/// the XDP program.
+/// IP protocols whose header begins with source port and destination port. The XDP program has an equal list in
+/// `has_ports()`.
 const WITH_PORTS: [u8; 5] = [TCP, 17, 33, 132, 136];
 
 pub(super) fn rules(rules: &[Rule]) -> Result<(), FilterError> {
@@ -142,8 +142,8 @@ fn action(rule: &Rule) -> Result<(), FilterError> {
 }
 
 /// Checks that a rate limit is within the bounds for which the 64-bit arithmetic of the XDP program cannot
-/// overflow. A packet costs less than 2^47 ticks, a byte less than 2^31, and a burst less than 2^60. Returns
-/// the cause and advice if the rate is out of bounds.
+/// overflow. A packet costs less than 2^47 ticks of a sixteenth of a nanosecond, a byte less than 2^31, and a
+/// burst less than 2^60. Returns the cause and advice if the rate is out of bounds.
 fn rate(rate: &Rate) -> Option<(&'static str, &'static str)> {
     if rate.amount == 0 || rate.burst == 0 || rate.per.is_zero() {
         return Some(("a rate or a burst of zero lets nothing through", "use the action drop"));

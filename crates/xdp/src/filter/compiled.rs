@@ -1,5 +1,5 @@
-//! Compilation of filter rules to the tables that the XDP program reads: classes of field values, prefix
-//! tries, bit rows, and the constants of the program.
+//! Compilation of filter rules to the tables that the XDP program reads: classes of field values, address
+//! prefix tries, bit rows, and the constants of the program.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use super::{
     RuleSet, SynCookie, Unit, Unreadable, VlanMatch, check,
 };
 
-/// Number of frame fields, and the index of each field in `enum filter_field`.
+/// Number of frame fields that rules match. The following constants are the field numbers of `enum
+/// filter_field`.
 pub(super) const FIELDS: usize = 9;
 pub(super) const KIND: usize = 0;
 pub(super) const SOURCE_PORT: usize = 1;
@@ -22,16 +23,16 @@ pub(super) const LISTED: usize = 6;
 pub(super) const SOURCE: usize = 7;
 pub(super) const DESTINATION: usize = 8;
 
-/// Number of values of a class table that share a cache line.
+/// Number of entries of a class table in one cache line.
 pub(super) const LINE: usize = 32;
-/// Maximum number of 64-bit words of all bit rows. This many words take 512 MiB.
+/// Maximum number of 64-bit words of all bit rows together. This many words take 512 MiB.
 const ROW_WORDS_MAX: usize = 1 << 26;
 
-/// Number of 32-bit words of `struct filter_conf` before its fields.
+/// Number of 32-bit words of `struct filter_conf` that precede the words of the frame fields.
 pub(super) const HEAD_WORDS: usize = 6;
 pub(crate) const CONF_WORDS: usize = 90;
-/// Indices of words in `struct filter_conf`: the features that the rules use (`enum filter_uses`), and the
-/// flag for a test run that must not change anything.
+/// Index in `struct filter_conf` of the word with the features that the rules use (`enum filter_uses`).
+/// `SCRATCH` is the index of the flag for a test run that must not change any state.
 pub(super) const USES: usize = 4;
 pub(super) const SCRATCH: usize = 5;
 /// `FILTER_USES_COOKIES`: at least one rule of the filter has SYN cookies.
@@ -40,7 +41,8 @@ pub(super) const USES_COOKIES: u32 = 16;
 /// Contents of `struct filter_conf` as 32-bit words.
 pub(super) type Conf = [u32; CONF_WORDS];
 
-/// A distinct combination of base, offset, length and mask that byte patterns of rules examine.
+/// A piece of a frame that byte patterns of rules examine, with the mask of the examined bits. Each distinct
+/// place is stored once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     base: Base,
@@ -49,7 +51,8 @@ struct Place {
     mask: [u8; 8],
 }
 
-/// Checked rules in the form that the hook reads. Any number of ports can use the same compiled rules.
+/// Filter rules that are checked and compiled to the tables of the XDP program. Any number of ports can use the
+/// compiled rules.
 #[derive(Debug, Clone)]
 pub struct Compiled {
     /// Rules in the order in which they are tried.
@@ -58,7 +61,8 @@ pub struct Compiled {
     pub(super) classes: Vec<u16>,
     pub(super) tries: Vec<u32>,
     pub(super) rows: Vec<u64>,
-    /// Classes of pattern values. The key is the index of the examined place and the value found there.
+    /// Classes of the values that byte patterns require. The key is the index of the place and the value
+    /// required there.
     pub(super) probes: BTreeMap<(u32, u64), u32>,
 }
 
@@ -131,8 +135,8 @@ fn looks_beyond_ip(matches: &Match) -> bool {
         || matches.patterns.iter().any(|pattern| beyond(pattern.base))
 }
 
-/// Returns whether a rule examines header fields. Returns `false` if the rule examines at most the length and
-/// bytes at the beginning of a frame.
+/// Returns whether a rule examines header fields. The result is `false` for a rule that examines only the frame
+/// length and bytes at offsets from the beginning of the frame.
 fn looks_at_headers(matches: &Match) -> bool {
     looks_beyond_ip(matches)
         || !matches.families.is_empty()
@@ -342,7 +346,7 @@ impl Compiler {
     }
 }
 
-/// Converts a count to 32 bits. The limits of a filter keep all counts far below 2^32.
+/// Converts a count to 32 bits. The limits of a filter keep all its counts far below 2^32.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -486,8 +490,8 @@ impl Numbers {
     }
 }
 
-/// Returns the cost of one packet or byte in a rate limit bucket, and the number of ticks by which the bucket
-/// may run ahead of the clock.
+/// Returns two values of a rate limit bucket in ticks of a sixteenth of a nanosecond: the cost of one packet or
+/// byte, as a fixed-point number with 16 binary fraction digits, and the depth of the bucket.
 pub(super) fn bucket(amount: u64, nanoseconds: u128, burst: u64) -> (u64, u64) {
     let (amount, ticks) = (u128::from(amount), nanoseconds << 4);
     let small = |number| u64::try_from(number).unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
-//! State of filter rules with SYN cookies: clients, floods, and counts of SYNs. The state belongs to a filter
-//! and is kept when the filter's rule set is replaced. It is created when the filter gets its first rule with
-//! SYN cookies.
+//! State of filter rules with SYN cookies: clients that have returned a cookie, detected SYN floods, and counts
+//! of SYNs. The state belongs to a filter and is kept when the filter's rule set is replaced. It is created
+//! when the filter gets its first rule with SYN cookies.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,7 +45,7 @@ pub struct CookieCounters {
     /// Number of SYNs that were dropped because they could not be answered. Such SYNs are fragments, are
     /// truncated or have other flags set.
     pub refused: u64,
-    /// Number of SYNs that were passed to the service without an answer by the filter.
+    /// Number of SYNs that the filter passed to the service without a SYN cookie reply.
     pub through: u64,
     /// Whether SYNs are answered with cookies at present because their rate exceeds the rule's threshold.
     pub flood: bool,
@@ -56,7 +56,7 @@ pub struct CookieCounters {
 pub(crate) struct CookieMaps {
     /// Clients that have returned a cookie.
     clients: OwnedFd,
-    /// Times at which a SYN was passed to each address and port of a service.
+    /// Times at which the last SYN was passed to each address and port of a service.
     passed: OwnedFd,
     /// Connections that were open before a cookie was required for them. Forged segments can displace only
     /// entries of this map.
@@ -67,8 +67,8 @@ pub(crate) struct CookieMaps {
     answers: OwnedFd,
 }
 
-/// Divisor of the capacity for clients. The result is the capacity for connections of which one segment was
-/// seen, and the capacity for addresses and ports of services.
+/// Divisor of the maximum number of clients. The quotient is the maximum number of entries in `claims` and in
+/// `passed`.
 const OF_CLAIMS: u32 = 8;
 
 fn create_passed(clients: u32) -> Result<OwnedFd, Error> {

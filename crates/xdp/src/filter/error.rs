@@ -70,14 +70,14 @@ pub enum FilterError {
         /// Number of bytes in the pattern's mask.
         mask: usize,
     },
-    /// A byte of the pattern has bits outside the mask.
+    /// A byte of the pattern's value has bits that the pattern's mask does not select.
     #[error(
         "filter rule \"{rule}\": byte {at} of a pattern has bits outside its mask; clear them, or widen the mask"
     )]
     PatternMask {
         /// Name of the rule with the byte pattern.
         rule: String,
-        /// Index of the byte in the pattern.
+        /// Index of the byte in the pattern, counted from 0.
         at: usize,
     },
     /// The byte patterns of the rules examine more distinct places than the XDP program supports.
@@ -142,7 +142,7 @@ pub enum FilterError {
         /// Name of the action in configuration files.
         action: &'static str,
     },
-    /// The prefix length exceeds the length of the address.
+    /// The prefix length exceeds the number of bits of an address of the family.
     #[error("prefix {address}/{length}: too long; IPv4 has 32 bits and IPv6 128")]
     PrefixLength {
         /// Address of the prefix that was given.

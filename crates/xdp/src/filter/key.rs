@@ -1,27 +1,30 @@
 //! Extraction of the frame fields that rules match, for ports without an XDP program. The code mirrors
-//! `bpf/include/filter_key.h`, in the same order and with the same result for truncated frames. A frame in
-//! which the fields that rules match cannot be reached is [`UNREADABLE`]. `compiled.rs` decides the treatment
-//! of these frames.
+//! `bpf/include/filter_key.h`, in the same order and with the same result for truncated frames. A frame gets
+//! the fragment state [`UNREADABLE`] if headers that rules match cannot be parsed. `compiled.rs` decides the
+//! treatment of these frames.
 
 use super::compiled::{Conf, DESTINATION_PORT, FIELDS, FLAGS, HEAD_WORDS, SOURCE_PORT};
 
 /// Index in `struct filter_conf` of the flag that states whether rules examine fields after the IP header.
 const TRANSPORT: usize = 3;
-/// Values that stand for fields that a frame does not have.
+/// Port value of a frame without ports. The next two constants are the values of frames without a VLAN and
+/// without TCP flags.
 const NO_PORT: u32 = 65_536;
 const NO_VLAN: u32 = 4096;
 const NO_FLAGS: u32 = 256;
-/// Values of `enum filter_family`.
+/// Protocol family of a frame that is neither IPv4 nor IPv6. This and the next three constants are the values
+/// of `enum filter_family`.
 const OTHER: u32 = 0;
 pub(super) const IPV4: u32 = 1;
 pub(super) const IPV6: u32 = 2;
 const MALFORMED: u32 = 3;
-/// Values of `enum filter_fragment`.
+/// Fragment state of an unfragmented packet. This and the next three constants are the values of `enum
+/// filter_fragment`.
 const WHOLE: u32 = 0;
 const FIRST: u32 = 1;
 const LATER: u32 = 2;
 const UNREADABLE: u32 = 3;
-/// Values of `enum filter_base`.
+/// Base of offsets at the IP header. This and the next two constants are values of `enum filter_base`.
 const NETWORK: usize = 1;
 const TRANSPORT_BASE: usize = 2;
 const PAYLOAD: usize = 3;
@@ -34,7 +37,7 @@ const FRAGMENT6_LEAST: u16 = 64;
 const TCP: u32 = 6;
 const TCP_HEADER: usize = 20;
 
-/// Fields after the IP header that the rules match.
+/// Transport header fields that at least one rule matches.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     ports: bool,
@@ -104,8 +107,8 @@ pub(super) struct Key {
     pub destination_port: u32,
     pub vlan: u32,
     pub flags: u32,
-    /// Offset in the frame for each base of a pattern (`enum filter_base`). `None` if the frame does not have
-    /// the header.
+    /// Offset in the frame of each header from which byte patterns count (`enum filter_base`). `None` if the
+    /// frame does not have the header.
     pub base: [Option<usize>; 4],
 }
 
@@ -165,7 +168,7 @@ impl Key {
         (!is_tag(ethertype)).then_some((ethertype, at))
     }
 
-    /// Returns the value of the combined field of family, fragment state and protocol.
+    /// Returns the value of the field that combines family, fragment state and protocol.
     pub fn kind(&self) -> u32 {
         self.family << 10 | self.fragment << 8 | self.protocol
     }

@@ -1,4 +1,5 @@
-//! Limits of a filter, as `bpf/include/filter_layout.h` has them, and the sizes of its maps.
+//! Limits of a filter and the sizes of its maps. The limits are equal to those in
+//! `bpf/include/filter_layout.h`.
 
 /// Maximum number of rules in one set: `FILTER_RULES_MAX`.
 pub const RULES_MAX: usize = 4096;

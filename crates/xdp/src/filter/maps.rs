@@ -1,4 +1,4 @@
-//! Kernel maps of a filter. Some maps belong to one rule set. The others are kept when the rule set is
+//! Kernel maps of a filter. Some maps are created for each rule set. The others are kept when the rule set is
 //! replaced.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::map_copy::copy_array;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
-/// Names of the maps that belong to one rule set, in the order of `FilterMaps::set`.
+/// Names of the maps that are created for each rule set, in the order of `FilterMaps::set`.
 const SET_MAPS: [&str; 5] =
     ["filter_classes", "filter_tries", "filter_rows", "filter_rules", "filter_probes"];
 /// Names of the maps that are kept when the rule set is replaced.
@@ -91,8 +91,8 @@ impl FilterMaps {
         Ok(FilterMaps { conf, set, shared: Arc::new(shared), cookies })
     }
 
-    /// Returns the names of the rules that have matched frames, in matching order. The Boolean is whether the
-    /// rule has acted on a frame.
+    /// Returns the names of the rules whose counters show a matched frame, in matching order. The Boolean is
+    /// whether the rule has acted on a frame.
     pub fn matched(&self) -> Result<Vec<(String, bool)>, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "read", source };
         let mut matched = Vec::new();
@@ -149,7 +149,7 @@ pub struct Filter {
     clients: u32,
 }
 
-/// Rules of a filter, for [`Filter::restore`].
+/// Rules of a filter at one time, by which [`Filter::restore`] can return to them.
 pub(crate) struct FilterRules(Arc<FilterMaps>, Slots);
 
 /// Counters of a rule since the rule was added.
@@ -223,7 +223,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Returns the present rules.
+    /// Returns the present rules, for a later [`Filter::restore`].
     pub(crate) fn rules(&self) -> FilterRules {
         FilterRules(Arc::clone(&self.maps), self.slots.clone())
     }
@@ -233,7 +233,8 @@ impl Filter {
         (self.maps, self.slots) = (rules.0, rules.1);
     }
 
-    /// Restores the filter of a program that is already in the kernel, with its counters and buckets.
+    /// Restores the filter from the maps of a program that is already in the kernel, with its counters and
+    /// buckets.
     pub(crate) fn over(maps: &Arc<FilterMaps>) -> Result<Filter, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "read", source };
         let capacity = sys::map_info(maps.shared[0].as_fd()).map_err(failed(SHARED_MAPS[0]))?.max_entries;
@@ -452,8 +453,8 @@ fn filled(
     Ok(map)
 }
 
-/// Assignment of slots to rules. The counters and the bucket of a rule are in its slot. A released slot is
-/// reused last, because running programs may still count in it for a moment.
+/// Assignment of slots to rules by name. A slot is an index in the maps of counters and of rate limit buckets.
+/// A released slot is reused last, because running programs may still count in it for a moment.
 #[derive(Debug, Clone)]
 struct Slots {
     by_name: BTreeMap<String, u32>,
