@@ -1,5 +1,5 @@
-//! Stage of cached OpenFlow flows in a port's XDP program. The stage forwards frames of frequently used
-//! cached flows between kernel devices.
+//! Stage of cached OpenFlow flows in a port's XDP program. The stage forwards frames of frequently used cached
+//! flows (megaflows) between kernel devices.
 //!
 //! ```text
 //!  frame --> [filter] --> flow key --> flow in the table, under one of its masks? --yes--> write headers, tag, redirect
@@ -7,10 +7,10 @@
 //!                            no: gets a sequence number ([`Orders`]) --> [steer] --> worker
 //! ```
 //!
-//! The holder of the [`FlowWriter`] adds and removes flows. A program that is running may still use a removed
-//! flow. After [`crate::wait_for_programs`] the counts of the flow are final and its slot can be reused. The
-//! stage uses no flows if the table was not [renewed](FlowTable::renew) for some time. Frame order is kept as
-//! described at [`crate::bridge`].
+//! The holder of the [`FlowWriter`] adds and removes flows. A program run that is in progress may still use a
+//! removed flow. After [`crate::wait_for_programs`] the counts of the flow are final and its slot can be
+//! reused. The stage uses no flows once the deadline that was set by [`FlowTable::renew`] has passed. Frame
+//! order is kept as described at [`crate::bridge`].
 
 mod action;
 mod stage;

@@ -157,8 +157,8 @@ impl Orders {
         self.words(BYPASS).any(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    /// Sets whether the XDP program sends all frames to the worker. This is used while packets are observed in
-    /// the workers, because observers do not see frames that the program forwards.
+    /// Sets whether the XDP program sends all frames to the worker. This is used while packets are captured or
+    /// traced in the workers.
     pub fn set_bypass(&self, on: bool) {
         self.words(BYPASS).for_each(|word| word.store(u64::from(on), Ordering::Release));
     }

@@ -8,15 +8,18 @@ use std::time::Duration;
 use super::FilterError;
 
 /// The rules of a filter. Rules are tried by descending priority, and rules of equal priority in list order.
-/// A frame meets the matching rules one after another until one decides. A frame without a decision passes.
+/// The matching rules are applied to a frame one after another until a rule decides: it drops, passes or
+/// answers the frame. A frame about which no rule has decided passes.
 ///
 /// A frame is *unreadable* ([`Fragment::Unreadable`]) if the fields that rules match cannot be reached in it.
 /// A sender can make any packet unreadable, and the receiver may still be able to read the packet. Unreadable
 /// frames are therefore treated as follows:
 ///
-/// - A rule that passes, or has cookies, matches an unreadable frame only if it names the class.
-/// - Other rules match by the fields that are known.
-/// - Frames that remain are dropped after all rules, unless [`RuleSet::unreadable`] states otherwise.
+/// - A rule that passes frames or requires SYN cookies matches an unreadable frame only if its condition on
+///   fragments contains [`Fragment::Unreadable`].
+/// - Other rules match by the fields that could be parsed.
+/// - Unreadable frames about which no rule has decided are dropped after all rules, unless
+///   [`RuleSet::unreadable`] states otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleSet {
     /// Rules of the filter. The list need not be ordered by priority.
@@ -57,7 +60,7 @@ pub struct Rule {
     /// Whether the rule only counts the frames on which it would act. The frame then continues with the next
     /// rule.
     pub dry_run: bool,
-    /// Time from which the rule no longer matches. `None` if the rule does not expire.
+    /// Time from which the rule no longer matches (CLOCK_MONOTONIC). `None` if the rule does not expire.
     pub expires: Option<Moment>,
 }
 
@@ -72,7 +75,7 @@ pub enum Action {
     Count,
     /// Copies the first bytes of a random sample of frames to user space. Later rules are tried.
     Sample {
-        /// Mean number of frames per sample, at least 1.
+        /// Sampling interval: on average one of this many frames is sampled. At least 1.
         one_in: u32,
     },
     /// Drops frames that exceed a rate. Later rules are tried for frames within the rate.
@@ -91,33 +94,34 @@ pub enum Action {
 /// Parameters of a rule with SYN cookies: `bpf/include/stage_syncookie.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SynCookie {
-    /// Scheme by which a connection is accepted after the client has returned its cookie.
+    /// How the service accepts a connection after the client has returned its cookie.
     pub scheme: CookieScheme,
-    /// Number of SYNs per second above which cookies are required. With `None` cookies are always required.
+    /// Rate of SYNs per second above which the filter requires cookies. With `None` it always requires cookies.
     pub above: Option<u32>,
-    /// IPv4 TTL or IPv6 hop limit of the filter's answers, 1 to 255.
+    /// IPv4 TTL or IPv6 hop limit of the filter's SYN-ACK segments, 1 to 255.
     pub ttl: u8,
 }
 
-/// Scheme by which a connection is accepted after the client has returned its cookie.
+/// How the service accepts a connection after the client has returned its cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CookieScheme {
-    /// The kernel of the service, which must be this kernel, accepts the connection by means of the cookie.
-    /// All sockets of the service must create cookies themselves (`net.ipv4.tcp_syncookies = 2` in their
-    /// namespace).
+    /// The kernel of this host accepts the connection by means of the cookie, so the service must run on this
+    /// host. All sockets of the service must create SYN cookies themselves (`net.ipv4.tcp_syncookies = 2` in
+    /// their namespace).
     Cookie {
-        /// Maximum segment size in the filter's answers, in bytes. `None` stands for 1460 for IPv4 and 1440
-        /// for IPv6.
+        /// Maximum segment size (MSS option) in the filter's SYN-ACK segments, in bytes. `None` stands for 1460
+        /// for IPv4 and 1440 for IPv6.
         mss: Option<u16>,
-        /// Window scale of the service's kernel, 0 to 14. If it is set, the filter's answers carry SACK,
-        /// timestamps and this scale, and the service's timestamps must not have a random offset
-        /// (`net.ipv4.tcp_timestamps = 2`). With `None` the answers carry none of the three options.
+        /// Window scale that the service's kernel uses, 0 to 14. If it is set, the filter's SYN-ACK segments
+        /// carry the options SACK, timestamps and window scale, and the service's timestamps must not have a
+        /// random offset (`net.ipv4.tcp_timestamps = 2`). With `None` the segments carry none of the three
+        /// options.
         window_scale: Option<u8>,
     },
-    /// The service accepts the connection when the client retries, which clients do by themselves. The
-    /// service may run on any host.
+    /// The client returns the cookie in a RST and sends its SYN again, as TCP clients do by themselves. The
+    /// filter passes this SYN to the service, which may run on any host.
     Retry {
-        /// Time for which no further cookie is required from the client's address, in whole seconds, up to
+        /// Time for which connections from the client's address need no further cookie, in whole seconds, up to
         /// one day.
         remember: Duration,
     },
@@ -132,16 +136,16 @@ pub struct Rate {
     pub amount: u64,
     /// Period in which `amount` units are allowed.
     pub per: Duration,
-    /// Maximum number of units that are allowed immediately after a pause.
+    /// Maximum number of units that pass at once after an idle period (depth of the token bucket).
     pub burst: u64,
 }
 
 /// Unit in which a rate is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Unit of one frame.
+    /// The unit is one frame.
     Packets,
-    /// Unit of one byte of a frame, without frame check sequence.
+    /// The unit is one byte of a frame, without frame check sequence.
     Bytes,
 }
 
@@ -176,9 +180,9 @@ impl Moment {
 /// condition that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Match {
-    /// Protocol families that follow the VLAN tags of the frame.
+    /// Protocol families of the frame: the EtherType after all VLAN tags.
     pub families: Vec<Family>,
-    /// Fragment states of IPv4 and IPv6 packets.
+    /// Fragment states of the IP packet.
     pub fragments: Vec<Fragment>,
     /// IP protocol numbers. For IPv6, this is the header that follows the extension headers.
     pub protocols: Vec<u8>,
@@ -198,7 +202,7 @@ pub struct Match {
     pub tcp_flags: Option<TcpFlags>,
     /// Byte patterns at offsets in the frame. A frame must match all of them.
     pub patterns: Vec<Pattern>,
-    /// Whether the frame's source address must be in the filter's block list.
+    /// Whether the source IP address must be in the filter's block list.
     pub listed: bool,
 }
 

@@ -19,7 +19,7 @@ const MAP: &str = "filter_samples";
 pub struct Sample {
     /// Time of arrival in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Counter index of the rule that sampled the frame. [`Filter::rule_at`] returns the rule's name.
+    /// Index of the counters of the rule that sampled the frame. [`Filter::rule_at`] returns the rule's name.
     pub slot: u32,
     /// Index of the receiving device in the device's network namespace.
     pub ifindex: u32,
@@ -29,7 +29,8 @@ pub struct Sample {
     pub head: Vec<u8>,
 }
 
-/// Access to the samples of a filter. The value remains valid when the filter's rules are replaced.
+/// Access to the ring buffer of a filter's samples. The value remains valid when the filter's rules are
+/// replaced.
 #[derive(Debug, Clone)]
 pub struct Samples {
     maps: Arc<Shared>,

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of 64-bit words in a line of the table.
+/// Number of 64-bit words in a line of the table, which is a cache line.
 pub(super) const LINE: usize = 8;
 const LENGTHS: usize = 1;
 const LENGTHS_MAX: usize = 128;
 const STATES: usize = 192;
 const STATE_LINES: usize = 1 << 16;
-/// Index of the first line of the hash tables.
+/// Index of the first line of the hash tables, which follow the states of the IPv4 /24 blocks.
 const TABLES: usize = STATES + STATE_LINES;
 const PROBES: usize = 8;
 const USED: u64 = 1 << 47;
@@ -20,14 +20,17 @@ const RESERVED: u64 = u64::MAX - 1;
 /// which no source address begins.
 const REMOVED: u64 = 1;
 
-/// Indices of words in the first line of the table (`enum block_word`).
+/// Index, in the first line of the table, of the word that states whether ::/0 is listed (`enum block_word`).
+/// `HIGH` and `LOW` are the indices of the mask words in the description of an IPv6 prefix length.
 const ALL6: usize = 4;
 const HIGH: usize = 4;
 const LOW: usize = 5;
-/// Indices of two words in the description of a hash table: the first line, and the number of lines less one.
+/// Index of the word with the first line of a hash table in the table's description. `MASK` is the index of the
+/// word with the number of lines less one.
 const BASE: usize = 0;
 const MASK: usize = 1;
-/// Indices of two words in the description of the IPv4 hash table: the hash factor, and the shift.
+/// Index of the word with the hash factor in the description of the IPv4 hash table. `SHIFT` is the index of
+/// the word with the shift of the hash.
 const FACTOR: usize = 2;
 const SHIFT: usize = 3;
 /// Indices of words in the description of an IPv6 hash table: the hash factors, one for each 32 bits of an
@@ -52,7 +55,7 @@ impl State {
     }
 }
 
-/// Error: the hash table has no space for the entry. A larger table must be built.
+/// Error: the hash table has no space for an entry. A larger table must be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -61,14 +64,14 @@ pub(super) struct Full;
 struct Region {
     base: usize,
     lines: usize,
-    /// Secret factors of the hash function. Senders can influence which addresses an operator lists, and must
-    /// not be able to find addresses that share a line. The IPv4 hash table uses only the first factor.
+    /// Secret factors of the hash function. Senders can influence which addresses an operator lists, so they
+    /// must not be able to choose addresses that share a line. The IPv4 hash table uses only the first factor.
     factors: [u64; 4],
 }
 
 impl Region {
-    /// Creates a hash table at the line `base` with twice the space that the entries need. A line holds
-    /// `per_line` entries.
+    /// Creates the description of a hash table that begins at line `base` and has space for twice as many
+    /// entries as `entries`. A line holds `per_line` entries.
     fn new(base: usize, entries: usize, per_line: usize, factors: [u64; 4]) -> Region {
         let lines = (2 * entries).div_ceil(per_line).next_power_of_two().max(2);
         Region { base, lines, factors }
@@ -327,9 +330,8 @@ impl Words<'_> {
         false
     }
 
-    /// Returns the indices of the first words of all lines in which an entry of a hash table can be. `first`
-    /// is the line at which the search begins. `description` is the index of the words that describe the hash
-    /// table.
+    /// Returns the index of the first word of each line that can hold an entry of a hash table. `first` is the
+    /// line at which the search begins. `description` is the index of the words that describe the hash table.
     fn lines(&self, description: usize, first: u64) -> impl Iterator<Item = usize> + use<> {
         let [base, mask] = [BASE, MASK].map(|word| self.seen(description * LINE + word));
         (0_u64..).take(PROBES).map(move |probe| {
@@ -338,7 +340,8 @@ impl Words<'_> {
         })
     }
 
-    /// Reads a word that another thread may write at the same time. Words beyond the table are read as 0.
+    /// Reads a word of the table that another thread may write at the same time. Words beyond the table are
+    /// read as 0.
     fn seen(&self, at: usize) -> u64 {
         self.0.get(at).map_or(0, |word| word.load(Ordering::Acquire))
     }

@@ -1,6 +1,6 @@
-//! State that is kept when the rule set of a filter is replaced, for ports without an XDP program. The state
-//! consists of counters and rate limit buckets by rule name, and of the buckets of single sources. Workers
-//! share the state without locks.
+//! Counters and rate limit buckets of filter rules on ports without an XDP program. They are kept when the rule
+//! set of the filter is replaced. Rules have a counter and a bucket by name, and rate limits per source have a
+//! bucket for each source. Workers share the state without locks.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -10,34 +10,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Compiled, RuleCounters};
 
-/// Binary logarithm of the number of bucket ticks in a nanosecond. A tick is a sixteenth of a nanosecond:
-/// `FILTER_TICK_SHIFT`.
+/// Binary logarithm of the number of ticks in a nanosecond: `FILTER_TICK_SHIFT`. Buckets count in ticks of a
+/// sixteenth of a nanosecond.
 const TICK_SHIFT: u32 = 4;
-/// Number of binary fraction digits in the cost of one packet or byte, which is counted in ticks:
-/// `FILTER_COST_SHIFT`.
+/// Number of binary fraction digits in the cost of one packet or byte in ticks: `FILTER_COST_SHIFT`.
 const COST_SHIFT: u32 = 16;
-/// Maximum number of attempts to charge a bucket that other workers charge at the same time.
+/// Maximum number of attempts to take tokens from a bucket that other workers change at the same time.
 const ATTEMPTS: usize = 4;
-/// Maximum number of sources that have a bucket at a time, as in the XDP program.
+/// Maximum number of source prefixes that have a bucket at a time, as in the XDP program.
 const SOURCES: usize = 65_536;
-/// Number of places in which the bucket of one source can be. The places take two cache lines.
+/// Number of table slots among which the bucket of one source is placed. The slots take two cache lines.
 const WAYS: usize = 8;
-/// Maximum number of counter rows of a rule. Each worker has its own row, and workers with a higher index
-/// share one additional row.
+/// Maximum number of counter rows of a rule. Workers with an index below this number have rows of their own,
+/// and all other workers share one additional row.
 const ROWS_MAX: usize = 64;
 
-/// Counters and rate limit buckets of a filter's rules, summed over all ports without an XDP program.
+/// Counters and rate limit buckets of a filter's rules. They are shared by all ports without an XDP program.
 #[derive(Debug, Default)]
 pub struct Tally {
     rules: BTreeMap<String, Arc<RuleTally>>,
-    /// Counts of rules from a predecessor process by rule name. The counts of a rule are kept here until a
+    /// Counts that a predecessor process handed over, by rule name. The counts of a rule are kept here until a
     /// rule of this name is added.
     inherited: BTreeMap<String, [u64; 4]>,
-    /// Buckets of single sources. `None` until a rule needs them.
+    /// Rate limit buckets of single sources. `None` until the first rule with a rate limit per source.
     sources: Option<Arc<Sources>>,
     /// Number of counter rows of each rule, one row for each worker. `None` until the first rule is added.
     rows: Option<usize>,
-    /// Identifier of the rule that was added last.
+    /// Number of the rule that was added last, by which rules are distinguished in the table of sources.
     next: u64,
 }
 
@@ -51,8 +50,8 @@ impl Tally {
         Tally { inherited: counted.into_iter().map(figures).collect(), ..Tally::default() }
     }
 
-    /// Adds the counts of rules that are not in the filter at present. The counts continue in rules of equal
-    /// names that are added later.
+    /// Adds the counts of rules that are not in the filter at present. They become the counts of rules with
+    /// these names that are added later.
     pub fn inherit(&mut self, counted: impl IntoIterator<Item = RuleCounters>) {
         for rule in counted.into_iter().filter(|rule| !self.rules.contains_key(&rule.name)) {
             self.inherited.insert(rule.name, [rule.packets, rule.bytes, rule.acted, rule.acted_bytes]);
@@ -91,14 +90,14 @@ impl Tally {
         compiled.rules().iter().filter_map(|rule| self.rules.get(&rule.name).cloned()).collect()
     }
 
-    /// Returns the buckets of single sources.
+    /// Returns the rate limit buckets of single sources. Creates them at the first call.
     pub(super) fn sources(&mut self) -> Arc<Sources> {
         Arc::clone(self.sources.get_or_insert_with(|| Arc::new(Sources::new())))
     }
 }
 
-/// Returns the number of counter rows of a rule. There is one row for each CPU, because each worker has a CPU
-/// core of its own.
+/// Returns the number of counter rows of a rule. There is one row for each CPU, because each worker runs on its
+/// own CPU core.
 fn rows_for(cpus: u32) -> usize {
     usize::try_from(cpus).unwrap_or(ROWS_MAX).clamp(1, ROWS_MAX)
 }
@@ -106,10 +105,11 @@ fn rows_for(cpus: u32) -> usize {
 /// Counters and rate limit bucket of one rule.
 #[derive(Debug)]
 pub(super) struct RuleTally {
-    /// Identifier of the rule, which distinguishes its single sources from those of other rules.
+    /// Number of the rule, which distinguishes the rule's sources from those of other rules in the table of
+    /// sources.
     number: u64,
-    /// Counts of the rule from a predecessor process: packets, bytes, and the packets and bytes on which the
-    /// rule acted.
+    /// Counts of the rule that a predecessor process handed over: packets, bytes, and the packets and bytes on
+    /// which the rule acted.
     before: [u64; 4],
     /// Counter rows by the index of the worker. Each row is written by one worker.
     rows: Box<[Row]>,
@@ -164,16 +164,17 @@ impl RuleTally {
     }
 }
 
-/// Cost of a frame in a rate limit bucket, and the time at which the bucket is charged.
+/// Tokens that a frame takes from a rate limit bucket, and the time at which it takes them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charge {
     cost: u64,
     burst: u64,
-    /// Time of the charge in ticks.
+    /// Time of CLOCK_MONOTONIC at which the tokens are taken, in ticks.
     now: u64,
-    /// Whether a full bucket may be charged more than it holds. The bucket is then empty for longer.
+    /// Whether a full bucket allows a frame that costs more than the bucket holds. The bucket is then empty for
+    /// longer.
     debt: bool,
-    /// Whether the bucket is left unchanged.
+    /// Whether the bucket is only read (dry run).
     dry: bool,
 }
 
@@ -185,14 +186,14 @@ impl Charge {
         Charge { cost, burst, now: now_ns << TICK_SHIFT, debt: false, dry }
     }
 
-    /// Returns a copy of the charge that a full bucket also accepts if the charge exceeds the burst.
+    /// Returns a copy of the charge for which a full bucket allows a frame that costs more than the burst.
     pub fn on_debt(self) -> Charge {
         Charge { debt: true, ..self }
     }
 }
 
-/// A token bucket. It is stored as the time until which its tokens are spent (ITU-T I.371, virtual
-/// scheduling).
+/// A token bucket, stored as the time until which its tokens are spent, in ticks (virtual scheduling algorithm
+/// of ITU-T I.371).
 #[derive(Debug, Default)]
 pub(super) struct Bucket(AtomicU64);
 
@@ -218,15 +219,15 @@ impl Bucket {
     }
 }
 
-/// Rate limit buckets of single sources, for all rules of a filter.
+/// Rate limit buckets of single source prefixes, for all rules of a filter.
 ///
-/// A place in the table is assigned to a source by 64 bits of a keyed hash, so senders cannot make two
-/// sources collide. When all places of a source are taken, the place with the fullest bucket is evicted. A
-/// full bucket is equal to a new one, so no state is lost. A source that sends continuously is not evicted by
-/// many sources that send once.
+/// A slot of the table is assigned to a source by 64 bits of a keyed hash, so senders cannot make two sources
+/// collide. When all slots of a source are taken, the slot with the fullest bucket is reassigned. If that
+/// bucket is full, no state is lost, because a new bucket is full too. Many sources that send once do not
+/// displace a source that sends continuously.
 ///
-/// Two workers that use one place at the same time may charge one source for the frame of the other source,
-/// or allow a source a second burst. The effect is limited to that frame.
+/// Two workers that use one slot at the same time may charge one source for the frame of the other source, or
+/// allow a source a second burst. The error is limited to that frame.
 #[derive(Debug)]
 pub(super) struct Sources {
     hasher: RandomState,
@@ -239,7 +240,7 @@ struct Set([Place; WAYS]);
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Hash of the source to which the place is assigned. 0 if the place is free.
+    /// Hash of the source prefix to which the slot is assigned. 0 if the slot is free.
     owner: AtomicU64,
     bucket: Bucket,
 }

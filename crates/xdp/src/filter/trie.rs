@@ -1,6 +1,6 @@
-//! Tries that map address prefixes to classes, with strides of 16 and then 8 bits. The class of each prefix
-//! is written over the classes of the shorter prefixes that cover it. A lookup therefore ends at the first
-//! entry that does not refer to a further node.
+//! Tries that map IP address prefixes to classes of filter rules. The stride of the first level is 16 bits,
+//! that of the following levels 8 bits. The class of each prefix is written over the classes of the shorter
+//! prefixes that cover it. A lookup therefore ends at the first entry that does not refer to a further node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ const ROOT: usize = 1 << 16;
 const NODE: usize = 1 << 8;
 /// Flag of a trie entry that refers to a node. An entry without the flag holds a class.
 pub(super) const IS_NODE: u32 = 1 << 31;
-/// Maximum number of trie entries. This many entries take 128 MiB.
+/// Maximum number of trie entries of a filter. This many entries take 128 MiB.
 const ENTRIES_MAX: usize = 1 << 25;
 
 /// An address field of the filter: the bit rows of its classes, and the indices of the root nodes for IPv4

@@ -19,13 +19,14 @@ const ROWS: usize = FIELDS + PROBES_MAX;
 /// Maximum frame length in bytes that rules can match. A longer frame is treated as a frame of this length.
 const LENGTH_MAX: u32 = 65_535;
 
-/// Rules of a filter in the form that workers apply. The value is immutable. For another rule set, or another
-/// table of the block list, a new value is created over the same [`Tally`].
+/// Rules of a filter in the form that workers apply. The value is immutable. When the rule set or the table of
+/// the block list changes, a new value is created that uses the same [`Tally`].
 #[derive(Debug)]
 pub struct WorkerFilter {
     compiled: Arc<Compiled>,
     rules: Vec<WorkerRule>,
-    /// Frame fields that rules match, in the order of lookup. Fields with cheap lookups come first.
+    /// Frame fields that at least one rule matches, in the order of lookup. Fields with cheap lookups come
+    /// first.
     fields: Vec<Field>,
     probes: Vec<Probe>,
     list: Option<ListView>,
@@ -36,7 +37,7 @@ pub struct WorkerFilter {
 /// Decision of the filter on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judged {
-    /// The frame passes the filter.
+    /// The frame passes the filter and continues with the next stage.
     On,
     /// The rule at this index of [`WorkerFilter::rules`] drops the frame.
     Drop(usize),
@@ -45,7 +46,7 @@ pub enum Judged {
     Limit(usize),
 }
 
-/// Parameters of a filter run for one frame: time, worker and mode.
+/// Parameters of one run of the filter on a frame: time, worker, and whether the run is a dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// Time at which rules expire and buckets refill.
@@ -93,11 +94,11 @@ struct Field {
     table6: usize,
 }
 
-/// Order in which the frame fields are looked up.
+/// Order in which the frame fields are looked up, by their number in `enum filter_field`.
 const ORDER: [usize; FIELDS] =
     [KIND, SOURCE_PORT, DESTINATION_PORT, VLAN, FLAGS, LENGTH, LISTED, SOURCE, DESTINATION];
 
-/// A place in a frame that byte patterns examine: `struct filter_probe`.
+/// A piece of a frame that byte patterns of rules examine: `struct filter_probe`.
 #[derive(Debug)]
 struct Probe {
     base: usize,
@@ -107,11 +108,11 @@ struct Probe {
     rows: usize,
 }
 
-/// Bit rows that the field values of a frame select, one for each field that rules match.
+/// Bit rows selected by the field values of a frame, one row for each field that rules match.
 struct Rows {
     row: [usize; ROWS],
     count: usize,
-    /// Conjunction of the first words of the selected rows.
+    /// Bitwise AND of the first words of the selected rows.
     common: u64,
 }
 
@@ -268,7 +269,7 @@ impl WorkerFilter {
         (rows.common != 0).then_some(())
     }
 
-    /// Returns the conjunction of the words at one index of all selected rows.
+    /// Returns the bitwise AND of the words at one index of all selected rows.
     fn common(&self, rows: &Rows, place: usize) -> u64 {
         rows.row.iter().take(rows.count).fold(u64::MAX, |bits, row| bits & self.word(*row, place))
     }
@@ -305,8 +306,8 @@ impl WorkerFilter {
         wide(found)
     }
 
-    /// Returns the class of the bytes that a frame has at a place of patterns. Class 0 stands for frames that
-    /// do not have the bytes or have other values.
+    /// Returns the class of the bytes of a frame that a probe examines. The class is 0 if the frame ends before
+    /// these bytes or no pattern requires their values.
     fn class_of_bytes(&self, probe: &Probe, index: u32, key: &Key, frame: &Frame<'_>) -> usize {
         let mut value = [0; 8];
         let place = key.base.get(probe.base).copied().flatten().zip(value.get_mut(..probe.length));
@@ -343,7 +344,7 @@ impl Field {
 }
 
 impl Probe {
-    /// Returns the place of patterns with this index. Returns `None` if the filter has fewer places.
+    /// Returns the probe with this index. Returns `None` if the filter has fewer probes.
     fn of(compiled: &Compiled, index: usize) -> Option<Probe> {
         let at = HEAD_WORDS + 4 * FIELDS + 6 * index;
         let Some([low, high, length, base, offset, rows]) = compiled.conf.get(at..at + 6) else {

@@ -29,10 +29,10 @@ impl<const N: usize> Bits<N> {
 pub struct FlowAction {
     /// Number of the output port. With `None` the packet is dropped, unless `normal` is set.
     pub port: Option<u16>,
-    /// Whether the packet leaves by the port where the bridge knows its destination station (`NORMAL`). Other
-    /// actions must then not be set.
+    /// Whether the packet leaves by the port that the bridge's MAC table has for its destination (OpenFlow
+    /// action `NORMAL`). Other actions must then not be set.
     pub normal: bool,
-    /// New bits of the Ethernet addresses: destination, then source.
+    /// New bits of the two MAC addresses: destination, then source.
     pub ethernet: Bits<12>,
     /// New bits of the TCI of the received VLAN tag. Valid only for flows of tagged packets.
     pub tci: Bits<2>,
@@ -54,7 +54,8 @@ pub struct FlowAction {
 
 /// Size of `struct flow_entry` in octets.
 pub(crate) const ENTRY_BYTES: usize = 256;
-/// Flags of a flow's actions in `struct flow_entry` (`enum flow_does`).
+/// Flag of an entry whose actions drop the packet. This and the following constants are the flags of `enum
+/// flow_does`.
 pub(crate) const DROPS: u32 = 1;
 pub(crate) const POPS: u32 = 2;
 pub(crate) const PUSHES: u32 = 4;

@@ -9,16 +9,16 @@ use crate::bridge::{self, BridgeDevices, BridgePort, KnownStations, Orders, Stat
 
 /// Number of 32-bit words of `struct flows_conf`.
 pub(crate) const FLOWS_WORDS: usize = 20;
-/// Index of the first secret hash factor in `struct flows_conf`. Each factor takes two words.
+/// Index of the first secret hash factor in `struct flows_conf`. Each factor takes two 32-bit words.
 const FACTORS: usize = 4;
 
 /// Configuration of the stage of cached flows for one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowPort {
-    /// Number of the port in its process, below [`bridge::BRIDGE_PORTS`].
+    /// Number of the port within its process, below [`bridge::BRIDGE_PORTS`].
     pub port: u16,
-    /// Whether senders on the port may leave partial checksums. The worker must complete the checksum of such
-    /// frames.
+    /// Whether frames from the port may have partial checksums. Such frames go to the worker, which completes
+    /// the checksum.
     pub partial_checksums: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct FlowStage {
 #[derive(Debug)]
 pub(crate) struct FlowMaps {
     pub conf: [u32; FLOWS_WORDS],
-    /// Station table for flows with the action `NORMAL`. `None` if such flows go to the worker.
+    /// Station table for flows with the action `NORMAL`. With `None`, packets of such flows go to the worker.
     pub known: Option<KnownStations>,
     table: FlowTable,
     orders: Arc<Orders>,
@@ -68,7 +68,7 @@ impl FlowStage {
         Ok(FlowStage { maps: Arc::new(maps) })
     }
 
-    /// Returns the frame order state of the port.
+    /// Returns the state by which the port's program and the workers keep the frames of a flow in order.
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {
         &self.maps.orders
@@ -123,8 +123,8 @@ impl FlowMaps {
         })
     }
 
-    /// Returns the number of the port for which the maps contain a sent packet. Returns `None` if no port has
-    /// sent a packet.
+    /// Returns the number of the port to which a packet was redirected, according to the counts. Returns `None`
+    /// if no packet was redirected.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
         bridge::sent_to(self.counts.as_fd())
     }

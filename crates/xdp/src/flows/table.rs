@@ -21,7 +21,7 @@ pub(super) const FRAMES: &str = "flow_frames";
 
 /// Maximum number of masks in the table: `FLOW_MASKS`.
 pub(crate) const MASKS: u32 = 8;
-/// Number of flow places in a hash line: `FLOW_PLACES`.
+/// Number of flows in a hash line: `FLOW_PLACES`.
 pub(crate) const PLACES: u32 = 8;
 /// Number of entries of the exact-match cache in front of the table: `FLOW_HINTS`.
 pub(crate) const HINTS: u32 = 4096;
@@ -31,14 +31,15 @@ pub(crate) const COUNT_BYTES: usize = 32;
 pub(crate) const FRAME_BYTES: u32 = 80;
 const COUNT_WORDS: usize = COUNT_BYTES / 8;
 
-/// Packet counts of a cached flow in the XDP programs.
+/// Counts of the packets that XDP programs have processed by a cached flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowCounts {
     /// Number of packets that the flow matched.
     pub packets: u64,
     /// Number of octets of the packets, with the length at reception.
     pub bytes: u64,
-    /// Time of the last packet in nanoseconds of CLOCK_MONOTONIC, with the resolution of the kernel's tick.
+    /// Time of the last packet in nanoseconds of CLOCK_MONOTONIC, with the resolution of the kernel's timer
+    /// tick.
     pub used_ns: u64,
 }
 
@@ -70,7 +71,7 @@ pub(super) struct TableMaps {
     served: Vec<[AtomicBool; 2]>,
     /// Secret odd hash factors, one for each word of a flow key.
     pub factors: [u64; 8],
-    /// Number of hash lines less one, which is the mask of a line index.
+    /// Number of hash lines less one. This is the bit mask that reduces a hash to a line index.
     pub lines: u32,
 }
 
@@ -169,7 +170,7 @@ impl FlowTable {
         }
     }
 
-    /// Returns the packet counts of the flow in a slot since the flow was inserted.
+    /// Returns the packet counts of the flow in a slot of the table since the flow was inserted.
     #[must_use]
     pub fn counts(&self, slot: u32) -> FlowCounts {
         let at = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(COUNT_WORDS);

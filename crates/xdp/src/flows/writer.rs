@@ -9,17 +9,17 @@ use super::table::{FlowCounts, FlowTable, MASKS, PLACES};
 /// Reason why a flow was not inserted into the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// The table is full, or both hash lines of the flow are full.
+    /// The table is full, or both hash lines that could hold the flow are full.
     Full,
-    /// The flow needs a new mask, and the maximum number of masks is in use.
+    /// The flow has a mask that the table does not contain, and the maximum number of masks is in use.
     Masks,
-    /// The mask of the flow is new, and programs that are running may not have read all of it. The caller
-    /// must wait for running programs, call [`FlowWriter::settle`], and insert the flow again.
+    /// The mask of the flow is new, and program runs that are in progress may not have read all of it. The
+    /// caller must call [`crate::wait_for_programs`] and [`FlowWriter::settle`], and insert the flow again.
     Soon,
 }
 
-/// Time for which a new mask is reserved for the flow that needs it, until that flow is inserted again.
-/// Without the reservation, flows that each need a new mask would evict each other's masks forever.
+/// Time for which a new mask stays reserved until the flow that needs it is inserted again. Without the
+/// reservation, flows that each need a new mask would evict each other's masks forever.
 const KEPT: Duration = Duration::from_secs(2);
 
 /// A mask of the table, with the state of its index.
@@ -28,19 +28,19 @@ struct Mask {
     words: [u64; 8],
     /// Number of flows in the table that use the mask.
     users: usize,
-    /// Whether every running program has read the whole mask.
+    /// Whether all program runs in progress have read the whole mask.
     is_known: bool,
-    /// Sequence number of the mask among all masks that were written, from 1. 0 if the index is free.
+    /// Sequence number of the mask among all masks written to the table, from 1. 0 if the index is free.
     nth: u64,
     /// Time until which the index is reserved for this mask. `None` as soon as a flow has used the mask.
     kept: Option<Instant>,
 }
 
-/// Slot of a flow that is in the table, or that was removed and whose slot is not released yet.
+/// Slot of a flow that is in the table, or that was removed and whose slot cannot be reused yet.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     mask: u32,
-    /// Index of the flow in the words of the table's hash lines. `None` after the removal of the flow.
+    /// Index of the flow's entry in the hash lines. `None` after the removal of the flow.
     place: Option<usize>,
 }
 
@@ -124,8 +124,8 @@ impl FlowWriter {
         Ok(slot)
     }
 
-    /// Returns the index of a mask that every running program knows. Returns an error if the mask is new to
-    /// the programs or no index is free.
+    /// Returns the index of a mask that all program runs in progress have read. Returns an error if the mask is
+    /// new or no index is free.
     fn number(&mut self, mask: &[u64; 8]) -> Result<u32, Refused> {
         let known = self.masks.iter().position(|known| known.nth > 0 && known.words == *mask);
         if let Some(at) = known {
