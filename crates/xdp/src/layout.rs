@@ -1,5 +1,5 @@
-//! Tests that compare the Rust mirrors of `bpf/include/*_layout.h` with the BTF type information of the
-//! embedded objects: names, order, offsets and sizes.
+//! Tests that compare Rust types and constants with their C counterparts in `bpf/include/*_layout.h`: names,
+//! order, offsets and sizes. The C side is read from the BTF type information of the embedded objects.
 
 use libbpf_rs::ObjectBuilder;
 use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};

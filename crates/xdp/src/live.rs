@@ -3,11 +3,11 @@
 //! - [`Generator`] sends live frames.
 //! - [`Sink`] counts and drops frames.
 //! - [`Pass`] runs on the peers of veth devices.
-//! - [`Redirect`] forwards without any processing. Other data planes are measured against it.
+//! - [`Redirect`] forwards frames without any other processing. It is the reference for measurements of data
+//!   planes.
 //!
-//! A frame that is redirected to a veth device arrives only if the peer runs an XDP program or GRO. If the
-//! peer runs none of these programs, frames are lost without an error. A sink also drops ARP, so the
-//! neighbours must be static entries.
+//! A frame that is redirected to a veth device arrives only if the peer runs an XDP program or GRO. Otherwise
+//! the frame is lost without an error. A sink also drops ARP, so the neighbours must be static entries.
 
 mod counterpart;
 mod filter_bench;
@@ -30,15 +30,15 @@ use crate::attach::{AttachMode, Candidate, Linked, attach};
 use crate::object::{InKernel, Opened, generator_object};
 use crate::{Error, ProgramInfo, sys};
 
-/// Number of frames for each call of the kernel at full rate. Each call sets up and tears down a page pool.
+/// Number of frames that one system call sends at full rate. Each call sets up and tears down a page pool.
 const PER_CALL: u64 = 1 << 18;
-/// Number of frames that the kernel takes from the page pool, and passes to the device, at a time.
+/// Number of frames that the kernel takes from the page pool and passes to the device in one batch.
 const BATCH: u32 = 64;
-/// Number of attempts to get a page pool, and the pause between two attempts, when the kernel has no page
-/// pool left.
+/// Number of attempts to send when the kernel cannot provide a page pool. The second constant is the pause
+/// between two attempts.
 const POOL_ATTEMPTS: u32 = 500;
 const POOL_PAUSE: Duration = Duration::from_millis(20);
-/// Interval at which a generator with a rate limit sends. A call takes about 20 us while the program is
+/// Interval at which a generator with a rate limit sends. A system call takes about 20 us while the program is
 /// parked on a device, and 25 ms otherwise.
 const PACE: Duration = Duration::from_millis(1);
 
@@ -61,8 +61,8 @@ impl Offered {
     }
 }
 
-/// A traffic generator inside the kernel. The generator runs on the CPU of the calling thread, and its state
-/// of flows is separate from that of other generators.
+/// A traffic generator inside the kernel. The generator runs on the CPU of the calling thread. The sequence of
+/// flows is separate from that of other generators.
 #[derive(Debug)]
 pub struct Generator {
     name: &'static str,
@@ -87,7 +87,7 @@ impl Generator {
         Generator::over(&opened.load()?, "livegen", frame, traffic.order, traffic.rate, park)
     }
 
-    /// Creates a generator from a loaded program. The program receives `frame` as its input in each run.
+    /// Creates a generator from a loaded program. Each run of the program receives a copy of `frame`.
     fn over(
         object: &InKernel,
         name: &'static str,
@@ -108,7 +108,7 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Returns whether the program is parked: it is attached to a device, which makes calls cheap.
+    /// Returns whether the program is parked, that is, attached to a device. System calls are then faster.
     #[must_use]
     pub fn parked(&self) -> bool {
         self.parked.is_some()
@@ -122,7 +122,7 @@ impl Generator {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// Writes the seed of the random order to `struct livegen_state`.
+    /// Writes the seed of the random flow order to `struct livegen_state`.
     fn seed(&self, seed: u32) -> Result<(), Error> {
         let mut state = [0_u8; 16];
         state[8..12].copy_from_slice(&seed.to_ne_bytes());
@@ -153,8 +153,8 @@ impl Generator {
         self.go(packets, None, &AtomicBool::new(false))
     }
 
-    /// Sends frames for the duration `time`, rounded up to the end of a call of the kernel. At full rate a
-    /// call sends 2^18 frames.
+    /// Sends frames for the duration `time`, rounded up to the end of a system call. At full rate each call
+    /// sends 2^18 frames.
     ///
     /// # Errors
     /// Returns [`Error::TestRun`] if the kernel refuses the test run.
@@ -188,8 +188,8 @@ impl Generator {
         Ok(offered)
     }
 
-    /// Returns the number of frames to send now. With a rate, this is the number of frames that are due by
-    /// the end of the coming interval, less those already sent.
+    /// Returns the number of frames to send with the next call. With a rate, this is the number of frames that
+    /// are due by the end of the coming interval, less those already sent.
     fn due(&self, sent: u64, elapsed: Duration) -> u64 {
         let Some(rate) = self.rate else { return PER_CALL };
         let target = u128::from(rate) * (elapsed + PACE).as_nanos() / 1_000_000_000;

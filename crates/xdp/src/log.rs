@@ -1,5 +1,5 @@
-//! Redirects the messages of libbpf from standard error into this crate's errors. libbpf reports messages on
-//! the calling thread, so messages are captured separately for each thread.
+//! Captures the messages of libbpf, which would otherwise go to standard error, for use in this crate's errors.
+//! libbpf reports messages on the calling thread, so messages are captured separately for each thread.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! Copies of map contents, for test runs that change nothing.
+//! Copies of map contents, for test runs that must not change the maps in use.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -9,7 +9,7 @@
 //! the valid subdirectory is the one whose `program` the link runs.
 //!
 //! Only the user of the process may enter these directories. Any user who can open a directory can lock it
-//! (`flock`), and a lock on a pin's directory tells that a process uses the pin.
+//! (`flock`), and a lock on a pin directory means that a process uses the pin.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -23,13 +23,14 @@ use crate::{Error, sys};
 /// Mount point of the BPF file system.
 const BPFFS: &str = "/sys/fs/bpf";
 const NAME_MAX: usize = 64;
-/// Mode of the directories.
+/// Mode of pin directories: access only for the owner.
 const PRIVATE: u32 = 0o700;
 /// Mode bits of the group and of other users.
 const OTHERS: u32 = 0o077;
 const LINK: &str = "link";
 const USER: &str = "user";
-/// Names of the subdirectories of the next and of the previous custom program.
+/// Subdirectory in which the next custom program is pinned before the link runs it. `USER_OLD` is the
+/// subdirectory of the previous custom program.
 const USER_NEW: &str = "user-new";
 const USER_OLD: &str = "user-old";
 const PROGRAM: &str = "program";
@@ -97,10 +98,10 @@ impl PinPath {
         Ok(names)
     }
 
-    /// Makes the directory of all pins under the root of [`PinPath::new`] accessible only to the user of the
-    /// process, as earlier releases did not. Returns whether the directory was another user's. It then belongs
-    /// to the user of the process, and the other user's files in it are removed. Does nothing if the directory
-    /// does not exist.
+    /// Restricts access to the parent of all pin directories under the root of [`PinPath::new`] to the user of
+    /// the process. Earlier releases gave other users access. Returns whether another user owned the directory.
+    /// In that case the directory is given to the user of the process, and the other user's files in it are
+    /// removed. Does nothing if the directory does not exist.
     ///
     /// # Errors
     /// Returns [`Error::Pin`] if the owner or the mode cannot be changed.
@@ -123,7 +124,7 @@ impl PinPath {
         make_directories(&self.directory).map_err(|source| self.error("make the directory", source))
     }
 
-    /// Creates the directory of all pins. Protects a directory that exists.
+    /// Creates the parent of all pin directories. If it exists, restricts access to it.
     fn make_parent(&self) -> Result<(), Error> {
         let parent = self.root.join("trivium");
         let user = sys::effective_user();
@@ -205,7 +206,8 @@ impl PinPath {
         self.file(USER).join(MAPS)
     }
 
-    /// Pins a custom program in the directory of the next custom program, beside the pins of the present one.
+    /// Pins the next custom program in the subdirectory `user-new`. The pins of the present custom program are
+    /// kept.
     pub(crate) fn stage_user(&self, user: &UserProgram) -> Result<(), Error> {
         self.drop_staged_user()?;
         let staged = self.file(USER_NEW);
@@ -240,8 +242,8 @@ impl PinPath {
         Ok(())
     }
 
-    /// Removes the pins of custom programs, except those of `standing`, the custom program that the link
-    /// runs. With `None` all of them are removed.
+    /// Removes the pins of custom programs, except those of `standing`, the custom program that the BPF link
+    /// runs. With `None` all pins of custom programs are removed.
     pub(crate) fn repair_user(&self, standing: Option<&UserProgram>) -> Result<(), Error> {
         let id = |directory: &str| {
             let program = sys::pinned(&self.file(directory).join(PROGRAM)).ok()?;
@@ -296,9 +298,9 @@ fn make_directories(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
 }
 
-/// Makes a directory accessible only to `user`. If the directory belongs to a user who is neither `user` nor
-/// root, gives it to `user`, removes the other users' files in it, and returns true. A user who could create the
-/// directory first cannot refuse a start of the daemon by files or locks in it.
+/// Restricts access to a directory to the user `user`. If another user than `user` and root owns the directory,
+/// gives it to `user`, removes other users' files in it, and returns true. Such files or locks on them can
+/// therefore not prevent a start of the daemon.
 fn protect(path: &Path, user: u32) -> io::Result<bool> {
     let is_foreign = |owner: u32| owner != user && owner != 0;
     // A symbolic link of another user is replaced. A symbolic link of root is an administrator's.

@@ -1,4 +1,4 @@
-//! Placeholder programs, which ports' hooks run until they get their own programs.
+//! Placeholder programs, which run on ports until the ports get their own XDP programs.
 //!
 //! A process that opens many ports at once attaches one shared placeholder to all of them. The kernel waits
 //! for an RCU grace period when it attaches a program that no other device runs, and it verifies each program

@@ -1,5 +1,5 @@
-//! Stages and the port whose program runs them. A new stage shares state with the program that the port has at
-//! present. The program of a port that was taken over shows its stages.
+//! Stages in relation to the port whose program runs them. A new stage shares maps with the present program of
+//! the port. The stages of a port that was taken over are read from its program.
 
 use std::sync::Arc;
 

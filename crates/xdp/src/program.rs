@@ -148,7 +148,7 @@ where
     Ok(())
 }
 
-/// Namespace of the functions that load port programs.
+/// Groups the functions that load port programs.
 #[derive(Debug)]
 pub struct PortProgram;
 
@@ -199,9 +199,9 @@ impl PortProgram {
         PortProgram::load_build(config, Build::Linear, None)
     }
 
-    /// Creates the maps of a port, and returns them with one of the shared programs in `placeholders`. The hook
-    /// to which the result is attached gets the port's own program by [`crate::Attached::complete`], or with
-    /// the first change of its stages.
+    /// Creates the maps of a port, and returns them with one of the shared programs in `placeholders`. After
+    /// the result is attached, [`crate::Attached::complete`] or the first change of a stage replaces the
+    /// placeholder by the port's own program.
     ///
     /// # Errors
     /// Returns the errors of [`PortProgram::load`], or [`Error::Map`].
@@ -275,28 +275,29 @@ impl Stages {
     }
 }
 
-/// A program in the kernel that is verified and not attached yet, with its maps.
+/// A program that is loaded and verified by the kernel and not attached yet, with its maps.
 #[derive(Debug)]
 pub struct Loaded {
     pub(crate) constants: Constants,
-    /// Local addresses that `Attached::swap` writes to the maps. `None` leaves the addresses in the maps
+    /// Local addresses that `Attached::swap` writes to the port's maps. `None` leaves the addresses in the maps
     /// unchanged.
     pub(crate) locals: Option<LocalAddresses>,
     pub(crate) build: Build,
     pub(crate) program: OwnedFd,
     pub(crate) maps: Maps,
     pub(crate) stages: Stages,
-    /// Shared programs of which `program` is one. `None` for the port's own program.
+    /// Set of shared placeholder programs to which `program` belongs. `None` if `program` is the port's own
+    /// program.
     pub(crate) placeholders: Option<Placeholders>,
 }
 
-/// Sets the constants and the maps of all stages. The maps of absent stages are left out.
+/// Sets the constants and the maps of all stages. Excludes the maps of absent stages from loading.
 fn set_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> {
     set_switch_stages(opened, stages)?;
     set_route_stages(opened, stages)
 }
 
-/// Sets the constants and the maps of the stages of filters, bridges and cached flows.
+/// Sets the constants and the maps of the filter stage, the bridge stage and the stage of cached flows.
 fn set_switch_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> {
     match &stages.filter {
         None => FilterMaps::names().try_for_each(|name| opened.leave_out(name))?,
@@ -337,7 +338,7 @@ fn set_switch_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> 
     Ok(())
 }
 
-/// Sets the constants and the maps of the stages of routes and of flow steering.
+/// Sets the constants and the maps of the routing stages and of the flow steering.
 fn set_route_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> {
     match &stages.fib {
         None => FibMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
@@ -473,7 +474,7 @@ impl Loaded {
         Counters::read(self.maps.counters.as_fd())
     }
 
-    /// Replaces the local addresses of the port, whose packets go to the kernel.
+    /// Replaces the local IP addresses of the port. Packets to a local address go to the kernel.
     ///
     /// # Errors
     /// Returns [`Error::LocalsFull`] or [`Error::Map`].

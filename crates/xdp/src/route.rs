@@ -1,6 +1,6 @@
-//! Virtual router stage of a port's XDP program. Packets for the kernel pass to its stack. Packets to be
-//! routed go to their next hop in the XDP program if that next hop is known ([`Answers`]), and to the worker
-//! otherwise.
+//! Virtual router stage of a port's XDP program. The stage passes packets for this host to the kernel's stack.
+//! It forwards packets to be routed itself if it knows their next hop ([`Answers`]), and sends them to the
+//! worker otherwise.
 //!
 //! ```text
 //!  frame --> [filter] --> to the port's MAC address, to be routed, to none of the router's own IP addresses?
@@ -10,13 +10,13 @@
 //!                            |-- no --> kernel's stack: ARP, ND, ICMP, TCP sessions, routing protocols, TTL exceeded
 //! ```
 //!
-//! The stage reads two hash tables of the router's own addresses. User space changes the tables while frames
-//! are processed, one address at a time. A process that takes over a pinned program reads the addresses from
-//! the tables ([`Own::of`]).
+//! The stage reads two hash tables of the router's own addresses. User space changes the tables one address at
+//! a time, while frames are processed. A process that takes over a pinned program reads the addresses from the
+//! tables ([`Own::of`]).
 //!
-//! A memory-mapped array precedes each hash table. It has 65,536 bits for each address family, one for each
-//! hash value. The bit of most transit destinations is not set, and the hash table is then not read.
-//! `bpf/include/stage_route.h` describes the packets that are left to the kernel.
+//! Before it reads a hash table, the stage reads a memory-mapped bit array with 65,536 bits for each address
+//! family, one for each value of a hash of the destination. For most packets in transit the bit is not set, and
+//! the hash table is not read. `bpf/include/stage_route.h` describes the packets that go to the kernel.
 
 mod answers;
 mod punts;
@@ -51,55 +51,57 @@ pub const OWN_CAPACITY: usize = 65_536;
 
 /// Number of 32-bit words of `struct route_conf`.
 pub(crate) const ROUTE_WORDS: usize = 14;
-/// Size of the array `route_vlans` in 32-bit words. Each word has the entries of two VLANs.
+/// Size of the array `route_vlans` in 32-bit words. Each word holds the entries of two VLANs.
 pub(crate) const VLAN_WORDS: usize = 2048;
-/// `ROUTE_VLAN_UP`: entry in `route_vlans` of a VLAN that is an interface of the router, but whose frames all
-/// go to the worker.
+/// `ROUTE_VLAN_UP`: entry in `route_vlans` for a VLAN that is an interface of the router, but whose frames the
+/// XDP program always sends to the worker.
 const VLAN_UP: u16 = u16::MAX;
 /// `ROUTE_HAS_VLANS`: flag in the first word of `struct route_conf`. Some VLANs are interfaces of the router.
 const HAS_VLANS: u32 = 2;
-/// `ROUTE_HAS_SERVICE`: flag in the first word of `struct route_conf`. Some VLANs are behind a service tag.
+/// `ROUTE_HAS_SERVICE`: flag in the first word of `struct route_conf`. Frames with a service tag (IEEE 802.1ad)
+/// of a VLAN of the router go to the worker.
 const HAS_SERVICE: u32 = 4;
-/// `ROUTE_ORDERED`: flag in the first word of `struct route_conf`. Frames to the worker have sequence
-/// numbers, and a frame is not forwarded by the XDP program while earlier frames of its flow are in the
-/// worker.
+/// `ROUTE_ORDERED`: flag in the first word of `struct route_conf`. Frames to the worker have sequence numbers,
+/// and the XDP program does not forward a frame while earlier frames of its flow are in the worker.
 const ORDERED: u32 = 8;
-/// `ROUTE_LIMITED`: flag in the first word of `struct route_conf`. Control traffic to the kernel is limited.
+/// `ROUTE_LIMITED`: flag in the first word of `struct route_conf`. The rate of control traffic to the kernel is
+/// limited.
 const LIMITED: u32 = 16;
-/// Index in `struct route_conf` of the first constant for routes by which the XDP program forwards.
+/// Index in `struct route_conf` of the first word that concerns forwarding by routes.
 const ANSWERS_AT: usize = 4;
-/// Index in `struct route_conf` of the number of the port's own interface.
+/// Index in `struct route_conf` of the interface number of the port, which receives its untagged frames.
 const INTERFACE_AT: usize = 12;
-/// Index in `struct route_conf` of the check of source addresses.
+/// Index in `struct route_conf` of the mode of the reverse path check.
 const SOURCES_AT: usize = 13;
 const OWN4: &str = "route_own4";
 const OWN6: &str = "route_own6";
 const OWN_BITS: &str = "route_own_bits";
 /// Number of 64-bit words for each address family in the bit array of own addresses: `struct route_own_bits`.
 pub(crate) const OWN_WORDS: usize = 1024;
-/// Hash multipliers for own addresses: `ROUTE_MIX` and `ROUTE_MIX_LOW`.
+/// Multipliers of the hash by which an own address selects its bit: `ROUTE_MIX` and `ROUTE_MIX_LOW`.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const MIX_LOW: u64 = 0xd6e8_feb8_6659_fd93;
-/// Map value of each own address. Programs examine only whether the address is present, and do not read the
+/// Map value of each own address. Programs only look up whether an address is present, and do not read the
 /// value.
 const THERE: [u8; 4] = 1_u32.to_ne_bytes();
 
-/// Own addresses of one virtual router, which the XDP programs of all its ports read. Packets to an own
-/// address go to the kernel. Broadcast addresses of subnets are included. Multicast and link-local addresses
-/// go to the kernel in any case.
+/// Own addresses of one virtual router: the IP addresses at which the host itself receives packets, including
+/// the broadcast addresses of subnets. The XDP programs of all its ports read them and pass packets to an own
+/// address to the kernel. Packets to multicast and link-local addresses go to the kernel in any case.
 ///
-/// This value must be the only writer of the kernel tables.
+/// This value must be the only writer of the kernel maps.
 #[derive(Debug)]
 pub struct Own {
     router: String,
     maps: Arc<OwnMaps>,
     bits: Mapped,
-    /// Number of present addresses for each bit of the bit array that has at least one.
+    /// Number of present addresses that have this bit of the bit array, by index of the bit. Bits without
+    /// addresses are omitted.
     held: BTreeMap<usize, usize>,
     addresses: BTreeSet<IpAddr>,
 }
 
-/// Kernel maps of a router's own addresses.
+/// Kernel maps of a router's own addresses and their bit array.
 #[derive(Debug)]
 struct OwnMaps {
     v4: OwnedFd,
@@ -110,10 +112,10 @@ struct OwnMaps {
 /// Configuration of the virtual router stage of one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoutePort {
-    /// Ethernet address of the port's device. Frames to other addresses are not routed.
+    /// Ethernet address of the port's device. The stage routes only frames with this destination address.
     pub mac: [u8; 6],
-    /// Whether the router also accepts frames to the Ethernet addresses of VRRP on the port (RFC 9568:
-    /// 00:00:5e:00:01:xx for IPv4, 00:00:5e:00:02:xx for IPv6).
+    /// Whether the stage also routes frames with the destination MAC address of a virtual router (VRRP, RFC
+    /// 9568: 00:00:5e:00:01:xx for IPv4, 00:00:5e:00:02:xx for IPv6).
     pub vrrp: bool,
 }
 
@@ -131,13 +133,13 @@ pub(crate) struct RouteMaps {
     pub vlans: Vlans,
     own: Arc<OwnMaps>,
     answers: Option<Arc<AnswerMaps>>,
-    /// Limits of control traffic to the kernel. `None` if that traffic is not limited.
+    /// Maps of the rate limits of control traffic to the kernel. `None` if that traffic is not limited.
     punts: Option<Arc<PuntMaps>>,
     /// Frame order state that the XDP program shares with the workers. `None` if frame order is not kept.
     orders: Option<Arc<Orders>>,
 }
 
-/// Contents of `route_vlans`, with one entry for each VLAN identifier. The entry is 0 if the VLAN is not an
+/// Contents of `route_vlans`: one entry for each VLAN identifier. The entry is 0 if the VLAN is not an
 /// interface of the router. Otherwise it is the interface number plus 1, or [`VLAN_UP`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vlans(Box<[u16]>);
@@ -147,7 +149,7 @@ impl Vlans {
         Vlans(vec![0; 2 * VLAN_WORDS].into())
     }
 
-    /// Decodes the entries from the words of a program's section.
+    /// Decodes the entries from the words of `route_vlans` in a loaded program.
     pub fn read(words: &[u32; VLAN_WORDS]) -> Vlans {
         let halves = |word: &u32| {
             let [a, b, c, d] = word.to_ne_bytes();
@@ -156,7 +158,7 @@ impl Vlans {
         Vlans(words.iter().flat_map(halves).collect())
     }
 
-    /// Encodes the entries as the bytes of a program's section.
+    /// Encodes the entries as the bytes of `route_vlans`.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|number| number.to_ne_bytes()).collect()
     }
@@ -195,8 +197,8 @@ impl Own {
         Own::over(router, maps, v4.chain(v6).collect())
     }
 
-    /// Takes over kernel maps that contain `addresses`. The bit array is written again, because the previous
-    /// writer may have ended between the writing of an address and of its bit.
+    /// Takes over kernel maps that contain `addresses`. Writes the bit array again, because the previous writer
+    /// may have ended after it wrote an address and before it wrote the address's bit.
     fn over(router: &str, maps: Arc<OwnMaps>, addresses: BTreeSet<IpAddr>) -> Result<Own, Error> {
         let bits = Mapped::new(maps.bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
         let mut held = BTreeMap::new();
@@ -308,8 +310,8 @@ impl Own {
         Ok(())
     }
 
-    /// Records that an address with this bit was added (`there`) or removed. The bit is set while at least
-    /// one of its addresses is present.
+    /// Records that an address with the index `bit` in the bit array was added (`there`) or removed. The bit is
+    /// set while at least one of its addresses is present.
     fn mark(&mut self, bit: usize, there: bool) {
         let held = self.held.entry(bit).or_default();
         *held = if there { *held + 1 } else { held.saturating_sub(1) };
@@ -335,8 +337,8 @@ fn no_bits() -> Result<OwnedFd, Error> {
     sys::map_create(spec, None).map_err(failed(OWN_BITS, "create"))
 }
 
-/// Creates a bit array in which all bits are set. It is used for tables of a predecessor process that has no
-/// bit array, where any address may be present.
+/// Creates a bit array in which all bits are set, so the stage always reads the hash tables. It is used for the
+/// tables of a predecessor process that had no bit array.
 fn all_bits() -> Result<OwnedFd, Error> {
     let bits = no_bits()?;
     let words = Mapped::new(bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
@@ -344,8 +346,8 @@ fn all_bits() -> Result<OwnedFd, Error> {
     Ok(bits)
 }
 
-/// Returns the index of an address's bit in the bit array. The bits of IPv6 follow those of IPv4. Mirrors
-/// `route_is_own4` and `route_is_own6` of the XDP program.
+/// Returns the index of the bit of an address in the bit array. The bits of IPv6 follow those of IPv4.
+/// `route_is_own4` and `route_is_own6` of the XDP program compute equal indices.
 fn bit_of(address: &IpAddr) -> usize {
     let hash = |mixed: u64| usize::try_from(mixed >> 48).unwrap_or(0);
     match address {
@@ -365,8 +367,8 @@ fn failed(map: &'static str, operation: &'static str) -> impl FnOnce(io::Error) 
 }
 
 /// Returns the steps that change the address set `present` to `wanted`. Each step adds (`true`) or removes
-/// (`false`) one address. The set never exceeds `capacity`, addresses in both sets are not changed, and an
-/// old address is removed as late as possible.
+/// (`false`) one address. Addresses in both sets stay present, the set never exceeds `capacity`, and old
+/// addresses are removed as late as possible.
 fn way(present: &BTreeSet<IpAddr>, wanted: &BTreeSet<IpAddr>, capacity: usize) -> Vec<(IpAddr, bool)> {
     let mut room = capacity.saturating_sub(present.len());
     let mut stale = present.difference(wanted);
@@ -408,8 +410,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers: None, punts: None, orders: None }))
     }
 
-    /// Creates a stage like [`RouteStage::new`], which also forwards packets in the XDP program by the routes
-    /// in `answers`.
+    /// Creates a stage like [`RouteStage::new`]. The stage also forwards packets in the XDP program, by the
+    /// routes in `answers`.
     #[must_use]
     pub fn answering(port: &RoutePort, own: &Own, answers: &Answers, answer: &AnswerPort) -> RouteStage {
         let mut conf = words(port);
@@ -421,13 +423,13 @@ impl RouteStage {
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers, punts: None, orders: None }))
     }
 
-    /// Returns a copy of the stage in which VLANs (IEEE 802.1Q tags, 1 to 4094) are interfaces of the router.
-    /// Each VLAN is given with the number of its interface, or with `None`.
+    /// Returns a copy of the stage in which the given VLANs (IEEE 802.1Q, 1 to 4094) are interfaces of the
+    /// router. Each VLAN has an interface number or `None`.
     ///
-    /// - Packets of a VLAN whose interface has a number ([`Answers::set_interface`]) are routed in the hook
-    ///   like untagged ones.
+    /// - Packets of a VLAN whose interface has a number ([`Answers::set_interface`]) are routed like untagged
+    ///   packets.
     /// - All other frames of these VLANs go to the worker.
-    /// - Frames of other VLANs are left to the kernel.
+    /// - Frames of all other VLANs go to the kernel.
     #[must_use]
     pub fn with_vlans(self, vlans: impl IntoIterator<Item = (u16, Option<u16>)>) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -449,9 +451,10 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage that limits the control traffic to the kernel by the rates in `limits`.
-    /// `interface` is the number of the port's own interface. Known neighbours are those of the routes by which the
-    /// stage forwards. Without these routes the stage knows none.
+    /// Returns a copy of the stage that limits the rate of control traffic to the kernel by `limits`.
+    /// `interface` is the interface number of the port, which receives its untagged frames. Packets from known
+    /// neighbours have classes of their own. The stage recognises a known neighbour by the routes by which it
+    /// forwards, so it knows none without these routes.
     #[must_use]
     pub fn limited(self, limits: &PuntLimits, interface: u16) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -461,8 +464,9 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage that leaves no packet with IPv4 options or an IPv6 hop-by-hop header to the kernel,
-    /// but passes it to the worker, which checks the source address before the kernel forwards the packet.
+    /// Returns a copy of the stage that sends packets with IPv4 options or an IPv6 hop-by-hop header to the
+    /// worker and not to the kernel. The worker checks the source address before the kernel forwards such a
+    /// packet.
     #[must_use]
     pub fn with_source_check(self, sources: Sources) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -470,7 +474,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage that keeps the frame order between XDP program and worker with this state.
+    /// Returns a copy of the stage that keeps the frame order between XDP program and worker with the state
+    /// `orders`.
     pub(crate) fn with_orders(self, orders: Arc<Orders>) -> RouteStage {
         let mut maps = self.maps.shared();
         maps.conf[0] |= ORDERED;
@@ -503,7 +508,7 @@ impl RouteStage {
         Ok(self.maps.conf == words(port) && self.own_id()? == own.id()?)
     }
 
-    /// Returns whether both stages have equal constants and read the same tables.
+    /// Returns whether both stages have equal constants and read the same kernel maps.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -520,7 +525,7 @@ impl RouteStage {
         Ok(alike && same_order && tables(self)? == tables(other)? && limits(self)? == limits(other)?)
     }
 
-    /// Returns whether the stage forwards packets in the XDP program by routes.
+    /// Returns whether the stage itself forwards packets by routes. If not, the workers forward them.
     #[must_use]
     pub fn is_answering(&self) -> bool {
         self.maps.answers.is_some()
@@ -562,7 +567,7 @@ impl RouteMaps {
         self.answers.as_deref()
     }
 
-    /// Returns the maps of the limits of control traffic. Returns `None` if that traffic is not limited.
+    /// Returns the maps of the rate limits of control traffic. Returns `None` if that traffic is not limited.
     pub fn punts(&self) -> Option<&PuntMaps> {
         self.punts.as_deref()
     }
@@ -580,8 +585,8 @@ impl RouteMaps {
         RouteMaps { conf: *conf, vlans: vlans.clone(), own, answers, punts: punts.clone(), orders }
     }
 
-    /// Returns a copy with new counts, new limits and a new frame order state. A test run with the copy therefore
-    /// changes nothing. No frame is pending in the new order state.
+    /// Returns a copy for a test run, with new counts, new rate limits and a new frame order state. A test run
+    /// with the copy changes no state of the router. No frame is pending in the new order state.
     pub fn scratch(&self) -> Result<RouteMaps, Error> {
         let answers = self.answers.as_ref().map(|answers| answers.scratch().map(Arc::new)).transpose()?;
         let orders = self.orders.as_ref().map(|orders| orders.scratch().map(Arc::new)).transpose()?;

@@ -1,5 +1,5 @@
-//! XDP programs for the peer devices of a test or benchmark. Each program stays attached until its value is
-//! dropped.
+//! XDP programs for devices on the other side of a test or benchmark. Each program stays attached until its
+//! value is dropped.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,7 +8,7 @@ use crate::object::{InKernel, Opened, bench_object};
 use crate::user::UserProgram;
 use crate::{Attached, Error, Mode, ProgramInfo, sys};
 
-/// Programs of `bpf/bench.bpf.c`.
+/// The programs of `bpf/bench.bpf.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bench {
     /// Program that [`Sink::attach`] attaches.
@@ -179,8 +179,8 @@ impl Reflect {
     }
 }
 
-/// A program that forwards all received frames to another device by a device map. Its rate is the upper bound
-/// for other data planes.
+/// A program that forwards all received frames to another device by a device map. Its rate is an upper bound
+/// for data planes that use XDP redirects.
 #[derive(Debug)]
 pub struct Redirect {
     linked: Linked,

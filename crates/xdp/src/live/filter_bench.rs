@@ -13,14 +13,15 @@ const KERNELS_MAP: &str = "kernels_map";
 /// Length in bytes of a frame with Ethernet, IPv4, UDP and padding.
 const FRAME: usize = 60;
 
-/// Work that the benchmark measures for each frame.
+/// Work of the benchmark program for each frame.
 #[derive(Debug, Clone, Copy)]
 pub enum LookUp<'a> {
-    /// The generation of the frame without a lookup.
+    /// The program only generates the frame.
     Nothing,
-    /// The generation of the frame and the filter stage with this filter.
+    /// The program generates the frame and runs the filter stage with this filter.
     Stage(&'a Filter),
-    /// The generation of the frame and a lookup in the kernel's longest-prefix map.
+    /// The program generates the frame and looks up its source address in the kernel's longest-prefix-match
+    /// map.
     KernelsMap(&'a KernelsMap),
 }
 
@@ -29,8 +30,8 @@ pub enum LookUp<'a> {
 pub struct KernelsMap(OwnedFd);
 
 impl KernelsMap {
-    /// Creates a map of the [`scattered`] addresses of the numbers in a range, each as a /32 prefix.
-    ///
+    /// Creates a map with a /32 prefix for each number in a range. The address of a number is given by
+    /// [`scattered`].
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(numbers: std::ops::Range<u32>) -> Result<KernelsMap, Error> {
@@ -54,8 +55,8 @@ pub struct FilterBench {
     program: OwnedFd,
 }
 
-/// Returns the IPv4 address of a number. Different numbers have different addresses, which are spread over
-/// the whole address space.
+/// Returns an IPv4 address for a number. Different numbers give different addresses, which are spread over the
+/// whole address space.
 #[must_use]
 pub fn scattered(number: u32) -> Ipv4Addr {
     let number = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);
@@ -64,8 +65,8 @@ pub fn scattered(number: u32) -> Ipv4Addr {
 }
 
 impl FilterBench {
-    /// Loads the benchmark program. The source addresses are those of the `count` numbers from `first`.
-    /// `count` is a power of two.
+    /// Loads the benchmark program. Its frames have the [`scattered`] source addresses of the `count` numbers
+    /// from `first` on. `count` must be a power of two.
     ///
     /// # Errors
     /// Returns [`Error::Load`] or [`Error::Map`].

@@ -31,7 +31,7 @@ pub struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Returns whether a replay can send frames of this length in bytes.
+    /// Returns whether a replay can send frames of `length` bytes.
     #[must_use]
     pub fn fits(length: usize) -> bool {
         (FRAME_MIN..=FRAME_MAX).contains(&length)

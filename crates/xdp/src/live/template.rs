@@ -1,5 +1,4 @@
-//! Construction of the first frame of a generator's traffic, and of the `struct livegen_conf` that contains
-//! it.
+//! Construction of the first frame that a generator sends, and of the `struct livegen_conf` that contains it.
 
 use super::traffic::{Order, Protocol, Traffic};
 use crate::Error;
@@ -10,7 +9,8 @@ const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const IPV4: usize = 20;
 
-/// Flags of the frame fields that vary (`enum livegen_vary`).
+/// Flag of `enum livegen_vary` for the transport ports. The following constants are the flags of the other
+/// fields that vary with the flow number.
 const PORTS: u32 = 1;
 const SOURCE_MAC: u32 = 2;
 const DESTINATION_MAC: u32 = 4;
@@ -76,7 +76,8 @@ impl<'a> Template<'a> {
         self.put(ip + 10, &(!sum).to_be_bytes());
     }
 
-    /// Returns the one's complement sum (RFC 1071) of the 16-bit words in a range of the IP header.
+    /// Returns the one's complement sum of the 16-bit words in a range of the IP header, for the Internet
+    /// checksum (RFC 1071).
     fn sum(&self, part: std::ops::Range<usize>) -> u16 {
         let mut sum: u32 = 0;
         for word in self.frame[self.ip..][part].chunks_exact(2) {

@@ -11,12 +11,12 @@ const VLAN_MAX: u16 = 4094;
 /// Frame fields that vary with the flow number. If no field varies, all frames are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vary {
-    /// Whether the transport ports vary. The source port carries the lower 14 bits of the flow number, the
-    /// destination port the bits above.
+    /// Whether the transport ports vary. The lower 14 bits of the flow number are added to the source port, and
+    /// the bits above to the destination port.
     pub ports: bool,
-    /// Whether the flow number is added to the last four bytes of the source Ethernet address.
+    /// Whether the flow number is added to the last four bytes of the source MAC address.
     pub source_mac: bool,
-    /// Whether the flow number is added to the last four bytes of the destination Ethernet address.
+    /// Whether the flow number is added to the last four bytes of the destination MAC address.
     pub destination_mac: bool,
     /// Whether the flow number, shifted left by `destination_shift`, is added to the IPv4 destination
     /// address.
@@ -67,8 +67,8 @@ pub struct Traffic {
     pub source: Ipv4Addr,
     /// IPv4 destination address of the first flow.
     pub destination: Ipv4Addr,
-    /// Number of the lowest destination address bit that varies. With 8, each flow has a destination in
-    /// another /24 network.
+    /// Number of bits by which the flow number is shifted left before it is added to the destination address.
+    /// With 8, each flow has a destination in another /24 network.
     pub destination_shift: u8,
     /// Transport protocol of the frames.
     pub protocol: Protocol,
@@ -78,12 +78,13 @@ pub struct Traffic {
     /// in a burst. `None` sends at full rate.
     pub rate: Option<u64>,
     /// Whether the program is attached to the device while it generates frames (parked). It passes received
-    /// frames to the kernel. If it is not attached, the kernel rewrites its XDP dispatcher at the first use
-    /// and at the release of the program in each call, and waits about 25 ms for all CPUs.
+    /// frames to the kernel. If the program is not attached, the kernel rewrites its XDP dispatcher twice in
+    /// each system call, at the first use and at the release of the program, and waits about 25 ms for all
+    /// CPUs.
     pub park: bool,
-    /// Index of an unused device to which the program is attached instead. This is needed when the
-    /// transmitting device has another program or must receive. `None` attaches the program to the
-    /// transmitting device.
+    /// Index of an unused device to which the program is attached in place of the transmitting device. This is
+    /// needed when the transmitting device has another program or must receive frames. `None` attaches the
+    /// program to the transmitting device.
     pub park_on: Option<u32>,
 }
 

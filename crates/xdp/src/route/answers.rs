@@ -1,6 +1,6 @@
 //! Route tables by which XDP programs forward. The tables of a router are in memory that the programs of its
-//! ports read. The crate `router` fills the tables. This module creates them, and sets the router's output
-//! interfaces.
+//! ports read. The crate `router` writes the routes and neighbours. This module creates the tables, and sets
+//! the output interfaces of the router.
 //!
 //! ```text
 //!   route_trie4, _trie6 ──path──► route_paths ──► one next hop, or a bucket of route_groups ──► route_nexthops
@@ -32,8 +32,8 @@ const DEVICES: &str = "route_devices";
 const COUNTS: &str = "route_counts";
 const FRAMES: &str = "route_frames";
 
-/// Sizes in bytes of `struct route_group`, `route_neighbour`, `route_line`, `route_interface`, `route_sent`
-/// and `route_count`.
+/// Sizes in bytes of the table entries, in this order: `struct route_group`, `route_neighbour`, `route_line`,
+/// `route_interface`, `route_sent` and `route_count`.
 pub(crate) const GROUP_SIZE: u32 = 4096;
 pub(crate) const NEIGHBOUR_SIZE: u32 = 32;
 pub(crate) const LINE_SIZE: u32 = 64;
@@ -48,19 +48,19 @@ pub const ROUTE_INTERFACES: u32 = 1024;
 pub const ROUTE_PORTS: u32 = 1024;
 /// Number of kernel maps for the route tables of a virtual router.
 const MAPS: usize = 12;
-/// Minimum size of a trie in 64-bit words. The root node needs fewer words.
+/// Minimum size of a trie in 64-bit words. A trie with only the root node is smaller.
 const WORDS_LEAST: u32 = 1 << 17;
 /// Maximum size of a trie in 64-bit words. A trie of this size takes 1 GiB.
 const WORDS_MOST: u32 = 1 << 27;
 
-/// Flags in the first word of an output interface, above the Ethernet address: `ROUTE_TAKES` and
-/// `ROUTE_TAKES_MULTI`.
+/// `ROUTE_TAKES`: flag of an output interface whose device accepts redirected frames. `ROUTE_TAKES_MULTI` is
+/// the flag for multi-buffer frames. Both are in the word with the MAC address.
 const TAKES: u64 = 1 << 48;
 const TAKES_MULTI: u64 = 1 << 49;
-/// Position of the VLAN identifier in the first word of an output interface: `ROUTE_TAG`.
+/// `ROUTE_TAG`: shift of the VLAN identifier in the first word of an output interface.
 const TAG: u32 = 52;
-/// Positions and masks of the fields in the second word of an output interface: `ROUTE_WHERE_PORT`,
-/// `ROUTE_PORT` and `ROUTE_MTU`.
+/// `ROUTE_WHERE_PORT`: shift of the port number in the second word of an output interface. `ROUTE_PORT` and
+/// `ROUTE_MTU` are the masks of port number and MTU.
 const WHERE_PORT: u32 = 20;
 const PORT: u64 = 0xfff;
 const MTU: u64 = 0xf_ffff;
@@ -85,7 +85,7 @@ pub struct AnswerSizes {
 pub struct AnswerInterface {
     /// Number of the port that the interface is on, below [`ROUTE_PORTS`].
     pub port: u16,
-    /// Index of the interface's kernel device, which is the device of the port or of the VLAN.
+    /// Index of the interface's kernel device, which is the device of the port or of the VLAN on the port.
     pub device: u32,
     /// Ethernet address of the interface.
     pub mac: [u8; 6],
@@ -100,17 +100,17 @@ pub struct AnswerInterface {
 /// Reverse path check of the source addresses of packets (RFC 3704).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sources {
-    /// Source addresses are not checked.
+    /// Source addresses are not checked. Every packet passes the check.
     #[default]
     Any,
-    /// Strict check: a route to the source must lead out of the interface that received the packet.
+    /// Strict mode: a route to the source must lead out of the interface that received the packet.
     Strict,
-    /// Loose check: a route to the source must exist.
+    /// Loose mode: a route to the source must exist, by any interface.
     Loose,
 }
 
 impl Sources {
-    /// Returns the check as `enum route_sources`.
+    /// Returns the mode of the check as a value of `enum route_sources`.
     pub(crate) const fn word(self) -> u32 {
         match self {
             Sources::Any => 0,
@@ -120,25 +120,25 @@ impl Sources {
     }
 }
 
-/// Configuration of one port for forwarding by routes in the XDP program.
+/// Parameters for forwarding packets of one port by routes in the XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerPort {
     /// Number of the port. [`AnswerInterface::port`] contains this number.
     pub number: u16,
-    /// Number of the port's own interface, which receives untagged frames (see [`Answers::set_interface`]).
+    /// Interface number of the port, which receives its untagged frames (see [`Answers::set_interface`]).
     pub interface: u16,
     /// Reverse path check for packets on all interfaces of the port. The XDP program drops packets that fail
     /// the check.
     pub sources: Sources,
-    /// Whether senders on the port may leave partial checksums. The worker must complete the checksum of such
-    /// frames.
+    /// Whether frames from the port may have partial checksums. Such frames go to the worker, which completes
+    /// the checksum.
     pub partial_checksums: bool,
-    /// Seed of the hash that selects one of several next hops. The worker must use an equal seed.
+    /// Seed of the flow hash that selects one of several next hops (ECMP). The worker must use an equal seed,
+    /// so that it selects the next hop that the XDP program selects.
     pub seed: u32,
 }
 
-/// Numbers of packets and bytes that XDP programs have routed, counted for one port as receiver and as
-/// sender.
+/// Packets and bytes that XDP programs have routed from one port and to this port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouteCounts {
     /// Number of packets that the port received and its XDP program redirected.
@@ -151,8 +151,8 @@ pub struct RouteCounts {
     pub tx_bytes: u64,
 }
 
-/// Shared 64-bit words of a route table. XDP programs read the words while they are written. Each word is
-/// read and written atomically. The mirrors of the crate `router` write the words.
+/// Memory of one route table as 64-bit words. XDP programs read the words while the crate `router` writes them.
+/// Each word is read and written atomically.
 #[derive(Clone)]
 pub struct Words(Arc<Mapped>);
 
@@ -190,10 +190,10 @@ pub(crate) struct AnswerMaps {
     secrets: [u64; LINK_SECRETS],
 }
 
-/// Number of secret numbers of the hash by which on-link addresses are looked up: `ROUTE_LINK_SECRETS`.
+/// Number of secret values of the hash by which on-link destinations are looked up: `ROUTE_LINK_SECRETS`.
 pub const LINK_SECRETS: usize = 12;
 
-/// Decodes the secret hash numbers from 32-bit words of a program's constants.
+/// Decodes the secret hash values from 32-bit words of a program's constants.
 pub(crate) fn link_secrets(words: &[u32; 2 * LINK_SECRETS]) -> [u64; LINK_SECRETS] {
     let mut secrets = [0; LINK_SECRETS];
     for (secret, halves) in secrets.iter_mut().zip(words.chunks_exact(2)) {
@@ -292,15 +292,15 @@ impl Answers {
         self.words(5)
     }
 
-    /// Returns the secret numbers of the hash by which on-link addresses are looked up. The writer of
+    /// Returns the secret values of the hash by which on-link destinations are looked up. The writer of
     /// [`Answers::links`] needs them.
     #[must_use]
     pub fn link_secrets(&self) -> [u64; LINK_SECRETS] {
         self.maps.secrets
     }
 
-    /// Returns the words with the packet and byte counts of each neighbour. The counts of all neighbours on
-    /// one CPU are followed by those on the next CPU.
+    /// Returns the words with the packet and byte counts of each neighbour. They hold the counts of all
+    /// neighbours for the first CPU, then for the second CPU, and so on.
     #[must_use]
     pub fn sent(&self) -> Words {
         self.words(6)
@@ -321,9 +321,9 @@ impl Answers {
         (word & 1 != 0, word & 2 != 0)
     }
 
-    /// Sets the output interface with this number. With `None` no frame is sent by this number. When the
-    /// device of the interface changes, the number has no interface for some milliseconds. This prevents
-    /// frames that leave by one device with the Ethernet address of the other.
+    /// Sets the output interface with this number. With `None` the XDP programs send no packets to this
+    /// interface. When the kernel device of the interface changes, the number is unused for some milliseconds.
+    /// This prevents that a frame leaves by one device with the source MAC address of the other.
     pub fn set_interface(&self, number: u16, interface: Option<&AnswerInterface>) {
         let at = 2 * usize::from(number);
         let Some([from, to]) = self.interfaces.as_ref().get(at..at + 2) else { return };
@@ -428,7 +428,7 @@ impl AnswerMaps {
         ]
     }
 
-    /// Returns the kernel's id of one of the maps. Programs with equal ids belong to the same router.
+    /// Returns the kernel's id of one of the maps. The ids are equal for programs of the same router.
     pub fn id(&self) -> Result<u32, Error> {
         let failed = |source| Error::Map { map: SWITCH, operation: "query", source };
         sys::map_info(self.get(SWITCH)).map(|info| info.id).map_err(failed)
@@ -463,8 +463,8 @@ impl AnswerMaps {
         Ok(AnswerMaps { maps: all(maps)?, ..*self })
     }
 
-    /// Returns the number of the port for which the maps contain a sent packet, and the index of the
-    /// neighbour. Returns `None` if no packet was sent.
+    /// Returns the number of the port to which a packet was redirected, and the index of the neighbour,
+    /// according to the counts. Returns `None` if no packet was redirected.
     pub fn sent_to(&self) -> Result<Option<(u16, u32)>, Error> {
         let failed = |source| Error::Map { map: SENT, operation: "map", source };
         let sent = Mapped::new(self.get(SENT)).map_err(failed)?;

@@ -1,6 +1,6 @@
-//! Limits of the control traffic that the XDP programs of a virtual router's ports pass to the kernel. The limits
-//! are those by which workers limit their punts (`router::PuntPolicer`): a rate for each class of protocols, and
-//! within it a share for each interface and each source.
+//! Rate limits of the control traffic that the XDP programs of a virtual router's ports pass to the kernel.
+//! Each class of protocols has a rate, and within it a share for each interface and each source. Workers limit
+//! their own punts to the kernel by equal rules (`router::PuntPolicer`).
 //!
 //! All ports of a router share the limits. `bpf/include/stage_punt.h` applies them.
 
@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering;
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
-/// Number of packet classes that have a limit: `PUNT_CLASSES`.
+/// Number of classes of control packets: `PUNT_CLASSES`.
 pub const PUNT_CLASSES: usize = 19;
-/// Maximum number of known peers of a router: `PUNT_PEERS`.
+/// Maximum number of known peers of a router's routing protocols: `PUNT_PEERS`.
 pub const PUNT_PEERS: usize = 8192;
 
 const STATE: &str = "punt_state";
@@ -26,11 +26,12 @@ const FRAMES: &str = "punt_frames";
 
 /// Number of 64-bit words of `struct punt_rate`.
 const RATE_WORDS: usize = 3;
-/// Number of secret numbers in `struct punt_state`, which follow the rates.
+/// Number of secret hash values in `struct punt_state`. They follow the rates.
 const SECRETS: usize = 4;
-/// Number of 64-bit words of `struct punt_state` with the constants: rates and secret numbers.
+/// Number of 64-bit words at the beginning of `struct punt_state` that programs do not change: rates and secret
+/// hash values.
 const CONSTANTS: usize = RATE_WORDS * PUNT_CLASSES + SECRETS;
-/// `PUNT_SHARES`: number of shares of interfaces, and of sources, in each class.
+/// `PUNT_SHARES`: number of shares for interfaces in each class, and number of shares for sources.
 const SHARES: usize = 256;
 /// Number of 64-bit words of `struct punt_state`.
 pub(crate) const STATE_WORDS: usize = CONSTANTS + PUNT_CLASSES + 2 * PUNT_CLASSES * SHARES;
@@ -39,25 +40,25 @@ pub(crate) const PEER_SIZE: usize = 40;
 /// Sizes of `struct punt_frame` and `struct punt_count` in bytes.
 pub(crate) const PUNT_FRAME_SIZE: u32 = 184;
 pub(crate) const PUNT_COUNT_SIZE: u32 = 16;
-/// `PUNT_IPV6`: flag of a peer's kind.
+/// `PUNT_IPV6`: flag of the kind of an IPv6 peer in `struct punt_peer`.
 const IPV6: u16 = 0x100;
 const NS_PER_S: u64 = 1_000_000_000;
-/// Map value of each known peer. Programs examine only whether the peer is present.
+/// Map value of each known peer. Programs only look up whether a peer is present, and do not read the value.
 const THERE: [u8; 4] = 1_u32.to_ne_bytes();
 
-/// A known peer of the host's routing daemons, whose packets have a class of their own.
+/// A known peer of the host's routing daemons. Packets from known peers belong to classes of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PuntPeer {
-    /// A TCP session: local address and port, then address and port of the peer.
+    /// A TCP session, such as a BGP session: local address and port, then address and port of the peer.
     Session(SocketAddr, SocketAddr),
-    /// A neighbour on the link of the router's interface with this number.
+    /// A gateway or BGP peer on the link of a router interface: interface number and address of the neighbour.
     Neighbour(u16, IpAddr),
-    /// A peer at any distance.
+    /// A BGP peer at any distance, from which multihop BFD packets are expected.
     Far(IpAddr),
 }
 
 impl PuntPeer {
-    /// Encodes the peer as `struct punt_peer`.
+    /// Encodes the peer as a key of the map of known peers: `struct punt_peer`.
     fn bytes(self) -> [u8; PEER_SIZE] {
         let (kind, interface, here, far) = match self {
             PuntPeer::Session(here, far) => (0, 0, Some(here), far),
@@ -98,14 +99,14 @@ fn address_field(address: Option<IpAddr>) -> [u8; 16] {
     }
 }
 
-/// Rate limit of one packet class.
+/// Rate limit of one class of control packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PuntRate {
     /// Rate in packets per second. With 0, no packet of the class passes.
     pub packets: u32,
-    /// Number of packets that may pass at once.
+    /// Number of packets that may pass at once after an idle period (depth of the token bucket).
     pub burst: u32,
-    /// Number of packets of the burst that packets beyond their shares leave to others.
+    /// Number of packets of the burst that stay reserved for interfaces and sources within their shares.
     pub reserve: u32,
 }
 
@@ -133,8 +134,8 @@ pub struct PuntLimits {
 pub(crate) struct PuntMaps([OwnedFd; 4]);
 
 impl PuntLimits {
-    /// Creates limits by which no packet of a class passes, without known peers. [`PuntLimits::set_rate`] sets the
-    /// rates.
+    /// Creates rate limits without known peers, by which no packet passes. [`PuntLimits::set_rate`] sets the
+    /// rate of each class.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -196,7 +197,7 @@ impl PuntLimits {
         Ok(())
     }
 
-    /// Returns the number of packets of a class that passed, and the number that were dropped.
+    /// Returns the number of packets of a class that passed to the kernel, and the number that were dropped.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -243,14 +244,14 @@ impl PuntMaps {
         PuntMaps::NAMES.into_iter().zip(self.0.iter().map(AsFd::as_fd))
     }
 
-    /// Returns the kernel's id of one of the maps. Programs with equal ids belong to the same router.
+    /// Returns the kernel's id of one of the maps. The ids are equal for programs of the same router.
     pub fn id(&self) -> Result<u32, Error> {
         let failed = |source| Error::Map { map: STATE, operation: "query", source };
         sys::map_info(self.get(0)).map(|info| info.id).map_err(failed)
     }
 
-    /// Returns a copy with the same rates and known peers, and without packets that count. A test run with the copy
-    /// therefore takes no tokens of the router.
+    /// Returns a copy with equal rates and known peers, and with full buckets and zero counts. A test run with
+    /// the copy therefore takes no tokens of the router.
     pub fn scratch(&self) -> Result<PuntMaps, Error> {
         let mut scratch = PuntMaps::create()?;
         scratch.0[1] = self.get(1).try_clone_to_owned().map_err(|source| Error::Map {
