@@ -1,5 +1,6 @@
-//! Flow steering. Exact flows, and a table that is indexed by the flow hash, select whether frames of a port
-//! go to the worker, to the kernel, or to the kernel on another CPU.
+//! Flow steering. It selects whether a frame of a port goes to the worker, to the kernel, or to the kernel on
+//! another CPU. Entries for exact flows come first. A table that is indexed by the flow hash applies to the
+//! other frames.
 //!
 //! ```text
 //!  frame --> [filter] --> exact flow? --> stage of the function --> table[hash % 256] --> socket of the queue | kernel | CPU
@@ -7,10 +8,10 @@
 //!                            '--> worker | kernel | CPU
 //! ```
 //!
-//! The programs of any number of ports can share one [`Steering`]. User space changes flows and the table
-//! while frames are processed. Each lookup finds either the old or the new entry. The entries are in kernel
-//! maps. A process that takes over a pinned program finds the entries, their counts, and which of them were
-//! added at run time ([`Steering::of`]).
+//! The programs of any number of ports can share one [`Steering`]. User space changes the exact flows and the
+//! table while frames are processed. Each lookup finds either the old or the new entry. The entries are in
+//! kernel maps. A process that takes over a pinned program reads from these maps the entries, their counts, and
+//! which entries were added at run time ([`Steering::of`]).
 
 mod flow;
 mod maps;
@@ -31,7 +32,7 @@ use maps::{FLOWS, Shared};
 
 /// Maximum number of slots for exact flows in a flow steering.
 pub const STEER_FLOWS_MAX: u32 = 1 << 20;
-/// Maximum length of a CPU's queue in frames, which is a limit of the kernel.
+/// Maximum length in frames of the queue by which frames reach another CPU. The kernel sets this limit.
 pub const STEER_QUEUE_MAX: u32 = 16_384;
 
 /// Configuration of a flow steering.
@@ -43,26 +44,27 @@ pub struct SteerConfig {
     /// Whether the table of hash buckets selects the target of frames about which no exact flow and no stage
     /// has decided.
     pub table: bool,
-    /// Whether the program writes hash and mark as metadata in front of frames for a socket or the kernel
-    /// (see `struct steer_meta`).
+    /// Whether the program writes the flow hash and the mark as metadata in front of frames for a socket or the
+    /// kernel (see `struct steer_meta`).
     pub metadata: bool,
-    /// Length of each CPU's queue in frames, 1 to [`STEER_QUEUE_MAX`]. Further frames for the CPU are lost.
+    /// Length in frames of the queue to each target CPU, 1 to [`STEER_QUEUE_MAX`]. Frames that exceed it are
+    /// lost.
     pub cpu_queue: u32,
 }
 
 /// Metadata that the program writes in front of a frame for a socket or the kernel: `struct steer_meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SteerMeta {
-    /// Hash of the frame's conversation, which is equal in both directions: `FlowKey::hash_symmetric` of the
-    /// crate `packet`.
+    /// Flow hash of the frame, which is equal for both directions of a connection: `FlowKey::hash_symmetric` of
+    /// the crate `packet`.
     pub hash: u32,
-    /// Mark of the exact flow that matched the frame. 0 if no exact flow with a mark matched.
+    /// Mark of the exact flow that matched the frame. 0 if no exact flow matched or the flow has no mark.
     pub mark: u32,
 }
 
 impl SteerMeta {
-    /// Length of the metadata in bytes, immediately in front of the frame. The last eight bytes are the
-    /// frame's sequence number ([`crate::bridge::Mark`]), or zero.
+    /// Length of the metadata in bytes. The metadata is immediately in front of the frame. Its last eight bytes
+    /// are the frame's sequence number ([`crate::bridge::Mark`]), or zero.
     pub const LEN: usize = 16;
 
     /// Decodes the metadata in front of a frame. Frames of a port have metadata only if
@@ -84,7 +86,7 @@ pub struct Steering {
     /// Maps of the flow steering for each [`Kind`] of program. They are created when a program of this kind
     /// first needs them.
     maps: [OnceLock<Arc<SteerMaps>>; 3],
-    /// CPUs to which the flow steering may send frames.
+    /// CPUs in the CPU maps, to which the flow steering may send frames.
     cpus: BTreeSet<u32>,
     flows: BTreeMap<ExactFlow, (u32, FlowEntry)>,
     /// Exact flows that expire, ordered by the time of expiry.
@@ -109,7 +111,7 @@ pub fn online_cpus() -> io::Result<BTreeSet<u32>> {
     Ok(cpus)
 }
 
-/// Kinds of programs that need separate CPU maps. Programs of one kind can share a CPU map.
+/// Kinds of programs for which the kernel requires separate CPU maps. Programs of one kind can share a CPU map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Multi-buffer programs in native mode. The kernel does not allow multi-buffer programs and other
@@ -135,8 +137,8 @@ impl Kind {
         }
     }
 
-    /// Returns whether programs of this kind can send frames to another CPU. If they cannot, frames for
-    /// another CPU go to the kernel on the CPU that received them.
+    /// Returns whether programs of this kind can send frames to another CPU. If they cannot, the kernel
+    /// processes the frames for another CPU on the CPU that received them.
     pub fn sends_to_cpus(self) -> bool {
         self != Kind::Generic
     }
@@ -166,8 +168,8 @@ impl Steering {
         }
     }
 
-    /// Returns the flow steering over the maps of a program with this build and mode, which was taken over
-    /// from another process.
+    /// Returns the flow steering over the maps of a program that was taken over from another process. The
+    /// program has this build and runs in this mode.
     pub(crate) fn over_maps(maps: &Arc<SteerMaps>, build: Build, mode: Mode) -> Result<Steering, Error> {
         let [_, capacity, table, metadata] = maps.conf;
         let config = SteerConfig { capacity, table: table != 0, metadata: metadata != 0, cpu_queue: 0 };
@@ -214,14 +216,15 @@ impl Steering {
         Ok(other)
     }
 
-    /// Returns the owner number that `Steering::set_owner` has stored. Returns 0 if no owner was set.
+    /// Returns the number that `Steering::set_owner` has stored to identify the steering policy. Returns 0 if
+    /// no number was stored.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.shared.owner()
     }
 
-    /// Stores a number that identifies the owner of the flows and counts. A process that takes over the flow
-    /// steering reads it.
+    /// Stores a number that identifies the steering policy to which the flows and counts belong. A process that
+    /// takes over the flow steering reads the number.
     pub fn set_owner(&self, owner: u32) {
         self.shared.set_owner(owner);
     }
@@ -240,7 +243,7 @@ impl Steering {
         self.shared.id()
     }
 
-    /// Returns whether these maps of a program belong to exactly this flow steering.
+    /// Returns whether the maps of a program belong to exactly this flow steering.
     pub(crate) fn has_maps(&self, maps: &SteerMaps) -> bool {
         maps.conf == self.config.words() && Arc::ptr_eq(&maps.shared, &self.shared)
     }
@@ -328,14 +331,14 @@ impl Steering {
         self.flows.is_empty()
     }
 
-    /// Returns the target of each bucket of the table, and whether the table was set at run time.
+    /// Returns the target of each bucket of the table. The Boolean is whether the table was set at run time.
     #[must_use]
     pub fn table(&self) -> ([SteerTo; STEER_BUCKETS], bool) {
         self.shared.read_table()
     }
 
-    /// Sets the target of each bucket of the table. The buckets change one after the other. `live` is whether
-    /// the table is set at run time and not by the configuration.
+    /// Sets the target of each bucket of the table. The buckets change one after the other. `live` is `true` if
+    /// the table is set at run time, and `false` if it is set by the configuration.
     ///
     /// # Errors
     /// Returns [`Error::SteerCpu`] or [`Error::Map`]. The table is unchanged on failure.
@@ -354,8 +357,8 @@ impl Steering {
         self.shared.counts()
     }
 
-    /// Returns the number of frames that were not given metadata because the driver left no headroom in front
-    /// of the frame.
+    /// Returns the number of frames without metadata, because the driver left no headroom in front of the
+    /// frame.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -383,7 +386,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Returns whether the target of an exact flow or of a bucket is a CPU, or was a CPU before.
+    /// Returns whether an exact flow or a bucket of the table has, or has had, a CPU as target.
     #[must_use]
     pub fn names_cpus(&self) -> bool {
         !self.cpus.is_empty()

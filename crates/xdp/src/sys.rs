@@ -46,7 +46,7 @@ fn ifindex_arg(ifindex: u32) -> io::Result<i32> {
     i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
-/// Returns the size of an options or info struct in the 32-bit type of the kernel's interface.
+/// Returns the size of an options or info struct as the 32-bit integer that the kernel's interface requires.
 fn size32<T>() -> u32 {
     u32::try_from(size_of::<T>()).unwrap_or(u32::MAX)
 }
@@ -204,7 +204,7 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
 /// Types of maps that this crate creates without the declaration of a BPF object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapKind {
-    /// Array that user space can map into its memory.
+    /// Array that user space can map into its memory (mmap).
     Mappable,
     Array,
     PerCpuArray,
@@ -213,10 +213,10 @@ pub(crate) enum MapKind {
     LruHash,
     LongestPrefix,
     Ring,
-    /// Array that user space can map into its memory. Arrays of any length can be put into the slot of an
-    /// outer map.
+    /// Array that user space can map into its memory (mmap), for the slot of an outer map. Arrays of different
+    /// lengths can be put into the slot.
     Inner,
-    /// Array of inner maps that are created like the template map.
+    /// Outer map: an array whose elements are maps of the kind of the template map.
     Outer,
     /// Array of devices for redirects (DEVMAP).
     Devices,
@@ -380,7 +380,7 @@ pub(crate) fn map_get<const V: usize>(map: BorrowedFd<'_>, key: &[u8]) -> io::Re
     }
 }
 
-/// Returns the number of possible CPUs, which is the number of values of a per-CPU map's element.
+/// Returns the number of possible CPUs. An element of a per-CPU map has one value for each possible CPU.
 pub(crate) fn possible_cpus() -> io::Result<u32> {
     // SAFETY: the call takes and returns integers.
     let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
@@ -453,8 +453,8 @@ pub(crate) fn is_bpffs(path: &Path) -> io::Result<bool> {
     Ok(stat.f_type == libc::BPF_FS_MAGIC)
 }
 
-/// Mounts a BPF file system that only its owner may enter. Without a mode, the kernel would let each user create
-/// directories in it.
+/// Mounts a BPF file system that only its owner may enter. With the kernel's default mode, any user could
+/// create directories in it.
 pub(crate) fn mount_bpffs(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
     let data = c"mode=0700".as_ptr();
@@ -463,7 +463,7 @@ pub(crate) fn mount_bpffs(path: &Path) -> io::Result<()> {
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Returns the effective user of the process.
+/// Returns the effective user id of the process.
 pub(crate) fn effective_user() -> u32 {
     // SAFETY: the call has no arguments and cannot fail.
     unsafe { libc::geteuid() }
@@ -489,8 +489,8 @@ pub(crate) fn features(ifindex: u32) -> io::Result<DeviceFeatures> {
     Ok(DeviceFeatures { bits: options.feature_flags, zero_copy_segments: options.xdp_zc_max_segs })
 }
 
-/// Attaches a program to a device by netlink. In contrast to link creation, netlink returns the driver's
-/// error message on failure (see `attach.rs`).
+/// Attaches a program to a device by netlink. On failure, netlink returns the driver's error message, which the
+/// creation of a BPF link does not (see `attach.rs`).
 pub(crate) fn netlink_attach(ifindex: u32, program: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     let target = ifindex_arg(ifindex)?;
     // SAFETY: null options are allowed.
@@ -517,7 +517,8 @@ pub(crate) fn device_index(name: &str) -> Option<u32> {
     (ifindex != 0).then_some(ifindex)
 }
 
-/// `struct ethtool_drvinfo`: the command number, the driver's name, and 160 bytes of other names.
+/// `struct ethtool_drvinfo`: the command number, the driver's name, and 160 bytes of other information that is
+/// not read.
 #[repr(C)]
 struct DriverInfo {
     command: u32,

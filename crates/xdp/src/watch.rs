@@ -1,6 +1,6 @@
 //! Counts frames that the kernel loses after an XDP program's verdict: redirects that the target refused,
-//! verdicts that the driver does not support, and frames that a device did not accept. The XDP program has
-//! counted such frames as steered or redirected. Only the kernel's tracepoints report the loss
+//! verdicts that the driver does not support, and frames that a device did not accept. The counters of the XDP
+//! program count such frames as steered or redirected. Only the kernel's tracepoints report the losses
 //! (`bpf/watch.bpf.c`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ const MISSED: &str = "watch_missed";
 const KEY_SIZE: usize = 16;
 /// Size of `struct watch_told` in bytes.
 const TOLD_SIZE: usize = 32;
-/// Maximum number of entries in the map of losses: `WATCH_CAPACITY`.
+/// Maximum number of entries in the map of loss counts: `WATCH_CAPACITY`.
 const CAPACITY: u32 = 4096;
 
 /// Point in the kernel at which a frame was lost.
@@ -26,11 +26,11 @@ pub enum LossEvent {
     /// The XDP program aborted, returned an unknown verdict, or returned a verdict that the driver does not
     /// support.
     Exception,
-    /// The target refused a redirect, for example a socket with a full ring, or a device that is down.
+    /// The target refused a redirected frame. Examples are a socket with a full ring and a device that is down.
     Redirect,
-    /// The target device did not accept a redirected frame.
+    /// The driver of the target device did not accept a redirected frame.
     Device,
-    /// The device did not accept a frame that was to be transmitted by the device that received it.
+    /// The device did not accept a frame with the verdict `XDP_TX`.
     Transmit,
     /// The queue of the target CPU was full.
     Cpu,
@@ -64,14 +64,14 @@ impl LossEvent {
     }
 }
 
-/// Number of frames that a device has lost at one point for one reason.
+/// Number of frames that were lost on reception by one device, at one point in the kernel and for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Id of the receiving device's network namespace. 0 for losses on the way to a CPU. Also 0 if the map
-    /// had no free entry for a separate count.
+    /// Inode number of the receiving device's network namespace. 0 for losses on the way to another CPU, and
+    /// for losses that are not counted separately because the map is full.
     pub netns: u32,
-    /// Index of the receiving device in its namespace. For losses on the way to a CPU, this is the kernel's
-    /// id of the CPU map.
+    /// Index of the receiving device in its namespace. For losses on the way to another CPU, this is the
+    /// kernel's id of the CPU map.
     pub ifindex: u32,
     /// Point at which the frames were lost.
     pub event: LossEvent,
@@ -110,19 +110,19 @@ impl Loss {
 pub struct LossAt {
     /// Time of the loss in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Frames that were lost in this event. There are several frames if a device or a CPU did not accept a
-    /// batch.
+    /// Point, reason and number of the frames that were lost in this event. If a device or a CPU did not accept
+    /// a batch, the event has several frames.
     pub loss: Loss,
 }
 
-/// Kernel maps through which each loss event is reported.
+/// Kernel maps by which the single loss events reach user space.
 #[derive(Debug)]
 struct Each {
     ring: OwnedFd,
     missed: OwnedFd,
 }
 
-/// Counter of losses on the whole machine. Losses are counted until the value is dropped.
+/// Counts of losses on the whole machine. Losses are counted until the value is dropped.
 #[derive(Debug)]
 pub struct Losses {
     map: OwnedFd,
@@ -190,8 +190,8 @@ impl Losses {
         self.each.as_ref().map_or(Ok(0), |each| ring::missed(MISSED, each.missed.as_fd()))
     }
 
-    /// Returns the events that this kernel cannot report. Each event has the error of the attempt to follow
-    /// it.
+    /// Returns the events that this kernel cannot report. Each event has the error of the attempt to attach to
+    /// its tracepoint.
     #[must_use]
     pub fn left_out(&self) -> &[(LossEvent, Error)] {
         &self.left_out

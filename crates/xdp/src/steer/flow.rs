@@ -8,21 +8,22 @@ use crate::filter::Moment;
 pub(super) const KEY_SIZE: usize = 40;
 pub(super) const VALUE_SIZE: usize = 24;
 
-/// `STEER_NO_VLAN`: value for frames that are untagged or have a priority tag.
+/// `STEER_NO_VLAN`: VLAN value for frames that are untagged or have a priority tag.
 const NO_VLAN: u16 = 0xffff;
-/// Values of `enum steer_kind`.
+/// Value of `enum steer_kind` for an IPv4 flow. The next two constants are the value for an IPv6 flow and the
+/// flag of a flow with ports.
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 const PORTS: u8 = 16;
 /// `STEER_CPU`: flag of a target that is a CPU. The lower bits are the CPU number.
 const CPU: u32 = 1 << 16;
 
-/// An exact flow: the VLAN, addresses, protocol and ports of one direction of a conversation. Fragments of
-/// TCP, UDP and SCTP match no exact flow, because only the first fragment has ports.
+/// An exact flow: VLAN, addresses, protocol and ports of one direction of a connection. Fragments of TCP, UDP
+/// and SCTP packets match no exact flow, because only the first fragment has ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExactFlow {
-    /// VLAN identifier of the frame's only tag, 1 to 4095. `None` for untagged frames and frames with a
-    /// priority tag.
+    /// VLAN identifier, 1 to 4095, of frames with exactly one VLAN tag. `None` for untagged frames and frames
+    /// with a priority tag.
     pub vlan: Option<u16>,
     /// Source IP address of the flow's packets.
     pub source: IpAddr,
@@ -69,9 +70,9 @@ pub enum SteerTo {
 pub struct FlowEntry {
     /// Target to which the flow's frames are sent.
     pub to: SteerTo,
-    /// Mark that the metadata of the flow's frames contains.
+    /// Mark that is written to the metadata of the flow's frames ([`super::SteerMeta`]).
     pub mark: u32,
-    /// Time from which the entry is ignored. `None` if the entry does not expire.
+    /// Time of CLOCK_MONOTONIC from which the entry is ignored. `None` if the entry does not expire.
     pub expires: Option<Moment>,
     /// Whether the entry was added at run time, and not by the configuration.
     pub live: bool,

@@ -20,16 +20,16 @@ pub const STEER_BUCKETS: usize = 256;
 /// Number of 32-bit words of `struct steer_conf`.
 pub(crate) const STEER_WORDS: usize = 4;
 /// Size of `struct steer_table` in bytes. The last word but one states whether the table was set at run time,
-/// and the last word is the owner.
+/// and the last word identifies the steering policy.
 const TABLE_SIZE: u32 = 1032;
-/// Indices of the counters of `enum steer_counted`: `STEER_COUNT_UNMARKED`, `STEER_COUNT_WORKER`,
-/// `STEER_COUNT_KERNEL` and `STEER_COUNT_CPU`.
+/// Index of the count of frames without metadata: `STEER_COUNT_UNMARKED` of `enum steer_counted`. The following
+/// constants are the indices of the counts for the targets worker, kernel and other CPUs.
 const COUNT_UNMARKED: u32 = 0;
 const COUNT_WORKER: u32 = 1;
 const COUNT_KERNEL: u32 = 2;
 const COUNT_CPU: u32 = 3;
 
-/// Number of frames and bytes that were steered by an exact flow, or to a target.
+/// Number of frames and bytes that matched an exact flow, or that were sent to a target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SteerCount {
     /// Number of steered frames.
@@ -38,7 +38,7 @@ pub struct SteerCount {
     pub bytes: u64,
 }
 
-/// Maps of a flow steering that programs of all kinds share.
+/// Maps of a flow steering that all its programs share, whatever their kind.
 #[derive(Debug)]
 pub(crate) struct Shared {
     flows: OwnedFd,
@@ -151,7 +151,7 @@ impl Shared {
         (std::array::from_fn(|at| SteerTo::from_code(code(at))), code(STEER_BUCKETS) != 0)
     }
 
-    /// Returns the owner number that [`Shared::set_owner`] has stored. Returns 0 if no owner was set.
+    /// Returns the number that [`Shared::set_owner`] has stored. Returns 0 if no number was stored.
     pub fn owner(&self) -> u32 {
         let last =
             self.table_memory.words().get(STEER_BUCKETS / 2).map_or(0, |word| word.load(Ordering::Relaxed));
@@ -159,7 +159,7 @@ impl Shared {
         u32::from_ne_bytes([a, b, c, d])
     }
 
-    /// Stores the owner number of the flows and counts. It is the last word of the table, which the program
+    /// Stores a number that identifies the steering policy. It is the last word of the table, which the program
     /// does not read.
     pub fn set_owner(&self, owner: u32) {
         let (table, live) = self.read_table();

@@ -15,11 +15,11 @@ const HEADER: usize = 16;
 const INFO: usize = 16;
 /// Length of the header of an attribute (`struct nlattr`) in bytes.
 const ATTRIBUTE: usize = 4;
-/// Part of an attribute's type that is the type itself. The other bits are flags.
+/// Mask of an attribute's type without its flag bits.
 const TYPE: u16 = 0x3fff;
 const IFLA_EXT_MASK: u16 = 29;
 const IFLA_XDP: u16 = 43;
-/// Bit of `IFLA_EXT_MASK` by which the kernel leaves out the statistics of the device.
+/// Flag of `IFLA_EXT_MASK` by which the kernel omits the statistics of the device from its reply.
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
@@ -76,7 +76,7 @@ pub(crate) fn programs_on(ifindex: u32) -> io::Result<ProgramIds> {
     }
 }
 
-/// Converts the result of a C library call to a negative error number, as [`owned`] takes it.
+/// Returns the result of a C library call as a value or a negative error number, as [`owned`] expects it.
 fn negative_errno(result: i32) -> i32 {
     if result < 0 { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { result }
 }
@@ -102,7 +102,7 @@ fn request(ifindex: i32) -> Vec<u8> {
     bytes
 }
 
-/// Parses the kernel's answer to [`request`].
+/// Parses the kernel's reply to [`request`].
 fn programs_in(answer: &[u8]) -> io::Result<ProgramIds> {
     let malformed = || io::Error::from_raw_os_error(libc::EBADMSG);
     let length = number(answer, 0).and_then(|length| usize::try_from(length).ok()).ok_or_else(malformed)?;

@@ -1,5 +1,5 @@
-//! Messages of libbpf as text. A message may contain any bytes, because libbpf quotes names from objects of
-//! any origin.
+//! Conversion of libbpf's messages to text. A message may contain any bytes, because libbpf quotes names from
+//! objects of any origin.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::transmute;

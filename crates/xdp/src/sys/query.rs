@@ -7,7 +7,7 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use super::{check, name_of, owned, size32};
 
-/// Properties of a map that only queries for display need.
+/// Properties of a map that are needed only for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MapDetails {
     pub id: u32,

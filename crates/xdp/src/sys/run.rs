@@ -17,8 +17,7 @@ pub(crate) struct RunRequest<'a> {
     /// without a name and queue 0.
     pub ingress: Option<(u32, u32)>,
     pub repeat: i32,
-    /// Number of frames in a batch of a live run, whose frames are transmitted. `None` for a run that
-    /// transmits nothing.
+    /// Number of frames that a live run transmits in one batch. `None` for a test run that transmits nothing.
     pub live_batch: Option<u32>,
 }
 
@@ -30,7 +29,7 @@ pub(crate) struct RunResult {
     pub nanoseconds: u32,
 }
 
-/// Space in front of a frame for data that a program may prepend, in bytes.
+/// Headroom in front of a frame, in bytes, into which a program may prepend data.
 const HEADROOM: usize = 256;
 
 pub(crate) fn run(program: BorrowedFd<'_>, request: RunRequest<'_>) -> io::Result<RunResult> {

@@ -1,4 +1,4 @@
-//! Attachment of tracing programs, and access to the per-CPU hash tables in which they count.
+//! Attachment of tracing programs, and access to the per-CPU hash tables in which these programs count events.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
