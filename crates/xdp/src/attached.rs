@@ -324,9 +324,9 @@ impl Attached {
         self.stages.flows.as_ref()
     }
 
-    /// Replaces the bridge stage, which forwards frames between known stations in the XDP program, or removes
-    /// it if `bridge` is `None`. Without the stage, the worker forwards these frames. Each frame is processed
-    /// by either the old stage or the new one. Later replacements of the program keep the stage.
+    /// Replaces the bridge stage, which forwards frames to known MAC addresses (stations) in the XDP program,
+    /// or removes it if `bridge` is `None`. Without the stage, the worker forwards these frames. Each frame is
+    /// processed by either the old stage or the new one. Later replacements of the program keep the stage.
     ///
     /// # Errors
     /// Returns [`Error::Load`] or [`Error::Swap`]. The old stage stays in place on failure.
@@ -430,9 +430,9 @@ impl Attached {
 
     /// Replaces the virtual router stage of the port's program, or removes it if `route` is `None`.
     ///
-    /// - With a stage, the port belongs to a virtual router and has the Ethernet address of the stage. Frames
-    ///   that are not the kernel's own go to the worker to be routed.
-    /// - Without a stage, the port is a plain routed port, where the kernel keeps its own frames.
+    /// - With a stage, the port belongs to a virtual router and has the MAC address in the stage's
+    ///   configuration. Packets that are not for the kernel are routed by the stage or sent to the worker.
+    /// - Without a stage, the port is a plain routed port, where the kernel receives the packets for this host.
     ///
     /// Each frame is processed by either the old stage or the new one. Later replacements of the program keep
     /// the stage.

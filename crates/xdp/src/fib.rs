@@ -2,9 +2,9 @@
 //! neighbours where the kernel would forward them without special treatment.
 //!
 //! ```text
-//!  frame --> [filter] --> ours, whole, its route and neighbour known, its device takes it? --yes--> next hop
-//!                            |                                                   [`FibStage::set_devices`]
-//!                            no --> the kernel's stack, which answers, resolves, fragments, refuses
+//!  frame --> [filter] --> to the port's MAC, no fragment, route, neighbour, output device known? --yes--> next hop
+//!                            |                                  [`FibStage::set_devices`]
+//!                            no --> kernel's stack: ICMP errors, ARP and ND, fragmentation, packets for this host
 //! ```
 //!
 //! The stage queries the kernel for every frame. Routes and neighbours are not copied. Other processing of

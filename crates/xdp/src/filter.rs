@@ -4,7 +4,7 @@
 //! ```text
 //!  RuleSet --check, compile--> Compiled --maps--> Filter --Attached::set_filter--> the port's program
 //!                                                   |  \
-//!                                    counters, samples  Blocklist (million of source prefixes)
+//!                                    counters, samples  Blocklist (millions of source prefixes)
 //! ```
 //!
 //! The maps of a rule set are written once. A change creates new maps and a new program, which a link update

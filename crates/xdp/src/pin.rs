@@ -222,8 +222,8 @@ impl PinPath {
         self.remove_tree(&self.file(USER_NEW))
     }
 
-    /// Makes the custom program that `PinPath::stage_user` has pinned the present one. On error, the
-    /// previous custom program stays the present one.
+    /// Renames the pin directory of the next custom program, so that this program becomes the present one. On
+    /// error, the previous custom program stays the present one.
     pub(crate) fn commit_user(&self) -> Result<(), Error> {
         let rename = |from: &str, to: &str| {
             let renamed = fs::rename(self.file(from), self.file(to));

@@ -106,9 +106,9 @@ impl Filter {
 }
 
 impl Own {
-    /// Returns the own addresses that the program of a taken-over port reads. The programs of the router's
-    /// other ports read these tables too (see [`RouteStage::is_for`]). Returns `None` if the program has no
-    /// virtual router stage. `router` is the router's name in errors.
+    /// Returns the own addresses that the program of a port reads. The port was taken over from another
+    /// process. The programs of the router's other ports read these tables too (see [`RouteStage::is_for`]).
+    /// Returns `None` if the program has no virtual router stage. `router` is the router's name in errors.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

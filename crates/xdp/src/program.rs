@@ -381,8 +381,8 @@ fn set_route_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> {
 }
 
 impl Loaded {
-    /// Specialises and loads a program. If `share` is given, the program uses those maps in place of new
-    /// ones.
+    /// Loads a program with its constants set by `constants` and `stages`. If `share` is given, the program uses
+    /// those maps in place of new maps.
     pub(crate) fn new(
         mut constants: Constants,
         locals: Option<LocalAddresses>,

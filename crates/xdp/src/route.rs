@@ -692,8 +692,8 @@ mod tests {
         }
     }
 
-    /// Checks that a bit is set exactly while one of its addresses is present, and that a new owner of the
-    /// tables writes the bits that its predecessor did not write.
+    /// Checks that a bit is set exactly while one of its addresses is present, and that a process that takes
+    /// over the tables writes the bits that its predecessor did not write.
     #[test]
     fn bits_are_those_of_the_addresses() {
         let mut own = match Own::new("blue") {

@@ -148,7 +148,7 @@ fn looks_at_headers(matches: &Match) -> bool {
 }
 
 /// Returns whether a rule can match unreadable frames (`Fragment::Unreadable`) of an address family. A rule
-/// that passes frames matches unreadable frames only if it names them.
+/// that passes frames or requires SYN cookies matches them only if its condition on fragments contains them.
 fn takes_unreadable(rule: &Rule, family: Family) -> bool {
     let Match { families, fragments, .. } = &rule.matches;
     !matches!(rule.action, Action::Pass | Action::SynCookie(_))

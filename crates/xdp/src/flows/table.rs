@@ -181,7 +181,7 @@ impl FlowTable {
         FlowCounts { packets: read(0), bytes: read(1), used_ns: read(2) }
     }
 
-    /// Creates a counts map and a hint map for a test run.
+    /// Creates a counts map and an exact-match cache for a test run.
     pub(super) fn scratch(&self) -> Result<[OwnedFd; 2], Error> {
         let entries = u32::try_from(self.capacity()).unwrap_or(u32::MAX);
         let counts = create(COUNTS, MapKind::Mappable, COUNT_BYTES, entries)?;
