@@ -16,8 +16,8 @@ const LINES: u32 = 10;
 /// Admission policy of one listener.
 pub(crate) struct Admission {
     allowed: Vec<u32>,
-    /// Lookup of the user to which a peer's process belongs. `None` before the first peer connects, and while
-    /// another thread uses the lookup.
+    /// Lookup of the user ID of the process at the peer's end of a connection. `None` before the first peer
+    /// connects, and while another thread uses the lookup.
     users: Option<TcpUsers>,
     /// Start of the current minute, and the number of log lines that peers have caused in it.
     lines: (Instant, u32),

@@ -55,8 +55,8 @@ impl PacketOutBudget {
         Some(Reservation::new(self.session, [own, of_all]))
     }
 
-    /// Waits until the slow path has processed all packet-outs of the session, and reserves the session's
-    /// whole budget. This is used for packets that are processed together.
+    /// Waits until the slow path has processed all packet-outs of the session, and reserves the session's whole
+    /// budget. This is used for the packet-outs of a bundle, which are processed together.
     pub async fn reserve_all(&self) -> Option<Reservation> {
         let own = Arc::clone(&self.free).acquire_many_owned(OCTETS).await.ok()?;
         let of_all = Arc::clone(&self.of_all).acquire_many_owned(OCTETS).await.ok()?;

@@ -14,9 +14,9 @@ use crate::datapath::{
 };
 use crate::wire::{HEADER, Header};
 
-/// Maximum number of notices that are queued for a session.
+/// Maximum number of notices, such as bridge events, in the queue of one session.
 const QUEUE: usize = 1024;
-/// Maximum memory in octets of the events that are queued for a session.
+/// Maximum memory in octets of the events in the queue of one session.
 const QUEUE_OCTETS: usize = 32 << 20;
 /// Maximum number of messages (of up to 64 KiB) that are queued for the slowest snooping listener.
 const OVERHEARD: usize = 512;
@@ -40,7 +40,7 @@ pub(crate) enum Notice {
     Event(Pending),
     /// Another controller has become the master. The session's controller is now a slave.
     Demoted,
-    /// Changes of flow entries that the session monitors were dropped.
+    /// Updates for the session's flow monitors were dropped.
     Behind,
 }
 
@@ -78,9 +78,9 @@ struct Member {
     octets: Arc<AtomicUsize>,
     role: Role,
     controller: bool,
-    /// Whether the session monitors flow entries.
+    /// Whether the session has flow monitors.
     monitoring: bool,
-    /// Whether the session's monitors have missed an event.
+    /// Whether an update for the session's flow monitors was dropped.
     behind: Arc<AtomicBool>,
 }
 
@@ -99,8 +99,8 @@ impl Member {
         }
     }
 
-    /// Records that the session missed a change of flow entries. Without this record, the session's monitors
-    /// would stay inconsistent.
+    /// Records that an update for the session's flow monitors was dropped. The session then ends, because the
+    /// controller's view of the flow entries is inconsistent.
     fn is_behind(&self) {
         if self.monitoring {
             self.behind.store(true, Ordering::Relaxed);
@@ -115,7 +115,7 @@ impl Member {
 struct Standing {
     /// Whether some controller to which the bridge connects has a session.
     controllers: bool,
-    /// Whether at least one session receives table misses.
+    /// Whether at least one session receives table misses (packets that match no flow entry).
     misses: bool,
 }
 
@@ -146,30 +146,32 @@ impl State {
     }
 }
 
-/// Number of concurrent dumps that the sessions of a bridge may always make, regardless of the dumps of other
-/// bridges.
+/// Number of concurrent dumps (replies that list many objects) guaranteed to each bridge, regardless of the
+/// dumps of other bridges.
 const DUMPS: usize = 2;
 
 /// Connection manager of a bridge. See the [module](self).
 pub(crate) struct ConnectionManager {
     pub datapath: Arc<dyn Datapath>,
-    /// Kinds of events in which sessions are interested. The bridge reads this value.
+    /// Number of sessions that need each kind of event. The bridge omits events that no session needs.
     interest: Interest,
-    /// Channel of the messages between controllers and the bridge, for snooping listeners.
+    /// Channel that carries copies of the messages between controllers and the bridge to snooping listeners.
     said: broadcast::Sender<Arc<[u8]>>,
-    /// Budget for the packet-outs of all sessions. Ended sessions are included.
+    /// Memory budget in octets of all sessions together for queued packet-outs. Packet-outs of ended sessions
+    /// count until they are processed.
     pub packet_outs: Arc<Semaphore>,
     /// Memory in octets that the bundles of all sessions use.
     pub bundles: Arc<AtomicUsize>,
     /// Permit for committing a large bundle. At most one large bundle of the bridge is committed at a time,
     /// or waits for its commit.
     pub commits: Arc<Semaphore>,
-    /// Permits for dumps that only sessions of the bridge may take.
+    /// Permits for the dumps that are guaranteed to this bridge.
     pub dumps: Arc<Semaphore>,
-    /// Permit for a slow change. At most one slow change of the bridge is made at a time.
+    /// Permit for a slow change of the bridge's tables. At most one slow change of the bridge is made at a
+    /// time.
     changes: Arc<Semaphore>,
     state: Mutex<State>,
-    /// Notification that changes of the sessions have been reported to the bridge.
+    /// Wakes the tasks that wait until changes of the session state have been reported to the bridge.
     told: Notify,
 }
 
@@ -238,8 +240,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Registers a session. `controller` is true if the bridge has connected to the controller. After
-    /// [`SessionSeat::told`], the bridge has been informed about the session.
+    /// Registers a session. `controller` is true if the peer is a controller to which the bridge has connected.
+    /// When [`SessionSeat::told`] has returned, the bridge has been informed about the session.
     pub fn join(self: &Arc<Self>, controller: bool) -> SessionSeat {
         let (to, notices) = mpsc::channel(QUEUE);
         let (lost, behind) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -289,8 +291,8 @@ impl ConnectionManager {
         change
     }
 
-    /// Reports the combined state of the sessions to the bridge if it has changed. Returns true if it may
-    /// have changed again and the caller must repeat the call.
+    /// Reports the combined state of the sessions to the bridge if it has changed. Returns true if the state
+    /// may have changed again meanwhile, and the caller must repeat the call.
     fn tell(&self) -> bool {
         let (told, now, changes) = {
             let mut state = self.state();
@@ -315,8 +317,8 @@ impl ConnectionManager {
         true
     }
 
-    /// Returns whether a call of [`ConnectionManager::in_turn`] is in progress. It may be a slow change, during
-    /// which a fast change would be postponed.
+    /// Returns whether a call of [`ConnectionManager::in_turn`] is in progress. Such a call may be a slow
+    /// change, and a fast change would have to wait for it.
     pub fn is_changing(&self) -> bool {
         self.changes.available_permits() == 0
     }
@@ -332,8 +334,9 @@ impl ConnectionManager {
         Arc::clone(&self.changes).try_acquire_owned().ok()
     }
 
-    /// Calls the bridge on a blocking thread, where a long lock of the tables delays no other session. The
-    /// bridge has one such call at a time. Later calls wait without occupying a thread.
+    /// Runs `call` with the bridge on a blocking thread, so that waiting for a lock of the flow tables delays
+    /// no other session. At most one such call of a bridge runs at a time. Later calls wait without occupying a
+    /// thread.
     pub async fn in_turn<T: Send + 'static>(
         &self,
         call: impl FnOnce(&dyn Datapath) -> T + Send + 'static,

@@ -56,8 +56,8 @@ impl Controllers {
         Self::with_sockets(datapath, Arc::default())
     }
 
-    /// Creates an empty set of controllers. Its Unix sockets can be taken over from a predecessor and handed
-    /// over to a successor.
+    /// Creates an empty set of controllers. `sockets` contains the listening Unix sockets, which can be received
+    /// from the predecessor process and passed to the successor process.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
@@ -149,7 +149,7 @@ impl Drop for Controllers {
     }
 }
 
-/// State that the task of one target owns.
+/// State of the task that serves one target.
 #[derive(Clone)]
 struct Own {
     manager: Arc<ConnectionManager>,
@@ -177,8 +177,8 @@ impl Own {
         }
     }
 
-    /// Connects to the controller again and again. After short sessions, the pauses between attempts
-    /// increase.
+    /// Connects to the controller until the task is stopped. The pause after a session or a failed attempt
+    /// doubles up to `max_backoff`. It is reset after a session that lasted at least `max_backoff`.
     async fn connect(mut self) {
         let mut pause = Duration::from_secs(1);
         loop {
@@ -238,7 +238,7 @@ impl Own {
         session::run(stream, &self.manager, &self.board, self.options(activity), stopped).await
     }
 
-    /// Returns whether a peer is admitted. A refused peer is logged and recorded in the status.
+    /// Returns whether a peer may connect to the listener. A refused peer is logged and recorded in the status.
     async fn admits(&self, admission: &mut Option<Admission>, peer: SocketAddr, local: SocketAddr) -> bool {
         let Some(admission) = admission else { return true };
         let Err(why) = admission.admit(peer, local).await else { return true };
@@ -390,9 +390,9 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     Ok(tokio::task::spawn_blocking(work).await?)
 }
 
-/// Returns a representative address of the host that has `address`, so that a host with several addresses
-/// counts once. All loopback addresses represent this machine. An IPv6 host may use all addresses of its /64
-/// prefix.
+/// Returns the address under which the connections from the host with `address` are counted, so that a host
+/// with several addresses counts once. All loopback addresses count as one host, and so do all IPv6 addresses
+/// of a /64 prefix.
 fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         own if own.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -416,8 +416,8 @@ impl Slot {
     }
 }
 
-/// Returns the session to end when a listener has no free slot. Among the sessions of the hosts with the most
-/// sessions, this is the one with the longest time since its last request.
+/// Returns the session to end when a listener has no free slot: of the sessions of the hosts with the most
+/// sessions, the one whose last request is longest ago.
 fn longest_idle(slots: &HashMap<Id, Slot>) -> Option<&Slot> {
     let staying = || slots.values().filter(|slot| !*slot.stop.borrow());
     let mut by_peer: HashMap<Option<IpAddr>, usize> = HashMap::new();

@@ -21,7 +21,7 @@ pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 /// reason for the refusal.
 pub type Outcome = Result<(), (usize, FlowError)>;
 
-/// Number of changes from which on a call counts as too slow to be made in a session's task. It is used if
+/// Minimum number of changes for which a call counts as too slow to be made in a session's task. It applies if
 /// the bridge has no better estimate.
 const MANY: usize = 32;
 
@@ -226,13 +226,13 @@ pub trait Datapath: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the queues of one port, or of all ports if the argument is `None`.
+    /// Returns the configured rates of the queues of one port, or of all ports if the argument is `None`.
     fn queues(&self, _port: Option<u32>) -> Vec<QueueConfig> {
         Vec::new()
     }
 
-    /// Applies all changes, or none. A packet is processed by the tables either as before all changes or as
-    /// after all changes. All subscribers are notified of each change.
+    /// Applies all changes, or none. Each packet is processed either by the tables before all changes or by the
+    /// tables after all changes. All subscribers are notified of each change.
     ///
     /// # Errors
     /// Returns the index of the first refused change, and the reason. Nothing is changed then.
@@ -346,8 +346,8 @@ pub trait Datapath: Send + Sync + 'static {
         0
     }
 
-    /// Returns a future that completes when all caches agree with the changes made before the call. Packets
-    /// that arrive after that are processed according to these changes.
+    /// Returns a future that completes when all flow caches reflect the changes made before the call. Packets
+    /// that arrive after the completion are processed according to these changes.
     fn barrier(&self) -> Settled;
 
     /// Subscribes to events of the bridge. See [`events`].
@@ -358,14 +358,15 @@ pub trait Datapath: Send + Sync + 'static {
     /// Clients that connect to listeners, such as `ovs-ofctl`, do not count as controllers.
     fn controllers_connected(&self, connected: bool);
 
-    /// Notifies the bridge whether any session receives table misses. The argument is true when the first
-    /// such session exists, and false when the last one has ended. A session receives table misses if it uses
-    /// an OpenFlow version before 1.3 and receives packets.
+    /// Notifies the bridge whether any session receives table misses (packets that match no flow entry). The
+    /// argument is true when the first such session exists, and false when the last one has ended. A session
+    /// receives table misses if it uses an OpenFlow version before 1.3 and its configuration of asynchronous
+    /// messages includes them.
     fn misses_heard(&self, _heard: bool) {}
 }
 
-/// Part of a session's packet-out budget that is reserved for one packet. Dropping this value releases the
-/// budget. A session that waits for budget then continues to read from its socket.
+/// Reserved part of a session's memory budget for queued packet-outs. Dropping this value releases the
+/// reservation. A session that waits for budget then continues to read from its socket.
 #[derive(Debug)]
 pub struct Reservation {
     session: u64,
@@ -385,21 +386,21 @@ impl Reservation {
     }
 }
 
-/// Maximum memory in octets that queued events of all bridges in the process may use, until every session has
-/// processed them.
+/// Maximum memory in octets of the events of all bridges in the process that have not been processed by every
+/// session yet.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Maximum memory in octets of one part of the events of a request.
+/// Maximum memory in octets of one part of the events that one request has caused.
 const PART: usize = 256 << 10;
 
-/// Memory in octets that events currently use which sessions have not processed yet.
+/// Memory in octets of the events of all bridges that have not been processed by every session yet.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// An event that sessions share until all of them have processed it.
+/// An event of which all sessions share one copy, until each session has processed it.
 #[derive(Debug)]
 pub struct SharedEvent {
     /// Event of the bridge.
     pub event: Event,
-    /// Whether this event and the previous one are consecutive parts of the events of one request.
+    /// Whether this event continues the previous one: both are parts of the events that one request has caused.
     pub continues: bool,
     /// Memory in octets that the event uses. It is counted in [`HELD`].
     octets: usize,

@@ -5,7 +5,7 @@
 //!        |  tcp, tls, unix                     |
 //!        +----------- Session -----------------+        one task each: negotiation, requests in order, echo, roles
 //!                        |  wire: octets <-> switch::flow
-//!                     Datapath                          the bridge, whose events every session is shown
+//!                     Datapath                          the bridge, which sends its events to every session
 //! ```
 //!
 //! A bridge implements [`Datapath`]. Messages of all versions are converted to the common form of

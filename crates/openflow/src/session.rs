@@ -38,13 +38,13 @@ use crate::wire::{HEADER, Header, Put, Version, begin, finish};
 
 /// Maximum number of octets that one read returns.
 const READ: usize = 64 * 1024;
-/// Number of octets of collected answers at which the answers are sent.
+/// Length in octets of the buffered replies at which the session sends them.
 const GATHER: usize = 256 * 1024;
 /// Time limit for the version negotiation.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time for which a session processes received messages before it yields to other tasks.
 const TURN: Duration = Duration::from_millis(1);
-/// Maximum work of one turn, after which other sessions have their turn. The work of a notice is 1 plus the
+/// Work limit of one turn, after which the session yields to other sessions. One notice counts as 1 plus the
 /// number of the session's flow monitors.
 const TURN_WORK: usize = 4096;
 /// Number of notices that are processed before the session checks for requests of its peer.
@@ -52,13 +52,13 @@ const NOTICES: usize = 256;
 /// Time for which queued packet-outs are still processed after the peer has closed the connection.
 /// Packet-outs that remain then are dropped.
 const LINGER: Duration = Duration::from_secs(1);
-/// Minimum rate in octets per second at which a peer must read an answer. The peer has a fixed time for each
-/// answer in addition.
+/// Minimum rate in octets per second at which a peer must read a reply. In addition, the peer has a fixed time
+/// for each reply.
 const LEAST_RATE: u32 = 256 * 1024;
-/// Time for which a request may be processed before later echo requests of the peer are answered.
+/// Time after which echo requests are answered ahead of an earlier request that is still being processed.
 const ECHO_DELAY: Duration = Duration::from_millis(250);
-/// Number of received octets up to which the session reads on while a request is processed. Echo requests
-/// behind these octets are answered afterwards.
+/// Limit in octets of received, unprocessed data, up to which the session continues to read while it processes
+/// a request. Echo requests beyond this limit are answered after the request.
 const READ_AHEAD: usize = 256 * 1024;
 
 /// Options with which a session is run.
@@ -70,10 +70,9 @@ pub(crate) struct Options {
     pub rate_limit: Option<(u32, u32)>,
     pub asynchronous: bool,
     pub versions: Vec<Version>,
-    /// Time that the peer may take to read an answer. The time that the answer takes at [`LEAST_RATE`] is
-    /// added.
+    /// Base time limit for the peer to read a reply. The time that the reply takes at [`LEAST_RATE`] is added.
     pub patience: Duration,
-    /// Time after which a bundle without messages is removed.
+    /// Time after the last message about a bundle at which the bundle is discarded.
     pub bundle_timeout: Duration,
     /// Record of the peer's last request, which each request updates.
     pub activity: Arc<Activity>,
@@ -165,7 +164,7 @@ impl From<Ended> for Refused {
     }
 }
 
-/// Progress of a session's turn, in which the session processes notices.
+/// Time and work that a session has spent in its current turn of processing notices.
 struct Turn {
     began: Instant,
     work: usize,
@@ -176,8 +175,8 @@ impl Turn {
         Turn { began: Instant::now(), work: 0 }
     }
 
-    /// Adds `work` to the work of the current turn. Returns true if the turn has ended. A new turn has then
-    /// begun.
+    /// Adds `work` to the current turn. If the turn has reached its work limit or its time limit, begins a new
+    /// turn and returns true.
     fn ends_after(&mut self, work: usize) -> bool {
         self.work += work;
         let ends = self.work >= TURN_WORK || self.began.elapsed() >= TURN;
@@ -254,13 +253,13 @@ fn put_echo_reply(out: &mut Vec<u8>, version: Version, xid: u32, data: &[u8]) {
 /// Writing half of the connection.
 struct Outgoing<S> {
     to: WriteHalf<S>,
-    /// Echo replies that overtake the answers to earlier requests. The first of them may be sent in part, so
-    /// they must be sent before anything else.
+    /// Echo replies that are sent before the replies to earlier requests. The first one may have been sent in
+    /// part, so these replies must be sent before anything else.
     echoes: Vec<u8>,
 }
 
 impl<S: AsyncWrite> Outgoing<S> {
-    /// Sends the echo replies. No reply is lost if the future is dropped before.
+    /// Sends the echo replies. No reply is lost if the future is dropped before it completes.
     async fn send_echoes(&mut self) -> io::Result<()> {
         while !self.echoes.is_empty() {
             match self.to.write(&self.echoes).await? {
@@ -282,18 +281,19 @@ impl<S: AsyncWrite> Outgoing<S> {
     }
 }
 
-/// Answers to echo requests while a session processes an earlier request.
+/// Answers echo requests while the session processes an earlier request.
 struct Echoes<S> {
     to: Arc<Mutex<Outgoing<S>>>,
     version: Version,
     activity: Arc<Activity>,
-    /// The bridge's hub, if snooping listeners receive the messages of the session.
+    /// Connection manager that passes the session's messages to snooping listeners. `None` if they are not
+    /// passed.
     overhears: Option<Arc<ConnectionManager>>,
 }
 
 impl<S: AsyncRead + AsyncWrite> Echoes<S> {
-    /// Waits for a while, and then answers the echo requests of the peer. Other messages are kept for the
-    /// session. The function never returns, because the session itself reads the end of the connection.
+    /// Waits for [`ECHO_DELAY`], and then answers the echo requests of the peer. Other messages are kept for
+    /// the session. The function never returns, because the session itself detects the end of the connection.
     async fn answer(&self, incoming: &mut Incoming<S>) -> std::convert::Infallible {
         tokio::time::sleep(ECHO_DELAY).await;
         loop {
@@ -355,14 +355,14 @@ pub(crate) struct Session<S> {
     monitors: Vec<Monitor>,
     /// Whether the changes that were last reported to the monitors were caused by a request of this session.
     own: Own,
-    /// Whether the session's monitors have missed changes of flow entries.
+    /// Whether an update for the session's flow monitors was dropped. The session then ends.
     is_behind: bool,
     /// Table features request that has been received only partly, with its transaction ID. `None` if there is
     /// none.
     described: Option<(u32, Vec<TableMod>)>,
 }
 
-/// Waits until the session is requested to stop. Also returns if the sender of this request was dropped.
+/// Waits for the signal that stops the session. Also returns if the sender of the signal was dropped.
 pub(crate) async fn until(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }

@@ -1,5 +1,5 @@
-//! Unix sockets of listeners, which can be handed over to a successor process. Clients that connect during
-//! the hand-over wait until the successor accepts them. No connection is refused.
+//! Unix sockets of listeners, which can be passed to the process that replaces this one (the successor).
+//! Clients that connect during this hand-over wait until the successor accepts them. No connection is refused.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, Permissions};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Interval at which it is checked whether all sessions have ended.
+/// Interval between checks whether all sessions have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
 type ByPath = BTreeMap<PathBuf, UnixListener>;
@@ -24,10 +24,10 @@ type ByPath = BTreeMap<PathBuf, UnixListener>;
 pub struct Sockets {
     /// Duplicates of the sockets on which this process listens.
     open: Mutex<ByPath>,
-    /// Sockets received from a predecessor that no listener uses yet.
+    /// Sockets received from the predecessor process that no listener uses yet.
     given: Mutex<ByPath>,
     held: watch::Sender<bool>,
-    /// Whether a successor has taken over all sockets.
+    /// Whether the successor process has taken over all sockets.
     left: AtomicBool,
     sessions: AtomicUsize,
 }
@@ -67,7 +67,7 @@ pub fn bind_private(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Sockets {
-    /// Creates a set that contains the sockets of a predecessor.
+    /// Creates a set with the listening sockets received from the predecessor process.
     #[must_use]
     pub fn given(sockets: impl IntoIterator<Item = (PathBuf, UnixListener)>) -> Sockets {
         Sockets { given: Mutex::new(sockets.into_iter().collect()), ..Sockets::default() }
@@ -139,7 +139,8 @@ impl Sockets {
         self.left.store(true, Ordering::Release);
     }
 
-    /// Returns a watch receiver. Its value is true while no connections are accepted.
+    /// Returns a watch receiver whose value is true while the listeners accept no connections (see
+    /// [`Sockets::hold`]).
     #[must_use]
     pub fn held(&self) -> watch::Receiver<bool> {
         self.held.subscribe()

@@ -129,23 +129,24 @@ impl std::fmt::Display for Address {
 pub struct Target {
     /// Address of the controller or listener.
     pub address: Address,
-    /// Time without messages from the peer after which the peer is probed. If no message arrives for an equal
-    /// further time, the session ends. The time applies to peers of listeners, too. `None` disables probes.
+    /// Time without messages from the peer after which the bridge sends an echo request to the peer. If no
+    /// message arrives for an equal further time, the bridge ends the session. This also applies to peers that
+    /// connect to listeners. `None` disables these probes.
     pub inactivity_probe: Option<Duration>,
     /// Maximum pause between two attempts to connect. The initial pause is one second.
     pub max_backoff: Duration,
     /// Maximum rate of packet-in messages in packets per second, and maximum burst in packets. `None` means
     /// that the rate is not limited.
     pub rate_limit: Option<(u32, u32)>,
-    /// Whether the peer receives asynchronous messages without requesting them.
+    /// Whether the peer receives asynchronous messages, such as packet-ins, without requesting them.
     pub asynchronous: bool,
     /// OpenFlow versions that may be negotiated. The highest version that the peer also supports is selected.
     pub versions: Vec<Version>,
     /// Paths of the TLS files for `ssl:` and `pssl:` addresses. `None` if TLS is not configured.
     pub tls: Option<Tls>,
-    /// Time that a peer may take to read an answer. One second for each 256 KiB of the answer is added.
+    /// Base time limit for a peer to read a reply. One second is added for each 256 KiB of the reply.
     pub patience: Duration,
-    /// Time after which a bundle without messages is removed.
+    /// Time after the last message about a bundle at which the bridge discards the bundle.
     pub bundle_timeout: Duration,
     /// Whether a `ptcp:` listener may use an address that other machines can reach, although such a listener
     /// has no authentication.

@@ -1,4 +1,5 @@
-//! Connection status of the targets of a bridge. The sessions of a target write it.
+//! Connection status of a bridge's targets (controllers and listeners). The sessions of a target update the
+//! status.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +11,7 @@ use crate::connection_manager::Role;
 use crate::target::Address;
 use crate::wire::Version;
 
-/// Maximum number of concurrent dumps of one listener or one controller.
+/// Maximum number of concurrent dumps (replies that list many objects) for one listener or one controller.
 const OWN_DUMPS: usize = 4;
 
 /// Connection status of a target.
@@ -18,8 +19,8 @@ const OWN_DUMPS: usize = 4;
 pub struct Status {
     /// Address of the controller or listener.
     pub address: Address,
-    /// Whether a session of the target has negotiated a version. For a listener, at least one session has
-    /// done so.
+    /// Whether a session of the target is connected and has negotiated a version. For a listener, one such
+    /// session suffices.
     pub connected: bool,
     /// Role of the connected controller.
     pub role: Role,
@@ -33,8 +34,8 @@ pub struct Status {
     pub came: Option<Instant>,
     /// Time when the last session was disconnected. `None` if there has been none.
     pub left: Option<Instant>,
-    /// Number of messages to the target that were dropped. The controller did not read them in time, or they
-    /// exceeded its rate limit.
+    /// Number of messages to the target that were dropped, because the controller did not read them in time or
+    /// because they exceeded the target's rate limit.
     pub lost: u64,
 }
 

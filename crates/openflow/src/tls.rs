@@ -85,8 +85,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// file cannot be examined.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// TLS state of a listener. Only one connection at a time checks the files. Therefore, connections use at
-/// most one blocking thread.
+/// TLS state of a listener. Only one connection at a time checks whether the TLS files have changed. Therefore,
+/// connections use at most one blocking thread.
 #[derive(Debug, Default)]
 pub(crate) struct Listening(Arc<tokio::sync::Mutex<Made>>);
 
@@ -143,8 +143,8 @@ pub(crate) enum AcceptorError {
     Io(#[from] io::Error),
 }
 
-/// Returns whether an error of a stream is a TLS error. With such an error, the peer has responded, and one
-/// side has refused the other.
+/// Returns whether an error of a stream is a TLS error. In that case, the peer was reachable, and one side has
+/// refused the TLS connection.
 pub(crate) fn is_from_tls(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }

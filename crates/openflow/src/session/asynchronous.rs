@@ -19,14 +19,14 @@ pub(super) const KINDS: usize = 6;
 pub(super) const TABLES: usize = 4;
 pub(super) const REQUESTS: usize = 5;
 
-/// Returns the bits of the reasons from 0 to `last`.
+/// Returns a bit mask with the bits of the reason codes from 0 to `last`.
 pub(super) const fn up_to(last: u8) -> u32 {
     u32::MAX >> (31 - last)
 }
 
-/// Reasons of packet-ins that OpenFlow 1.4 added.
+/// Bit mask of the packet-in reasons that OpenFlow 1.4 added.
 const PACKETS_14: u32 = 1 << OFPR_ACTION_SET | 1 << OFPR_GROUP | 1 << OFPR_PACKET_OUT;
-/// Reasons of table status messages.
+/// Bit mask of the reasons of table status messages.
 pub(super) const TABLE_REASONS: u32 = 1 << ofptr::OFPTR_VACANCY_DOWN | 1 << ofptr::OFPTR_VACANCY_UP;
 
 /// Configuration of asynchronous messages. For each kind of message, the first bit mask contains the reasons

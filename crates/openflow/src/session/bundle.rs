@@ -28,14 +28,14 @@ const SESSION_OCTETS: usize = 64 << 20;
 /// Memory in octets that a change uses in addition to its message: the change's entry in the list, and the
 /// overhead of the allocation.
 const CHANGE_OCTETS: usize = 48;
-/// Number of changes from which on a call counts as too slow to be made in a session's task.
+/// Minimum number of changes for which a call counts as too slow to be made in a session's task.
 const MANY: usize = 32;
 /// Semaphore that limits how many large bundles are committed concurrently, because committing decodes all
 /// changes of a bundle.
 static COMMITS: Semaphore = Semaphore::const_new(2);
 
-/// Supported bundle flags. Every bundle has both properties, even if its flags do not
-/// request them.
+/// Supported bundle flags. Every bundle is applied atomically and in order, even if its flags do not request
+/// this.
 const FLAGS: u16 = OFPBF_ATOMIC | OFPBF_ORDERED;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {

@@ -14,11 +14,11 @@ use crate::wire::error::Error;
 use crate::wire::ofp::msg;
 use crate::wire::{HEADER, Reader, Version, packet};
 
-/// Maximum memory in octets of the bundles of all sessions in the process. The bundles of one bridge may use
-/// at most as much memory as they leave free. Therefore, bundles of another bridge always find space.
+/// Maximum memory in octets of the bundles of all sessions in the process. The bundles of one bridge may use at
+/// most as much memory as is free of this limit, so that other bridges can always add bundles.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Number of octets that are kept from the message that opened a bundle. They are needed for the error
-/// message when the bundle times out.
+/// Number of octets kept from the message that opened a bundle. They are sent in the error message when the
+/// bundle times out.
 const OPENED_OCTETS: usize = 64;
 
 /// Memory in octets that the bundles of all sessions in the process currently use.
@@ -28,8 +28,8 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct Bundle {
     pub flags: u16,
     pub closed: bool,
-    /// Encoded messages of the changes. The flag is true if a message specifies its table by Nicira's
-    /// extension.
+    /// Encoded messages of the changes. The flag is true if the session had enabled table numbers in the
+    /// command field of flow-mods (NXT_FLOW_MOD_TABLE_ID).
     pub changes: Vec<(bool, Box<[u8]>)>,
     /// Number of packet-outs among the changes. A packet-out is processed by the tables as they are after the
     /// changes that precede it.

@@ -34,7 +34,7 @@ static DUMPS: Semaphore = Semaphore::const_new(16);
 /// Permit for making a dump.
 #[allow(dead_code, reason = "the permits are only held")]
 enum Turn {
-    /// Permit of the bridge.
+    /// Permit for one of the dumps that are guaranteed to the bridge.
     Bridge(OwnedSemaphorePermit),
     /// Permits from the target's limit and from the limit of the process.
     Shared(OwnedSemaphorePermit, SemaphorePermit<'static>),
@@ -47,7 +47,7 @@ const MONITORS: usize = 1024;
 #[derive(Clone, Copy)]
 struct Kind {
     number: u16,
-    /// Experimenter ID and subtype, if the reply is an experimenter's.
+    /// Experimenter ID and subtype of an experimenter reply. `None` for a standard reply.
     who: Option<(u32, u32)>,
 }
 
@@ -106,7 +106,7 @@ impl Parts {
     }
 }
 
-/// Begins a message that reports updates to flow monitors.
+/// Begins a message with flow monitor updates, and returns its start offset.
 pub(super) fn begin_monitor(out: &mut Vec<u8>, version: Version, xid: u32) -> usize {
     Parts::begin(out, version, xid, monitor_kind(version)).start
 }
@@ -121,8 +121,8 @@ fn monitor_kind(version: Version) -> Kind {
     }
 }
 
-/// Ports and groups that the actions of a flow entry name, both in its current instructions and in the
-/// instructions `before` a change.
+/// Ports and groups that the actions of a flow entry name. The ports include those in the instructions `before`
+/// a change.
 pub(super) struct Named {
     ports: HashSet<u32>,
     groups: HashSet<u32>,

@@ -58,7 +58,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Processes a request of a type whose number has this meaning only in OpenFlow 1.0.
+    /// Processes a request whose message type has this number only in OpenFlow 1.0.
     async fn request_10(&mut self, head: Header, body: Reader<'_>) -> Answer {
         match head.kind {
             ofp10::OFPT_PORT_MOD => self.port_mod(body).await,
@@ -369,7 +369,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.manager.in_turn(|datapath| datapath.ports()).await
     }
 
-    /// Returns the queues of one port, or of all ports if `wanted` is `None`. There must be such a port.
+    /// Returns the queues of one port, or of all ports if `wanted` is `None`. A missing port is an error.
     pub(super) async fn queues_of(&self, wanted: Option<u32>) -> Result<Vec<QueueConfig>, Error> {
         let read = move |datapath: &dyn Datapath| datapath.has_ports(wanted).then(|| datapath.queues(wanted));
         self.manager.in_turn(read).await.ok_or(Error::QueuePort)

@@ -32,13 +32,13 @@ const fn n(code: u16) -> Code {
 const fn o(code: u16) -> Code {
     Code::Experimenter(ONF, code)
 }
-/// Code for errors for which a version has no code (NXBRC_UNENCODABLE_ERROR).
+/// Encoding in OpenFlow 1.0 and 1.1 of an error for which the version has no code (NXBRC_UNENCODABLE_ERROR).
 const X10: Code = v(OFPET_BAD_REQUEST, 521);
 const X: Code = n(10);
 
-/// Defines the errors. Each row has the name of an error in the specification, and its encodings. An encoding is
-/// valid from the version before it up to the version of the next encoding. The numbers in an encoding are those
-/// of the name, with the type before the code.
+/// Defines the errors. Each row has the name of an error in the specification, and its encodings. Each encoding
+/// is valid from the version in front of it up to the version of the next encoding. An encoding contains the
+/// error type and the error code.
 macro_rules! errors {
     ($($name:ident $text:literal: $($since:ident $code:expr),+;)+) => {
         /// A reason for refusing a message, named as in the specification.

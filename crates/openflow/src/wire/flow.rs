@@ -145,7 +145,7 @@ pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Resul
     })
 }
 
-/// Decodes the body of NXT_FLOW_MOD. Its actions are encoded as in this version.
+/// Decodes the body of NXT_FLOW_MOD. `version` determines the encoding of the actions.
 ///
 /// # Errors
 /// Returns the errors of [`get_mod`].

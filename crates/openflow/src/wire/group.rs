@@ -14,8 +14,8 @@ use super::{Put, Reader, Version, properties, seconds};
 
 /// The two experimenter IDs of Netronome: the current one and the former one.
 const NETRONOME: [u32; 2] = [0x154d, 0x1540];
-/// Number of octets that a message which describes a group or forwards its change needs in addition to the
-/// group, for the headers.
+/// Number of octets of headers, in addition to the group, in a message that describes the group or forwards a
+/// change of the group.
 const BESIDE_GROUP: usize = 64;
 
 fn kind(number: u8) -> Result<GroupKind, Error> {
@@ -300,7 +300,7 @@ fn put_command(
     }
 }
 
-/// Encodes a completed change as a request of this version that has an equal result. `existed` means that the
+/// Encodes a completed group change as a request of this version with an equal effect. `existed` means that the
 /// group existed before the change. `after` is the resulting group if the change contains only a part of the
 /// group. Returns false and encodes nothing if the version has no such request.
 pub(crate) fn put_request(
@@ -336,8 +336,8 @@ pub(crate) fn put_request(
 }
 
 /// Returns whether a group with its buckets fits into a message of every version. Only then can the group be
-/// reported to controllers of all versions, and be contained in forwarded requests and in the hand-over
-/// state. The counters of the group then fit, too.
+/// reported to controllers of all versions, be contained in forwarded requests, and be passed to a successor
+/// process. The counters of the group then fit, too.
 #[must_use]
 pub fn fits_all_versions(group: &Group) -> bool {
     Version::ALL.into_iter().all(|version| {

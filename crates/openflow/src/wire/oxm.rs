@@ -27,7 +27,8 @@ pub struct Wire {
     number: u8,
     /// Length of the encoded value in octets.
     len: u8,
-    /// Number of bits by which the encoded value is shifted left, relative to the value of the [`Field`].
+    /// Number of bits by which the encoded value is shifted left, relative to the value of the [`Field`]. This
+    /// is 2 for the DSCP in the IP ToS octet, and otherwise 0.
     shift: u8,
     /// Width of the encoded value in bits, including leading zeros.
     bits: u16,

@@ -16,8 +16,8 @@ use super::{
     port_to_16,
 };
 
-/// Type of the property that contains a continuation in the first format of this program. Open vSwitch does
-/// not use this type.
+/// Type of the property that contains a continuation (the state of a paused packet) in the private format of
+/// this program. Open vSwitch does not use this type.
 const CONTINUATION: u16 = 0x7401;
 
 /// Cookie value that stands for no cookie.
@@ -35,8 +35,8 @@ pub enum Form {
     Nicira2,
 }
 
-/// Returns the metadata fields of a packet-in as a match. They are the input port, and those of the tunnel
-/// fields, the metadata, the packet mark and the registers that are not zero.
+/// Returns the metadata fields of a packet-in as a match: the input port, and each tunnel field, metadata
+/// field, packet mark and register that is not zero.
 #[must_use]
 pub fn metadata(packet: &PacketIn) -> Match {
     let mut out = Match::ANY;
@@ -199,9 +199,10 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
     Ok((PacketOut { in_port, metadata: fields, actions, frame, resumes: None }, buffer))
 }
 
-/// Encodes a continuation (the value of property NXPINT_CONTINUATION, behind the four octets of its header).
-/// The format is private to this program. It contains the stack, the queue, the action set, and the remaining
-/// instructions as flow-mods of OpenFlow 1.5.
+/// Encodes a continuation: the state of a paused packet, from which NXT_RESUME continues. It is the value of
+/// the property NXPINT_CONTINUATION, behind the four octets of the property header. The private format of this
+/// program contains the stack, the queue, the action set, and the remaining instructions as flow-mods of
+/// OpenFlow 1.5.
 pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
     let Continuation { rest, action_set, stack, queue, is_too_long: _ } = left;
     // The header of a nested property has four more octets. Open vSwitch's clients iterate over the nested

@@ -23,7 +23,7 @@ impl<'a> Reader<'a> {
     /// Takes the given number of octets from the front and returns them.
     ///
     /// # Errors
-    /// Returns the error `short` if too few octets remain. All other methods do so, too.
+    /// Returns the error `short` if too few octets remain. All other methods that take octets do so, too.
     pub fn take(&mut self, octets: usize) -> Result<&'a [u8], Error> {
         let (head, rest) = self.data.split_at_checked(octets).ok_or(self.short)?;
         self.data = rest;

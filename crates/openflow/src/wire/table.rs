@@ -17,7 +17,7 @@ const WILDCARDS_10: u32 = 0x003f_ffff;
 /// Bits of the fields that OpenFlow 1.1 can match (OFPFMF_*): all bits except the one for the match type.
 const FIELDS_11: u32 = 0xfbff;
 
-/// Returns the bits from `first` to `last`.
+/// Returns a mask in which the bits from `first` to `last` are set.
 const fn bits(first: u16, last: u16) -> u32 {
     (u32::MAX >> (31 - last)) & (u32::MAX << first)
 }

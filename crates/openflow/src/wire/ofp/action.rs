@@ -23,7 +23,7 @@ pub const OFPAT_PUSH_MPLS: u16 = 19;
 pub const OFPAT_POP_MPLS: u16 = 20;
 /// Type of the action that selects the queue (section 7.2.6).
 pub const OFPAT_SET_QUEUE: u16 = 21;
-/// Type of the action that processes the packet by a group (section 7.2.6).
+/// Type of the action that processes the packet with a group (section 7.2.6).
 pub const OFPAT_GROUP: u16 = 22;
 /// Type of the action that sets the IP TTL (section 7.2.6).
 pub const OFPAT_SET_NW_TTL: u16 = 23;
@@ -39,7 +39,7 @@ pub const OFPAT_POP_PBB: u16 = 27;
 pub const OFPAT_COPY_FIELD: u16 = 28;
 /// Type of the action that applies a meter, since OpenFlow 1.5 (section 7.2.6).
 pub const OFPAT_METER: u16 = 29;
-/// Type of the action that is an experimenter's, OFPAT_VENDOR in OpenFlow 1.0 (section 7.2.6).
+/// Type of an experimenter action, OFPAT_VENDOR in OpenFlow 1.0 (section 7.2.6).
 pub const OFPAT_EXPERIMENTER: u16 = 0xffff;
 
 /// Action types of OpenFlow 1.1 that the set-field action of OpenFlow 1.2 replaces.
@@ -60,9 +60,9 @@ pub mod ofp11 {
     pub const OFPAT_SET_NW_TOS: u16 = 7;
     /// Type of the action that sets the ECN bits (OpenFlow 1.1 section A.2.5).
     pub const OFPAT_SET_NW_ECN: u16 = 8;
-    /// Type of the action that sets the source port (OpenFlow 1.1 section A.2.5).
+    /// Type of the action that sets the transport source port (OpenFlow 1.1 section A.2.5).
     pub const OFPAT_SET_TP_SRC: u16 = 9;
-    /// Type of the action that sets the destination port (OpenFlow 1.1 section A.2.5).
+    /// Type of the action that sets the transport destination port (OpenFlow 1.1 section A.2.5).
     pub const OFPAT_SET_TP_DST: u16 = 10;
     /// Type of the action that sets the MPLS label (OpenFlow 1.1 section A.2.5).
     pub const OFPAT_SET_MPLS_LABEL: u16 = 13;
@@ -90,9 +90,9 @@ pub mod ofp10 {
     pub const OFPAT_SET_NW_DST: u16 = 7;
     /// Type of the action that sets the DSCP (OpenFlow 1.0 section 5.2.4).
     pub const OFPAT_SET_NW_TOS: u16 = 8;
-    /// Type of the action that sets the source port (OpenFlow 1.0 section 5.2.4).
+    /// Type of the action that sets the transport source port (OpenFlow 1.0 section 5.2.4).
     pub const OFPAT_SET_TP_SRC: u16 = 9;
-    /// Type of the action that sets the destination port (OpenFlow 1.0 section 5.2.4).
+    /// Type of the action that sets the transport destination port (OpenFlow 1.0 section 5.2.4).
     pub const OFPAT_SET_TP_DST: u16 = 10;
     /// Type of the action that sends the packet to a queue of a port (OpenFlow 1.0 section 5.2.4).
     pub const OFPAT_ENQUEUE: u16 = 11;

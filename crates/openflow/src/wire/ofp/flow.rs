@@ -7,21 +7,21 @@
 pub const OFPFC_ADD: u16 = 0;
 /// Command of a flow-mod that modifies all matching flow entries (section 7.3.4.2).
 pub const OFPFC_MODIFY: u16 = 1;
-/// Command of a flow-mod that modifies one flow entry (section 7.3.4.2).
+/// Command of a flow-mod that modifies the flow entry with an equal match and priority (section 7.3.4.2).
 pub const OFPFC_MODIFY_STRICT: u16 = 2;
 /// Command of a flow-mod that deletes all matching flow entries (section 7.3.4.2).
 pub const OFPFC_DELETE: u16 = 3;
-/// Command of a flow-mod that deletes one flow entry (section 7.3.4.2).
+/// Command of a flow-mod that deletes the flow entry with an equal match and priority (section 7.3.4.2).
 pub const OFPFC_DELETE_STRICT: u16 = 4;
 /// Flag that requests a message when the flow entry is removed (section 7.3.4.2).
 pub const OFPFF_SEND_FLOW_REM: u16 = 1;
-/// Flag that refuses overlapping flow entries (section 7.3.4.2).
+/// Flag that refuses a flow entry which overlaps with an entry of equal priority (section 7.3.4.2).
 pub const OFPFF_CHECK_OVERLAP: u16 = 1 << 1;
-/// Flag that resets the counters, since OpenFlow 1.2 (section 7.3.4.2).
+/// Flag that resets the counters of the changed flow entries, since OpenFlow 1.2 (section 7.3.4.2).
 pub const OFPFF_RESET_COUNTS: u16 = 1 << 2;
-/// Flag that disables the packet counter, since OpenFlow 1.3 (section 7.3.4.2).
+/// Flag that disables the packet counter of the flow entry, since OpenFlow 1.3 (section 7.3.4.2).
 pub const OFPFF_NO_PKT_COUNTS: u16 = 1 << 3;
-/// Flag that disables the byte counter, since OpenFlow 1.3 (section 7.3.4.2).
+/// Flag that disables the byte counter of the flow entry, since OpenFlow 1.3 (section 7.3.4.2).
 pub const OFPFF_NO_BYT_COUNTS: u16 = 1 << 4;
 /// Reason for a removal: the idle timeout has expired (section 7.4.2).
 pub const OFPRR_IDLE_TIMEOUT: u8 = 0;
@@ -35,11 +35,11 @@ pub const OFPRR_GROUP_DELETE: u8 = 3;
 pub const OFPRR_METER_DELETE: u8 = 4;
 /// Reason for a removal: the switch has evicted the flow entry, since OpenFlow 1.4 (section 7.4.2).
 pub const OFPRR_EVICTION: u8 = 5;
-/// Class of the basic statistics fields (section 7.2.4.2).
+/// OXS class of the basic statistics fields (section 7.2.4.2).
 pub const OFPXSC_OPENFLOW_BASIC: u16 = 0x8002;
 /// Statistics field with the age of a flow entry (section 7.2.4.3).
 pub const OFPXST_OFB_DURATION: u8 = 0;
-/// Statistics field with the time since the last packet (section 7.2.4.3).
+/// Statistics field with the time since the last packet of a flow entry (section 7.2.4.3).
 pub const OFPXST_OFB_IDLE_TIME: u8 = 1;
 /// Statistics field with the number of flow entries (section 7.2.4.3).
 pub const OFPXST_OFB_FLOW_COUNT: u8 = 3;
@@ -53,29 +53,30 @@ pub const OFPFMC_ADD: u8 = 0;
 pub const OFPFMC_MODIFY: u8 = 1;
 /// Command that deletes a flow monitor (section 7.3.5.19).
 pub const OFPFMC_DELETE: u8 = 2;
-/// Flag of a flow monitor that requests the existing flow entries (section 7.3.5.19).
+/// Flag of a flow monitor that requests an initial update for each existing flow entry (section 7.3.5.19).
 pub const OFPFMF_INITIAL: u16 = 1;
-/// Flag of a flow monitor that requests added flow entries (section 7.3.5.19).
+/// Flag of a flow monitor that requests updates about added flow entries (section 7.3.5.19).
 pub const OFPFMF_ADD: u16 = 1 << 1;
-/// Flag of a flow monitor that requests removed flow entries (section 7.3.5.19).
+/// Flag of a flow monitor that requests updates about removed flow entries (section 7.3.5.19).
 pub const OFPFMF_REMOVED: u16 = 1 << 2;
-/// Flag of a flow monitor that requests modified flow entries (section 7.3.5.19).
+/// Flag of a flow monitor that requests updates about modified flow entries (section 7.3.5.19).
 pub const OFPFMF_MODIFY: u16 = 1 << 3;
-/// Flag of a flow monitor that requests instructions (section 7.3.5.19).
+/// Flag of a flow monitor that requests updates with the instructions of flow entries (section 7.3.5.19).
 pub const OFPFMF_INSTRUCTIONS: u16 = 1 << 4;
 /// Flag of a flow monitor that requests unabbreviated updates, NXFMF_OWN before OpenFlow 1.4 (section 7.3.5.19).
 pub const OFPFMF_NO_ABBREV: u16 = 1 << 5;
-/// Flag of a flow monitor that requests own changes only, since OpenFlow 1.4 (section 7.3.5.19).
+/// Flag of a flow monitor that requests only changes by its own controller, since OpenFlow 1.4 (section
+/// 7.3.5.19).
 pub const OFPFMF_ONLY_OWN: u16 = 1 << 6;
-/// Event of an update: the flow entry existed before the monitor (section 7.3.5.19).
+/// Event of a flow monitor update: the flow entry existed before the monitor (section 7.3.5.19).
 pub const OFPFME_INITIAL: u16 = 0;
-/// Event of an update: the flow entry was added (section 7.3.5.19).
+/// Event of a flow monitor update: the flow entry was added (section 7.3.5.19).
 pub const OFPFME_ADDED: u16 = 1;
-/// Event of an update: the flow entry was removed (section 7.3.5.19).
+/// Event of a flow monitor update: the flow entry was removed (section 7.3.5.19).
 pub const OFPFME_REMOVED: u16 = 2;
-/// Event of an update: the flow entry was modified (section 7.3.5.19).
+/// Event of a flow monitor update: the flow entry was modified (section 7.3.5.19).
 pub const OFPFME_MODIFIED: u16 = 3;
-/// Event of an abbreviated update (section 7.3.5.19).
+/// Event of an abbreviated flow monitor update (section 7.3.5.19).
 pub const OFPFME_ABBREV: u16 = 4;
 
 /// Constants of flow entries that only OpenFlow 1.0 has.

@@ -44,13 +44,13 @@ pub const OFPGBPT_WATCH_GROUP: u16 = 2;
 pub const OFPGBPT_EXPERIMENTER: u16 = 0xffff;
 /// Type of an experimenter property of a group (section 7.3.4.3).
 pub const OFPGPT_EXPERIMENTER: u16 = 0xffff;
-/// Capability: select groups have weights (section 7.3.5.11).
+/// Capability: the buckets of select groups have weights (section 7.3.5.11).
 pub const OFPGFC_SELECT_WEIGHT: u32 = 1;
-/// Capability: select groups have liveness (section 7.3.5.11).
+/// Capability: select groups use the liveness of buckets (section 7.3.5.11).
 pub const OFPGFC_SELECT_LIVENESS: u32 = 1 << 1;
-/// Capability: groups may refer to groups (section 7.3.5.11).
+/// Capability: groups may refer to other groups (section 7.3.5.11).
 pub const OFPGFC_CHAINING: u32 = 1 << 2;
-/// Capability: loops of groups are refused (section 7.3.5.11).
+/// Capability: groups that refer to each other in a loop are refused (section 7.3.5.11).
 pub const OFPGFC_CHAINING_CHECKS: u32 = 1 << 3;
 /// Subtype of Netronome's property for the selection method (Open vSwitch's `netronome-ext.h`).
 pub const NTRT_SELECTION_METHOD: u32 = 1;

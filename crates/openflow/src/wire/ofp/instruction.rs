@@ -14,5 +14,5 @@ pub const OFPIT_APPLY_ACTIONS: u16 = 4;
 pub const OFPIT_CLEAR_ACTIONS: u16 = 5;
 /// Type of the instruction that applies a meter (OpenFlow 1.3.5 section 7.2.4).
 pub const OFPIT_METER: u16 = 6;
-/// Type of the instruction that is an experimenter's (section 7.2.5).
+/// Type of an experimenter instruction (section 7.2.5).
 pub const OFPIT_EXPERIMENTER: u16 = 0xffff;

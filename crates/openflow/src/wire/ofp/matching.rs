@@ -6,15 +6,15 @@
 pub const OFPMT_STANDARD: u16 = 0;
 /// Type of a match that is a list of fields (section 7.2.3.1).
 pub const OFPMT_OXM: u16 = 1;
-/// Class of Nicira's fields that OpenFlow 1.0 has, too (section 7.2.3.3).
+/// OXM class of Nicira's match fields that the OpenFlow 1.0 match contains, too (section 7.2.3.3).
 pub const OFPXMC_NXM_0: u16 = 0;
-/// Class of Nicira's other fields (section 7.2.3.3).
+/// OXM class of Nicira's other match fields (section 7.2.3.3).
 pub const OFPXMC_NXM_1: u16 = 1;
-/// Class of the basic fields (section 7.2.3.3).
+/// OXM class of the basic match fields (section 7.2.3.3).
 pub const OFPXMC_OPENFLOW_BASIC: u16 = 0x8000;
-/// Class of the extended registers (section 7.2.3.3).
+/// OXM class of the extended registers (section 7.2.3.3).
 pub const OFPXMC_PACKET_REGS: u16 = 0x8001;
-/// Class of experimenters' fields (section 7.2.3.3).
+/// OXM class of experimenters' match fields (section 7.2.3.3).
 pub const OFPXMC_EXPERIMENTER: u16 = 0xffff;
-/// Bit of the VLAN ID that means that a tag is present (section 7.2.3.8).
+/// Bit of the VLAN ID field which means that a VLAN tag is present (section 7.2.3.8).
 pub const OFPVID_PRESENT: u16 = 0x1000;

@@ -11,7 +11,7 @@ pub const NXT_SET_FLOW_FORMAT: u32 = 12;
 pub const NXT_FLOW_MOD: u32 = 13;
 /// Subtype of a message that reports the removal of a flow entry with an NXM match.
 pub const NXT_FLOW_REMOVED: u32 = 14;
-/// Subtype of the message that enables table numbers in the commands of flow-mods.
+/// Subtype of the message that enables table numbers in the command field of flow-mods.
 pub const NXT_FLOW_MOD_TABLE_ID: u32 = 15;
 /// Subtype of the message that selects the format of packet-ins.
 pub const NXT_SET_PACKET_IN_FORMAT: u32 = 16;
@@ -33,15 +33,15 @@ pub const NXT_TLV_TABLE_REQUEST: u32 = 25;
 pub const NXT_TLV_TABLE_REPLY: u32 = 26;
 /// Subtype of the message that sets the configuration of asynchronous messages by properties.
 pub const NXT_SET_ASYNC_CONFIG2: u32 = 27;
-/// Subtype of the message that resumes a packet.
+/// Subtype of the message that resumes the processing of a paused packet.
 pub const NXT_RESUME: u32 = 28;
-/// Subtype of the message that removes the connections of a zone.
+/// Subtype of the message that removes the tracked connections of a conntrack zone.
 pub const NXT_CT_FLUSH_ZONE: u32 = 29;
 /// Subtype of a packet-in that consists of properties.
 pub const NXT_PACKET_IN2: u32 = 30;
 /// Subtype of a group-mod, for OpenFlow 1.0.
 pub const NXT_GROUP_MOD: u32 = 31;
-/// Subtype of the message that removes selected connections.
+/// Subtype of the message that removes selected tracked connections.
 pub const NXT_CT_FLUSH: u32 = 32;
 /// Subtype of a copy of another controller's request, for OpenFlow 1.0 to 1.2.
 pub const NXT_REQUESTFORWARD: u32 = 132;
@@ -57,9 +57,9 @@ pub const NXST_GROUP: u32 = 7;
 pub const NXST_GROUP_DESC: u32 = 8;
 /// Subtype of statistics with features of groups, for OpenFlow 1.0 and 1.1.
 pub const NXST_GROUP_FEATURES: u32 = 9;
-/// Role of a controller with equal access.
+/// Role with full access that several controllers may have.
 pub const NX_ROLE_OTHER: u32 = 0;
-/// Role of the controller with full access.
+/// Role with full access that at most one controller may have.
 pub const NX_ROLE_MASTER: u32 = 1;
 /// Role of a controller with read-only access.
 pub const NX_ROLE_SLAVE: u32 = 2;
@@ -85,9 +85,9 @@ pub const NXPINT_COOKIE: u16 = 4;
 pub const NXPINT_REASON: u16 = 5;
 /// Type of the property of NXT_PACKET_IN2 with the metadata fields.
 pub const NXPINT_METADATA: u16 = 6;
-/// Type of the property of NXT_PACKET_IN2 with the data of the controller action.
+/// Type of the property of NXT_PACKET_IN2 with the userdata of the controller action.
 pub const NXPINT_USERDATA: u16 = 7;
-/// Type of the property of NXT_PACKET_IN2 with the continuation.
+/// Type of the property of NXT_PACKET_IN2 with the continuation (the state of a paused packet).
 pub const NXPINT_CONTINUATION: u16 = 8;
 /// Type of the property of NXAST_CONTROLLER2 with the maximum length of the packet.
 pub const NXAC2PT_MAX_LEN: u16 = 0;
@@ -97,9 +97,9 @@ pub const NXAC2PT_CONTROLLER_ID: u16 = 1;
 pub const NXAC2PT_REASON: u16 = 2;
 /// Type of the property of NXAST_CONTROLLER2 with data for the controller.
 pub const NXAC2PT_USERDATA: u16 = 3;
-/// Type of the property of NXAST_CONTROLLER2 that pauses the packet.
+/// Type of the property of NXAST_CONTROLLER2 that pauses the processing of the packet.
 pub const NXAC2PT_PAUSE: u16 = 4;
-/// Type of the property of NXAST_CONTROLLER2 with a meter.
+/// Type of the property of NXAST_CONTROLLER2 with the meter that limits the packet-ins.
 pub const NXAC2PT_METER_ID: u16 = 5;
 /// Event of an update to a flow monitor: the flow entry was added or existed.
 pub const NXFME_ADDED: u16 = 0;
@@ -109,7 +109,7 @@ pub const NXFME_DELETED: u16 = 1;
 pub const NXFME_MODIFIED: u16 = 2;
 /// Event of an abbreviated update to a flow monitor.
 pub const NXFME_ABBREV: u16 = 3;
-/// Command that maps tunnel options to fields.
+/// Command that maps tunnel options to match fields.
 pub const NXTTMC_ADD: u16 = 0;
 /// Command that removes mappings of tunnel options.
 pub const NXTTMC_DELETE: u16 = 1;
@@ -121,9 +121,9 @@ pub const NXM_NX_COOKIE: u8 = 30;
 pub const NXM_OF_IN_PORT: u32 = 0x0000_0002;
 /// Flag of a learn action that sets OFPFF_SEND_FLOW_REM.
 pub const NX_LEARN_F_SEND_FLOW_REM: u16 = 1;
-/// Flag of a learn action that deletes learned flow entries with the rule.
+/// Flag of a learn action that deletes its learned flow entries when the flow entry with the action is deleted.
 pub const NX_LEARN_F_DELETE_LEARNED: u16 = 1 << 1;
-/// Flag of a learn action that writes its result to a field.
+/// Flag of a learn action that writes to a field whether the flow entry could be added.
 pub const NX_LEARN_F_WRITE_RESULT: u16 = 1 << 2;
 /// Type of errors that carry a vendor error.
 pub const NXET_VENDOR: u16 = 0xb0c2;

@@ -15,29 +15,30 @@ pub const OFPC_PORT_STATS: u32 = 1 << 2;
 pub const OFPC_GROUP_STATS: u32 = 1 << 3;
 /// Capability: counters of queues (section 7.3.1).
 pub const OFPC_QUEUE_STATS: u32 = 1 << 6;
-/// Capability: addresses in ARP packets, up to OpenFlow 1.1 (OpenFlow 1.0 section 5.3.1).
+/// Capability: matching of IP addresses in ARP packets, up to OpenFlow 1.1 (OpenFlow 1.0 section 5.3.1).
 pub const OFPC_ARP_MATCH_IP: u32 = 1 << 7;
 /// Capability: bundles, since OpenFlow 1.4 (section 7.3.1).
 pub const OFPC_BUNDLES: u32 = 1 << 9;
 /// Capability: flow monitors, since OpenFlow 1.4 (section 7.3.1).
 pub const OFPC_FLOW_MONITORING: u32 = 1 << 10;
-/// Configuration flag: fragments have no transport ports (section 7.3.2).
+/// Configuration flag: IP fragments are matched as packets without transport ports (section 7.3.2).
 pub const OFPC_FRAG_NORMAL: u16 = 0;
-/// Configuration flag: fragments are dropped (section 7.3.2).
+/// Configuration flag: IP fragments are dropped (section 7.3.2).
 pub const OFPC_FRAG_DROP: u16 = 1;
-/// Configuration flag: fragments are reassembled (section 7.3.2).
+/// Configuration flag: IP fragments are reassembled (section 7.3.2).
 pub const OFPC_FRAG_REASM: u16 = 2;
-/// Configuration flag: first fragments have transport ports (Open vSwitch's `openflow-common.h`).
+/// Configuration flag: first IP fragments are matched with their transport ports (Open vSwitch's
+/// `openflow-common.h`).
 pub const OFPC_FRAG_NX_MATCH: u16 = 3;
-/// Bits of the configuration flags for fragments (section 7.3.2).
+/// Bit mask of the configuration flags for IP fragments (section 7.3.2).
 pub const OFPC_FRAG_MASK: u16 = 3;
 /// Configuration flag: packets with an invalid TTL go to the controller (OpenFlow 1.1 section A.3.2).
 pub const OFPC_INVALID_TTL_TO_CONTROLLER: u16 = 1 << 2;
 /// Role request that does not change the role (section 7.3.8).
 pub const OFPCR_ROLE_NOCHANGE: u32 = 0;
-/// Role of a controller with equal access (section 7.3.8).
+/// Role with full access that several controllers may have (section 7.3.8).
 pub const OFPCR_ROLE_EQUAL: u32 = 1;
-/// Role of the controller with full access (section 7.3.8).
+/// Role with full access that at most one controller may have (section 7.3.8).
 pub const OFPCR_ROLE_MASTER: u32 = 2;
 /// Role of a controller with read-only access (section 7.3.8).
 pub const OFPCR_ROLE_SLAVE: u32 = 3;

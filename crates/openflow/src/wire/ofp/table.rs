@@ -12,7 +12,7 @@ pub const OFPTMPT_EVICTION: u16 = 2;
 pub const OFPTMPT_VACANCY: u16 = 3;
 /// Type of an experimenter property of a table (section 7.3.4.1).
 pub const OFPTMPT_EXPERIMENTER: u16 = 0xffff;
-/// Flag of a table that evicts by criteria of its own (section 7.3.4.1).
+/// Flag of a table that evicts by criteria other than importance and lifetime (section 7.3.4.1).
 pub const OFPTMPEF_OTHER: u32 = 1;
 /// Flag of a table that evicts by importance (section 7.3.4.1).
 pub const OFPTMPEF_IMPORTANCE: u32 = 1 << 1;
@@ -22,21 +22,21 @@ pub const OFPTMPEF_LIFETIME: u32 = 1 << 2;
 pub const OFPTR_VACANCY_DOWN: u8 = 3;
 /// Reason of a table status: the vacancy is above the upper threshold (section 7.4.5).
 pub const OFPTR_VACANCY_UP: u8 = 4;
-/// Type of the property with the supported instructions (section 7.3.5.18).
+/// Type of the table feature with the supported instructions (section 7.3.5.18).
 pub const OFPTFPT_INSTRUCTIONS: u16 = 0;
-/// Type of the property with the tables that goto-table may name (section 7.3.5.18).
+/// Type of the table feature with the tables that goto-table may name (section 7.3.5.18).
 pub const OFPTFPT_NEXT_TABLES: u16 = 2;
-/// Type of the property with the actions of the action set (section 7.3.5.18).
+/// Type of the table feature with the actions that write-actions supports (section 7.3.5.18).
 pub const OFPTFPT_WRITE_ACTIONS: u16 = 4;
-/// Type of the property with the actions that are executed (section 7.3.5.18).
+/// Type of the table feature with the actions that apply-actions supports (section 7.3.5.18).
 pub const OFPTFPT_APPLY_ACTIONS: u16 = 6;
-/// Type of the property with the fields of matches (section 7.3.5.18).
+/// Type of the table feature with the fields that matches can contain (section 7.3.5.18).
 pub const OFPTFPT_MATCH: u16 = 8;
-/// Type of the property with the fields that matches may omit (section 7.3.5.18).
+/// Type of the table feature with the fields that matches can omit (section 7.3.5.18).
 pub const OFPTFPT_WILDCARDS: u16 = 10;
-/// Type of the property with the fields that the action set sets (section 7.3.5.18).
+/// Type of the table feature with the fields that write-actions can set (section 7.3.5.18).
 pub const OFPTFPT_WRITE_SETFIELD: u16 = 12;
-/// Type of the property with the fields that executed actions set (section 7.3.5.18).
+/// Type of the table feature with the fields that apply-actions can set (section 7.3.5.18).
 pub const OFPTFPT_APPLY_SETFIELD: u16 = 14;
 
 /// Configuration of tables in OpenFlow 1.1 and 1.2. OpenFlow 1.3 ignores these bits.
@@ -47,6 +47,6 @@ pub mod ofp11 {
     pub const OFPTC_TABLE_MISS_CONTINUE: u32 = 1;
     /// Packets that match no flow entry are dropped (OpenFlow 1.1 section A.3.3).
     pub const OFPTC_TABLE_MISS_DROP: u32 = 2;
-    /// Bits of the configuration for packets that match no flow entry (OpenFlow 1.1 section A.3.3).
+    /// Bit mask of the configuration for packets that match no flow entry (OpenFlow 1.1 section A.3.3).
     pub const OFPTC_TABLE_MISS_MASK: u32 = 3;
 }
