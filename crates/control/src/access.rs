@@ -1,5 +1,5 @@
-//! Checks of the files that a change of the configuration may name. An API client needs the scope `root` to
-//! name files, and the files must lie in configured directories (`daemon.files`).
+//! Checks which files a change of the configuration may refer to. An API client needs the scope `root` to name
+//! files, and the files must lie in configured directories (`daemon.files`).
 //!
 //! Only files that the change adds are checked, and not the files that the running configuration already
 //! names. The daemon itself (at its start, on SIGHUP, and for the tables of an OVSDB server) may name files
@@ -13,10 +13,10 @@ use model::{Config, Scope};
 use crate::ChangeError;
 use crate::caller::Caller;
 
-/// Permission to name files, which the author of a configuration change has.
+/// Permission to name files in a configuration change. It depends on the client that makes the change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
-    /// Access scope of the change's author.
+    /// Access scope of the client that makes the change.
     pub scope: Scope,
     /// Whether the change may name files in any directory, and not only in those of `daemon.files`.
     pub anywhere: bool,
@@ -44,7 +44,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// Returns an error if the author may not name one of the added files, or may not change `[daemon]` or
+    /// Returns an error if the client may not name one of the added files, or may not change `[daemon]` or
     /// `[ovsdb]`.
     pub(crate) fn check(
         self,

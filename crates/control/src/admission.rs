@@ -1,8 +1,9 @@
-//! Admission gate of the API. During a hand-over to a successor process, the gate is closed and new clients
-//! wait. The successor accepts the waiting clients, because both processes share the listening sockets.
+//! Admission gate of the API, which decides whether new connections are accepted. While a successor process
+//! takes over the state of the daemon (hand-over), the gate is closed and new clients wait. The successor
+//! accepts the waiting clients, because both processes share the listening sockets.
 //!
-//! The hand-over waits until clients that are already admitted have their answers. After the hand-over, this
-//! process has no state from which it could answer.
+//! The hand-over waits until clients that are already admitted have their responses. After the hand-over, this
+//! process has no state from which it could respond.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +14,14 @@ use tokio::time::{sleep, timeout};
 /// Maximum time for which a hand-over waits for admitted clients. The time is limited because a client may
 /// connect and never send a request.
 const LINGER: Duration = Duration::from_secs(1);
-/// Time to wait after the gate was closed. An accept call that was in progress at that moment has then
-/// counted its client.
+/// Time to wait after the gate was closed. During this time, an accept call that was in progress returns and
+/// its client is counted.
 const SETTLE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     shut: bool,
-    /// Number of admitted clients that have no answer yet.
+    /// Number of admitted clients that have no response yet.
     inside: usize,
 }
 
@@ -44,7 +45,7 @@ impl AdmissionGate {
         let _ = seen.wait_for(|state| state.shut != open).await;
     }
 
-    /// Closes the gate and waits until all admitted clients have their answers. The client that requested the
+    /// Closes the gate and waits until all admitted clients have their responses. The client that requested the
     /// hand-over is admitted as well, and is not waited for. The gate opens when the returned value is
     /// dropped. Returns `None` if another hand-over has closed the gate, because the end of one hand-over would
     /// open the gate during the other one.
@@ -60,7 +61,7 @@ impl AdmissionGate {
     }
 }
 
-/// Admission of a client that has no answer yet. The client is no longer counted when this value is dropped.
+/// Admission of a client that has no response yet. The client is no longer counted when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard(AdmissionGate);
 

@@ -1,5 +1,5 @@
-//! Listening sockets of the API. The sockets are created from the configuration, or taken over from a
-//! predecessor.
+//! Listening sockets of the API. The sockets are created from the configuration, or received from the
+//! predecessor process.
 //!
 //! The Unix socket appears under its path only after its mode (0660) and group are set, so that no client can
 //! connect earlier. A socket file on which no process listens is replaced. A socket on which another process
@@ -77,7 +77,8 @@ fn tcp_fix(source: &io::Error) -> &'static str {
     }
 }
 
-/// Listening sockets of the API. Until the API is served, the sockets can be duplicated for a successor.
+/// Listening sockets of the API. Until the API is served, the sockets can be duplicated for a successor
+/// process.
 #[derive(Debug)]
 pub struct Listeners {
     /// The listening Unix socket.
@@ -108,9 +109,9 @@ impl Listeners {
         Ok(Listeners { unix, tcp, group_scope: daemon.group_scope })
     }
 
-    /// Takes over the listening sockets of a predecessor. If the configuration has no `tcp`, a TCP socket of
-    /// the predecessor is closed. If the configuration has `tcp` and the predecessor gave no TCP socket, one
-    /// is created.
+    /// Uses the listening sockets of the predecessor process. If the configuration has no `tcp`, a TCP socket
+    /// of the predecessor is closed. If the configuration has `tcp` and the predecessor passed on no TCP
+    /// socket, one is created.
     ///
     /// # Errors
     ///

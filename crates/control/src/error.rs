@@ -1,4 +1,4 @@
-//! Error answers of the API. Each error names the object, the cause and the remedy, as JSON.
+//! Error responses of the API. Each error names the object, the cause and the remedy, as JSON.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub enum ChangeError {
         "config: no change waits for a confirmation; it has been rolled back already, or was applied without"
     )]
     NotPending,
-    /// The change needs the scope `root`, which its author does not have.
+    /// The change needs the scope `root`, which the client does not have.
     #[error("{object}: this needs the scope `root`: {what}; {NEEDS_ROOT}")]
     NeedsRoot {
         /// Path of the configuration field that needs the scope.
@@ -58,7 +58,7 @@ pub enum ChangeError {
     RemovesMost {
         /// Number of objects that would be removed.
         removed: usize,
-        /// Number of running objects of the previous file.
+        /// Number of running objects from the previous file.
         of: usize,
     },
     /// The data plane could not apply the change.
@@ -89,7 +89,7 @@ fn first<T: std::fmt::Display>(all: &[T]) -> String {
     all.first().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Body of an error answer.
+/// Body of an error response.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// Path of the affected object, such as `port.web1`. If several objects are affected, this is the first
@@ -104,7 +104,7 @@ pub struct ErrorBody {
     pub problems: Vec<ProblemReport>,
 }
 
-/// An error answer of the API, with its HTTP status.
+/// An error response of the API, with its HTTP status.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub status: StatusCode,

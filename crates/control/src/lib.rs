@@ -1,5 +1,6 @@
 //! The control plane, which holds the configuration and serves the API that reads and changes the
-//! configuration. Each configuration object has an owner, and a change is applied completely or not at all.
+//! configuration. Each configuration object has an owner (the configuration file, the API, OVSDB or the
+//! kernel), and a change is applied completely or not at all.
 //!
 //! The control plane runs on tokio and never processes packets. The control plane accesses the data plane
 //! through the [`Plane`] trait. The daemon implements the trait over the engine, and the tests implement it

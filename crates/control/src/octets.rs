@@ -1,10 +1,10 @@
-//! Memory limits for answers that have not been sent yet. A client that does not read its answers can occupy
+//! Memory limits for responses that have not been sent yet. A client that does not read its responses can occupy
 //! at most its share of the memory.
 //!
-//! Each request reserves memory for its answer before the data plane is queried. The reservation is
-//! [`SMALL`], or more for a long list. When the answer is complete, its length replaces the reservation until
+//! Each request reserves memory for its response before the data plane is queried. The reservation is
+//! [`SMALL`], or more for a long list. When the response is complete, its length replaces the reservation until
 //! the last octet has been written to the client's socket. A request waits if its client has no memory left,
-//! and is refused after [`PATIENCE`]. Long lists leave a quarter of the memory to other answers. Clients of
+//! and is refused after [`PATIENCE`]. Long lists leave a quarter of the memory to other responses. Clients of
 //! the scope `root` have a separate memory limit.
 
 use std::collections::HashMap;
@@ -22,23 +22,23 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::quota::Holder;
 
-/// Maximum memory for the unsent answers of one client, in octets. An answer that is longer counts as this
+/// Maximum memory for the unsent responses of one client, in octets. A response that is longer counts as this
 /// many octets.
 const SHARE: u64 = 128 << 20;
-/// Maximum memory for the unsent answers of all clients without the scope `root`, in octets.
+/// Maximum memory for the unsent responses of all clients without the scope `root`, in octets.
 const OTHERS: u64 = 512 << 20;
-/// Maximum memory for the unsent answers of all clients with the scope `root`, in octets.
+/// Maximum memory for the unsent responses of all clients with the scope `root`, in octets.
 const ROOT: u64 = 512 << 20;
-/// Octets that are reserved for an answer that is not a list.
+/// Octets that are reserved for a response that is not a list.
 const SMALL: u64 = 256 << 10;
 /// Octets that are reserved for each entry of a list, and for each KiB of a configuration.
 const ENTRY: u64 = 1 << 10;
-/// Maximum length of an answer in octets.
+/// Maximum length of a response in octets.
 pub(crate) const LONGEST: usize = 384 << 20;
-/// Maximum time for which a request waits until its client has read other answers.
+/// Maximum time for which a request waits until its client has read other responses.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Memory accounting for the unsent answers of one API. Clones refer to the same accounting.
+/// Memory accounting for the unsent responses of one API. Clones refer to the same accounting.
 #[derive(Clone, Default)]
 pub(crate) struct Octets {
     held: Arc<Mutex<Held>>,
@@ -47,13 +47,13 @@ pub(crate) struct Octets {
 
 #[derive(Default)]
 struct Held {
-    /// Octets of unsent answers for each client. Clients without unsent answers have no entry.
+    /// Octets of unsent responses for each client. Clients without unsent responses have no entry.
     of: HashMap<Holder, u64>,
-    /// Octets of the unsent answers of all clients without the scope `root`.
+    /// Octets of the unsent responses of all clients without the scope `root`.
     others: u64,
 }
 
-/// Memory that is reserved for one answer. The memory is released when this value is dropped.
+/// Memory that is reserved for one response. The memory is released when this value is dropped.
 pub(crate) struct ReplyMemory {
     octets: Octets,
     holder: Holder,
@@ -61,7 +61,7 @@ pub(crate) struct ReplyMemory {
 }
 
 impl Held {
-    /// Replaces the number of octets that one answer of a client counts, from `before` to `now`.
+    /// Replaces the number of octets that one response of a client counts, from `before` to `now`.
     fn change(&mut self, holder: &Holder, before: u64, now: u64) {
         let own = self.of.entry(holder.clone()).or_default();
         *own = (*own + now).saturating_sub(before);
@@ -89,7 +89,7 @@ impl Octets {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reservation for a new answer to a client, with no octets reserved yet.
+    /// Returns the reservation for a new response to a client, with no octets reserved yet.
     fn reply_memory(&self, holder: Holder) -> ReplyMemory {
         ReplyMemory { octets: self.clone(), holder, count: Mutex::new(0) }
     }
@@ -102,7 +102,7 @@ impl ReplyMemory {
         self.reserve(entries.saturating_mul(ENTRY).min(SHARE / 2)).await
     }
 
-    /// Waits until at least `octets` octets are reserved for the answer. Returns an error after `PATIENCE`.
+    /// Waits until at least `octets` octets are reserved for the response. Returns an error after `PATIENCE`.
     async fn reserve(&self, octets: u64) -> ApiResult<()> {
         let room = async {
             loop {
@@ -128,7 +128,7 @@ impl ReplyMemory {
         true
     }
 
-    /// Replaces the reservation of the answer by its length, which is known when the answer is complete.
+    /// Replaces the reservation of the response by its length, which is known when the response is complete.
     fn settle(&self, octets: u64) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let octets = octets.min(SHARE);
@@ -153,7 +153,7 @@ fn full() -> ApiError {
     )
 }
 
-/// The octets of a complete answer. The octets remain accounted until the last octet has been sent and this
+/// The octets of a complete response. The octets remain accounted until the last octet has been sent and this
 /// value is dropped.
 struct Unsent {
     bytes: Bytes,
@@ -166,8 +166,9 @@ impl AsRef<[u8]> for Unsent {
     }
 }
 
-/// Serves a request with memory reserved for its answer. The request's extensions contain the reservation as
-/// a [`ReplyMemory`]. A body of unknown length is a live view, whose queue limits its memory.
+/// Serves a request with memory reserved for its response. The request's extensions contain the reservation as
+/// a [`ReplyMemory`]. A body of unknown length is a streaming response (events, a trace or a capture), whose
+/// memory is limited by the length of its queue.
 pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, next: Next) -> Response {
     let holder = request.extensions().get::<Caller>().map_or(Holder::Unknown, Holder::from);
     let answer = Arc::new(octets.reply_memory(holder));
@@ -196,8 +197,8 @@ pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, ne
 mod tests {
     use super::*;
 
-    /// The unread answers of a client take at most the client's share of the memory, and leave the memory
-    /// that small answers to other clients need.
+    /// The unread responses of a client take at most the client's share of the memory, and leave the memory
+    /// that small responses to other clients need.
     #[tokio::test(start_paused = true)]
     async fn unread_answers_of_some_leave_memory_to_others() {
         let octets = Octets::default();
@@ -224,7 +225,7 @@ mod tests {
         assert!(octets.held().of.is_empty() && octets.held().others == 0);
     }
 
-    /// A request of a client waits while the client is still reading earlier answers.
+    /// A request of a client waits while the client is still reading earlier responses.
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_answers_that_are_read() {
         let octets = Octets::default();

@@ -1,11 +1,11 @@
-//! Minimum rate at which clients must read their answers. A client that reads more slowly is disconnected,
-//! and the memory of its answer is freed.
+//! Minimum rate at which clients must read their responses. A client that reads more slowly is disconnected,
+//! and the memory of its response is freed.
 //!
 //! Each connection has a time budget, initially [`PATIENCE`], for which writes may block. The time for which
 //! a write has blocked is subtracted from the budget. Each sent octet adds the time that it takes at
 //! [`LEAST_RATE`]. A client that reads at this rate is therefore never disconnected, and a client that does
-//! not read is disconnected after [`PATIENCE`]. Connections of live views are exempt, because their queues
-//! are bounded and their number is limited (`quota`).
+//! not read is disconnected after [`PATIENCE`]. Connections with streaming responses are exempt, because their
+//! queues are bounded and their number is limited (`quota`).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Time for which the writes of a connection may block, in addition to the time that the sent octets take at
 /// [`LEAST_RATE`].
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Minimum rate at which a client must read an answer, in octets per second.
+/// Minimum rate at which a client must read a response, in octets per second.
 pub(crate) const LEAST_RATE: u32 = 64 << 10;
 
 /// A connection whose client must read at [`LEAST_RATE`] or faster.

@@ -1,4 +1,4 @@
-//! Limits of the number of connections on one socket. A connection that has made no request is closed if
+//! Limits the number of connections on one listening socket. A connection that has made no request is closed if
 //! another client needs its slot.
 //!
 //! Each client (an IPv4 address, a /64 prefix of IPv6, or a user) may use a limited number of the slots. If
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// Time for which a connection that has made no request keeps its slot although no slot is free.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Client to which a connection is charged.
+/// Client whose limit a connection counts towards.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Client {
     /// A local process of root, or of the daemon's own user.
@@ -33,7 +33,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Returns the client to which a connection from this socket address is charged.
+    /// Returns the client whose limit a connection from this socket address counts towards.
     pub fn at(address: SocketAddr) -> Client {
         Client::Address(match address.ip() {
             IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
@@ -157,7 +157,7 @@ impl Places {
         Entrance::Place(Place { places: self.clone(), number, asked, evicted })
     }
 
-    /// Waits until a slot may be free. The function returns at the latest after a part of `GRACE`.
+    /// Waits until a slot may be free, at most for a quarter of `GRACE`.
     async fn freed(&self) {
         let _ = tokio::time::timeout(GRACE / 4, self.freed.notified()).await;
     }

@@ -100,7 +100,7 @@ pub trait Plane: Send + Sync + 'static {
     /// the length is not a power of two up to 256.
     fn set_steering_table(&self, steering: &str, table: &SteeringTable) -> Result<(), PlaneError>;
 
-    /// Returns the states of all hooks, sorted by port name.
+    /// Returns the states of all hooks (XDP programs on the devices of ports), sorted by port name.
     ///
     /// # Errors
     ///
@@ -308,7 +308,7 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns the number of dropped packets for each port and drop reason. Pairs without drops are left out.
     fn drops(&self) -> Vec<DropState>;
 
-    /// Returns the counters for live views. The call is cheap enough for one call per second.
+    /// Returns the counters for the event stream. The call is cheap enough for one call per second.
     fn counters(&self) -> Counters;
 
     /// Predicts how the data plane would process a frame that arrives at the port `in_port`. No packet is
@@ -384,7 +384,7 @@ pub trait Plane: Send + Sync + 'static {
     fn upgrade(&self, binary: &Path) -> Result<(), PlaneError>;
 }
 
-/// Returns the (empty) answer to an OpenFlow query for the case that no bridge uses OpenFlow. If the query
+/// Returns the empty response to an OpenFlow query for the case that no bridge uses OpenFlow. If the query
 /// names a bridge, returns an error.
 fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
     query.bridge.as_ref().map_or(Ok(Vec::new()), |bridge| Err(PlaneError::no_rules(bridge)))

@@ -25,7 +25,7 @@ const OTHERS_WORK: usize = 8;
 /// needs additional threads for work of the daemon, such as one change at a time.
 pub const BLOCKING_WORK: usize = ROOT_WORK + OTHERS_WORK;
 
-/// Client to which a permit is charged.
+/// Client whose limit a permit counts towards.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Holder {
     /// A client of the scope `root`, over either socket.
@@ -140,8 +140,9 @@ impl Quota {
         Some(Permit { _own: Some(own), _of_all: of_all })
     }
 
-    /// Returns the semaphore of the client's own permits, and the semaphore of all clients' permits. The
-    /// second one is `None` for clients with the scope `root`.
+    /// Returns the semaphore that limits this client, and the semaphore that limits all clients without the
+    /// scope `root` together. For clients with the scope `root`, the first one limits all of them, and the
+    /// second one is `None`.
     fn of(&self, holder: &Holder) -> (Arc<Semaphore>, Option<Arc<Semaphore>>) {
         if *holder == Holder::Root {
             return (self.inside.root.clone(), None);

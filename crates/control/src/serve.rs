@@ -4,12 +4,12 @@
 //!   Each client may use a limited number of the connections (`places`).
 //! - A client has three seconds for its TLS handshake, and five seconds for the head of each request, which
 //!   may be 16 KiB long. Bodies are limited where they are read (`api`).
-//! - A client must read its answers at a minimum rate (`pace`), and unread answers count towards its memory
+//! - A client must read its responses at a minimum rate (`pace`), and unread responses count towards its memory
 //!   limit (`octets`).
 //! - Only HTTP/1.1 is supported.
 //! - The loops that accept connections wait for no client. A connection waits for its slot in a task of its
 //!   own.
-//! - During a hand-over, no connection is accepted (`door`).
+//! - During a hand-over to a successor process, no connection is accepted (`admission`).
 //!
 //! Each request carries its [`Caller`], which is the peer of the Unix socket or the holder of a token.
 
@@ -61,7 +61,7 @@ const HEAD_LIMIT: usize = 16 << 10;
 const HANDSHAKE: Duration = Duration::from_secs(3);
 /// Maximum time until the head of a request is complete, counted from the previous request.
 const HEAD: Duration = Duration::from_secs(5);
-/// Content types of live views.
+/// Content types of streaming responses: events, traces and captures.
 const LIVE: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/x-pcapng"];
 /// Time that requests in progress have to end when the daemon stops.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -233,7 +233,7 @@ async fn pause_after_error() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// State of an accepted client, which its connection task needs.
+/// State of an accepted client that the task of its connection needs.
 struct Visitor {
     /// Admission of the client at the gate, which is held until the first request is answered.
     visit: ConnectionGuard,
@@ -294,14 +294,14 @@ async fn connection(
     }
 }
 
-/// Returns whether the response is a live view, according to its content type.
+/// Returns whether the response is a streaming response, according to its content type.
 fn is_live(response: &Response) -> bool {
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| LIVE.iter().any(|live| kind.starts_with(live)))
 }
 
-/// Returns the response with its body ended when the daemon stops, if it is a live view. Other responses are
-/// unchanged, because they have an end of their own.
+/// Ends the body of a streaming response when the daemon stops. Other responses are unchanged, because they end
+/// by themselves.
 fn ends_with(response: Response, mut ending: watch::Receiver<()>) -> Response {
     if !is_live(&response) {
         return response;

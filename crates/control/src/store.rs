@@ -53,11 +53,11 @@ pub struct ApplyOptions {
     pub confirm: Option<Duration>,
     /// Whether a configuration file may remove most objects of the previous configuration file.
     pub force: bool,
-    /// Permission of the change's author to name files.
+    /// Permission to name files in the change.
     pub access: Access,
 }
 
-/// Result of a configuration change or of a dry run.
+/// Outcome of a configuration change or of a dry run.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Outcome {
     /// Whether the change was applied.
@@ -112,7 +112,7 @@ pub struct PendingReport {
     pub last: String,
 }
 
-/// The configuration at one moment.
+/// Snapshot of the configuration, with the owner of each object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct State {
     pub layers: Layers,
@@ -220,7 +220,7 @@ impl Store {
 
     /// Applies the initial configuration. Without a hand-over, it consists of the file and the stored objects
     /// of the API. After a hand-over, it consists of the file and the objects of other owners that the
-    /// predecessor gave (`given`).
+    /// predecessor process passed on (`given`).
     ///
     /// State files that cannot be read or written never prevent the start. An unreadable file is renamed.
     /// Both cases are reported in the log and in the notices.
@@ -615,7 +615,7 @@ impl Store {
     }
 
     /// Undoes a change in the data plane that could not be stored because of `error`. If the data plane
-    /// refuses, the store is marked as behind the data plane.
+    /// refuses, the store records that the data plane does not run its configuration.
     async fn undo(&self, after: &State, before: &State, error: &ChangeError) {
         let Err(refusal) = self.ask_plane(&self.plan(after, before), before).await else { return };
         let finding = DoctorFinding {

@@ -1,9 +1,9 @@
 //! A session: one connection with a controller, or with a client such as `ovs-ofctl`.
 //!
-//! One task reads requests, answers them in order, and sends events of the bridge between the answers. An echo
-//! request is also answered while an earlier request takes long, because a peer ends a session whose echo
+//! One task reads requests, replies to them in order, and sends events of the bridge between the replies. An
+//! echo request is also answered while an earlier request takes long, because a peer ends a session whose echo
 //! requests are not answered. The task waits only for its own peer. If the peer does not read in time,
-//! packet-in messages are dropped, and a delayed answer ends the session. Other sessions are not affected.
+//! packet-in messages are dropped, and a delayed reply ends the session. Other sessions are not affected.
 
 mod asynchronous;
 mod bundle;
@@ -142,7 +142,7 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// Result of processing a request. `Ok` means that no further answer is needed.
+/// Result of processing a request. `Ok` means that no further reply is needed.
 pub(crate) type Answer = Result<(), Refused>;
 
 /// Reason why a request was refused, or why the session must end.
@@ -338,9 +338,9 @@ pub(crate) struct Session<S> {
     options: Options,
     version: Version,
     to: Arc<Mutex<Outgoing<S>>>,
-    /// Encoded answers that have not been sent yet.
+    /// Encoded replies that have not been sent yet.
     out: Vec<u8>,
-    /// Remaining time for the peer to read the current answer.
+    /// Remaining time for the peer to read the current reply.
     credit: Duration,
     miss_send_len: u16,
     invalid_ttl: bool,
@@ -585,8 +585,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Sends the collected answers. The session ends with an error if the peer does not read them in the time
-    /// that remains for the current answer.
+    /// Sends the buffered replies. The session ends with an error if the peer does not read them in the time
+    /// that remains for the current reply.
     async fn flush(&mut self) -> Result<(), Ended> {
         // An echo reply may have been sent in part. If another task holds the lock, it may wait for a peer
         // that does not read. Then, the time limit applies also to the lock.

@@ -37,7 +37,7 @@ pub struct ConfigReport {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ShowParams {
-    /// Format of the answer. `toml` is the text of a configuration file that loads to an equal configuration.
+    /// Format of the response. `toml` is the text of a configuration file that loads to an equal configuration.
     /// `json` (default) is JSON with the owners.
     format: Option<String>,
 }

@@ -27,9 +27,9 @@ pub(crate) struct Context {
     pub store: Arc<Store>,
     pub door: AdmissionGate,
     pub quotas: Quotas,
-    /// Client to which the resources of the request are charged.
+    /// Client whose limits the resources of the request count towards.
     pub holder: Holder,
-    /// Memory reservation for the answer to the request.
+    /// Memory reservation for the response to the request.
     pub answer: Option<Arc<ReplyMemory>>,
 }
 

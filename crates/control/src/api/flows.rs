@@ -13,9 +13,9 @@ use super::request::Params;
 use crate::ErrorBody;
 use crate::error::ApiResult;
 
-/// Default maximum number of results in one answer.
+/// Default maximum number of results in one response.
 const SOME: usize = 1000;
-/// Upper bound of the number of results in one answer.
+/// Upper bound of the number of results in one response.
 const MOST: usize = 100_000;
 
 /// Query parameters for flow entries.

@@ -1,7 +1,7 @@
 //! Authorization of requests by the scope that each route declares in its description, and the audit log of
 //! changes.
 //!
-//! A route without a declared scope requires `root`. A refused request is answered by 403, and the answer
+//! A route without a declared scope requires `root`. A refused request is answered by 403, and the response
 //! names the required scope. Each change, and each refusal of a change, is a log line with the target
 //! `audit`. The line contains the client, the method, the path and the result.
 

@@ -33,7 +33,7 @@ const SNAP_MAX: u32 = 2048;
 #[into_params(parameter_in = Query)]
 pub(super) struct HookParams {
     /// Duration in milliseconds, 1..=60000, for which the number and the run time of program runs are
-    /// measured. The answer is sent at the end of the measurement. During the measurement, every run of every
+    /// measured. The response is sent at the end of the measurement. During the measurement, every run of every
     /// BPF program takes about 20 ns longer. Absent: no measurement.
     measure_ms: Option<u64>,
 }

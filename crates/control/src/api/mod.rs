@@ -2,12 +2,12 @@
 //! and Prometheus metrics are under `/metrics`.
 //!
 //! Handlers convert requests to types of the `model` crate, and call the [`Store`] or the
-//! [`Plane`](crate::Plane). Handlers make no decisions. Every error answer is an [`ErrorBody`]. All resources
+//! [`Plane`](crate::Plane). Handlers make no decisions. Every error response is an [`ErrorBody`]. All resources
 //! that a client can occupy are limited:
 //!
 //! - the length of bodies, and the time in which they must arrive;
 //! - the number of connections (`places`);
-//! - the memory of unread answers (`octets`);
+//! - the memory of unread responses (`octets`);
 //! - threads, changes, configurations and streams, of which each client has a share (`quota`);
 //! - the length of the queue of each stream.
 
@@ -119,8 +119,8 @@ fn described() -> (Router<Shared>, utoipa::openapi::OpenApi) {
     (router, document)
 }
 
-/// Adds error answers to the description of a route. Some errors are possible for every route, and others
-/// only for a route with a body, a query or a path parameter. Answers that the route describes itself are
+/// Adds error responses to the description of a route. Some errors are possible for every route, and others
+/// only for a route with a body, a query or a path parameter. Responses that the route describes itself are
 /// kept.
 fn describe_refusals(operation: &mut Operation) {
     let mut refusals = vec![

@@ -88,7 +88,7 @@ fn unused(context: &Context, port: &PortName) -> ApiResult<()> {
     Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, format!("port.{port}"), cause, fix))
 }
 
-/// Outcome of a change, which becomes the answer and a line of the audit log.
+/// Outcome of a change, which becomes the response and a line of the audit log.
 pub(super) struct Made(pub Outcome);
 
 impl IntoResponse for Made {

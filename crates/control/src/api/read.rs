@@ -17,7 +17,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::octets::LONGEST;
 use crate::{ErrorBody, Plane, PlaneError};
 
-/// Maximum number of MAC table entries in one answer.
+/// Maximum number of MAC table entries in one response.
 const FDB_LIMIT: usize = 100_000;
 
 /// Calls `question` with the data plane on a blocking thread, and returns the result.
@@ -29,7 +29,7 @@ pub(super) async fn ask<T: Send + 'static>(
     Ok(context.blocking(move || question(plane.as_ref())).await?)
 }
 
-/// Queries the data plane for a list, and returns the list as a JSON answer. Memory for `limit` entries is
+/// Queries the data plane for a list, and returns the list as a JSON response. Memory for `limit` entries is
 /// reserved before. The list is serialized on the blocking thread.
 pub(super) async fn list<T: Serialize>(
     context: &Context,
@@ -43,7 +43,7 @@ pub(super) async fn list<T: Serialize>(
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// Serializes a value to JSON. Returns an error if the text is longer than the maximum length of an answer.
+/// Serializes a value to JSON. Returns an error if the text is longer than the maximum length of a response.
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> ApiResult<Vec<u8>> {
     let mut text = Bounded::default();
     serde_json::to_writer(&mut text, value).map_err(|_| {

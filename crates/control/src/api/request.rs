@@ -1,4 +1,4 @@
-//! Parsing of the queries, bodies and names in requests. An error answer describes the problem.
+//! Parsing of the queries, bodies and names in requests. An error response describes the problem.
 
 use std::str::FromStr;
 use std::time::Duration;

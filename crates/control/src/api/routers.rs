@@ -21,9 +21,9 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{ErrorBody, Outcome, Plane};
 
-/// Default maximum number of routes, neighbours or next-hop objects in one answer.
+/// Default maximum number of routes, neighbours or next-hop objects in one response.
 const SOME: usize = 1000;
-/// Upper bound of the number of results in one answer.
+/// Upper bound of the number of results in one response.
 const MOST: usize = 100_000;
 
 /// Query parameters for routes.

@@ -1,10 +1,10 @@
-//! Completion of states by owners. The data plane reports the running state without owners, and the store
-//! knows the owner of each object.
+//! Adds the owners of objects to the states that the data plane reports. The store knows the owner of each
+//! object.
 
 use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, RouterState, SteeringState};
 
 /// Sets the owner in the state of each port. A port that is not in the configuration is attributed to the
-/// file.
+/// configuration file.
 pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState> {
     for port in &mut ports {
         let object = port.name.parse().ok().map(ObjectKey::Port);

@@ -20,9 +20,9 @@ use crate::{ErrorBody, Outcome};
 
 /// Longest time in seconds for which a flow can be added: one year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
-/// Default maximum number of flows in one answer.
+/// Default maximum number of flows in one response.
 const FLOWS: usize = 1000;
-/// Upper bound of the number of flows in one answer.
+/// Upper bound of the number of flows in one response.
 const FLOWS_LIMIT: usize = 1 << 20;
 
 /// Query parameters for reading exact-match flows.

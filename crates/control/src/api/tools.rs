@@ -53,7 +53,7 @@ pub struct UpgradeRequest {
     pub binary: Option<PathBuf>,
 }
 
-/// Answer to an upgrade.
+/// Response to an upgrade.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Upgraded {
     /// Path of the program that runs now.
@@ -61,7 +61,7 @@ pub struct Upgraded {
     pub binary: PathBuf,
 }
 
-/// Answer to a flush of MAC tables.
+/// Response to a flush of MAC tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Flushed {
     /// Number of removed MAC table entries.
@@ -213,7 +213,7 @@ fn replaced(path: &std::path::Path) -> PathBuf {
 
 /// Stops the daemon in the way in which SIGTERM does.
 ///
-/// The answer ends with the ID of the daemon's process. The process ends shortly after its sockets are
+/// The response ends with the ID of the daemon's process. The process ends shortly after its sockets are
 /// closed.
 #[utoipa::path(post, path = "/v1/stop", security((), ("token" = ["configure"])), responses((status = 202, body = String)))]
 pub(super) async fn stop(context: Context) -> (StatusCode, String) {

@@ -47,7 +47,7 @@ pub(super) fn permit(context: &Context) -> ApiResult<Permit> {
     })
 }
 
-/// Query parameters of the live view.
+/// Query parameters of the event stream.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -56,7 +56,7 @@ pub(super) struct EventParams {
     interval_ms: Option<u64>,
 }
 
-/// Data of an event in the live view. The name of the event is the name of the variant in lower case.
+/// Data of an event in the event stream. The name of the event is the name of the variant in lower case.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum Live {
@@ -76,13 +76,13 @@ impl Live {
     }
 }
 
-/// Link state of each port at the previous interval.
+/// Link state of each port (true means up) at the previous interval.
 #[derive(Default)]
 struct Links(BTreeMap<String, bool>);
 
 impl Links {
-    /// Returns the changes of link states since the previous call. A port that is new since then is not a
-    /// change.
+    /// Returns the changes of link states since the previous call. A port that was added since then is not
+    /// reported.
     fn changes(&mut self, ports: Vec<PortState>, at_ns: u64) -> Vec<LinkEvent> {
         let differs = |port: &PortState| self.0.get(&port.name).is_some_and(|up| *up != port.link_up);
         let told = ports.iter().filter(|port| differs(port)).map(|port| LinkEvent {

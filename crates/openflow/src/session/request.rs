@@ -257,7 +257,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.send_packet(packet).await
     }
 
-    /// Queues a packet-out at the slow path. If the session's budget is used up, sends the pending answers
+    /// Queues a packet-out at the slow path. If the session's budget is used up, sends the pending replies
     /// and waits for budget before the session reads its next message.
     async fn send_packet(&mut self, packet: PacketOut) -> Answer {
         let reservation = match self.packet_outs.try_reserve(&packet) {
