@@ -33,7 +33,7 @@ pub enum BindError {
     /// The path of the Unix socket exists, but is not a socket.
     #[error("daemon.api: {} is not a socket; move it away, or choose another path", path.display())]
     NotASocket {
-        /// Path of the file.
+        /// Path of the existing file.
         path: PathBuf,
     },
     /// The Unix socket cannot be created.
@@ -41,7 +41,7 @@ pub enum BindError {
     Unix {
         /// Path of the Unix socket.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         source: io::Error,
     },
     /// The TCP address cannot be used for listening.
@@ -49,7 +49,7 @@ pub enum BindError {
     Tcp {
         /// Configured address and port.
         address: SocketAddr,
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         source: io::Error,
     },
     /// The certificate, the key or a token for the TCP socket cannot be used.

@@ -46,7 +46,7 @@ pub enum ChangeError {
     Outside {
         /// Path of the configuration field that names the file.
         object: String,
-        /// Path of the file.
+        /// Path of the file outside of these directories.
         path: PathBuf,
         /// Directories of `daemon.files`.
         directories: Vec<PathBuf>,

@@ -77,8 +77,8 @@ impl Section {
         blocks
     }
 
-    /// Returns the interface number of a port. If the port has no interface yet, also returns the interface
-    /// description block. Otherwise, the block is empty.
+    /// Returns the pcapng interface ID of a port. If the port has no interface yet, also returns the interface
+    /// description block that defines it. Otherwise, the block is empty.
     fn interface(&mut self, port: &str) -> (u32, Vec<u8>) {
         let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         if let Some(at) = self.interfaces.iter().position(|known| known == port) {

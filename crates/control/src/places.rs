@@ -6,7 +6,7 @@
 //! Among these connections, the client with the most of them is chosen, and its oldest one is evicted.
 //! Connections of root on the Unix socket have separate slots.
 //!
-//! A connection that finds no free slot waits in a task of its own, and does not delay other connections. The
+//! A connection that finds no free slot waits in a separate task, and does not delay other connections. The
 //! number of waiting connections is limited as well. A connection beyond this limit is closed immediately.
 
 use std::future::Future;

@@ -40,9 +40,9 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns the states of all filters, sorted by name. The caller sets the owner in each state.
     fn filters(&self) -> Vec<FilterState>;
 
-    /// Adds prefixes to the block list of a filter, or removes them. Added prefixes last until this process
-    /// and its successors have ended. If a removed prefix is in the file of the block list, it returns when
-    /// the file is read again, or when a successor takes over.
+    /// Adds prefixes to the block list of a filter, or removes them. Added prefixes last until the daemon
+    /// stops, and an upgrade keeps them. If a removed prefix is in the file of the block list, it returns when
+    /// the file is read again, or when a successor process takes over.
     ///
     /// # Errors
     ///
@@ -375,8 +375,8 @@ pub trait Plane: Send + Sync + 'static {
     /// or if the length is not a power of two.
     fn set_rss_table(&self, port: &str, table: &RssTable) -> Result<(), PlaneError>;
 
-    /// Starts the program `binary` and hands over all state to it. After the method has returned, this
-    /// process is about to end.
+    /// Starts the program `binary` as the successor process, and transfers all state to it. After the method
+    /// has returned, this process is about to end.
     ///
     /// # Errors
     ///
@@ -436,7 +436,7 @@ pub struct SampleRequest {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{object}: {cause}; {fix}")]
 pub struct PlaneError {
-    /// Kind of the failure.
+    /// Kind of the failure, which determines the HTTP status of the response.
     pub kind: FailureKind,
     /// Path of the affected object, such as `port.eth1`.
     pub object: String,

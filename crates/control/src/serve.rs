@@ -7,8 +7,7 @@
 //! - A client must read its responses at a minimum rate (`pace`), and unread responses count towards its memory
 //!   limit (`octets`).
 //! - Only HTTP/1.1 is supported.
-//! - The loops that accept connections wait for no client. A connection waits for its slot in a task of its
-//!   own.
+//! - The loops that accept connections wait for no client. A connection waits for its slot in a separate task.
 //! - During a hand-over to a successor process, no connection is accepted (`admission`).
 //!
 //! Each request carries its [`Caller`], which is the peer of the Unix socket or the holder of a token.

@@ -24,23 +24,23 @@ pub enum StorageError {
     /// The file or its directory cannot be written.
     #[error("{}: it cannot be written: {source}; {}", path.display(), write_fix(source))]
     Write {
-        /// Path of the file.
+        /// Path of the file that cannot be written.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         source: io::Error,
     },
     /// The file cannot be read.
     #[error("{}: it cannot be read: {source}; let the daemon read it, or move it away", path.display())]
     Read {
-        /// Path of the file.
+        /// Path of the file that cannot be read.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         source: io::Error,
     },
     /// The file does not contain stored objects.
     #[error("{}: {source}; {CONTENT_FIX}", path.display())]
     Content {
-        /// Path of the file.
+        /// Path of the file with invalid content.
         path: PathBuf,
         /// Error in the content of the file.
         source: StoredError,

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Each step may refuse the change, in which case nothing has changed. Changes are made one at a time. Each
-//! change is made in a task of its own, so that a client that disconnects does not interrupt it. A change
-//! that requires confirmation is rolled back automatically if it is not confirmed in time. While it waits, no
-//! other change is accepted.
+//! change is made in a separate task, so that a client that disconnects does not interrupt it. A change that
+//! requires confirmation is rolled back automatically if it is not confirmed in time. While it waits, no other
+//! change is accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -121,7 +121,7 @@ pub(crate) struct State {
     pub stored: BTreeSet<ObjectKey>,
 }
 
-/// How a change treats the file of the API's persistent objects.
+/// Whether a change writes the file of the API's persistent objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stored {
     /// The change also updates the file.
@@ -264,8 +264,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Makes the configuration that was taken over the current one, although the data plane refused it. The
-    /// returned outcome contains a notice about the refusal.
+    /// Makes the initial configuration after a hand-over the current one, although the data plane refused it.
+    /// The returned outcome contains a notice about the refusal.
     async fn go_on(
         &self,
         layers_of: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,
@@ -370,7 +370,7 @@ impl Store {
         self.state.borrow().merged.clone()
     }
 
-    /// Returns the objects of all owners except the file, to be handed over to a successor.
+    /// Returns the objects of all owners except the file, to be passed to a successor process.
     pub fn handed_over(&self) -> BTreeMap<Owner, Fragment> {
         let mut fragments = self.state.borrow().layers.fragments.clone();
         fragments.remove(&Owner::File);
@@ -481,7 +481,7 @@ impl Store {
         PendingReport { pending: left.is_some(), left_s: left.map_or(0, |left| left.as_secs()), last }
     }
 
-    /// Makes a change in a task of its own. The task continues if the caller is cancelled.
+    /// Makes a change in a separate task. The task continues if the caller is cancelled.
     async fn make(
         self: &Arc<Self>,
         options: ApplyOptions,

@@ -27,9 +27,9 @@ pub enum GuardError {
     TokenFile {
         /// Configuration field that names the file, such as `daemon.tcp.token_file`.
         field: String,
-        /// Path of the file.
+        /// Path of the token file that cannot be read.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         source: io::Error,
     },
     /// The file of a token is readable for every local user.
@@ -37,7 +37,7 @@ pub enum GuardError {
     TokenOpen {
         /// Configuration field that names the file, such as `daemon.tcp.token_file`.
         field: String,
-        /// Path of the file.
+        /// Path of the token file.
         path: PathBuf,
     },
     /// The token is too short, or contains characters that are not printable.
@@ -45,7 +45,7 @@ pub enum GuardError {
     TokenWeak {
         /// Configuration field that names the file, such as `daemon.tcp.token_file`.
         field: String,
-        /// Path of the file.
+        /// Path of the token file.
         path: PathBuf,
     },
     /// Two client names are configured with the same token.
@@ -53,7 +53,7 @@ pub enum GuardError {
     TokenTwice {
         /// Configuration field that names the file of the second token.
         field: String,
-        /// Path of the file.
+        /// Path of the file of the second token.
         path: PathBuf,
     },
     /// The certificate or the key cannot be read.
@@ -61,7 +61,7 @@ pub enum GuardError {
     Pem {
         /// Name of the configuration field, `cert` or `key`.
         field: &'static str,
-        /// Path of the file.
+        /// Path of the certificate file or key file.
         path: PathBuf,
         /// Error of the PEM parser.
         source: pem::Error,
@@ -69,7 +69,7 @@ pub enum GuardError {
     /// The certificate file contains no certificate.
     #[error("daemon.tcp.cert: {} holds no certificate; put the certificate chain there as PEM", path.display())]
     NoCertificate {
-        /// Path of the file.
+        /// Path of the certificate file.
         path: PathBuf,
     },
     /// The certificate and the key cannot be used together.

@@ -97,7 +97,7 @@ pub enum PortModError {
 pub struct QueueStats {
     /// OpenFlow number of the port.
     pub port: u32,
-    /// Number of the queue on the port.
+    /// Queue ID, which is unique within the port.
     pub queue: u32,
     /// Number of packets transmitted by the queue.
     pub tx_packets: u64,
@@ -114,7 +114,7 @@ pub struct QueueStats {
 pub struct QueueConfig {
     /// OpenFlow number of the port.
     pub port: u32,
-    /// Number of the queue on the port.
+    /// Queue ID, which is unique within the port.
     pub queue: u32,
     /// Minimum rate of the queue. `None` if not configured.
     pub min_rate: Option<u16>,
@@ -135,7 +135,8 @@ pub struct TableConfig {
     pub miss: Miss,
     /// Whether the table evicts flow entries when it is full.
     pub eviction: bool,
-    /// Thresholds of vacancy events (down, up), in percent of free entries. `None` disables vacancy events.
+    /// Thresholds of vacancy events (down, up): free entries in percent of `max_entries`. `None` disables
+    /// vacancy events.
     pub vacancy: Option<(u8, u8)>,
 }
 
@@ -299,7 +300,7 @@ pub trait Datapath: Send + Sync + 'static {
         Some(self.table_mod(change))
     }
 
-    /// Returns the mapping of tunnel options to match fields.
+    /// Returns the mapping of tunnel options (TLVs of Geneve headers) to match fields.
     fn tunnel_options(&self) -> TunnelOptions;
 
     /// Modifies the mapping of tunnel options to match fields.
@@ -458,12 +459,12 @@ pub struct Subscription {
     /// Number of events about flow entries that were dropped since this counter was last reset. If it is not
     /// 0, events are missing before the next event in the queue.
     pub missed: Arc<AtomicU64>,
-    /// Kinds of events in which sessions are interested.
+    /// Number of sessions that need each kind of event.
     pub interest: Interest,
 }
 
-/// Numbers of sessions that are interested in each kind of event. The bridge sends only events in which some
-/// session is interested. Clones share the numbers.
+/// Number of sessions that need each kind of event. The bridge sends only events that some session needs.
+/// Clones share the numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Interest {
     /// Number of sessions that monitor flow entries. If it is 0, changes of flow entries that no session has

@@ -42,7 +42,7 @@ const READ: usize = 64 * 1024;
 const GATHER: usize = 256 * 1024;
 /// Time limit for the version negotiation.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time for which a session processes received messages before it yields to other tasks.
+/// Time for which a session processes received messages or notices before it yields to other tasks.
 const TURN: Duration = Duration::from_millis(1);
 /// Work limit of one turn, after which the session yields to other sessions. One notice counts as 1 plus the
 /// number of the session's flow monitors.

@@ -150,7 +150,7 @@ pub(crate) fn is_from_tls(error: &io::Error) -> bool {
 }
 
 impl Tls {
-    /// Returns the identities and versions of the three TLS files.
+    /// Returns the identity and version of each of the three TLS files.
     fn stamps(&self) -> [Stamp; 3] {
         [&self.key, &self.certificate, &self.ca].map(|path| {
             let file = std::fs::metadata(path).ok()?;

@@ -60,8 +60,7 @@ impl Context {
         .await
     }
 
-    /// Runs work in a task of its own, with a permit of `quota`. The task continues if the client
-    /// disconnects.
+    /// Runs work in a separate task, with a permit of `quota`. The task continues if the client disconnects.
     pub async fn task<T: Send + 'static>(
         &self,
         quota: &Quota,

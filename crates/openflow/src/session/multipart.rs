@@ -26,9 +26,9 @@ use crate::wire::{
 pub(super) const MOST: usize = 0xffff;
 /// Maximum number of tables in one table features request.
 const DESCRIBED: usize = 256;
-/// Semaphore that limits the concurrent dumps in the process, in addition to the dumps that each bridge may
-/// always make ([`crate::connection_manager::ConnectionManager::dumps`]). A dump uses 8 octets of memory for each flow
-/// entry, and less than 1 MiB in addition.
+/// Semaphore that limits the concurrent dumps (replies that list many objects) in the process, in addition to
+/// the dumps that are guaranteed to each bridge ([`crate::connection_manager::ConnectionManager::dumps`]). A
+/// dump uses 8 octets of memory for each flow entry, and less than 1 MiB in addition.
 static DUMPS: Semaphore = Semaphore::const_new(16);
 
 /// Permit for making a dump.

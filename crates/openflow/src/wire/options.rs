@@ -1,5 +1,5 @@
-//! Encoding and decoding of the mapping of tunnel options to match fields: NXT_TLV_TABLE_MOD,
-//! NXT_TLV_TABLE_REQUEST and NXT_TLV_TABLE_REPLY (Open vSwitch's `nicira-ext.h`).
+//! Encoding and decoding of the mapping of tunnel options (TLVs of Geneve headers) to match fields:
+//! NXT_TLV_TABLE_MOD, NXT_TLV_TABLE_REQUEST and NXT_TLV_TABLE_REPLY (Open vSwitch's `nicira-ext.h`).
 
 use switch::flow::{OPTION_SPACE, OptionsMod, TUN_METADATA, TunnelOption, TunnelOptions};
 

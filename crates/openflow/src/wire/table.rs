@@ -22,7 +22,7 @@ const fn bits(first: u16, last: u16) -> u32 {
     (u32::MAX >> (31 - last)) & (u32::MAX << first)
 }
 
-/// Returns the actions that groups and tables support in this version. Each OFPAT_* value has one bit.
+/// Returns a bit mask of the action types (OFPAT_*) that groups and tables support in this version.
 pub(crate) fn actions(version: Version) -> u32 {
     let common = 1 << ofpat::OFPAT_OUTPUT | 1 << ofpat::OFPAT_COPY_TTL_OUT | 1 << ofpat::OFPAT_COPY_TTL_IN;
     match version {

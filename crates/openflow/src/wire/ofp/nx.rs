@@ -25,11 +25,11 @@ pub const NXT_SET_ASYNC_CONFIG: u32 = 19;
 pub const NXT_SET_CONTROLLER_ID: u32 = 20;
 /// Subtype of the message that deletes a flow monitor.
 pub const NXT_FLOW_MONITOR_CANCEL: u32 = 21;
-/// Subtype of the message that changes the mapping of tunnel options.
+/// Subtype of the message that changes the mapping of tunnel options to match fields.
 pub const NXT_TLV_TABLE_MOD: u32 = 24;
-/// Subtype of a request for the mapping of tunnel options.
+/// Subtype of a request for the mapping of tunnel options to match fields.
 pub const NXT_TLV_TABLE_REQUEST: u32 = 25;
-/// Subtype of a reply with the mapping of tunnel options.
+/// Subtype of a reply with the mapping of tunnel options to match fields.
 pub const NXT_TLV_TABLE_REPLY: u32 = 26;
 /// Subtype of the message that sets the configuration of asynchronous messages by properties.
 pub const NXT_SET_ASYNC_CONFIG2: u32 = 27;
@@ -45,17 +45,17 @@ pub const NXT_GROUP_MOD: u32 = 31;
 pub const NXT_CT_FLUSH: u32 = 32;
 /// Subtype of a copy of another controller's request, for OpenFlow 1.0 to 1.2.
 pub const NXT_REQUESTFORWARD: u32 = 132;
-/// Subtype of statistics with flow entries, for OpenFlow 1.0.
+/// Experimenter statistics subtype: flow entries, for OpenFlow 1.0.
 pub const NXST_FLOW: u32 = 0;
-/// Subtype of statistics with the sums of the counters of flow entries, for OpenFlow 1.0.
+/// Experimenter statistics subtype: sums of the counters of flow entries, for OpenFlow 1.0.
 pub const NXST_AGGREGATE: u32 = 1;
-/// Subtype of statistics with flow monitors, for OpenFlow 1.0 to 1.2.
+/// Experimenter statistics subtype: flow monitors, for OpenFlow 1.0 to 1.2.
 pub const NXST_FLOW_MONITOR: u32 = 2;
-/// Subtype of statistics with counters of groups, for OpenFlow 1.0.
+/// Experimenter statistics subtype: counters of groups, for OpenFlow 1.0.
 pub const NXST_GROUP: u32 = 7;
-/// Subtype of statistics with descriptions of groups, for OpenFlow 1.0.
+/// Experimenter statistics subtype: descriptions of groups, for OpenFlow 1.0.
 pub const NXST_GROUP_DESC: u32 = 8;
-/// Subtype of statistics with features of groups, for OpenFlow 1.0 and 1.1.
+/// Experimenter statistics subtype: features of groups, for OpenFlow 1.0 and 1.1.
 pub const NXST_GROUP_FEATURES: u32 = 9;
 /// Role with full access that several controllers may have.
 pub const NX_ROLE_OTHER: u32 = 0;
@@ -115,9 +115,9 @@ pub const NXTTMC_ADD: u16 = 0;
 pub const NXTTMC_DELETE: u16 = 1;
 /// Command that removes all mappings of tunnel options.
 pub const NXTTMC_CLEAR: u16 = 2;
-/// Number of the cookie field in class NXM_1.
+/// Field number of the cookie field in the class NXM_1.
 pub const NXM_NX_COOKIE: u8 = 30;
-/// Header of the input port field.
+/// NXM header of the input port field.
 pub const NXM_OF_IN_PORT: u32 = 0x0000_0002;
 /// Flag of a learn action that sets OFPFF_SEND_FLOW_REM.
 pub const NX_LEARN_F_SEND_FLOW_REM: u16 = 1;
@@ -125,7 +125,7 @@ pub const NX_LEARN_F_SEND_FLOW_REM: u16 = 1;
 pub const NX_LEARN_F_DELETE_LEARNED: u16 = 1 << 1;
 /// Flag of a learn action that writes to a field whether the flow entry could be added.
 pub const NX_LEARN_F_WRITE_RESULT: u16 = 1 << 2;
-/// Type of errors that carry a vendor error.
+/// Type of an error message that contains an error of Nicira with its own type and code.
 pub const NXET_VENDOR: u16 = 0xb0c2;
-/// Code of errors that carry a vendor error.
+/// Code of an error message that contains an error of Nicira with its own type and code.
 pub const NXVC_VENDOR_ERROR: u16 = 0;

@@ -11,5 +11,5 @@ pub const ONFT_BUNDLE_CONTROL: u32 = 2300;
 pub const ONFT_BUNDLE_ADD_MESSAGE: u32 = 2301;
 /// Subtype of a copy of another controller's request (ONF EXT-235).
 pub const ONFT_REQUESTFORWARD: u32 = 2350;
-/// Subtype of multipart messages with flow monitors (ONF EXT-187).
+/// Experimenter multipart subtype: flow monitors (ONF EXT-187).
 pub const ONFMP_FLOW_MONITOR: u32 = 1870;

@@ -3,7 +3,7 @@
 //!
 //! Section numbers are those of OpenFlow 1.5.1, unless another version is named.
 
-/// Type of the element of a hello message with the supported versions (section 7.5.1).
+/// Type of the hello element that contains the bitmap of supported versions (section 7.5.1).
 pub const OFPHET_VERSIONBITMAP: u16 = 1;
 /// Capability: counters of flow entries (section 7.3.1).
 pub const OFPC_FLOW_STATS: u32 = 1;
