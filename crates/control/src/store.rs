@@ -1,9 +1,10 @@
 //! The running configuration with the owner of each object, and the procedure that changes it.
 //!
 //! ```text
-//!  text or objects --load--> layers --merge, validate--> diff --> [objects to disk, beside] --> plane --> [in place] --> published
+//!  text or objects --load--> layers --merge, check--> diff --> [temporary file] --> plane --> [rename file] --> published
 //! ```
 //!
+//! A layer contains the objects of one owner. The steps in brackets store the objects that persist across restarts.
 //! Each step may refuse the change, in which case nothing has changed. Changes are made one at a time. Each
 //! change is made in a separate task, so that a client that disconnects does not interrupt it. A change that
 //! requires confirmation is rolled back automatically if it is not confirmed in time. While it waits, no other

@@ -259,7 +259,7 @@ pub trait Datapath: Send + Sync + 'static {
     }
 
     /// Like [`Datapath::modify_for`], for changes that include packet-outs ([`Mod::PacketOut`]). The bridge
-    /// keeps `reservation` until all packets have been sent.
+    /// holds `reservation`, the memory budget of the packet-outs, until all packets have been sent.
     ///
     /// # Errors
     /// Returns the errors of [`Datapath::modify`]. No packet is sent then.
@@ -321,8 +321,8 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns the counters of one meter, or of all meters if `meter` is `None`.
     fn meter_stats(&self, meter: Option<u32>) -> Batches<MeterStats>;
 
-    /// Queues a packet-out at the slow path. The bridge keeps `reservation` until the slow path has processed
-    /// the packet. This limits the rate of the session.
+    /// Queues a packet-out at the slow path. The bridge holds `reservation`, the memory budget of the packet-out,
+    /// until the slow path has processed the packet. This limits the rate of the session.
     ///
     /// # Errors
     /// Returns [`FlowError`] if the packet-out is refused. No packet is sent then.

@@ -88,7 +88,7 @@ pub(super) struct ApplyParams {
     /// more objects, or more than half of eight or more objects.
     #[serde(default)]
     force: bool,
-    /// Name of the configuration file, which messages about problems contain.
+    /// Name of the configuration file, for messages about problems.
     file: Option<String>,
 }
 
