@@ -11,6 +11,10 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::{Error, sys};
 
+/// Maximum number of records that one call of [`RingReader::poll`] returns. Without a limit, libbpf would read
+/// until the ring buffer is empty, which never happens while frames arrive faster than they are read.
+pub const MOST: usize = 512;
+
 /// A reader that takes records of type `T` out of a BPF ring buffer. Only one thread at a time can use a
 /// reader.
 pub struct RingReader<T> {
@@ -39,23 +43,29 @@ impl<T: 'static> RingReader<T> {
         let waiting = Rc::new(RefCell::new(Vec::new()));
         let (to, clock) = (Rc::clone(&waiting), WallClock::now());
         let each = move |bytes: &[u8]| {
-            to.borrow_mut().extend(parse(bytes, clock));
-            0
+            let mut waiting = to.borrow_mut();
+            waiting.extend(parse(bytes, clock));
+            // An error of the callback ends the call. The record counts as read (libbpf, `ringbuf.c`).
+            if waiting.len() >= MOST { -libc::EAGAIN } else { 0 }
         };
         let mut builder = RingBufferBuilder::new();
         builder.add(&handle, each).map_err(failed)?;
         Ok(RingReader { map, ring: builder.build().map_err(failed)?, waiting })
     }
 
-    /// Returns the records that have arrived in the ring buffer. The records of each CPU are in order. If
-    /// there is no record, waits at most `patience` for the first one.
+    /// Returns the records that have arrived in the ring buffer, at most [`MOST`]. The records of each CPU are in
+    /// order. If there is no record, waits at most `patience` for the first one.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn poll(&self, patience: Duration) -> Result<Vec<T>, Error> {
         match self.ring.poll(patience) {
             Ok(()) => {}
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    libbpf_rs::ErrorKind::Interrupted | libbpf_rs::ErrorKind::WouldBlock
+                ) => {}
             Err(error) => return Err(unreadable(self.map, &error)),
         }
         Ok(self.waiting.take())

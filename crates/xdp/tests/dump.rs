@@ -11,7 +11,7 @@ use support::{Namespace, awaited, config, ethernet, to_us};
 use xdp::dump::{Dump, DumpConfig, Dumped};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rate, Rule, RuleSet, Unit};
 use xdp::live::{Generator, Order, Replay, Traffic};
-use xdp::ring::RingReader;
+use xdp::ring::{MOST, RingReader};
 use xdp::{AttachMode, Attached, Counter, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
 
 fn port(ifindex: u32, pin: Option<PinPath>) -> Attached {
@@ -158,6 +158,24 @@ fn a_full_ring_costs_copies_and_no_frames() {
     let got = reader.poll(Duration::ZERO).unwrap().len();
     assert!((10..100).contains(&got), "{got}");
     assert_eq!(u64::try_from(got).unwrap() + dump.missed().unwrap(), 10_000);
+}
+
+/// A call returns although frames may arrive faster than they are read. The rest stays for the next calls.
+#[test]
+fn one_call_reads_a_bounded_number_of_records() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (a, b) = namespace.veth("va", "vb", "");
+    let mut hook = port(b, None);
+    let dump = Dump::new(&DumpConfig { snap: 64, ..DumpConfig::default() }).unwrap();
+    let reader = dump.reader().unwrap();
+    hook.set_dump(Some(&dump)).unwrap();
+    let sent = MOST * 2 + 100;
+    Generator::new(&Traffic::to(a)).unwrap().send(sent as u64).unwrap();
+    awaited("all of them", || (hook.counters().unwrap().seen() == sent as u64).then_some(()));
+    let read = || reader.poll(Duration::ZERO).unwrap().len();
+    assert_eq!([read(), read(), read(), read()], [MOST, MOST, 100, 0]);
+    assert_eq!(dump.missed().unwrap(), 0);
 }
 
 /// Frames in several buffers are captured beyond the first buffer.
