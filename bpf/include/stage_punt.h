@@ -162,7 +162,9 @@ __attribute__((noinline)) int punt_protocol(struct xdp_md *ctx, struct punt_fram
 		if (seen->ethertype != bpf_htons(STEER_LLC))
 			return PUNT_CLASSES;
 		bytes = steer_bytes(ctx, seen, 3);
-		return bytes && bytes[0] == 0xfe && bytes[1] == 0xfe && bytes[2] == 3 ? PUNT_ISIS :
+		if (!bytes)
+			return PUNT_UNREAD;
+		return bytes[0] == 0xfe && bytes[1] == 0xfe && bytes[2] == 3 ? PUNT_ISIS :
 											PUNT_CLASSES;
 	}
 	if (punt_is_ipv4(seen)) {

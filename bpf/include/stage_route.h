@@ -97,6 +97,9 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 	if (is_vlan(protocol)) {
 		struct route_tagged *frame = data;
 
+		/* The rest of the tag is behind the first buffer. */
+		if ((void *)(frame + 1) > end && left >= sizeof(frame->tag))
+			return TO_THE_WORKER;
 		if ((void *)(frame + 1) > end || frame->tag.control & bpf_htons(ROUTE_VLANS - 1))
 			return route.present & ROUTE_HAS_VLANS && route_vlan(ethernet, end) ?
 				       NOT_THE_KERNELS :
@@ -113,11 +116,17 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 	v4 = protocol == bpf_htons(ETH_P_IP);
 	if (!v4 && protocol != bpf_htons(ETH_P_IPV6))
 		return TRIVIUM_COUNT_PASSED_CONTROL;
+	/* The header is behind the first buffer. The kernel would read it past all limits and checks. */
+	if (header + sizeof(struct iphdr) > end && left >= sizeof(struct iphdr))
+		return TO_THE_WORKER;
 	if (ethernet->h_dest[0] & 1)
 		return TRIVIUM_COUNT_PASSED_GROUP;
 	if (!route_is_for(ethernet, route.mac, v4))
 		return TRIVIUM_COUNT_ROUTE_STATION;
 	reason = v4 ? route_ipv4(header, end, left) : route_ipv6(header, end, left);
+	/* A header that ends behind the first buffer looks malformed here. */
+	if (reason == TRIVIUM_COUNT_PASSED_MALFORMED && (__u64)(end - header) < left)
+		return TO_THE_WORKER;
 	/* Only the worker removes the tag. */
 	if (has_priority && reason == NOT_THE_KERNELS)
 		return TO_THE_WORKER;

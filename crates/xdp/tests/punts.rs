@@ -269,6 +269,32 @@ fn packets_with_more_extension_headers_than_the_hook_reads_are_dropped() {
     }
 }
 
+/// The kernel reads headers in any buffer of a frame. The hook reads only the first buffer, so it gives a frame whose
+/// header is behind this buffer to the worker. Priority tags fill the first buffer here.
+#[test]
+fn headers_behind_the_first_buffer_are_left_to_the_worker() {
+    need_root!();
+    let port = Port::new(1_000_000);
+    let bgp = ipv4([10, 0, 1, 1].into(), 40, |ip| {
+        ip[9] = 6;
+        ip[20..24].copy_from_slice(&[200, 0, 0, 179]);
+        ip[32] = 0x50;
+    });
+    let mut ospf = ipv4([224, 0, 0, 5].into(), 60, |ip| ip[9] = 89);
+    ospf[..6].copy_from_slice(&[1, 0, 0x5e, 0, 0, 5]);
+    let mut behind = 0;
+    for frame in [bgp, ospf, behind_options(1)] {
+        for tags in (860..900).chain([0, 1, 2]) {
+            let tagged = [&frame[..12], &[0x81, 0, 0, 0].repeat(tags), &frame[12..]].concat();
+            let (counter, class) = port.see(&tagged);
+            let is_limited = class.is_some() || counter == Counter::RouteLimited;
+            assert!(is_limited || counter == Counter::DownDropped, "{counter:?} with {tags} tags");
+            behind += u32::from(counter == Counter::DownDropped && !is_limited);
+        }
+    }
+    assert!(behind >= 3, "{behind} frames went to the worker");
+}
+
 /// The kernel reassembles such fragments (RFC 1858, RFC 3128), so the packets could belong to any class.
 #[test]
 fn first_fragments_that_end_inside_the_tcp_header_are_dropped() {
