@@ -21,6 +21,8 @@ const RATE: u32 = 1_000;
 /// share the limit.
 const CLIENT_RATE: u32 = 16;
 const CLIENTS: usize = 1_024;
+/// Maximum number of messages per second that the relay accepts from one other relay.
+const RELAY_RATE: u32 = 250;
 /// Interface index of the loopback device, on which messages from this host to itself arrive.
 const LOOPBACK: u32 = 1;
 
@@ -96,7 +98,7 @@ pub struct RelayInterface {
     /// Whether the relay accepts messages from the clients' side that another relay has already forwarded.
     takes_relayed: bool,
     counts: Arc<Counts>,
-    up: Requests,
+    up: Limits,
     down: Allowance,
 }
 
@@ -126,7 +128,7 @@ impl RelayInterface {
             ways: BTreeMap::new(),
             takes_relayed,
             counts: Arc::clone(counts),
-            up: Requests::new(),
+            up: Limits { clients: Requests::new(CLIENT_RATE), relays: Requests::new(RELAY_RATE) },
             down: Allowance::default(),
         })
     }
@@ -144,25 +146,46 @@ impl RelayInterface {
     }
 }
 
-/// Numbers of messages that the relay still accepts in the current second: one for all clients together, and
-/// one for each client.
+/// Limits of the messages that the relay sends to servers.
+struct Limits {
+    /// Messages that clients send on the link.
+    clients: Requests,
+    /// Messages that other relays send to the interface's address. Any host that has a route to the address can send
+    /// such messages, so they do not use up the limit of the clients.
+    relays: Requests,
+}
+
+impl Limits {
+    /// Accepts one message for the servers. Returns false if a limit is exceeded. `by_address` is true if the message
+    /// arrived at the interface's own address, and not by multicast or broadcast on the link.
+    fn take(&mut self, by_address: bool, from: impl Hash, client: impl Hash) -> bool {
+        let now = Instant::now();
+        if by_address { self.relays.take(from, now) } else { self.clients.take(client, now) }
+    }
+}
+
+/// Numbers of messages that the relay still accepts in the current second: one for all senders together, and
+/// one for each sender.
 struct Requests {
     all: Allowance,
-    /// Allowance of each client, indexed by the hash of the client. Several clients may share an allowance.
+    /// Allowance of each sender, indexed by the hash of the sender. Several senders may share an allowance.
     each: Box<[Allowance]>,
+    /// Maximum number of messages per second of one sender.
+    rate: u32,
     hasher: RandomState,
 }
 
 impl Requests {
-    fn new() -> Requests {
+    fn new(rate: u32) -> Requests {
         let each = (0..CLIENTS).map(|_| Allowance::default()).collect();
-        Requests { all: Allowance::default(), each, hasher: RandomState::new() }
+        Requests { all: Allowance::default(), each, rate, hasher: RandomState::new() }
     }
 
-    /// Accepts one message of a client. Returns false if the client's limit or the common limit is exceeded.
-    fn take(&mut self, client: impl Hash, now: Instant) -> bool {
-        let place = usize::try_from(self.hasher.hash_one(client) % CLIENTS as u64).unwrap_or(0);
-        let is_within = self.each.get_mut(place).is_none_or(|own| own.take(now, CLIENT_RATE));
+    /// Accepts one message of a sender. Returns false if the sender's limit or the common limit is exceeded.
+    fn take(&mut self, sender: impl Hash, now: Instant) -> bool {
+        let place = usize::try_from(self.hasher.hash_one(sender) % CLIENTS as u64).unwrap_or(0);
+        let rate = self.rate;
+        let is_within = self.each.get_mut(place).is_none_or(|own| own.take(now, rate));
         is_within && self.all.take(now, RATE)
     }
 }
@@ -209,7 +232,7 @@ pub fn take4(
         Ok(Direction::Up(first)) if !first.is_unspecified() && !interface_relay.takes_relayed => {
             add(&interface_relay.counts.strangers)
         }
-        Ok(Direction::Up(_)) if !interface_relay.up.take(dhcp::client(message), Instant::now()) => {
+        Ok(Direction::Up(_)) if !interface_relay.up.take(by_address, from, dhcp::client(message)) => {
             add(&interface_relay.counts.limited)
         }
         Ok(Direction::Up(_)) => {
@@ -258,7 +281,7 @@ pub fn take6(
         Ok(dhcp6::Direction::Up { relayed: true }) if !interface_relay.takes_relayed => {
             add(&interface_relay.counts.strangers)
         }
-        Ok(dhcp6::Direction::Up { .. }) if !interface_relay.up.take(from, Instant::now()) => {
+        Ok(dhcp6::Direction::Up { .. }) if !interface_relay.up.take(by_address, from, from) => {
             add(&interface_relay.counts.limited)
         }
         Ok(dhcp6::Direction::Up { .. }) => {
@@ -335,7 +358,7 @@ mod tests {
     /// A client that sends 5,000 messages a second does not prevent the service of other clients.
     #[test]
     fn one_client_leaves_the_relay_to_others() {
-        let (mut requests, begin) = (Requests::new(), Instant::now());
+        let (mut requests, begin) = (Requests::new(CLIENT_RATE), Instant::now());
         let busy = MacAddr([2, 0, 0, 0, 0, 1]);
         let taken = (0..5_000).filter(|_| requests.take(Some(busy), begin)).count();
         assert_eq!(taken, usize::try_from(CLIENT_RATE).unwrap());
@@ -343,6 +366,23 @@ mod tests {
             (0..200_u8).filter(|number| requests.take(Some(MacAddr([2, 0, 0, 0, 1, *number])), begin));
         // Another client may have the hash of the busy client.
         assert!(others.count() >= 190);
+    }
+
+    /// Messages that other hosts send to the interface's address do not use up the limit of the clients on the link.
+    #[test]
+    fn forged_messages_of_relays_leave_the_limit_of_clients() {
+        let mut limits = Limits { clients: Requests::new(CLIENT_RATE), relays: Requests::new(RELAY_RATE) };
+        let one: Ipv4Addr = [192, 0, 2, 1].into();
+        let forged = (0..5_000_u32).filter(|number| limits.take(true, one, number)).count();
+        assert_eq!(forged, usize::try_from(RELAY_RATE).unwrap());
+        let many =
+            (0..5_000_u32).filter(|number| limits.take(true, Ipv4Addr::from_bits(*number), number)).count();
+        assert!(many <= usize::try_from(RATE).unwrap());
+        let clients = (0..200_u8).filter(|number| {
+            let client = Some(MacAddr([2, 0, 0, 0, 1, *number]));
+            limits.take(false, Ipv4Addr::UNSPECIFIED, client)
+        });
+        assert_eq!(clients.count(), 200);
     }
 
     #[test]
