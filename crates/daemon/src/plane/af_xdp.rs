@@ -1,5 +1,6 @@
-//! Opens a kernel device over AF_XDP. The steps are: attach the hook, open one socket per queue, and enter
-//! the sockets into the hook's map. Hooks that a killed predecessor left pinned are adopted.
+//! Opens a kernel device over AF_XDP. The steps are: attach the hook (the port's XDP program), open one
+//! AF_XDP socket per queue, and enter the sockets into the hook's XSKMAP. A hook that a killed daemon process
+//! left pinned is adopted.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,8 @@ const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
 /// Maximum number of packets that one busy poll of an AF_XDP socket processes.
 const BUSY_POLL_BUDGET: u32 = 64;
 
-/// Minimum for the number of queues that `queues = "all"` may serve, for machines with few CPUs.
+/// Lower bound of the maximum number of queues that `queues = "all"` serves. It matters on machines with few
+/// CPUs.
 const LEAST_MOST_QUEUES: u16 = 16;
 
 /// Parameters for opening a device as a port.
@@ -41,11 +43,11 @@ pub struct Request<'a> {
     pub name: &'a PortName,
     /// AF_XDP options of the port's configuration.
     pub options: &'a XdpOptions,
-    /// Policy for received packets that the hook applies when the daemon does not run.
+    /// Action of the hook on received packets while the daemon does not run.
     pub policy: HookPolicy,
     /// Whether the port belongs to a bridge. The hook of a bridged port passes no packets to the kernel.
     pub bridged: bool,
-    /// Whether workers process the port's packets.
+    /// Whether the port belongs to a bridge or router, so that workers process its packets.
     pub has_function: bool,
     /// Whether the port has a filter.
     pub is_filtered: bool,
@@ -62,7 +64,7 @@ pub struct Request<'a> {
     pub ends: EndAddresses,
     /// Time limit for waiting until the kernel releases the previous AF_XDP socket of a queue.
     pub busy_wait: Duration,
-    /// State of the start of which the port is a part. `None` if the daemon runs already.
+    /// State that is shared by all ports opened while the daemon starts. `None` if the start is complete.
     pub start: Option<&'a Start>,
 }
 
@@ -72,13 +74,15 @@ pub struct Request<'a> {
 #[derive(Debug, Default)]
 pub struct Start {
     placeholders: Placeholders,
-    /// Whether a port has got its own program at once. This is the case for the first port, so that a kernel
-    /// that refuses the program is found before other ports are changed.
+    /// Whether a port has already been opened. The first port gets its own program at once and no
+    /// placeholder. If the kernel refuses the program, the daemon therefore stops before it changes other
+    /// ports.
     is_tried: AtomicBool,
 }
 
 impl Start {
-    /// Loads the program with which the hook of a port is attached.
+    /// Loads the XDP program with which a port's hook is first attached: the port's own program for the first
+    /// port, and a placeholder for all others.
     fn load(&self, config: &ProgramConfig) -> Result<Loaded, xdp::Error> {
         if !self.is_tried.swap(true, Ordering::Relaxed) {
             return PortProgram::load(config);
@@ -99,7 +103,7 @@ pub fn complete<'p>(hooks: impl Iterator<Item = (&'p PortName, &'p mut Attached)
     completed.into_iter().collect()
 }
 
-/// Opens the device `found` of the calling thread's namespace.
+/// Opens the device `found` as an AF_XDP port. The device must be in the calling thread's network namespace.
 ///
 /// # Errors
 /// Returns an error if the kernel or the device refuses a step. Completed steps are undone.
@@ -192,8 +196,8 @@ fn prepare_device(request: &Request<'_>, found: &LinkInfo) -> Result<LinkInfo, P
     link::by_index(found.ifindex).map_err(|error| failed(name, &error))
 }
 
-/// Returns the indices of the queues to serve, in ascending order. `there` is the number of queues that the
-/// device has.
+/// Returns the indices of the device queues to serve, in ascending order. `there` is the number of queues
+/// that the device has.
 fn queues(request: &Request<'_>, info: &LinkInfo, there: u16) -> Result<Vec<u16>, PlaneError> {
     if matches!(request.options.queues, Queues::All) && there > most_queues() {
         return Err(PlaneError {
@@ -274,12 +278,12 @@ fn hook(
     Ok((attached, was_there))
 }
 
-/// Hook or program that a predecessor left on a device.
+/// Result of the search for the hook that an earlier daemon process left on a device.
 enum Left {
     /// A pinned hook that suits the requested port.
     Fits(Box<Attached>),
-    /// No hook of the predecessor is attached any more. `Some` holds the custom program that ran in front of
-    /// the former hook.
+    /// The device has no hook of the earlier process any more. `Some` holds the custom program that ran
+    /// before the former hook's own program.
     Program(Option<UserProgram>),
 }
 
@@ -301,8 +305,8 @@ fn attach(
         .map_err(|error| failed(request.name, &error))
 }
 
-/// Adopts the hook that a predecessor left on the device, and replaces its program if necessary. A hook that
-/// cannot be adopted is detached.
+/// Adopts the hook that an earlier daemon process left on the device, and replaces its program if necessary.
+/// A hook that cannot be adopted is detached.
 fn adopt(
     pin: &PinPath,
     request: &Request<'_>,
@@ -334,8 +338,8 @@ fn adopt(
     Left::Program(attached.detach_from_user().0)
 }
 
-/// Returns the constants for which the hook's program is specialised. The program of a port without a
-/// function passes all packets to the kernel.
+/// Returns the constants that are compiled into the hook's program. The program of a port without a function
+/// passes all packets to the kernel.
 pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig {
     ProgramConfig {
         owner: if bridged { Owner::Bridged } else { Owner::Routed },
@@ -348,13 +352,14 @@ pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig 
     }
 }
 
-/// Returns a copy of `config` whose program drops every frame. The copy is used until the hook has its
-/// filter.
+/// Returns a copy of `config` whose program drops every frame. The hook runs this program until its filter is
+/// installed.
 fn locked(config: &ProgramConfig) -> ProgramConfig {
     ProgramConfig { owner: Owner::Bridged, when_down: xdp::WhenDown::Drop, ..config.clone() }
 }
 
-/// Returns whether the configuration of a port names a filter that the port's hook does not have yet.
+/// Returns whether a port's hook must drop all frames for now, because the filter in the port's configuration
+/// is not installed in the hook yet.
 pub fn is_locked(wanted: &PortSpec, hook: &Attached) -> bool {
     wanted.filter().is_some() && !has_filter(hook)
 }
@@ -380,8 +385,8 @@ pub fn unlock(
     swapped.and_then(|()| steer(hook, sockets, wanted.has_function())).map_err(|error| failed(name, &error))
 }
 
-/// Puts a running port's sockets into its hook's map. If the port has no function, removes the sockets from
-/// the map.
+/// Puts a running port's AF_XDP sockets into its hook's XSKMAP, so that workers receive the port's packets.
+/// If the port has no function, removes the sockets from the map.
 ///
 /// # Errors
 /// Returns an error if an entry of the map cannot be written.
@@ -407,8 +412,8 @@ pub fn completes(options: &XdpOptions, own: bool) -> bool {
     }
 }
 
-/// Opens one AF_XDP socket per queue. If workers process the port's packets and the hook is not locked, each
-/// socket is also put into its entry of the hook's map.
+/// Opens one AF_XDP socket per queue. If workers process the port's packets and the hook does not wait for
+/// its filter, each socket is also put into its entry of the hook's XSKMAP.
 fn sockets(
     request: &Request<'_>,
     ifname: &str,

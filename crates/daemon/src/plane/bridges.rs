@@ -13,7 +13,8 @@ use super::ids::Names;
 /// Running bridges, indexed by name.
 pub type Bridges = BTreeMap<BridgeName, Arc<Bridge>>;
 
-/// Converts one bridge's configuration into the switch's form. Ports that are not running are left out.
+/// Converts one bridge's configuration into the settings that the switch uses. Ports that are not running are
+/// left out.
 pub fn told(
     config: &Config,
     name: &BridgeName,

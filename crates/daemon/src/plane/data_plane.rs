@@ -29,7 +29,7 @@ pub struct DataPlane {
     /// QSBR domain of which the workers are readers.
     pub(super) domain: Arc<Domain>,
     pub(super) memory: Arc<FrameMemory>,
-    /// Settings with which the frame memory was created, by this process or by a predecessor.
+    /// Settings of `[memory]` with which the frame memory was created, by this process or by a predecessor.
     pub(super) made_by: model::Memory,
     pub(super) running_state: Mutex<RunningState>,
     /// State of IGMP and MLD snooping. This lock is taken before `running_state`.
@@ -38,8 +38,8 @@ pub struct DataPlane {
     pub(super) devices: Mutex<DeviceWatches>,
     /// Captures and traces that are running.
     pub(super) watches: Watches,
-    /// Configuration with which the workers were started. A later change of the running configuration does
-    /// not change this value.
+    /// Engine configuration with which the workers were started. Later changes of the running configuration
+    /// do not change this value.
     pub(super) workers: EngineConfig,
     pub(super) loads: Mutex<Vec<Load>>,
     pub(super) beats: Mutex<Vec<u64>>,
@@ -47,8 +47,8 @@ pub struct DataPlane {
     pub(super) around: Mutex<Option<ListenerSet>>,
     pub(super) left: tokio::sync::watch::Sender<Option<u32>>,
     pub(super) handing_over: Arc<Progress>,
-    /// Writer of the bridges' rule files. This lock is taken before all others and is held while files are
-    /// written.
+    /// Writer of the bridges' rule files (OpenFlow rules stored on disk). This lock is taken before all
+    /// others and is held while files are written.
     pub(super) keeper: Mutex<Option<Keeper>>,
     /// Time since which the port counters have been counting: the start of this process or of its first
     /// predecessor.
@@ -88,7 +88,7 @@ impl DataPlane {
     }
 }
 
-/// Returns the error for a request after the data plane has been handed over.
+/// Returns the error for a request that arrives after the data plane was handed over to a successor process.
 pub fn handed_over() -> PlaneError {
     PlaneError {
         kind: FailureKind::Busy,

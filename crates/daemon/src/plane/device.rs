@@ -1,4 +1,7 @@
-//! Kernel devices behind ports: location, state and pin name.
+//! Kernel devices behind ports: their namespace, their state, and the name under which their hook is pinned.
+//!
+//! A device is identified by namespace and ifindex. A device in another namespace is opened on a thread
+//! inside that namespace.
 //!
 //! A device is identified by namespace and ifindex. A device in another namespace is opened on a thread
 //! inside that namespace.
@@ -57,7 +60,8 @@ impl Device {
         }
     }
 
-    /// Returns whether the device has the name, Ethernet address, MTU and running state that `info` reports.
+    /// Returns whether the recorded name, Ethernet address, MTU and running state equal those that the kernel
+    /// reports in `info`.
     pub fn is_as(&self, info: &LinkInfo) -> bool {
         self.name == info.name
             && self.mac == info.mac
@@ -65,9 +69,9 @@ impl Device {
             && self.running == is_running(info)
     }
 
-    /// Returns whether the name of the device's namespace now refers to another namespace. `file` identifies
-    /// the file that has this name now. The device's own namespace then has no name any more, and the daemon
-    /// cannot enter it.
+    /// Returns whether another namespace now has the name of the device's namespace. `file` identifies the
+    /// namespace file that has this name now. The daemon cannot enter the device's own namespace any more,
+    /// because that namespace has no name.
     pub fn is_beside(&self, file: Option<(u64, u64)>) -> bool {
         self.namespace.is_some() && self.namespace_file.zip(file).is_some_and(|(own, named)| own != named)
     }
@@ -148,12 +152,13 @@ pub fn place(namespace: Option<&Namespace>) -> PathBuf {
     namespace.map_or_else(|| Path::new("").to_owned(), Namespace::path)
 }
 
-/// Converts `error` into the failure of a port. The text of the error's sources is not repeated.
+/// Converts `error` into an API error about a port. The text of the error's sources is not repeated.
 pub fn failed(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(port), error, "correct that, then apply again; `trivium doctor` may tell more")
 }
 
-/// Like [`failed`], for a temporary cause. The daemon tries to open the port again later.
+/// Converts a temporary error into an API error about a port, like [`failed`]. The daemon tries to open the
+/// port again later.
 pub fn unready(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError { kind: FailureKind::Unready, ..failed(port, error) }
 }

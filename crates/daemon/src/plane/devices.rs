@@ -38,7 +38,7 @@ struct Watched {
     /// Device number and inode of the namespace's file.
     identity: Option<(u64, u64)>,
     state: State,
-    /// Whether the missing answer of the kernel has already been logged.
+    /// Whether it was already logged that the kernel does not answer.
     is_silent: bool,
     listed: Instant,
     /// Earliest time of the next listing.
@@ -69,7 +69,8 @@ enum State {
     Unknown,
 }
 
-/// Devices of a namespace, with which a port's configured device is compared.
+/// Current devices of a namespace, or the reason why they are not known. A port's recorded device is compared
+/// with them.
 pub enum Devices<'a> {
     /// The namespace exists and its devices are known. The pair is the device number and the inode of the
     /// namespace's file, and is `None` for the daemon's own namespace.
@@ -92,7 +93,8 @@ impl DeviceWatches {
         self.epoll.clone()
     }
 
-    /// Sets the followed namespaces to those in `wanted`, and reads the pending notifications.
+    /// Subscribes to device notifications of exactly the namespaces in `wanted`, and reads the pending
+    /// notifications.
     pub fn read<'n>(&mut self, wanted: impl Iterator<Item = Option<&'n Namespace>>) {
         let wanted: BTreeSet<Option<&Namespace>> = wanted.collect();
         let now = Instant::now();
@@ -110,7 +112,8 @@ impl DeviceWatches {
         }
     }
 
-    /// Returns the devices of a namespace. [`DeviceWatches::read`] must have been called with the namespace.
+    /// Returns the current devices of a namespace, which must have been among the namespaces of the last
+    /// [`DeviceWatches::read`].
     pub fn of(&self, namespace: Option<&Namespace>) -> Devices<'_> {
         let Some(watched) = self.namespaces.get(&place(namespace)) else { return Devices::Unknown };
         match &watched.state {
@@ -178,7 +181,7 @@ impl Watched {
         };
     }
 
-    /// Logs, once until the kernel answers again, that the kernel does not answer.
+    /// Logs that the kernel does not answer. The message is logged only once until the kernel answers again.
     fn unknown(&mut self, error: &str) -> State {
         if !std::mem::replace(&mut self.is_silent, true) {
             let namespace = place(self.namespace.as_ref());

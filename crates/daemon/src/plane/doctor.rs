@@ -26,7 +26,7 @@ use super::watch::Load;
 
 pub use machine::preflight;
 
-/// Duration in seconds of full load after which a worker is reported.
+/// Number of consecutive seconds of full load after which a worker is reported.
 const FULL_SECS: u32 = 3;
 
 /// Returns the findings about services and routers, for the reply to a change of the configuration. Findings
@@ -271,7 +271,7 @@ fn cores(chart: &mut Chart, running_state: &RunningState, workers: usize) {
     }
 }
 
-/// Reports bridges whose members differ in MTU. A member with a lower MTU drops longer frames.
+/// Reports bridges whose member ports differ in MTU. A member with a lower MTU drops longer frames.
 fn sizes(chart: &mut Chart, bridge: &BridgeName, members: &[(&PortName, &Device)]) {
     let Some(most) = members.iter().map(|(_, device)| device.mtu).max() else { return };
     let smaller: Vec<_> = members.iter().filter(|(_, device)| device.mtu < most).collect();

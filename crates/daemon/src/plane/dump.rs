@@ -1,6 +1,7 @@
 //! Captures at a port's hook, for the API. A capture program is attached around the hook's program, and a
-//! thread drains its ring. When the client closes the capture, the hook's own program is restored. Frames
-//! that a slow client cannot take are dropped and counted. Packets are never delayed by the capture.
+//! thread reads the captured frames from its BPF ring buffer. When the client closes the capture, the hook's
+//! own program is restored. Frames are dropped from the capture and counted if the client is too slow. The
+//! capture never delays packets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -68,7 +69,7 @@ pub fn start(
     })
 }
 
-/// Removes captures that a predecessor has left without a reader.
+/// Removes capture programs that an earlier daemon process left in hooks and whose frames no process reads.
 pub fn clear(running_state: &mut RunningState) {
     for (name, running) in &mut running_state.ports {
         let Some(hook) = &mut running.hook else { continue };

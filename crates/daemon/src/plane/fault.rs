@@ -11,14 +11,15 @@
 
 use port::Queue;
 
-/// Returns the queue that `TRIVIUM_FAULT` configures to fail. Always returns `None` in builds without fault
+/// Returns a queue that fails as `TRIVIUM_FAULT` specifies. Always returns `None` in builds without fault
 /// injection.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn queue() -> Option<Box<dyn Queue>> {
     None
 }
 
-/// Returns the queue that `TRIVIUM_FAULT` configures to fail. Returns `None` if no such fault is configured.
+/// Returns a queue that fails as `TRIVIUM_FAULT` specifies. Returns `None` if the variable names no fault of
+/// a queue.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn queue() -> Option<Box<dyn Queue>> {
     match std::env::var("TRIVIUM_FAULT").ok()?.as_str() {

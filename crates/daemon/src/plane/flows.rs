@@ -1,4 +1,4 @@
-//! OpenFlow bridges: their tables, the slow path's thread, and the controllers' view of them.
+//! OpenFlow bridges: their flow tables, the slow-path thread, and the interface that controllers use.
 //!
 //! The flow tables exist as long as their bridge has the setting `openflow`, whatever else changes in the
 //! bridge. The workers' snapshot refers to the tables. OpenFlow sessions run outside the data plane
@@ -47,13 +47,14 @@ pub use show::Shown;
 /// the rest.
 const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 250_000, masks: 256 };
 
-/// Time limit for the slow path to revalidate all megaflows once.
+/// Time limit for the slow path to revalidate all megaflows of the workers' caches once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Interval at which the caller checks whether a slow-path thread has ended.
 const HALT_LOOK: Duration = Duration::from_micros(200);
 
-/// Moves a rule file that cannot be read out of the way, and returns the diagnostic for it.
+/// Renames a rule file that cannot be read, so that it is not overwritten, and returns the diagnostic about
+/// it.
 fn put_aside(bridge: &str, path: &Path, error: &stored_flows::KeptError) -> DoctorFinding {
     let fix = match control::put_aside(path) {
         Ok(aside) => {
@@ -94,7 +95,7 @@ pub struct Flowing {
     of_datapath: Arc<OfDatapath>,
 }
 
-/// Bridges whose flow tables may be locked by long changes.
+/// Flow tables of all OpenFlow bridges. A long change by a controller may keep a bridge's tables locked.
 pub struct Held(Vec<(BridgeName, Arc<FlowTables>)>);
 
 impl Held {
@@ -129,26 +130,27 @@ impl Held {
     }
 }
 
-/// Size in bytes of the memory that a flow entry with an output action uses. The 300 bytes that are estimated
-/// for each flow entry include the hexadecimal form of this action.
+/// Memory in bytes that a flow entry with one output action uses. The hexadecimal form of this action is part
+/// of the 300 bytes that the size estimate of a hand-over message adds for each flow entry.
 const RULE_OCTETS: usize = 1_500;
 
-/// A running slow-path thread, with its settings and the view of its state.
+/// A running slow-path thread, its adjustable settings, and read access to its state.
 struct Deciding {
     knobs: Arc<SlowPathConfig>,
     view: Arc<SlowPathView>,
     thread: JoinHandle<Vec<KnownFlow>>,
 }
 
-/// Initial state of a bridge, from a predecessor or from a rule file: its flow tables, and its port numbers
-/// by port name.
+/// Initial state of a bridge that is not created yet, from a predecessor process or from a rule file: its
+/// flow tables, and its OpenFlow port numbers by port name.
 struct Given {
     rules: Pipeline,
     numbers: BTreeMap<String, u32>,
     of_datapath: Option<OfDatapathRecord>,
 }
 
-/// Requested barriers of bridges.
+/// Barriers that were requested from bridges. A bridge's barrier completes when the workers' caches agree
+/// with the bridge's flow tables.
 struct Barriers {
     asked: usize,
     completed: usize,
@@ -181,7 +183,7 @@ impl Barriers {
     }
 }
 
-/// Effect of a change on the ports of a bridge.
+/// Effect of a configuration change on the ports of one OpenFlow bridge.
 struct Followed {
     /// Whether the bridge has lost ports.
     has_lost: bool,
@@ -189,7 +191,7 @@ struct Followed {
     is_changed: bool,
 }
 
-/// Removed ports and bridges of which the workers' caches may contain megaflows.
+/// Removed ports and bridges whose megaflows may still be in the workers' caches.
 #[derive(Debug, Default)]
 struct Stale {
     /// Bridges that have lost ports.
@@ -204,13 +206,14 @@ pub struct Flows {
     served: engine::slow_path::Bridges,
     bridges: BTreeMap<BridgeName, Flowing>,
     deciding: Option<Deciding>,
-    /// Hook table of offloaded flows. It is created when the slow path first starts.
+    /// Table of the flows that are offloaded to hooks, which the hooks read. It is created when the slow path
+    /// first starts.
     table: Option<FlowTable>,
-    /// Removed ports and bridges of which the workers' caches may contain megaflows.
+    /// Removed ports and bridges whose megaflows may still be in the workers' caches.
     stale: Stale,
     /// Bridges whose ports have changed since the last [`Flows::settle`].
     changed: BTreeSet<BridgeName>,
-    /// Initial states of bridges that do not exist yet, indexed by bridge name.
+    /// Initial states of bridges that are not created yet, indexed by bridge name.
     given: BTreeMap<String, Given>,
     /// Megaflows that the workers had cached when the last slow path ended, in this process or in a
     /// predecessor. The next slow path starts with them.
@@ -434,9 +437,9 @@ impl Flows {
         }
     }
 
-    /// Waits until the workers' caches contain no megaflows of removed ports and bridges. Only bridges that
-    /// the removals concern are waited for. If these bridges are slow, they lose all their megaflows. Returns
-    /// false if there is no bridge left or the wait takes too long.
+    /// Waits until the workers' caches contain no megaflows of removed ports and bridges. The function waits
+    /// only for the bridges that lost ports. If they take too long, all their megaflows are removed. Returns
+    /// false if no bridge is left or if this also takes too long.
     fn are_forgotten(&self, stale: &Stale) -> bool {
         let concerns = |name: &BridgeName| stale.bridges.contains(name);
         let mut own = self.ask(concerns);
@@ -452,7 +455,7 @@ impl Flows {
         }
     }
 
-    /// Requests a barrier of each bridge that `concerns` selects.
+    /// Requests a barrier from each bridge for which `concerns` returns true.
     fn ask(&self, concerns: impl Fn(&BridgeName) -> bool) -> Barriers {
         let (done, is_done) = std::sync::mpsc::channel();
         let mut asked = 0;
@@ -544,7 +547,8 @@ impl Flows {
         self.table().map(|_| u32::try_from(hooked).unwrap_or(u32::MAX))
     }
 
-    /// Returns the function that ports of an OpenFlow bridge have.
+    /// Returns the packet-processing function of the ports of an OpenFlow bridge. Returns `None` if there is
+    /// no such bridge.
     pub fn function(&self, name: &BridgeName) -> Option<Function> {
         self.bridges.get(name).map(|flowing| Function::OpenFlow(Arc::clone(&flowing.bridge)))
     }
@@ -556,7 +560,7 @@ impl Flows {
     }
 }
 
-/// Converts a bridge's hand-over state into its initial state.
+/// Converts a bridge's hand-over state into the initial state of the bridge in this process.
 fn given(name: &str, record: &RulesRecord) -> Given {
     let mut rules = Pipeline::new();
     let refused = record.give(&mut rules, now());
@@ -572,7 +576,8 @@ impl Flowing {
         self.numbers.iter().map(|(port, number)| (port.as_str().to_owned(), *number)).collect()
     }
 
-    /// Applies a changed bridge and changed settings. Returns whether the OpenFlow sessions must be updated.
+    /// Applies a changed learning bridge and changed OpenFlow settings to an OpenFlow bridge. Returns whether
+    /// the OpenFlow sessions must be updated.
     fn follow(&mut self, name: &BridgeName, bridge: &Arc<switch::Bridge>, settings: &OpenFlow) -> bool {
         if !Arc::ptr_eq(&self.bridge.bridge, bridge) {
             let tables = Arc::clone(&self.tables);
@@ -646,8 +651,9 @@ fn is_asked_for(members: &BTreeMap<PortName, model::Member>, number: u32) -> boo
 
 /// Port configuration bit `OFPPC_PORT_DOWN`: the port is administratively down.
 const DOWN: u32 = 1;
-/// Port state bits `OFPPS_LINK_DOWN` and `OFPPS_LIVE`.
+/// Port state bit `OFPPS_LINK_DOWN`: the link has no carrier.
 const LINK_DOWN: u32 = 1;
+/// Port state bit `OFPPS_LIVE`: the port can transmit (used by fast-failover groups).
 const LIVE: u32 = 4;
 
 fn describe(name: &PortName, number: u32, running: &Running, member: &model::Member) -> FlowPort {
@@ -666,8 +672,8 @@ fn describe(name: &PortName, number: u32, running: &Running, member: &model::Mem
     FlowPort { id: running.id, desc, floods: member.flood, forwards: true, receives: true, live }
 }
 
-/// Returns a locally administered Ethernet address that is derived from the port's name. It is reported for a
-/// port without an address.
+/// Returns a locally administered Ethernet address that is derived from the port's name. Controllers see it
+/// as the address of a port without a device address.
 fn made_up(name: &PortName) -> MacAddr {
     let mut hasher = DefaultHasher::new();
     name.as_str().hash(&mut hasher);

@@ -1,6 +1,6 @@
-//! Hook offload of bridged frames. The module maintains the bridge stage in the XDP program of each port,
-//! which forwards to known MAC addresses or by hot flows. It also maintains the data that the stage reads,
-//! and the times at which the stage must not forward.
+//! Hook offload of bridged frames. The XDP program of each port gets a bridge stage, which forwards frames to
+//! MAC addresses that the bridge has learned, or by frequently used OpenFlow flows. This module installs the
+//! stage, updates the BPF maps that the stage reads, and disables the stage while it must not forward.
 //!
 //! The offload only accelerates. If it cannot be installed, the failure is logged and workers forward. A
 //! change of the running configuration first removes all MAC table entries from the hooks
@@ -30,14 +30,14 @@ use super::device::{self, inside, object, place};
 use super::parallel;
 use super::ports::{Ports, Running};
 
-/// Interval in seconds at which all offloaded MAC table entries are checked again. The hook itself removes an
-/// entry whose address appears on another port.
+/// Interval in seconds at which all MAC table entries in the hooks are compared with the bridges' tables. In
+/// between, the hook itself removes an entry whose address appears on another port.
 const DOUBT: u32 = 5;
-/// Number of frames per second that the reordering guard sends to the worker, above which a short loss of
-/// frames is accepted.
+/// Rate in frames per second at which the reordering guard sends frames to a worker, above which a short loss
+/// of frames is accepted in order to move the flows to the hook.
 const MANY: u32 = 50_000;
-/// Time in nanoseconds for which hooks may forward by offloaded flows without renewal. It equals the time for
-/// which idle flows are kept.
+/// Time in nanoseconds for which hooks may forward by offloaded flows without a renewal by the daemon. It
+/// equals the time for which idle flows are kept.
 const LEASE_NS: u64 = 10_000_000_000;
 /// Maximum time for which a reordering guard drops the frames that it would send to the worker.
 const HOLD: Duration = Duration::from_millis(20);
@@ -45,15 +45,16 @@ const HOLD: Duration = Duration::from_millis(20);
 /// State of the hook offload of bridged frames, for all ports.
 #[derive(Default)]
 pub struct HookOffload {
-    /// Table of the devices to which hooks can send. It is created when the first port needs it.
+    /// Kernel tables of the devices to which hooks can redirect frames. They are created when the first port needs
+    /// them.
     devices: Option<BridgeDevices>,
     bridges: BTreeMap<BridgeName, BridgeOffload>,
     ports: BTreeMap<PortName, OffloadedPort>,
-    /// Reordering guards of ports that are router interfaces. [`super::routers`] installs the stages of these
-    /// ports.
+    /// Reordering guards of ports that are router interfaces. Each guard keeps the order of frames between
+    /// the hook and the worker. [`super::routers`] installs the stages of these ports.
     routed: BTreeMap<PortName, RoutedOrder>,
-    /// Counters of removed stages for ports that still exist. They are kept so that a port's counters never
-    /// decrease.
+    /// Counters of bridge stages that were removed from the hooks of existing ports. They are added to the
+    /// counters of later stages, so that a port's counters never decrease.
     past: BTreeMap<PortName, BridgeCounts>,
     /// Number of running captures and traces, which need every packet to pass the workers.
     watchers: u32,
@@ -67,11 +68,11 @@ pub enum Occasion {
     Start,
     /// The configuration has changed. Ports may have other workers than before the change.
     Change,
-    /// The periodic poll of the offload.
+    /// The periodic update of the offload, a few times a second.
     Poll,
 }
 
-/// Constants for which the bridge stage of a port is specialised.
+/// Kind of a port's bridge stage, with the constants that are compiled into the stage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A stage that forwards to known MAC addresses.
@@ -116,10 +117,10 @@ struct OffloadedPort {
     id: PortId,
     config: Kind,
     stage: Stage,
-    /// Whether the port's device accepted redirected frames when this was last read.
+    /// Whether the port's device accepted frames redirected to it (XDP_REDIRECT) when this was last read.
     transmits: bool,
     reached: Option<u32>,
-    /// State of each queue, as of the last poll.
+    /// Counters of each queue at the last poll.
     seen: Vec<Seen>,
 }
 
@@ -144,22 +145,22 @@ impl OffloadedPort {
 /// A port that is a router interface and whose hook has a reordering guard.
 struct RoutedOrder {
     orders: Arc<Orders>,
-    /// State of each queue, as of the last poll.
+    /// Counters of each queue at the last poll.
     seen: Vec<Seen>,
 }
 
-/// State of a queue at the time of a poll.
+/// Counters of a queue at the time of a poll.
 struct Seen {
     /// Number of frames that the kernel has dropped at the queue.
     lost: u64,
-    /// Number of frames that the reordering guard has sent to the worker, because earlier frames of their
-    /// flow were pending.
+    /// Number of frames that the reordering guard has sent to the worker although their flow is offloaded,
+    /// because the worker had not finished earlier frames of the flow.
     waiting: u32,
     /// Sequence number of the last frame that the worker has finished.
     done: u32,
 }
 
-/// Reports how far a worker has processed a queue's frames to the reordering guard.
+/// Reports the sequence number of the last frame that a worker has finished to the queue's reordering guard.
 struct Progress {
     orders: Arc<Orders>,
     queue: u32,
@@ -176,7 +177,8 @@ impl CompletionSink for Progress {
 }
 
 impl HookOffload {
-    /// Leaves all frames to the workers, starting with the next frame and until the next poll.
+    /// Disables the offload from the next frame on, until the next poll. Workers forward all frames
+    /// meanwhile.
     pub fn forget(&mut self) {
         self.bridges.values_mut().for_each(BridgeOffload::clear);
         for port in self.ports.values().filter(|port| matches!(port.stage, Stage::Flows(..))) {
@@ -328,8 +330,8 @@ impl HookOffload {
         Ok(Some((bridge_name, kind, stage)))
     }
 
-    /// Records the stage that was installed in a port's hook, and enables other hooks to send to the port's
-    /// device.
+    /// Records a stage that was installed in a port's hook, and allows other hooks to redirect frames to the
+    /// port's device.
     fn enter(&mut self, engine: &Engine, entering: Entering<'_>, features: &mut NamespaceFeatures) {
         let Entering { name, running, bridge, kind, stage } = entering;
         let Some(devices) = &self.devices else { return };
@@ -380,8 +382,8 @@ impl HookOffload {
         }
     }
 
-    /// Updates the time and the MAC table entries in the hooks, and reports the hooks' activity to the
-    /// bridges. This is called a few times a second.
+    /// Updates the time and the MAC table entries in the hooks. Also refreshes MAC table entries of the
+    /// bridges whose addresses the hooks have seen. This is called a few times a second.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -469,7 +471,8 @@ impl HookOffload {
         hold(&held);
     }
 
-    /// Adds (`begins`) or removes one capture or trace that needs every packet to pass the workers.
+    /// Records that a capture or trace starts (`begins`) or ends. While one runs, every packet must pass the
+    /// workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         for port in self.ports.values() {
@@ -477,7 +480,7 @@ impl HookOffload {
         }
     }
 
-    /// Sets the initial counters of a port to the counters of a predecessor's hooks.
+    /// Sets the initial counters of a port to the counters of the hook in the predecessor process.
     pub fn continue_from(&mut self, name: &PortName, before: BridgeCounts) {
         self.past.insert(name.clone(), before);
     }
@@ -489,8 +492,8 @@ impl HookOffload {
         now + self.past.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns a text about what a port's hook offloads for its bridge. The result is an error with the
-    /// reason if other hooks cannot send to the port. Returns `None` if the port's hook has no stage.
+    /// Returns a text about what a port's hook offloads for its bridge, and the reason if other hooks cannot
+    /// redirect frames to the port. Returns `None` if the port's hook has no bridge stage.
     pub fn state(&self, name: &PortName) -> Option<(&'static str, Result<(), &'static str>)> {
         let port = self.ports.get(name)?;
         let what = match port.stage {
@@ -505,15 +508,15 @@ impl HookOffload {
         Some((what, reached))
     }
 
-    /// Returns the number of a bridge's MAC table entries in the hook. Returns `None` if the bridge is not
-    /// offloaded.
+    /// Returns the number of a bridge's MAC table entries that are offloaded to the hooks. Returns `None` if
+    /// the bridge is not offloaded.
     pub fn stations(&self, bridge: &BridgeName) -> Option<usize> {
         self.bridges.get(bridge).map(BridgeOffload::stations)
     }
 }
 
-/// Makes the reordering guards of these queues drop the frames that they would send to the worker. They do so
-/// until the worker has finished all earlier frames, at most for `HOLD`.
+/// Makes the reordering guards of these queues drop frames that they would otherwise send to the worker. The
+/// guards do so until the worker has finished all earlier frames, but at most for `HOLD`.
 fn hold(held: &[(Arc<Orders>, u32)]) {
     let begin = Instant::now();
     let mut behind: Vec<(&Orders, u32, u32)> = Vec::new();
@@ -531,7 +534,7 @@ fn hold(held: &[(Arc<Orders>, u32)]) {
     held.iter().for_each(|(orders, queue)| orders.hold(*queue, false));
 }
 
-/// Returns the stage that a port's hook needs. Returns `None` if the hook needs none.
+/// Returns the bridge stage that a port's hook needs. Returns `None` if the hook needs none.
 fn wanted<'s>(
     config: &'s Config,
     name: &PortName,
@@ -595,7 +598,8 @@ impl NamespaceFeatures {
     }
 }
 
-/// Connects the workers of a port's queues with a reordering guard. With `None`, disconnects them.
+/// Makes the workers of a port's queues report their progress to a reordering guard. With `None`, the workers
+/// report no progress.
 fn tell(engine: &Engine, running: &Running, orders: Option<&Arc<Orders>>) {
     for (queue, worker) in &running.queues {
         let to = orders.map(|orders| {
@@ -607,7 +611,7 @@ fn tell(engine: &Engine, running: &Running, orders: Option<&Arc<Orders>>) {
     }
 }
 
-/// Returns the time of the hook's clock in seconds. The low half of this number is the bridges' clock.
+/// Returns the hooks' clock (CLOCK_MONOTONIC) in seconds. Bridges use the lower 16 bits as their clock.
 fn seconds() -> u32 {
     u32::try_from(monotonic().ns / 1_000_000_000).unwrap_or(u32::MAX)
 }

@@ -48,7 +48,7 @@ pub fn count_runs() -> Result<RunStatistics, PlaneError> {
     RunStatistics::enable().map_err(failed)
 }
 
-/// Returns the data that the daemon keeps about all hooks, with the programs that are attached now.
+/// Returns the state of all hooks that the daemon itself records, with the programs that are attached now.
 fn known(running_state: &Mutex<RunningState>) -> Result<Vec<HookState>, PlaneError> {
     let running_state = locked(running_state);
     let with_hook = running_state
@@ -150,7 +150,7 @@ fn program(info: ProgramInfo) -> HookProgram {
     }
 }
 
-/// Adds the data that the kernel reports. No lock is needed for this.
+/// Adds the data that the kernel reports about the hooks' programs. No lock is needed for this.
 fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
     for hook in &mut hooks {
         hook.maps = hook.program.as_ref().map_or_else(Vec::new, maps);

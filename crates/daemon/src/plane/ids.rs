@@ -1,12 +1,12 @@
-//! Assignment of numbers to names. The data path identifies ports and bridges by dense numbers, the API
-//! identifies them by names. An object keeps its number as long as it exists. The number of a removed port is
-//! reused only when all other numbers are taken, because the port's counters still exist.
+//! Assignment of numbers to the names of ports and bridges. The data path identifies them by dense numbers,
+//! the API by names. An object keeps its number as long as it exists. The number of a removed port is reused
+//! only when all other numbers are taken, because the port's counters still exist.
 
 use std::collections::BTreeMap;
 
 use packet::{BridgeId, PortId};
 
-/// An allocator of numbers from 0 up to a limit.
+/// An allocator of numbers for names, from 0 up to a limit.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     names: BTreeMap<u16, String>,

@@ -8,7 +8,7 @@ use model::CapturedFrame;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Time for which a new reader of a ring waits until the previous reader has been removed. The daemon detects
+/// Time limit for a client to wait until the previous reader of a ring has been removed. The daemon detects
 /// within about a second that a client has closed its connection.
 const SUCCESSION: Duration = Duration::from_secs(2);
 /// Interval between two attempts to become the reader of a ring.
@@ -31,7 +31,8 @@ pub fn succeed<T>(mut begin: impl FnMut() -> Result<T, PlaneError>) -> Result<T,
     }
 }
 
-/// Queue to an API client, with counters of the frames that were dropped before the client.
+/// Queue of captured frames to an API client, with counters of the frames that were dropped before they
+/// reached the client.
 pub struct Listener {
     to: Sender<CapturedFrame>,
     /// Total number of frames that did not fit into the ring.

@@ -1,6 +1,6 @@
-//! The data plane of the daemon, over the engine, the ports, the hooks and the switch. This file starts it, keeps
-//! house and ends it. The file `requests.rs` answers the control plane, and `upgrade.rs` hands everything to a
-//! successor.
+//! The data plane of the daemon, which consists of the engine, the ports, the hooks and the switch. This file
+//! starts the data plane, runs its housekeeping threads, and shuts it down. The file `requests.rs` answers
+//! the control plane, and `upgrade.rs` hands all state over to a successor process.
 //!
 //! One lock guards the running configuration ([`running_state::RunningState`]). The engine is not behind this
 //! lock, because readers of the engine never block. No code in this module runs in the packet path.
@@ -282,7 +282,7 @@ impl DataPlane {
         });
     }
 
-    /// Sets the resources besides the data plane that a successor needs.
+    /// Sets the listening sockets and paths that a successor process needs in addition to the data plane.
     pub fn surround(&self, around: ListenerSet) {
         *locked(&self.around) = Some(around);
     }
@@ -339,13 +339,14 @@ impl DataPlane {
         alive
     }
 
-    /// Cancels upgrades, because this process is about to end. No hand-over can start any more. A hand-over
-    /// in progress is taken back.
+    /// Prevents hand-overs, because this process is about to end. A hand-over in progress is aborted, and its
+    /// successor is killed.
     pub fn cancel_upgrade(&self) {
         self.handing_over.cancel();
     }
 
-    /// Returns the process ID of the successor that has taken over. Returns `None` if none has.
+    /// Returns the process ID of the successor that has taken over the data plane. Returns `None` if there is
+    /// none.
     pub fn left_to(&self) -> Option<u32> {
         *self.left.borrow()
     }
@@ -390,7 +391,8 @@ impl DataPlane {
         }
     }
 
-    /// Calls `look` with a router's mirror, without holding the lock of the running configuration.
+    /// Calls `look` with a router's copy of the kernel's routing state, without holding the lock of the
+    /// running configuration.
     fn ask_router<R: Send + 'static>(
         &self,
         name: &str,

@@ -10,22 +10,22 @@ use model::{BridgeName, PortName};
 use super::bridges::Bridges;
 use super::ports::Ports;
 
-/// Number of moves per second between two ports at which a loop is reported.
+/// Rate of MAC address moves between two ports, in moves per second, at which a loop is reported.
 const MANY: u64 = 50;
-/// Minimum time between two log messages about moves on one bridge.
+/// Minimum time between two log messages about MAC address moves on one bridge.
 const LOG: Duration = Duration::from_secs(60);
-/// Time after the last second with many moves for which `doctor` still reports them.
+/// Time for which `doctor` continues to report a loop after the last second with many moves.
 const TOLD: Duration = Duration::from_secs(10);
 
-/// MAC moves observed on each bridge.
+/// Detected MAC address moves of each bridge.
 #[derive(Default)]
 pub struct Moves(BTreeMap<BridgeName, Seen>);
 
 #[derive(Default)]
 struct Seen {
-    /// Number of moves to each port, as of the last poll.
+    /// Total number of MAC address moves to each port at the last poll.
     counts: BTreeMap<PortName, u64>,
-    /// Time of the last poll. `None` before the first poll.
+    /// Time at which the number of moves was last read. `None` before the first poll.
     looked: Option<Instant>,
     moving: Option<Moving>,
     logged: Option<Instant>,
@@ -38,13 +38,14 @@ pub struct Moving {
     pub one: PortName,
     /// Port to which the second most addresses have moved.
     pub other: PortName,
-    /// Number of moves per second to the two ports together, in the last second that had many moves.
+    /// Number of MAC address moves per second to the two ports together, in the last second that had many
+    /// moves.
     pub rate: u64,
     at: Instant,
 }
 
 impl Moves {
-    /// Compares the current numbers of moves with those of a second ago, and logs loops.
+    /// Computes the number of MAC address moves since the last call, about a second ago, and logs loops.
     pub fn look(&mut self, bridges: &Bridges, ports: &Ports) {
         self.0.retain(|name, _| bridges.contains_key(name));
         for (name, bridge) in bridges {
@@ -64,7 +65,7 @@ impl Moves {
         }
     }
 
-    /// Returns the bridges that had many moves recently, each with the pair of ports.
+    /// Returns the bridges on which many MAC addresses moved recently, each with the two ports.
     pub fn moving(&self) -> impl Iterator<Item = (&BridgeName, &Moving)> {
         self.0.iter().filter_map(|(name, seen)| {
             Some((name, seen.moving.as_ref().filter(|moving| moving.at.elapsed() < TOLD)?))
@@ -73,7 +74,8 @@ impl Moves {
 }
 
 impl Seen {
-    /// Processes the current numbers of moves. Returns the loop to log, or `None` if there is none to log.
+    /// Compares the total number of moves to each port with those of the last poll. Returns the loop to log,
+    /// or `None` if there is none to log.
     fn count(&mut self, counts: BTreeMap<PortName, u64>, now: Instant) -> Option<Moving> {
         let before = std::mem::replace(&mut self.counts, counts);
         let looked = self.looked.replace(now)?;

@@ -54,7 +54,7 @@ impl WallClock {
     }
 }
 
-/// Converts an error of the engine into the failure that a client of captures and traces receives.
+/// Converts an error of the engine at the start of a capture or trace into the API error for the client.
 fn occupied(what: &str, error: &EngineError) -> PlaneError {
     let kind =
         if matches!(error, EngineError::Occupied(_)) { FailureKind::Busy } else { FailureKind::Failed };
@@ -107,7 +107,7 @@ fn thread_for<T: Send + 'static>(
     thread.spawn(wait).map(|_| start)
 }
 
-/// Converts the failure to create a thread into the failure that a client of captures and traces receives.
+/// Converts the failure to create a thread for a capture or trace into the API error for the client.
 fn no_thread(object: &str, error: &io::Error) -> PlaneError {
     PlaneError::failed(object, error, "raise the limit of tasks")
 }
@@ -152,7 +152,8 @@ struct Delivery {
     to: Sender<CapturedFrame>,
     /// Total number of frames that did not fit into the client's queue.
     lost: u64,
-    /// Number of frames that were dropped at the queue or at the rings and that were reported to the client.
+    /// Total number of frames dropped at the rings or at the client's queue that was already reported to the
+    /// client.
     told: u64,
 }
 
@@ -353,7 +354,7 @@ fn worker_explains(explained: &Explained, names: &Names, name: &str, frame: &[u8
     }
 }
 
-/// Returns the text for a frame of `length` bytes that cannot be parsed.
+/// Returns the text of `explain` for a frame of `length` bytes whose headers cannot be parsed.
 fn unreadable(length: u32) -> String {
     format!("{length} bytes that are no Ethernet frame")
 }

@@ -30,7 +30,7 @@ pub use super::port_spec::{ETHERNET_MTU, PortSpec};
 const REPLAY_LIMIT: u64 = 2 << 30;
 
 impl Opened {
-    /// Makes the port's hook pass frames. The hook must have the port's filter.
+    /// Makes the port's hook pass frames, once the port's filter is installed in the hook.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses. The hook then continues to drop all frames.
@@ -119,8 +119,8 @@ fn no_far_end(name: &PortName) -> PlaneError {
     }
 }
 
-/// Returns the reason why a port of this kind cannot be opened yet: its device or a namespace is missing.
-/// Returns `None` if nothing is missing.
+/// Returns why a port of this kind cannot be opened yet: its device or a namespace is missing. Returns `None`
+/// if nothing is missing.
 pub fn absent(kind: &PortKind) -> Option<String> {
     let (device, namespace) = kind.device()?;
     let peer = match kind {
@@ -257,7 +257,8 @@ fn wall_clock() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Closes an open port that is not needed, and undoes the changes that opening it made on the machine.
+/// Closes a port that was opened and is not used after all, and undoes the changes that opening it made on
+/// the machine.
 pub fn abandon(name: &PortName, wanted: &PortSpec, opened: Opened, pool: &mut FramePool) {
     drop(opened.sockets);
     for (_, queue) in opened.queues {

@@ -29,17 +29,17 @@ pub struct Opened {
     pub sockets: Vec<(QueueId, OwnedFd)>,
     /// Whether the port must complete checksums that the sender of a packet left to offloading.
     pub complete_checksums: bool,
-    /// Ingress stage with the filter that workers apply, if the port's kind has no hook.
+    /// Ingress stage by which workers apply the port's filter, if the port's kind has no hook.
     pub own: Option<Arc<dyn IngressStage>>,
     /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub max_mtu: u32,
     /// Changes that opening the port has made on the machine.
     pub footprint: Footprint,
-    /// Whether the port continues with a hook of an earlier process.
+    /// Whether the port's hook was adopted from an earlier daemon process.
     pub adopted: bool,
-    /// Whether the hook drops all frames until it has the port's filter.
+    /// Whether the hook drops all frames, because the port's filter is not installed in it yet.
     pub is_locked: bool,
-    /// Claim on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
+    /// Lock on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
     /// in use.
     pub claim: Option<Claim>,
     /// Diagnostics about the port, for the operator.

@@ -23,7 +23,7 @@ pub fn rounds(
     }
 }
 
-/// Record of the consecutive failed attempts at one piece of work.
+/// Pause after consecutive failed attempts of an operation: its length, and the time at which it ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     not_before: Instant,

@@ -17,15 +17,15 @@ use xdp::{Attached, Owner, PinPath};
 use super::device::{inside, object};
 use super::foreign::Former;
 
-/// A claim on a pin, which shows other processes that this process uses the pin.
+/// A lock on a pin's directory, which shows other processes that this process uses the pinned hook.
 #[derive(Debug)]
 pub struct Claim {
-    /// Locked directory of the pin.
+    /// Open directory of the pin, which holds the shared lock.
     _directory: File,
 }
 
 impl Claim {
-    /// Claims the pin of a hook. Returns `None` if the hook has no pin.
+    /// Locks the pin of a hook. Returns `None` if the hook has no pin.
     pub fn on(hook: &Attached) -> Option<Self> {
         let directory = File::open(hook.pin()?.directory()).ok()?;
         Self::shared(hook, directory)
@@ -115,7 +115,7 @@ fn served(name: &PortName, device: &str, port: &str) -> PlaneError {
     }
 }
 
-/// A pin, and the parts of which its name consists. See [`super::device::pin_name`].
+/// A pinned hook, with the parts of which the pin's name consists. See [`super::device::pin_name`].
 pub(super) struct Pinned {
     pub(super) path: PinPath,
     pub(super) port: String,
@@ -184,7 +184,7 @@ fn clear(directory: &Path) {
     let _ = fs::remove_dir_all(directory);
 }
 
-/// Result of [`release`] for one pinned hook.
+/// Result of [`release`] for one pinned hook: the former port and the outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Released {
     /// Name of the port that the hook served.
@@ -216,8 +216,8 @@ pub fn release(wanted: Option<&str>) -> Vec<Released> {
     released
 }
 
-/// Removes the pin of a device in a namespace without a known name. The pin is removed only if its device no
-/// longer exists.
+/// Removes the pin of a device whose namespace has no name. The pin is removed only if the device no longer
+/// exists.
 fn drop_remains(pinned: &Pinned) -> Result<String, PlaneError> {
     match xdp::adopt(&pinned.path) {
         Ok(None) => Ok(String::new()),

@@ -10,7 +10,7 @@ pub const ETHERNET_MTU: u32 = 1500;
 pub struct PortSpec {
     /// Configured settings of the port.
     pub port: Port,
-    /// Policy for received packets that the port's hook applies when the daemon does not run.
+    /// Action of the port's hook on received packets while the daemon does not run.
     pub policy: HookPolicy,
     /// Whether the port belongs to a bridge.
     pub bridged: bool,

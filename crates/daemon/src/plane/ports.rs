@@ -24,7 +24,7 @@ use super::opened::{Footprint, Opened};
 use super::pins::Claim;
 use super::port_spec::PortSpec;
 
-/// Software RSS table: the worker of each bucket.
+/// Software RSS table of a port: the worker that processes the flows of each hash bucket.
 pub type RssBuckets = Arc<[WorkerId; RSS_BUCKETS]>;
 
 /// A port that runs, or that waits for its device to appear again.
@@ -37,17 +37,17 @@ pub struct Running {
     pub device: Option<Device>,
     /// Hook of the port, if it has one.
     pub hook: Option<Attached>,
-    /// Custom program that is kept for the port's next hook while the port has no hook.
+    /// Custom program for the port's next hook, kept while the port has no hook.
     pub user: Option<UserProgram>,
-    /// Claim on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
+    /// Lock on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
     /// in use.
     pub claim: Option<Claim>,
     /// Queues of the port, each with the worker that owns it.
     pub queues: Vec<(QueueId, WorkerId)>,
     /// Status of each queue, in the order of `queues`.
     pub statuses: Vec<QueueStatus>,
-    /// Number of packets that the kernel dropped before the port's queues received them. AF_XDP sockets are
-    /// not included, because the kernel is queried for their counters directly.
+    /// Number of packets that the kernel dropped before the port's queues received them. Packets for AF_XDP
+    /// sockets are not included, because the kernel is queried for their counters directly.
     pub missed: u64,
     /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are used to fill the hook's
     /// map and to read the kernel's counters. The duplicates are dropped before the queues are closed.
@@ -60,7 +60,7 @@ pub struct Running {
     pub mtu: u32,
     /// Software RSS table of the port, if the port uses software RSS.
     pub rss_table: Option<RssBuckets>,
-    /// Ingress stage with the filter that workers apply, if the port's kind has no hook.
+    /// Ingress stage by which workers apply the port's filter, if the port's kind has no hook.
     pub own: Option<Arc<dyn IngressStage>>,
     /// Description of the port's current fault. `None` if the port works.
     pub trouble: Option<String>,
@@ -70,15 +70,16 @@ pub struct Running {
     pub refusals: u32,
     /// Time when the port was last opened again. `None` if it never was.
     pub reopened: Option<Instant>,
-    /// Whether the port continues with a hook of an earlier process.
+    /// Whether the port's hook was adopted from an earlier daemon process.
     pub adopted: bool,
-    /// Whether the hook drops all frames until it has the port's filter.
+    /// Whether the hook drops all frames, because the port's filter is not installed in it yet.
     pub is_locked: bool,
     /// Number of times that another program has detached the port's hook and the daemon has attached the hook
     /// again.
     pub hooks_lost: u64,
-    /// MTU in bytes that the device was last given to follow its bridge, and whether the device has accepted
-    /// it. `None` if the port does not follow its bridge, or has not followed it yet.
+    /// MTU in bytes to which the internal port's device was last set in order to equal the lowest MTU of the
+    /// bridge, and whether the device accepted it. `None` if the MTU does not depend on the bridge or was not
+    /// set yet.
     pub followed_mtu: Option<(u32, bool)>,
 }
 
@@ -88,7 +89,7 @@ pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 /// Running ports, indexed by name.
 pub type Ports = BTreeMap<PortName, Running>;
 
-/// Converts an error of the engine into the failure of a port.
+/// Converts an error of the engine into an API error about a port.
 pub fn engine_failed(name: &PortName, error: &EngineError) -> PlaneError {
     PlaneError::failed(object(name), error, "")
 }
@@ -168,8 +169,8 @@ impl Running {
         (running, queues)
     }
 
-    /// Creates a port that cannot be opened now, with `trouble` as the reason. Opening is attempted again
-    /// when the port's device appears.
+    /// Creates a port that cannot be opened now for the reason `trouble`. The daemon tries again to open the
+    /// port when its device appears.
     pub fn waiting(id: PortId, wanted: PortSpec, trouble: String) -> Running {
         let mtu = wanted.port.mtu.map_or(1500, |mtu| u32::from(mtu.get()));
         Running {
@@ -207,7 +208,7 @@ impl Running {
         EndAddresses { near: near.map(|near| now.unwrap_or(near)), far }
     }
 
-    /// Records that the port could not be opened again. The next attempt is allowed after the time `least`.
+    /// Records a failed attempt to open the port again. The next attempt is allowed after the time `least`.
     /// This time doubles with each failed attempt, up to `most`.
     pub fn refused(&mut self, least: Duration, most: Duration) {
         let wait = least.saturating_mul(1 << self.refusals.min(16)).min(most);
@@ -247,7 +248,7 @@ impl Running {
         self.claim = None;
     }
 
-    /// Moves the queues to the workers that the configuration now assigns. No packet is dropped.
+    /// Moves the queues to the workers that the current configuration assigns to them. No packet is dropped.
     ///
     /// # Errors
     /// Returns an error if a worker does not answer. The queues then stay with their workers.
@@ -260,7 +261,7 @@ impl Running {
         Ok(())
     }
 
-    /// Stores the workers' reports about the port's queues, and logs new problems.
+    /// Stores the status of the port's queues as the workers report it, and logs new problems.
     pub fn inspected(&mut self, name: &PortName, views: &[QueueView]) {
         let own: Vec<&QueueView> = views.iter().filter(|view| view.port == self.id).collect();
         if own.len() != self.queues.len() {
@@ -295,7 +296,7 @@ impl Running {
         self.wanted.port.kind.device().is_some() && self.device.as_ref().is_none_or(|device| !device.running)
     }
 
-    /// Returns the port in the form that workers use.
+    /// Returns the port in the form of the snapshot that workers use.
     pub fn view(&self, function: Function) -> PortView {
         let waits_for_link =
             self.lacks_link() && self.wanted.port.admin && self.trouble.is_none() && !self.queues.is_empty();

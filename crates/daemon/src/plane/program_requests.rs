@@ -1,4 +1,4 @@
-//! Requests to load and to remove custom programs.
+//! API requests to load custom XDP programs into ports' hooks, and to remove them.
 
 use std::sync::Mutex;
 

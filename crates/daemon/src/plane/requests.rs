@@ -1,4 +1,4 @@
-//! Implementation of [`control::Plane`]: the requests of the control plane, answered by the engine, the ports, the
+//! Implementation of [`control::Plane`]: the requests of the control plane to the engine, the ports, the
 //! hooks and the switch.
 
 use std::path::Path;

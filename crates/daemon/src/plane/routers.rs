@@ -67,16 +67,17 @@ pub struct Routers {
     /// Routers that cannot be opened now, for example because their namespace is missing, each with the
     /// reason.
     waiting: BTreeMap<RouterName, String>,
-    /// Failed attempts to open the waiting routers whose namespace exists.
+    /// Failed attempts to open routers that wait although their namespace exists.
     retries: BTreeMap<RouterName, Retry>,
     /// Channel that wakes the routing thread when workers or hooks must be updated.
     wake: SyncSender<()>,
     woken: Option<Receiver<()>>,
     /// Number of running captures and traces, which need every packet to pass the workers.
     watchers: u32,
-    /// Counters of packets that the hooks of removed routers have routed, for ports that still exist.
+    /// Counters of packets that hooks of removed routers have routed from and to ports that still exist.
     past: BTreeMap<PortName, RouteCounts>,
-    /// Queues of interface mirrors that a predecessor has handed over.
+    /// Queues of interface mirrors (TAP devices of router interfaces) that a predecessor process has handed
+    /// over.
     given: mirror_device::Given,
 }
 
@@ -86,7 +87,8 @@ fn is_there(wanted: &model::Router) -> bool {
 }
 
 impl Routers {
-    /// Returns a set without routers. `workers` is the number of workers, which are readers of `domain`.
+    /// Creates an empty set of routers. `workers` is the number of workers, which are QSBR readers of
+    /// `domain`.
     pub fn new(domain: &Arc<Domain>, workers: usize) -> Routers {
         let (wake, woken) = sync_channel(1);
         Routers {
@@ -103,7 +105,8 @@ impl Routers {
         }
     }
 
-    /// Returns the receiver of the wake-up channel. Returns `None` after the first call.
+    /// Returns the receiver of the channel that wakes the routing thread. Returns `None` after the first
+    /// call.
     pub fn woken(&mut self) -> Option<Receiver<()>> {
         self.woken.take()
     }
@@ -270,7 +273,7 @@ impl Routers {
         self.all.iter().filter(|(_, running)| !running.hook_limits.is_active()).map(|(name, _)| name)
     }
 
-    /// Applies the settings in `config` to running routers.
+    /// Applies the settings in `config` to routers that run already.
     pub fn settle(&mut self, config: &Config, ports: &Ports) {
         for (name, running) in &mut self.all {
             let Some(wanted) = config.routers.get(name) else { continue };
@@ -285,7 +288,7 @@ impl Routers {
         }
     }
 
-    /// Returns the queues of punt TAPs that no worker owns yet, with their port numbers.
+    /// Returns the queues of punt TAPs that are not assigned to a worker yet, with their port numbers.
     pub fn plug(&mut self, names: &mut Names) -> Vec<(PortId, Box<dyn Queue>)> {
         let mut queues = Vec::new();
         for (name, running) in &mut self.all {
@@ -360,8 +363,8 @@ impl Routers {
         self.all.values_mut().for_each(|running| running.tell_carriers(ports));
     }
 
-    /// Configures routing in the hooks of all router interfaces, and removes it from the hooks of other
-    /// ports.
+    /// Installs the routing stage in the hooks of all router interfaces, and removes it from the hooks of
+    /// other ports.
     pub fn tell_hooks(&mut self, config: &Config, ports: &mut Ports) {
         for (name, running) in &mut self.all {
             running.tell_hooks(name, config, ports);
@@ -401,7 +404,8 @@ impl Routers {
         }
     }
 
-    /// Adds (`begins`) or removes one capture or trace that needs every packet to pass the workers.
+    /// Records that a capture or trace starts (`begins`) or ends. While one runs, every packet must pass the
+    /// workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         self.tell_watched();
@@ -412,8 +416,8 @@ impl Routers {
         switches.for_each(|hook| hook.switch().watch(self.watchers > 0));
     }
 
-    /// Sets the counters of a port to those of a predecessor's hooks. Nothing is done if this process already
-    /// counts for the port.
+    /// Sets the initial counters of routed packets of a port to those of the hook in the predecessor process.
+    /// Nothing is done if this process already counts for the port.
     pub fn continue_from(&mut self, name: &PortName, before: RouteCounts) {
         if self.counts(name) == RouteCounts::default() {
             self.past.insert(name.clone(), before);
@@ -428,7 +432,7 @@ impl Routers {
         sum
     }
 
-    /// Saves the counters of a router's hooks.
+    /// Adds the counters of packets that a router's hooks have routed to those of removed routers.
     fn remember(&mut self, running: &Running) {
         let Some(hook) = &running.hook else { return };
         for name in hook.counted() {
@@ -498,7 +502,8 @@ impl Routers {
         config.routers.iter().map(state).collect()
     }
 
-    /// Returns the follower of a router's namespace. It can be queried without holding the lock.
+    /// Returns the thread that follows the routing state of a router's namespace. The thread can be queried
+    /// without holding the lock.
     ///
     /// # Errors
     /// Returns an error if there is no such router, or if its namespace is not followed.

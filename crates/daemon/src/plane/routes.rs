@@ -1,4 +1,4 @@
-//! Converts a mirror of the kernel's routing state into values of the API.
+//! Converts a router's copy of the kernel's routing state (the mirror) into values of the API.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,7 +13,7 @@ use packet::{FlowKey, L3Kind, MacAddr, PortId};
 /// Numbers of packets and bytes that were sent to neighbours, by interface index and neighbour address.
 pub type Sent = BTreeMap<(u32, IpAddr), (u64, u64)>;
 
-/// An address of one of the two IP versions.
+/// An IPv4 or IPv6 address, with the operations that depend on the address family.
 trait Ip: netlink::Family {
     fn ip(self) -> IpAddr;
 }
@@ -104,12 +104,12 @@ fn covers(outer: model::Prefix, inner: model::Prefix) -> bool {
 /// Maximum number of routes that one call converts. The mirror's thread is blocked during the call.
 const SLICE: usize = 512;
 
-/// Position at which the next part of a list of routes starts: behind a route key.
+/// Position from which the next part of a list of routes is read: after the route with the given key.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// Position behind this key among the IPv4 routes. `None` is the first IPv4 route.
+    /// Position after this key among the IPv4 routes. `None` is the first IPv4 route.
     Four(Option<RouteKey<Ipv4Addr>>),
-    /// Position behind this key among the IPv6 routes. `None` is the first IPv6 route.
+    /// Position after this key among the IPv6 routes. `None` is the first IPv6 route.
     Six(Option<RouteKey<Ipv6Addr>>),
 }
 
@@ -214,10 +214,11 @@ fn more_text(kind: u16, value: &[u8]) -> Option<String> {
     }
 }
 
-/// Result of a lookup in a routing table of the mirror.
+/// Result of a lookup of a destination in a routing table of the mirror.
 enum Found {
     Route(Kind, Option<RouteEntry>),
-    /// The kernel selects among several routes to this prefix.
+    /// At the prefix in the text, the kernel selects among several routes by type of service or source
+    /// address.
     Divided(String),
 }
 
@@ -309,12 +310,12 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     why
 }
 
-/// Text for a route that the kernel has and that packets do not follow, because it did not fit into the
-/// workers' tables.
+/// Text of `explain` for a route of the kernel that packets do not follow, because the route did not fit into
+/// the workers' tables.
 pub const NO_ROOM: &str =
     "it found no room in the router's table (`routes`): packets go by what there is without it";
 
-/// First words of the text of the step in which the hook has routed a packet.
+/// First words of the text for an `explain` step in which the hook routes a packet.
 pub const ROUTED: &str = "a route ";
 
 /// Returns the destination address of an IP packet, as a prefix. Returns `None` if the frame contains no IP
@@ -403,8 +404,8 @@ pub fn objects(mirror: &Mirror) -> u64 {
     all.into_iter().sum::<usize>() as u64
 }
 
-/// Converts the result of a comparison with the kernel's state. `checked` is the number of objects that were
-/// compared.
+/// Converts the differences between the mirror and the kernel's routing state into a value of the API.
+/// `checked` is the number of objects that were compared.
 pub fn drift(found: &Drift, checked: u64) -> DriftState {
     let name = |change: &Change| match change {
         Change::Link(index) => format!("device #{index}"),

@@ -34,14 +34,15 @@ struct Place {
     locals: LocalAddresses,
 }
 
-/// Pace of the work, and the failures that have been logged.
+/// Forwarding in hooks by the kernel's routes: the times of the next updates, and the failures that have been
+/// logged.
 #[derive(Default)]
 pub struct KernelRouting {
     /// Earliest time of the next listing of a namespace, by the path of the namespace's file.
     not_before: BTreeMap<PathBuf, Instant>,
-    /// Last failure of each port.
+    /// Cause of the last failure to update the hook of each port.
     ports: Failures<PortName>,
-    /// Last failure of each namespace.
+    /// Cause of the last failure to read the state of each namespace.
     places: Failures<PathBuf>,
 }
 
@@ -93,8 +94,8 @@ impl KernelRouting {
     }
 }
 
-/// Causes of the last failures, by object. A failure is logged when its cause differs from that of the object's
-/// last failure.
+/// Causes of the last failures, by port or namespace. A failure is logged when its cause differs from that of
+/// the last failure of the port or namespace.
 struct Failures<K>(BTreeMap<K, String>);
 
 impl<K> Default for Failures<K> {
@@ -139,7 +140,7 @@ pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
     }
 }
 
-/// Reads the state of a namespace.
+/// Reads the state of a namespace that the routing stages of its ports' hooks need.
 fn look(object: &str, namespace: Option<&Namespace>) -> Result<Place, PlaneError> {
     inside(object, namespace, || {
         let failed = |error: link::LinkError| PlaneError::failed(object, &error, "");

@@ -6,8 +6,8 @@ use model::Step as Told;
 use packet::record::Step;
 use switch::flow::{TraceLine, TraceReport};
 
-/// Returns whether a trace report contains a table lookup. The report of a bridge in standalone mode contains
-/// none, and no step of the packet refers to its flow entry.
+/// Returns whether a trace report contains a flow table lookup. The report of a bridge in standalone mode
+/// contains none, and no step of the packet refers to its flow entry.
 fn asks_tables(trace_report: &TraceReport) -> bool {
     trace_report.lines.iter().any(|line| matches!(line, TraceLine::Rule { .. } | TraceLine::Miss { .. }))
 }

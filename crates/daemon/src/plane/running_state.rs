@@ -67,7 +67,7 @@ pub struct RunningState {
     pub hook_offload: HookOffload,
     /// Forwarding in the ports' hooks by the kernel's routes.
     pub kernel_routing: KernelRouting,
-    /// Observed MAC moves between the ports of each bridge.
+    /// Detected MAC address moves between the ports of each bridge.
     pub moves: Moves,
     /// Number of polls of the routers since the start. The routers are polled once a second.
     pub seconds: u64,
@@ -81,7 +81,7 @@ struct Steps {
     change: Vec<PortName>,
 }
 
-/// A port that a change has removed, with what is needed to open it again.
+/// A port that a change has removed, with the settings that are needed to open it again.
 struct Gone {
     name: PortName,
     wanted: PortSpec,
@@ -90,8 +90,8 @@ struct Gone {
     user: Option<UserProgram>,
 }
 
-/// Changed filters, steering definitions and routers of the new configuration. The kernel has accepted them,
-/// and they are not applied yet.
+/// Changed filters, steering definitions and routers of the new configuration, which were checked and are not
+/// applied yet.
 struct Prepared {
     filters: Vec<(FilterName, Definition)>,
     steering: Vec<(SteeringName, SteeringPolicy)>,
@@ -105,7 +105,7 @@ struct Done {
     filters: Changed,
     /// Steering definitions that the change has added or modified.
     steering: steering::Changed,
-    /// New ports that the change has opened and not yet given to the workers.
+    /// New ports that the change has opened and whose queues are not assigned to workers yet.
     early: Vec<(PortName, PortSpec, Opened)>,
     /// Ports that the change has added.
     came: Vec<PortName>,
@@ -119,7 +119,7 @@ struct Done {
 type DeviceKey = (std::path::PathBuf, String);
 
 impl RunningState {
-    /// Creates a running configuration that contains only the given routers.
+    /// Creates a running configuration without ports and bridges. It contains only the given routers.
     pub fn with(routers: Routers) -> Self {
         RunningState {
             config: Config::default(),
@@ -348,7 +348,8 @@ impl RunningState {
         adopted.for_each(|running| drop(running.hook.take()));
     }
 
-    /// Opens a port again that the change had removed. A port that cannot be opened waits for its device.
+    /// Opens a port again that a failed change had removed. A port that cannot be opened waits for its
+    /// device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
         let Gone { name, wanted, footprint, mut user } = gone;
         let opened = open::open(&name, &wanted, &footprint, busy_wait, None, &mut engine.pool());

@@ -50,7 +50,7 @@ pub fn start(
         .map_err(|error| failed(&error))
 }
 
-/// State of the delivery of samples from the ring to the client.
+/// State of the delivery of a filter's samples from the ring to the client.
 struct Delivery {
     request: SampleRequest,
     followed: Followed,

@@ -1,5 +1,5 @@
-//! IGMP and MLD snooping: reads copies of packets that workers punt, and publishes the resulting multicast
-//! groups.
+//! IGMP and MLD snooping: reads copies of IGMP and MLD packets from the workers, and publishes the resulting
+//! multicast groups to them.
 //!
 //! Each worker has one ring for the copies. When the ring is full, the worker drops further copies. This is
 //! harmless, because hosts repeat their reports.
@@ -56,8 +56,8 @@ impl Snooping {
         }
     }
 
-    /// Opens the rings of `engine`'s workers unless they are already open. If a worker does not answer, the
-    /// next poll tries again.
+    /// Opens the rings of `engine`'s workers for packet copies, unless they are already open. If a worker
+    /// does not answer, the next poll tries again.
     fn attach(&mut self, engine: &Engine, running_state: &mut RunningState) {
         if self.source.as_ref().is_some_and(|source| source.generation == engine.generation()) {
             return;

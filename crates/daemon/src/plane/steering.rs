@@ -20,9 +20,9 @@ use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Stee
 use super::open::{Opened, PortSpec};
 use super::ports::{Ports, Running};
 
-/// Returns the number that identifies a definition's flows and counters in the kernel. Definitions with other
-/// names have other numbers. The number is never 0. It is an FNV-1a hash of the name, because successors of
-/// other releases must compute an equal number.
+/// Returns the number by which a definition's flows and counters are identified in the kernel. Definitions
+/// with other names have other numbers. The number is never 0. It is an FNV-1a hash of the name, because
+/// successors of other releases must compute an equal number.
 fn owner(name: &SteeringName) -> u32 {
     let hash = name
         .as_str()
@@ -184,8 +184,8 @@ impl SteeringPolicies {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(Steering::id).collect()
     }
 
-    /// Returns a text about the part of a port's steering that its hook cannot do. Returns `None` if the hook
-    /// can do everything.
+    /// Returns a text about settings of a port's steering that its hook does not support. Returns `None` if
+    /// the hook supports all settings.
     #[must_use]
     pub fn lacks(&self, running: &Running) -> Option<&'static str> {
         let kernel = self.running.get(named(running)?)?.kernel.as_ref()?;

@@ -42,8 +42,8 @@ impl DataPlane {
         given
     }
 
-    /// Stops the workers and hands all state to `successor`. If the successor does not take over, takes the
-    /// state back and returns an error.
+    /// Stops the workers and hands all state over to `successor`. If the successor does not take over,
+    /// resumes the data plane in this process and returns an error.
     fn hand_over(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
         // Before anything stops, wait for changes that hold rule tables. The upgrade is refused if the wait
         // takes too long.

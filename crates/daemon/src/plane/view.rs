@@ -1,4 +1,4 @@
-//! Converts the running configuration and its counters into values of the API.
+//! Converts the running configuration and its counters into the values that the API returns.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -103,8 +103,8 @@ fn port_counters(
     }
 }
 
-/// Returns the number of frames that the hook or the kernel dropped before a worker received them. The hook
-/// had no socket for these frames, a ring was full, or no frame buffer was free.
+/// Returns the number of frames that the hook or the kernel dropped before a worker received them. The causes
+/// are: the hook found no socket, a ring was full, or no frame buffer was free.
 fn missed(running: &Running, hook: &xdp::Counters) -> u64 {
     let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
     let lost = |(_, socket): &(QueueId, OwnedFd)| {
@@ -315,7 +315,8 @@ pub fn drops(running_state: &RunningState, engine: &Engine) -> Vec<DropState> {
     all
 }
 
-/// Returns the counters for live views. `at_ns` is the time of the reading in nanoseconds.
+/// Returns the counters for live views such as `trivium top`. `at_ns` is the time of the reading in
+/// nanoseconds.
 pub fn counters(running_state: &RunningState, engine: &Engine, loads: &[Load], at_ns: u64) -> Counters {
     let mut drops: BTreeMap<String, u64> = BTreeMap::new();
     let mut ports = BTreeMap::new();

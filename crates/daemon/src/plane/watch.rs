@@ -78,7 +78,7 @@ enum Seen {
     Gone(String),
     /// The device does not exist, and the daemon can create it again.
     Missing,
-    /// The device has not changed, but the port's hook was detached from it.
+    /// The device has not changed, but another program has detached the port's hook from it.
     Unhooked,
 }
 

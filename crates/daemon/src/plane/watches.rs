@@ -1,4 +1,4 @@
-//! Captures and traces that are running. A hand-over waits for their end.
+//! Captures and traces that are running. A hand-over ends them and waits until they have ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -13,7 +13,7 @@ const END: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Watches(Mutex<Vec<Watch>>);
 
-/// The part of a capture or trace that a hand-over uses to wait for its end.
+/// Part of a capture or trace by which a hand-over waits for the end of the capture or trace.
 struct Watch {
     over: Arc<AtomicBool>,
     /// Channel that is disconnected when the thread of the capture or trace no longer accesses its rings.

@@ -1,4 +1,4 @@
-//! Converts recorded processing steps into text, for `explain` and `trace`.
+//! Converts the steps that workers and hooks record for a packet into text, for `explain` and `trace`.
 
 use model::Step as Told;
 use packet::record::{FloodClass, ReverseRoute, Step, TagChange, VlanSource};
@@ -8,8 +8,8 @@ use xdp::{Counter, HookSays};
 use super::ids::Names;
 use super::routes::ROUTED;
 
-/// Returns the texts of the steps in their order, each with the pipeline stage that recorded the step. The
-/// second value describes the packet's outcome in one sentence.
+/// Returns the texts of a packet's recorded steps in order, each with the pipeline stage that recorded the
+/// step. The second value describes the packet's outcome in one sentence.
 pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
     let told = steps.iter().map(|step| {
         let (stage, what) = sentence(step, names);
@@ -38,8 +38,8 @@ impl End {
     }
 }
 
-/// Returns the texts of the hook's steps, and the outcome in the hook. The outcome is `None` if a worker
-/// continues to process the packet. `routed` is the device to which the kernel's routes send the packet.
+/// Returns the texts of the steps in the hook, and the outcome in the hook. The outcome is `None` if the
+/// packet continues to a worker. `routed` is the device to which the kernel's routes send the packet.
 pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>, Option<End>) {
     let step = |what: String| Told { stage: "hook".to_owned(), what };
     let rules = says.rules.iter().map(|(rule, acted)| {
@@ -138,7 +138,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
     (steps, end)
 }
 
-/// Returns a text with the addresses and the hop limit of a frame that routing has rewritten.
+/// Returns a text with the MAC addresses and the hop limit that a frame has after routing.
 fn anew(frame: &[u8]) -> String {
     let mut key = FlowKey::default();
     match FlowKey::extract(frame, frame.len(), PortId(0), &mut key) {
@@ -147,10 +147,10 @@ fn anew(frame: &[u8]) -> String {
     }
 }
 
-/// Text for a hook counter whose reason is not known.
+/// Reason in the text of a step for a hook counter that has no text of its own.
 const UNTOLD: &str = "so its counter says";
 
-/// Returns a text with the reason for which the hook passes a frame to the kernel.
+/// Returns a text with the reason why the hook passes a frame to the kernel.
 fn left(way: Counter) -> &'static str {
     match way {
         Counter::PassedControl => "it is neither IPv4 nor IPv6",
