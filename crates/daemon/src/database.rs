@@ -2,9 +2,9 @@
 //! the tables of the database, applies each state of the tables as a whole, and writes the result back.
 //!
 //! ```text
-//!   ovsdb-server ──> ovsdb::Client ──Desired──> wanted (ports, bridges, what cannot be had) ──> Store::apply as Owner::Ovsdb
-//!        ^                                                                                        |
-//!        └────────────── Told: numbers, errors, states, statistics, cur_cfg <── told <── ports ──┘
+//!   ovsdb-server ──> ovsdb::Client ──Desired──> DesiredConfig (ports, bridges, refused interfaces)
+//!        ^                                             └──> Store::apply as Owner::Ovsdb ──> ports
+//!        └── SwitchStatus: numbers, errors, states, statistics, cur_cfg <── states of ports ──┘
 //! ```
 //!
 //! Interfaces that cannot be configured are left out, and the column `error` contains the reason. The rest is

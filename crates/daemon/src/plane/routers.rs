@@ -1,11 +1,11 @@
-//! Running virtual routers. Each router mirrors the routing state of its network namespace. The workers
-//! forward the packets of the router's ports by this mirror.
+//! Running virtual routers. Each router keeps a copy (the mirror) of the kernel's routing state in its network
+//! namespace. The workers forward the packets of the router's ports by this copy.
 //!
 //! ```text
-//!   kernel ══notifications══► Follower's thread: State { Feed: tables and neighbours for the workers, what else is seen }
-//!                                 │ devices, addresses, rules: a nudge
-//!                                 ▼
-//!   [`DataPlane`](super::DataPlane)'s routing thread: hooks are told this host's addresses, workers get another snapshot
+//!   kernel ══netlink notifications══► Follower's thread: State { Feed: tables and neighbours for the workers }
+//!                                         │ wake-up: devices, addresses or rules have changed
+//!                                         ▼
+//!   routing thread of `DataPlane`: updates the hooks, and publishes another snapshot to the workers
 //! ```
 //!
 //! Routes and neighbours reach the workers only through the mirror's tables. A packet that a worker cannot

@@ -1,4 +1,4 @@
-//! Findings of the diagnostics, and the means by which they are made.
+//! List of the findings of `doctor`, and functions that the examinations share.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ pub fn sysctl(path: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/sys/{path}")).ok().map(|text| text.trim().to_owned())
 }
 
-/// Returns `command` in the form that runs it in `namespace`.
+/// Returns the shell command that runs `command` in `namespace`.
 pub fn there(namespace: Option<&Namespace>, command: &str) -> String {
     match namespace {
         None => command.to_owned(),

@@ -87,18 +87,19 @@ pub fn port(
     }
 }
 
-/// State of a port's device, read in the device's namespace.
+/// State of a port's device and, if its hook forwards packets, of the routing there, read in the device's
+/// namespace.
 struct Seen {
     info: LinkInfo,
     features: Vec<Feature>,
     xdp: xdp::Features,
     addresses: Vec<String>,
     routed: Option<Routed>,
-    /// Configured name of the device. `None` if the device still has this name.
+    /// Configured name of the device if the device was renamed. `None` if the device still has this name.
     missed: Option<String>,
 }
 
-/// State of a device whose hook forwards packets by the kernel's routes.
+/// Kernel settings that matter for a device whose hook forwards packets by the kernel's routes.
 struct Routed {
     /// Netfilter chains that do not see the packets that the hook forwards.
     bypassed: Vec<String>,
@@ -126,7 +127,7 @@ impl Routed {
     }
 }
 
-/// A list of findings about one port.
+/// The findings about one port's device, to which each examination adds.
 struct File<'a> {
     chart: &'a mut Chart,
     object: &'a str,
@@ -255,7 +256,8 @@ impl File<'_> {
         }
     }
 
-    /// Reports that the hooks of the bridge's other ports cannot redirect frames to this device.
+    /// Reports that the device does not accept redirected frames, so that the hooks of the bridge's other
+    /// ports cannot send to it.
     fn shortcut(&mut self, seen: &Seen) {
         if seen.xdp.transmit || !self.running.hook.as_ref().is_some_and(xdp::Attached::has_bridge) {
             return;
@@ -273,8 +275,8 @@ impl File<'_> {
         self.tell(Finding::Advice, what, fix);
     }
 
-    /// Returns the command that makes a veth accept redirected frames. The veth driver enables redirected
-    /// frames when the peer's GRO changes while the peer is up, or when the device itself is set up, but not
+    /// Returns the command that makes a veth accept redirected frames (XDP_REDIRECT). The veth driver enables
+    /// them when the peer's GRO changes while the peer is up, or when the device itself is set up, but not
     /// when the peer is set up with GRO later.
     fn gro(&self, info: &LinkInfo) -> String {
         let Some(peer) = find_peer(self.object, self.running, self.device, info) else {
@@ -287,7 +289,7 @@ impl File<'_> {
         if peer.gro { format!("{}, then {}", command("off"), command("on")) } else { command("on") }
     }
 
-    /// Reports that the device cannot transmit the hook's answers to SYN packets.
+    /// Reports that the device cannot transmit the hook's answers to SYN packets (SYN cookies).
     fn answers(&mut self, seen: &Seen) {
         let info = &seen.info;
         let native = self.running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);

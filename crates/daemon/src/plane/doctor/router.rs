@@ -1,4 +1,4 @@
-//! Diagnostics of virtual routers: kernel settings of the router's namespace that have no effect on packets
+//! Diagnostics of virtual routers: kernel settings of the router's namespace that do not apply to packets
 //! routed by workers, or that prevent routing.
 
 use model::{DoctorFinding, Finding, RouterName};
@@ -19,7 +19,7 @@ struct Seen {
     ipv6_is_off: bool,
 }
 
-/// Returns the findings about all routers.
+/// Returns the findings about the namespaces of all running routers.
 pub fn examine(running_state: &RunningState) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     for (name, router) in &running_state.config.routers {

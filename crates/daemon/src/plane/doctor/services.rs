@@ -1,6 +1,6 @@
-//! Diagnostics of services that a filter protects with SYN cookies of the scheme "cookie". The kernel that
-//! has the service's address needs certain sysctls. The search for this kernel covers the namespaces of the
-//! ports' devices and of the peers that the daemon created.
+//! Diagnostics of services that a filter protects with SYN cookies of the scheme "cookie". This scheme needs
+//! certain sysctls in the network namespace that has the service's address. The examination looks for this
+//! namespace among those of the ports' devices and of the veth peers that the daemon created.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,7 +13,7 @@ use super::{sysctl, there};
 use crate::plane::device::{inside, place};
 use crate::plane::running_state::RunningState;
 
-/// Addresses and sysctls of one network namespace.
+/// IP addresses and SYN cookie sysctls of one network namespace.
 struct Seen {
     namespace: Option<Namespace>,
     addresses: Vec<IpAddr>,

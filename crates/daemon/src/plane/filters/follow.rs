@@ -10,7 +10,7 @@ use xdp::filter::{Filter, Sample, Samples};
 
 use super::{Filters, Ports, Running, failed, named, object};
 
-/// Samples of one filter, which a single client reads.
+/// Sampled packets of one filter, which a single client reads.
 pub struct Followed {
     /// Ring into which the kernel writes the filter's samples.
     pub samples: Samples,
@@ -24,7 +24,7 @@ impl Drop for Followed {
     }
 }
 
-/// Rule and ports to which a sample belongs.
+/// Rule that took a sample, and ports that may have received the sampled packet.
 pub struct Taken {
     /// Name of the rule that took the sample. Empty if the rule has been removed.
     pub rule: String,
@@ -34,7 +34,7 @@ pub struct Taken {
 }
 
 impl Filters {
-    /// Claims the samples of a filter for one client.
+    /// Reserves the samples of a filter for one client.
     ///
     /// # Errors
     /// Returns an error if there is no such filter, if none of its rules takes samples, if no hook has the
@@ -93,7 +93,7 @@ impl Filters {
         Some(&self.running.get(named(port)?)?.kernel.as_ref()?.filter)
     }
 
-    /// Returns whether the named filter is still the one that the client follows.
+    /// Returns whether the filter with this name is still the one whose samples the client reads.
     pub fn still(&self, name: &str, followed: &Followed) -> bool {
         let kernel = self.running.get(name).and_then(|running| running.kernel.as_ref());
         kernel.is_some_and(|kernel| kernel.filter.id().ok() == Some(followed.id))

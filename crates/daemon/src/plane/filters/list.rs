@@ -12,8 +12,8 @@ use xdp::filter::{Blocklist, Moment, Prefix};
 
 use super::{Blocks, Definition, Filtering, Filters, failed, object, translate};
 
-/// A blocked prefix in the hand-over state. The number is the time at which the block ends on the machine's
-/// monotonic clock, in nanoseconds. `None` means that the block does not end.
+/// A prefix that an operator has blocked, in the hand-over state. The number is the time at which the block
+/// ends, in nanoseconds of CLOCK_MONOTONIC. `None` means that the block does not end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Expiring(String, Option<u64>);
 
@@ -62,7 +62,7 @@ impl Filters {
         Ok(Blocked { changed, listed: running.listed().unwrap_or(0) })
     }
 
-    /// Returns the key of a filter and the path of its block list.
+    /// Returns the name of a filter in the configuration, and the path of its block list's file.
     ///
     /// # Errors
     /// Returns an error if there is no such filter or file.
@@ -114,7 +114,8 @@ impl Filters {
 }
 
 impl Filtering {
-    /// Returns the number of prefixes in the block list. Returns `None` if no rule refers to the list.
+    /// Returns the number of prefixes in the filter's block list. Returns `None` if no rule refers to the
+    /// list.
     pub(super) fn listed(&self) -> Option<u64> {
         if !self.definition.asks_for_list() {
             return None;
@@ -126,7 +127,8 @@ impl Filtering {
         Some(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
-    /// Writes the prefixes of the file and the blocks of the operator to the block list in use.
+    /// Writes the prefixes of the file and the prefixes that an operator has blocked to the list that hooks
+    /// and workers read.
     pub(super) fn write_list(&mut self) -> Result<(), xdp::Error> {
         if self.kernel.is_none() && self.stage.is_none() {
             // The list has no user. The next user creates it.
@@ -148,8 +150,8 @@ impl Filtering {
         self.definition.time(list, &self.blocks)
     }
 
-    /// Adopts the blocks of a predecessor. A block that the kernel refuses is logged, and the others are
-    /// still adopted.
+    /// Adopts the prefixes that an operator has blocked in a predecessor process. A prefix that the kernel
+    /// refuses is logged, and the others are still adopted.
     pub(super) fn take_blocks(&mut self, blocks: Blocks) {
         if let Some(list) = &mut self.list {
             for (prefix, until) in blocks.iter().filter(|(prefix, _)| !self.definition.lists(prefix)) {
@@ -161,8 +163,8 @@ impl Filtering {
         self.blocks = blocks;
     }
 
-    /// Logs the list's prefixes that do not fit into its table, if their number has changed since the last
-    /// call.
+    /// Logs the number of the list's prefixes that do not fit into its kernel table, if the number has
+    /// changed since the last call.
     pub(super) fn tell_unlisted(&mut self, name: &FilterName) {
         let unlisted = self.list.as_ref().map(|list| list.unlisted().len()).unwrap_or_default();
         if unlisted == self.unlisted {
@@ -229,8 +231,8 @@ impl Definition {
         self.prefixes.iter().chain(besides).copied().collect()
     }
 
-    /// Writes to `list` when each block ends. Prefixes of the file never end, even if an operator has set an
-    /// end for them.
+    /// Writes the end time of each blocked prefix to `list`. Prefixes of the file never end, even if an
+    /// operator has set an end for them.
     pub(super) fn time(&self, list: &mut Blocklist, blocks: &Blocks) -> Result<(), xdp::Error> {
         let ending = blocks.iter().filter(|(prefix, until)| until.is_some() && !self.lists(prefix));
         ending.into_iter().try_for_each(|(prefix, until)| list.insert(*prefix, *until))

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  configuration --prepare: read, compile--> Definition --change--> rules and list in the kernel
-//!                    (refuses, nothing done)                 `ensure`: each port's hook has the filter that it names
+//!               (an error changes nothing)                   `ensure`: each port's hook gets the filter that the port names
 //! ```
 //!
 //! A filter that a killed predecessor left in a pinned hook is adopted with its counters. It is identified by
@@ -52,7 +52,7 @@ pub struct Filters {
     running: BTreeMap<FilterName, Filtering>,
 }
 
-/// State of a running filter.
+/// State of a running filter: its definition, its kernel objects, its ingress stage and its counters.
 struct Filtering {
     definition: Definition,
     blocks: Blocks,
@@ -61,13 +61,13 @@ struct Filtering {
     kernel: Option<Kernel>,
     /// Ingress stage for the workers of ports without a hook. `None` until such a port uses the filter.
     stage: Option<Arc<Stage>>,
-    /// Counters of the packets to which workers applied the filter.
+    /// Packet counters of the filter's rules for packets that workers have filtered.
     tally: Tally,
-    /// Number of the list's prefixes that do not fit into its table, as last logged.
+    /// Number of the block list's prefixes that do not fit into its kernel table, as last logged.
     unlisted: usize,
 }
 
-/// Definition of a filter, in the form that the kernel objects are created from.
+/// Definition of a filter, from which its kernel objects are created.
 #[derive(Clone)]
 pub struct Definition {
     wanted: model::Filter,
@@ -81,7 +81,7 @@ pub struct Definition {
 /// Kernel objects of a filter.
 struct Kernel {
     filter: Filter,
-    /// Whether a client follows (reads) the filter's samples.
+    /// Whether a client reads the filter's samples.
     followed: Arc<AtomicBool>,
 }
 
@@ -143,8 +143,8 @@ impl Definition {
     }
 }
 
-/// Returns the reason why a hook cannot apply a filter whose fields are each valid. Returns `None` if a hook
-/// can apply it.
+/// Returns why a hook cannot apply a filter that is valid as configuration. Returns `None` if a hook can
+/// apply it.
 pub fn refusal(name: &FilterName, wanted: &model::Filter) -> Option<model::Problem> {
     let text = Compiled::new(&translate::rules(wanted)).err()?.to_string();
     let (cause, fix) = text.split_once("; ").unwrap_or((&text, "leave the rule out"));
@@ -171,7 +171,7 @@ impl Filters {
         Ok(filters)
     }
 
-    /// Adopts the blocks and the worker counters of a predecessor.
+    /// Adopts the blocked prefixes and the workers' rule counters of a predecessor process.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a change of a block list.
@@ -392,7 +392,7 @@ impl Filters {
         self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
     }
 
-    /// Returns the rules with SYN cookies in all filters that are installed in a hook.
+    /// Returns the rules with SYN cookies of all filters that are installed in a hook, with their filter.
     pub fn services(&self) -> impl Iterator<Item = (&FilterName, &model::FilterRule, &model::SynCookie)> {
         let running = self.running.iter().filter(|(_, running)| running.kernel.is_some());
         running.flat_map(|(name, running)| {
@@ -414,7 +414,7 @@ impl Filters {
         self.running.iter().filter_map(|(name, running)| Some((name, open((name, running))?))).collect()
     }
 
-    /// Returns whether a port's hook answers SYN packets itself.
+    /// Returns whether a port's hook answers SYN packets itself (SYN cookies).
     pub fn answers(&self, running: &Running) -> bool {
         named(running).is_some_and(|name| self.services().any(|(other, _, _)| other == name))
     }
@@ -458,7 +458,8 @@ impl Filtering {
         Ok(Kernel { filter, followed: Arc::default() })
     }
 
-    /// Creates the block list by calling `make`. Returns `None` if no rule refers to a block list.
+    /// Creates the block list with the function `make` and writes its prefixes. Returns `None` if no rule
+    /// refers to a block list.
     fn new_list(
         &self,
         make: impl FnOnce(Vec<Prefix>) -> Result<Blocklist, xdp::Error>,

@@ -1,4 +1,4 @@
-//! Installs the filters of ports that a hand-over resumes or opens again.
+//! Installs filters in the hooks of ports that a hand-over resumes or opens again.
 
 use control::PlaneError;
 use model::{FilterName, PortName};
@@ -28,8 +28,8 @@ impl Filters {
         opened.unlock(port, wanted)
     }
 
-    /// Installs a filter in a hook. If a resumed port has the filter, its kernel objects and counters are
-    /// shared.
+    /// Installs a filter in a hook. If a resumed port already has the filter in its hook, both hooks share
+    /// the kernel objects and counters of the filter.
     fn share(
         &mut self,
         port: &PortName,

@@ -70,7 +70,8 @@ impl Filtering {
         self.make_stage()
     }
 
-    /// Creates the ingress stage again with the current counters, if the filter has one.
+    /// Creates the ingress stage again, with its current counters. Nothing is done if the filter has no
+    /// ingress stage.
     pub(super) fn remake_stage(&mut self) -> Result<(), xdp::Error> {
         if self.stage.is_some() {
             self.make_stage()?;

@@ -10,7 +10,8 @@ use xdp::filter::{
 
 const TCP: u8 = model::Protocol::TCP.0;
 
-/// Converts the rules of a filter. Wall-clock times are converted to the clock that the hook reads.
+/// Converts a filter's rules into the form of the hook. Wall-clock times are converted to the clock that the
+/// hook reads.
 pub fn rules(filter: &model::Filter) -> RuleSet {
     let clocks = Clocks::read();
     RuleSet {

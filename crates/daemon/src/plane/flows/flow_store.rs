@@ -23,16 +23,18 @@ pub const LOOK: Duration = Duration::from_millis(500);
 /// Minimum time from the start of a write of a file to the next write, as a multiple of the time that the
 /// write took.
 const SHARE: u32 = 5;
-/// Maximum age of a file with rules that have timeouts. Such a file contains the times at which the rules
-/// were last used and changed.
+/// Maximum age of a file that contains rules with timeouts. The file holds the times at which these rules
+/// were last used and changed, so it becomes outdated even if no rule changes.
 const AGED: Duration = Duration::from_secs(10);
 /// Time after which a failed write of a rule file is repeated.
 const RETRY: Duration = Duration::from_secs(5);
-/// Maximum number of rules that are copied during one lock of the tables. Rules with many actions are fewer.
+/// Maximum number of rules that are copied during one lock of the tables. Fewer rules are copied if they have
+/// many actions.
 const PART: usize = 256;
-/// Number of changed rules up to which a copy is completed during one lock of the tables.
+/// Maximum number of changed rules that are copied together, during one lock of the tables, to complete a
+/// copy.
 const FEW: usize = 4096;
-/// Maximum work of copying the actions of the rules with which a copy is completed, in the units of
+/// Maximum work of copying the actions of the rules that complete a copy, in the units of
 /// [`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy).
 const FEW_ACTIONS: usize = 1 << 16;
 /// Maximum number of rounds in which rules that changed during the copy are copied in parts.
@@ -40,7 +42,7 @@ const ROUNDS: usize = 16;
 /// Time for which the tables stay unlocked between two parts of a copy.
 const LET_GO: Duration = Duration::from_micros(100);
 
-/// Flow tables and port numbers of a bridge, to be written to its file.
+/// Flow tables and OpenFlow port numbers of a bridge, to be written to its rule file.
 pub struct Kept {
     /// Flow tables of the bridge.
     pub tables: Arc<FlowTables>,
@@ -48,12 +50,12 @@ pub struct Kept {
     pub numbers: BTreeMap<String, u32>,
 }
 
-/// State of a bridge's file after the last write.
+/// State of a bridge's rule file after the last write.
 struct Written {
     tables: Arc<FlowTables>,
     /// Version of the tables that the file contains. `None` if the write failed.
     version: Option<u64>,
-    /// Whether some rule in the file has a timeout.
+    /// Whether the file contains a rule with a timeout.
     ages: bool,
     at: Instant,
     /// Earliest time of the next write of the file.
@@ -131,7 +133,7 @@ impl Keeper {
     }
 }
 
-/// Consistent copy of a bridge's rules, from which its file is written.
+/// Consistent copy of a bridge's rules, which is written to the bridge's rule file.
 struct Snapshot {
     version: u64,
     moment: Moment,

@@ -11,7 +11,7 @@ use xdp::flows::FlowTable;
 
 use crate::plane::bridges;
 
-/// Maximum number of offloaded flows of all bridges together. The flows use a megabyte of kernel memory.
+/// Maximum number of flows that are offloaded for all bridges together. They use a megabyte of kernel memory.
 const FLOWS: u32 = 4096;
 
 /// Offload of megaflows to the driver hook.

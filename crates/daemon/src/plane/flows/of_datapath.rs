@@ -23,17 +23,20 @@ use super::records::OfDatapathRecord;
 use super::{is_bare, normal, now, stands_alone, stands_by_itself};
 use crate::plane::DataPlane;
 
-/// Maximum number of events that are queued for one listener.
+/// Maximum number of queued events (such as flow removals) for one OpenFlow session.
 const EVENTS: usize = 4096;
 
-/// Maximum number of flow entries, groups and buckets that a change may process without a separate thread. A
-/// change of this size takes less than a millisecond.
+/// Maximum number of flow entries, groups and buckets that a change processes on the calling thread. Such a
+/// change takes less than a millisecond. Larger changes run on a separate thread.
 const SOON: usize = 8192;
 
-/// Port configuration bits (`OFPPC_*`): port down, no receive, no flood, and no forward.
+/// Port configuration bit `OFPPC_PORT_DOWN`: the port is administratively down.
 const PORT_DOWN: u32 = 1;
+/// Port configuration bit `OFPPC_NO_RECV`: the port drops received packets.
 const NO_RECEIVE: u32 = 4;
+/// Port configuration bit `OFPPC_NO_FLOOD` of OpenFlow 1.0: the port takes no flooded packets.
 const NO_FLOOD: u32 = 16;
+/// Port configuration bit `OFPPC_NO_FWD`: the port drops packets that are forwarded to it.
 const NO_FORWARD: u32 = 32;
 
 /// OpenFlow datapath of one bridge, used by the sessions of its controllers.
@@ -52,10 +55,10 @@ pub struct OfDatapath {
     interest: Interest,
     /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
     configs: Mutex<BTreeMap<u32, u32>>,
-    /// Ports as configured, without the controllers' changes: for each OpenFlow port number, whether the port
-    /// floods, and its `OFPPC_*` bits.
+    /// Ports as the configuration and the devices describe them, without the controllers' changes. Each
+    /// OpenFlow port number has a flag (whether the port takes part in flooding) and the `OFPPC_*` bits.
     described: Mutex<BTreeMap<u32, (bool, u32)>>,
-    /// Table settings from the last applied configuration.
+    /// Flow table settings of the configuration that was applied last.
     configured: Mutex<BTreeMap<FlowTableId, FlowTable>>,
     plane: Mutex<Weak<DataPlane>>,
 }
@@ -164,7 +167,8 @@ impl OfDatapath {
         self.alone.store(alone, Ordering::Relaxed);
     }
 
-    /// Adds the standalone flow entry if the bridge has no flow entries, unless its fail mode is secure.
+    /// Adds the flow entry of the standalone mode (`NORMAL`) if the bridge has no flow entries, unless its
+    /// fail mode is secure.
     pub(super) fn begin(&self) {
         if !self.secure.load(Ordering::Relaxed) {
             self.tables.change(|pipeline| {
@@ -199,9 +203,9 @@ impl OfDatapath {
         }
     }
 
-    /// Enters (`alone`) or leaves standalone mode. The mode is entered when all controllers have been
-    /// disconnected for too long. A bridge in secure mode never enters it. This function blocks until the
-    /// tables can be locked.
+    /// Enters (`alone`) or leaves standalone mode. A bridge enters the mode when all its controllers have
+    /// been disconnected for longer than the time limit. A bridge in secure mode never enters it. This
+    /// function blocks until the tables can be locked.
     pub fn stand_alone(&self, alone: bool) {
         self.tables.change(|pipeline| {
             let alone = self.may_be_alone(alone);
@@ -256,7 +260,7 @@ impl OfDatapath {
         }
     }
 
-    /// Discards the controllers' changes to a port that was removed.
+    /// Discards the port configuration that controllers have set for a port, because the port was removed.
     pub(super) fn undress(&self, number: u32) {
         locked(&self.configs).remove(&number);
         locked(&self.described).remove(&number);
@@ -268,8 +272,8 @@ impl OfDatapath {
         Box::new(std::iter::from_fn(move || next(&tables)))
     }
 
-    /// Records a port as described by the configuration and the device. Returns the port with the
-    /// controllers' changes applied.
+    /// Records a port as described by the configuration and the device. Returns the port with the port
+    /// configuration that controllers have set.
     pub(super) fn dress(&self, port: FlowPort) -> FlowPort {
         locked(&self.described).insert(port.desc.number, (port.floods, port.desc.config));
         self.with_changes(port)
@@ -510,7 +514,8 @@ impl Datapath for OfDatapath {
     }
 }
 
-/// Returns the range of tables to which a change applies. Returns `None` if there is no such table.
+/// Returns the range of table numbers to which a table modification applies. Returns `None` if there is no
+/// such table.
 fn tables_of(change: &TableMod) -> Option<Range<u8>> {
     match change.table {
         ALL_TABLES => Some(0..VISIBLE_TABLES),
@@ -519,7 +524,7 @@ fn tables_of(change: &TableMod) -> Option<Range<u8>> {
     }
 }
 
-/// Returns the settings that controllers have made for a table, after a change.
+/// Returns the settings that a table has from controllers after the table modification `change`.
 fn wishes_after(pipeline: &Pipeline, table: u8, change: &TableMod) -> TableWishes {
     let wishes = pipeline.table_wishes(table).cloned().unwrap_or_default();
     TableWishes {
@@ -530,7 +535,7 @@ fn wishes_after(pipeline: &Pipeline, table: u8, change: &TableMod) -> TableWishe
     }
 }
 
-/// Applies a change to the settings of all tables in the range.
+/// Applies a table modification to all tables in the range.
 fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) {
     for table in tables {
         let wishes = wishes_after(pipeline, table, change);
@@ -538,8 +543,8 @@ fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) 
     }
 }
 
-/// Applies changes that a session has requested, and reports them to the listeners as one event. Returns the
-/// packet-outs among the changes, translated for execution.
+/// Applies changes of flow entries, groups and meters that a session has requested, and reports them to the
+/// listeners as one event. Returns the packet-outs among the requests, translated for execution.
 fn modify_for(
     pipeline: &mut Pipeline,
     changes: &[Mod],

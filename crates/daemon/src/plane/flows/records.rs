@@ -16,9 +16,9 @@ use switch::flow::{
     OptionsMod, Pipeline, TableWishes, TunnelOption,
 };
 
-/// Size of a message header in octets.
+/// Size in octets of the header of an OpenFlow message.
 const HEADER: usize = 8;
-/// Number of flow entries that are added between two times at which the resulting events are discarded.
+/// Number of flow entries that are added before the events about them are discarded.
 const BATCH: usize = 1024;
 
 /// Hand-over state of one OpenFlow bridge.
@@ -65,8 +65,8 @@ pub(super) struct OfDatapathRecord {
     pub alone: bool,
 }
 
-/// A megaflow that a worker has cached. The fields are the worker, the bridge, the port, a bit mask, and the
-/// words of the slow path's flow key that the megaflow matches.
+/// A megaflow that a worker has cached. The fields are the worker number, the bridge number, the port number,
+/// a bit mask of the key words that are present, and these words of the slow path's flow key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MegaflowRecord(u16, u16, u16, u64, Vec<u64>);
 
@@ -91,8 +91,8 @@ pub(super) struct TableRecord(pub u8, pub String, pub bool, pub Option<(u8, u8)>
 
 const MISSES: [Miss; 4] = [Miss::Default, Miss::Controller, Miss::Continue, Miss::Drop];
 
-/// A mapped tunnel option. The fields are the option's class, its type, its length in octets, and the number
-/// of the match field to which it is mapped.
+/// A Geneve tunnel option that controllers have mapped to a match field. The fields are the option's class,
+/// its type, its length in octets, and the number of the match field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct OptionRecord(pub u16, pub u8, pub u8, pub u16);
 
@@ -100,10 +100,10 @@ pub(super) struct OptionRecord(pub u16, pub u8, pub u8, pub u16);
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Message(pub Vec<u8>);
 
-/// A flow entry. The fields are its message, its packet and octet counters, the times when it was added and
-/// last used (CLOCK_MONOTONIC, nanoseconds), a flag, and the time of its last change. The flag is true if the
-/// entry's meter is an instruction, which OpenFlow 1.5 encodes as the first action. A last change of 0 means
-/// never, and is the default for a predecessor that does not send the field.
+/// A flow entry. The fields are the OpenFlow message that adds it, its packet and octet counters, the times
+/// when it was added and last used (CLOCK_MONOTONIC, nanoseconds), a flag, and the time of its last change.
+/// The flag is true if the entry's meter is an instruction, which OpenFlow 1.5 encodes as the first action. A
+/// last change of 0 means never, and is the default for a predecessor that does not send the field.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct RuleRecord(
     pub Message,
@@ -124,7 +124,8 @@ impl Message {
 }
 
 impl RuleRecord {
-    /// Converts a flow entry. Its counters are those at the time `now`.
+    /// Converts a flow entry with its statistics into hand-over state. `now` is the time at which the
+    /// statistics were read.
     pub(super) fn of(stats: FlowStats, now: u64) -> RuleRecord {
         let metered = stats.instructions.meter.is_some();
         let mut change = FlowMod::add(stats.table, stats.priority, stats.matching, stats.instructions);
@@ -137,12 +138,12 @@ impl RuleRecord {
         RuleRecord(message, stats.packets, stats.bytes, created, used, metered, changed)
     }
 
-    /// Returns the message that adds a flow entry.
+    /// Returns the OpenFlow message that adds a flow entry.
     pub(super) fn message(change: &FlowMod) -> Message {
         Message::of(|octets| flow::put_mod(octets, Version::V15, 0, change))
     }
 
-    /// Decodes the message that adds the flow entry. Returns `None` if the message is invalid.
+    /// Decodes the OpenFlow message that adds the flow entry. Returns `None` if the message is invalid.
     pub(super) fn read(&self) -> Option<FlowMod> {
         let RuleRecord(message, .., metered, _) = self;
         let body = message.0.get(HEADER..)?;

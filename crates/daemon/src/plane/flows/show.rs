@@ -21,9 +21,9 @@ use crate::plane::ids::Names;
 
 /// Time limit for the slow path to return the next megaflow of a list or to revalidate all megaflows.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Number of megaflows whose flow entries are read under one lock of the tables.
+/// Number of megaflows whose flow entries are looked up during one lock of the tables.
 const SLICE: usize = 128;
-/// Maximum total size in octets of the texts in a list.
+/// Maximum total size in octets of the texts in one list.
 const LONGEST: usize = 256 << 20;
 /// Maximum number of flow entries that the list names for one megaflow.
 const RULES: usize = 32;
@@ -57,7 +57,7 @@ struct List<T> {
     entries: Vec<T>,
     /// Maximum number of entries in the list.
     limit: usize,
-    /// Total size in octets of the texts of all entries.
+    /// Total size in octets of the texts of all entries in the list.
     length: usize,
 }
 
@@ -87,7 +87,8 @@ fn counts(of: &[(u64, u64)]) -> Vec<FlowCount> {
     of.iter().map(|(packets, bytes)| FlowCount { packets: *packets, bytes: *bytes }).collect()
 }
 
-/// Returns whether a megaflow belongs to `worker`. If `worker` is `None`, every megaflow does.
+/// Returns whether a megaflow is in the cache of `worker`. If `worker` is `None`, returns true for every
+/// megaflow.
 fn is_of(view: &MegaflowView, worker: Option<u16>) -> bool {
     worker.is_none_or(|worker| view.worker == usize::from(worker))
 }
@@ -228,7 +229,8 @@ impl Shown {
         })
     }
 
-    /// Describes megaflows, which are taken from `slice`. The texts are made before the tables are locked.
+    /// Converts megaflows into values of the API. The megaflows are taken from `slice`. Their texts are made
+    /// before the tables are locked.
     fn megaflow_states(
         &self,
         bridge: &str,
@@ -334,7 +336,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Returns the flow tables of a bridge and the learning bridge behind its action `NORMAL`.
+    /// Returns the flow tables of a bridge, and the learning bridge that executes its action `NORMAL`.
     pub fn one(&self, bridge: &str) -> Result<(&FlowTables, &switch::Bridge), PlaneError> {
         let mut all = self.bridges.iter().zip(&self.learning);
         let found = all.find(|((own, _), _)| own == bridge);
@@ -355,11 +357,11 @@ impl Shown {
     }
 }
 
-/// Returns the flow entries from which a megaflow was computed. Entries that were removed since are left out.
-/// Table, priority and match of a flow entry.
+/// Table, priority and match of a flow entry, by which texts refer to it.
 type RuleKey = (u8, u16, Match);
 
-/// Returns the keys of the flow entries that made a megaflow. They are formatted without a lock of the tables.
+/// Returns the table, priority and match of the flow entries from which a megaflow was computed. Entries that
+/// were removed since are left out. The caller makes texts of them after it has unlocked the tables.
 fn rules(pipeline: &Pipeline, of: &[RuleRef]) -> Vec<RuleKey> {
     let known = of.iter().take(RULES).filter_map(|at| pipeline.rule(*at));
     known.map(|rule| (rule.table, rule.priority, rule.matching)).collect()

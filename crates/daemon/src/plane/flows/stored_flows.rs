@@ -2,14 +2,14 @@
 //! rule file, which is replaced atomically.
 //!
 //! ```text
-//! "TRIVRULE" | version u32 | CRC-32 of what follows u32 | length of what follows u64
-//! bridge | boot id [16] | CLOCK_MONOTONIC u64 | CLOCK_REALTIME u64     when it was written, nanoseconds
-//! count u32, (port, number u32)*         | numbers of ports
+//! "TRIVRULE" | version u32 | CRC-32 of the rest u32 | length of the rest in octets u64
+//! bridge | boot id [16] | CLOCK_MONOTONIC u64 | CLOCK_REALTIME u64     time of the write, nanoseconds
+//! count u32, (port, number u32)*         | OpenFlow port numbers by name
 //! count u32, message*                    | meters
 //! count u32, message*                    | groups
-//! count u32, (table u8, has u8, down u8, up u8, name)*   | what controllers have said of tables; has: 1 eviction, 2 vacancy events
-//! count u32, (class u16, type u8, octets u8, field u16)*  | what options of tunnels are mapped to
-//! (message, packets u64, octets u64, added u64, used u64, its meter is an instruction u8)*   rules, up to the end
+//! count u32, (table u8, has u8, down u8, up u8, name)*   | table settings made by controllers; has: 1 eviction, 2 vacancy events
+//! count u32, (class u16, type u8, octets u8, field u16)*  | match fields of mapped tunnel options
+//! (message, packets u64, octets u64, added u64, used u64, its meter is an instruction u8)*   flow entries, up to the end of the file
 //! ```
 //!
 //! Numbers are big-endian. Each name and each message is preceded by its length (u32). An incomplete file is
@@ -32,7 +32,7 @@ const VERSION: u32 = 4;
 const OLDEST: u32 = 2;
 /// Total size in octets of the magic number, the version, the checksum and the length.
 const HEAD: usize = 24;
-/// Maximum size in octets of a rule file that is read.
+/// Maximum size in octets of a rule file that is read. Larger files are refused.
 const LIMIT: u64 = 4 << 30;
 /// Suffix of the names of rule files.
 const SUFFIX: &str = ".rules";
@@ -94,8 +94,8 @@ fn fix(source: &io::Error) -> &'static str {
     }
 }
 
-/// Boot ID and clock readings at one moment. The elapsed time between two moments can be computed even if the
-/// machine was booted in between.
+/// Boot ID and readings of the monotonic clock and the wall clock at one moment. They give the elapsed time
+/// between two moments even if the machine was booted in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     boot: [u8; 16],
@@ -160,7 +160,7 @@ pub(super) fn put_rule(to: &mut Vec<u8>, rule: &RuleRecord) {
     to.push(u8::from(*metered));
 }
 
-/// Returns the part of a rule file that precedes the flow entries.
+/// Returns the first part of a rule file, from the magic number up to the flow entries.
 pub(super) fn preface(
     bridge: &str,
     moment: &Moment,
@@ -237,7 +237,7 @@ pub(super) fn read(directory: &Path, bridge: &str) -> Result<RulesRecord, KeptEr
     decode(bridge, &octets, &Moment::now()).map_err(|cause| KeptError::Content { path, cause })
 }
 
-/// Octets of a rule file that have not been decoded yet.
+/// Rest of a rule file's octets, which have not been decoded yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -344,8 +344,8 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesRecord, Dama
     Ok(record)
 }
 
-/// Converts a flow entry that was last changed before this boot. The monotonic clock cannot express that
-/// time. Therefore, the remaining part of the hard timeout starts now.
+/// Converts a flow entry that was last changed before this boot. The monotonic clock cannot express the time
+/// of that change. Therefore, the hard timeout is shortened to its remaining part, which starts now.
 fn shortened(rule: RuleRecord, life: u64, now: &Moment) -> Result<RuleRecord, Damage> {
     let mut change = rule.read().ok_or(Damage::Parts)?;
     if change.hard_timeout == 0 {

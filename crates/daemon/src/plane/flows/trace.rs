@@ -20,7 +20,7 @@ use super::show::Shown;
 use crate::database::UNTAGGED;
 use tree::Tree;
 
-/// Returns the failure for an invalid request, worded as by Open vSwitch.
+/// Returns the API error for an invalid trace request, worded as by Open vSwitch.
 fn invalid(cause: String, fix: &str) -> PlaneError {
     PlaneError { kind: FailureKind::Invalid, object: "ofproto/trace".to_owned(), cause, fix: fix.to_owned() }
 }
@@ -81,7 +81,8 @@ impl Shown {
         Ok(if request.names { named(&told, &names) } else { told })
     }
 
-    /// Returns the name of the requested bridge, and the requested flow in `ovs-ofctl`'s syntax.
+    /// Returns the name of the bridge that a trace request names, and the flow to trace in the syntax of
+    /// `ovs-ofctl`.
     fn place(&self, request: &TraceRequest) -> Result<(String, String), PlaneError> {
         let of_datapath = text::from_datapath(&request.flow);
         match (&request.bridge, of_datapath) {
@@ -143,7 +144,7 @@ fn become_frame(pipeline: &Pipeline, flow: &mut Flow, frame: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Returns a frame that matches the flow description `words`, without regard to metadata fields.
+/// Returns a frame that matches the flow in the text `words`, without its metadata fields.
 fn generated(words: &str) -> Result<Vec<u8>, String> {
     const METADATA: [&str; 9] =
         ["in_port", "metadata", "tun_", "pkt_mark", "vlan_tci", "recirc_id", "reg", "xreg", "xxreg"];
@@ -155,8 +156,8 @@ fn generated(words: &str) -> Result<Vec<u8>, String> {
     spec::parse(&kept.join(",")).map_err(|error| error.to_string())
 }
 
-/// Returns a description of one effect of the action `NORMAL`, worded as by Open vSwitch. The flag is true if
-/// the effect is a warning.
+/// Returns the text for one effect of the action `NORMAL`, worded as by Open vSwitch. The flag is true if the
+/// effect is a warning.
 fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -> String) -> (bool, String) {
     let detail = |text: &str| (false, text.to_owned());
     match note {

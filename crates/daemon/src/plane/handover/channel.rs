@@ -1,5 +1,5 @@
-//! Connection over which hand-over messages are sent. It is a unix socket. A message is JSON text preceded by
-//! its length, with the file descriptors that belong to it.
+//! Connection over which the two processes of a hand-over exchange messages. It is a unix socket. A message
+//! is JSON text preceded by its length, with the file descriptors that belong to it.
 //!
 //! Neither side holds the text of a long message in memory. The sender serialises such a message twice, first
 //! to count its bytes and then piece by piece into the socket. The receiver decodes the pieces as they arrive.
@@ -20,17 +20,18 @@ use serde::de::DeserializeOwned;
 
 use super::error::HandoverError;
 
-/// Number of descriptors that are sent with one byte. The kernel accepts at most 253.
+/// Number of file descriptors that one call of sendmsg(2) sends, together with one byte. The kernel accepts
+/// at most 253.
 const TOGETHER: usize = 64;
 /// Maximum length of a message in bytes.
 pub const LIMIT: usize = 2 << 30;
-/// Maximum number of descriptors of one message.
+/// Maximum number of file descriptors of one message.
 const DESCRIPTORS: usize = 65_536;
 /// Length of a message in bytes above which the message is sent and decoded piece by piece.
 const LONG: usize = 16 << 20;
-/// Length of a piece of a long message in bytes.
+/// Length in bytes of the pieces in which a long message is sent.
 const PIECE: usize = 1 << 20;
-/// Length of the head of a message in bytes: the length of the text, and the number of descriptors.
+/// Length in bytes of the header of a message: the length of the text, and the number of file descriptors.
 const HEAD: usize = 16;
 
 /// One side of the connection between predecessor and successor.
@@ -39,7 +40,7 @@ pub struct Link {
     socket: UnixStream,
     /// Time limit for each message from the other process.
     patience: Option<Duration>,
-    /// Deadline by which all messages must have been sent and received.
+    /// Deadline by which all messages of the hand-over must have been sent and received.
     until: Option<Instant>,
 }
 
@@ -53,7 +54,7 @@ impl Link {
         Ok((Link::over(ours), theirs))
     }
 
-    /// Creates this process's side over a socket that a predecessor has given.
+    /// Creates the successor's side of the connection, over the socket that the predecessor has given to it.
     pub fn over(socket: UnixStream) -> Link {
         Link { socket, patience: None, until: None }
     }
@@ -204,7 +205,7 @@ impl Link {
         Ok(message)
     }
 
-    /// Returns whether the socket still contains data. The other process must have ended.
+    /// Returns whether the socket still contains received data. The other process must have ended.
     pub fn is_not_at_its_end(&mut self) -> bool {
         !matches!(self.socket.read(&mut [0]), Ok(0))
     }
@@ -230,7 +231,8 @@ impl Link {
     }
 }
 
-/// Collects the text of a short message behind the space for its head. Only counts the bytes of a long one.
+/// Text of a message to send. A short message is stored behind the space for its header. Of a long message,
+/// only the number of bytes is counted.
 struct Text {
     bytes: Vec<u8>,
     length: usize,
@@ -258,7 +260,7 @@ impl Write for Text {
     }
 }
 
-/// The bytes of one message on a connection, with the deadline of the message.
+/// Reader or writer of one message on the connection, with the deadline of the message.
 struct Timed<'l> {
     link: &'l mut Link,
     deadline: Option<Instant>,
@@ -307,10 +309,10 @@ mod tests {
         assert_eq!((second.0, second.1.len()), (7, 0));
     }
 
-    /// A list of numbers that exists only while it is serialised.
+    /// A list of numbers that is serialised without being stored in memory.
     struct Numbers<'n> {
         count: u32,
-        /// Number of numbers that have been serialised.
+        /// How many of the numbers have been serialised.
         written: &'n AtomicU32,
     }
 

@@ -33,18 +33,18 @@ pub struct CountersState {
     pub routed: HookedState,
 }
 
-/// Counters of packets and bytes that hooks have redirected from one port to others and from others to the
-/// port.
+/// Counters of packets and bytes that hooks have redirected (XDP_REDIRECT) from one port to others and from
+/// others to the port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookedState {
-    /// Number of redirected packets that the port has received.
+    /// Number of packets that the port has received and its hook has redirected.
     pub rx_packets: u64,
-    /// Number of bytes of the redirected packets that the port has received.
+    /// Number of bytes that the port has received and its hook has redirected.
     pub rx_bytes: u64,
-    /// Number of redirected packets that were sent by the port.
+    /// Number of packets that hooks of other ports have redirected to the port.
     pub tx_packets: u64,
-    /// Number of bytes of the redirected packets that were sent by the port.
+    /// Number of bytes that hooks of other ports have redirected to the port.
     pub tx_bytes: u64,
 }
 

@@ -1,20 +1,20 @@
 //! Reasons why a hand-over fails.
 
-/// Reason why nothing was handed over.
+/// Reason why a hand-over did not take place.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
-    /// The other process is gone or does not answer.
+    /// The other process has ended or does not answer. The text names the awaited message.
     #[error("the other process does not answer while {0} is awaited ({1})")]
     Silent(&'static str, std::io::Error),
-    /// A message cannot be decoded or is out of turn.
+    /// A received message cannot be decoded or arrives out of order.
     #[error(
         "what the other process sent is not understood ({0}); restart the daemon instead of upgrading it"
     )]
     Strange(String),
-    /// The other process refuses.
+    /// The successor refuses the hand-over. The text is the reason.
     #[error("the successor refuses: {0}")]
     Refused(String),
-    /// An operation of this process failed.
+    /// An operation of this process failed. The text is the reason.
     #[error("{0}")]
     Own(String),
 }

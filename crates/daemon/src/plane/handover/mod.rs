@@ -6,32 +6,32 @@
 //!    |-- Offer: configuration, memory, API -->|  maps the memory, checks the configuration
 //!    |<------------------------- Prepared ----|
 //!    |  stops its workers                     |     packets wait in the kernel's rings
-//!    |-- Estate: queues, hooks, tables ------>|  puts queues and hooks together over the same rings
+//!    |-- HandoverState: queues, hooks ------->|  rebuilds queues and hooks over the existing rings
 //!    |<-------------- Release: some ports ----|  (only if some ports cannot be resumed)
-//!    |-- Released --------------------------->|  opens these ports anew
+//!    |-- Released --------------------------->|  opens these ports again
 //!    |<-------------------------- Resumed ----|  everything is ready, no worker runs
 //!    |-- Commit ----------------------------->|
 //!    |<------------------------ Committed ----|  starts its workers
 //!    |<-------------------------- Running ----|
-//!    |  ends, touching nothing                |  serves the API, tells systemd
+//!    |  ends without clean-up                 |  serves the API, notifies systemd
 //! ```
 //!
 //! - Until Prepared, the old process is unchanged.
 //! - Until Committed, the new process accesses no packet and no ring. The old process can resume with its own
-//!   descriptors, because it gave away duplicates.
+//!   descriptors, because it sent duplicates.
 //! - Between Committed and Running, the new process may have used the rings. If it ends there, the old
 //!   process opens its AF_XDP sockets again and continues.
-//! - The old process ends the new one (SIGKILL) before it resumes anything, and then reads whether Committed
-//!   was sent.
+//! - The old process kills the new one (SIGKILL) before it resumes anything, and then reads from the socket
+//!   whether the new process has sent Committed.
 //! - Captures and traces end before the workers do. Snooping keeps its groups and reads from the next
 //!   workers.
 //! - The hand-over has one deadline for all messages, during which the watchdog is fed. A process that
-//!   receives a termination signal during the hand-over ends the successor, takes everything back, and ends.
+//!   receives a termination signal during the hand-over kills the successor, resumes the data plane, and ends.
 //! - Failures that a successor can detect before Prepared are refused there: certificate, key and tokens of
 //!   the API, block lists, the configuration. After Running there is no predecessor to return to. A failure
 //!   is then logged and reported by `doctor`, and traffic continues.
-//! - A process whose workers cannot be stopped, or that can resume nothing, aborts, so that a supervisor
-//!   restarts it.
+//! - A process whose workers cannot be stopped, or that cannot resume the data plane, aborts, so that a
+//!   supervisor restarts it.
 //!
 //! Peers without the commit step are supported: a predecessor that sends no Commit (`Offer::commit` is
 //! false), and a successor that answers the hand-over state with Running at once.
@@ -53,5 +53,6 @@ pub use channel::LIMIT;
 use channel::Link;
 pub use error::HandoverError;
 
-/// Version of the messages. A successor that does not know the version refuses.
+/// Version of the hand-over messages. A successor that does not support the predecessor's version refuses the
+/// hand-over.
 pub const VERSION: u32 = 1;

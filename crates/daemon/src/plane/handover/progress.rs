@@ -1,5 +1,5 @@
-//! Progress of a hand-over by this process. The watchdog thread and the signal thread read it, because they
-//! must not wait for the hand-over.
+//! Progress of a hand-over in the process that hands over. The watchdog thread and the signal thread read the
+//! progress, because they must not wait for the hand-over.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ pub struct Progress(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Deadline by which the data plane must answer again. `None` outside a hand-over.
+    /// Deadline by which the data plane must answer requests again. `None` outside a hand-over.
     until: Option<Instant>,
-    /// Process ID of the successor, as long as this process can still take everything back by killing the
-    /// successor.
+    /// Process ID of the successor, as long as this process can still kill the successor and resume the data
+    /// plane.
     successor: Option<Pid>,
     /// Whether this process is about to end and must not begin or continue a hand-over.
     cancelled: bool,
@@ -26,7 +26,7 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allows the data plane not to answer for `time` from now on.
+    /// Allows the data plane not to answer requests for `time` from now on.
     pub fn within(&self, time: Duration) {
         self.state().until = Instant::now().checked_add(time);
     }

@@ -1,4 +1,4 @@
-//! The side of a hand-over that takes over from a predecessor.
+//! The successor's side of a hand-over.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -103,7 +103,7 @@ impl Prepared {
         }
     }
 
-    /// Sends the predecessor the reason why the offer cannot be taken. The predecessor then continues.
+    /// Sends the predecessor the reason why this process refuses the offer. The predecessor then continues.
     pub fn refuse(&mut self, why: &str) {
         // If the message is not sent, the predecessor detects the end of this process.
         let _ = self.link.send(&Reply::Refused(why.to_owned()), &[]);
@@ -194,7 +194,7 @@ fn made_by(offer: &Offer, file: &Config) -> model::Memory {
     said.map_or_else(|| model::Memory { frames, frame_size, ..file.memory.clone() }, |said| said.memory)
 }
 
-/// Marks a step of the hand-over. Tests inject failures at these steps.
+/// Marks the step `name` of the hand-over. Tests inject failures at these steps.
 fn step(name: &str) -> Result<(), HandoverError> {
     fault::step(name).map_err(HandoverError::Own)
 }

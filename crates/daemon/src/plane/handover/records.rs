@@ -14,15 +14,17 @@ use crate::plane::filters::{Blocks, Expiring};
 use crate::plane::flows::{MegaflowRecord, RulesRecord};
 use crate::plane::foreign::Former;
 
-/// Time limit for a hand-over that has no ports and no table entries, from the first message to the last.
+/// Base of the time limit for a hand-over, from the first message to the last. The limit grows with the
+/// number of ports and table entries.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Addition to the time limit for each port.
+/// Time that each port adds to the time limit.
 const PER_PORT: Duration = Duration::from_millis(100);
-/// Addition to the time limit for each flow entry, MAC table entry or cached megaflow.
+/// Time that each flow entry, MAC table entry or cached megaflow adds to the time limit.
 const PER_ENTRY: Duration = Duration::from_micros(20);
 
-/// Data with which the successor prepares itself. The descriptors beside this message are: the frame memory,
-/// the API's unix socket, the API's TCP socket if any, and the other unix sockets.
+/// First message of the predecessor, by which the successor prepares itself. The file descriptors beside this
+/// message are: the frame memory, the API's unix socket, the API's TCP socket if any, and the other unix
+/// sockets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
     /// Version of the message format.
@@ -51,7 +53,7 @@ pub struct Offer {
     pub commit: bool,
 }
 
-/// Size and kind of pages of the frame memory.
+/// Number, size and page kind of the frames in the frame memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemoryRecord {
     /// Number of frames in the memory.
@@ -102,14 +104,14 @@ pub enum Order {
     Commit,
 }
 
-/// Hand-over state of the whole data plane. The descriptors beside this message are, for each port, the five
-/// of its hook and one for each queue that has one. The descriptors of interface mirrors follow. The last
-/// descriptors are the network namespaces of the entries in `places`.
+/// Hand-over state of the whole data plane. The file descriptors beside this message are, for each port, five
+/// for its hook (if any) and one for each queue that has a descriptor. The descriptors of interface mirrors
+/// follow. The last descriptors are the network namespaces of the entries in `places`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct HandoverState {
     /// State of each port, by port name.
     pub ports: BTreeMap<String, PortRecord>,
-    /// Number of each bridge, by bridge name.
+    /// Number by which the data path identifies each bridge, by bridge name.
     pub bridges: BTreeMap<String, u16>,
     /// Learned MAC table entries of each bridge, by bridge name.
     pub stations: BTreeMap<String, Vec<StationRecord>>,
@@ -130,8 +132,8 @@ pub struct HandoverState {
     /// Devices of routers' mirrored interfaces, by the names that the devices have as ports.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanRecord>,
-    /// Frames of closed zero-copy sockets that the kernel may still use. Each group has the number of
-    /// milliseconds until its frames are free.
+    /// Numbers of the frames of closed zero-copy sockets, which the kernel may still use. Each group of
+    /// frames has the number of milliseconds until it is free.
     #[serde(default)]
     pub quarantine: Vec<(Vec<u32>, u64)>,
     /// Device queues that may still use the frames in `quarantine`, in the order of `quarantine`. `None`
@@ -145,14 +147,14 @@ pub struct HandoverState {
 }
 
 impl HandoverState {
-    /// Returns the number of descriptors that are sent for a port.
+    /// Returns the number of file descriptors that are sent for a port.
     pub fn share(port: &PortRecord) -> usize {
         usize::from(port.hook.is_some()) * 5
             + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count()
     }
 
-    /// Returns the time limit until the successor's workers must run. The limit grows with the number of
-    /// ports and table entries.
+    /// Returns the time limit from the first message until the successor's workers must run. The limit grows
+    /// with the number of ports and table entries.
     pub fn patience(&self) -> Duration {
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let learned = self.stations.values().map(Vec::len).sum::<usize>() + self.known.len();
@@ -177,8 +179,8 @@ impl HandoverState {
     }
 }
 
-/// Worker counters of a filter rule. The fields are the rule's name, the packets and bytes that matched, and
-/// the packets and bytes on which the rule acted.
+/// Worker counters of a filter rule. The fields are the rule's name, the packets and bytes that matched the
+/// rule, and the packets and bytes to which the rule's action was applied.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RuleRecord(pub String, pub u64, pub u64, pub u64, pub u64);
 
@@ -290,9 +292,9 @@ pub enum QueueKind {
         multi_buffer: bool,
         /// MTU of the device in bytes.
         mtu: u32,
-        /// Reasons why the socket does not use a faster mode.
+        /// Reasons why the kernel or driver refused faster modes for the socket.
         reasons: Vec<String>,
-        /// Frame numbers of the frames that the kernel holds for the socket.
+        /// Numbers of the frames in the frame memory that the kernel holds for the socket.
         frames: Vec<u32>,
     },
     /// A TAP. Its descriptor is sent beside the message.

@@ -1,4 +1,4 @@
-//! The side of a hand-over that gives its state to a successor.
+//! The predecessor's side of a hand-over.
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -24,7 +24,7 @@ use crate::notify::{READY_FIFO, WATCHDOG_PID};
 /// while this process continues to forward.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Resources besides the data plane that a successor needs.
+/// Listening sockets and paths that a successor needs in addition to the data plane.
 #[derive(Debug)]
 pub struct ListenerSet {
     /// Path of the daemon's configuration file.
@@ -218,7 +218,7 @@ impl Drop for Successor {
     }
 }
 
-/// Converts the error of a hand-over into the failure that the client receives.
+/// Converts the error of a hand-over into the API error for the client that requested the upgrade.
 pub fn refused(binary: &Path, error: &dyn std::error::Error) -> PlaneError {
     PlaneError {
         kind: FailureKind::Failed,

@@ -1,5 +1,6 @@
 //! Converts the running data plane into hand-over state with file descriptors, and back. The successor
-//! rebuilds the data plane from this state. If the successor fails, the predecessor does so.
+//! rebuilds the data plane from this state. If the successor fails, the predecessor rebuilds its own data
+//! plane from the state.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,11 +52,11 @@ pub struct HandoverBundle {
     /// File descriptors, in the order in which the message refers to them. The descriptors of ports in
     /// `released` are closed.
     pub descriptors: Vec<Option<OwnedFd>>,
-    /// Custom programs in front of hooks. They are kept until the rebuilt hooks hold references to the
-    /// programs' objects.
+    /// Custom programs that run before the hooks' own programs. They are kept until the rebuilt hooks hold
+    /// references to the programs' kernel objects.
     pub users: Vec<UserProgram>,
-    /// Claims on the pins of ports, by port name. They are kept until this process or the successor has
-    /// claims of its own. Therefore, no third process can find a pin unused.
+    /// Locks on the pins of the ports' hooks, by port name. They are kept until this process or the successor
+    /// has locks of its own. Therefore, no third process can find a pin unused.
     pub claims: BTreeMap<String, Claim>,
     /// Names of the ports that cannot be resumed from their descriptors and must be opened again.
     pub released: BTreeSet<String>,
@@ -102,7 +103,8 @@ impl HandoverBundle {
     }
 }
 
-/// Parts of the hand-over state that were rebuilt without any effect on the kernel or on the predecessor.
+/// Parts of the data plane that were rebuilt from the hand-over state, before anything affects the kernel or
+/// the predecessor.
 pub struct Parts {
     state: HandoverState,
     ports: Vec<Part>,
@@ -512,7 +514,7 @@ fn resume(
     })
 }
 
-/// Returns the saved device settings that the predecessor recorded for a port.
+/// Returns the settings that a port's device had before it became a port, as the predecessor recorded them.
 fn footprint(record: &PortRecord) -> Footprint {
     let (near, far) = record.ends;
     let ends = EndAddresses { near: near.map(MacAddr::from_u64), far: far.map(MacAddr::from_u64) };

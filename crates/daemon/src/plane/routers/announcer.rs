@@ -1,4 +1,5 @@
-//! Changes of the Ethernet addresses of a router's addresses, and the announcements that are due.
+//! Detects that the Ethernet address of a router's IP address has changed, and keeps the announcements that
+//! are due.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,14 +7,14 @@ use std::net::IpAddr;
 
 use packet::MacAddr;
 
-/// Number of announcements of one change, which are sent once a second. The first one may be sent before the
-/// link at the other end is up.
+/// Number of announcements of each changed address. They are sent once a second, because the first one may be
+/// sent before the link at the other end is up.
 pub const TIMES: u8 = 3;
 
-/// Maximum number of announcements that one call sends. The remaining ones are sent by the next calls.
+/// Maximum number of announcements that are sent at one time. The remaining ones follow a second later.
 pub const AT_ONCE: usize = 64;
 
-/// Number of addresses above which old entries are removed from the table of last seen Ethernet addresses.
+/// Number of table entries above which entries of addresses that no longer exist are removed.
 const KNOWN: usize = 4096;
 
 /// Last seen Ethernet addresses of a router's own addresses, and the announcements that are due.
@@ -23,10 +24,10 @@ pub struct Announcer {
     due: BTreeMap<Place, u8>,
 }
 
-/// An address and the name of its device. Several devices may have the same link-local or anycast address.
+/// An IP address and the name of its device. Several devices may have the same link-local or anycast address.
 pub type Place = (IpAddr, String);
 
-/// An address of a router, with the interface index and the Ethernet address of its device.
+/// An IP address of a router, with the interface index and the Ethernet address of its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
     pub place: Place,
@@ -35,8 +36,8 @@ pub struct Own {
 }
 
 impl Announcer {
-    /// Processes the current addresses of devices that are up, and returns the addresses to announce now.
-    /// This is called once a second.
+    /// Compares the current addresses of devices that are up with the last seen ones, and returns the
+    /// addresses to announce now. This is called once a second.
     pub fn look(&mut self, own: &[Own]) -> Vec<Own> {
         for it in own {
             if self.known.insert(it.place.clone(), it.mac).is_some_and(|before| before != it.mac) {

@@ -1,4 +1,4 @@
-//! Requests to the thread that follows a router's namespace.
+//! Requests to the thread that follows the routing state of a router's namespace.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::super::routes;
 /// Time limit for a router's thread to answer. A tenant can keep the thread busy with changes.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Time limit for a comparison with the kernel. The comparison reads all routes, and reads them several times
-/// if some differ.
+/// Time limit for the comparison of a router's tables with the kernel's routes. The comparison reads all
+/// routes, several times if some differ.
 const CHECK_LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls `look` with the mirror of a router, on the router's thread, and returns the result.

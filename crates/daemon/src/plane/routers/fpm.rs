@@ -48,11 +48,11 @@ pub fn source(
     }))
 }
 
-/// FPM state of a router, to which the mirror's number of routes must still be added.
+/// State of a router's FPM sessions, possibly without the number of routes. See [`Standing::told`].
 pub struct Standing {
     state: FpmState,
-    /// Number of routes that the session has announced. `None` if the mirror's own number of routes is to be
-    /// used.
+    /// Number of routes that the FPM session has announced. `None` if the number must be read from the
+    /// mirror.
     named: Option<u64>,
 }
 

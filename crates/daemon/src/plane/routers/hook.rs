@@ -1,5 +1,5 @@
-//! Offload of routes to the driver hook. A router's main table and its neighbours are mirrored in memory that
-//! the hook programs of the router's ports read. The memory also contains the router's interfaces.
+//! Offload of routes to the driver hook. A copy of a router's main table, of its neighbours and of its
+//! interfaces is kept in memory that the hook programs of the router's ports read.
 //!
 //! The offload only accelerates. If it cannot be installed, the failure is logged and workers route all
 //! packets. The follower's thread writes the tables, and sets in the [`Switch`] for which address families
@@ -31,7 +31,8 @@ pub const PATHS: u32 = 65_536;
 /// Maximum number of next-hop groups in the hooks. Packets whose route uses a further group are routed by
 /// workers.
 const GROUPS: u32 = 512;
-/// Minimum number of words of the IPv4 trie. It leaves space for routes that are added later.
+/// Minimum size of the IPv4 routing trie in the hooks, in words. It leaves space for routes that are added
+/// later.
 const WORDS4: u32 = 1 << 19;
 const WORDS6: u32 = 1 << 18;
 
@@ -46,7 +47,7 @@ pub struct Hook {
     refused: BTreeSet<PortName>,
 }
 
-/// An interface on which a hook may send packets.
+/// A router interface on which hooks may send packets, as observed in the router's namespace.
 pub struct ObservedNamespace<'a> {
     pub number: u16,
     pub name: &'a PortName,
@@ -56,11 +57,11 @@ pub struct ObservedNamespace<'a> {
     pub vlan: Option<u16>,
 }
 
-/// Constants for which the hook program of a port is specialised.
+/// Settings that are compiled into the routing stage of a port's hook program.
 pub struct Wanted<'a> {
     pub of: RoutePort,
     pub own: &'a Own,
-    /// Interface number of the port itself.
+    /// Number of the router interface that the port itself has, in addition to its VLANs.
     pub interface: u16,
     pub sources: Sources,
     pub seed: u32,
@@ -73,7 +74,7 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Returns the XDP program stage for a port whose routes are not offloaded.
+    /// Returns the routing stage for a port whose routes are not offloaded.
     fn plain(&self) -> RouteStage {
         self.tagged(RouteStage::new(&self.of, self.own))
     }
@@ -171,8 +172,8 @@ impl Hook {
         self.refused.insert(name.clone());
     }
 
-    /// Updates the interfaces in the hooks' tables and the capabilities of the interfaces' devices. All
-    /// interfaces are in `namespace`.
+    /// Updates the router's interfaces in the hooks' tables, including the capabilities of the interfaces'
+    /// devices. All interfaces are in `namespace`.
     pub fn tell(
         &mut self,
         router: &RouterName,

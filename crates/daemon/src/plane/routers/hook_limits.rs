@@ -8,9 +8,9 @@ use packet::PuntClass;
 use router::Peer;
 use xdp::route::{PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RouteStage};
 
-/// Limits that the hooks of one router's ports apply.
+/// Rate limits of control traffic to the kernel, which the hooks of one router's ports apply.
 pub struct HookLimits {
-    /// `None` if the kernel has refused the tables. Hooks then limit nothing.
+    /// Token buckets and known peers. `None` if the kernel has refused the tables. Hooks then limit nothing.
     limits: Option<PuntLimits>,
     /// Whether the failure to write the known peers was already logged.
     is_failure_logged: bool,
@@ -32,7 +32,7 @@ impl HookLimits {
         self.limits.is_some()
     }
 
-    /// Sets the rate of each class to that in `settings`.
+    /// Sets the rate of each class of control traffic to that in `settings`.
     pub fn set_rates(&self, settings: &RouterSettings) {
         let Some(limits) = &self.limits else { return };
         for (index, class) in PuntClass::ALL.into_iter().take(PUNT_CLASSES).enumerate() {
@@ -42,7 +42,7 @@ impl HookLimits {
         }
     }
 
-    /// Replaces the known peers of the host's routing daemons.
+    /// Replaces the known peers (for example BGP neighbours) of the host's routing daemons.
     pub fn set_peers(&mut self, router: &RouterName, peers: &BTreeSet<Peer>) {
         let Some(limits) = &mut self.limits else { return };
         let peer = |peer: &Peer| match *peer {
@@ -60,7 +60,8 @@ impl HookLimits {
         }
     }
 
-    /// Returns the stage of a port with these limits. `interface` is the number of the port's own interface.
+    /// Returns the routing stage of a port with these limits. `interface` is the number of the port's own
+    /// router interface.
     pub fn limit(&self, stage: RouteStage, interface: u16) -> RouteStage {
         match &self.limits {
             Some(limits) => stage.limited(limits, interface),
@@ -68,7 +69,8 @@ impl HookLimits {
         }
     }
 
-    /// Returns the number of packets of a class that hooks passed to the kernel, and the number that they dropped.
+    /// Returns the number of packets of a class of control traffic that hooks passed to the kernel, and the
+    /// number that they dropped.
     pub fn counted(&self, class: PuntClass) -> (u64, u64) {
         let index = class as usize;
         let limits = self.limits.as_ref().filter(|_| index < PUNT_CLASSES);

@@ -1,4 +1,4 @@
-//! Switch by which a router's follower enables the offload of routes to the driver hook.
+//! Switch that turns the offload of routes to the hooks of a router's ports on and off.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,19 +18,19 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Whether the hooks' tables are complete for IPv4 and for IPv6.
+    /// Whether the hooks' tables contain all needed routes, for IPv4 and for IPv6.
     known: (bool, bool),
     /// Whether a capture or trace needs every packet to pass the workers.
     watched: bool,
 }
 
 impl Switch {
-    /// Creates a switch for these tables. The offload is disabled.
+    /// Creates a switch for these routing tables of the hooks. The offload is off.
     pub fn new(answers: Answers) -> Switch {
         Switch(Arc::new(Shared { answers, state: Mutex::default() }))
     }
 
-    /// Returns the tables that the hook programs read.
+    /// Returns the routing tables that the hook programs read.
     pub fn answers(&self) -> &Answers {
         &self.0.answers
     }
@@ -41,7 +41,8 @@ impl Switch {
         self.set(|state| state.known = (four, six));
     }
 
-    /// Sets whether captures or traces need every packet to pass the workers.
+    /// Sets whether a capture or trace runs. While one runs, every packet must pass the workers, and the
+    /// offload is off.
     pub fn watch(&self, watched: bool) {
         self.set(|state| state.watched = watched);
     }

@@ -1,4 +1,4 @@
-//! Names by which messages refer to a router and its namespace.
+//! Names of a router and its namespace in log messages and errors.
 
 use model::RouterName;
 

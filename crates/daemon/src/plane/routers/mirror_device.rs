@@ -1,5 +1,5 @@
-//! Devices in the kernel that mirror router interfaces, and the interfaces that need such a device
-//! ([`super::mirrors`]).
+//! Mirror devices: TAPs in the kernel that represent router interfaces for which the kernel has no device of
+//! its own ([`super::mirrors`]).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use port::tap::{TapControl, TapQueue};
 use super::super::device::inside;
 use super::messages::object;
 
-/// Device in the kernel that mirrors a router interface.
+/// A TAP in the kernel that represents a router interface.
 pub struct MirrorDevice {
     /// Name of the TAP that mirrors the interface.
     pub device: String,
@@ -30,7 +30,7 @@ pub type Given = BTreeMap<String, (PortId, TapQueue)>;
 /// A router interface that has a mirror: the port, and the VLAN tags if the interface is a VLAN of the port.
 pub type Key = (PortName, Option<VlanTags>);
 
-/// Returns the name of the device that represents a port in its router's namespace.
+/// Returns the name of the kernel's device by which a port is known in its router's namespace.
 pub fn device<'c>(config: &'c Config, port: &'c PortName) -> Option<&'c str> {
     config.ports.get(port).map(|own| RouterPort::device(port, &own.kind))
 }

@@ -147,7 +147,7 @@ impl Running {
     }
 
     /// Moves the mirrors of the router `before`, which this router replaces, to this router. Nothing is done
-    /// if the two are in different namespaces.
+    /// if the two routers are in different namespaces.
     pub fn inherit_mirrors(&mut self, before: &mut Running) {
         if before.wanted.settings.namespace == self.wanted.settings.namespace {
             self.mirrors = std::mem::take(&mut before.mirrors);

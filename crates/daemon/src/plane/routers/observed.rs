@@ -14,7 +14,7 @@ use router::{FibError, Lookup};
 use super::super::lock::locked;
 use super::hook_switch::Switch;
 
-/// State that the follower's thread of one router writes.
+/// State that the thread following a router's namespace writes.
 pub struct State {
     pub router: RouterName,
     pub feed: Feed,
@@ -23,7 +23,7 @@ pub struct State {
     /// Interface indices of the devices whose ports are open, by configured device name. The index identifies
     /// a device even if it was renamed.
     pub open: BTreeMap<String, u32>,
-    /// Interface numbers of the devices that exist, by interface index.
+    /// Interface numbers of the router interfaces whose devices exist, by interface index in the kernel.
     pub bound: BTreeMap<u32, u16>,
     pub seen: ObservedNamespace,
     /// Neighbours whose entry in the kernel is permanent (`NUD_PERMANENT`).
@@ -32,8 +32,8 @@ pub struct State {
     pub switch: Option<Switch>,
     pub wake: SyncSender<()>,
     pub refused: Option<Instant>,
-    /// Refusals of routes by the changes that are being applied. The routes may find space when readers no
-    /// longer use the memory that the changes have freed.
+    /// Errors about routes that found no space in the tables while the current changes are applied. The
+    /// routes may fit when readers no longer use the memory that the changes have freed.
     pub errors: Vec<FibError>,
     /// Whether interface numbers have changed since the state was last read.
     pub is_renumbered: bool,
@@ -54,7 +54,7 @@ pub struct ObservedNamespace {
     pub excess_rules: [Option<usize>; 2],
 }
 
-/// State of the device of a router interface.
+/// State of the kernel's device of a router interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Netdev {
     pub index: u32,

@@ -1,18 +1,18 @@
-//! Selection of the neighbours that a router reports to the kernel, because packets use or need them. One
-//! turn reports at most [`PROMPTS`] neighbours. Gateways come first, and the neighbours take turns in a round
-//! robin.
+//! Selection of the neighbours that a router reports to the kernel, because packets use or need them. The
+//! kernel then keeps their entries reachable or resolves them. One round reports at most [`PROMPTS`]
+//! neighbours. Gateways come first. If there are more neighbours, successive rounds report them in turn.
 
 use std::net::IpAddr;
 
-/// Maximum number of neighbours that one turn reports to the kernel.
+/// Maximum number of neighbours that one round reports to the kernel.
 const PROMPTS: usize = 512;
-/// Number of neighbours in one turn that is reserved for neighbours that are not gateways.
+/// Number of neighbours in one round that is reserved for neighbours that are not gateways.
 const OF_OTHERS: usize = PROMPTS / 4;
 
 /// A neighbour: the ifindex of its device, and its IP address.
 type Key = (u32, IpAddr);
 
-/// Positions of two round robins: one among gateways, and one among other neighbours.
+/// Positions up to which neighbours have been reported: one among gateways, and one among other neighbours.
 #[derive(Debug, Default)]
 pub struct Prompts {
     gateways: Turn,
@@ -20,7 +20,7 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Returns the neighbours to report in this turn, and advances the positions.
+    /// Returns the neighbours to report in this round, and advances the positions.
     pub fn next(&mut self, gateways: Vec<Key>, others: Vec<Key>) -> Vec<Key> {
         let reserved = others.len().min(OF_OTHERS);
         let mut chosen = self.gateways.next(gateways, PROMPTS - reserved);
@@ -30,7 +30,7 @@ impl Prompts {
     }
 }
 
-/// Position of a round robin: the last neighbour that was reported. `None` before the first turn.
+/// The neighbour that was reported last. `None` before the first round.
 #[derive(Debug, Default)]
 struct Turn(Option<Key>);
 

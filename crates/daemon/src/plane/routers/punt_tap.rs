@@ -1,4 +1,4 @@
-//! Punt TAP of a router. The kernel receives on it the packets that workers do not route.
+//! Punt TAP of a router, by which the kernel receives the packets that workers do not route.
 
 use control::{FailureKind, PlaneError};
 use model::{Namespace, RouterName};
@@ -10,9 +10,9 @@ use port::tap::{Tap, TapConfig, TapError};
 use super::super::device::inside;
 use super::object;
 
-/// Prefix of the names of punt TAPs. A number follows it.
+/// Prefix of the device names of punt TAPs. A number follows it.
 const TAP: &str = "trivium";
-/// Number of names that are tried for a punt TAP.
+/// Number of device names that are tried for a punt TAP.
 const TAPS: u32 = 256;
 /// MTU of punt TAPs in bytes. It is larger than the largest packet that ports carry.
 pub const TAP_MTU: u32 = 9_216;
@@ -73,9 +73,9 @@ fn full(router: &RouterName) -> PlaneError {
     }
 }
 
-/// Configures the kernel's settings of a punt TAP. The reverse-path filter must not be strict, because
-/// packets on the TAP were received on other devices. The kernel must not send packets of its own on the TAP,
-/// because the TAP is not a link.
+/// Sets the kernel's sysctls of a punt TAP. The reverse-path filter must not be strict, because packets on
+/// the TAP were received on other devices. The kernel must not send packets of its own on the TAP, because
+/// the TAP is not a link.
 fn settings(tap: &str) {
     let path =
         |version: &str, device: &str, name: &str| format!("/proc/sys/net/{version}/conf/{device}/{name}");

@@ -37,12 +37,12 @@ use version::Key;
 
 pub use version::Version;
 
-/// Maximum number of messages that are read from one socket before the next socket is read.
+/// Maximum number of DHCP messages that are read from one socket before the next socket is read.
 const TURN: usize = 64;
 /// Interval between two checks of devices and addresses.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Relay settings for one device and one DHCP version.
+/// DHCP relay settings of one device for one DHCP version.
 #[derive(Clone, PartialEq, Eq, Default)]
 struct Service {
     servers: Vec<IpAddr>,
@@ -60,7 +60,7 @@ pub struct Relay {
     stop: Arc<OwnedFd>,
 }
 
-/// Returns the devices of the ports and VLANs for which DHCP servers are configured.
+/// Returns the relay settings of the devices (of ports and VLANs) for which DHCP servers are configured.
 fn wanted(router: &model::Router, config: &Config) -> Wanted {
     let own =
         router.ports.keys().filter_map(|name| Some((name, mirror_device::device(config, name)?.to_owned())));
@@ -147,7 +147,7 @@ struct Thread {
     state: Arc<Mutex<State>>,
     stop: Arc<OwnedFd>,
     interface_relays: RelayInterfaces,
-    /// Interfaces that cannot be served and whose failure was already logged.
+    /// Interfaces on which DHCP cannot be relayed and whose failure was already logged.
     failed: BTreeSet<Key>,
 }
 
@@ -171,7 +171,7 @@ impl Thread {
         }
     }
 
-    /// Waits for messages, for at most a second. Returns whether the thread must stop.
+    /// Waits for DHCP messages, for at most a second. Returns whether the thread must stop.
     fn wait(&self) -> bool {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let mut polled = vec![PollFd::from_borrowed_fd((*self.stop).as_fd(), PollFlags::IN)];

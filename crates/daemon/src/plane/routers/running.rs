@@ -57,18 +57,19 @@ pub struct Running {
     pub mirrorless: BTreeSet<(PortName, Option<VlanTags>)>,
     /// DHCP relay of the router. `None` if no interface uses it.
     pub relay: Option<Relay>,
-    /// Last seen Ethernet addresses of the router's addresses, from which changes are announced.
+    /// Last seen Ethernet addresses of the router's IP addresses. A changed Ethernet address is announced to
+    /// the neighbours.
     pub announcer: Announcer,
     /// Number of packets that had been sent to each neighbour at the last poll.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
-    /// Round-robin positions for reporting neighbours to the kernel.
+    /// Positions up to which neighbours have been reported to the kernel.
     pub prompts: Prompts,
     /// Whether the failure to read the kernel's BGP sessions was already logged.
     pub lacks_sessions: bool,
 }
 
-/// Returns the number of 64-bit words of a trie for `routes` routes. Two words for each route are enough for
-/// a full routing table and later changes. The minimum is the size of the trie's root.
+/// Returns the size of a routing trie for `routes` routes, in 64-bit words. Two words for each route are
+/// enough for a full routing table and later changes. The minimum is the size of the trie's root.
 fn words(routes: u32) -> usize {
     usize::try_from(routes).unwrap_or(usize::MAX).saturating_mul(2).max(1 << 21)
 }
@@ -267,8 +268,8 @@ impl Running {
         self.wanted.ports.get(port).is_some_and(|port| port.vrrp)
     }
 
-    /// Configures routing in the hooks of the router's ports. Also updates the host's own addresses and the
-    /// router's interfaces that the hooks read.
+    /// Installs the routing stage in the hooks of the router's ports. Also updates the host's own addresses
+    /// and the router's interfaces in the tables that the hooks read.
     pub fn tell_hooks(&mut self, router: &RouterName, config: &Config, ports: &mut Ports) {
         let (own, devices, numbers) = {
             let state = locked(&self.state);
@@ -474,14 +475,15 @@ struct Vlan {
 }
 
 impl Vlan {
-    /// Returns the interface number of the VLAN if hooks route its packets. Returns `None` for a VLAN with
-    /// two tags, which workers route.
+    /// Returns the number of the VLAN's router interface if hooks route its packets. Returns `None` for a
+    /// VLAN with two tags, because workers route its packets.
     fn answered(&self) -> Option<u16> {
         self.number.filter(|_| self.tags.inner.is_none())
     }
 }
 
-/// Returns the outer VLAN IDs of a port's VLANs, each with the interface number for the port's hook, if any.
+/// Returns the outer VLAN IDs of a port's VLANs. Each has the number of the router interface by which the
+/// port's hook routes, or `None` if workers route.
 fn of_hook<'v>(vlans: impl Iterator<Item = &'v Vlan>) -> Vec<(u16, Option<u16>)> {
     let mut all = BTreeMap::new();
     for vlan in vlans {

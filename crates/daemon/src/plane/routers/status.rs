@@ -106,7 +106,7 @@ impl Running {
     }
 }
 
-/// An interface of a router as the configuration wants it.
+/// An interface that a router has according to the configuration.
 struct WantedInterface {
     port: PortName,
     /// Configured name of the device from which the interface has its addresses.
@@ -116,7 +116,8 @@ struct WantedInterface {
     vlan: Option<VlanTags>,
 }
 
-/// Returns the wanted interfaces of a router: first those of the ports themselves, then the VLAN interfaces.
+/// Returns the interfaces that a router has according to the configuration: first those of the ports
+/// themselves, then the VLAN interfaces.
 fn wanted_interfaces(wanted: &model::Router, config: &Config) -> Vec<WantedInterface> {
     let of_ports = wanted.ports.iter().filter_map(|(name, port)| {
         let device = mirror_device::device(config, name)?.to_owned();

@@ -22,13 +22,14 @@ struct Node {
 
 /// A trace report to which lines are added.
 pub struct Tree {
-    /// Nodes of the report's tree. The first one represents the bridge.
+    /// Lines of the report, as nodes of a tree. The first node represents the bridge.
     nodes: Vec<Node>,
-    /// Path from the root to the current node. Each element is a node and the depth of its children.
+    /// Path from the root to the current node. Each element is the index of a node and the depth of its
+    /// children.
     path: Vec<(usize, u32)>,
 }
 
-/// Returns the text of a note as Open vSwitch words it, and the kind of the line.
+/// Returns the wording of Open vSwitch for a step of the trace, and the kind of the line.
 fn spoken(words: &str) -> (Kind, &str) {
     match words {
         "there is no such port" => (Kind::Warning, "Nonexistent output port"),
@@ -47,8 +48,8 @@ fn spoken(words: &str) -> (Kind, &str) {
 }
 
 impl Tree {
-    /// Returns the text of a trace report. `normal` contains the effects of each `NORMAL` action. `words`
-    /// converts an effect into text.
+    /// Returns the text of a trace report. `normal` contains the effects of each `NORMAL` action of the flow
+    /// entries. `words` converts an effect into text.
     pub fn written(
         bridge: &str,
         lines: &[TraceLine],

@@ -11,7 +11,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Returns the version that servers with this address use.
+    /// Returns the DHCP version of servers with this address: DHCPv4 for IPv4, and DHCPv6 for IPv6.
     pub fn of(address: IpAddr) -> Version {
         if address.is_ipv4() { Version::V4 } else { Version::V6 }
     }
