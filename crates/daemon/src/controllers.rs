@@ -21,21 +21,24 @@ use crate::database::{Database, allows_remote};
 use crate::plane::{DataPlane, OfDatapath};
 use crate::users::number_of;
 
-/// Interval at which the status of the controllers is checked.
+/// Interval at which the connection status of the controllers is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// Number of status checks after which the elapsed seconds in the database are updated.
+/// Number of status checks after which the seconds since connection or disconnection are updated in the
+/// database.
 const CLOCK: u32 = 5;
-/// Maximum time for which the start waits until the sockets of the bridges accept connections.
+/// Maximum time for which the start of the daemon waits until the bridges' OpenFlow sockets accept
+/// connections.
 const OPEN: Duration = Duration::from_secs(1);
-/// Default time in milliseconds without a message from a controller after which a probe is sent.
+/// Default inactivity probe: time in milliseconds without a message from a controller after which the daemon
+/// sends an echo request.
 const USUAL_PROBE_MS: u32 = 5_000;
-/// Time without a message from a client of a bridge's own socket after which a probe is sent, as in Open
-/// vSwitch.
+/// Inactivity probe of the bridges' own sockets: time without a message from a client after which the daemon
+/// sends an echo request, as in Open vSwitch.
 const OWN_PROBE: Duration = Duration::from_secs(60);
 /// Smallest accepted value of the setting "maximum backoff", the longest pause between connection attempts.
 const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// OpenFlow sessions by bridge name.
+/// OpenFlow sessions of each bridge, by bridge name.
 type Led = BTreeMap<BridgeName, Sessions>;
 
 struct Sessions {
@@ -43,14 +46,14 @@ struct Sessions {
     /// Datapath id that the controllers of the bridge have received.
     datapath_id: u64,
     controllers: Controllers,
-    /// Time without any connected active controller after which the bridge becomes standalone.
+    /// Time without a connected active controller after which the bridge enters standalone mode.
     patience: Duration,
     /// Time since which no active controller has been connected. `None` while one is connected.
     away: Option<Instant>,
-    /// Whether the bridge is standalone, according to the last log message.
+    /// Whether the bridge is in standalone mode, according to the last log message.
     alone: bool,
-    /// Task that switches the bridge between standalone operation and forwarding by its rules. The task
-    /// blocks until it has the lock of the rules.
+    /// Task that makes the bridge enter or leave standalone mode. The task blocks until it can lock the
+    /// bridge's flow tables.
     change: Option<JoinHandle<()>>,
 }
 
@@ -160,16 +163,16 @@ async fn follow(
     }
 }
 
-/// Returns the time without a controller after which a bridge becomes standalone. The time is three times the
-/// longest inactivity probe, as in Open vSwitch.
+/// Returns the time without a controller after which a bridge enters standalone mode: three times the longest
+/// inactivity probe, as in Open vSwitch.
 fn patience(settings: &OpenFlow) -> Duration {
     let probe = |controller: &Controller| controller.inactivity_probe_ms.filter(|probe| *probe > 0);
     let longest = settings.controllers.iter().map(|own| probe(own).unwrap_or(USUAL_PROBE_MS)).max();
     Duration::from_millis(u64::from(longest.unwrap_or_default()) * 3)
 }
 
-/// Makes a bridge standalone if none of its active controllers has been connected for the timeout. Passive
-/// controllers do not count. The function does not block.
+/// Makes a bridge enter standalone mode if none of its active controllers has been connected for the time
+/// limit. Passive controllers do not count. The function does not block.
 fn watch_over(name: &BridgeName, led: &mut Sessions) {
     let status = led.controllers.status();
     let mut active = status.iter().filter(|own| !own.address.is_passive()).peekable();
@@ -241,10 +244,11 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
     });
 }
 
-/// Keys of the column `status` whose values change with time alone.
+/// Keys of the column `status` whose values grow with time even if the connection does not change.
 const SECONDS: [&str; 2] = ["sec_since_connect", "sec_since_disconnect"];
 
-/// Returns the content of the column `status` (ovs-vswitchd.conf.db(5), table Controller) for a session.
+/// Returns the values of the column `status` (ovs-vswitchd.conf.db(5), table Controller) for an OpenFlow
+/// session.
 fn says(status: &Status) -> BTreeMap<String, String> {
     let mut says = BTreeMap::new();
     let state = match (status.connected, status.address.is_passive()) {

@@ -35,12 +35,12 @@ use crate::plane::DataPlane;
 pub use self::openflow::allows_remote;
 pub use desired::UNTAGGED;
 
-/// Interval at which link states are compared and missing devices are looked for.
+/// Interval at which the daemon compares link states and looks for missing devices.
 const TICK: Duration = Duration::from_secs(1);
-/// Default and shortest interval at which statistics are written. `other_config:stats-update-interval` can
-/// make it longer.
+/// Default and shortest interval at which interface statistics are written to the database.
+/// `other_config:stats-update-interval` can make it longer.
 const STATISTICS: Duration = Duration::from_secs(5);
-/// Delay after which an object that the data plane refused is applied again.
+/// Time after which the daemon tries again to apply an object that the data plane refused.
 const RETRY: Duration = Duration::from_secs(10);
 /// Maximum time for which the start of the daemon waits for the tables of the database.
 const FIRST: Duration = Duration::from_secs(3);
@@ -64,7 +64,7 @@ impl Layout {
 /// Static MAC table entries that are not in the database: the port's name for each bridge and entry.
 pub type Stations = BTreeMap<String, BTreeMap<StaticKey, String>>;
 
-/// Interface of the rest of the daemon to the task that follows the OVSDB server.
+/// Channels between the task that follows the OVSDB server and the rest of the daemon.
 #[derive(Clone, Debug)]
 pub struct Database {
     /// Last applied state of the tables. The value changes after each state of the tables that was applied.
@@ -327,8 +327,8 @@ fn add_stations(config: &mut Config, stations: &Stations) {
     }
 }
 
-/// Returns whether two states of the tables are equal apart from OpenFlow port numbers, which this daemon
-/// writes itself.
+/// Returns whether two states of the tables are equal apart from OpenFlow port numbers, which the daemon
+/// itself writes to the database.
 fn same(one: &Desired, other: &Desired) -> bool {
     let numberless = |desired: &Desired| {
         let mut desired = desired.clone();
@@ -339,7 +339,7 @@ fn same(one: &Desired, other: &Desired) -> bool {
     numberless(one) == numberless(other)
 }
 
-/// Returns whether the error is temporary. The change is then tried again soon.
+/// Returns whether the error of a change is temporary, so that the change is tried again soon.
 fn is_passing(error: &ChangeError) -> bool {
     match error {
         ChangeError::Pending { .. } | ChangeError::Interrupted => true,

@@ -62,8 +62,9 @@ fn protocol(number: u8) -> String {
     }
 }
 
-/// Compiles a packet filter of the API into filters over flow keys. A packet matches if at least one of the
-/// returned filters matches. A field with the meaning "source or destination" doubles the number of filters.
+/// Converts a packet filter of the API into filters over flow keys. A packet matches if at least one of the
+/// returned filters matches. Each field with the meaning "source or destination" doubles the number of
+/// filters.
 pub fn compile(wanted: &PacketFilter, port: Option<PortId>) -> Vec<Filter> {
     let mut texts = vec![Vec::new()];
     let mut both = |one: Vec<String>, other: Vec<String>| {

@@ -10,14 +10,14 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Table as Grid};
 
 use crate::table::{Table, by_number, folded, short};
 
-/// The last two sets of counters, from which rates are computed.
+/// The last two sets of the daemon's counters, from which rates are computed.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
     before: Counters,
     now: Counters,
 }
 
-/// Rates of one port, per second.
+/// Packet and bit rates of one port, per second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct PortRate {
     /// Packets received per second.
@@ -66,7 +66,7 @@ impl Rates {
         ports
     }
 
-    /// Returns the current state of the workers.
+    /// Returns the state of the workers in the latest set of counters.
     pub fn workers(&self) -> &[WorkerState] {
         &self.now.workers
     }

@@ -27,8 +27,8 @@ use tracing_subscriber::{EnvFilter, Layer};
 use file::{FileLines, LogFile, PlainFields};
 use levels::Levels;
 
-/// Function that replaces the log filter of a destination. The argument contains directives in the syntax of
-/// `RUST_LOG`.
+/// Function that replaces the log filter of standard error or of the log file. The argument contains
+/// directives in the syntax of `RUST_LOG`.
 type SetFilter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 struct Log {

@@ -34,8 +34,8 @@ mod users;
 
 use std::process::ExitCode;
 
-/// Allocator that counts allocations. `trivium bench` uses the counts to show that the data path allocates
-/// nothing.
+/// Memory allocator that counts allocations. `trivium bench` uses the counts to show that the data path
+/// allocates no memory.
 #[global_allocator]
 static HEAP: sync::heap::CountingHeap = sync::heap::CountingHeap;
 

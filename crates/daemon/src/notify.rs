@@ -18,16 +18,16 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
 
-/// Name of the environment variable that holds the id of the process to which systemd's watchdog applies. The
+/// Name of the environment variable that holds the ID of the process to which systemd's watchdog applies. The
 /// daemon starts a successor without this variable, because systemd could not know the successor's process
-/// id. The successor continues the watchdog of its predecessor.
+/// ID. The successor sends the watchdog notifications in place of its predecessor.
 pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
 /// Name of the environment variable that holds the path of a FIFO for a parent process without a service manager,
 /// such as `contrib/ovs-vswitchd --detach`. The daemon writes one line to the FIFO when it is ready.
 pub const READY_FIFO: &str = "TRIVIUM_READY_FIFO";
 
-/// Maximum time to wait until the service manager has read the notifications.
+/// Maximum time to wait until the service manager has read all notifications.
 const BARRIER: Duration = Duration::from_secs(2);
 
 /// Connection to the service manager. Without a service manager, notifications have no effect.

@@ -33,8 +33,8 @@ impl PidFile {
         PidFile::lock(path, socket, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Waits until the predecessor, which is about to end, has released the lock. Then locks the file and
-    /// writes the id of this process to it.
+    /// Waits until the predecessor, which is about to end, has released its lock. Then locks the file and
+    /// writes the ID of this process to it.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -74,7 +74,7 @@ impl PidFile {
         Ok(file)
     }
 
-    /// Keeps the file for a successor and removes only the symbolic link of this process.
+    /// Leaves the file in place for a successor and removes only the symbolic link of this process.
     pub fn leave(mut self) {
         self.unlink();
         self.path = PathBuf::new();

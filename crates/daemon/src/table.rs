@@ -64,7 +64,7 @@ pub fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Compares two names in an order in which numbers in names have numerical order. `v2` comes before `v10`.
+/// Compares two names such that numbers within names have numerical order: `v2` comes before `v10`.
 pub fn by_number(one: &str, other: &str) -> Ordering {
     let (mut left, mut right) = (one, other);
     loop {

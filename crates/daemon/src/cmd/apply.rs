@@ -45,7 +45,7 @@ pub async fn apply(client: &Client, args: &Apply) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the result of a configuration change or of a dry run.
+/// Prints the result of an applied configuration change, or of a dry run with `--dry-run`.
 pub fn tell(outcome: &Outcome) {
     for warning in &outcome.warnings {
         eprintln!("{warning}");
@@ -72,7 +72,7 @@ fn print(outcome: &Outcome, dry_run: bool) {
     }
 }
 
-/// Confirms the change that is on trial, so the daemon keeps it.
+/// Confirms the change that is on trial (`trivium apply --confirm`), so that the daemon keeps it.
 ///
 /// # Errors
 /// No change is on trial.
@@ -85,7 +85,7 @@ pub async fn confirm(client: &Client, args: Json) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Undoes the change that is on trial.
+/// Undoes the change that is on trial (`trivium apply --confirm`).
 ///
 /// # Errors
 /// No change is on trial, or the data plane cannot go back.

@@ -59,8 +59,9 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names of the two scenarios that measure tables and not packets per second.
+/// Name of the scenario that measures the loading of a routing table, and not packets per second.
 const LOAD: &str = "fib-load";
+/// Name of the scenario that measures route changes, and not packets per second.
 const CHURN: &str = "route-churn";
 
 fn load(load: &Load) -> (String, Value) {
@@ -112,8 +113,8 @@ fn churn(churn: &Churn) -> (String, Value) {
     (text, value)
 }
 
-/// Formats the results of a scenario as text and as JSON. The JSON object lists the rows under `rows`. If
-/// there is only one row and it has no name, the row itself is the JSON object.
+/// Formats the results of a scenario as text and as JSON. In the JSON object, the field `rows` lists the rows
+/// of the results. If there is only one row and it has no name, the row itself is the JSON object.
 fn figures(figures: &Figures) -> (String, Value) {
     let mut text = format!("{}:\n", figures.scenario);
     let mut rows = Vec::new();

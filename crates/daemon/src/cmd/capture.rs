@@ -25,7 +25,7 @@ use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::failure::Failure;
 use crate::filter::describe;
 
-/// Maximum number of chunks of the stream that are queued for the reader thread.
+/// Maximum number of chunks of the pcapng stream that are queued for the reader thread.
 const QUEUE: usize = 256;
 
 /// Captures until a limit is reached, or SIGINT or SIGTERM arrives.
@@ -75,7 +75,7 @@ pub async fn receive(
     }
 }
 
-/// Reason why no more data of the stream is read.
+/// Reason why the command reads no more data of the pcapng stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
     /// A limit of the command line was reached, or a signal arrived.
@@ -84,8 +84,8 @@ enum Ended {
     ByDaemon,
 }
 
-/// Passes the stream to the reader until the stream ends, the reader stops, the time is over, or SIGINT or
-/// SIGTERM arrives.
+/// Passes the pcapng stream to the reader thread until the stream ends, the reader stops, the time is over,
+/// or SIGINT or SIGTERM arrives.
 ///
 /// # Errors
 /// Signal handlers cannot be installed.

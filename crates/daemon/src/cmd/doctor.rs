@@ -1,4 +1,4 @@
-//! `trivium doctor`: problems of the daemon and the machine, most severe first, each with its fix.
+//! `trivium doctor`: prints the problems of the daemon and the machine, most severe first, each with its fix.
 
 use model::{DoctorFinding, Finding};
 

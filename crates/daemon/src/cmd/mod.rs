@@ -25,7 +25,7 @@ use crate::cli::{Cli, Command, SOCKET};
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// Executes the command of a command line.
+/// Executes the command that the command line names.
 ///
 /// # Errors
 /// The failure of the command.

@@ -31,8 +31,8 @@ use crate::unixctl::{self, commands};
 
 /// Number of threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
-/// Number of threads for blocking work of the daemon itself, in addition to the threads for clients of the
-/// API. The daemon's blocking work is for OpenFlow rules, databases, `ovs-appctl` and configuration changes.
+/// Number of threads for the daemon's own blocking work: OpenFlow rules, databases, `ovs-appctl` and
+/// configuration changes. Blocking requests of API clients have other threads.
 const OWN_BLOCKING_WORK: usize = 16;
 
 /// Runs the daemon until it is stopped.
@@ -92,7 +92,7 @@ fn held(pid: &Pid) -> MutexGuard<'_, Option<PidFile>> {
     pid.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Stops using the PID file, so that a successor can take it.
+/// Stops using the PID file and keeps it, so that a successor process can lock it.
 fn leave(pid: &Pid) {
     if let Some(own) = held(pid).take() {
         own.leave();
@@ -108,21 +108,22 @@ enum End {
     HandedOver,
 }
 
-/// All parts of a running daemon: the data plane, and the sockets and files through which others use it.
+/// All parts of a running daemon: the data plane, and the sockets and files by which clients use it.
 struct Service {
     file: PathBuf,
     /// Path of the API socket if the command line sets it.
     socket: Option<PathBuf>,
     config: Config,
-    /// State from a predecessor: configuration objects of owners other than the file, and the settings of the
-    /// frame memory.
+    /// State from a predecessor process: the configuration objects that do not come from the file (API,
+    /// OVSDB), and the settings of the frame memory.
     given: Option<(BTreeMap<Owner, Fragment>, model::Memory)>,
     plane: Arc<DataPlane>,
     listeners: Listeners,
     /// Unix sockets other than the API socket, which are handed over to a successor.
     sockets: Arc<Sockets>,
     pid_file: Pid,
-    /// Signals since before the take-over. `None` if there was none.
+    /// Signal handlers that were installed before the take-over from a predecessor. `None` without a
+    /// predecessor.
     signals: Option<Signals>,
 }
 
@@ -259,9 +260,9 @@ impl Service {
     }
 }
 
-/// Returns the value of a successful start step. After a take-over, a failed step returns the default value
-/// and becomes a finding of `trivium doctor`, because the predecessor cannot continue and traffic already
-/// flows.
+/// Returns the value of a successful start step. After a take-over from a predecessor, a failed step returns
+/// the default value and becomes a finding of `trivium doctor`, because the predecessor cannot continue and
+/// traffic already flows.
 async fn go_on<T: Default>(
     outcome: Result<T, Failure>,
     taken_over: bool,
@@ -320,8 +321,8 @@ fn pid_file(config: &Config) -> Result<Option<PidFile>, Failure> {
     })
 }
 
-/// Takes the PID file like [`pid_file`], but in a thread that waits until the predecessor, which holds the
-/// lock, has ended.
+/// Locks the PID file like [`pid_file`], but in a thread, which waits until the predecessor has ended and
+/// released its lock.
 fn inherit(config: &Config) -> Pid {
     let pid = Pid::default();
     let Some(path) = config.daemon.pidfile.clone() else { return pid };
@@ -358,7 +359,7 @@ fn failure_at(object: &str, error: &std::io::Error, path: &Path) -> Failure {
     Failure::new(object, format!("{}: {error}", path.display()), "make its directory, or choose another path")
 }
 
-/// Collects the resources outside of the data plane that are handed over to a successor.
+/// Collects the sockets and paths outside of the data plane that are handed over to a successor.
 fn surroundings(
     file: &Path,
     socket: Option<PathBuf>,

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::table::{Table, by_number, folded, short};
 use output::{print, ratio};
 
-/// Prints the state that the command line requests.
+/// Prints the part of the daemon's state that the command line requests.
 ///
 /// # Errors
 /// The daemon does not answer, or the object does not exist.
@@ -160,7 +160,7 @@ async fn named<T: DeserializeOwned + Serialize>(
     Ok(())
 }
 
-/// Returns the first words of a reason, without the details from the kernel that follow.
+/// Returns the first words of a port's reason, without the kernel's error text that follows.
 fn beginning(reason: &str) -> &str {
     /// Maximum length of the result in characters.
     const LENGTH: usize = 40;
@@ -168,8 +168,8 @@ fn beginning(reason: &str) -> &str {
     reason.char_indices().nth(LENGTH).map_or(reason, |(end, _)| reason[..end].trim_end())
 }
 
-/// Returns the trouble of a port and the reasons for its mode. The reasons are shortened unless `whole` is
-/// set, as it is when only one port is shown.
+/// Returns the current fault of a port, and the reasons why its sockets or hook do not use a faster mode. The
+/// reasons are shortened unless `whole` is set, as it is when only one port is shown.
 fn note(port: &PortState, whole: bool) -> String {
     let mut notes: Vec<String> = port.trouble.iter().cloned().collect();
     for reason in &port.reasons {

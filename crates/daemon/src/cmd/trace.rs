@@ -1,4 +1,4 @@
-//! `trivium trace`: traces the next packets that match a filter through all stages.
+//! `trivium trace`: traces the next packets that match a filter through all pipeline stages.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ fn print(event: &TraceEvent) {
     println!("  => {}", event.verdict);
 }
 
-/// Returns the filter and the port as query parameters of a URL. The filter expression is also parsed here,
-/// so that an invalid expression is reported without a daemon.
+/// Returns the packet filter and the port as query parameters of a URL. The filter expression is also parsed
+/// here, so that an invalid expression is reported without a daemon.
 fn query(filter: &str, port: Option<&str>) -> Result<String, Failure> {
     Filter::parse(filter).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
     let port = port.map(|port| format!("&port={}", quoted(port)));

@@ -9,7 +9,7 @@ use crate::cli::Upgrade;
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// Requests from the daemon that it starts the new binary and hands over to it.
+/// Requests that the daemon starts the new binary and hands over to it.
 ///
 /// # Errors
 /// The successor does not take over. The running daemon then continues.

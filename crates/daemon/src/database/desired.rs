@@ -24,7 +24,7 @@ pub const UNTAGGED: VlanId = VlanId::MAX;
 /// Names of the interface types that are supported.
 pub const TYPES: [&str; 6] = ["afxdp", "internal", "patch", "system", "tap", "veth"];
 
-/// Interfaces and bridges that are left out of the configuration, each with the reason.
+/// Interfaces and bridges of the tables that are left out of the configuration, each with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeftOut {
     /// Reason for each interface that is left out, by database row.
@@ -46,15 +46,14 @@ impl LeftOut {
     }
 }
 
-/// Configuration that was derived from the tables, with the problems that were found.
+/// Configuration that was derived from the tables, with the parts of the tables that cannot be configured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DesiredConfig {
     /// Ports, bridges and filters that the tables request.
     pub config: Config,
     /// Reason for each interface that cannot be configured, by database row.
     pub refused: BTreeMap<Uuid, String>,
-    /// Description of the missing settings for each interface that runs without some of its requested
-    /// settings, by database row.
+    /// Requested settings that are not supported, for each interface that runs without them, by database row.
     pub lacks: BTreeMap<Uuid, String>,
     /// Remarks on settings of bridges that have no effect, by bridge name.
     remarks: BTreeMap<String, String>,
@@ -105,8 +104,8 @@ impl DesiredConfig {
         newest.map(|(_, row)| *row)
     }
 
-    /// Returns the interfaces and bridges that caused the given problems. Each problem is the path of a
-    /// configuration object and a text. Objects that do not come from the tables are ignored.
+    /// Returns the interfaces and bridges of the tables that caused the given problems. Each problem is the
+    /// path of a configuration object and a text. Objects that do not come from the tables are ignored.
     pub fn blame(&self, problems: &[(String, String)]) -> LeftOut {
         let mut blamed = LeftOut::default();
         for (object, why) in problems {
@@ -248,7 +247,8 @@ impl From<String> for Refused {
     }
 }
 
-/// Configuration objects that are derived from one interface.
+/// Configuration objects that are derived from one interface row: a port, its bridge membership, and its
+/// filter.
 struct One {
     name: PortName,
     port: Port,
@@ -378,7 +378,7 @@ fn xdp_options(interface: &Interface, ring_size: u32) -> Result<XdpOptions, Stri
     Ok(xdp)
 }
 
-/// Converts the VLAN settings of a port row.
+/// Converts the VLAN settings of a row of the table Port.
 fn vlans(wanted: &ovsdb::VlanMode) -> Result<VlanMode, String> {
     let vlan = |number: u16| match VlanId::new(number) {
         _ if number == 0 => Ok(UNTAGGED),
@@ -475,8 +475,8 @@ fn settings(desired: &Desired, bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSe
     }
 }
 
-/// Returns a locally administered MAC address for the bridge's own interface. The address is derived from the
-/// row's UUID and is therefore stable.
+/// Returns a locally administered MAC address for a bridge's own interface. It is derived from the row's
+/// UUID, so that it stays the same after a restart.
 fn own_mac(row: Uuid) -> MacAddr {
     let bytes = row.0.to_be_bytes();
     MacAddr([0x02, bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]])

@@ -18,7 +18,7 @@ const HIGHEST: u16 = 65_279;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Numbers {
     held: BTreeMap<Uuid, u16>,
-    /// Interfaces that cannot be configured, but whose OpenFlow port numbers stay reserved.
+    /// Interfaces that cannot be configured. Their OpenFlow port numbers stay reserved for them.
     idle: BTreeSet<Uuid>,
 }
 

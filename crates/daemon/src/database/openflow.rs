@@ -59,8 +59,8 @@ pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) ->
 }
 
 /// Returns the maximum number of VLAN tags that OpenFlow rules can match (`other_config:vlan-limit` of the
-/// table Open_vSwitch). Returns `None` for all tags that the flow key holds. The default is one tag, as in
-/// Open vSwitch. 0 and values above 1 mean all tags.
+/// table Open_vSwitch). Returns `None` if rules can match all tags that the flow key holds, which 0 and
+/// values above 1 mean. The default is one tag, as in Open vSwitch.
 fn vlan_limit(desired: &Desired) -> Option<u8> {
     let limit = desired.other_config.get("vlan-limit").map(|text| text.trim().parse::<i64>());
     // An invalid number counts as absent.
@@ -69,14 +69,13 @@ fn vlan_limit(desired: &Desired) -> Option<u8> {
 }
 
 /// Returns the fields that the column `prefixes` of a flow table names. Returns `None` for an empty column,
-/// which means the default fields. The value `none` gives an empty set.
+/// which means the default fields. The value `none` means no fields.
 fn prefixes(column: &BTreeSet<String>) -> Option<BTreeSet<PrefixField>> {
     (!column.is_empty()).then(|| column.iter().filter_map(|name| tracked(name)).collect())
 }
 
-/// Returns the address of the flow key (source or destination) that a field name of the column `prefixes`
-/// stands for. IPv4, IPv6 and ARP fields share one address of the flow key. Returns `None` for other field
-/// names.
+/// Returns the address of the flow key (source or destination) to which a field name of the column `prefixes`
+/// refers. IPv4, IPv6 and ARP fields share one address of the flow key. Returns `None` for other field names.
 fn tracked(name: &str) -> Option<PrefixField> {
     match name {
         "ip_src" | "nw_src" | "ipv6_src" => Some(PrefixField::Source),

@@ -8,7 +8,8 @@ use ovsdb::{BridgeStatus, Desired, InterfaceStatus, SwitchStatus};
 use super::desired::{DesiredConfig, TYPES};
 use super::numbers::Numbers;
 
-/// Returns the status of all rows of the database. If `before` is given, the statistics are copied from it.
+/// Returns the status to write to the database for all rows. If `before` is given, the statistics are copied
+/// from it.
 pub fn told(
     desired: &Desired,
     wanted: &DesiredConfig,

@@ -11,16 +11,17 @@ use rustix::process::{Pid, Signal};
 use crate::demo::reaper::Reaper;
 use crate::failure::Failure;
 
-/// Number of the host that sends the flood. The filter of its port drops the flood.
+/// Number of the host that sends the UDP flood. The filter of its port drops the flood.
 pub const FLOODER: u8 = 3;
-/// Number of the host that is the target of the flood.
+/// Number of the host to which the UDP flood is sent.
 pub const FLOODED: u8 = 4;
 /// Destination UDP port of the flood ("discard", RFC 863).
 pub const FLOOD_PORT: u16 = 9;
 
 /// Number of hosts in the lab: two in VLAN 10, two in VLAN 20, and two behind the OpenFlow bridge.
 pub const HOSTS: u8 = 6;
-/// Number of the first host behind the OpenFlow bridge. The last host pings it continuously.
+/// Number of the first host behind the OpenFlow bridge. The other one, which is the last host, pings it
+/// continuously.
 pub const RULED: u8 = 5;
 /// Name of the OpenFlow bridge.
 pub const RULES: &str = "of0";
@@ -79,13 +80,14 @@ pub fn sweep() {
     }
 }
 
-/// Returns whether the text has the form of a lab's name prefix.
+/// Returns whether the text has the form of the prefix that a demo gives to the names of its namespaces.
 pub fn is_prefix(text: &str) -> bool {
     text.strip_prefix(PREFIX)
         .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Removes the namespaces with this prefix, kills the processes in them, and removes the directory.
+/// Removes all namespaces whose names have this prefix, kills the processes in them, and removes the demo's
+/// directory.
 pub fn remove_all(prefix: &str) {
     for name in names(prefix) {
         for pid in processes(&name) {
@@ -190,7 +192,7 @@ impl Lab {
         if host < RULED { "br0" } else { RULES }
     }
 
-    /// Returns the address by which `ovs-ofctl` reaches the OpenFlow bridge.
+    /// Returns the connection target by which `ovs-ofctl` reaches the OpenFlow bridge.
     pub fn rules(&self) -> String {
         format!("unix:{}/{RULES}.mgmt", self.directory.display())
     }

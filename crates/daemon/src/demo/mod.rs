@@ -52,7 +52,7 @@ pub const HINTS: [&str; 6] = [
     "capture all -n 10 # --drops: what is dropped, and why",
 ];
 
-/// Measured results of the demo.
+/// Measured results of all parts of the demo.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Findings {
     pings: Pings,
@@ -63,7 +63,7 @@ struct Findings {
 }
 
 impl Findings {
-    /// Returns whether traffic crossed the lab everywhere where it may, and nowhere else.
+    /// Returns whether the traffic that must pass the lab has passed, and no other traffic.
     fn ok(&self) -> bool {
         let crossed = self.pings.sent > 0 && self.pings.loss() < 1e-9 && self.pings.leaked == 0;
         crossed && self.flood.ok() && self.routed.is_none_or(|routed| routed.ok()) && self.tcp_gbps > 0.01

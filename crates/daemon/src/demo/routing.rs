@@ -54,7 +54,7 @@ pub struct Routed {
     pub sent: u64,
     /// Number of echo requests that were answered.
     pub received: u64,
-    /// Number of packets that the kernel forwarded in place of Trivium.
+    /// Number of packets in the router's namespace that the kernel forwarded and not Trivium.
     pub by_kernel: u64,
 }
 

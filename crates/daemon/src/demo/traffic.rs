@@ -28,12 +28,12 @@ pub struct Pings {
     pub sent: u64,
     /// Number of echo requests between hosts of one VLAN that were answered.
     pub received: u64,
-    /// Number of answered echo requests between hosts of different VLANs, which must be 0.
+    /// Number of answered echo requests between hosts of different VLANs. It must be 0.
     pub leaked: u64,
 }
 
 impl Pings {
-    /// Returns the share of the echo requests within a VLAN that was not answered, 0..=1.
+    /// Returns the share of the echo requests within VLANs that were not answered, from 0 to 1.
     #[allow(clippy::cast_precision_loss, reason = "a handful of packets")]
     pub fn loss(&self) -> f64 {
         if self.sent == 0 { 1.0 } else { 1.0 - self.received as f64 / self.sent as f64 }
@@ -148,7 +148,7 @@ async fn dropped(client: &Client) -> Result<u64, Failure> {
 pub struct Echoes {
     child: Child,
     answers: Arc<AtomicU64>,
-    /// Number of echo replies at the time of the last output.
+    /// Number of echo replies when the result was last printed.
     told: AtomicU64,
 }
 

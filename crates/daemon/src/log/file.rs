@@ -20,15 +20,17 @@ use tracing_subscriber::registry::LookupSpan;
 use super::levels;
 use super::pattern::{self, Parts};
 
-/// Open vSwitch's default patterns of log lines for syslog, console and file.
+/// Open vSwitch's default pattern of log lines for syslog.
 const SYSLOG: &str = "ovs|%05N|%c%T|%p|%m";
+/// Open vSwitch's default pattern of log lines for the console.
 const CONSOLE: &str = "%D{%Y-%m-%dT%H:%M:%SZ}|%05N|%c%T|%p|%m";
+/// Open vSwitch's default pattern of log lines for log files.
 const FILE: &str = "%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c%T|%p|%m";
 
-/// Names of the threads that log lines show as Open vSwitch's main thread, which means without a thread name.
+/// Names of the threads that appear in log lines without a thread name, as Open vSwitch's main thread does.
 const MAIN: [&str; 3] = ["main", "control", "ovs-vswitchd"];
 
-/// The log file, whose path and file can be replaced while other threads write messages.
+/// The log file. Its path and its open file can be replaced while other threads write messages.
 pub struct LogFile {
     state: Mutex<State>,
     messages: AtomicU64,
@@ -73,7 +75,7 @@ impl LogFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the file at `path` the log file for all further lines. Returns whether it is another file than
+    /// Opens the file at `path` as log file for all further lines. Returns whether it is another file than
     /// before.
     pub fn open(&self, path: &Path) -> io::Result<bool> {
         let file = open(path)?;

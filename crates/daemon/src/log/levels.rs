@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use model::{VLOG_MODULES, VlogDestination, VlogLevel};
 
-/// Log level of all modules at the start.
+/// Log level of all modules at the start of the daemon.
 const DEFAULT: VlogLevel = VlogLevel::Info;
 
-/// Open vSwitch's module name for each prefix of tracing targets. The longest matching prefix determines the
-/// module. A target that is itself a module name belongs to that module.
+/// Open vSwitch's module name for each prefix of tracing targets. The longest prefix that matches a target
+/// determines the module. A target that is itself a module name belongs to that module.
 const TARGETS: [(&str, &str); 18] = [
     ("control", "unixctl"),
     ("netlink", "route_table"),
@@ -40,8 +40,8 @@ pub fn module(target: &str) -> &'static str {
     of.max_by_key(|(prefix, _)| prefix.len()).map_or("vswitchd", |(_, module)| module)
 }
 
-/// Log levels of each destination. A destination has a level for all modules, and exceptions for single
-/// modules.
+/// Log levels of the destinations syslog, console and log file. A destination has one level for all modules,
+/// and other levels for single modules.
 #[derive(Clone, Debug)]
 pub struct Levels([Of; 3]);
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Values that a pattern can insert into a log line.
+/// Values of a log message that a pattern can insert into a log line.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     /// Sequence number of the message in this process, from 1.

@@ -1,5 +1,6 @@
 //! Commands of `ovs-appctl` for objects that Trivium does not have: bonds, LACP, BFD, CFM, spanning trees,
-//! QoS, auto-attach and tunnels. Each command answers as `ovs-vswitchd` does if no such object exists.
+//! QoS, auto-attach and tunnels. Each command has the output that `ovs-vswitchd` prints if no such object
+//! exists.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ struct Kind {
     /// usage of a command.
     shows: &'static [(&'static str, &'static str)],
     /// Commands that change an object. Each entry has the name, the usage, the minimum and maximum number of
-    /// arguments, the number of arguments from which on an argument names an object, and the answer if no
-    /// argument names an object.
+    /// arguments, the number of arguments from which on one of them is the name of an object, and the output
+    /// if no argument is the name of an object.
     changes: &'static [(&'static str, &'static str, usize, usize, usize, &'static str)],
     /// Error message for an unknown object name: for commands that show objects, and for commands that change
     /// an object.
@@ -70,8 +71,8 @@ const KINDS: [Kind; 7] = [
     },
 ];
 
-/// Commands with a constant answer. Each entry has the name, the usage, the maximum number of arguments, and
-/// the answer.
+/// Commands with a constant output. Each entry has the name, the usage, the maximum number of arguments, and
+/// the output.
 const FIXED: [(&str, &str, usize, &str); 6] = [
     ("bond/list", "", 0, "bond\ttype\trecircID\tmembers\n"),
     ("ofproto/list-tunnels", "", 0, ""),

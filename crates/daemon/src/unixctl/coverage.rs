@@ -9,7 +9,7 @@ use control::{Plane, Store};
 
 use super::{Answer, Commands};
 
-/// Interval at which the event counters are sampled.
+/// Interval at which the values of the event counters are recorded.
 const SAMPLE: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -17,8 +17,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Counter values by event name.
 type Events = BTreeMap<String, u64>;
 
-/// Earlier samples of the event counters. There is one sample for each five seconds of the last minute, and
-/// one for each minute of the last hour.
+/// Earlier values of the event counters: one record for each five seconds of the last minute, and one for
+/// each minute of the last hour.
 struct History {
     began: Instant,
     recent: VecDeque<(Instant, Events)>,
@@ -42,8 +42,8 @@ impl History {
         }
     }
 
-    /// Returns the number of events per second over the last `time`. If the process is younger than that, the
-    /// rate is over its lifetime. `count` is the current counter value.
+    /// Returns the average number of events per second over the last `time`, or over the lifetime of a
+    /// younger process. `count` is the current counter value.
     fn rate(&self, event: &str, count: u64, now: Instant, time: Duration) -> f64 {
         let all = if time > MINUTE { &self.minutes } else { &self.recent };
         // The newest sample that is at least `time` old.

@@ -123,8 +123,8 @@ fn known_datapath(name: &str) -> Result<(), String> {
     Err(format!("ovs-vswitchd: opening datapath {name} failed (No such device)"))
 }
 
-/// Returns two packet counts: packets that the workers' flow caches answered, and packets that they did not
-/// answer.
+/// Returns two numbers of packets: those that matched an entry of the workers' flow caches, and those that
+/// did not.
 fn lookups(caches: &[CacheState]) -> (u64, u64) {
     let sum = |field: fn(&CacheState) -> u64| caches.iter().map(field).sum::<u64>();
     (sum(|cache| cache.exact_hits + cache.masked_hits), sum(|cache| cache.misses))
@@ -204,8 +204,8 @@ fn is_more(option: &str) -> bool {
     matches!(option, "-m" | "--more")
 }
 
-/// Returns whether ports are printed by name and not by number. Without an option for it, ports are printed
-/// by name if `--more` is given.
+/// Returns whether ports are printed by name and not by number. The default is by name if `--more` is given,
+/// otherwise by number.
 fn wants_names(options: &[String]) -> bool {
     let asked = options.iter().rev().find_map(|option| match option.as_str() {
         "--names" => Some(true),

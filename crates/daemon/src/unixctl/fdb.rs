@@ -23,15 +23,15 @@ const LOOK: Duration = Duration::from_millis(10);
 const NO_BRIDGE: &str = "no such bridge";
 const FLUSHED: &str = "table successfully flushed";
 
-/// Channels to and from the database: the OpenFlow port numbers to read, and the static entries to write.
-/// `None` if no OVSDB server is followed.
+/// Channels of the task that follows the OVSDB server: one gives the OpenFlow port numbers, and one takes the
+/// static MAC table entries. `None` if no OVSDB server is followed.
 pub type Sides = Option<(watch::Receiver<Layout>, Arc<watch::Sender<Stations>>)>;
 
 struct Fdb {
     plane: Arc<dyn Plane>,
     sides: Sides,
-    /// Counters of each bridge at the last `fdb/stats-clear`. The printed counters are the differences to
-    /// these values.
+    /// Values of each bridge's counters at the last `fdb/stats-clear`. They are subtracted from the printed
+    /// counters.
     cleared: Mutex<BTreeMap<String, BridgeCounts>>,
 }
 
@@ -60,8 +60,8 @@ fn word(arguments: &[String], at: usize) -> &str {
     arguments.get(at).map_or("", String::as_str)
 }
 
-/// Parses the VLAN argument of `fdb/add`. 0 and texts that are no 16-bit number mean untagged. Returns an
-/// error for other numbers that are no VLAN id.
+/// Parses the VLAN argument of `fdb/add`. 0 means untagged, and so does a text that is not a 16-bit number.
+/// Other numbers that are no VLAN ID are an error.
 fn vlan(text: &str) -> Result<VlanId, String> {
     match text.parse::<u16>() {
         Err(_) | Ok(0) => Ok(UNTAGGED),
@@ -123,8 +123,8 @@ impl Fdb {
         Ok(text)
     }
 
-    /// Parses the arguments that identify a static entry, and returns the entry's key with the channel for
-    /// static entries. Returns an error if the bridge does not come from the database.
+    /// Parses the arguments of a command that identify a static entry. Returns the entry's key, and the
+    /// channel for static entries. Returns an error if the bridge does not come from the database.
     fn entry(
         &self,
         bridge: &str,

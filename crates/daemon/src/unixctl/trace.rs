@@ -34,8 +34,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     });
 }
 
-/// Parses the arguments of a trace command. Options may stand at any position. One to three other words must
-/// be present.
+/// Parses the arguments of a trace command. Options may stand at any position. Besides options, one to three
+/// arguments are required.
 fn read(plane: &dyn Plane, arguments: &[String]) -> Result<TraceRequest, String> {
     let mut request = TraceRequest::default();
     let mut words: Vec<&str> = Vec::new();

@@ -53,7 +53,7 @@ pub async fn show_caches(client: &Client, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Formats a number of milliseconds as seconds, minutes or hours.
+/// Formats a duration in milliseconds as seconds, minutes or hours.
 fn time(ms: u64) -> String {
     match ms / 1000 {
         0..=9 => format!("{}.{} s", ms / 1000, ms / 100 % 10),

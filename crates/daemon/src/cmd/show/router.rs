@@ -76,7 +76,7 @@ pub async fn show_punts(client: &Client, router: Option<&str>, json: bool) -> Re
     Ok(())
 }
 
-/// One entry of a router's state (for example an interface), with the router's name.
+/// One entry (for example an interface) of a router's state, with the name of the router.
 #[derive(Serialize)]
 struct Part<'a, T> {
     router: &'a str,
@@ -102,8 +102,8 @@ async fn some_routers(client: &Client, router: Option<&str>) -> Result<Vec<Route
     }
 }
 
-/// Returns the API path of the resource `asked` of the named router. If no router is named, the path is for
-/// the only router. Several routers without a name are an error.
+/// Returns the API path of the resource `asked` of the named router. Without a name, the daemon must have
+/// only one router. Several routers without a name are an error.
 async fn path(client: &Client, args: &OfRouter, asked: &str) -> Result<String, Failure> {
     if let Some(name) = &args.router {
         return Ok(format!("/v1/routers/{}/{asked}", quoted(name)));
@@ -120,7 +120,7 @@ async fn path(client: &Client, args: &OfRouter, asked: &str) -> Result<String, F
     }
 }
 
-/// Prints a note if the answer has reached the limit and may be incomplete.
+/// Prints a note that a list may be incomplete, if the number of entries has reached the limit.
 fn tell_more(count: usize, limit: u64, json: bool) {
     if !json && u64::try_from(count).is_ok_and(|count| count >= limit) {
         println!("these are the first {limit}; --limit asks for more");

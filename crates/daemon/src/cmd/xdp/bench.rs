@@ -33,7 +33,7 @@ pub fn run(args: &XdpBench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A measured variant (a program or the kernel), with its rate in frames per second in each round.
+/// A measured variant (an XDP program or the kernel alone), with its rate in frames per second in each round.
 struct Measured {
     plane: Plane,
     rates: Vec<f64>,
@@ -79,8 +79,8 @@ fn measure(args: &XdpBench) -> Result<Vec<Measured>, Failure> {
     Ok(measured)
 }
 
-/// Returns a figure (for example the median) of the minimal program, with which the other variants are
-/// compared.
+/// Returns a statistic (for example the median rate) of the minimal program, with which the other variants
+/// are compared.
 fn bare(measured: &[Measured], of: fn(&Measured) -> f64) -> f64 {
     measured.iter().find(|one| one.plane.is_bare()).map_or(0.0, of)
 }

@@ -113,7 +113,7 @@ async fn block(client: &Client, filter: Option<&String>, request: &BlockRequest)
     Ok(())
 }
 
-/// Returns the given filter name, or the name of the only filter with a block list.
+/// Returns the given filter name. Without a name, returns the name of the only filter with a block list.
 async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name.clone());

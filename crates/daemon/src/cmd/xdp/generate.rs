@@ -42,7 +42,7 @@ pub fn run(args: &XdpGen) -> Result<(), Failure> {
     netns::within_optional(place.as_ref(), work).map_err(|error| Failure::new(&args.device, error, ""))?
 }
 
-/// The frames of a capture file that can be sent, and the number of frames that cannot be sent.
+/// The sendable frames of a capture file, and the number of its frames that cannot be sent.
 struct Recorded {
     frames: Vec<Vec<u8>>,
     left_out: usize,
@@ -110,7 +110,8 @@ fn offer(args: &XdpGen, generator: &mut Generator) -> Result<Offered, xdp::Error
     offered
 }
 
-/// Returns the number of generated frames that the devices of this network namespace did not accept.
+/// Returns the number of generated frames that were lost when they were sent to a device of this network
+/// namespace.
 fn lost(losses: &Losses) -> Result<u64, xdp::Error> {
     use std::os::linux::fs::MetadataExt;
     let inode = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());

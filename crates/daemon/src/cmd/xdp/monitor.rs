@@ -1,5 +1,6 @@
-//! `trivium xdp monitor`: frames of each port's hook by verdict once a second, with the frames that the
-//! kernel lost after the verdict. With `--each`, every lost frame is reported individually.
+//! `trivium xdp monitor`: prints once a second how many frames each port's hook has processed, by XDP
+//! verdict, and how many of them the kernel lost after the verdict. With `--each`, every lost frame is
+//! reported individually.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,23 +17,23 @@ use crate::failure::Failure;
 use crate::table::{Table, short};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Interval at which the ring buffer of losses is read.
+/// Interval at which the BPF ring buffer of loss events is read.
 const PERIOD: Duration = Duration::from_millis(50);
-/// Size of the ring buffer of losses in bytes. The ring buffer holds 6,000 losses, which may occur as a burst
-/// within one [`PERIOD`].
+/// Size in bytes of the BPF ring buffer of loss events. The ring buffer holds 6,000 events, which may occur
+/// as a burst within one [`PERIOD`].
 const RING_BYTES: u32 = 256 << 10;
 
-/// Frames of the hooks of all ports within one interval.
+/// Numbers of frames in the hooks of all ports within one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 struct Interval {
     elapsed_ns: u64,
     ports: BTreeMap<String, Flow>,
 }
 
-/// Frames of the hook of one port within one interval.
+/// Numbers of frames in the hook of one port within one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 struct Flow {
-    /// Number of frames that the program received.
+    /// Number of frames that the hook's program received.
     seen: u64,
     /// Number of frames for each XDP verdict.
     ways: BTreeMap<String, u64>,
@@ -47,7 +48,7 @@ struct Lost {
     frames: u64,
 }
 
-/// One loss event, with the time at which it happened.
+/// One loss event: the time, the ports whose hook may have caused it, and the lost frames.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Each {
     at_ns: u64,
@@ -56,7 +57,7 @@ struct Each {
     lost: Lost,
 }
 
-/// Snapshot of the hooks' counters and of the kernel's loss counters.
+/// Readings of the hooks' counters and of the kernel's loss counters at one moment.
 struct Moment {
     at: Instant,
     hooks: Vec<HookState>,
@@ -196,8 +197,8 @@ fn between(before: &Moment, now: &Moment) -> Interval {
     Interval { elapsed_ns, ports: ports.collect() }
 }
 
-/// Returns whether a loss may have been caused by a hook. For frames that were redirected to a CPU, the
-/// kernel reports only the CPU map, which all ports of one steering share.
+/// Returns whether a hook may have caused a loss. For frames that were redirected to a CPU, the kernel
+/// reports only the CPU map, which all ports with one flow steering definition share.
 fn is_of(loss: &Loss, hook: &HookState) -> bool {
     if loss.event == LossEvent::Cpu {
         return hook.maps.iter().any(|map| map.id == loss.ifindex);

@@ -1,4 +1,4 @@
-//! `trivium xdp load` and `unload`: custom programs in front of ports' hooks.
+//! `trivium xdp load` and `unload`: custom XDP programs that run before ports' own programs.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 
-/// Reads the object file and loads its program in front of the port's program.
+/// Reads the object file and makes the daemon load its XDP program before the port's own program.
 ///
 /// # Errors
 /// The file cannot be read or is too long, the daemon does not answer, or the program is refused.
@@ -27,7 +27,7 @@ pub async fn load(client: &Client, args: &XdpLoad) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes the custom program in front of the port's program.
+/// Removes the custom program that runs before the port's own program.
 ///
 /// # Errors
 /// The daemon does not answer, or the port has no custom program.

@@ -74,7 +74,8 @@ fn text(hook: &HookState) -> String {
     text
 }
 
-/// Formats the custom program in front of the port's program, and the path at which its maps are pinned.
+/// Formats the custom program that runs before the port's own program, and the path at which its maps are
+/// pinned.
 fn in_front(user: &UserProgram, link: u32) -> String {
     let mut text = of_program("in front", &user.program, Some(link));
     let goes_on = match user.goes_on {
@@ -99,7 +100,7 @@ fn of_program(what: &str, program: &HookProgram, link: Option<u32>) -> String {
     )
 }
 
-/// Formats the program's runs per second, the time of one run, and the load in percent of one core.
+/// Formats the runs per second of a hook's program, the time of one run, and the load in percent of one core.
 #[allow(clippy::cast_precision_loss, reason = "a share for people to read")]
 fn runs(measured: &HookRuns) -> String {
     let Some(each) = measured.ns_per_run() else { return "0/s".to_owned() };

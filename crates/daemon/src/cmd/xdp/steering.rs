@@ -1,4 +1,5 @@
-//! `trivium xdp steering`: single flows with a target of their own, and bucket tables of flow steering.
+//! `trivium xdp steering`: shows and changes flow steering, which consists of single flows with a target of
+//! their own and of a table that maps hash buckets to targets.
 
 use hyper::Method;
 use model::{
@@ -107,9 +108,9 @@ async fn table(client: &Client, steering: &str, targets: &[SteeringTarget]) -> R
     Ok(())
 }
 
-/// Formats the buckets of a steering table in few lines. If the targets repeat periodically, there is one
-/// line for each position of the period. Otherwise, there is one line for each range of buckets with one
-/// target.
+/// Formats the targets of all buckets of a steering table in few lines. If the targets repeat periodically,
+/// there is one line for each position of the period. Otherwise, there is one line for each range of buckets
+/// with one target.
 fn folded(buckets: &[SteeringTarget]) -> Vec<String> {
     let count = buckets.len();
     let repeats = |period: &usize| {
@@ -134,7 +135,7 @@ fn folded(buckets: &[SteeringTarget]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the given steering name, or the name of the only steering.
+/// Returns the given name of a steering definition. Without a name, returns the name of the only one.
 async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name.clone());

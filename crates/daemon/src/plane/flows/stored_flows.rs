@@ -7,9 +7,9 @@
 //! count u32, (port, number u32)*         | OpenFlow port numbers by name
 //! count u32, message*                    | meters
 //! count u32, message*                    | groups
-//! count u32, (table u8, has u8, down u8, up u8, name)*   | table settings made by controllers; has: 1 eviction, 2 vacancy events
+//! count u32, (table u8, has u8, down u8, up u8, name)* | controllers' table settings; has: 1 eviction, 2 vacancy
 //! count u32, (class u16, type u8, octets u8, field u16)*  | match fields of mapped tunnel options
-//! (message, packets u64, octets u64, added u64, used u64, its meter is an instruction u8)*   flow entries, up to the end of the file
+//! (message, packets u64, octets u64, added u64, used u64, its meter is an instruction u8)* | flow entries
 //! ```
 //!
 //! Numbers are big-endian. Each name and each message is preceded by its length (u32). An incomplete file is

@@ -20,17 +20,19 @@ use super::plane::{LISTED, Plane, traffic};
 use crate::cli::XdpScenario;
 use crate::failure::Failure;
 
-/// Time for which traffic flows before each measurement begins.
+/// Time for which traffic flows before each measurement begins (warm-up).
 const WARM: Duration = Duration::from_millis(200);
 /// Maximum time to wait until the kernel starts the NAPI thread.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Port numbers and VLAN id in the bridge stage of the XDP program.
+/// Number of the receiving device's port in the bridge stage of the XDP program.
 const DEVICE_PORT: u16 = 1;
+/// Number of the output device's port in the bridge stage of the XDP program.
 const OUTPUT_PORT: u16 = 2;
+/// VLAN ID of both ports in the bridge stage of the XDP program.
 const VLAN: u16 = 10;
 /// Capacity of the bridge stage's MAC table in entries.
 const STATIONS: usize = 4096;
-/// Length in bytes of the longest frame that the output device accepts.
+/// Length in bytes of the longest Ethernet frame that the output device accepts, without the check sequence.
 const LONGEST_FRAME: u32 = 1514;
 /// IPv4 addresses of the receiving device and of the output device in the routed scenario. The generated
 /// packets go from 10.0.1.2 to 10.0.2.2.
@@ -203,8 +205,8 @@ impl Lab {
         })
     }
 
-    /// Loads the port's program with one drop rule and without an AF_XDP socket, and attaches it to the
-    /// receiving device.
+    /// Loads the port's XDP program with a filter of one drop rule and without an AF_XDP socket, and attaches
+    /// it to the receiving device.
     fn filtered(&self, matches: Match, listed: Option<&Blocklist>) -> Result<Running, xdp::Error> {
         let rule = Rule {
             name: "drop".to_owned(),
@@ -234,8 +236,8 @@ impl Lab {
         Ok(port)
     }
 
-    /// Creates the XDP bridge stage. The MAC table of the stage has the generated frames' source address on
-    /// the receiving device, and their destination address on the output device.
+    /// Creates the bridge stage of the XDP program. In the MAC table of the stage, the generated frames'
+    /// source address is on the receiving device, and their destination address is on the output device.
     fn bridge(&self, port: &Attached) -> Result<BridgeStage, xdp::Error> {
         let traffic = Traffic::to(self.generator);
         let (table, devices) = (StationTable::new(STATIONS, 1)?, BridgeDevices::new()?);
@@ -299,7 +301,8 @@ fn napi_thread(device: &str) -> Option<Pid> {
     })
 }
 
-/// The attached programs of one measured variant, and the program whose counters give the number of frames.
+/// The attached programs of one measured variant. The counters of one of them give the number of processed
+/// frames.
 enum Running {
     Sink(Sink),
     Port(Box<Attached>),

@@ -4,17 +4,18 @@ use xdp::live::{Order, Traffic, Vary};
 
 use crate::cli::XdpScenario;
 
-/// Number of prefixes in the block list. The traffic has twice as many source addresses, in random order.
+/// Number of prefixes in the block list. The traffic has twice as many source addresses, so that half of them
+/// are blocked.
 pub const LISTED: u32 = 1 << 20;
-/// Number of generated flows in scenarios whose sources do not vary.
+/// Number of generated flows in scenarios with a single source address.
 const FLOWS: u32 = 64;
 
 /// A variant of frame processing: an XDP program with its configuration, or the kernel alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plane {
-    /// Minimal program that drops without reading the frame.
+    /// Minimal XDP program that drops without reading the frame.
     BareDrop,
-    /// Minimal program that reads the frame and then drops it.
+    /// Minimal XDP program that reads the frame and then drops it.
     ReadingDrop,
     /// Trivium's program of a port, without an AF_XDP socket.
     PortDrop,
@@ -22,16 +23,17 @@ pub enum Plane {
     FilterDrop,
     /// Trivium's program of a port, with a filter whose rule matches sources in the block list.
     BlockDrop,
-    /// Minimal program that swaps the MAC addresses and transmits the frame.
+    /// Minimal XDP program that swaps the MAC addresses and transmits the frame (XDP_TX).
     BareTransmit,
-    /// The program of [`Plane::BareTransmit`] as a custom program in front of the port's program.
+    /// The program of [`Plane::BareTransmit`] as a custom program that runs before Trivium's program of a
+    /// port.
     UserTransmit,
-    /// Minimal program that redirects frames by a device map.
+    /// Minimal XDP program that redirects frames by a device map (DEVMAP).
     BareRedirect,
     /// Trivium's program of a port with the bridge stage, whose MAC table has the source and the destination
     /// address of the frames.
     BridgeRedirect,
-    /// Minimal program that forwards by the kernel's routes.
+    /// Minimal XDP program that forwards by the kernel's routes.
     LeastRoute,
     /// Trivium's program of a port with the stage that forwards by the kernel's routes.
     PortRoute,

@@ -1,5 +1,9 @@
-//! Frames of several lengths or over IPv6, which the BPF generator cannot make. The frames are built here and
-//! sent repeatedly in order.
+//! Frames of several lengths or over IPv6, which the kernel's BPF generator cannot make. The frames are built
+//! here and sent repeatedly in order.
+//!
+//! One round contains each length as often as its weight states. Rounds are repeated until every flow has had
+//! each position of the round once. Each flow then has an equal mixture of lengths, and the number of frames
+//! is the sum of the weights times the number of flows.
 //!
 //! One round contains each length as often as its weight states. Rounds are repeated until every flow has had
 //! each position of the round once. Each flow then has the same mixture, and the number of frames is the sum
@@ -23,7 +27,7 @@ const SHORTEST: u16 = 60;
 const LONGEST: u16 = 1514;
 
 impl Lengths {
-    /// Returns the frame length if only one is requested and frames are IPv4, or `None` for several lengths.
+    /// Returns the frame length if the command line requests only one. Returns `None` for several lengths.
     pub fn one(&self) -> Option<u16> {
         match self {
             Lengths::Shortest => Some(SHORTEST),
@@ -46,8 +50,8 @@ pub enum Ends {
 }
 
 impl Ends {
-    /// Returns the given addresses as a pair. An absent address takes the default address of the other one's
-    /// family. If both are absent, the family is IPv4.
+    /// Returns the given addresses as a pair. An absent address is replaced by the default address of the
+    /// other address's family. If both are absent, the family is IPv4.
     ///
     /// # Errors
     /// The addresses belong to different families.
@@ -107,7 +111,7 @@ impl Mixture<'_> {
         Ok((0..count).zip(lengths).map(|(number, length)| self.frame(*length, flow(number))).collect())
     }
 
-    /// Returns the total length of a frame's headers in bytes.
+    /// Returns the total length in bytes of a frame's Ethernet, IP and transport headers.
     fn headers(&self) -> u16 {
         let tag = if self.traffic.vlan.is_some() { 4 } else { 0 };
         let network = if matches!(self.ends, Ends::V4(..)) { 20 } else { 40 };
@@ -189,8 +193,8 @@ impl Mixture<'_> {
 }
 
 /// Returns the frame lengths of one round. Each length occurs as often as its weight states, and its
-/// occurrences are evenly distributed. The next frame always has the length that is furthest behind its
-/// share.
+/// occurrences are evenly distributed. Each position gets the length whose number of occurrences so far is
+/// furthest below its share.
 fn round(shares: &[(u16, u32)]) -> Vec<u16> {
     let places: i64 = shares.iter().map(|(_, weight)| i64::from(*weight)).sum();
     let mut behind = vec![0; shares.len()];
@@ -320,8 +324,8 @@ mod tests {
         }
     }
 
-    /// Returns the checksum over pseudo-header, transport header and payload, which is 0xffff for a valid
-    /// packet.
+    /// Returns the Internet checksum over pseudo-header, transport header and payload. It is 0xffff for a
+    /// valid packet.
     fn l4_sum(packet: &[u8], key: &FlowKey) -> u16 {
         let (header, pseudo): (usize, _) = if packet[0] >> 4 == 4 {
             let length = u16::try_from(packet.len() - 20).unwrap();
