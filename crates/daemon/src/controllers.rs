@@ -117,7 +117,7 @@ pub async fn run(
     }
 }
 
-/// Returns the path of a bridge's management socket.
+/// Returns the path of a bridge's management socket `BRIDGE.mgmt`, to which `ovs-ofctl` connects.
 fn socket(name: &BridgeName, directory: &Path) -> PathBuf {
     directory.join(format!("{name}.mgmt"))
 }

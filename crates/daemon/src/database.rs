@@ -45,7 +45,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Maximum time for which the start of the daemon waits for the tables of the database.
 const FIRST: Duration = Duration::from_secs(3);
 
-/// The last applied state of the tables, for the OpenFlow sessions and `ovs-appctl`.
+/// State of the database's tables that was applied last, for the OpenFlow sessions and `ovs-appctl`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
     /// Configuration that the tables request, including controllers, fail modes and flow tables.
@@ -142,7 +142,7 @@ struct Follower {
     applied: Option<Arc<Desired>>,
     told: SwitchStatus,
     told_statistics: Option<Instant>,
-    /// Last state of the tables that the follower tried to apply. `None` forces another attempt.
+    /// State of the tables that the daemon tried to apply last. `None` forces another attempt.
     tried: Option<Arc<Desired>>,
     /// Time at which [`Self::tried`] is applied again because parts of it were refused.
     retry_at: Option<Instant>,

@@ -21,7 +21,7 @@ use rustix::process::geteuid;
 
 /// Maximum number of symbolic links that are followed while one path is resolved.
 const LINKS: usize = 16;
-/// Access mode of files that the daemon creates.
+/// Access mode of files that the daemon creates: only the daemon's user can read and write them.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Opens a regular file of at most `limit` bytes for reading.

@@ -1,4 +1,4 @@
-//! Reading of capture files for the command line.
+//! Reads packets from capture files (pcap and pcapng) for the command line.
 
 use std::fs::File;
 use std::io::BufReader;

@@ -145,7 +145,7 @@ impl Read for Chunks {
     }
 }
 
-/// Destination of captured packets.
+/// Destination to which captured packets are written.
 enum Sink {
     Lines,
     /// A pcapng file, and the interfaces described in it. The key is the interface's number in the daemon's

@@ -372,7 +372,7 @@ fn surroundings(
     Ok(ListenerSet { file: file.to_owned(), socket, unix, tcp, sockets: Arc::clone(sockets) })
 }
 
-/// Creates the event loop of the control plane.
+/// Creates the event loop (tokio runtime) of the control plane.
 ///
 /// # Errors
 /// Threads cannot be created.
@@ -416,7 +416,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// Installs the signal handlers.
+    /// Installs handlers of the signals by which the daemon ends or reloads its configuration.
     fn listen() -> Result<Signals, Failure> {
         let listen =
             |kind| signal(kind).map_err(|error| Failure::new("daemon", error, "look at the kernel's log"));

@@ -21,7 +21,7 @@ use super::openflow;
 
 /// VLAN that stands for the untagged frames of Open vSwitch.
 pub const UNTAGGED: VlanId = VlanId::MAX;
-/// Names of the interface types that are supported.
+/// Interface types of Open vSwitch (column `type` of the table Interface) that are supported.
 pub const TYPES: [&str; 6] = ["afxdp", "internal", "patch", "system", "tap", "veth"];
 
 /// Interfaces and bridges of the tables that are left out of the configuration, each with the reason.
@@ -34,7 +34,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// Returns whether nothing is left out.
+    /// Returns whether no interface and no bridge is left out.
     pub fn is_empty(&self) -> bool {
         self.interfaces.is_empty() && self.bridges.is_empty()
     }
@@ -57,11 +57,11 @@ pub struct DesiredConfig {
     pub lacks: BTreeMap<Uuid, String>,
     /// Remarks on settings of bridges that have no effect, by bridge name.
     remarks: BTreeMap<String, String>,
-    /// Database row of the interface of each port.
+    /// Database row of the interface from which each port is derived.
     pub rows: BTreeMap<PortName, Uuid>,
     /// Database row of each bridge in the configuration.
     bridge_rows: BTreeMap<BridgeName, Uuid>,
-    /// Names of the interfaces, by database row.
+    /// Names of the interfaces in the tables, by database row.
     names: BTreeMap<Uuid, String>,
     /// Datapath id of each bridge by database row, written as sixteen hexadecimal digits.
     pub ids: BTreeMap<Uuid, String>,

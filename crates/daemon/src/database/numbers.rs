@@ -14,7 +14,7 @@ pub const LOCAL: u16 = 65_534;
 /// Highest OpenFlow port number that is assigned, `OFPP_MAX` of OpenFlow 1.0 less one.
 const HIGHEST: u16 = 65_279;
 
-/// Assignment of OpenFlow port numbers to interfaces.
+/// OpenFlow port numbers of the interfaces in the tables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Numbers {
     held: BTreeMap<Uuid, u16>,

@@ -158,7 +158,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Returns the namespace in which the daemon runs.
+    /// Returns the name of the network namespace in which the daemon runs.
     pub fn hub(&self) -> String {
         format!("{}-hub", self.prefix)
     }
@@ -281,7 +281,7 @@ impl Drop for Lab {
     }
 }
 
-/// Main function of the clean-up process of [`Reaper`].
+/// Runs the clean-up process of [`Reaper`], which waits for the end of the demo and removes the lab.
 pub fn reap(prefix: &str) {
     let mut nothing = [0];
     while matches!(std::io::stdin().read(&mut nothing), Ok(read) if read > 0) {}

@@ -153,7 +153,7 @@ pub struct Echoes {
 }
 
 impl Echoes {
-    /// Starts the ping.
+    /// Starts the ping, which runs until this value is dropped.
     ///
     /// # Errors
     /// The program ping cannot be started.

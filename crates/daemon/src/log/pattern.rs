@@ -8,17 +8,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Parts<'a> {
     /// Sequence number of the message in this process, from 1.
     pub number: u64,
-    /// Name of the module.
+    /// Name of the Open vSwitch module to which the message belongs.
     pub module: &'a str,
-    /// Name of the level.
+    /// Name of the message's log level.
     pub level: &'a str,
     /// Name of the thread, empty for the main thread.
     pub thread: &'a str,
     /// Text of the message.
     pub message: &'a str,
-    /// Time of the message.
+    /// Wall-clock time of the message.
     pub time: SystemTime,
-    /// Time since the start of the process.
+    /// Time from the start of the process to the message.
     pub uptime: Duration,
 }
 

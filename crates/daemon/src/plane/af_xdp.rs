@@ -280,7 +280,7 @@ fn hook(
 
 /// Result of the search for the hook that an earlier daemon process left on a device.
 enum Left {
-    /// A pinned hook that suits the requested port.
+    /// A pinned hook that can be adopted for the requested port.
     Fits(Box<Attached>),
     /// The device has no hook of the earlier process any more. `Some` holds the custom program that ran
     /// before the former hook's own program.

@@ -26,7 +26,7 @@ use super::watches::Watches;
 /// The data plane of one daemon: engine, ports, bridges, routers, hooks and housekeeping threads.
 pub struct DataPlane {
     pub(super) engine: RwLock<Option<Engine>>,
-    /// QSBR domain of which the workers are readers.
+    /// QSBR domain (quiescent-state based reclamation of memory) of which the workers are readers.
     pub(super) domain: Arc<Domain>,
     pub(super) memory: Arc<FrameMemory>,
     /// Settings of `[memory]` with which the frame memory was created, by this process or by a predecessor.

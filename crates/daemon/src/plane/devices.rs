@@ -32,7 +32,7 @@ pub struct DeviceWatches {
     namespaces: BTreeMap<PathBuf, Watched>,
 }
 
-/// State of following the devices in one namespace.
+/// State of the subscription to the device notifications of one namespace.
 struct Watched {
     namespace: Option<Namespace>,
     /// Device number and inode of the namespace's file.
@@ -41,7 +41,7 @@ struct Watched {
     /// Whether it was already logged that the kernel does not answer.
     is_silent: bool,
     listed: Instant,
-    /// Earliest time of the next listing.
+    /// Earliest time at which the namespace's devices may be listed again.
     not_before: Instant,
 }
 
@@ -82,7 +82,7 @@ pub enum Devices<'a> {
 }
 
 impl DeviceWatches {
-    /// Creates device watches that follow no namespace yet.
+    /// Creates device watches without a subscription to any namespace.
     pub fn new() -> Self {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok().map(Arc::new);
         DeviceWatches { epoll, namespaces: BTreeMap::new() }

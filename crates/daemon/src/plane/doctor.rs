@@ -100,7 +100,7 @@ pub fn examine(
     chart.findings
 }
 
-/// Adds all findings about one port.
+/// Adds the findings of all examinations of one port.
 fn port(
     chart: &mut Chart,
     places: &mut device::Places,

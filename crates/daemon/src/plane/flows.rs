@@ -87,7 +87,7 @@ fn log_of_flows() -> FlowListener {
 pub struct Flowing {
     /// Flow tables of the bridge.
     pub tables: Arc<FlowTables>,
-    /// The bridge in the form that workers use.
+    /// The OpenFlow bridge in the form of the snapshot that workers use.
     bridge: Arc<FlowBridge>,
     /// OpenFlow port numbers of the bridge's ports, indexed by port name.
     numbers: BTreeMap<PortName, u32>,
@@ -185,7 +185,7 @@ impl Barriers {
 
 /// Effect of a configuration change on the ports of one OpenFlow bridge.
 struct Followed {
-    /// Whether the bridge has lost ports.
+    /// Whether the bridge has lost ports by the change.
     has_lost: bool,
     /// Whether the ports in the flow tables have changed.
     is_changed: bool,
@@ -194,7 +194,7 @@ struct Followed {
 /// Removed ports and bridges whose megaflows may still be in the workers' caches.
 #[derive(Debug, Default)]
 struct Stale {
-    /// Bridges that have lost ports.
+    /// Bridges that have lost ports since the caches were last cleaned.
     bridges: BTreeSet<BridgeName>,
     /// Whether bridges were removed. A barrier of any bridge also removes their megaflows.
     has_bridges: bool,
@@ -469,7 +469,7 @@ impl Flows {
         Barriers { asked, completed: 0, is_done }
     }
 
-    /// Returns the bridges' flow tables as hand-over state.
+    /// Returns the flow tables of all OpenFlow bridges as hand-over state, by bridge name.
     pub fn records(&self) -> BTreeMap<String, RulesRecord> {
         let record = |(name, own): (&BridgeName, &Flowing)| {
             let record = RulesRecord::of(&own.tables.lock(), own.named_numbers(), now());
@@ -491,8 +491,8 @@ impl Flows {
             records.into_iter().map(|(name, record)| (name.clone(), given(&name, &record))).collect();
     }
 
-    /// Reads the initial states of bridges that will be created from files in `directory`. A file that cannot
-    /// be read is moved out of the way and reported, and its bridge starts with the state of a new bridge.
+    /// Reads the initial states of bridges that will be created from the rule files in `directory`. A file
+    /// that cannot be read is renamed and reported, and its bridge starts with the state of a new bridge.
     pub fn restore(&mut self, directory: &Path) {
         for name in stored_flows::bridges(directory) {
             match stored_flows::read(directory, &name) {
@@ -523,8 +523,9 @@ impl Flows {
         }
     }
 
-    /// Returns the flow entries to write to the rule files, for a start after a kill. The second value
-    /// contains the names of bridges that do not exist yet and have a restored initial state.
+    /// Returns the flow entries to write to the rule files, from which the daemon can restart after it was
+    /// killed. The second value contains the names of bridges that do not exist yet and have a restored
+    /// initial state.
     pub fn kept(&self) -> (BTreeMap<String, flow_store::Kept>, BTreeSet<String>) {
         let kept = |(name, own): (&BridgeName, &Flowing)| {
             (
@@ -594,7 +595,7 @@ impl Flowing {
         changed
     }
 
-    /// Updates the ports of an OpenFlow bridge.
+    /// Updates the ports of an OpenFlow bridge: their numbers, their descriptions and their link states.
     fn follow_ports(
         &mut self,
         bridge: &BridgeName,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Saved settings of a foreign device, as they were before the device became a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Former {
-    /// Interface index in the device's namespace.
+    /// Interface index of the device in its namespace.
     pub ifindex: u32,
     up: bool,
     arp: bool,
@@ -21,7 +21,7 @@ pub struct Former {
 }
 
 impl Former {
-    /// Reads the current settings of a device.
+    /// Reads the current settings of a device from the kernel.
     pub fn of(info: &LinkInfo) -> Self {
         Former {
             ifindex: info.ifindex,

@@ -56,7 +56,8 @@ pub struct HookOffload {
     /// Counters of bridge stages that were removed from the hooks of existing ports. They are added to the
     /// counters of later stages, so that a port's counters never decrease.
     past: BTreeMap<PortName, BridgeCounts>,
-    /// Number of running captures and traces, which need every packet to pass the workers.
+    /// Number of running captures and traces. While any runs, every packet must pass the workers, and hooks
+    /// forward no packets.
     watchers: u32,
     seconds: u32,
 }
@@ -75,7 +76,7 @@ pub enum Occasion {
 /// Kind of a port's bridge stage, with the constants that are compiled into the stage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A stage that forwards to known MAC addresses.
+    /// A stage that forwards to learned MAC addresses.
     Stations(BridgePort),
     /// A stage that forwards by hot flows. It also forwards to the known MAC addresses that flows with the
     /// action `NORMAL` use.
@@ -186,7 +187,8 @@ impl HookOffload {
         }
     }
 
-    /// Installs in every port's hook the stage that its bridge needs. Removes stages that no bridge needs.
+    /// Installs in every port's hook the bridge stage that the port's bridge needs. Removes stages that no
+    /// bridge needs.
     pub fn ensure(
         &mut self,
         engine: &Engine,
@@ -264,7 +266,8 @@ impl HookOffload {
         }
     }
 
-    /// Removes a port's stage if the port needs none. If the port needs another stage, returns the new one.
+    /// Removes a port's bridge stage if the port needs none. If the port needs another stage, returns the new
+    /// one.
     fn ensure_port<'s>(
         &mut self,
         engine: &Engine,
@@ -361,8 +364,8 @@ impl HookOffload {
         tell(engine, running, Some(&orders));
     }
 
-    /// Removes a port's stage from the records. If `stays` is true, the stage's counters are kept for the
-    /// port.
+    /// Removes a port's bridge stage from the records. If `stays` is true, the port still exists, and the
+    /// stage's counters are kept for it.
     fn leave(&mut self, name: &PortName, stays: bool) {
         let counts = self.counts(name);
         let (Some(gone), Some(devices)) = (self.ports.remove(name), &self.devices) else { return };
@@ -441,10 +444,10 @@ impl HookOffload {
         }
     }
 
-    /// Pauses queues for a moment, so that busy flows can move to the hook. A busy flow always has a frame in
-    /// progress and would never move. If the reordering guard has sent many frames to the worker in the last
-    /// second, or the queue overflows, the guard drops these frames for the milliseconds that the worker
-    /// needs to finish.
+    /// Makes the reordering guards of busy queues drop frames for a few milliseconds, so that busy flows can
+    /// move to the hook. A busy flow always has a frame in the worker, and would otherwise never move. A
+    /// queue is busy if its guard has sent many frames to the worker in the last second, or if the queue
+    /// overflows.
     fn relieve(&mut self, ports: &Ports) {
         let mut held = Vec::new();
         let bridged = self.ports.iter_mut().map(|(name, port)| (name, port.stage.orders(), &mut port.seen));
@@ -564,7 +567,7 @@ fn wanted<'s>(
 /// XDP features of the ports' devices, by namespace. Each namespace is entered only once, and only the ports'
 /// devices are queried. A tenant's namespace may have many other devices.
 struct NamespaceFeatures {
-    /// Interface indices of the ports' devices.
+    /// Interface indices of the ports' devices, by the path of their namespace's file.
     devices: BTreeMap<PathBuf, BTreeSet<u32>>,
     known: BTreeMap<PathBuf, BTreeMap<u32, Features>>,
 }

@@ -59,9 +59,9 @@ impl Numbers {
 /// Names of the ports and bridges to which trace steps and drops refer by number.
 #[derive(Clone, Debug)]
 pub struct Names {
-    /// Numbers that are assigned to ports.
+    /// Numbers of ports, by port name.
     pub ports: Numbers,
-    /// Numbers that are assigned to bridges.
+    /// Numbers of bridges, by bridge name.
     pub bridges: Numbers,
 }
 

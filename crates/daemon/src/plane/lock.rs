@@ -1,4 +1,4 @@
-//! Locks of the data plane's state.
+//! Locks mutexes of the data plane's state.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

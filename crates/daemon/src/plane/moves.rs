@@ -34,9 +34,9 @@ struct Seen {
 /// Two ports of a bridge between which many MAC addresses move.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Moving {
-    /// Port to which most addresses have moved.
+    /// Port to which most MAC addresses have moved.
     pub one: PortName,
-    /// Port to which the second most addresses have moved.
+    /// Port to which the second most MAC addresses have moved.
     pub other: PortName,
     /// Number of MAC address moves per second to the two ports together, in the last second that had many
     /// moves.

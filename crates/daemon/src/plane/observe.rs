@@ -33,7 +33,7 @@ use super::watches::Watched;
 use super::{rules, words};
 use crate::filter;
 
-/// Interval between two drains of the workers' rings.
+/// Interval at which a capture or trace thread reads the workers' rings.
 const PERIOD: Duration = Duration::from_millis(2);
 
 /// Converts readings of the engine's clock into nanoseconds since 1970.
@@ -144,7 +144,7 @@ pub fn capture(
     Ok(())
 }
 
-/// State of the delivery of frames from the workers' rings to the client.
+/// State of the delivery of captured frames from the workers' rings to the client.
 struct Delivery {
     names: Names,
     snap: u32,

@@ -1,4 +1,4 @@
-//! Result of opening a port.
+//! Result of opening a port: its queues, its hook, and the changes made on the machine.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct Opened {
     /// Lock on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
     /// in use.
     pub claim: Option<Claim>,
-    /// Diagnostics about the port, for the operator.
+    /// Diagnostics about the opening of the port, for the operator.
     pub notes: Vec<DoctorFinding>,
 }
 

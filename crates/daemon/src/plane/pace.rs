@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Minimum pause after a round of work.
+/// Minimum pause after a round of work, which limits the CPU time that a tenant can cause.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause after the first failed attempt. The pause doubles with each further failure, up to [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_secs(1);

@@ -31,8 +31,8 @@ impl Claim {
         Self::shared(hook, directory)
     }
 
-    /// Converts the reservation of a device into a claim on the hook that was found or attached there.
-    /// Returns `None` if the hook has no pin.
+    /// Converts the reservation of a device into a lock on the pin of the hook that was found or attached
+    /// there. Returns `None` if the hook has no pin.
     pub fn after(reserved: Reserved, hook: &Attached) -> Option<Self> {
         let own = hook.pin()?.directory();
         // An adopted hook keeps its pin's directory, and the directory's lock becomes a shared one in one
@@ -123,7 +123,7 @@ pub(super) struct Pinned {
     pub(super) ifindex: u32,
 }
 
-/// Returns all pins that Trivium processes have created.
+/// Returns the pins of all hooks that Trivium processes have pinned on this machine.
 pub(super) fn all() -> Vec<Pinned> {
     let names = PinPath::existing().unwrap_or_else(|error| {
         tracing::warn!(%error, "pins cannot be listed");

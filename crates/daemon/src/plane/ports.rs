@@ -29,7 +29,7 @@ pub type RssBuckets = Arc<[WorkerId; RSS_BUCKETS]>;
 
 /// A port that runs, or that waits for its device to appear again.
 pub struct Running {
-    /// Number of the port in the data path.
+    /// Number by which the data path identifies the port.
     pub id: PortId,
     /// Settings from the configuration with which the port was opened.
     pub wanted: PortSpec,

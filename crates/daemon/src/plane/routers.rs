@@ -72,7 +72,8 @@ pub struct Routers {
     /// Channel that wakes the routing thread when workers or hooks must be updated.
     wake: SyncSender<()>,
     woken: Option<Receiver<()>>,
-    /// Number of running captures and traces, which need every packet to pass the workers.
+    /// Number of running captures and traces. While any runs, every packet must pass the workers, and hooks
+    /// route no packets.
     watchers: u32,
     /// Counters of packets that hooks of removed routers have routed from and to ports that still exist.
     past: BTreeMap<PortName, RouteCounts>,
@@ -81,7 +82,7 @@ pub struct Routers {
     given: mirror_device::Given,
 }
 
-/// Returns whether the namespace of a router exists.
+/// Returns whether the network namespace of a router exists.
 fn is_there(wanted: &model::Router) -> bool {
     wanted.settings.namespace.as_ref().is_none_or(|namespace| namespace.path().exists())
 }
@@ -247,7 +248,7 @@ impl Routers {
         any
     }
 
-    /// Creates and removes interface mirrors according to `config`.
+    /// Creates and removes mirror devices of router interfaces according to `config`.
     fn follow_mirrors(&mut self, engine: &Engine, config: &Config, ports: &Ports, names: &mut Names) {
         let Routers { all, given, .. } = self;
         for (name, running) in all {
@@ -262,8 +263,8 @@ impl Routers {
         }
     }
 
-    /// Stores the queue of a mirror that a predecessor has handed over, under the name that the mirror has as
-    /// a port.
+    /// Stores the TAP queue of a mirror that a predecessor process has handed over. `name` is the name by
+    /// which the mirror has its port number.
     pub fn give(&mut self, name: String, port: PortId, queue: TapQueue) {
         self.given.insert(name, (port, queue));
     }
@@ -330,7 +331,7 @@ impl Routers {
         }
     }
 
-    /// Returns whether `name` is the name that a punt TAP or a mirror has as a port.
+    /// Returns whether `name` is the name by which a punt TAP or a mirror has its port number.
     pub fn has_port(&self, name: &str) -> bool {
         self.all
             .iter()

@@ -101,7 +101,8 @@ fn covers(outer: model::Prefix, inner: model::Prefix) -> bool {
     outer.length() <= inner.length() && shortened == Ok(outer)
 }
 
-/// Maximum number of routes that one call converts. The mirror's thread is blocked during the call.
+/// Maximum number of routes that one call converts. The thread that maintains the mirror is blocked during
+/// the call.
 const SLICE: usize = 512;
 
 /// Position from which the next part of a list of routes is read: after the route with the given key.
@@ -353,7 +354,7 @@ pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     story.steps.insert(place, Step { stage: "route".to_owned(), what });
 }
 
-/// Returns at most `limit` neighbours of the mirror.
+/// Returns at most `limit` neighbours of the mirror as values of the API. `sent` gives their packet counters.
 pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEntry> {
     let entry = |(key, known): (&netlink::NeighbourKey, &netlink::Neighbour)| {
         let (packets, bytes) = sent.get(&(key.link, key.address)).copied().unwrap_or_default();
@@ -369,7 +370,8 @@ pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEn
     mirror.neighbours.iter().take(limit).map(entry).collect()
 }
 
-/// Returns at most `limit` next-hop objects of the mirror.
+/// Returns at most `limit` next-hop objects of the mirror as values of the API. `sent` gives the packet
+/// counters of their neighbours.
 pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry> {
     let to = |hop: &Hop| Some(sent.get(&(hop.link, hop.gateway?)).copied().unwrap_or_default());
     let entry = |(id, object): (&u32, &netlink::NextHop)| NextHopEntry {
@@ -389,7 +391,7 @@ pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry
     mirror.next_hops.iter().take(limit).map(entry).collect()
 }
 
-/// Returns the total number of objects in the mirror.
+/// Returns the total number of routes, neighbours and other objects in the mirror.
 pub fn objects(mirror: &Mirror) -> u64 {
     let all = [
         mirror.links.len(),

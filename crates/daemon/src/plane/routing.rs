@@ -28,7 +28,8 @@ pub fn is_wanted(wanted: &PortSpec) -> bool {
     routing == Some(Routing::Kernel) && !wanted.bridged && wanted.port.admin
 }
 
-/// State of a network namespace that the routing stage needs.
+/// Addresses of a network namespace, and its devices that accept redirected frames. The routing stages of
+/// hooks need both.
 struct Place {
     takes: BTreeMap<u32, Takes>,
     locals: LocalAddresses,

@@ -363,7 +363,7 @@ impl RunningState {
         }
     }
 
-    /// Removes expired filter rules, blocks and steering flows.
+    /// Removes filter rules, blocked prefixes and steering flows whose time has ended.
     pub fn expire(&mut self, engine: &Engine) {
         self.filters.expire(&mut self.ports);
         self.filters_have_changed(engine);
@@ -449,7 +449,7 @@ impl RunningState {
         Some((says, sent_by))
     }
 
-    /// Publishes the running configuration to the workers.
+    /// Publishes a snapshot of the running configuration to the workers.
     pub fn publish(&mut self, engine: &Engine) {
         ports::join(&mut self.ports);
         self.flows.follow(&self.config, &self.ports, &self.bridges);
@@ -681,7 +681,8 @@ fn of_name<'g>(gone: &'g mut [Gone], name: &PortName) -> Option<&'g mut Gone> {
     gone.iter_mut().find(|gone| gone.name == *name)
 }
 
-/// Returns the saved settings of the device of port `name`, if one of the removed ports used this device.
+/// Returns the settings that the device of port `name` had originally, if one of the removed ports used this
+/// device.
 fn former_of(gone: &[Gone], name: &PortName, new: &Config) -> Option<Former> {
     let device = device_of(new, name)?;
     gone.iter().find(|gone| key_of(&gone.wanted).as_ref() == Some(&device))?.footprint.former

@@ -1,7 +1,7 @@
-//! Delivers samples of filters to API clients. A thread drains the ring of a filter as long as a client
-//! follows the filter. Without a client, the ring stays full of old samples, and a new client receives only
-//! samples that are newer. Samples that a slow client cannot take are dropped and counted. Packets are never
-//! delayed by a client.
+//! Delivers samples of filters to API clients. While a client reads a filter's samples, a thread reads them
+//! from the filter's BPF ring buffer. Without a client, the ring stays full of old samples, which a new
+//! client does not receive. Samples are dropped and counted if the client is too slow. A client never delays
+//! packets.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

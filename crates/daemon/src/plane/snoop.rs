@@ -36,7 +36,7 @@ pub struct Snooping {
     snoopers: BTreeMap<BridgeName, Snooper>,
 }
 
-/// Rings from which punted packet copies are read.
+/// The workers' rings from which copies of IGMP and MLD packets are read.
 struct Source {
     rings: Vec<Consumer<Punt>>,
     pool: FramePool,

@@ -124,7 +124,7 @@ impl DataPlane {
         }
     }
 
-    /// Rebuilds the data plane of this process from the state of a failed hand-over.
+    /// Resumes the data plane in this process from the state of a failed hand-over.
     fn take_back(
         &self,
         held: HandoverBundle,

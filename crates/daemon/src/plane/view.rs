@@ -119,7 +119,8 @@ fn hook_counters(running: &Running) -> xdp::Counters {
     running.hook.as_ref().and_then(|hook| hook.counters().ok()).unwrap_or_default()
 }
 
-/// Reasons for which the hook drops packets: the hook's counter, the name of the reason, and its meaning.
+/// Reasons for which the hook drops packets. Each entry has the hook's counter, the name of the reason, and
+/// its meaning.
 const HOOK_DROPS: [(Counter, &str, &str); 7] = [
     (Counter::FilterDropped, DropReason::FilterDropped.name(), DropReason::FilterDropped.explain()),
     (Counter::FilterLimited, DropReason::FilterLimited.name(), DropReason::FilterLimited.explain()),

@@ -68,9 +68,9 @@ pub fn age(running_state: &mut RunningState) {
     running_state.moves.look(&running_state.bridges, &running_state.ports);
 }
 
-/// Result of comparing a port with its device.
+/// Result of the comparison of a port's recorded device with the kernel's device.
 enum Seen {
-    /// The device has the recorded state.
+    /// The device is in the recorded state.
     Same,
     /// The device exists, and its state differs from the recorded state.
     Differs(LinkInfo),

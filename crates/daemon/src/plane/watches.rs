@@ -35,7 +35,8 @@ impl Watched {
 }
 
 impl Watches {
-    /// Records a capture or trace that starts.
+    /// Records a capture or trace that starts. The returned value belongs to the thread of the capture or
+    /// trace.
     pub fn begin(&self) -> Watched {
         let (over, (sender, done)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
         let mut all = locked(&self.0);

@@ -205,7 +205,7 @@ pub fn dropped(steps: &[Step]) -> Option<&'static str> {
     })
 }
 
-/// Returns the meaning of a drop reason, without the advice to use `explain`.
+/// Returns the meaning of a drop reason, without the advice to use `trivium explain`.
 fn explained(reason: packet::DropReason) -> String {
     let text = reason.explain();
     text.replace("; see which by `trivium explain`", ": those above")

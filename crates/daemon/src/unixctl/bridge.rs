@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Answer, Commands, known_bridge};
 
-/// Maximum number of rules that one command prints.
+/// Maximum number of OpenFlow rules that one command prints.
 const RULES: usize = 1_000_000;
 /// Default priority of OpenFlow rules (OFP_DEFAULT_PRIORITY), which is not printed.
 const USUAL: u16 = 0x8000;

@@ -14,7 +14,7 @@ const SAMPLE: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Counter values by event name.
+/// Values of the event counters, by event name.
 type Events = BTreeMap<String, u64>;
 
 /// Earlier values of the event counters: one record for each five seconds of the last minute, and one for

@@ -5,7 +5,7 @@ use model::vlog_module;
 use super::{Answer, Commands};
 use crate::log;
 
-/// Maximum number of arguments of one command.
+/// Maximum number of arguments of one `vlog/*` command.
 const MOST: usize = 64;
 
 /// Adds the `vlog/*` commands to the registry.

@@ -1,4 +1,4 @@
-//! `trivium show` for virtual routers.
+//! `trivium show` for virtual routers: routes, next hops, neighbours, interfaces and punted packets.
 
 use model::{
     DhcpRelayState, DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry, PuntState,

@@ -35,7 +35,7 @@ struct Interval {
 struct Flow {
     /// Number of frames that the hook's program received.
     seen: u64,
-    /// Number of frames for each XDP verdict.
+    /// Number of frames for which the program returned each XDP verdict, by the verdict's name.
     ways: BTreeMap<String, u64>,
     /// Frames that the kernel lost after the XDP verdict.
     lost: Vec<Lost>,

@@ -10,7 +10,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// Adds a finding.
+    /// Adds a finding about `object`, with the text or command that fixes the problem.
     pub fn note(
         &mut self,
         object: &str,

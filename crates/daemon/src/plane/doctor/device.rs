@@ -524,7 +524,7 @@ impl Addresses {
         Addresses(by_device)
     }
 
-    /// Returns the addresses of one device.
+    /// Returns the IP addresses of one device, as text.
     fn of(&self, ifindex: u32) -> &[String] {
         self.0.get(&ifindex).map_or(&[], Vec::as_slice)
     }

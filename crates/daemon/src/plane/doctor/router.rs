@@ -9,7 +9,7 @@ use super::{sysctl, there};
 use crate::plane::device::inside;
 use crate::plane::running_state::RunningState;
 
-/// State of a router's network namespace.
+/// Netfilter chains and sysctls of a router's network namespace that matter for routing by workers.
 struct Seen {
     /// Netfilter chains of the namespace that filter packets forwarded by the kernel.
     chains: Vec<String>,

@@ -18,7 +18,7 @@ use super::{Blocks, Definition, Filtering, Filters, failed, object, translate};
 pub struct Expiring(String, Option<u64>);
 
 impl Expiring {
-    /// Converts a filter's blocks into hand-over state.
+    /// Converts the prefixes that an operator has blocked by a filter into hand-over state.
     pub fn all(blocks: &Blocks) -> Vec<Expiring> {
         blocks
             .iter()

@@ -1,4 +1,4 @@
-//! Files of block lists.
+//! Reads files of block lists.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -371,7 +371,7 @@ impl Filters {
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.filter(), hook))
     }
 
-    /// Returns the kernel IDs of the running filters.
+    /// Returns the kernel IDs of the filters that have kernel objects.
     fn ids(&self) -> Result<Vec<u32>, xdp::Error> {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(|k| k.filter.id()).collect()
     }

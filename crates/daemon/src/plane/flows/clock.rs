@@ -1,4 +1,4 @@
-//! Clock of the times in flow tables.
+//! Clock that gives the times of flow entries (creation, last use, timeouts).
 
 use engine::worker::monotonic;
 

@@ -62,7 +62,7 @@ struct Written {
     next: Instant,
 }
 
-/// Writer of the bridges' rule files.
+/// Writes the rule files of all OpenFlow bridges.
 pub struct Keeper {
     directory: PathBuf,
     written: BTreeMap<String, Written>,
@@ -139,7 +139,7 @@ struct Snapshot {
     moment: Moment,
     meters_and_groups: MetersAndGroups,
     settings: (Vec<TableRecord>, Vec<OptionRecord>),
-    /// Encoded rules in the file's format, without separators.
+    /// Encoded flow entries in the format of the rule file, without separators.
     rules: Vec<u8>,
     ages: bool,
 }

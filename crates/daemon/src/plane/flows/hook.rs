@@ -14,7 +14,7 @@ use crate::plane::bridges;
 /// Maximum number of flows that are offloaded for all bridges together. They use a megabyte of kernel memory.
 const FLOWS: u32 = 4096;
 
-/// Offload of megaflows to the driver hook.
+/// Offload of the slow path's megaflows to the driver hooks.
 pub(super) struct Hook(FlowOffload);
 
 /// Returns an offload without flows that uses `table`, which is created if it does not exist. `waker` wakes

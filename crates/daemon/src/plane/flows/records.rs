@@ -21,12 +21,12 @@ const HEADER: usize = 8;
 /// Number of flow entries that are added before the events about them are discarded.
 const BATCH: usize = 1024;
 
-/// Hand-over state of one OpenFlow bridge.
+/// Hand-over state of one OpenFlow bridge: its flow entries, groups, meters, table settings and port numbers.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct RulesRecord {
-    /// Messages that create the bridge's meters.
+    /// OpenFlow messages that create the bridge's meters.
     pub(super) meters: Vec<Message>,
-    /// Messages that create the bridge's groups.
+    /// OpenFlow messages that create the bridge's groups.
     pub(super) groups: Vec<Message>,
     /// Flow entries of the bridge, with their counters.
     pub(super) rules: Vec<RuleRecord>,
@@ -51,7 +51,7 @@ impl RulesRecord {
     }
 }
 
-/// Hand-over state of a bridge's OpenFlow datapath.
+/// Hand-over state of a bridge's OpenFlow datapath, apart from the flow tables.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct OfDatapathRecord {
     /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
@@ -191,7 +191,7 @@ pub(super) fn meters_and_groups((meters, groups): &MetersAndGroups) -> (Vec<Mess
 }
 
 impl RulesRecord {
-    /// Returns the hand-over state of a bridge's tables.
+    /// Converts a bridge's flow tables into hand-over state. `now` is the current time in nanoseconds.
     pub fn of(pipeline: &Pipeline, numbers: BTreeMap<String, u32>, now: u64) -> RulesRecord {
         let (meters, groups) = meters_and_groups(&pipeline.shared_meters_and_groups());
         let rules = pipeline.flows(&FlowFilter::default(), now).into_iter();

@@ -308,7 +308,8 @@ impl Shown {
         caches
     }
 
-    /// Revalidates or removes all megaflows. See [`control::Plane::settle_flows`].
+    /// Revalidates all megaflows, or removes all of them if `purge` is true. See
+    /// [`control::Plane::settle_flows`].
     pub fn settle(&self, purge: bool) -> Result<(), PlaneError> {
         if self.slow_path.is_none() {
             return Ok(());

@@ -40,7 +40,7 @@ const SUFFIX: &str = ".rules";
 /// Reason why a rule file is not used or could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
-    /// The operating system refuses access to the file.
+    /// The file cannot be read or written.
     #[error("{}: it cannot be {what}: {source}; {}", path.display(), fix(source))]
     Io {
         /// Path of the rule file.
@@ -60,7 +60,7 @@ pub enum KeptError {
     },
 }
 
-/// Defect of a rule file.
+/// Kind of defect by which a rule file is not usable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Damage {
     /// The file does not have the format of a rule file.

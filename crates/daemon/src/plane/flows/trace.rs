@@ -177,7 +177,8 @@ fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -
     }
 }
 
-/// Removes the last copy operation if no operation follows it. Open vSwitch does not make such a copy.
+/// Removes the last `Clone` operation if nothing follows the operations on the copy. These operations then
+/// apply to the packet itself. Open vSwitch makes no such copy either.
 fn without_last_copy(ops: &[Op]) -> Vec<Op> {
     let mut at = 0;
     while let Some(op) = ops.get(at) {

@@ -23,7 +23,7 @@ use super::error::HandoverError;
 /// Number of file descriptors that one call of sendmsg(2) sends, together with one byte. The kernel accepts
 /// at most 253.
 const TOGETHER: usize = 64;
-/// Maximum length of a message in bytes.
+/// Maximum length of a message's text in bytes.
 pub const LIMIT: usize = 2 << 30;
 /// Maximum number of file descriptors of one message.
 const DESCRIPTORS: usize = 65_536;
@@ -45,7 +45,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Creates a connection and returns its two sides.
+    /// Creates a socket pair. Returns this process's side of the connection, and the socket of the successor.
     ///
     /// # Errors
     /// Returns an error if descriptors cannot be allocated.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use xdp::bridge::BridgeCounts;
 use xdp::route::RouteCounts;
 
-/// Counters of one port.
+/// Counters of one port that a successor continues.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CountersState {

@@ -58,7 +58,7 @@ impl Progress {
         !state.cancelled
     }
 
-    /// Records that the successor no longer exists.
+    /// Records that the successor process has ended without taking over.
     pub fn failed(&self) {
         self.state().successor = None;
     }

@@ -43,7 +43,7 @@ pub struct Prepared {
     pub file: Config,
     /// Configuration objects of the owners other than the file.
     pub others: BTreeMap<Owner, Fragment>,
-    /// Configuration merged from the objects of all owners.
+    /// Configuration that results from the objects of all owners (file, API, OVSDB server).
     pub merged: Merged,
     /// Frame memory of the predecessor.
     pub memory: Arc<FrameMemory>,

@@ -56,9 +56,9 @@ pub struct Offer {
 /// Number, size and page kind of the frames in the frame memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemoryRecord {
-    /// Number of frames in the memory.
+    /// Number of packet frames in the frame memory.
     pub frames: u32,
-    /// Size of a frame in bytes.
+    /// Size of each packet frame in bytes.
     pub frame_size: u32,
     /// Whether the memory uses reserved huge pages.
     pub huge: bool,
@@ -109,7 +109,7 @@ pub enum Order {
 /// follow. The last descriptors are the network namespaces of the entries in `places`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct HandoverState {
-    /// State of each port, by port name.
+    /// State of each running port, by port name.
     pub ports: BTreeMap<String, PortRecord>,
     /// Number by which the data path identifies each bridge, by bridge name.
     pub bridges: BTreeMap<String, u16>,
@@ -196,7 +196,7 @@ impl From<RuleRecord> for RuleCounters {
     }
 }
 
-/// Device that mirrors a router's interface.
+/// Hand-over state of a mirror device: the TAP that represents a router interface.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VlanRecord {
     /// Number of the device among the data path's ports.
@@ -205,7 +205,7 @@ pub struct VlanRecord {
     pub queue: QueueRecord,
 }
 
-/// State of a running port in the hand-over.
+/// Hand-over state of a running port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PortRecord {
     /// Number of the port in the data path.
@@ -231,7 +231,7 @@ pub struct PortRecord {
     /// RSS.
     #[serde(rename = "spread")]
     pub rss_table: Option<Vec<u16>>,
-    /// Counters of the port.
+    /// Packet counters of the port, which the successor continues.
     #[serde(default)]
     pub counters: CountersState,
 }
@@ -247,14 +247,14 @@ pub struct PlaceRecord {
     pub queue: u32,
 }
 
-/// Hook of a port in the hand-over.
+/// Hand-over state of a port's hook.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HookRecord {
     /// Name of the hook's pin. `None` if the hook does not outlive the process.
     pub pin: Option<String>,
 }
 
-/// State of a queue in the hand-over.
+/// Hand-over state of a port's queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QueueRecord {
     /// Index of the queue within its port.
@@ -265,7 +265,7 @@ pub struct QueueRecord {
     pub kind: QueueKind,
 }
 
-/// Kind of a queue in the hand-over.
+/// Kind of a port's queue, with the state that a queue of this kind hands over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum QueueKind {
     /// An AF_XDP socket. Its descriptor is sent beside the message.
@@ -275,7 +275,7 @@ pub enum QueueKind {
         /// Interface index of the device at the time when the socket was opened. 0 if unknown.
         #[serde(default)]
         ifindex: u32,
-        /// Index of the device's queue.
+        /// Index of the device queue to which the socket is bound.
         queue: u32,
         /// Number of entries of each of the socket's rings.
         ring_size: u32,
@@ -288,7 +288,7 @@ pub enum QueueKind {
         complete_checksums: bool,
         /// Whether the socket is bound in zero-copy mode.
         zero_copy: bool,
-        /// Whether a packet may consist of several frames.
+        /// Whether one packet may consist of several frames (AF_XDP multi-buffer).
         multi_buffer: bool,
         /// MTU of the device in bytes.
         mtu: u32,
@@ -311,7 +311,7 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    /// Returns whether the queue has a file descriptor.
+    /// Returns whether a file descriptor of the queue is sent beside the message.
     pub fn has_descriptor(&self) -> bool {
         !matches!(self, QueueKind::Anew)
     }

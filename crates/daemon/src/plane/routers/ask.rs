@@ -15,7 +15,8 @@ pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// routes, several times if some differ.
 const CHECK_LIMIT: Duration = Duration::from_secs(60);
 
-/// Calls `look` with the mirror of a router, on the router's thread, and returns the result.
+/// Calls `look` with a router's copy of the kernel's routing state (the mirror), on the thread that maintains
+/// the copy, and returns the result.
 ///
 /// # Errors
 /// Returns an error if the router's namespace is no longer followed, or if the thread does not answer in

@@ -134,7 +134,7 @@ impl Hook {
         Ok((hook, programs))
     }
 
-    /// Returns the switch that enables this router's offload.
+    /// Returns the switch that turns the offload of this router's routes on and off.
     pub fn switch(&self) -> &Switch {
         &self.switch
     }
@@ -272,7 +272,7 @@ impl Hook {
         seen.into_iter().filter_map(takes).collect()
     }
 
-    /// Removes an interface from the hooks' tables.
+    /// Removes a router interface from the hooks' tables, and keeps its counters.
     fn leave(&mut self, number: u16) {
         let Some((name, gone)) = self.outputs.remove(&number) else { return };
         self.answers().set_interface(number, None);

@@ -27,7 +27,7 @@ impl HookLimits {
         limits
     }
 
-    /// Returns whether hooks limit the control traffic.
+    /// Returns whether hooks limit the control traffic to the kernel.
     pub fn is_active(&self) -> bool {
         self.limits.is_some()
     }

@@ -15,16 +15,17 @@ use super::messages::object;
 
 /// A TAP in the kernel that represents a router interface.
 pub struct MirrorDevice {
-    /// Name of the TAP that mirrors the interface.
+    /// Name of the TAP that represents the interface.
     pub device: String,
-    /// Number of the mirror among the data path's ports.
+    /// Number by which the data path identifies the mirror as a port.
     pub port: PortId,
     pub control: TapControl,
     /// Carrier state that was last set on the device. `None` if a predecessor set it.
     pub carrier: Option<bool>,
 }
 
-/// Queues of mirrors that a predecessor has handed over, by the names that the mirrors have as ports.
+/// TAP queues of mirrors that a predecessor process has handed over, by the names by which the mirrors have
+/// their port numbers.
 pub type Given = BTreeMap<String, (PortId, TapQueue)>;
 
 /// A router interface that has a mirror: the port, and the VLAN tags if the interface is a VLAN of the port.
@@ -52,8 +53,8 @@ pub fn wanted<'c>(
     })
 }
 
-/// Returns the name under which a mirror has its port number. The name contains a slash, which is not allowed
-/// in the names of configured ports.
+/// Returns the name by which a mirror has its port number. The name contains a slash, which is not allowed in
+/// the names of configured ports.
 pub fn port_name(router: &RouterName, device: &str) -> String {
     format!("{router}/{device}")
 }
@@ -63,13 +64,13 @@ pub fn alias(device: &str) -> String {
     format!("trivium:{device}")
 }
 
-/// Returns whether a port name belongs to a mirror.
+/// Returns whether a port name is the name of a mirror.
 pub fn is_port(name: &str) -> bool {
     name.contains('/')
 }
 
 impl MirrorDevice {
-    /// Closes the queues of the mirror.
+    /// Closes the queues of the mirror's TAP.
     pub fn close(self, engine: Option<&Engine>) {
         let Some(engine) = engine else { return };
         let mut pool = engine.pool();
@@ -96,7 +97,7 @@ impl MirrorDevice {
     }
 }
 
-/// Returns the error of an operation on a mirror of the router `name`.
+/// Converts the error of an operation on a mirror of the router `name` into an API error.
 pub fn failed(name: &RouterName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(name), error, "")
 }

@@ -28,7 +28,7 @@ use super::mirror_device::{Given, Key, MirrorDevice, alias, failed, port_name, w
 use super::punt_tap::TAP_MTU;
 use super::{Running, object};
 
-/// Checks that no foreign device already has the name of a mirror to be created.
+/// Checks that no device of another origin already has the name of a mirror to be created.
 ///
 /// # Errors
 /// Returns an error for the first mirror whose name a foreign device has.
@@ -183,8 +183,8 @@ impl Running {
         }
     }
 
-    /// Returns the mirrors as ports of the data path. A packet that the kernel sends on a mirror leaves by
-    /// the mirror's port, with the VLAN's tag.
+    /// Returns the mirrors as ports of the data path. A packet that the kernel sends on a mirror is
+    /// transmitted by the mirrored port, with the VLAN's tag.
     pub fn mirror_ports<'p>(&'p self, ports: &'p Ports) -> impl Iterator<Item = (PortId, PortView)> + 'p {
         self.mirrors.iter().map(|((name, vlan), own)| {
             let base = ports.get(name);
@@ -208,7 +208,7 @@ impl Running {
         std::mem::take(&mut self.mirrors).into_values().for_each(|own| own.close(Some(engine)));
     }
 
-    /// Removes all mirrors of the router.
+    /// Removes the TAPs of all mirrored interfaces of the router.
     pub fn remove_mirrors(&mut self, name: &RouterName, engine: &Engine) {
         let namespace = self.wanted.settings.namespace.clone();
         for own in std::mem::take(&mut self.mirrors).into_values() {

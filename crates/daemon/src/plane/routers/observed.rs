@@ -1,4 +1,4 @@
-//! State that a router's follower reads from the kernel and writes for workers and hooks.
+//! State that a router's thread reads from the kernel by netlink, and writes for workers and hooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -39,7 +39,8 @@ pub struct State {
     pub is_renumbered: bool,
 }
 
-/// State of a namespace, except for routes and neighbours.
+/// State of a router's namespace that is not routes or neighbours: devices, addresses and policy routing
+/// rules.
 #[derive(Default)]
 pub struct ObservedNamespace {
     pub devices: BTreeMap<String, Netdev>,
@@ -49,7 +50,7 @@ pub struct ObservedNamespace {
     pub four: Vec<Lookup>,
     pub six: Vec<Lookup>,
     pub tables: Vec<u32>,
-    /// Number of policy routing rules of IPv4 and of IPv6, where there are more than the workers support. The
+    /// Number of policy routing rules of IPv4 and of IPv6, if there are more than the workers support. The
     /// kernel then routes all packets of the address family. `None` if the workers support all rules.
     pub excess_rules: [Option<usize>; 2],
 }
@@ -60,7 +61,7 @@ pub struct Netdev {
     pub index: u32,
     pub mac: MacAddr,
     pub mtu: u32,
-    /// Whether the device is administratively up.
+    /// Whether the interface's device is administratively up.
     pub up: bool,
 }
 
@@ -73,9 +74,10 @@ pub fn excess(count: usize) -> String {
     )
 }
 
-/// Applies changes of the mirror to the tables. Returns how the tables of routes were affected. If routes or
-/// neighbours find no space, the function waits until readers no longer use freed memory, and tries again. The
-/// state is not locked meanwhile, and one grace period serves all changes.
+/// Applies changes of the mirror to the tables of workers and hooks. Returns how the route tables were
+/// affected. If routes or neighbours find no space, the function waits until readers no longer use freed
+/// memory, and tries again. The state is not locked meanwhile, and one grace period is enough for all
+/// changes.
 pub fn apply(state: &Mutex<State>, mirror: &Mirror, changes: &[Change]) -> FibOutcome {
     let mut grace = locked(state).apply(mirror, changes);
     while let Some(period) = grace {
@@ -86,8 +88,8 @@ pub fn apply(state: &Mutex<State>, mirror: &Mirror, changes: &[Change]) -> FibOu
 }
 
 impl State {
-    /// Applies changes of the mirror to the tables. Returns a grace period after which changes that found no
-    /// space may find it.
+    /// Applies changes of the mirror to the tables of workers and hooks. If a change finds no space, returns
+    /// a grace period, after which it may find space.
     fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Option<GracePeriod> {
         self.errors = self.feed.apply(mirror, changes);
         for change in changes {
@@ -108,8 +110,8 @@ impl State {
         self.feed.grace()
     }
 
-    /// Tries again to install routes and neighbours that found no space. Returns the next grace period if any
-    /// of them were installed and others still wait.
+    /// Tries again to install routes and neighbours that found no space. Returns the next grace period if
+    /// some were installed and others still find no space.
     fn retry(&mut self, mirror: &Mirror) -> Option<GracePeriod> {
         let has_progress = self.feed.retry(mirror);
         self.look_if(false, mirror);
@@ -130,8 +132,8 @@ impl State {
         outcome
     }
 
-    /// Reads the state again, except for routes and neighbours, if `is_changed` or if the tables are not those
-    /// of the last time.
+    /// Reads devices, addresses and rules again, if `is_changed` or if the numbers of the mirrored route
+    /// tables have changed since the last read.
     fn look_if(&mut self, is_changed: bool, mirror: &Mirror) {
         if is_changed || !self.feed.tables().eq(self.seen.tables.iter().copied()) {
             self.look(mirror);
@@ -140,8 +142,7 @@ impl State {
         }
     }
 
-    /// Reads the state again, except for routes and neighbours, if interface numbers have changed since it
-    /// was last read.
+    /// Reads devices, addresses and rules again, if interface numbers have changed since they were last read.
     pub fn look_renumbered(&mut self, mirror: &Mirror) {
         if self.is_renumbered {
             self.look(mirror);

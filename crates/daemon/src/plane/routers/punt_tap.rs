@@ -17,11 +17,11 @@ const TAPS: u32 = 256;
 /// MTU of punt TAPs in bytes. It is larger than the largest packet that ports carry.
 pub const TAP_MTU: u32 = 9_216;
 
-/// A router's punt TAP.
+/// A router's punt TAP: the device on which the kernel receives the packets that workers do not route.
 pub struct PuntTap {
     pub name: String,
     pub mac: MacAddr,
-    /// Number of the punt TAP as a port. `None` until workers know the TAP.
+    /// Number by which the data path identifies the punt TAP as a port. `None` until workers know the TAP.
     pub port: Option<PortId>,
     /// Queue of the punt TAP. `None` when a worker owns it.
     pub queue: Option<Box<dyn Queue>>,

@@ -39,7 +39,7 @@ pub use version::Version;
 
 /// Maximum number of DHCP messages that are read from one socket before the next socket is read.
 const TURN: usize = 64;
-/// Interval between two checks of devices and addresses.
+/// Interval at which the relay reads the state and the addresses of the interfaces' devices.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// DHCP relay settings of one device for one DHCP version.

@@ -1,4 +1,4 @@
-//! A running virtual router.
+//! A running virtual router: its start, its interfaces, its hooks and its neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -60,7 +60,8 @@ pub struct Running {
     /// Last seen Ethernet addresses of the router's IP addresses. A changed Ethernet address is announced to
     /// the neighbours.
     pub announcer: Announcer,
-    /// Number of packets that had been sent to each neighbour at the last poll.
+    /// Number of packets that had been sent to each neighbour at the last poll. The key is the interface
+    /// index and the IP address.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
     /// Positions up to which neighbours have been reported to the kernel.
     pub prompts: Prompts,
@@ -75,7 +76,7 @@ fn words(routes: u32) -> usize {
 }
 
 impl Running {
-    /// Reads the state of the router's namespace and starts to follow its changes.
+    /// Reads the routing state of the router's namespace, and starts the thread that follows its changes.
     pub fn start(
         name: &RouterName,
         wanted: &model::Router,
@@ -431,7 +432,7 @@ impl Running {
         self.punt_policer.set_peers(peers);
     }
 
-    /// Returns whether the running router can adopt the settings in `wanted` without a restart.
+    /// Returns whether the settings in `wanted` can be applied to the running router without a restart.
     pub fn fits(&self, wanted: &model::Router) -> bool {
         // The tables that hooks read are created with the router.
         if wanted.settings.hook && !self.wanted.settings.hook && self.hook.is_none() {

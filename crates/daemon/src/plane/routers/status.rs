@@ -1,4 +1,4 @@
-//! State of a router for the API.
+//! Computes the state of a router for the API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

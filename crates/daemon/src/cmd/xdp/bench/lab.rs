@@ -1,4 +1,4 @@
-//! Devices and programs of `trivium xdp bench`.
+//! Devices and XDP programs between which `trivium xdp bench` measures.
 
 use std::net::Ipv4Addr;
 use std::process::Command;

@@ -75,14 +75,14 @@ impl Ends {
     }
 }
 
-/// Description of the frames to build.
+/// Description of a sequence of frames of several lengths, or of frames over IPv6.
 #[derive(Debug)]
 pub struct Mixture<'a> {
     /// Settings of the traffic. The frame length and the addresses in these settings are ignored here.
     pub traffic: &'a Traffic,
     /// Frame lengths in the order in which the command line gives them.
     pub lengths: &'a Lengths,
-    /// Addresses of the first flow.
+    /// Source and destination address of the first flow.
     pub ends: Ends,
 }
 
