@@ -35,7 +35,7 @@ const USUAL_PROBE_MS: u32 = 5_000;
 /// Inactivity probe of the bridges' own sockets: time without a message from a client after which the daemon
 /// sends an echo request, as in Open vSwitch.
 const OWN_PROBE: Duration = Duration::from_secs(60);
-/// Smallest accepted value of the setting "maximum backoff", the longest pause between connection attempts.
+/// Minimum of the setting "maximum backoff", which is the longest pause between two connection attempts.
 const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// OpenFlow sessions of each bridge, by bridge name.

@@ -28,7 +28,7 @@ pub struct PortRate {
     pub tx_packets: f64,
     /// Bits sent per second.
     pub tx_bits: f64,
-    /// Packets per second that were dropped, or that were lost before the daemon received them.
+    /// Packets per second that the data plane dropped or that were lost before workers received them.
     pub drops: f64,
 }
 

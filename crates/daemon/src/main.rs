@@ -50,8 +50,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Installs a panic hook that ends the process silently when standard output is a closed pipe, for example in
-/// `trivium show fdb | head`.
+/// Installs a panic hook that ends the process without a message when standard output is a closed pipe, for
+/// example in `trivium show fdb | head`.
 fn quiet_at_closed_pipes() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

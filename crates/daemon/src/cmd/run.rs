@@ -520,7 +520,8 @@ impl Drop for Reloads {
     }
 }
 
-/// Reads the configuration file again and applies it. If the file is refused, nothing changes.
+/// Reads the configuration file again and applies it. If the file is refused, the running configuration
+/// stays.
 async fn reload(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifier: &Notifier) {
     notifier.reloading();
     match load(file) {

@@ -1,5 +1,5 @@
 //! `trivium stop`: stops the daemon that listens on the socket. After an upgrade, this daemon is the
-//! successor. The daemon ends in the way in which it ends at SIGTERM.
+//! successor. The daemon ends as it does on SIGTERM.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::cli::Json;
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// Maximum time to wait for the end of the daemon. Workers finish their packets first.
+/// Maximum time to wait for the end of the daemon, whose workers first finish their packets.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns a descriptor (pidfd) of the process whose ID the daemon's answer contains. Returns `None` if that

@@ -19,7 +19,7 @@ use packet::{MacAddr, VlanId};
 use super::numbers::{LOCAL, Numbers};
 use super::openflow;
 
-/// VLAN that stands for the untagged frames of Open vSwitch.
+/// VLAN in which the daemon carries the untagged frames of Open vSwitch.
 pub const UNTAGGED: VlanId = VlanId::MAX;
 /// Interface types of Open vSwitch (column `type` of the table Interface) that are supported.
 pub const TYPES: [&str; 6] = ["afxdp", "internal", "patch", "system", "tap", "veth"];

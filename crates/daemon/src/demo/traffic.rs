@@ -137,7 +137,7 @@ fn send(from: &str, to: &str) -> Result<u64, String> {
     generator.send(FLOOD_RATE * 3 / 2).map(|offered| offered.packets).map_err(|error| error.to_string())
 }
 
-/// Returns the number of frames that the filter has dropped since its start.
+/// Returns the total number of frames that the filters of the demo have dropped.
 async fn dropped(client: &Client) -> Result<u64, Failure> {
     let filters: Vec<FilterState> = client.get("/v1/filters").await?;
     Ok(filters.iter().flat_map(|filter| &filter.rules).map(|rule| rule.acted_packets).sum())

@@ -139,7 +139,7 @@ fn is_one(one: &File, other: &File) -> bool {
     place(one).is_some() && place(one) == place(other)
 }
 
-/// Output through which the tracing layer writes into the log file.
+/// Adapter by which the tracing layer writes into the log file.
 pub struct Output(pub Arc<LogFile>);
 
 impl<'a> MakeWriter<'a> for Output {

@@ -53,14 +53,15 @@ pub struct Request<'a> {
     pub is_filtered: bool,
     /// Whether the kernel also transmits packets on the device.
     pub speaks: bool,
-    /// Whether the daemon created the device. Such a device is a veth pair whose far end completes all
-    /// checksums.
+    /// Whether the daemon created the device. Such a device is one end of a veth pair whose other end
+    /// completes all checksums.
     pub own: bool,
     /// MTU in bytes to set on the device. `None` leaves the MTU as it is.
     pub mtu: Option<u32>,
     /// Saved settings that the device had before this process used it. `None` if they are not known.
     pub former: Option<Former>,
-    /// Former Ethernet addresses of the two ends of a veth pair that the daemon created.
+    /// Ethernet addresses of the two ends of a veth pair that the daemon created. If the pair must be created
+    /// again, it gets these addresses.
     pub ends: EndAddresses,
     /// Time limit for waiting until the kernel releases the previous AF_XDP socket of a queue.
     pub busy_wait: Duration,
@@ -368,8 +369,9 @@ fn has_filter(hook: &Attached) -> bool {
     hook.filter_id().is_ok_and(|filter| filter.is_some())
 }
 
-/// Replaces a locked hook's program, which drops every frame, by the port's own program. The hook must have
-/// its filter. If workers process the port's packets, the function also puts the sockets into the hook's map.
+/// Installs the port's own program in a hook whose program drops every frame until the filter is installed.
+/// The hook must have its filter. If workers process the port's packets, the function also puts the sockets
+/// into the hook's XSKMAP.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the program or an entry of the map. The hook then continues to drop

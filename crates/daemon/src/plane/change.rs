@@ -48,8 +48,7 @@ pub fn change(
     Ok(())
 }
 
-/// Configures the hook for the port's new function and for the policy that applies when the daemon does not
-/// run.
+/// Updates the hook to the port's new function and to the action for the time when the daemon does not run.
 fn change_hook(
     name: &PortName,
     running: &mut Running,

@@ -1,4 +1,4 @@
-//! The data plane of one daemon, as the threads and the requests of the control plane share it.
+//! The state of the data plane of one daemon, which its threads and the requests of the control plane share.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -50,7 +50,7 @@ pub struct DataPlane {
     /// Writer of the bridges' rule files (OpenFlow rules stored on disk). This lock is taken before all
     /// others and is held while files are written.
     pub(super) keeper: Mutex<Option<Keeper>>,
-    /// Time since which the port counters have been counting: the start of this process or of its first
+    /// Start of the period that the port counters cover: the start of this process or of its first
     /// predecessor.
     pub(super) started: Instant,
     /// Whether the start of the daemon is complete. After that, a new port whose device is missing is

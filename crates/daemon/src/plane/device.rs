@@ -163,7 +163,7 @@ pub fn unready(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError { kind: FailureKind::Unready, ..failed(port, error) }
 }
 
-/// Returns the name by which messages refer to a port.
+/// Returns the name by which messages refer to a port (`port.NAME`).
 pub fn object(port: &PortName) -> String {
     format!("port.{port}")
 }

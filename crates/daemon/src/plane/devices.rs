@@ -18,16 +18,16 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use super::device::place;
 
-/// Interval at which a namespace's devices are listed again, in case a notification was missed.
+/// Interval at which all devices of a namespace are read again, in case a notification was lost.
 const LISTING: Duration = Duration::from_secs(30);
-/// Minimum pause after a listing of a namespace, as a multiple of the time that the listing took.
+/// Minimum pause after all devices of a namespace were read, as a multiple of the time that the reading took.
 pub const LISTING_SHARE: u32 = 10;
 
 /// Device subscriptions, indexed by the path of the namespace's file. The empty path is the daemon's own
 /// namespace.
 pub struct DeviceWatches {
-    /// Epoll instance for all subscriptions. `None` if the kernel gave no descriptor. Notifications are then
-    /// read four times a second.
+    /// Epoll instance for all subscriptions. `None` if the kernel refused a file descriptor. Notifications
+    /// are then read four times a second.
     epoll: Option<Arc<OwnedFd>>,
     namespaces: BTreeMap<PathBuf, Watched>,
 }

@@ -44,8 +44,8 @@ pub fn services(running_state: &RunningState) -> Vec<DoctorFinding> {
 /// Pause between the examinations of two ports, in which other threads get the lock of the running state.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Returns all findings about the machine, the memory and the ports. The running state is locked for one port at
-/// a time, because the examination of a device takes about a millisecond.
+/// Returns all findings about the machine, the memory and the ports. The running state is locked separately
+/// for each port, because the examination of a device takes about a millisecond.
 pub fn examine(
     running_state: &Mutex<RunningState>,
     memory: &port::FrameMemory,

@@ -96,7 +96,8 @@ fn verdicts(request: &DumpRequest) -> Result<Vec<Verdict>, PlaneError> {
     request.verdicts.iter().map(known).collect()
 }
 
-/// Drains the ring of a capture until the client closes the capture or the hook is removed.
+/// Reads the captured frames from the BPF ring buffer until the client closes the capture or the hook is
+/// removed.
 fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delivery) {
     let Ok(reader) = dump.reader() else { return };
     let mut there = true;
@@ -125,7 +126,7 @@ fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
 struct Delivery {
     request: DumpRequest,
     listener: Listener,
-    /// Kernel ID of the filter that was in the hook at the last check.
+    /// Kernel ID of the filter that was installed in the hook when this was last read.
     filter: Option<u32>,
 }
 
@@ -148,7 +149,8 @@ impl Delivery {
         Some(frames.iter().map(|dumped| name(dumped.rule?).map(str::to_owned)).collect())
     }
 
-    /// Sends the frames that the client wants. Returns false if the client has closed the capture.
+    /// Sends the frames that match the client's capture filter. Returns false if the client has closed the
+    /// capture.
     fn pass_on(&mut self, frames: &[Dumped], rules: Vec<Option<String>>) -> bool {
         for (dumped, rule) in frames.iter().zip(rules.into_iter().chain(std::iter::repeat(None))) {
             if self.is_wanted(dumped) && !self.send(dumped, rule.as_deref()) {

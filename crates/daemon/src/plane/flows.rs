@@ -42,15 +42,14 @@ use records::OfDatapathRecord;
 pub use records::{MegaflowRecord, RulesRecord};
 pub use show::Shown;
 
-/// Maximum number of megaflows in one worker's cache, and maximum number of different megaflow masks of one
-/// port. The slow path installs fewer megaflows than this. Ports with few flows that are added late can use
-/// the rest.
+/// Capacity of a worker's megaflow cache, and maximum number of different megaflow masks of one port. The
+/// slow path limits itself to fewer megaflows, so that ports with few flows that are added late find space.
 const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 250_000, masks: 256 };
 
 /// Time limit for the slow path to revalidate all megaflows of the workers' caches once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Interval at which the caller checks whether a slow-path thread has ended.
+/// Interval at which a caller checks whether a slow-path thread that it stops has ended.
 const HALT_LOOK: Duration = Duration::from_micros(200);
 
 /// Renames a rule file that cannot be read, so that it is not overwritten, and returns the diagnostic about
@@ -187,7 +186,7 @@ impl Barriers {
 struct Followed {
     /// Whether the bridge has lost ports by the change.
     has_lost: bool,
-    /// Whether the ports in the flow tables have changed.
+    /// Whether ports were added to the flow tables, removed or changed.
     is_changed: bool,
 }
 
@@ -428,8 +427,8 @@ impl Flows {
         true
     }
 
-    /// Waits until the workers' caches agree with the flow tables. A change of ports is acknowledged only
-    /// after that.
+    /// Waits until the workers' caches agree with the changed ports in the flow tables. A change of the
+    /// configuration is acknowledged only after that.
     pub fn settle(&mut self) {
         let changed = std::mem::take(&mut self.changed);
         if self.deciding.is_some() && !self.ask(|name| changed.contains(name)).all_within(PATIENCE) {
@@ -536,7 +535,8 @@ impl Flows {
         (self.bridges.iter().map(kept).collect(), self.given.keys().cloned().collect())
     }
 
-    /// Returns the hook table of offloaded flows. Returns `None` while no slow path maintains the table.
+    /// Returns the table of the flows that are offloaded to hooks. Returns `None` while no slow path
+    /// maintains the table.
     pub fn table(&self) -> Option<&FlowTable> {
         self.table.as_ref().filter(|_| self.deciding.is_some())
     }
@@ -700,7 +700,7 @@ fn normal() -> Mod {
     Mod::Flow(Box::new(FlowMod::add(0, 0, Match::ANY, Instructions::apply(actions))))
 }
 
-/// Returns whether the flow tables of a bridge contain no flow entry.
+/// Returns whether a bridge's flow tables are empty.
 fn is_bare(pipeline: &Pipeline) -> bool {
     pipeline.rule_count() == 0
 }

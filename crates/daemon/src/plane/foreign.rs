@@ -8,7 +8,7 @@
 use port::link::{self, LinkChange, LinkError, LinkInfo};
 use serde::{Deserialize, Serialize};
 
-/// Saved settings of a foreign device, as they were before the device became a port.
+/// Settings that a device which the daemon did not create had before it became a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Former {
     /// Interface index of the device in its namespace.

@@ -78,8 +78,8 @@ pub enum Occasion {
 enum Kind {
     /// A stage that forwards to learned MAC addresses.
     Stations(BridgePort),
-    /// A stage that forwards by hot flows. It also forwards to the known MAC addresses that flows with the
-    /// action `NORMAL` use.
+    /// A stage that forwards by frequently used OpenFlow flows. It also forwards to the learned MAC addresses
+    /// that flows with the action `NORMAL` use.
     Flows(FlowPort, Option<BridgePort>),
 }
 
@@ -157,7 +157,7 @@ struct Seen {
     /// Number of frames that the reordering guard has sent to the worker although their flow is offloaded,
     /// because the worker had not finished earlier frames of the flow.
     waiting: u32,
-    /// Sequence number of the last frame that the worker has finished.
+    /// Sequence number of the last frame that the worker has finished, as counted by the reordering guard.
     done: u32,
 }
 
@@ -239,9 +239,9 @@ impl HookOffload {
         }
     }
 
-    /// Connects the workers with the reordering guards of ports that are router interfaces. With `anew`, all
-    /// guards are connected again, because workers may have changed. A hook routes no packet before its guard
-    /// is connected.
+    /// Makes the workers of ports that are router interfaces report their progress to the reordering guards
+    /// of these ports. With `anew`, all guards are connected again, because ports may have other workers. A
+    /// hook routes no packet before its guard is connected.
     pub fn follow_routers(&mut self, engine: &Engine, ports: &Ports, anew: bool) {
         self.routed.retain(|name, _| ports.contains_key(name));
         for (name, running) in ports {

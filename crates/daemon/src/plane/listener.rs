@@ -45,8 +45,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Creates a listener for the queue `to`. `before` is the number of frames that had not fitted into the
-    /// ring before.
+    /// Creates a listener for the client's queue `to`. `before` is the number of frames that did not fit into
+    /// the ring before the client connected.
     pub fn new(to: Sender<CapturedFrame>, before: u64) -> Listener {
         Listener { to, missed: before, lost: 0, told: before }
     }
@@ -56,7 +56,8 @@ impl Listener {
         self.missed = missed.unwrap_or(self.missed);
     }
 
-    /// Like [`Listener::missed`], but frames that were dropped until now are not reported to the client.
+    /// Sets the number of frames that did not fit into the ring, like [`Listener::missed`]. Frames that were
+    /// dropped until now are not reported to the client.
     pub fn begin(&mut self, missed: Result<u64, xdp::Error>) {
         self.missed(missed);
         self.told = self.missed;

@@ -79,11 +79,12 @@ pub use handover::HandoverError;
 pub use handover::receive::{GivenSockets, Prepared};
 pub use handover::send::ListenerSet;
 
-/// Interval between two polls of the devices by housekeeping.
+/// Interval between two polls of the ports' devices by the housekeeping thread.
 const LOOK: Duration = Duration::from_millis(250);
 /// Number of polls of the devices per second.
 const LOOKS: u32 = 4;
-/// Minimum time between two polls of the devices. It bounds the CPU time that many notifications can use.
+/// Minimum time between two polls of the ports' devices. It limits the CPU time that many device
+/// notifications can use.
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl DataPlane {

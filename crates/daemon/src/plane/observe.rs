@@ -158,8 +158,8 @@ struct Delivery {
 }
 
 impl Delivery {
-    /// Drains the workers' rings once. Returns false when the client has closed the queue or the capture has
-    /// ended.
+    /// Reads all captured frames that are in the workers' rings. Returns false when the client has closed the
+    /// queue or the capture has ended.
     fn empty(&mut self, reader: &mut CaptureReader, pool: &mut FramePool, watched: &Watched) -> bool {
         for ring in &mut reader.rings {
             while !watched.is_over()

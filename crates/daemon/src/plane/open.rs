@@ -1,5 +1,5 @@
 //! Opens ports: creates the queues of a port from its configuration. There is one function for each kind of
-//! port. All have the same result type.
+//! port.
 
 use std::path::Path;
 use std::time::Duration;
@@ -108,7 +108,7 @@ pub fn open(
 }
 
 /// Returns the error for a port of kind ring. The other end of a ring belongs to a program that embeds the
-/// engine. The daemon has no such program.
+/// engine as a library. The daemon is not such a program.
 fn no_far_end(name: &PortName) -> PlaneError {
     PlaneError {
         kind: FailureKind::Invalid,

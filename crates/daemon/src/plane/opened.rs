@@ -14,7 +14,7 @@ use super::device::{Device, object};
 use super::foreign::Former;
 use super::pins::Claim;
 
-/// A port that is open, with queues that no worker has yet.
+/// A port that is open, with queues that are not assigned to workers yet.
 pub struct Opened {
     /// Device of the port, if the port's kind has one.
     pub device: Option<Device>,

@@ -31,8 +31,8 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Returns the record after an attempt that failed at `now`. `before` is the record of the earlier
-    /// failures, if any.
+    /// Returns the pause after an attempt that failed at `now`. `before` is the pause after the preceding
+    /// failure, if any.
     #[must_use]
     pub fn failed(before: Option<Retry>, now: Instant) -> Retry {
         let pause = before.map_or(RETRY, |before| before.pause.saturating_mul(2).min(RETRY_MOST));

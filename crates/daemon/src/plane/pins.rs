@@ -59,8 +59,8 @@ impl Claim {
     }
 }
 
-/// A reservation of one device: locks on the device's pins, which no process used. While the reservation
-/// exists, no other Trivium process opens the device.
+/// A reservation of one device: exclusive locks on the device's pins. While the reservation exists, no other
+/// Trivium process opens the device.
 pub struct Reserved(Vec<File>);
 
 /// Reserves a device of the calling thread's network namespace. This must be done before any setting of the

@@ -83,7 +83,7 @@ pub struct Running {
     pub followed_mtu: Option<(u32, bool)>,
 }
 
-/// A queue with its worker, its port and its index, in the form in which the engine takes and returns queues.
+/// A queue with its worker, its port and its index, as the engine accepts and returns queues.
 pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
 /// Running ports, indexed by name.
@@ -222,7 +222,7 @@ impl Running {
     }
 
     /// Takes the queues from their workers and closes them. The hook stays attached. The caller must have
-    /// published a snapshot without the port. Therefore, no packet is on its way to the port.
+    /// published a snapshot without the port, so that workers send no more packets to the port.
     pub fn release_queues(&mut self, engine: &Engine) {
         self.queues.clear();
         // A socket is closed with its last descriptor, and the kernel returns the frames only then.

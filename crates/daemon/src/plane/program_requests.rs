@@ -11,7 +11,7 @@ use super::hooks::{self, hook_of};
 use super::lock::locked;
 use super::running_state::RunningState;
 
-/// Converts an error about a custom program into the failure that the client receives.
+/// Converts an error about a custom program into the API error for the client.
 fn refused(port: &str, error: &Error) -> PlaneError {
     let object = format!("program for port.{port}");
     match error {

@@ -126,8 +126,8 @@ impl Routers {
         self.prepare_some(config, starting, |_| true)
     }
 
-    /// Creates waiting routers, like `prepare`, if their namespace exists and the pause after
-    /// their last failed attempt is over. Routers that fail again stay in the waiting state.
+    /// Creates routers that wait, like `prepare`, if their namespace exists and the pause after their last
+    /// failed attempt is over. Routers that fail again continue to wait.
     pub fn retry(&mut self, config: &Config, now: Instant) -> Vec<(RouterName, Running)> {
         let due = self.missing(config, now);
         if due.is_empty() {
@@ -305,7 +305,8 @@ impl Routers {
         queues
     }
 
-    /// Like [`Routers::plug`], but for workers that have not started. Also returns the queues of mirrors.
+    /// Returns the queues of punt TAPs and mirrors for workers that have not started, with their workers and
+    /// port numbers.
     pub fn plug_all(&mut self, config: &Config, ports: &Ports, names: &mut Names) -> Vec<Returned> {
         let queue = |(port, queue)| (WorkerId(0), port, QueueId(0), queue);
         let mut queues: Vec<Returned> = self.plug(names).into_iter().map(queue).collect();
@@ -338,7 +339,7 @@ impl Routers {
             .any(|(router, running)| PuntTap::port_name(router) == name || running.has_mirror(router, name))
     }
 
-    /// Returns the functions of all ports that are interfaces of a router.
+    /// Returns the packet-processing function of each port that is an interface of a router.
     pub fn functions(&self, config: &Config, ports: &Ports) -> BTreeMap<PortName, Function> {
         let mut functions = BTreeMap::new();
         for running in self.all.values() {
@@ -381,7 +382,8 @@ impl Routers {
         }
     }
 
-    /// Updates neighbours, hooks and mirrors of all routers. This is called once a second.
+    /// Updates the neighbours, hooks and mirrors of all routers from the state that was read from the kernel.
+    /// This is called once a second.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -469,7 +471,7 @@ impl Routers {
     }
 
     /// Returns the routers that have more policy routing rules than the workers support. Each entry has the
-    /// address family and a text about the rules.
+    /// address family and the text for messages.
     pub fn excess_rules(&self) -> Vec<(&RouterName, &'static str, String)> {
         let mut found = Vec::new();
         for (name, running) in &self.all {

@@ -39,7 +39,7 @@ struct Place {
 /// logged.
 #[derive(Default)]
 pub struct KernelRouting {
-    /// Earliest time of the next listing of a namespace, by the path of the namespace's file.
+    /// Earliest time at which the devices of a namespace are read again, by the path of the namespace's file.
     not_before: BTreeMap<PathBuf, Instant>,
     /// Cause of the last failure to update the hook of each port.
     ports: Failures<PortName>,
@@ -106,7 +106,8 @@ impl<K> Default for Failures<K> {
 }
 
 impl<K: Ord + Clone> Failures<K> {
-    /// Records the result of one attempt. Calls `log` if the attempt failed for another cause than the last one.
+    /// Records the result of one attempt. Calls `log` if the attempt failed and the cause is not that of the
+    /// last failure.
     fn record<T, E: Display>(&mut self, object: &K, result: Result<T, E>, log: impl FnOnce(&E)) -> Option<T> {
         match result {
             Ok(done) => {
@@ -124,7 +125,7 @@ impl<K: Ord + Clone> Failures<K> {
         }
     }
 
-    /// Forgets the failures of objects for which `is_present` is false.
+    /// Removes the recorded failures of ports or namespaces for which `is_present` is false.
     fn retain(&mut self, is_present: impl Fn(&K) -> bool) {
         self.0.retain(|object, _| is_present(object));
     }

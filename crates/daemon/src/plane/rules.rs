@@ -1,5 +1,5 @@
-//! Text for `explain` about the flow entries that a packet matches, and about the reasons for the mask of its
-//! megaflow.
+//! Text of `explain` about the flow entries that a packet matches, and about the packet fields on which its
+//! megaflow depends.
 
 use engine::Explained;
 use model::Step as Told;

@@ -342,7 +342,7 @@ impl RunningState {
         self.forget_numbers();
     }
 
-    /// Closes the hooks that a starting daemon has adopted. The hooks stay attached to their devices.
+    /// Leaves the hooks that a starting daemon has adopted attached to their devices, and stops using them.
     fn leave_adopted_hooks(&mut self) {
         let adopted = self.ports.values_mut().filter(|running| running.adopted);
         adopted.for_each(|running| drop(running.hook.take()));
@@ -419,9 +419,9 @@ impl RunningState {
         self.hook_offload.look(engine, &self.config, &mut self.ports, &self.bridges, table, second);
     }
 
-    /// Runs a port's hook program on `frame`, and returns the verdict. The second value is the port or device
-    /// to which the kernel's routes send the frame. Returns `None` if the port has no hook or the hook cannot
-    /// be run.
+    /// Runs a port's hook program on `frame` without sending it, and returns the verdict. The second value is
+    /// the port or device to which the kernel's routes send the frame. Returns `None` if the port has no hook
+    /// or the hook cannot be run.
     pub fn hook_says(&self, name: &str, frame: &[u8]) -> Option<(HookSays, Option<String>)> {
         let (name, running) = self.ports.get_key_value(name)?;
         let (hook, device) = (running.hook.as_ref()?, running.device.as_ref()?);
@@ -491,7 +491,7 @@ impl RunningState {
         steps.add.iter().filter(|name| !steps.remove.contains(*name)).filter(free).collect()
     }
 
-    /// Returns the number of a port. If the port has none, allocates a number.
+    /// Returns the number by which the data path identifies a port. If the port has none, allocates a number.
     fn number(&mut self, name: &PortName) -> Result<PortId, PlaneError> {
         let known = self.names.ports.find(name.as_str());
         known.or_else(|| self.names.ports.take(name.as_str())).map(PortId).ok_or_else(|| PlaneError {

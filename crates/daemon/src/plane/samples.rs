@@ -67,8 +67,8 @@ impl Delivery {
         while self.empty(&reader, plane) {}
     }
 
-    /// Drains the ring once. Returns false when the client has closed its queue or the filter has been
-    /// removed.
+    /// Reads all samples that are in the ring. Returns false when the client has closed its queue or the
+    /// filter has been removed.
     fn empty(&mut self, reader: &RingReader<Sample>, plane: &Weak<DataPlane>) -> bool {
         let Ok(samples) = reader.poll(PERIOD) else { return false };
         self.listener.missed(self.followed.samples.missed());

@@ -18,8 +18,8 @@ use sync::spsc::Consumer;
 use super::bridges::seed;
 use super::running_state::RunningState;
 
-/// Maximum number of packet copies that one poll reads from one ring. It bounds the CPU time that many
-/// reports can use.
+/// Maximum number of packet copies that one poll reads from one worker's ring. It limits the CPU time that
+/// many IGMP or MLD reports can use.
 const BUDGET: usize = 4096;
 /// Maximum number of bytes of an IGMP or MLD packet that are parsed.
 const LONGEST: usize = 2048;
@@ -31,7 +31,7 @@ pub type ListedMember = (u16, Option<std::net::IpAddr>, PortId, u32);
 /// IGMP and MLD snoopers of all bridges.
 #[derive(Default)]
 pub struct Snooping {
-    /// Rings of the workers with the punted packet copies. `None` while there are no workers.
+    /// The workers' rings with copies of IGMP and MLD packets. `None` while there are no workers.
     source: Option<Source>,
     snoopers: BTreeMap<BridgeName, Snooper>,
 }
@@ -106,8 +106,8 @@ impl Snooping {
         self.snoopers.get(bridge).map(|snooper| snooper.listed(monotonic()))
     }
 
-    /// Clears the groups of a bridge's snooper. The next poll publishes the change. Returns false if the
-    /// bridge has no snooper.
+    /// Removes all multicast groups that a bridge's snooper has learned. The next poll publishes the change.
+    /// Returns false if the bridge has no snooper.
     pub fn flush(&mut self, bridge: &str) -> bool {
         self.snoopers.get_mut(bridge).map(Snooper::flush).is_some()
     }

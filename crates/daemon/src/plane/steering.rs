@@ -333,7 +333,7 @@ impl SteeringPolicies {
     }
 }
 
-/// Undoes changes of flows, from the last one to the first.
+/// Undoes the changes of flows in `done`, from the last one to the first.
 fn undo(kernel: &mut Steering, done: Vec<(ExactFlow, Option<FlowEntry>)>) {
     for (flow, before) in done.into_iter().rev() {
         let undone = match before {
@@ -440,7 +440,8 @@ impl Steered {
     }
 }
 
-/// Writes the flows of the configuration to the kernel. If `table` is true, also writes the steering table.
+/// Writes the configured flows of a definition to the kernel. If `table` is true, also writes the steering
+/// table.
 fn write(wanted: &SteeringPolicy, kernel: &mut Steering, table: bool) -> Result<(), xdp::Error> {
     let flows: BTreeMap<ExactFlow, FlowEntry> = wanted.flows.iter().map(entry).collect();
     let gone: BTreeSet<ExactFlow> = kernel
@@ -511,7 +512,8 @@ fn told(to: SteerTo) -> SteeringTarget {
     }
 }
 
-/// Returns a table of 256 buckets that repeats `table`, which must have at least one bucket.
+/// Returns a table of 256 hash buckets that repeats the targets in `table`, which must have at least one
+/// target.
 fn repeated(table: &[SteeringTarget]) -> [SteerTo; STEER_BUCKETS] {
     std::array::from_fn(|at| table.get(at % table.len().max(1)).map_or(SteerTo::Worker, |to| meant(*to)))
 }

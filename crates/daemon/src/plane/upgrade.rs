@@ -17,8 +17,8 @@ use super::lock::locked;
 use super::routers::Routers;
 use super::running_state::RunningState;
 
-/// Time limit for stopping the workers in a hand-over, and for resuming after a failed hand-over. The
-/// watchdog is fed during this time although the data plane does not answer.
+/// Time limit for stopping the workers in a hand-over, and for resuming after a failed hand-over. During this
+/// time, the daemon notifies the watchdog although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
 /// Time limit in an upgrade for long changes to unlock the flow tables of bridges, and for the slow path to
 /// finish pending upcalls. An upgrade that exceeds the limit is abandoned.

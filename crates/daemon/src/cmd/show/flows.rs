@@ -1,4 +1,4 @@
-//! `trivium show flows | groups | meters | megaflows | caches`: bridges with OpenFlow rules.
+//! `trivium show flows | groups | meters | megaflows | caches`: state of OpenFlow bridges.
 
 use std::fmt::Write as _;
 

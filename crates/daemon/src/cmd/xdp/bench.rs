@@ -1,6 +1,6 @@
-//! `trivium xdp bench`: measures the hook between temporary veth pairs, and compares it with a minimal
-//! program of the same function. The generator runs on one core. The NAPI of the receiving device runs in a
-//! thread on another core.
+//! `trivium xdp bench`: measures the frame rate of the hook between temporary veth pairs, and compares it
+//! with that of a minimal XDP program with an equal effect. The generator runs on one core. The NAPI of the
+//! receiving device runs in a thread on another core.
 
 mod lab;
 mod plane;

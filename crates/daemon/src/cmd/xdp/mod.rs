@@ -1,4 +1,4 @@
-//! `trivium xdp`: the driver hooks of ports, with one file for each command.
+//! `trivium xdp`: commands for the driver hooks of ports, with one file for each command.
 
 mod bench;
 mod dump;

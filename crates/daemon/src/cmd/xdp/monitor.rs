@@ -148,8 +148,8 @@ fn line(each: &Each) -> String {
     format!("{clock} {ports} lost {what}: {} ({})", each.lost.reason, each.lost.tracepoint)
 }
 
-/// Returns the kernel's loss counters, or `None` with a message if they are not available. If only some
-/// tracepoints are unavailable, the function prints these once.
+/// Returns the kernel's loss counters. If they are not available, prints a message and returns `None`. If
+/// only some tracepoints are unavailable, prints their names once.
 fn watched(watched: Result<Losses, xdp::Error>) -> Option<Losses> {
     match &watched {
         Ok(losses) => {

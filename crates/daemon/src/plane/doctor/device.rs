@@ -19,7 +19,8 @@ use crate::plane::routing;
 #[derive(Default)]
 pub struct Places(BTreeMap<PathBuf, Place>);
 
-/// Adds all findings about a port's device. `answers` is true if the port's hook answers SYN packets itself.
+/// Adds all findings about a port's device. `answers` is true if the port's hook answers SYN packets itself
+/// (SYN cookies).
 pub fn port(
     chart: &mut Chart,
     places: &mut Places,
@@ -101,12 +102,12 @@ struct Seen {
 
 /// Kernel settings that matter for a device whose hook forwards packets by the kernel's routes.
 struct Routed {
-    /// Netfilter chains that do not see the packets that the hook forwards.
+    /// Netfilter chains that do not apply to the packets that the hook forwards.
     bypassed: Vec<String>,
     /// Address families for which forwarding from this device is disabled in the kernel, each with the
     /// command that enables it.
     off: Vec<(&'static str, String)>,
-    /// Names of devices that have an address and do not accept redirected frames. The flag is true for a
+    /// Names of devices that have an IP address and do not accept redirected frames. The flag is true for a
     /// veth.
     unreached: Vec<(String, bool)>,
 }
@@ -462,7 +463,7 @@ struct Place {
     unreached: Option<Vec<Unreached>>,
 }
 
-/// A device that has an address and does not accept redirected frames.
+/// A device that has an IP address and does not accept redirected frames (XDP_REDIRECT).
 #[derive(Debug, PartialEq, Eq)]
 struct Unreached {
     ifindex: u32,

@@ -12,7 +12,7 @@ use super::{Filters, Ports, Running, failed, named, object};
 
 /// Sampled packets of one filter, which a single client reads.
 pub struct Followed {
-    /// Ring into which the kernel writes the filter's samples.
+    /// BPF ring buffer into which the kernel writes the filter's samples.
     pub samples: Samples,
     id: u32,
     place: Arc<AtomicBool>,

@@ -43,7 +43,8 @@ pub use list::Expiring;
 pub use list_file::read_blocklist;
 use worker_stage::Stage;
 
-/// Prefixes that an operator has blocked while the daemon ran, each with the time when the block ends.
+/// Prefixes that an operator has blocked while the daemon ran, each with its end time. `None` means that the
+/// block does not end.
 pub type Blocks = BTreeMap<Prefix, Option<Moment>>;
 
 /// All running filters of the daemon.
@@ -299,8 +300,8 @@ impl Filters {
         ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted).map(drop))
     }
 
-    /// Installs in a port's hook the filter that the port names. A hook that was locked until then starts to
-    /// pass frames.
+    /// Installs in a port's hook the filter that the port names. A hook that has dropped all frames for lack
+    /// of its filter then starts to pass frames.
     fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
         let wanted = named(running).cloned();
         let Some(hook) = &mut running.hook else { return Ok(()) };
@@ -376,7 +377,8 @@ impl Filters {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(|k| k.filter.id()).collect()
     }
 
-    /// Removes expired rules and blocks. The housekeeping calls this function regularly.
+    /// Removes rules and blocked prefixes whose time has ended. The housekeeping thread calls this function
+    /// regularly.
     pub fn expire(&mut self, ports: &mut Ports) {
         let now = Moment::now();
         for (name, running) in &mut self.running {

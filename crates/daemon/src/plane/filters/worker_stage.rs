@@ -1,4 +1,4 @@
-//! Ingress stage with which a worker applies a filter to packets.
+//! Ingress stage by which a worker applies a filter to received packets.
 
 use engine::{Arrivals, IngressStage, Verdicts};
 use packet::DropReason;

@@ -37,7 +37,7 @@ const FEW: usize = 4096;
 /// Maximum work of copying the actions of the rules that complete a copy, in the units of
 /// [`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy).
 const FEW_ACTIONS: usize = 1 << 16;
-/// Maximum number of rounds in which rules that changed during the copy are copied in parts.
+/// Maximum number of times that rules are copied again, in parts, because they changed during the copy.
 const ROUNDS: usize = 16;
 /// Time for which the tables stay unlocked between two parts of a copy.
 const LET_GO: Duration = Duration::from_micros(100);
@@ -53,7 +53,7 @@ pub struct Kept {
 /// State of a bridge's rule file after the last write.
 struct Written {
     tables: Arc<FlowTables>,
-    /// Version of the tables that the file contains. `None` if the write failed.
+    /// Version number of the flow tables that the file contains. `None` if the write failed.
     version: Option<u64>,
     /// Whether the file contains a rule with a timeout.
     ages: bool,

@@ -17,8 +17,8 @@ const FLOWS: u32 = 4096;
 /// Offload of the slow path's megaflows to the driver hooks.
 pub(super) struct Hook(FlowOffload);
 
-/// Returns an offload without flows that uses `table`, which is created if it does not exist. `waker` wakes
-/// the slow path when a grace period of the offload ends.
+/// Creates an offload without flows. The offload uses `table`, which is created if it does not exist. `waker`
+/// wakes the slow path when a grace period of the offload ends.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the table, or if no thread can be created.

@@ -47,11 +47,11 @@ pub struct OfDatapath {
     /// Whether the bridge is in standalone mode. The flag is written with the tables locked, and read without
     /// the lock.
     alone: AtomicBool,
-    /// Whether this process added the flow entry of the standalone mode.
+    /// Whether this process, and not a controller, added the flow entry of the standalone mode.
     begun: AtomicBool,
     tables: Arc<FlowTables>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
-    /// Kinds of events that at least one session wants to receive.
+    /// Number of sessions that want to receive each kind of event.
     interest: Interest,
     /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
     configs: Mutex<BTreeMap<u32, u32>>,

@@ -59,7 +59,7 @@ pub(super) struct OfDatapathRecord {
     /// Setting for the handling of IP fragments: `OFPC_FRAG_*` bits.
     #[serde(default)]
     pub fragments: u16,
-    /// Whether the daemon added the flow entry of the standalone mode.
+    /// Whether the daemon, and not a controller, added the flow entry of the standalone mode.
     pub begun: bool,
     /// Whether the bridge is in standalone mode, because all controllers have been disconnected for too long.
     pub alone: bool,
@@ -206,8 +206,8 @@ impl RulesRecord {
         }
     }
 
-    /// Creates all objects of the hand-over state in a new bridge. Returns the number of objects that the
-    /// bridge refused.
+    /// Adds all objects of the hand-over state to a new bridge. Returns the number of objects that the bridge
+    /// refused.
     pub fn give(&self, pipeline: &mut Pipeline, now: u64) -> usize {
         let mut refused = 0;
         let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));

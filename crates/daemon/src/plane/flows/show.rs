@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SLICE: usize = 128;
 /// Maximum total size in octets of the texts in one list.
 const LONGEST: usize = 256 << 20;
-/// Maximum number of flow entries that the list names for one megaflow.
+/// Maximum number of flow entries that are listed for one megaflow.
 const RULES: usize = 32;
 
 /// Snapshot of the running OpenFlow bridges, from which lists are made without locking the configuration.

@@ -1,6 +1,6 @@
-//! Trace of a packet through the flow tables, in the format of `ovs-appctl ofproto/trace`. The tables are
-//! looked up with a recorder of the steps. Where flow entries use `NORMAL`, the learning bridge is queried,
-//! too.
+//! Trace of a packet through the flow tables, in the format of `ovs-appctl ofproto/trace`. The lookup in the
+//! tables records its steps. For the action `NORMAL`, the report also contains the decisions of the learning
+//! bridge.
 
 mod tree;
 

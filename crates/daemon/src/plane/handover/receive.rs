@@ -110,7 +110,7 @@ impl Prepared {
     }
 
     /// Reports readiness to the predecessor, takes over the data plane, and starts the workers. The returned
-    /// duration is the time for which the port counters have been counting.
+    /// duration is the period that the port counters cover.
     ///
     /// # Errors
     /// Returns an error if the predecessor cancels the hand-over, or if workers cannot be started.

@@ -43,8 +43,8 @@ pub struct Offer {
     /// Paths of the other unix sockets among the descriptors.
     #[serde(default)]
     pub sockets: Vec<PathBuf>,
-    /// Settings of `[memory]` with which the predecessor's frame memory was created, as TOML. If the
-    /// configuration now contains other settings, they take effect at a restart.
+    /// Settings of `[memory]` with which the predecessor's frame memory was created, as TOML. Other settings
+    /// in the current configuration take effect at a restart.
     #[serde(default)]
     pub made_by: String,
     /// Whether the predecessor sends [`Order`]s after the hand-over state. A predecessor that does not send
@@ -140,8 +140,8 @@ pub struct HandoverState {
     /// means that the queue is not known.
     #[serde(default)]
     pub places: Vec<Option<PlaceRecord>>,
-    /// Number of seconds since the first predecessor started. The port counters have been counting for this
-    /// time.
+    /// Number of seconds since the first predecessor started, which is the period that the port counters
+    /// cover.
     #[serde(default)]
     pub counting_secs: u64,
 }
@@ -317,8 +317,8 @@ impl QueueKind {
     }
 }
 
-/// A learned MAC table entry. The fields are the VLAN, the address, the port number, and the seconds since
-/// the address was last seen.
+/// A learned MAC table entry. The fields are the VLAN ID, the MAC address, the port number, and the number of
+/// seconds since the address was last seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StationRecord(pub u16, pub u64, pub u16, pub u16);
 

@@ -129,7 +129,7 @@ pub struct Rebuilt {
     running_state: RunningState,
 }
 
-/// Converts the running configuration into hand-over state. All ports are taken out of `running_state`.
+/// Converts the running configuration into hand-over state. All ports are removed from `running_state`.
 pub fn gather(
     running_state: &mut RunningState,
     routers: &Routers,
@@ -463,8 +463,8 @@ fn station(record: &StationRecord) -> Option<FdbEntry> {
     Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
 }
 
-/// Resumes or opens a port and assigns its queues to the workers that had them. A hook that is created again
-/// has the port's filter from the start. A port whose filter cannot be installed is down.
+/// Resumes a port or opens it again, and assigns its queues to the workers that had them. A hook that is
+/// created again has the port's filter from the start. A port whose filter cannot be installed is down.
 fn resume(
     name: &PortName,
     record: PortRecord,

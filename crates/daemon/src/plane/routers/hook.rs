@@ -28,8 +28,8 @@ use super::observed::Netdev;
 
 /// Maximum number of different next-hop groups that the routes of one table can use.
 pub const PATHS: u32 = 65_536;
-/// Maximum number of next-hop groups in the hooks. Packets whose route uses a further group are routed by
-/// workers.
+/// Maximum number of next-hop groups in the hooks. Workers route the packets whose route uses a group beyond
+/// this number.
 const GROUPS: u32 = 512;
 /// Minimum size of the IPv4 routing trie in the hooks, in words. It leaves space for routes that are added
 /// later.
@@ -39,7 +39,7 @@ const WORDS6: u32 = 1 << 18;
 /// Offload state of a router: the tables for its hooks, and its interfaces.
 pub struct Hook {
     switch: Switch,
-    /// Interfaces on which hooks may send, by interface number.
+    /// Router interfaces on which hooks may send packets, by interface number.
     outputs: BTreeMap<u16, (PortName, AnswerInterface)>,
     /// Counters of interfaces that were removed. They are kept so that a port's counters never decrease.
     past: BTreeMap<PortName, RouteCounts>,
@@ -91,8 +91,8 @@ fn memory(words: Words) -> Memory {
 }
 
 impl Hook {
-    /// Creates empty tables. Returns the offload state, and the handles for the writer of the tables. The
-    /// workers are readers of `domain`.
+    /// Creates empty tables for the hooks. Returns the offload state, and the handles by which the follower's
+    /// thread writes the tables. The workers are QSBR readers of `domain`.
     ///
     /// # Errors
     /// Returns an error if the kernel has no memory for the tables, or if the privilege is missing.

@@ -197,7 +197,7 @@ impl Running {
         })
     }
 
-    /// Returns whether `name` is the name that one of the router's mirrors has as a port.
+    /// Returns whether `name` is the name by which one of the router's mirrors has its port number.
     pub fn has_mirror(&self, router: &RouterName, name: &str) -> bool {
         self.mirrors.values().any(|own| port_name(router, &own.device) == name)
     }

@@ -26,7 +26,7 @@ pub struct State {
     /// Interface numbers of the router interfaces whose devices exist, by interface index in the kernel.
     pub bound: BTreeMap<u32, u16>,
     pub seen: ObservedNamespace,
-    /// Neighbours whose entry in the kernel is permanent (`NUD_PERMANENT`).
+    /// Neighbours (interface index and IP address) whose entry in the kernel is permanent (`NUD_PERMANENT`).
     pub permanent: BTreeSet<(u32, IpAddr)>,
     /// Switch that enables the hooks' offload. `None` if the router does not use the offload.
     pub switch: Option<Switch>,
@@ -118,7 +118,7 @@ impl State {
         if has_progress { self.feed.grace() } else { None }
     }
 
-    /// Returns how the tables of routes were affected since the last call, and logs refused routes.
+    /// Returns how the route tables were affected since the last call, and logs refused routes.
     fn outcome(&mut self) -> FibOutcome {
         let outcome = self.feed.take_outcome();
         let errors = std::mem::take(&mut self.errors);

@@ -57,7 +57,7 @@ mod tests {
         (0..count).map(|at| (device, IpAddr::from((0x0a00_0000 + at).to_be_bytes()))).collect()
     }
 
-    /// If there are more neighbours than fit into one turn, each of them is reported in some turn, and
+    /// If there are more neighbours than fit into one round, each of them is reported in some round, and
     /// gateways are reported sooner.
     #[test]
     fn all_neighbours_have_their_turn() {

@@ -58,7 +58,7 @@ impl PuntTap {
         Ok(PuntTap { name, mac, port: None, queue })
     }
 
-    /// Returns the name under which the punt TAP has its port number.
+    /// Returns the name by which the punt TAP has its port number.
     pub fn port_name(router: &RouterName) -> String {
         format!("kernel of {router}")
     }

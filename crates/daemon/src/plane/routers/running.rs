@@ -48,7 +48,7 @@ pub struct Running {
     pub punt_tap: PuntTap,
     /// Offload of the router's routes to hooks. `None` if the router does not use the offload.
     pub hook: Option<Hook>,
-    /// Map of this host's own addresses, which the hooks of the router's ports read.
+    /// BPF map of this host's own IP addresses, which the hooks of the router's ports read.
     pub own: Own,
     /// Mirror devices of interfaces for which the kernel has no device of its own: VLANs of ports, and ports
     /// that the kernel does not know.
@@ -185,7 +185,8 @@ impl Running {
         super::ask::ask(name.as_str(), &self.follower, move |mirror| locked(&writer).look_renumbered(mirror))
     }
 
-    /// Returns the router in the form that workers use, and the interface number of each of its ports.
+    /// Returns the router in the form of the snapshot that workers use, and the interface number of each of
+    /// its ports.
     pub fn compose(&self, config: &Config, ports: &Ports) -> (Router, BTreeMap<PortName, u16>) {
         let state = locked(&self.state);
         let mut numbers = BTreeMap::new();

@@ -71,7 +71,7 @@ impl Plane {
         }
     }
 
-    /// Returns whether this is the minimal program of its scenario, with which the other variants are
+    /// Returns whether this variant is the minimal program of its scenario, with which the other variants are
     /// compared.
     pub const fn is_bare(self) -> bool {
         matches!(self, Plane::BareDrop | Plane::BareTransmit | Plane::BareRedirect | Plane::LeastRoute)

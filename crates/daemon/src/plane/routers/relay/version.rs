@@ -26,5 +26,5 @@ impl fmt::Display for Version {
     }
 }
 
-/// A device, and the version of DHCP that is relayed on it.
+/// The name of a device, and the version of DHCP that is relayed on it.
 pub type Key = (String, Version);
