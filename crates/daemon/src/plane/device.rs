@@ -2,9 +2,6 @@
 //!
 //! A device is identified by namespace and ifindex. A device in another namespace is opened on a thread
 //! inside that namespace.
-//!
-//! A device is identified by namespace and ifindex. A device in another namespace is opened on a thread
-//! inside that namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::linux::fs::MetadataExt;

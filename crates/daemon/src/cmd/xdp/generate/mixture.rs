@@ -4,10 +4,6 @@
 //! One round contains each length as often as its weight states. Rounds are repeated until every flow has had
 //! each position of the round once. Each flow then has an equal mixture of lengths, and the number of frames
 //! is the sum of the weights times the number of flows.
-//!
-//! One round contains each length as often as its weight states. Rounds are repeated until every flow has had
-//! each position of the round once. Each flow then has the same mixture, and the number of frames is the sum
-//! of the weights times the number of flows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
