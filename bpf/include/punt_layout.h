@@ -29,7 +29,10 @@ enum punt_class {
 	PUNT_DHCP = 16,
 	PUNT_IGMP = 17,
 	PUNT_MLD = 18,
-	PUNT_CLASSES = 19, /* also the value for a frame that no class limits */
+	PUNT_NOT_IP = 19,
+	PUNT_GROUP = 20,
+	PUNT_OWN = 21,
+	PUNT_CLASSES = 22, /* also the value for a frame that no class limits */
 };
 
 /* Slots of the shares of interfaces, and of the shares of sources, for each class. A power of two. */

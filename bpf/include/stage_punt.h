@@ -5,7 +5,7 @@
  * within it a share for each interface and for each source. Known peers and neighbours have classes of their own.
  *
  * Frames of no class pass: they are the traffic of the host's own services. Packets whose transport header the
- * hook cannot read are dropped, because they may belong to any class.
+ * hook cannot read may belong to any class. They have the class PUNT_OWN, as in the workers.
  */
 #ifndef TRIVIUM_STAGE_PUNT_H
 #define TRIVIUM_STAGE_PUNT_H
@@ -60,9 +60,6 @@ struct {
 
 #define PUNT_TCP_BGP bpf_htons(179)
 #define PUNT_GTSM 255
-
-/* The class is not known, because the hook cannot read the transport header. */
-#define PUNT_UNREAD (PUNT_CLASSES + 1)
 
 TRIVIUM_INLINE int punt_is_ipv4(const struct steer_frame *seen)
 {
@@ -130,7 +127,7 @@ TRIVIUM_INLINE __u32 punt_icmpv6(__u8 type)
  * Reads the frame, and returns the class of its protocol, or PUNT_CLASSES. The result equals that of
  * PuntClass::of_protocol (crates/packet/src/punt_class.rs), except for frames that the kernel drops as malformed.
  *
- * Returns PUNT_UNREAD for packets that may belong to a class although their transport header cannot be read: the
+ * Returns PUNT_OWN for packets that may belong to a class although their transport header cannot be read: the
  * kernel follows more extension headers than steer_read(), reads headers behind the first buffer, and reassembles
  * first fragments that end inside their TCP header.
  */
@@ -163,7 +160,7 @@ __attribute__((noinline)) int punt_protocol(struct xdp_md *ctx, struct punt_fram
 			return PUNT_CLASSES;
 		bytes = steer_bytes(ctx, seen, 3);
 		if (!bytes)
-			return PUNT_UNREAD;
+			return PUNT_OWN;
 		return bytes[0] == 0xfe && bytes[1] == 0xfe && bytes[2] == 3 ? PUNT_ISIS :
 											PUNT_CLASSES;
 	}
@@ -185,13 +182,13 @@ __attribute__((noinline)) int punt_protocol(struct xdp_md *ctx, struct punt_fram
 	/* The kernel does not follow an AH header without a security association, nor a truncated header. */
 	if (punt_is_ipv6(seen) &&
 	    (protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_ROUTING || protocol == IPPROTO_FRAGMENT))
-		return seen->at + 8 > seen->end ? PUNT_CLASSES : PUNT_UNREAD;
+		return seen->at + 8 > seen->end ? PUNT_CLASSES : PUNT_OWN;
 	if (protocol == IPPROTO_ICMPV6 && punt_is_ipv6(seen)) {
 		bytes = punt_message(ctx, seen, 4);
-		return bytes ? punt_icmpv6(bytes[0]) : PUNT_UNREAD;
+		return bytes ? punt_icmpv6(bytes[0]) : PUNT_OWN;
 	}
 	if (!(seen->key.kind & STEER_PORTS))
-		return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ? PUNT_UNREAD : PUNT_CLASSES;
+		return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ? PUNT_OWN : PUNT_CLASSES;
 	if (protocol == IPPROTO_TCP)
 		return seen->key.source_port == PUNT_TCP_BGP || seen->key.destination_port == PUNT_TCP_BGP ?
 			       PUNT_BGP :
@@ -351,8 +348,6 @@ __attribute__((noinline)) int punt_admits(struct xdp_md *ctx)
 	if (!state || !frame)
 		return 1;
 	protocol = punt_protocol(ctx, frame);
-	if (protocol == PUNT_UNREAD)
-		return 0;
 	if (protocol >= PUNT_CLASSES)
 		return 1;
 	class = punt_peer_class(frame, protocol);

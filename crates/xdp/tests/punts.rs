@@ -179,8 +179,8 @@ fn classes_are_those_of_the_workers() {
         // A VLAN that only the kernel knows is no interface of the router, and has no limit.
         assert_eq!(port.see(&tagged(frame, 77)), (Counter::RouteTagged, None), "{:?}", FRAMES.get(at));
     }
-    // All but the four classes of known senders.
-    assert_eq!(classes.len(), PUNT_CLASSES - 4);
+    // All but the four classes of known senders, and those that are not protocols.
+    assert_eq!(classes.len(), PUNT_CLASSES - 4 - 3);
     let limited = Cell::new(0);
     let changes = proptest::collection::vec((12_usize..64, any::<u8>()), 0..4);
     let mut runner = TestRunner::new(Config {
@@ -201,7 +201,9 @@ fn classes_are_those_of_the_workers() {
                 FlowKey::extract(&frame, frame.len(), PortId(0), &mut FlowKey::ZERO.clone()).is_err();
             let expected = PuntClass::of_protocol(&frame, frame.len()).filter(|_| LIMITED.contains(&counter));
             limited.set(limited.get() + u32::from(expected.is_some()));
-            // The kernel drops malformed frames, of whatever class.
+            // The kernel drops malformed frames, of whatever class. The class `Own` is for packets whose
+            // protocol the hook cannot read.
+            let class = class.filter(|class| *class != PuntClass::Own);
             prop_assert!(is_malformed || class == expected, "{counter}: {class:?}, not {expected:?}");
             Ok(())
         })
@@ -250,7 +252,7 @@ fn behind_options(headers: u8) -> Vec<u8> {
 
 /// The kernel reads any number of extension headers, so the packets could belong to any class.
 #[test]
-fn packets_with_more_extension_headers_than_the_hook_reads_are_dropped() {
+fn packets_with_more_extension_headers_than_the_hook_reads_are_limited() {
     need_root!();
     let port = Port::new(1_000_000);
     for headers in [0, 1, 8] {
@@ -258,8 +260,14 @@ fn packets_with_more_extension_headers_than_the_hook_reads_are_dropped() {
         assert_eq!(seen, (Counter::PassedLocal6, Some(PuntClass::Bgp)), "{headers} headers");
     }
     for headers in [9, 12] {
-        assert_eq!(port.see(&behind_options(headers)), (Counter::RouteLimited, None), "{headers} headers");
+        let seen = port.see(&behind_options(headers));
+        assert_eq!(seen, (Counter::PassedLocal6, Some(PuntClass::Own)), "{headers} headers");
     }
+    let port = Port::new(100);
+    let passed = flood(|frame| port.passes(frame), |_| behind_options(9), 500);
+    assert!(passed < 200, "{passed} of more than 500 packets");
+    assert_eq!(port.see(&behind_options(9)), (Counter::RouteLimited, Some(PuntClass::Own)));
+    let port = Port::new(1_000_000);
     // The kernel informs the sender of an unknown AH header, and of a truncated fragment header.
     let [mut unknown, mut truncated] = [behind_options(1), behind_options(1)];
     (unknown[20], unknown[55]) = (51, 0x7a);
@@ -287,7 +295,7 @@ fn headers_behind_the_first_buffer_are_left_to_the_worker() {
         for tags in (860..900).chain([0, 1, 2]) {
             let tagged = [&frame[..12], &[0x81, 0, 0, 0].repeat(tags), &frame[12..]].concat();
             let (counter, class) = port.see(&tagged);
-            let is_limited = class.is_some() || counter == Counter::RouteLimited;
+            let is_limited = class.is_some();
             assert!(is_limited || counter == Counter::DownDropped, "{counter:?} with {tags} tags");
             behind += u32::from(counter == Counter::DownDropped && !is_limited);
         }
@@ -297,7 +305,7 @@ fn headers_behind_the_first_buffer_are_left_to_the_worker() {
 
 /// The kernel reassembles such fragments (RFC 1858, RFC 3128), so the packets could belong to any class.
 #[test]
-fn first_fragments_that_end_inside_the_tcp_header_are_dropped() {
+fn first_fragments_that_end_inside_the_tcp_header_are_limited() {
     need_root!();
     let port = Port::new(1_000_000);
     // A fragment to BGP's port with a part of its segment, and the words of its TCP header.
@@ -319,8 +327,9 @@ fn first_fragments_that_end_inside_the_tcp_header_are_dropped() {
     assert_eq!(port.see(&four(24, 5)), (Counter::PassedLocal4, whole));
     assert_eq!(port.see(&six(24, 5)), (Counter::PassedLocal6, whole));
     for (bytes, words) in [(8, 5), (16, 5), (24, 8), (24, 15)] {
-        assert_eq!(port.see(&four(bytes, words)), (Counter::RouteLimited, None), "{bytes}, {words}");
-        assert_eq!(port.see(&six(bytes, words)), (Counter::RouteLimited, None), "{bytes}, {words}");
+        let own = Some(PuntClass::Own);
+        assert_eq!(port.see(&four(bytes, words)), (Counter::PassedLocal4, own), "{bytes}, {words}");
+        assert_eq!(port.see(&six(bytes, words)), (Counter::PassedLocal6, own), "{bytes}, {words}");
     }
 }
 

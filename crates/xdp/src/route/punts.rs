@@ -15,7 +15,7 @@ use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 /// Number of classes of control packets: `PUNT_CLASSES`.
-pub const PUNT_CLASSES: usize = 19;
+pub const PUNT_CLASSES: usize = 22;
 /// Maximum number of known peers of a router's routing protocols: `PUNT_PEERS`.
 pub const PUNT_PEERS: usize = 8192;
 
