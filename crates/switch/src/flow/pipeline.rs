@@ -56,7 +56,7 @@ const SAMPLE: usize = 1024;
 /// megaflows.
 const NOTES: usize = 4096;
 
-/// Positions of IPv6 addresses, L4 ports and other fields in a [`Flow`], for the classifiers of the tables.
+/// Positions of IPv6 addresses, L4 ports and other fields in a `Flow`, for the classifiers of the tables.
 pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
     STAGES,
     &[Octets { from: Field::Ipv6Src.octet(), count: 16 }, Octets { from: Field::Ipv6Dst.octet(), count: 16 }],
