@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use frames::{Generator, Side, mark_of};
 use rig::{PATIENCE, Rig};
-use rules::Rule;
+use rules::{Errors, Rule};
 use testbed::{Namespace, RawReceiver, RawSender, require};
 
 /// Number of frames that are compared in CI.
@@ -218,6 +218,7 @@ fn compare(
     frames: &[frames::Frame],
     [kernel, ours]: &[Vec<Output>; 2],
     accepted: &mut BTreeMap<Rule, usize>,
+    errors: &mut Errors,
 ) -> Vec<String> {
     let (kernel, ours) = (by_mark(kernel), by_mark(ours));
     let marks: BTreeSet<Option<u32>> = kernel.keys().chain(ours.keys()).copied().collect();
@@ -225,7 +226,9 @@ fn compare(
     for mark in marks {
         let none = Vec::new();
         let (kernel, ours) = (kernel.get(&mark).unwrap_or(&none), ours.get(&mark).unwrap_or(&none));
+        errors.count(kernel);
         match Rule::that_explain(kernel.clone(), ours.clone()) {
+            None if errors.explain(kernel, ours) => *accepted.entry(Rule::ErrorLimit).or_default() += 1,
             Some(rules) => rules.into_iter().for_each(|rule| *accepted.entry(rule).or_default() += 1),
             None => wrong.push(tell(frames.iter().find(|frame| Some(frame.number) == mark), kernel, ours)),
         }
@@ -311,6 +314,7 @@ fn what_leaves_is_what_the_kernel_would_send() {
         || Side::BOTH.map(|side| rig.port(side.device())["counters"]["tx_packets"].as_u64().unwrap());
     let before = worker();
     let (mut accepted, mut wrong, mut outputs, mut sent) = (BTreeMap::<Rule, usize>::new(), Vec::new(), 0, 0);
+    let mut errors = Errors::default();
     let wanted = number("ORACLE_FRAMES", FRAMES);
     while sent < wanted && wrong.len() < 20 {
         let mut frames: Vec<frames::Frame> = (0..2 * BATCH).map(|_| generator.next()).collect();
@@ -331,15 +335,18 @@ fn what_leaves_is_what_the_kernel_would_send() {
             }
         });
         let mut met = BTreeMap::<Rule, usize>::new();
-        let mut differs = compare(&frames, &came, &mut met);
+        let mut errors_after = errors.clone();
+        let mut differs = compare(&frames, &came, &mut met, &mut errors_after);
         if !differs.is_empty() {
             // Work of the kernel on another core may take a little longer.
             for (came, subject) in came.iter_mut().zip([&kernel, &ours]) {
                 came.extend(subject.rest(Duration::from_millis(100)));
             }
             met.clear();
-            differs = compare(&frames, &came, &mut met);
+            errors_after = errors.clone();
+            differs = compare(&frames, &came, &mut met, &mut errors_after);
         }
+        errors = errors_after;
         outputs += came[0].len();
         wrong.extend(differs);
         met.into_iter().for_each(|(rule, count)| *accepted.entry(rule).or_default() += count);

@@ -1,7 +1,10 @@
 //! Permitted differences between a Trivium router and the kernel alone, with reasons. `docs/router.md` has
 //! this list.
 
-use packet::checksum;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use packet::{FlowKey, L3Kind, PortId, checksum, ip_proto};
 
 use super::Output;
 
@@ -61,6 +64,83 @@ rules! {
                 }
             }
         };
+    PartialChecksum = "partial-checksum",
+        "a wrong TCP or UDP checksum that equals the sum of the pseudo-header is completed: AF_XDP does not tell it from \
+        one that the sender left to its device",
+        |kernel, ours| {
+            for (_, frame) in kernel {
+                let Some(at) = partial_checksum(frame) else { continue };
+                let rest = |frame: &[u8]| [&frame[..at], &frame[at + 2..]].concat();
+                let same = ours.iter_mut().filter(|(_, our)| our.len() == frame.len() && rest(our) == rest(frame));
+                same.for_each(|(_, our)| our[at..at + 2].fill(0));
+                frame[at..at + 2].fill(0);
+            }
+        };
+    ErrorLimit = "error-limit",
+        "the kernel sends a source no more than five ICMP errors for routes in a burst, and a worker has other limits",
+        // Depends on earlier frames: `Errors`.
+        |_, _| {};
+}
+
+/// Numbers of ICMP errors for routes that the kernel has sent, by receiver.
+#[derive(Clone, Default)]
+pub struct Errors(BTreeMap<Ipv4Addr, u32>);
+
+impl Errors {
+    /// Errors that the kernel sends to a source in a burst (`/proc/sys/net/ipv4/route/error_burst`, divided by
+    /// `error_cost`).
+    const BURST: u32 = 5;
+
+    /// Counts the errors in the kernel's output for a frame.
+    pub fn count(&mut self, kernel: &[Output]) {
+        for receiver in kernel.iter().filter_map(|(_, frame)| error_for_route(frame)) {
+            *self.0.entry(receiver).or_default() += 1;
+        }
+    }
+
+    /// Returns whether the kernel has no output for a frame because it has sent the source the maximum number
+    /// of errors.
+    pub fn explain(&self, kernel: &[Output], ours: &[Output]) -> bool {
+        let [(_, error)] = ours else { return false };
+        let sent = error_for_route(error).and_then(|receiver| self.0.get(&receiver)).copied();
+        kernel.is_empty() && sent.is_some_and(|sent| sent >= Errors::BURST)
+    }
+}
+
+/// Returns the receiver of an ICMPv4 error for a destination without a route, or with an unreachable or prohibiting
+/// one. Returns `None` for other frames.
+fn error_for_route(frame: &[u8]) -> Option<Ipv4Addr> {
+    let is_error = frame.get(12..15)? == [8, 0, 0x45]
+        && frame.get(23) == Some(&1)
+        && matches!(frame.get(34..36)?, [3, 0 | 1 | 13]);
+    is_error.then(|| frame.get(30..34)?.first_chunk().map(|to: &[u8; 4]| Ipv4Addr::from(*to)))?
+}
+
+/// Returns the offset of a TCP or UDP checksum that equals the sum of the pseudo-header.
+fn partial_checksum(frame: &[u8]) -> Option<usize> {
+    let mut key = FlowKey::ZERO;
+    let at = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?.l4()?;
+    let (end, pseudo): (usize, _) = match key.l3_kind() {
+        L3Kind::Ipv4 => {
+            let end = 14 + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+            let length = u16::try_from(end.checked_sub(at)?).ok()?;
+            (end, checksum::l4_pseudo_v4(key.ipv4_src(), key.ipv4_dst(), key.proto(), length))
+        }
+        L3Kind::Ipv6 => {
+            let end = 54 + usize::from(u16::from_be_bytes([frame[18], frame[19]]));
+            let length = u32::try_from(end.checked_sub(at)?).ok()?;
+            (end, checksum::l4_pseudo_v6(key.ipv6_src(), key.ipv6_dst(), key.proto(), length))
+        }
+        L3Kind::None | L3Kind::Arp => return None,
+    };
+    let at = at
+        + match key.proto() {
+            ip_proto::TCP => 16,
+            ip_proto::UDP => 6,
+            _ => return None,
+        };
+    let field = frame.get(at..at + 2).filter(|_| at + 2 <= end)?;
+    (field == checksum::fold(pseudo).to_be_bytes()).then_some(at)
 }
 
 /// Returns the type of an ICMPv6 message that directly follows an IPv6 header.
