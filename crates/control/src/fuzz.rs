@@ -33,9 +33,9 @@ fn accepted(config: &Config) {
         Err(problems) => assert!(problems.is_empty(), "{}\n{written}", problems[0]),
     }
     assert!(diff(config, config).is_empty());
-    let plan = diff(&Config::default(), config);
-    assert_eq!(plan.is_empty(), *config == Config::default());
-    assert!(plan.report().lines.len() <= plan.operations.len());
+    let differences = diff(&Config::default(), config);
+    assert_eq!(differences.is_empty(), *config == Config::default());
+    assert!(differences.report().lines.len() <= differences.changes.len());
 }
 
 /// Parses the bytes as a body of an API request. The first byte selects the kind of object. The other bytes

@@ -11,7 +11,7 @@ use model::{
     BlockRequest, Blocked, BridgeState, CachesState, CapturedFrame, Counters, DoctorFinding, DriftState,
     DropState, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState, FlowTuning,
     GroupState, HookState, Machine, MegaflowState, Merged, MeterState, MulticastMember, NeighbourEntry,
-    NextHopEntry, PacketFilter, Plan, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy,
+    NextHopEntry, PacketFilter, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy,
     RouterState, RssTable, StageState, SteeringDone, SteeringEntry, SteeringRequest, SteeringState,
     SteeringTable, TraceEvent, TraceRequest, WorkerState,
 };
@@ -22,17 +22,17 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns the properties of the machine against which configurations are checked.
     fn machine(&self) -> Machine;
 
-    /// Applies the operations of `plan`, after which the data plane runs the configuration `new`. The plan is
-    /// applied completely or not at all. After an error, the data plane is unchanged. Settings that require a
-    /// restart are only recorded. Packets that arrive after the method has returned are processed by the new
-    /// configuration.
+    /// Changes the data plane so that it runs the configuration `new`. The data plane compares its running
+    /// configuration with `new`, and makes all changes or none. After an error, it is unchanged. Settings that
+    /// require a restart are only recorded. Packets that arrive after the method has returned are processed by
+    /// the new configuration.
     ///
     /// Returns notices for the operator, such as a port that fell back to generic mode.
     ///
     /// # Errors
     ///
-    /// Returns the error of the first operation that failed. Earlier operations of the plan have been undone.
-    fn apply(&self, plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError>;
+    /// Returns the error of the first change that failed. Earlier changes have been undone.
+    fn apply(&self, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError>;
 
     /// Returns the states of all ports, sorted by name. The caller sets the owner in each state.
     fn ports(&self) -> Vec<PortState>;

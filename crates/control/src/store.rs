@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{
-    Change, Config, DoctorFinding, Finding, Fragment, Layers, Merged, ObjectKey, Owner, Plan, PlanReport,
-    Problem, ProblemReport, Severity, diff, validate,
+    Change, Config, ConfigDiff, DoctorFinding, Finding, Fragment, Layers, Merged, ObjectKey, Owner,
+    PlanReport, Problem, ProblemReport, Severity, diff, validate,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
@@ -520,11 +520,11 @@ impl Store {
             let (after, warnings) = store.checked(layers, stored)?;
             let files = &store.running.daemon.files;
             options.access.check(&old.merged.config, &after.merged.config, files)?;
-            let plan = store.plan(&old, &after);
-            Ok::<_, ChangeError>((after, warnings, plan))
+            let changes = store.diff(&old, &after);
+            Ok::<_, ChangeError>((after, warnings, changes))
         };
-        let (after, warnings, plan) = blocking(check).await??;
-        let mut outcome = Outcome { plan: plan.report(), warnings, ..Outcome::default() };
+        let (after, warnings, changes) = blocking(check).await??;
+        let mut outcome = Outcome { plan: changes.report(), warnings, ..Outcome::default() };
         if options.dry_run {
             return Ok(outcome);
         }
@@ -534,7 +534,7 @@ impl Store {
             None if stored_file == Stored::AsItIs => None,
             None => self.prepare(&before, &after).await?,
         };
-        outcome.notices = self.ask_plane(&plan, &after).await?;
+        outcome.notices = self.apply_to_plane(&before, &after).await?;
         if let Some(prepared) = prepared
             && let Err(error) = self.commit(prepared).await
         {
@@ -570,9 +570,9 @@ impl Store {
         Ok((state, problems.iter().map(Problem::report).collect()))
     }
 
-    /// Returns the plan that leads from one state to another. Settings are compared with those with which the
-    /// process was started.
-    fn plan(&self, before: &State, after: &State) -> Plan {
+    /// Returns the differences between the configurations of two states, as commands print them. Settings are
+    /// compared with those with which the process was started.
+    fn diff(&self, before: &State, after: &State) -> ConfigDiff {
         let old = Config {
             filters: before.merged.config.filters.clone(),
             steering: before.merged.config.steering.clone(),
@@ -584,15 +584,17 @@ impl Store {
         diff(&old, &after.merged.config)
     }
 
-    async fn ask_plane(&self, plan: &Plan, after: &State) -> Result<Vec<DoctorFinding>, ChangeError> {
-        // If the data plane runs another configuration, it computes the differences itself. A successor receives
-        // the configuration of the data plane, so the data plane also needs changes that wait for a restart.
+    /// Gives the configuration of `after` to the data plane, unless it is equal to that of `before` and the data
+    /// plane runs it. The data plane compares it with its running configuration itself.
+    async fn apply_to_plane(&self, before: &State, after: &State) -> Result<Vec<DoctorFinding>, ChangeError> {
+        // Settings that wait for a restart are compared, too: an upgrade gives those of the data plane to the
+        // successor.
         let behind = self.behind.lock().await.is_some();
-        if !behind && plan.operations.is_empty() {
+        if !behind && before.merged.config == after.merged.config {
             return Ok(Vec::new());
         }
-        let (plane, plan, merged) = (self.plane.clone(), plan.clone(), after.merged.clone());
-        let notices = blocking(move || plane.apply(&plan, &merged)).await??;
+        let (plane, merged) = (self.plane.clone(), after.merged.clone());
+        let notices = blocking(move || plane.apply(&merged)).await??;
         *self.behind.lock().await = None;
         Ok(notices)
     }
@@ -618,7 +620,7 @@ impl Store {
     /// Undoes a change in the data plane that could not be stored because of `error`. If the data plane
     /// refuses, the store records that the data plane does not run its configuration.
     async fn undo(&self, after: &State, before: &State, error: &ChangeError) {
-        let Err(refusal) = self.ask_plane(&self.plan(after, before), before).await else { return };
+        let Err(refusal) = self.apply_to_plane(after, before).await else { return };
         let finding = DoctorFinding {
             object: "config".to_owned(),
             severity: Finding::Error,
@@ -674,9 +676,9 @@ impl Store {
         };
         let (before, previous) = (self.state.borrow().clone(), pending.previous.clone());
         let store = Arc::clone(self);
-        let compare = move || (store.plan(&before, &previous), previous);
-        let (plan, previous) = blocking(compare).await?;
-        let notices = match self.ask_plane(&plan, &previous).await {
+        let compare = move || (store.diff(&before, &previous), before, previous);
+        let (changes, before, previous) = blocking(compare).await?;
+        let notices = match self.apply_to_plane(&before, &previous).await {
             Ok(notices) => notices,
             // The change stays pending, because one failure must not keep an unconfirmed change.
             Err(error) => {
@@ -689,7 +691,7 @@ impl Store {
         *self.stuck.lock().await = None;
         self.state.send_replace(Arc::new(previous));
         gate.last = why.to_owned();
-        Ok(Outcome { applied: true, plan: plan.report(), notices, ..Outcome::default() })
+        Ok(Outcome { applied: true, plan: changes.report(), notices, ..Outcome::default() })
     }
 }
 

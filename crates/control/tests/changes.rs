@@ -120,6 +120,20 @@ async fn what_is_confirmed_stays() {
     assert_eq!(daemon.plane.running(), first);
 }
 
+/// An upgrade gives the settings of the data plane to the successor, also those that wait for a restart.
+#[tokio::test]
+async fn settings_that_wait_for_a_restart_reach_the_data_plane_and_can_be_taken_back() {
+    let daemon = Daemon::new("settings");
+    let first = config(&daemon, OBJECTS);
+    daemon.store.apply(Owner::File, first.clone(), ApplyOptions::default()).await.unwrap();
+    let mut second = first.clone();
+    second.engine.workers = vec![1];
+    for wanted in [&second, &first] {
+        daemon.store.apply(Owner::File, wanted.clone(), ApplyOptions::default()).await.unwrap();
+        assert_eq!(daemon.plane.running(), *wanted);
+    }
+}
+
 #[tokio::test]
 async fn a_data_plane_that_fails_changes_nothing() {
     let daemon = Daemon::new("fails");

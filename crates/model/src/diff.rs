@@ -1,5 +1,6 @@
-//! Computes the operations that change one configuration into another, in an order in which each operation is
-//! possible.
+//! Computes the differences between two configurations, which the API and the commands print. The data plane
+//! does not execute them: it compares its ports, bridges and routers with the new configuration itself. The
+//! differences are in an order in which each change would be possible.
 //!
 //! The order is:
 //!
@@ -49,9 +50,9 @@ pub struct FieldChange {
     pub how: How,
 }
 
-/// One operation of a plan. All names in the operation are names of configuration objects.
+/// One difference between two configurations. All names in it are names of configuration objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Operation {
+pub enum ConfigChange {
     /// Removes a static MAC table entry.
     RemoveStatic {
         /** Name of the bridge. */
@@ -246,30 +247,30 @@ pub enum Operation {
     NeedsRestart(FieldChange),
 }
 
-/// Operations that change one configuration into another.
+/// Differences between two configurations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Plan {
-    /// Operations in the order of their application.
-    pub operations: Vec<Operation>,
+pub struct ConfigDiff {
+    /// Changes that lead from the old configuration to the new one, in an order in which each is possible.
+    pub changes: Vec<ConfigChange>,
 }
 
-impl Plan {
+impl ConfigDiff {
     /// Returns whether the two configurations are equal.
     pub fn is_empty(&self) -> bool {
-        self.operations.is_empty()
+        self.changes.is_empty()
     }
 
     /// Returns the settings that take effect after a restart.
     pub fn needs_restart(&self) -> impl Iterator<Item = &FieldChange> {
-        self.operations.iter().filter_map(|operation| match operation {
-            Operation::NeedsRestart(change) => Some(change),
+        self.changes.iter().filter_map(|change| match change {
+            ConfigChange::NeedsRestart(change) => Some(change),
             _ => None,
         })
     }
 }
 
-/// Returns the operations that change `old` into `new`.
-pub fn diff(old: &Config, new: &Config) -> Plan {
+/// Returns the changes that lead from `old` to `new`.
+pub fn diff(old: &Config, new: &Config) -> ConfigDiff {
     let recreated: BTreeMap<&PortName, Vec<FieldChange>> = old
         .ports
         .iter()
@@ -287,24 +288,24 @@ pub fn diff(old: &Config, new: &Config) -> Plan {
         .filter_map(|(name, router)| Some((name, router_changes(router, new.routers.get(name)?))))
         .filter(|(_, fields)| fields.iter().any(|field| field.how == How::Recreate))
         .collect();
-    let mut operations = Vec::new();
-    removals(old, new, &gone, &mut operations);
-    router_removals(old, new, &gone, &moved, &mut operations);
-    operations.extend(gone.iter().map(|name| Operation::RemovePort { name: (*name).clone() }));
-    filters(old, new, &mut operations);
-    steering(old, new, &mut operations);
-    ports(old, new, &recreated, &mut operations);
-    bridges(old, new, &gone, &mut operations);
-    routers(old, new, &gone, &moved, &mut operations);
+    let mut changes = Vec::new();
+    removals(old, new, &gone, &mut changes);
+    router_removals(old, new, &gone, &moved, &mut changes);
+    changes.extend(gone.iter().map(|name| ConfigChange::RemovePort { name: (*name).clone() }));
+    filters(old, new, &mut changes);
+    steering(old, new, &mut changes);
+    ports(old, new, &recreated, &mut changes);
+    bridges(old, new, &gone, &mut changes);
+    routers(old, new, &gone, &moved, &mut changes);
     let unused = old.filters.keys().filter(|name| !new.filters.contains_key(*name));
-    operations.extend(unused.map(|name| Operation::RemoveFilter { name: name.clone() }));
+    changes.extend(unused.map(|name| ConfigChange::RemoveFilter { name: name.clone() }));
     let unused = old.steering.keys().filter(|name| !new.steering.contains_key(*name));
-    operations.extend(unused.map(|name| Operation::RemoveSteering { name: name.clone() }));
-    settings(old, new, &mut operations);
-    Plan { operations }
+    changes.extend(unused.map(|name| ConfigChange::RemoveSteering { name: name.clone() }));
+    settings(old, new, &mut changes);
+    ConfigDiff { changes }
 }
 
-fn removals(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: &mut Vec<Operation>) {
+fn removals(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, changes: &mut Vec<ConfigChange>) {
     let kept = |name, port: &PortName| {
         let bridge: Option<&Bridge> = new.bridges.get(name);
         bridge.filter(|_| !gone.contains(port))
@@ -316,7 +317,7 @@ fn removals(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: 
             let stays = kept(name, port)
                 .is_some_and(|bridge| bridge.ports.contains_key(port) && bridge.statics.contains_key(key));
             if !stays {
-                operations.push(Operation::RemoveStatic {
+                changes.push(ConfigChange::RemoveStatic {
                     bridge: name.clone(),
                     key: *key,
                     port: port.clone(),
@@ -327,36 +328,36 @@ fn removals(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: 
     for (name, bridge) in &old.bridges {
         for port in bridge.ports.keys() {
             if !kept(name, port).is_some_and(|bridge| bridge.ports.contains_key(port)) {
-                operations.push(Operation::RemoveMember { bridge: name.clone(), port: port.clone() });
+                changes.push(ConfigChange::RemoveMember { bridge: name.clone(), port: port.clone() });
             }
         }
     }
     let bridges = old.bridges.keys().filter(|name| !new.bridges.contains_key(*name));
-    operations.extend(bridges.map(|name| Operation::RemoveBridge { name: name.clone() }));
+    changes.extend(bridges.map(|name| ConfigChange::RemoveBridge { name: name.clone() }));
 }
 
-fn filters(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
+fn filters(old: &Config, new: &Config, changes: &mut Vec<ConfigChange>) {
     for (name, filter) in &new.filters {
         let (before, name, boxed) = (old.filters.get(name), name.clone(), Box::new(filter.clone()));
         match before {
-            None => operations.push(Operation::AddFilter { name, filter: boxed }),
+            None => changes.push(ConfigChange::AddFilter { name, filter: boxed }),
             Some(before) if before != filter => {
                 let fields = filter_changes(before, filter);
-                operations.push(Operation::ChangeFilter { name, filter: boxed, fields });
+                changes.push(ConfigChange::ChangeFilter { name, filter: boxed, fields });
             }
             Some(_) => {}
         }
     }
 }
 
-fn steering(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
+fn steering(old: &Config, new: &Config, changes: &mut Vec<ConfigChange>) {
     for (name, steering) in &new.steering {
         let (before, name, boxed) = (old.steering.get(name), name.clone(), Box::new(steering.clone()));
         match before {
-            None => operations.push(Operation::AddSteering { name, steering: boxed }),
+            None => changes.push(ConfigChange::AddSteering { name, steering: boxed }),
             Some(before) if before != steering => {
                 let fields = steering_changes(before, steering);
-                operations.push(Operation::ChangeSteering { name, steering: boxed, fields });
+                changes.push(ConfigChange::ChangeSteering { name, steering: boxed, fields });
             }
             Some(_) => {}
         }
@@ -437,7 +438,7 @@ fn ports(
     old: &Config,
     new: &Config,
     recreated: &BTreeMap<&PortName, Vec<FieldChange>>,
-    operations: &mut Vec<Operation>,
+    changes: &mut Vec<ConfigChange>,
 ) {
     for (name, port) in &new.ports {
         let fields = recreated.get(name);
@@ -446,17 +447,17 @@ fn ports(
                 let fields = port_changes(before, port);
                 if !fields.is_empty() {
                     let port = Box::new(port.clone());
-                    operations.push(Operation::ChangePort { name: name.clone(), port, fields });
+                    changes.push(ConfigChange::ChangePort { name: name.clone(), port, fields });
                 } else if let (Some(was), Some(policy)) =
                     (old.hook_policy(name.as_str()), new.hook_policy(name.as_str()))
                     && was != policy
                 {
-                    operations.push(Operation::ChangeHookPolicy { port: name.clone(), policy });
+                    changes.push(ConfigChange::ChangeHookPolicy { port: name.clone(), policy });
                 }
             }
             _ => {
                 let recreated = fields.cloned().unwrap_or_default();
-                operations.push(Operation::AddPort {
+                changes.push(ConfigChange::AddPort {
                     name: name.clone(),
                     port: Box::new(port.clone()),
                     recreated,
@@ -466,13 +467,13 @@ fn ports(
     }
 }
 
-fn bridges(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: &mut Vec<Operation>) {
+fn bridges(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, changes: &mut Vec<ConfigChange>) {
     for (name, bridge) in &new.bridges {
         let settings = bridge.settings.clone();
         match old.bridges.get(name).map(|bridge| fields(&bridge.settings, &settings, |_| How::Live)) {
-            None => operations.push(Operation::AddBridge { name: name.clone(), settings }),
+            None => changes.push(ConfigChange::AddBridge { name: name.clone(), settings }),
             Some(fields) if !fields.is_empty() => {
-                operations.push(Operation::ChangeBridge { name: name.clone(), settings, fields });
+                changes.push(ConfigChange::ChangeBridge { name: name.clone(), settings, fields });
             }
             Some(_) => {}
         }
@@ -483,9 +484,9 @@ fn bridges(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: &
             let before = before.and_then(|bridge| bridge.ports.get(port)).filter(|_| !gone.contains(port));
             let (bridge, port, member) = (name.clone(), port.clone(), member.clone());
             match before.map(|before| fields(before, &member, |_| How::Live)) {
-                None => operations.push(Operation::AddMember { bridge, port, member }),
+                None => changes.push(ConfigChange::AddMember { bridge, port, member }),
                 Some(fields) if !fields.is_empty() => {
-                    operations.push(Operation::ChangeMember { bridge, port, member, fields });
+                    changes.push(ConfigChange::ChangeMember { bridge, port, member, fields });
                 }
                 Some(_) => {}
             }
@@ -497,7 +498,7 @@ fn bridges(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: &
             let same =
                 before.and_then(|bridge| bridge.statics.get(key)) == Some(port) && !gone.contains(port);
             if !same {
-                operations.push(Operation::SetStatic { bridge: name.clone(), key: *key, port: port.clone() });
+                changes.push(ConfigChange::SetStatic { bridge: name.clone(), key: *key, port: port.clone() });
             }
         }
     }
@@ -508,7 +509,7 @@ fn router_removals(
     new: &Config,
     gone: &BTreeSet<&PortName>,
     moved: &BTreeMap<&RouterName, Vec<FieldChange>>,
-    operations: &mut Vec<Operation>,
+    changes: &mut Vec<ConfigChange>,
 ) {
     let kept = |name: &RouterName| new.routers.get(name).filter(|_| !moved.contains_key(name));
     for (name, router) in &old.routers {
@@ -516,10 +517,10 @@ fn router_removals(
             kept(name).is_some_and(|router| router.ports.contains_key(port) && !gone.contains(port))
         };
         let leaving = router.ports.keys().filter(|port| !stays(port)).cloned();
-        operations.extend(leaving.map(|port| Operation::RemoveRouterPort { router: name.clone(), port }));
+        changes.extend(leaving.map(|port| ConfigChange::RemoveRouterPort { router: name.clone(), port }));
     }
     let leaving = old.routers.keys().filter(|name| kept(name).is_none());
-    operations.extend(leaving.map(|name| Operation::RemoveRouter { name: name.clone() }));
+    changes.extend(leaving.map(|name| ConfigChange::RemoveRouter { name: name.clone() }));
 }
 
 fn routers(
@@ -527,7 +528,7 @@ fn routers(
     new: &Config,
     gone: &BTreeSet<&PortName>,
     moved: &BTreeMap<&RouterName, Vec<FieldChange>>,
-    operations: &mut Vec<Operation>,
+    changes: &mut Vec<ConfigChange>,
 ) {
     let stayed = |name: &RouterName| old.routers.get(name).filter(|_| !moved.contains_key(name));
     for (name, router) in &new.routers {
@@ -535,10 +536,10 @@ fn routers(
         match stayed(&name).map(|before| router_changes(before, router)) {
             None => {
                 let recreated = moved.get(&name).cloned().unwrap_or_default();
-                operations.push(Operation::AddRouter { name, settings, recreated });
+                changes.push(ConfigChange::AddRouter { name, settings, recreated });
             }
             Some(fields) if !fields.is_empty() => {
-                operations.push(Operation::ChangeRouter { name, settings, fields });
+                changes.push(ConfigChange::ChangeRouter { name, settings, fields });
             }
             Some(_) => {}
         }
@@ -549,9 +550,9 @@ fn routers(
             let before = before.and_then(|router| router.ports.get(port)).filter(|_| !gone.contains(port));
             let (router, port, settings) = (name.clone(), port.clone(), settings.clone());
             match before.map(|before| fields(before, &settings, |_| How::Live)) {
-                None => operations.push(Operation::AddRouterPort { router, port, settings }),
+                None => changes.push(ConfigChange::AddRouterPort { router, port, settings }),
                 Some(fields) if !fields.is_empty() => {
-                    operations.push(Operation::ChangeRouterPort { router, port, settings, fields });
+                    changes.push(ConfigChange::ChangeRouterPort { router, port, settings, fields });
                 }
                 Some(_) => {}
             }
@@ -568,19 +569,25 @@ fn router_changes(old: &Router, new: &Router) -> Vec<FieldChange> {
     })
 }
 
-fn settings(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
+fn settings(old: &Config, new: &Config, changes: &mut Vec<ConfigChange>) {
     let mut all = Vec::new();
     all.extend(prefixed("daemon", fields(&old.daemon, &new.daemon, |_| How::Restart)));
     all.extend(prefixed("engine", fields(&old.engine, &new.engine, |_| How::Restart)));
     all.extend(prefixed("memory", fields(&old.memory, &new.memory, |_| How::Restart)));
     all.extend(prefixed("ovsdb", fields(&old.ovsdb, &new.ovsdb, |_| How::Restart)));
-    operations.extend(all.into_iter().map(Operation::NeedsRestart));
+    changes.extend(all.into_iter().map(ConfigChange::NeedsRestart));
 }
 
 fn prefixed(prefix: &str, fields: Vec<FieldChange>) -> impl Iterator<Item = FieldChange> + '_ {
     fields
         .into_iter()
         .map(move |change| FieldChange { field: format!("{prefix}.{}", change.field), ..change })
+}
+
+/// Returns whether a change of a port from `old` to `new` requires that the port is removed and added.
+#[must_use]
+pub fn is_recreated(old: &Port, new: &Port) -> bool {
+    old != new && port_changes(old, new).iter().any(|field| field.how == How::Recreate)
 }
 
 /// Returns the fields that differ between two versions of a port, with the method of each change.

@@ -35,6 +35,7 @@ mod cause;
 mod check;
 mod config;
 mod diff;
+mod diff_text;
 mod explain;
 mod files;
 mod filter;
@@ -45,7 +46,6 @@ mod layers;
 mod load;
 mod name;
 mod owner;
-mod plan_text;
 mod port;
 mod prefix;
 mod problem;
@@ -68,7 +68,8 @@ pub use bridge::{
 pub use cause::Cause;
 pub use check::{LEAST_FILL, Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, Token};
-pub use diff::{FieldChange, How, Operation, Plan, diff};
+pub use diff::{ConfigChange, ConfigDiff, FieldChange, How, diff, is_recreated};
+pub use diff_text::{PlanLine, PlanReport};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
 pub use files::FileUse;
 pub use filter::{
@@ -91,7 +92,6 @@ pub use name::{
     RuleName, SteeringName,
 };
 pub use owner::Owner;
-pub use plan_text::{PlanLine, PlanReport};
 pub use port::{
     AfXdp, Checksums, Mtu, Patch, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
     WhenDown, XdpMode, XdpOptions, ZeroCopy,

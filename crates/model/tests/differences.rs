@@ -1,5 +1,5 @@
-//! A plan changes the old configuration into the new one in an order in which each operation is possible, and
-//! contains nothing else.
+//! The differences lead from the old configuration to the new one in an order in which each change is possible, and
+//! contain nothing else.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -9,87 +9,90 @@ use std::collections::BTreeSet;
 
 use generate::config;
 use model::{
-    Bridge, Config, FilterName, HookPolicy, How, Operation, Plan, Port, Router, SteeringName, diff, load,
+    Bridge, Config, ConfigChange, ConfigDiff, FilterName, HookPolicy, How, Port, Router, SteeringName, diff,
+    load,
 };
 use proptest::prelude::*;
 
-/// Applies the operations one by one, and checks the precondition of each.
-fn interpret(old: &Config, plan: &Plan, new: &Config) -> Config {
+/// Applies the changes one by one, and checks the precondition of each.
+fn interpret(old: &Config, differences: &ConfigDiff, new: &Config) -> Config {
     let mut now = old.clone();
-    for operation in &plan.operations {
-        step(&mut now, operation, new);
+    for change in &differences.changes {
+        step(&mut now, change, new);
     }
     now
 }
 
-fn step(now: &mut Config, operation: &Operation, new: &Config) {
-    match operation.clone() {
-        Operation::RemoveStatic { bridge, key, port } => {
+fn step(now: &mut Config, change: &ConfigChange, new: &Config) {
+    match change.clone() {
+        ConfigChange::RemoveStatic { bridge, key, port } => {
             assert_eq!(now.bridges.get_mut(&bridge).unwrap().statics.remove(&key), Some(port));
         }
-        Operation::RemoveMember { bridge, port } => {
+        ConfigChange::RemoveMember { bridge, port } => {
             let bridge = now.bridges.get_mut(&bridge).unwrap();
             assert!(!bridge.statics.values().any(|of| *of == port), "an entry points to a port that leaves");
             assert!(bridge.ports.remove(&port).is_some());
         }
-        Operation::RemoveBridge { name } => {
+        ConfigChange::RemoveBridge { name } => {
             let bridge = now.bridges.remove(&name).unwrap();
             assert!(bridge.ports.is_empty() && bridge.statics.is_empty());
         }
-        Operation::RemovePort { name } => {
+        ConfigChange::RemovePort { name } => {
             assert!(now.bridge_of(name.as_str()).is_none(), "a member is removed");
             assert!(now.router_of(name.as_str()).is_none(), "an interface is removed");
             assert!(now.ports.remove(&name).is_some());
         }
-        Operation::AddFilter { name, filter } => assert!(now.filters.insert(name, *filter).is_none()),
-        Operation::ChangeFilter { name, filter, fields } => {
+        ConfigChange::AddFilter { name, filter } => assert!(now.filters.insert(name, *filter).is_none()),
+        ConfigChange::ChangeFilter { name, filter, fields } => {
             assert!(!fields.is_empty() && fields.iter().all(|field| field.how == How::Live));
             assert!(now.filters.insert(name, *filter).is_some());
         }
-        Operation::RemoveFilter { name } => {
+        ConfigChange::RemoveFilter { name } => {
             assert!(!now.ports.values().any(|port| filter_of(port) == Some(&name)), "a port has it still");
             assert!(now.filters.remove(&name).is_some());
         }
-        Operation::AddSteering { name, steering } => assert!(now.steering.insert(name, *steering).is_none()),
-        Operation::ChangeSteering { name, steering, fields } => {
+        ConfigChange::AddSteering { name, steering } => {
+            assert!(now.steering.insert(name, *steering).is_none())
+        }
+        ConfigChange::ChangeSteering { name, steering, fields } => {
             assert!(!fields.is_empty() && fields.iter().all(|field| field.how == How::Live));
             assert!(now.steering.insert(name, *steering).is_some());
         }
-        Operation::RemoveSteering { name } => {
+        ConfigChange::RemoveSteering { name } => {
             assert!(!now.ports.values().any(|port| steering_of(port) == Some(&name)), "a port has it still");
             assert!(now.steering.remove(&name).is_some());
         }
-        Operation::AddPort { name, port, .. } => {
+        ConfigChange::AddPort { name, port, .. } => {
             assert!(steering_of(&port).is_none_or(|steering| now.steering.contains_key(steering)));
             assert!(filter_of(&port).is_none_or(|filter| now.filters.contains_key(filter)));
             assert!(now.ports.insert(name, *port).is_none());
         }
-        Operation::ChangePort { name, port, fields } => {
+        ConfigChange::ChangePort { name, port, fields } => {
             assert!(fields.iter().all(|field| field.how == How::Live));
             assert!(now.ports.insert(name, *port).is_some());
         }
-        Operation::ChangeHookPolicy { port, policy } => {
+        ConfigChange::ChangeHookPolicy { port, policy } => {
             assert_eq!(new.hook_policy(port.as_str()), Some(policy));
         }
-        Operation::AddBridge { name, settings } => {
+        ConfigChange::AddBridge { name, settings } => {
             assert!(now.bridges.insert(name, Bridge { settings, ..Bridge::default() }).is_none());
         }
-        Operation::ChangeBridge { name, settings, .. } => {
+        ConfigChange::ChangeBridge { name, settings, .. } => {
             now.bridges.get_mut(&name).unwrap().settings = settings
         }
-        Operation::AddMember { bridge, port, member } => {
+        ConfigChange::AddMember { bridge, port, member } => {
             assert!(now.ports.contains_key(&port) && now.bridge_of(port.as_str()).is_none());
             assert!(now.bridges.get_mut(&bridge).unwrap().ports.insert(port, member).is_none());
         }
-        Operation::ChangeMember { bridge, port, member, .. } => {
+        ConfigChange::ChangeMember { bridge, port, member, .. } => {
             assert!(now.bridges.get_mut(&bridge).unwrap().ports.insert(port, member).is_some());
         }
-        Operation::SetStatic { bridge, key, port } => {
+        ConfigChange::SetStatic { bridge, key, port } => {
             let bridge = now.bridges.get_mut(&bridge).unwrap();
             assert!(bridge.ports.contains_key(&port), "an entry points to a port that is no member");
             bridge.statics.insert(key, port);
         }
-        Operation::NeedsRestart(change) => match change.field.split('.').next() {
+        ConfigChange::NeedsRestart(change) => match change.field.split('.').next() {
             Some("daemon") => now.daemon = new.daemon.clone(),
             Some("engine") => now.engine = new.engine.clone(),
             Some("memory") => now.memory = new.memory.clone(),
@@ -100,27 +103,27 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
 }
 
 /// Makes a change of a router or of one of its ports.
-fn step_of_router(now: &mut Config, operation: Operation) {
-    match operation {
-        Operation::RemoveRouterPort { router, port } => {
+fn step_of_router(now: &mut Config, change: ConfigChange) {
+    match change {
+        ConfigChange::RemoveRouterPort { router, port } => {
             assert!(now.routers.get_mut(&router).unwrap().ports.remove(&port).is_some());
         }
-        Operation::RemoveRouter { name } => {
+        ConfigChange::RemoveRouter { name } => {
             assert!(now.routers.remove(&name).unwrap().ports.is_empty());
         }
-        Operation::AddRouter { name, settings, recreated } => {
+        ConfigChange::AddRouter { name, settings, recreated } => {
             assert!(recreated.is_empty() || recreated.iter().any(|field| field.how == How::Recreate));
             let beside = |other: &Router| other.settings.namespace == settings.namespace;
             assert!(!now.routers.values().any(beside), "two routers follow one namespace");
             assert!(now.routers.insert(name, Router { settings, ..Router::default() }).is_none());
         }
-        Operation::ChangeRouter { name, settings, fields } => {
+        ConfigChange::ChangeRouter { name, settings, fields } => {
             assert!(!fields.is_empty() && fields.iter().all(|field| field.how == How::Live));
             let router = now.routers.get_mut(&name).unwrap();
             assert_eq!(router.settings.namespace, settings.namespace);
             router.settings = settings;
         }
-        Operation::AddRouterPort { router, port, settings } => {
+        ConfigChange::AddRouterPort { router, port, settings } => {
             let alone = now.bridge_of(port.as_str()).is_none() && now.router_of(port.as_str()).is_none();
             assert!(alone, "a port has two rooms");
             let (_, namespace) = now.ports[&port].kind.device().unwrap();
@@ -128,7 +131,7 @@ fn step_of_router(now: &mut Config, operation: Operation) {
             assert_eq!(namespace, router.settings.namespace);
             assert!(router.ports.insert(port, settings).is_none());
         }
-        Operation::ChangeRouterPort { router, port, settings, fields } => {
+        ConfigChange::ChangeRouterPort { router, port, settings, fields } => {
             assert!(!fields.is_empty() && fields.iter().all(|field| field.how == How::Live));
             assert!(now.routers.get_mut(&router).unwrap().ports.insert(port, settings).is_some());
         }
@@ -144,18 +147,18 @@ fn steering_of(port: &Port) -> Option<&SteeringName> {
     port.kind.xdp()?.steering.as_ref()
 }
 
-fn touched(plan: &Plan) -> BTreeSet<String> {
-    let ports = plan.operations.iter().filter_map(|operation| match operation {
-        Operation::RemovePort { name }
-        | Operation::AddPort { name, .. }
-        | Operation::ChangePort { name, .. } => Some(name.to_string()),
-        Operation::RemoveMember { port, .. }
-        | Operation::AddMember { port, .. }
-        | Operation::ChangeMember { port, .. }
-        | Operation::RemoveRouterPort { port, .. }
-        | Operation::AddRouterPort { port, .. }
-        | Operation::ChangeRouterPort { port, .. }
-        | Operation::ChangeHookPolicy { port, .. } => Some(port.to_string()),
+fn touched(differences: &ConfigDiff) -> BTreeSet<String> {
+    let ports = differences.changes.iter().filter_map(|change| match change {
+        ConfigChange::RemovePort { name }
+        | ConfigChange::AddPort { name, .. }
+        | ConfigChange::ChangePort { name, .. } => Some(name.to_string()),
+        ConfigChange::RemoveMember { port, .. }
+        | ConfigChange::AddMember { port, .. }
+        | ConfigChange::ChangeMember { port, .. }
+        | ConfigChange::RemoveRouterPort { port, .. }
+        | ConfigChange::AddRouterPort { port, .. }
+        | ConfigChange::ChangeRouterPort { port, .. }
+        | ConfigChange::ChangeHookPolicy { port, .. } => Some(port.to_string()),
         _ => None,
     });
     ports.collect()
@@ -163,9 +166,9 @@ fn touched(plan: &Plan) -> BTreeSet<String> {
 
 proptest! {
     #[test]
-    fn a_plan_leads_from_old_to_new(old in config(), new in config()) {
-        let plan = diff(&old, &new);
-        prop_assert_eq!(interpret(&old, &plan, &new), new);
+    fn the_differences_lead_from_old_to_new(old in config(), new in config()) {
+        let differences = diff(&old, &new);
+        prop_assert_eq!(interpret(&old, &differences, &new), new);
     }
 
     #[test]
@@ -174,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_is_empty_only_where_nothing_differs(old in config(), new in config()) {
+    fn there_are_no_differences_only_where_nothing_differs(old in config(), new in config()) {
         prop_assert_eq!(diff(&old, &new).is_empty(), old == new);
         prop_assert_eq!(diff(&old, &new).report().lines.is_empty(), old == new);
     }
@@ -201,7 +204,7 @@ proptest! {
 }
 
 #[test]
-fn a_plan_reads_well() {
+fn differences_read_well() {
     let old = load(
         "[port.a]\nkind='af_xdp'\ndevice='eth1'\n[port.b]\nkind='ring'\n[port.d]\nkind='null'\n\
          [bridge.br0.port.a]\naccess=10\n[bridge.br0.port.b]\naccess=10\n[bridge.br0.port.d]",
@@ -367,7 +370,7 @@ fn leaving_a_bridge_changes_what_the_hook_does_alone() {
     );
 }
 
-/// A field that cannot change on the running object causes removal and addition, which the plan reports.
+/// A field that cannot change on the running object causes removal and addition, which the differences report.
 #[test]
 fn each_field_of_a_port_says_how_it_changes() {
     let veth = |text: &str| format!("kind='veth'\npeer={{name='eth0'{text}}}");

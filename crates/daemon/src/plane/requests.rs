@@ -11,7 +11,7 @@ use model::{
     BlockRequest, Blocked, BridgeState, CachesState, CapturedFrame, Counters, DoctorFinding, DriftState,
     DropState, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState, FlowTuning,
     GroupState, HookState, Machine, MegaflowState, Merged, MeterState, MulticastMember, NeighbourEntry,
-    NextHopEntry, PacketFilter, Plan, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy,
+    NextHopEntry, PacketFilter, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy,
     RouterState, RssTable, StageState, SteeringDone, SteeringEntry, SteeringRequest, SteeringState,
     SteeringTable, TraceEvent, TraceRequest, WorkerState,
 };
@@ -34,7 +34,7 @@ impl Plane for DataPlane {
         Machine { frames: Some(self.memory.frames()), ..machine() }
     }
 
-    fn apply(&self, _plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {
+    fn apply(&self, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {
         let starting = !self.settled.load(Ordering::Acquire);
         if starting {
             fault::step("apply")

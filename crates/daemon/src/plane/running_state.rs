@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 use control::{FailureKind, PlaneError};
 use engine::Engine;
 use model::{
-    Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName, RouterName,
-    SteeringName, SteeringPolicy,
+    Config, DoctorFinding, FilterName, Finding, PortKind, PortName, RouterName, SteeringName, SteeringPolicy,
 };
 use packet::PortId;
 use port::af_xdp::BUSY_WAIT;
@@ -172,10 +171,7 @@ impl RunningState {
         blocklists: &BlocklistFiles,
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
-        // The plan is computed against the running configuration, which after a hand-over has more than the
-        // control plane's.
-        let plan = &model::diff(&self.config, new);
-        let steps = self.steps(plan, new);
+        let steps = self.steps(new);
         // Routers learn their routes before their ports are added.
         let mut prepared = Prepared {
             filters: self.filters.prepare(new, blocklists)?,
@@ -459,16 +455,18 @@ impl RunningState {
         self.flows.ensure(engine);
     }
 
-    /// Returns the ports that `plan` adds and removes, and the running ports whose settings `plan` changes.
-    fn steps(&self, plan: &Plan, new: &Config) -> Steps {
+    /// Compares the running ports with the configuration `new`. Returns the ports to add and to remove, and the
+    /// running ports whose settings differ. A port that needs a new device is removed and added.
+    fn steps(&self, new: &Config) -> Steps {
         let mut steps = Steps::default();
-        for operation in &plan.operations {
-            match operation {
-                Operation::RemovePort { name } => steps.remove.push(name.clone()),
-                Operation::AddPort { name, .. } => steps.add.push(name.clone()),
-                _ => {}
-            }
-        }
+        // After a hand-over, the running configuration may have ports that the control plane does not know.
+        let old = &self.config.ports;
+        let stays =
+            |name: &PortName, port| old.get(name).is_some_and(|before| !model::is_recreated(before, port));
+        let left = old.keys().filter(|name| !new.ports.get(*name).is_some_and(|port| stays(name, port)));
+        steps.remove.extend(left.cloned());
+        let came = new.ports.iter().filter(|(name, port)| !stays(name, port));
+        steps.add.extend(came.map(|(name, _)| name.clone()));
         for (name, running) in &self.ports {
             let Some(wanted) = PortSpec::of(new, name) else { continue };
             let stays = !steps.remove.contains(name);

@@ -1,4 +1,4 @@
-//! The text form of a plan, for people and programs. Each object has one line with the sign `+`, `-`, `~` or
+//! The text form of the differences between two configurations, for people and programs. Each object has one line with the sign `+`, `-`, `~` or
 //! `!`.
 //!
 //! The sign `!` marks settings that take effect after a restart of the daemon. A port or a router that is
@@ -9,13 +9,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BridgeName, FieldChange, ObjectKey, Operation, Plan, PortName, RouterName};
+use crate::{BridgeName, ConfigChange, ConfigDiff, FieldChange, ObjectKey, PortName, RouterName};
 
-/// One line of a plan.
+/// One line of a difference between configurations.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PlanLine {
-    /// Sign of the operation. `+` adds an object, `-` removes one, `~` changes one, and `!` marks a setting
+    /// Sign of the change. `+` adds an object, `-` removes one, `~` changes one, and `!` marks a setting
     /// that takes effect after a restart of the daemon.
     pub sign: char,
     /// Path of the object, such as `bridge.br0.port.web1`.
@@ -24,11 +24,11 @@ pub struct PlanLine {
     pub detail: String,
 }
 
-/// A plan as the API sends it.
+/// The differences between two configurations as the API sends them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PlanReport {
-    /// Lines of the plan, in the order of the operations.
+    /// One line for each object that differs.
     pub lines: Vec<PlanLine>,
 }
 
@@ -47,19 +47,19 @@ impl fmt::Display for PlanReport {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for ConfigDiff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.report().fmt(f)
     }
 }
 
-impl Plan {
-    /// Returns the plan as lines.
+impl ConfigDiff {
+    /// Returns the differences as lines.
     pub fn report(&self) -> PlanReport {
-        let anew: BTreeSet<&PortName> = self.operations.iter().filter_map(recreated).collect();
-        let moved: BTreeSet<&RouterName> = self.operations.iter().filter_map(moved).collect();
+        let anew: BTreeSet<&PortName> = self.changes.iter().filter_map(recreated).collect();
+        let moved: BTreeSet<&RouterName> = self.changes.iter().filter_map(moved).collect();
         let edges = |added| {
-            let edges = self.operations.iter().filter_map(edge);
+            let edges = self.changes.iter().filter_map(edge);
             edges
                 .filter(move |edge| edge.0 == added)
                 .map(|(_, object, port)| (object, port))
@@ -69,69 +69,71 @@ impl Plan {
         // removed and added.
         let kept: BTreeSet<_> = edges(false).intersection(&edges(true)).cloned().collect();
         let mut lines = Vec::new();
-        for operation in &self.operations {
-            let again = edge(operation).filter(|(_, object, port)| kept.contains(&(object.clone(), *port)));
-            match (operation, again) {
-                (Operation::RemovePort { name }, _) if anew.contains(name) => {}
-                (Operation::RemoveRouter { name }, _) if moved.contains(name) => {}
-                (Operation::AddMember { member, .. }, Some((_, object, _))) => lines.push(PlanLine {
+        for change in &self.changes {
+            let again = edge(change).filter(|(_, object, port)| kept.contains(&(object.clone(), *port)));
+            match (change, again) {
+                (ConfigChange::RemovePort { name }, _) if anew.contains(name) => {}
+                (ConfigChange::RemoveRouter { name }, _) if moved.contains(name) => {}
+                (ConfigChange::AddMember { member, .. }, Some((_, object, _))) => lines.push(PlanLine {
                     sign: '~',
                     object: object.to_string(),
                     detail: format!("{} (joins again)", member_detail(member)),
                 }),
-                (Operation::AddRouterPort { settings, .. }, Some((_, object, _))) => lines.push(PlanLine {
-                    sign: '~',
-                    object: object.to_string(),
-                    detail: format!("{} (joins again)", interface_detail(settings)),
-                }),
+                (ConfigChange::AddRouterPort { settings, .. }, Some((_, object, _))) => {
+                    lines.push(PlanLine {
+                        sign: '~',
+                        object: object.to_string(),
+                        detail: format!("{} (joins again)", interface_detail(settings)),
+                    })
+                }
                 (_, Some(_)) => {}
-                _ => lines.push(line(operation)),
+                _ => lines.push(line(change)),
             }
         }
         PlanReport { lines }
     }
 }
 
-/// Returns the membership, static entry or interface that an operation adds (`true`) or removes (`false`),
-/// and the port of this object. Returns `None` for other operations.
-fn edge(operation: &Operation) -> Option<(bool, ObjectKey, &PortName)> {
+/// Returns the membership, static entry or interface that a change adds (`true`) or removes (`false`),
+/// and the port of this object. Returns `None` for other changes.
+fn edge(change: &ConfigChange) -> Option<(bool, ObjectKey, &PortName)> {
     let member = |bridge: &BridgeName, port: &PortName| ObjectKey::Member(bridge.clone(), port.clone());
-    match operation {
-        Operation::AddMember { bridge, port, .. } => Some((true, member(bridge, port), port)),
-        Operation::RemoveMember { bridge, port } => Some((false, member(bridge, port), port)),
-        Operation::SetStatic { bridge, key, port } => {
+    match change {
+        ConfigChange::AddMember { bridge, port, .. } => Some((true, member(bridge, port), port)),
+        ConfigChange::RemoveMember { bridge, port } => Some((false, member(bridge, port), port)),
+        ConfigChange::SetStatic { bridge, key, port } => {
             Some((true, ObjectKey::Static(bridge.clone(), *key), port))
         }
-        Operation::RemoveStatic { bridge, key, port } => {
+        ConfigChange::RemoveStatic { bridge, key, port } => {
             Some((false, ObjectKey::Static(bridge.clone(), *key), port))
         }
-        Operation::AddRouterPort { router, port, .. } => {
+        ConfigChange::AddRouterPort { router, port, .. } => {
             Some((true, ObjectKey::RouterPort(router.clone(), port.clone()), port))
         }
-        Operation::RemoveRouterPort { router, port } => {
+        ConfigChange::RemoveRouterPort { router, port } => {
             Some((false, ObjectKey::RouterPort(router.clone(), port.clone()), port))
         }
         _ => None,
     }
 }
 
-fn recreated(operation: &Operation) -> Option<&PortName> {
-    match operation {
-        Operation::AddPort { name, recreated, .. } if !recreated.is_empty() => Some(name),
+fn recreated(change: &ConfigChange) -> Option<&PortName> {
+    match change {
+        ConfigChange::AddPort { name, recreated, .. } if !recreated.is_empty() => Some(name),
         _ => None,
     }
 }
 
-fn moved(operation: &Operation) -> Option<&RouterName> {
-    match operation {
-        Operation::AddRouter { name, recreated, .. } if !recreated.is_empty() => Some(name),
+fn moved(change: &ConfigChange) -> Option<&RouterName> {
+    match change {
+        ConfigChange::AddRouter { name, recreated, .. } if !recreated.is_empty() => Some(name),
         _ => None,
     }
 }
 
-fn line(operation: &Operation) -> PlanLine {
-    use Operation::*;
-    let (sign, object, detail) = match operation {
+fn line(change: &ConfigChange) -> PlanLine {
+    use ConfigChange::*;
+    let (sign, object, detail) = match change {
         RemoveStatic { bridge, key, port } => {
             ('-', format!("bridge.{bridge}.static.{key}"), format!("port {port}"))
         }
