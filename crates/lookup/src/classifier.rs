@@ -68,8 +68,8 @@ use trie::{Reach, Trie};
 pub enum PrefixStep {
     /// Bit granularity: a result depends on the minimum number of prefix bits.
     Bit,
-    /// Octet granularity: a result depends on up to seven more prefix bits. The results of all look-ups have only
-    /// an eighth as many different masks.
+    /// Octet granularity: a result depends on up to seven more prefix bits than necessary. The look-ups of many keys
+    /// then record about an eighth as many different masks of such bits.
     Octet,
 }
 
@@ -79,8 +79,8 @@ pub struct Options {
     /// Whether a look-up searches subtables in descending order of their highest priority, and ends when no
     /// remaining subtable can have a better rule.
     pub sorted: bool,
-    /// Whether tracked look-ups match subtables stage by stage. A result then does not depend on stages after
-    /// the first one without a match.
+    /// Whether tracked look-ups match a subtable stage by stage (metadata, L2, L3, L4). The result then does not
+    /// depend on key bits in the stages after the first stage without a match.
     pub staged: bool,
     /// Whether tracked look-ups skip a subtable if no rule with the subtable's prefix length matches the key.
     pub prefixes: bool,
@@ -93,7 +93,8 @@ pub struct Options {
     /// key. The recorded bits are those that prove this. Without this option, the look-up records all bits of
     /// the mask.
     pub ports: bool,
-    /// Whether look-ups skip subtables that have no rule for the partition of the key.
+    /// Whether look-ups skip subtables that have no rule with the key's value in the partition words (see
+    /// [`Layout::new`]).
     pub partitions: bool,
     /// Maximum number of rules in the classifier.
     pub most_rules: u32,
@@ -501,8 +502,8 @@ fn in_effect<const W: usize>(layout: &Layout<W>, options: Options) -> Options {
     }
 }
 
-/// Converts a subtable index to `u32`. The conversion cannot fail, because there are fewer subtables than
-/// rules.
+/// Converts a subtable index to `u32`. The conversion cannot fail, because there are at most 2^32 - 2 rules and no
+/// subtable is empty.
 fn number(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(NONE)
 }

@@ -153,7 +153,8 @@ struct Ranked {
     hits: u64,
 }
 
-/// A flow cache. See the [module](self). `X` is the number of words of the extended key.
+/// A flow cache. See the [module](self). `X` is the number of words of the extended key, which holds the fields
+/// that few flows match.
 #[derive(Debug)]
 pub struct FlowCache<const X: usize, T> {
     limits: FlowLimits,
@@ -441,8 +442,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.ranks.get(usize::from(port))?.iter().position(|own| own.mask == number)
     }
 
-    /// Returns the index of the flow whose mask and masked words equal the given ones. Returns `None` if
-    /// there is no such flow.
+    /// Returns the index of the flow that has the mask with the index `number` and equals `key` and `extended` under
+    /// this mask. Returns `None` if there is no such flow.
     fn same_flow(&self, number: u32, key: &[u64; KEY_WORDS], extended: &[u64; X]) -> Option<u32> {
         let mask = &self.masks[number as usize];
         let same = |index: u32| self.flows[index as usize].is(mask, &self.extended, key, || *extended);
@@ -456,7 +457,8 @@ fn place(at: usize) -> u32 {
 }
 
 impl<T> Flow<T> {
-    /// Returns whether a packet matches a flow. The mask is that of the flow.
+    /// Returns whether a packet with this key and extended key matches the flow. `mask` is the mask of the flow.
+    /// `all_beyond` holds the masked extended keys of all flows.
     #[inline(always)]
     fn is<const X: usize>(
         &self,

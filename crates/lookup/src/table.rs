@@ -68,8 +68,8 @@ impl<A: Address> Table<A> {
     /// External readers start at the root entry of an address: the word whose index is 1 plus the first
     /// [`Address::ROOT_BITS`] bits of the address. See the crate's documentation. If this word is 0, word 0
     /// applies, which holds the default route. Memory that external readers may still use is not rewritten
-    /// until `readers` reports that they no longer use it. If no other memory is free, a change waits for
-    /// this, which takes some milliseconds.
+    /// until `readers` reports that the use has ended. If no other memory is free, a change waits for this
+    /// report, which takes some milliseconds.
     ///
     /// # Errors
     /// Returns [`TableFull`] if the memory is too small for a root table.

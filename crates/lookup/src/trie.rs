@@ -13,8 +13,8 @@ use crate::words::Shared;
 pub const DEFAULT: usize = 0;
 /// Index of the first word of the root table.
 pub const ROOT: usize = 1;
-/// Flag of a root entry. If set, the lower half of the entry is the index of a node. If clear, it is a next
-/// hop.
+/// Flag of a root entry. If the flag is set, the lower half of the entry is the index of a node. If the flag is
+/// clear, the lower half is a next hop.
 pub const IS_NODE: u64 = 1 << 63;
 /// Number of address bits that select the slot of a node.
 pub const STRIDE: u32 = 6;

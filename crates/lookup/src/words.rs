@@ -72,7 +72,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Creates an array of `words` words, at most 2^32 - 1. The first `fixed` words never become parts.
+    /// Creates an array of `words` words, at most 2^32 - 1. The first `fixed` words, which hold the default next hop
+    /// and the root table, are never allocated as parts.
     pub fn new(domain: &Arc<Domain>, words: usize, fixed: usize) -> Parts {
         let words = words.max(fixed + 2 * RESERVE).min(usize::try_from(u32::MAX).unwrap_or(usize::MAX));
         Parts::made(&Readers::of(domain), words, fixed, None)

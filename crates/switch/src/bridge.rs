@@ -1,11 +1,11 @@
 //! The data path's view of a bridge: the compiled configuration as an immutable value, with references to the tables
-//! (MAC table, counts) that all versions of the bridge share. The view is part of the engine's configuration
-//! snapshot.
+//! (MAC table, counts of addresses) that all versions of the bridge share. The view is part of the engine's
+//! configuration snapshot.
 //!
 //! Control threads create a new version for every change ([`Bridge::reconfigured`], [`Bridge::with_groups`]) and
-//! publish it to the workers. All versions share the MAC table, counts and token buckets. A worker that still uses
-//! the old version may learn an address on a port that the new version does not have. Look-ups ignore this entry,
-//! and [`Bridge::prune`] removes it.
+//! publish it to the workers. All versions share the MAC table, the counts of addresses and the token buckets of
+//! unchanged storm limits. A worker that still uses the old version may learn an address on a port that the new
+//! version does not have. Look-ups ignore this entry, and [`Bridge::prune`] removes the entry.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -40,7 +40,8 @@ pub struct Bridge {
 /// The compiled configuration of a bridge.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// Identifier of the view, unique within the process.
+    /// Identifier of the view, unique within the process. Workers detect by this identifier that their MAC cache
+    /// belongs to another version of the bridge.
     pub(crate) number: u64,
     pub(crate) id: BridgeId,
     name: String,
@@ -73,8 +74,8 @@ impl Bridge {
         bridge
     }
 
-    /// Returns the next version of the bridge, with the configuration `config`. Learned entries, counts, and
-    /// the token buckets of unchanged limits are kept. Entries of removed ports and VLANs are flushed. Call
+    /// Returns the next version of the bridge, with the configuration `config`. Learned entries, counts of addresses,
+    /// and the token buckets of unchanged storm limits are kept. Entries of removed ports and VLANs are flushed. Call
     /// [`Bridge::prune`] once more when no worker uses the old version.
     ///
     /// A `mac_limit` above the table's capacity allocates a larger table and copies the entries. Addresses

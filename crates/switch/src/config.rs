@@ -39,7 +39,7 @@ pub struct BridgeConfig {
     /// clause 8.8.3: 10 to 1,000,000, by default 300).
     ///
     /// Ages are stored as 16-bit counts of seconds. Values above [`MAX_AGEING_SECS`] are therefore reduced to
-    /// it.
+    /// this maximum.
     pub ageing_secs: u32,
     /// Maximum number of addresses in the MAC table, static ones included.
     pub mac_limit: u32,
@@ -145,7 +145,7 @@ pub enum VlanMode {
 pub struct StormLimits {
     /// Limit for frames to ff:ff:ff:ff:ff:ff, in frames per second.
     pub broadcast: Option<u32>,
-    /// Limit for frames to other group addresses, snooped or not, in frames per second.
+    /// Limit for frames to all other group addresses, with or without snooped listeners, in frames per second.
     pub multicast: Option<u32>,
     /// Limit for frames to unicast addresses that are not in the MAC table, in frames per second.
     pub unknown: Option<u32>,

@@ -33,7 +33,7 @@ const BURST: usize = 256;
 /// Reserved addresses 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
 const RESERVED: u64 = 0x0000_00c2_8001;
 const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
-/// Value of [`Admission::ingress`] that no masked first key word has.
+/// Value of [`Admission::ingress`] before the first admission. No masked first key word has this value.
 const NO_INGRESS: u64 = u64::MAX;
 
 /// The MAC table buckets of a frame's source and destination address. Group addresses have no entries in the table.
@@ -61,7 +61,7 @@ impl Default for Scratch {
 }
 
 impl Bridge {
-    /// Decides a burst of frames that arrived on members of this bridge, in order.
+    /// Makes the forwarding decision for each frame of a burst that arrived on members of this bridge, in order.
     ///
     /// `layers` and `out` are as long as `keys`. Excess elements are ignored. The L3 fields of a key are read
     /// only for group destinations of a snooping bridge, and only if `layers` shows an L3 header. For other
@@ -107,7 +107,7 @@ impl Bridge {
     }
 }
 
-/// The state of one burst in progress.
+/// The state of one pass of [`Bridge::forward`], which processes at most [`BURST`] frames.
 struct Pass<'a, R> {
     bridge: &'a Bridge,
     view: &'a View,
@@ -135,7 +135,7 @@ struct Admitted<'a> {
     form: TagForm,
 }
 
-/// A frame before admission.
+/// A frame before its admission to a VLAN.
 #[derive(Clone, Copy)]
 struct Frame<'a> {
     /// Index of the frame in the burst.
@@ -144,7 +144,7 @@ struct Frame<'a> {
     layers: &'a Layers,
 }
 
-/// A frame after admission.
+/// A frame after its admission to a VLAN.
 #[derive(Clone, Copy)]
 struct Lane<'a> {
     /// Index of the frame in the burst.
@@ -155,8 +155,8 @@ struct Lane<'a> {
 }
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Returns the ingress direction of a frame: its port and tag. A new direction is registered in `mac_cache`.
-    /// Returns `None` if the frame is not admitted.
+    /// Returns the ingress direction of a frame: the combination of ingress port and VLAN tag. A new direction is
+    /// registered in `mac_cache`. Returns `None` if the frame is not admitted.
     #[inline]
     fn way(&mut self, key: &FlowKey, mac_cache: &mut MacCache) -> Option<Way> {
         let ingress = ingress(key);
@@ -192,8 +192,9 @@ impl<'a, R: Recorder> Pass<'a, R> {
         decision
     }
 
-    /// Processes the source, then the destination of a frame. With `RECALLING`, the MAC cache stores results by
-    /// address. Without `RECALLING`, it stores results by MAC table entry.
+    /// Processes the source, then the destination of a frame, and returns the decision for the frame. With
+    /// `RECALLING`, the MAC cache stores results by address. Without `RECALLING`, the MAC cache stores results by MAC
+    /// table entry.
     #[inline(always)]
     fn decide<const RECALLING: bool>(
         &mut self,
@@ -325,8 +326,8 @@ fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReaso
     Ok(Admitted { member, vid, form })
 }
 
-/// Returns the drop reason of a frame with an invalid source or reserved destination. `reason` is the result of the
-/// VLAN admission. If the ingress port is not a member, the function returns that reason instead.
+/// Returns the drop reason of a frame with an invalid source or reserved destination. `reason` is the drop reason of
+/// the VLAN admission, if any. If `reason` is that the ingress port is not a member, the function returns `reason`.
 #[cold]
 fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropReason {
     match reason {

@@ -44,7 +44,7 @@ pub struct GroupPorts {
 pub struct RouterPorts {
     /// VLAN of the routers. The value is [`VlanId::NONE`] for transparent ports.
     pub vid: VlanId,
-    /// Address family of the routers, IGMP or MLD.
+    /// Address family in which the routers are known: IPv4 (IGMP) or IPv6 (MLD).
     pub family: Family,
     /// Ports with multicast routers.
     pub ports: Vec<PortId>,

@@ -208,7 +208,8 @@ impl Member {
         })
     }
 
-    /// Returns how the VLAN of a frame with this tag form was determined (for example from its tag), for recorders.
+    /// Returns how the VLAN of a frame with this tag form was determined: from the tag, from the access VLAN or from
+    /// the native VLAN of the port. Packet tracing shows the result.
     pub(crate) fn vlan_source(&self, form: TagForm) -> VlanSource {
         match (form, self.mode) {
             (TagForm::Opaque, _) => VlanSource::None,

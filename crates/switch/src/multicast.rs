@@ -2,7 +2,7 @@
 //! the resolution of `Flood` and `Group` decisions into output ports.
 //!
 //! Workers only read the [`crate::Groups`] of their bridge. Workers send copies of reports and queries to the
-//! [`crate::Snooper`], which builds the next table.
+//! [`crate::Snooper`], which builds the next table of groups.
 
 use std::net::IpAddr;
 

@@ -170,8 +170,8 @@ struct Member {
 }
 
 impl Snooper {
-    /// Creates a snooper without groups. `seed` keys the hash tables of groups that the snooper builds. It must be
-    /// secret and random.
+    /// Creates a snooper without groups. `seed` keys the hash tables of groups that the snooper builds. The seed must
+    /// be secret and random.
     pub fn new(config: SnooperConfig, seed: u64) -> Snooper {
         Snooper {
             config,
@@ -211,7 +211,7 @@ impl Snooper {
         }
     }
 
-    /// Removes expired state of the ports of `bridge`. Call this function about once a second.
+    /// Removes expired memberships, router ports and queriers of `bridge`. Call this function about once a second.
     pub fn tick(&mut self, bridge: &Bridge, now: Now) {
         let mut changed = false;
         for queriers in self.queriers.values_mut() {
@@ -250,8 +250,8 @@ impl Snooper {
         self.settle(forgotten);
     }
 
-    /// Removes the state of ports and VLANs that the bridge no longer has. Call this function when the bridge
-    /// is reconfigured.
+    /// Removes listeners and router ports on ports and in VLANs that the bridge no longer has. Call this function
+    /// when the bridge is reconfigured.
     pub fn follow(&mut self, bridge: &Bridge) {
         let carries = |port, vid| bridge.carries(port, vlan(vid));
         for (&(vid, _), ports) in &mut self.routers {

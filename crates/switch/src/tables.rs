@@ -143,7 +143,7 @@ pub(crate) struct Limits {
 /// reversed table key, which makes the order unambiguous. The entry with the greatest sort key is evicted.
 type EvictionRank = (u32, u16, std::cmp::Reverse<u64>);
 
-/// Reason why an address is not learned if the bridge is at its limit of addresses, in words for recorders.
+/// Reason why an address is not learned if the bridge is at its limit of addresses, in words for packet tracing.
 const BRIDGE_LIMIT: &str = "the bridge's table holds as many addresses as its limit allows, and none of a port with as many as this one was found that could give way";
 const PORT_LIMIT: &str = "the port holds as many addresses as its limit allows";
 const BUCKETS_FULL: &str = "there is no room in the two buckets where the table could keep this address";
@@ -394,8 +394,8 @@ impl BridgeTables {
         (!known && is_refused).then_some(BRIDGE_LIMIT)
     }
 
-    /// Learns the address with the MAC table key `key` on `port`. `known` tells whether the caller has just seen an
-    /// entry for the address.
+    /// Learns the address with the MAC table key `key` on `port`. `known` states whether the caller's look-up has
+    /// just found an entry for the address.
     ///
     /// In a full table a new address displaces another one ([`BridgeTables::evict`]).
     #[cold]
@@ -525,7 +525,8 @@ impl BridgeTables {
         }
     }
 
-    /// Updates the counts after the entry `old` of an address was overwritten by an entry for `port`.
+    /// Updates the counts of addresses and moves after the entry `old` of an address was overwritten by an entry for
+    /// `port`.
     fn moved(&self, at: BucketIndex, key: u64, port: PortId, old: Station, now_secs: u16) -> Learned {
         if old.is_static() {
             // The entry was made static between the look-up and the insertion. Restore it. A frame in between
@@ -597,7 +598,8 @@ impl BridgeTables {
         }
     }
 
-    /// Removes the entries for which `unwanted` returns true from a range of buckets, and updates the counts.
+    /// Removes the entries for which `unwanted` returns true from a range of buckets, and updates the counts of
+    /// addresses. Returns the number of entries removed.
     fn remove_range(&self, buckets: std::ops::Range<usize>, unwanted: &impl Fn(&Entry) -> bool) -> usize {
         let found = RefCell::new(Vec::new());
         self.table.sweep_range(buckets, |entry| {

@@ -129,7 +129,8 @@ impl Partitions {
         &self.index
     }
 
-    /// Counts a rule that was added to a subtable.
+    /// Increments the count of rules with a partition value, after a rule was added to a subtable. `value` is the
+    /// value of the rule.
     pub fn add<const W: usize>(&mut self, value: &[u64; W], subtable: u32) {
         let key = &value[self.words.clone()];
         let at = self.find(key).unwrap_or_else(|| {
@@ -147,7 +148,8 @@ impl Partitions {
         *value.subtables.entry(order(subtable)).or_default() += 1;
     }
 
-    /// Counts a rule that was removed from a subtable.
+    /// Decrements the count of rules with a partition value, after a rule was removed from a subtable. `value` is
+    /// the value of the rule.
     pub fn remove<const W: usize>(&mut self, value: &[u64; W], subtable: u32) {
         let key = &value[self.words.clone()];
         let Some(at) = self.find(key) else { return };

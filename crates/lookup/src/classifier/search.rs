@@ -19,7 +19,7 @@ use crate::hash::short;
 /// Number of subtables that are prefetched before the first of them is searched.
 const AHEAD: usize = 8;
 
-/// Strategy for the search within a subtable: with or without tracking.
+/// Strategy for the search within a subtable: with or without tracking of the key bits that the result depends on.
 trait Finder<const W: usize> {
     /// Prepares the search of a subtable by prefetching. `at` is the index of the subtable among the
     /// [`AHEAD`] subtables that are prepared together.
@@ -61,7 +61,7 @@ struct Tracking<'a, const W: usize> {
     reaches: [Option<Reach>; MOST_PREFIXES],
 }
 
-/// Adds the mask bits of the given words to the recorded bits.
+/// Adds the mask bits of the given words to `wild`, the record of the key bits that the result depends on.
 #[inline(always)]
 fn depend<const W: usize>(wild: &mut [u64; W], words: &[Word]) {
     for word in words {

@@ -15,7 +15,7 @@ struct Pair {
     add: [u64; 2],
 }
 
-/// A mask and the hash table of the flows that have it. See the [module](self).
+/// A mask and the hash table of the flows that have this mask. See the [module](self).
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Mask<const X: usize> {

@@ -5,7 +5,8 @@ use packet::ethertype;
 
 use super::{Field, Match};
 
-/// Number of octets of actions that cost as much to visit, copy or compare as one visited rule.
+/// Number of octets of actions that count as one visited rule in work limits. Visiting, copying or comparing these
+/// octets costs about as much as visiting a rule.
 pub(super) const OCTETS_OF_WORK: usize = 64;
 
 /// Reserved port numbers of OpenFlow 1.1 and later. Their lowest 16 bits are the reserved port numbers of
@@ -73,7 +74,7 @@ pub enum BundleMode {
     Threshold,
     /// `multipath` and `bundle`: highest random weight (Thaler and Ravishankar, 1998).
     Weight,
-    /// `multipath`: iterative hash.
+    /// `multipath`: hashes repeatedly until the result is the number of a link (`iter_hash`).
     Iterative,
     /// `bundle`: the first port that is up.
     ActiveBackup,
@@ -96,9 +97,9 @@ pub enum LearnSource {
 /// One specification of a `learn` action: a match or an action of the learned flow entry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LearnPart {
-    /// The learned flow entry matches the value in this field.
+    /// The learned flow entry matches the value of the source in this field.
     Match(LearnSource, SubField),
-    /// The learned flow entry loads the value into this field.
+    /// The learned flow entry loads the value of the source into this field.
     Load(LearnSource, SubField),
     /// The learned flow entry outputs to the port whose number the packet has in this field.
     Output(SubField),
@@ -223,7 +224,7 @@ pub enum Action {
     SetVlanPcp(u8),
     /// Adds an MPLS label stack entry with this EtherType.
     PushMpls(u16),
-    /// Removes the outer MPLS label stack entry. The value is the EtherType of what follows.
+    /// Removes the outer MPLS label stack entry. The value is the EtherType of the packet after the removal.
     PopMpls(u16),
     /// Adds an 802.1ah header with this EtherType.
     PushPbb(u16),
@@ -283,7 +284,7 @@ pub enum Action {
         mode: BundleMode,
         /// Ports that the action selects from.
         ports: Vec<u32>,
-        /// Field that receives the port number. `None` to output the packet.
+        /// Field that receives the port number. If `None`, the action outputs the packet to the port.
         to: Option<SubField>,
     },
     /// Stores in a bit whether the packet is longer than a limit.
@@ -347,7 +348,8 @@ impl Instructions {
         memory_of(&self.apply) + memory_of(&self.write)
     }
 
-    /// Returns the work of visiting or copying all actions once, nested actions included, in visited rules.
+    /// Returns the work of visiting or copying all actions once, nested actions included, as the number of rules
+    /// whose visit costs as much.
     pub(crate) fn work(&self) -> usize {
         self.memory() / OCTETS_OF_WORK
     }
@@ -466,7 +468,7 @@ impl SubField {
         flow.set(self.field, kept | value << self.first & self.mask());
     }
 
-    /// Sets the bits of the range in the mask `wild`, so that the result depends on them.
+    /// Sets the bits of the range in `wild`, the mask of the bits that the result of a translation depends on.
     pub fn want(&self, wild: &mut super::Flow) {
         wild.set(self.field, wild.get(self.field) | self.mask());
     }

@@ -22,7 +22,7 @@ pub(super) struct Events {
     requests: Option<Arc<AtomicUsize>>,
 }
 
-/// A position in the event queue, for the removal of the events queued after it.
+/// A position in the event queue, for the removal of the events queued after this position.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     count: usize,

@@ -1,5 +1,5 @@
-//! Learned flow entries (`learn`), and the reference counts that decide when they are removed together with their
-//! `learn` actions.
+//! Learned flow entries (action `learn`), and the counts of `learn` actions that determine when the learned flow
+//! entries are removed together with these actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -20,10 +20,10 @@ pub(super) struct Seen {
 }
 
 impl Table {
-    /// Returns the work of one look-up in the table, in the unit of a packet's work limit (one action): one for each
-    /// mask but the first. A mask costs 20 to 300 ns, and more than 1 us if it has many L4 ports and is not in the
-    /// CPU's caches. An action that sets a field costs 50 ns, a move 500 ns and a selection by a hash 1.5 us. A
-    /// table with one mask costs no more than the action that leads to the table.
+    /// Returns the work of one look-up in the table: one unit for each mask except the first. One unit of a packet's
+    /// work limit is one action. A mask costs 20 to 300 ns, and more than 1 us if the mask has many L4 ports and is
+    /// not in the CPU's caches. An action that sets a field costs 50 ns, a move 500 ns and a selection by a hash
+    /// 1.5 us. A table with one mask costs no more than the action that leads to the table.
     pub fn work_of_look_up(&self) -> u32 {
         u32::try_from(self.classifier.masks()).unwrap_or(u32::MAX).saturating_sub(1)
     }

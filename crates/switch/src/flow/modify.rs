@@ -22,9 +22,9 @@ impl Pipeline {
     /// Makes a batch of changes, either all of them or none.
     ///
     /// # Errors
-    /// Returns the index of the first change that is refused, and the reason. Nothing is changed then. A
+    /// Returns the index of the first change that is refused, and the reason. The tables are unchanged then. A
     /// batch whose changes visit more than [`BATCH_WORK`] rules, groups and buckets is refused with
-    /// [`FlowError::TooMuchWork`], mostly before any change is made.
+    /// [`FlowError::TooMuchWork`]. Usually an estimate shows this before any change is made.
     pub fn modify(&mut self, mods: &[Mod], now_ns: u64) -> Result<(), (usize, FlowError)> {
         self.modify_and_decide(mods, now_ns).map(|_| ())
     }
@@ -32,7 +32,7 @@ impl Pipeline {
     /// Like [`Pipeline::modify`], and returns the packet-outs of the batch in order, with their translations.
     ///
     /// # Errors
-    /// Like [`Pipeline::modify`]. The caller must not send any packet then.
+    /// Returns the errors of [`Pipeline::modify`]. The caller must not send any packet of the batch then.
     pub fn modify_and_decide(
         &mut self,
         mods: &[Mod],
@@ -134,7 +134,8 @@ impl Pipeline {
         }
     }
 
-    /// Adds a rule, which is already in the slab, to its flow table and to the reference counts.
+    /// Adds a rule, which is already in `rules`, to its flow table and to the reference counts of learned rules,
+    /// groups and meters.
     fn link(&mut self, at: RuleRef) {
         let Some(rule) = self.rules.get(at) else { return };
         let (number, matching, priority) = (rule.table, rule.matching, rule.priority);
@@ -224,8 +225,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the rules that a flow-mod changes or removes. With `strict`, these are only rules with exactly
-    /// its match and priority.
+    /// Returns the rules that a flow-mod changes or removes. With `strict`, these are only rules with exactly the
+    /// match and priority of the flow-mod.
     fn targets(&self, change: &FlowMod, strict: bool) -> Vec<RuleRef> {
         let is_meant = |rule: &Rule| {
             (rule.cookie ^ change.cookie_value) & change.cookie_mask == 0

@@ -10,7 +10,7 @@ use super::message::Bucket;
 pub(crate) struct OptionFields(u8);
 
 impl OptionFields {
-    /// Returns the fields that a rule matches, reads or sets.
+    /// Returns the tunnel option fields that a rule matches, reads or sets.
     pub fn of_rule(matching: &Match, instructions: &Instructions) -> OptionFields {
         let matched = (0..TUN_METADATA)
             .filter_map(Field::tun_metadata)
@@ -21,19 +21,19 @@ impl OptionFields {
             .or(OptionFields::of_actions(&instructions.write))
     }
 
-    /// Returns the fields that actions read or set.
+    /// Returns the tunnel option fields that actions read or set.
     pub fn of_actions(actions: &[Action]) -> OptionFields {
         actions.iter().fold(OptionFields::default(), |set, action| set.or(OptionFields::of_action(action)))
     }
 
-    /// Returns the fields that the actions of a group's buckets read or set.
+    /// Returns the tunnel option fields that the actions of a group's buckets read or set.
     pub fn of_buckets(buckets: &[Bucket]) -> OptionFields {
         buckets
             .iter()
             .fold(OptionFields::default(), |set, bucket| set.or(OptionFields::of_actions(&bucket.actions)))
     }
 
-    /// Returns the numbers of the fields, from 0 to 7.
+    /// Returns the numbers of the fields in the set, from 0 to 7.
     pub fn numbers(self) -> impl Iterator<Item = usize> {
         (0..usize::from(TUN_METADATA)).filter(move |number| self.0 & 1 << number != 0)
     }
@@ -43,12 +43,12 @@ impl OptionFields {
         self.0 & other.0 != 0
     }
 
-    /// Adds the field with a number from 0 to 7.
+    /// Returns the set with the field of this number, from 0 to 7, added.
     pub fn with_number(self, number: usize) -> OptionFields {
         OptionFields(self.0 | 1 << number)
     }
 
-    /// Adds a field. A field that is not for tunnel options is ignored.
+    /// Returns the set with a field added. A field that is not for tunnel options is ignored.
     pub fn with(self, field: Field) -> OptionFields {
         field.tun_metadata_number().map_or(self, |number| self.with_number(usize::from(number)))
     }

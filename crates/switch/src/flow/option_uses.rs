@@ -10,7 +10,7 @@ use super::pipeline::{Pipeline, Touched};
 use super::{Field, OptionsError, OptionsMod, TunnelOptions};
 
 impl Pipeline {
-    /// Returns the mapping of tunnel options.
+    /// Returns the mapping of tunnel options to fields.
     #[must_use]
     pub fn tunnel_options(&self) -> &TunnelOptions {
         &self.options
@@ -19,7 +19,7 @@ impl Pipeline {
     /// Changes the mapping of tunnel options to fields. A change that unmaps fields visits all groups, but no rules.
     ///
     /// # Errors
-    /// Returns [`OptionsError`] if the change is refused. Nothing is changed then.
+    /// Returns [`OptionsError`] if the change is refused. The mapping is unchanged then.
     pub fn change_tunnel_options(&mut self, change: &OptionsMod) -> Result<(), OptionsError> {
         let mut options = std::mem::take(&mut self.options);
         let done = options.change(change, |fields| self.uses_options(fields));
@@ -30,15 +30,15 @@ impl Pipeline {
         done
     }
 
-    /// Returns whether a rule or group matches or uses one of these fields.
+    /// Returns whether a rule or group matches or uses one of these tunnel option fields.
     fn uses_options(&self, fields: &[Field]) -> bool {
         let fields = fields.iter().fold(OptionFields::default(), |set, field| set.with(*field));
         let all = self.groups.values().fold(self.uses.options(), |set, state| set.or(state.options));
         fields.intersects(all)
     }
 
-    /// Returns a flow-mod with its match in normalized form ([`TunnelOptions`]). Returns an error if the match is
-    /// refused.
+    /// Returns a flow-mod in which a match of all bits of a mapped tunnel option has become an exact match of the
+    /// option's field. Returns an error if the match is refused.
     pub(super) fn in_form<'a>(&self, change: &'a FlowMod) -> Result<Cow<'a, FlowMod>, FlowError> {
         let words = Field::TunMetadata0.octet() / 8;
         let words = &change.matching.mask.0[words..words + usize::from(TUN_METADATA)];

@@ -81,8 +81,8 @@ impl TunnelOptions {
         self.0.get(&place).map_or(0, |option| u128::MAX >> (128 - 8 * u32::from(option.octets)))
     }
 
-    /// Makes a change of the mapping, either completely or not at all. `is_used` returns whether any of the
-    /// given fields is in use.
+    /// Makes a change of the mapping, either completely or not at all. `is_used` returns whether flow entries or
+    /// groups use any of the given fields.
     ///
     /// # Errors
     /// Returns [`OptionsError`] if the change is refused.

@@ -44,11 +44,11 @@ pub const MAX_GROUPS: usize = 65_536;
 pub const MAX_METERS: usize = 65_536;
 /// Maximum number of expired rules that one call of `Pipeline::expire` removes.
 pub const EXPIRED_AT_ONCE: usize = 20_000;
-/// Work limit of one call of `Pipeline::expire`, in visited rules: the call ends when visiting the actions of the
-/// removed rules ([`Instructions::work`](super::Instructions)) reaches this work.
+/// Work limit of one call of `Pipeline::expire`, in units of one rule visit: the call ends when visiting the actions
+/// of the removed rules ([`Instructions::work`](super::Instructions)) reaches this work.
 pub(super) const EXPIRED_WORK: usize = 1 << 19;
-/// Work limit of one step of a dump or copy, in visited rules: the step ends when visiting or copying actions
-/// reaches this work.
+/// Work limit of one step of a dump or copy of rules, in units of one rule visit: the step ends when visiting or
+/// copying actions reaches this work.
 pub(super) const STEP_WORK: usize = 1 << 14;
 /// Number of rules that are sampled to estimate the memory of all rules.
 const SAMPLE: usize = 1024;

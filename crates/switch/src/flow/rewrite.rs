@@ -20,7 +20,7 @@ pub trait Frame {
     fn total(&self) -> usize;
     /// Adds `n` octets at the front. Returns false if the headroom is too small.
     fn prepend(&mut self, n: u16) -> bool;
-    /// Removes `n` octets from the front. Returns false if the frame is shorter.
+    /// Removes `n` octets from the front. Returns false if the frame has fewer than `n` octets.
     fn trim(&mut self, n: u16) -> bool;
     /// Returns whether the TCP or UDP checksum is partial, that is, holds only the sum of the pseudo header
     /// (checksum offload).
@@ -159,7 +159,7 @@ fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
     }
 }
 
-/// Returns the values and the masks of a range of octets in the flow of a set action.
+/// Returns the values and the masks that a step which sets fields holds for a range of octets of the flow key.
 fn part(bits: &SetBits, octets: std::ops::Range<usize>) -> (&[u8], &[u8]) {
     (&bits.value.0.as_bytes()[octets.clone()], &bits.mask.0.as_bytes()[octets])
 }

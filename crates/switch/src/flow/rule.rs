@@ -39,11 +39,11 @@ pub struct Rule {
     pub created_ns: u64,
     /// Time at which the flow entry was added or last changed, in nanoseconds.
     pub modified_ns: u64,
-    /// Time at which a packet last matched, in nanoseconds.
+    /// Time at which a packet last matched the flow entry, in nanoseconds.
     pub used_ns: u64,
-    /// Number of packets that matched.
+    /// Number of packets that matched the flow entry.
     pub packets: u64,
-    /// Number of octets of the packets that matched.
+    /// Number of octets of the packets that matched the flow entry.
     pub bytes: u64,
 }
 
@@ -107,8 +107,8 @@ struct Place {
     /// Version of the tables at which the slot's rule was last added, changed or removed.
     changed: u64,
     rule: Option<Box<Rule>>,
-    /// Work of visiting the actions of the slot's rule once, in visited rules ([`Instructions::work`]). The value is
-    /// 0 for a free slot.
+    /// Work of visiting the actions of the slot's rule once, in units of one rule visit ([`Instructions::work`]). The
+    /// value is 0 for a free slot.
     work: usize,
     /// Whether the slot is in the free list.
     is_listed: bool,
@@ -138,7 +138,7 @@ struct Chain {
     /// Slot of the rule that was added to the chain last.
     first: u32,
     count: u32,
-    /// Sum of the work of visiting the actions of the chain's rules, in visited rules.
+    /// Sum of the work of visiting the actions of the chain's rules, in units of one rule visit.
     work: usize,
     /// Table and cookie of the chain's rules. The value is `None` if the chain is doomed, that is, if its rules are
     /// about to be removed.
@@ -153,8 +153,8 @@ pub(crate) struct Rules {
     /// is skipped.
     free: Vec<u32>,
     count: usize,
-    /// Sum of the work of visiting the actions of all rules, in visited rules. `table_work` holds the sum for each
-    /// table.
+    /// Sum of the work of visiting the actions of all rules, in units of one rule visit. `table_work` holds the sum
+    /// for each table.
     work: usize,
     table_work: HashMap<u8, usize>,
     /// Identifier of the chain to which new rules are added, for each table and cookie.
@@ -318,8 +318,8 @@ impl Rules {
     }
 
     /// Returns the next doomed rules in the order of their removal: at most `most` rules, and no more rules after
-    /// the work of visiting the actions has reached `work`. Also removes doomed chains without rules from the front
-    /// of the list of doomed chains.
+    /// the work of visiting the actions of the returned rules has reached `work`. Also removes doomed chains without
+    /// rules from the front of the list of doomed chains.
     pub fn next_doomed(&mut self, most: usize, work: usize) -> Vec<RuleRef> {
         while let Some(number) = self.doomed.front() {
             if self.chains.get(number).is_some_and(|chain| chain.count > 0) {
@@ -355,38 +355,38 @@ impl Rules {
         self.chain_of(table, cookie).map_or(0, |chain| chain.count as usize)
     }
 
-    /// Returns the work of visiting the actions of all rules once. The unit of work is one visited rule.
+    /// Returns the work of visiting the actions of all rules once, in units of one rule visit.
     pub fn work(&self) -> usize {
         self.work
     }
 
-    /// Returns the work of visiting the actions of all rules of a table once, in visited rules.
+    /// Returns the work of visiting the actions of all rules of a table once, in units of one rule visit.
     pub fn work_of_table(&self, table: u8) -> usize {
         self.table_work.get(&table).copied().unwrap_or(0)
     }
 
-    /// Returns the work of visiting the actions of the rules with this table and cookie once, in visited rules.
-    /// Doomed rules are not counted.
+    /// Returns the work of visiting the actions of the rules with this table and cookie once, in units of one rule
+    /// visit. Doomed rules are not counted.
     pub fn work_of_cookie(&self, table: u8, cookie: u64) -> usize {
         self.chain_of(table, cookie).map_or(0, |chain| chain.work)
     }
 
-    /// Returns the work of visiting the actions of a rule once, in visited rules. The work is 0 if the rule was
-    /// removed.
+    /// Returns the work of visiting the actions of a rule once, in units of one rule visit. The work is 0 if the
+    /// rule was removed.
     pub fn work_at(&self, at: RuleRef) -> usize {
         let place = self.places.get(at.index as usize).filter(|place| place.generation == at.generation);
         place.map_or(0, |place| place.work)
     }
 
-    /// Returns the work of visiting the actions of the rule in a slot once, in visited rules. The work is 0 for a
-    /// free slot.
+    /// Returns the work of visiting the actions of the rule in a slot once, in units of one rule visit. The work is
+    /// 0 for a free slot.
     pub fn work_in(&self, place: usize) -> usize {
         self.places.get(place).map_or(0, |place| place.work)
     }
 
     /// Returns the end of a step over the slots from `from` on: the index after the step's last slot. The step has
-    /// at most `count` slots, and ends with the slot at which the work of visiting the actions reaches `most`
-    /// visited rules.
+    /// at most `count` slots, and ends with the slot at which the work of visiting the rules' actions reaches `most`,
+    /// in units of one rule visit.
     pub fn end_of_step(&self, from: usize, count: usize, most: usize) -> usize {
         let mut work = 0;
         let is_in = |place: &&Place| {

@@ -63,7 +63,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Evictable(BTreeMap<u16, usize>);
 
 impl Evictable {
-    /// Counts a new rule if it may be evicted.
+    /// Adds a new rule to the counts if the rule may be evicted.
     pub fn linked(&mut self, rule: &Rule) {
         if is_evictable(rule) {
             *self.0.entry(rule.importance).or_default() += 1;

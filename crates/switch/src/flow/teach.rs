@@ -23,7 +23,7 @@ impl Pipeline {
         self.modify(&[Mod::Flow(Box::new(learned.rule.clone()))], now_ns).map_err(|(_, why)| why)
     }
 
-    /// Returns the estimated work of adding a learned flow entry, in visited rules.
+    /// Returns the estimated work of adding a learned flow entry, in units of one rule visit.
     #[must_use]
     pub fn work_to_teach(&self, learned: &LearnedFlow) -> usize {
         self.work_of_add(&learned.rule)

@@ -1,10 +1,10 @@
 //! Translation of a packet: executes the flow entries that the packet matches, table by table, and records the
 //! packet bits that the result depends on.
 //!
-//! The result is a [`Program`] of datapath actions and a mask. Every packet that equals this one in the bits of the
-//! mask gets the same actions. Workers may therefore cache both as a megaflow. If an action has overwritten bits,
-//! later look-ups of these bits do not depend on the packet. Bits of a VLAN tag that actions have moved are
-//! attributed to their original position.
+//! The result is a [`Program`] of datapath actions and a mask. Every packet that equals the translated packet in the
+//! bits of the mask gets the same actions. Workers may therefore cache program and mask as a megaflow. If an action
+//! has overwritten bits, later look-ups of these bits do not depend on the packet. Bits of a VLAN tag that actions
+//! have moved are attributed to their original position.
 //!
 //! Header changes are collected in the flow and become one step before the next output. Some properties of a packet
 //! are not part of the flow key, for example the header behind a removed label, or the length. A result that depends
@@ -63,7 +63,8 @@ const COST_OF_METER: usize = 4;
 const MAX_WORK: u32 = 65_536;
 /// Number of list entries whose copying or comparison counts as one unit of work.
 const LIST_WORK: usize = 16;
-/// Maximum number of copies for controllers that one packet causes, and maximum number of learned flow entries.
+/// Maximum number of copies for controllers that one packet causes, and maximum number of learned flow entries that
+/// one packet adds.
 const MAX_TOLD: usize = 256;
 /// Port configuration flag OFPPC_NO_PACKET_IN.
 const NO_PACKET_IN: u32 = 64;
@@ -308,8 +309,8 @@ impl<'p> Run<'p> {
     }
 
     /// Records a trace event. The number of events is limited to [`TRACED`], because looping rules cause tens of
-    /// thousands of events. Look-ups that add bits to the mask are always recorded. There is at most one for each
-    /// bit.
+    /// thousands of events. Look-ups that add bits to the mask are always recorded. There is at most one such look-up
+    /// for each bit.
     fn tell(&mut self, what: Trace) {
         let asks = matches!(&what, Trace::Lookup { bits, .. } if **bits != Flow::ZERO);
         if asks || self.out.trace.len() < TRACED {

@@ -1,5 +1,5 @@
 //! Reference counts of groups, meters and fields for tunnel options. The counts show without a scan over all rules
-//! whether one of them is in use.
+//! whether a group, meter or field is in use.
 
 use std::collections::HashMap;
 
@@ -17,14 +17,14 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// Adds the groups, meters and fields that a new rule uses to the counts.
+    /// Adds the groups, meters and tunnel option fields that a new rule uses to the counts.
     pub fn linked(&mut self, rule: &Rule) {
         options_of(rule).numbers().for_each(|number| self.options[number] += 1);
         self.each(rule, |uses, id| *uses.entry(id).or_default() += 1);
     }
 
-    /// Removes the groups, meters and fields that a rule uses from the counts. The rule was removed or is about to
-    /// change.
+    /// Removes the groups, meters and tunnel option fields that a rule uses from the counts. The rule was removed or
+    /// is about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
         options_of(rule).numbers().for_each(|number| self.options[number] -= 1);
         self.each(rule, |uses, id| {

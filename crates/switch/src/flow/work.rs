@@ -13,25 +13,25 @@ use super::{Flow, Match};
 
 /// Number of visited groups at which the estimate of the work for a group stops.
 const MANY_REACHED: usize = 1 << 14;
-/// Estimated work of visiting a group that another group refers to, in visited rules. A group is looked up in a
-/// tree, while rules are stored in consecutive memory.
+/// Estimated work of visiting a group that another group refers to, in units of one rule visit. A group is looked up
+/// in a tree, while rules are stored in consecutive memory.
 pub(super) const WORK_OF_GROUP: usize = 16;
-/// Work of adding, changing or removing a rule, in visited rules. The work covers the classifier, the reference
-/// counts and the change records. The actions are counted separately.
+/// Work of adding, changing or removing a rule, in units of one rule visit. The work covers the classifier, the
+/// reference counts and the change records. The actions are counted separately.
 pub(super) const WORK_OF_CHANGE: usize = 32;
-/// Estimated work of checking one mask of a table for overlapping rules, in visited rules.
+/// Estimated work of checking one mask of a table for overlapping rules, in units of one rule visit.
 const WORK_OF_MASK: usize = 8;
-/// Estimated work of visiting a `learn` action to count the rules that it has added, in visited rules. The visit
-/// looks up the table and cookie of the learned rules in a hash table.
+/// Estimated work of visiting a `learn` action to count the rules that the action has added, in units of one rule
+/// visit. The visit looks up the table and cookie of the learned rules in a hash table.
 const WORK_OF_KEEPER: usize = 64;
-/// Estimated work of a packet-out, in visited rules: the maximum number of rules that one packet can match.
+/// Estimated work of a packet-out, in units of one rule visit: the maximum number of rules that one packet can match.
 const WORK_OF_PACKET: usize = 4096;
 
 /// A number of rules, and the work of visiting their actions.
 #[derive(Clone, Copy, Default)]
 struct Amount {
     rules: usize,
-    /// Work of visiting the actions of the rules once, in visited rules.
+    /// Work of visiting the actions of the rules once, in units of one rule visit.
     actions: usize,
 }
 
@@ -51,7 +51,7 @@ impl Amount {
         Amount { rules: self.rules.min(other.rules), actions: self.actions.min(other.actions) }
     }
 
-    /// Returns the work of changing or removing the rules, in visited rules.
+    /// Returns the work of changing or removing the rules, in units of one rule visit.
     fn change_work(self) -> usize {
         self.rules.saturating_mul(WORK_OF_CHANGE).saturating_add(self.actions)
     }
@@ -94,7 +94,7 @@ impl Pipeline {
             .fold(0, usize::saturating_add)
     }
 
-    /// Returns the index of the first change with which a batch visits more than `most` rules, groups and
+    /// Returns the index of the first change with which a batch certainly visits more than `most` rules, groups and
     /// buckets. Returns `None` if there is no such change.
     pub(super) fn place_beyond(&self, mods: &[Mod], most: usize) -> Option<usize> {
         let (mut coming, mut work) = (Coming::default(), 0_usize);
@@ -104,8 +104,8 @@ impl Pipeline {
         })
     }
 
-    /// Returns the estimated work of a change, in visited rules. `coming` holds the estimated effects of the
-    /// preceding changes of the batch. The effects of this change are added to it.
+    /// Returns the estimated work of a change, in units of one rule visit. `coming` holds the estimated effects of
+    /// the preceding changes of the batch. The effects of this change are added to `coming`.
     fn work_in(&self, change: &Mod, coming: &mut Coming, estimate: Estimate) -> usize {
         let all = self.rules.place_count() + self.rules.work() + coming.added.rules + coming.added.actions;
         let group = |id: &u32| self.groups.get(id);
@@ -199,22 +199,22 @@ impl Pipeline {
         Amount { rules, actions }
     }
 
-    /// Returns the work of finding the rules that a change or removal selects, in visited rules. The actions of
-    /// rules count only if the selection depends on them.
+    /// Returns the work of finding the rules that a change or removal selects, in units of one rule visit. The
+    /// actions of rules count only if the selection depends on the actions.
     pub(super) fn work_to_search(&self, change: &FlowMod, strict: bool) -> usize {
         let reads = reads_actions(change.out_port, change.out_group);
         let actions = if reads { self.searched(change, strict).actions } else { 0 };
         self.places_of(change, strict) + actions
     }
 
-    /// Returns the work of changing or removing these rules, in visited rules.
+    /// Returns the work of changing or removing these rules, in units of one rule visit.
     pub(super) fn work_to_change(&self, rules: &[RuleRef]) -> usize {
         let actions = rules.iter().map(|at| self.rules.work_at(*at)).sum();
         Amount { rules: rules.len(), actions }.change_work()
     }
 
     /// Returns an upper bound of the learned rules that are removed at once because a change removes the rules whose
-    /// `learn` actions added them, and the work of this estimate in visited rules.
+    /// `learn` actions added them. The second value is the work of this estimate, in units of one rule visit.
     fn orphans_in(&self, change: &Mod) -> (Amount, usize) {
         let has_keepers = self.learned.has_keepers();
         let none = (Amount::default(), 0);
@@ -240,8 +240,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns approximately the learned rules that are removed at once if this rule is removed, and the work of
-    /// this estimate in visited rules. The estimate visits all actions of the rule.
+    /// Returns approximately the learned rules that are removed at once if this rule is removed. The second value is
+    /// the work of this estimate, in units of one rule visit. The estimate visits all actions of the rule.
     fn orphans_of(&self, at: RuleRef) -> (Amount, usize) {
         let (mut orphans, mut work) = (Amount::default(), self.rules.work_at(at));
         let Some(rule) = self.rules.get(at) else { return (orphans, work) };
@@ -305,7 +305,7 @@ impl Pipeline {
     }
 
     /// Returns the estimated work of visiting all groups that the groups `from` refer to, directly or through other
-    /// groups, in visited rules. The estimate stops at [`MANY_REACHED`] groups.
+    /// groups, in units of one rule visit. The estimate stops at [`MANY_REACHED`] groups.
     fn reach(&self, from: &[u32]) -> usize {
         let (mut seen, mut next) = (HashSet::new(), from.to_vec());
         let mut met = from.len();
@@ -324,7 +324,7 @@ impl Pipeline {
     }
 }
 
-/// Returns whether rules can be selected by an output port and a group only after a visit to their actions.
+/// Returns whether a selection of rules by `out_port` and `out_group` must visit the actions of the rules.
 pub(super) fn reads_actions(out_port: Option<u32>, out_group: Option<u32>) -> bool {
     out_port.is_some() || out_group.is_some_and(|group| group != ANY_GROUP)
 }
@@ -508,9 +508,9 @@ mod tests {
         }))
     }
 
-    /// A strict change estimates the learned rules that are removed with the rule that taught them. The estimate
-    /// visits all actions of the rule, so that a batch that names a rule very often is refused before the visits
-    /// take long.
+    /// A strict change estimates the learned rules that are removed with the rule whose `learn` action added them.
+    /// The estimate visits all actions of the rule, so that a batch that names a rule very often is refused before
+    /// the visits take long.
     #[test]
     fn estimates_of_learned_rules_count_as_work() {
         let learns = vec![learn(); 1900];

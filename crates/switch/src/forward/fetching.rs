@@ -78,7 +78,7 @@ impl<R: Recorder> Pass<'_, R> {
         }
     }
 
-    /// Computes the MAC table buckets of the addresses of a group.
+    /// Computes the MAC table buckets of the addresses of a group of frames.
     #[inline(always)]
     fn hash(&mut self, keys: &[FlowKey], places: &mut [Places; AHEAD]) {
         let mut at = 0;
@@ -115,7 +115,7 @@ fn fetch(table: Glancer<'_>, places: &[Places]) {
     }
 }
 
-/// The state for deciding frames between known addresses.
+/// The input of the loop that decides frames from a known source to a known destination.
 struct Known<'a> {
     table: Glancer<'a>,
     mac_cache: &'a MacCache,

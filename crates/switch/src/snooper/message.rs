@@ -62,7 +62,7 @@ pub(super) struct Query {
     pub(super) is_general: bool,
     /// Maximum response time, in nanoseconds.
     pub(super) max_resp_ns: u64,
-    /// Whether the S flag (suppress router-side processing) is set, with which receivers leave their timers
+    /// Whether the S flag (suppress router-side processing) is set. If so, receivers of the query leave their timers
     /// unchanged.
     pub(super) suppress: bool,
     /// IP source of the query. A sender with source 0.0.0.0 is not a router (RFC 4541 section 2.1.1, item

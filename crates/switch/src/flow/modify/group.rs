@@ -21,7 +21,8 @@ const MAX_CHAIN: usize = 32;
 /// Maximum number of groups and references that the validation of one group visits.
 const MAX_REACHED: usize = 1 << 20;
 
-/// The state of a walk over the groups that a group uses or watches, directly or through other groups.
+/// The state of the loop check of a group: a walk over the groups that the group uses or watches, directly or
+/// through other groups.
 struct Walk {
     first: u32,
     heights: HashMap<u32, usize>,

@@ -45,7 +45,7 @@ impl Header<'_> {
     }
 }
 
-/// Appends all header fields that the mask covers.
+/// Appends the text of all header fields that the mask covers to `groups`.
 fn fields(flow: &Flow, mask: &Flow, eth_type: u128, groups: &mut Vec<String>) {
     let header = || Header { flow, mask, parts: Vec::new() };
     let mut eth = header();

@@ -14,8 +14,8 @@ pub struct DatapathFlow {
 /// Maximum nesting depth of `encap` groups. A packet has at most two VLAN tags, and each adds one group.
 const MAX_ENCAPS: usize = 2;
 
-/// Converts a flow. Returns `None` if the text is not in the datapath syntax, or nests more than two `encap`
-/// groups.
+/// Converts a flow from the datapath syntax of `ovs-dpctl`. Returns `None` if the text is not in this syntax, or
+/// nests more than two `encap` groups.
 #[must_use]
 pub fn from_datapath(text: &str) -> Option<DatapathFlow> {
     let mut flow = DatapathFlow::default();

@@ -35,8 +35,8 @@ impl Ahead {
     }
 }
 
-/// Returns the flow with which a packet is looked up in the first table: `actset_output` is unset, and the L4 ports
-/// of fragments are zero.
+/// Returns the flow with which a packet is looked up in the first table: the field `actset_output` holds OFPP_UNSET,
+/// and the L4 ports of fragments are zero.
 fn at_first(flow: &Flow) -> Flow {
     let mut own = *flow;
     own.set(Field::ActsetOutput, u128::from(port::UNSET));
@@ -77,8 +77,8 @@ impl Pipeline {
         }
     }
 
-    /// Like [`Pipeline::translate`] for a packet with its frame. The result of the look-up ahead is used if
-    /// the tables have not changed since.
+    /// Like [`Pipeline::translate`] for a packet with its frame. Uses the result of the look-up in the first table
+    /// that [`Pipeline::look_ahead`] stored, if the tables have not changed since that look-up.
     #[must_use]
     pub fn translate_ahead(&self, packet: &Ahead, frame: Option<&[u8]>) -> Translated {
         let seen = packet.seen.as_ref();

@@ -1,4 +1,4 @@
-//! Execution of the program's steps so far on the frame of the packet, and the estimate of the work.
+//! Execution of the program's steps so far on the frame of the packet, and the estimate of the work of this execution.
 //!
 //! A translation needs the resulting frame for packet-ins and to parse the header behind a removed header.
 
