@@ -151,7 +151,7 @@ impl Buckets {
     }
 
     /// Returns the most probable position of an entry with this hash, and whether the table may contain such an
-    /// entry. Compares only tags.
+    /// entry. The function compares only the tags.
     #[inline(always)]
     pub fn glance(&self, hash: u32) -> (Slot, bool) {
         let (ways, is_maybe) = self.ways(hash);
@@ -291,7 +291,7 @@ impl Buckets {
         }
     }
 
-    /// Removes an entry. Returns whether the entry existed.
+    /// Removes the entry that maps `hash` to `number`. Returns whether the entry existed.
     pub fn remove(&mut self, hash: u32, number: u32) -> bool {
         let Some(at) = self.place(hash, |stored| stored == number) else { return false };
         self.clear(at);

@@ -63,7 +63,7 @@ use subtable::{Change, NONE, Subtable, ports_of};
 use terms::Terms;
 use trie::{Reach, Trie};
 
-/// Granularity in which look-ups track prefixes: by bits or by octets.
+/// Granularity in which look-ups record the prefix bits that a result depends on: by bits or by octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixStep {
     /// Bit granularity: a result depends on the minimum number of prefix bits.
@@ -292,7 +292,7 @@ impl<const W: usize, T> Classifier<W, T> {
         self.len == 0
     }
 
-    /// Returns the number of different masks of the rules. The cost of a look-up is proportional to it.
+    /// Returns the number of different masks of the rules. The cost of a look-up is proportional to this number.
     #[must_use]
     pub fn masks(&self) -> usize {
         self.order.len()
@@ -459,7 +459,8 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// Adds a rule to, or removes it from, all enabled counts (prefixes, stages, ports and partitions).
+    /// Adds a rule to all enabled counts (prefixes, stages, ports and partitions), or removes the rule from these
+    /// counts, as `change` states.
     fn count(&mut self, subtable: &mut Subtable<W, T>, at: usize, value: &[u64; W], change: Change) {
         let options = &self.options;
         if options.prefixes {
@@ -491,7 +492,7 @@ impl<const W: usize, T> Classifier<W, T> {
     }
 }
 
-/// Returns the options with those options disabled that have no effect in this layout.
+/// Returns `options`, in which the options that have no effect in this layout are disabled.
 fn in_effect<const W: usize>(layout: &Layout<W>, options: Options) -> Options {
     Options {
         partitions: options.partitions && !layout.partition().is_empty(),

@@ -392,8 +392,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters
     }
 
-    /// Returns the memory in use in bytes, not including memory that values point to. Flow entries that were
-    /// never used do not count.
+    /// Returns the memory that the cache uses, in bytes, not including memory that values point to. Flow entries that
+    /// were never used do not count.
     #[must_use]
     pub fn memory(&self) -> usize {
         size_of::<Self>()

@@ -10,8 +10,8 @@
 use crate::prefix::{Address, Prefix};
 use crate::trie::Hop;
 
-/// Maximum number of prefixes in a leaf. It limits the cost of an insertion, which moves all later entries of the
-/// leaf.
+/// Maximum number of prefixes in a leaf. This maximum limits the cost of an insertion, which moves all later entries
+/// of the leaf.
 const MOST: usize = 256;
 /// Number of entries by which the memory of a leaf grows. The memory is not doubled, in order to save space.
 const STEP: usize = 32;
@@ -25,7 +25,8 @@ pub struct Routes<A: Address> {
     len: usize,
 }
 
-/// Entries of a leaf, stored in columns. Numbers of different widths then leave no gaps in memory.
+/// A leaf of the map: prefixes with their next hops, stored in columns. Numbers of different widths then leave no
+/// gaps in memory.
 struct Leaf<A: Address> {
     /// Upper part of each address. The lower parts are in another column, and are empty for IPv4 addresses.
     uppers: Vec<A::Upper>,
@@ -120,12 +121,13 @@ impl<A: Address> Routes<A> {
         Some(hop)
     }
 
-    /// Returns an iterator over all prefixes and their next hops, in order.
+    /// Returns an iterator over all prefixes and their next hops, ordered by address and then by length.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
         self.leaves.iter().flat_map(|leaf| leaf.from(0))
     }
 
-    /// Returns an iterator over the prefixes from `first` to `last` inclusive and their next hops, in order.
+    /// Returns an iterator over the prefixes from `first` to `last` inclusive and their next hops, ordered by address
+    /// and then by length.
     pub fn range(&self, first: Prefix<A>, last: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
         let at = self.leaf_of(&first);
         let skipped = self.leaves.get(at).map_or(0, |leaf| leaf.find(&first).unwrap_or_else(|place| place));

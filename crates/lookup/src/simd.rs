@@ -11,7 +11,8 @@
 //! baseline x86-64.
 #![allow(unsafe_code, reason = "calls the compiler's functions for SSE2 instructions")]
 
-/// Returns whether the CPU has 256-bit words and the instructions that are used with them.
+/// Returns whether the CPU has instructions for 256-bit words (AVX2) and the bit instructions that are used with such
+/// words (BMI1, BMI2, `popcnt`).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn has_wide_words() -> bool {

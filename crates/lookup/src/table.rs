@@ -200,8 +200,8 @@ impl<A: Address> Table<A> {
         before
     }
 
-    /// Returns the longest prefix that contains an address, among the prefixes with `least` to `most` bits.
-    /// Returns `None` if there is none.
+    /// Returns the longest prefix that contains an address, among the prefixes with `least` to `most` bits. Returns
+    /// `None` if there is no such prefix.
     fn cover(&self, address: A, least: u32, most: u32) -> Option<(Prefix<A>, Hop)> {
         (least..=most.min(A::BITS))
             .rev()

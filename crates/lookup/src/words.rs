@@ -198,8 +198,8 @@ impl Parts {
         }
     }
 
-    /// Returns the index of a free part with this length, or of the beginning of a longer free part. Returns
-    /// `None` if there is none.
+    /// Returns the index of a free part with this length, or of the beginning of a longer free part. Returns `None`
+    /// if there is no such part.
     fn found(&mut self, length: usize) -> Option<u32> {
         let longer = (length..).zip(self.free.get_mut(length..)?).find(|(_, list)| !list.is_empty());
         if let Some((longer, list)) = longer {

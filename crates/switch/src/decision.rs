@@ -50,7 +50,7 @@ pub enum Decision {
     },
     /// Floods the frame to every other member of the VLAN.
     Flood {
-        /// VLAN identifier, 0 on transparent ports.
+        /// Identifier of the frame's VLAN. The value is 0 on transparent ports.
         vid: u16,
         /// Reason of the flood, which also selects the storm limit.
         class: FloodClass,
@@ -64,7 +64,7 @@ pub enum Decision {
     Group {
         /// Index of the port list in the bridge's [`crate::Groups`].
         list: u16,
-        /// VLAN identifier, 0 on transparent ports.
+        /// Identifier of the frame's VLAN. The value is 0 on transparent ports.
         vid: u16,
         /// Form in which the frame carried its VLAN on arrival.
         form: TagForm,

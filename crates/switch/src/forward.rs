@@ -28,7 +28,7 @@ use crate::mac_cache::{self, Class, MacCache, Way};
 use crate::member::{Ingress, Member};
 use crate::tables::{Station, mac_of, station_key};
 
-/// Maximum number of frames processed in one pass. Longer bursts are divided.
+/// Maximum number of frames that one pass of [`Bridge::forward`] processes. Longer bursts are divided.
 const BURST: usize = 256;
 /// Reserved addresses 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
 const RESERVED: u64 = 0x0000_00c2_8001;
@@ -167,8 +167,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         })
     }
 
-    /// Decides one frame by the MAC table, and caches the result for frames that arrive from the direction
-    /// `way`.
+    /// Returns the decision for one frame from the MAC table, and caches the result for frames that arrive from the
+    /// direction `way`.
     fn decide_one<const RECALLING: bool>(
         &mut self,
         frame: Frame<'_>,
@@ -264,8 +264,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         Ok(Lane { at, source, destination, by })
     }
 
-    /// Returns the decision for a frame whose destination has the MAC table entry `hit`, and records steps if
-    /// a recorder is active.
+    /// Returns the decision for a frame whose destination has the MAC table entry `hit`, and records the steps for
+    /// packet tracing if a recorder is active.
     fn found(&mut self, lane: Lane<'a>, hit: Hit) -> Decision {
         let station = Station(hit.value);
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
@@ -299,7 +299,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         }
     }
 
-    /// Records the outcome of a decision. The outputs of floods are recorded by [`Bridge::flood_recorded`].
+    /// Records the outcome of a decision for packet tracing. The outputs of floods are recorded by
+    /// [`Bridge::flood_recorded`].
     fn record_outcome(&mut self, at: usize, decision: &Decision) {
         let at = self.first + at;
         match *decision {

@@ -54,10 +54,11 @@ pub struct RouterPorts {
 #[derive(Clone, Debug)]
 pub struct Groups {
     seed: u64,
-    /// Hash table with open addressing and linear probing. Its length is a power of two, and at most half of
-    /// its slots are in use. The table is empty if no group is known.
+    /// Hash table of the known groups, with open addressing and linear probing. Its length is a power of two, and at
+    /// most half of its slots are in use. The table is empty if no group is known.
     places: Box<[Place]>,
-    /// VLAN, address family, and index (in `lists`) of the list of router ports. The elements are sorted.
+    /// For each VLAN and address family with multicast routers, the index (in `lists`) of the list of router ports.
+    /// The elements are sorted.
     routers: Box<[(u16, Family, u16)]>,
     /// Lists of output ports, each sorted. The first list is empty.
     lists: Box<[Box<[PortId]>]>,

@@ -117,7 +117,8 @@ struct Numbered {
 pub(crate) struct State {
     /// Identifier of the bridge's view.
     pub(crate) view: u64,
-    /// Number of changes of the bridge's MAC table.
+    /// Number of changes of the bridge's MAC table, or `u64::MAX` if the cached decisions do not depend on such
+    /// changes.
     pub(crate) changes: u64,
     /// Second of the coarse clock, modulo 65,536, at which the state was read.
     pub(crate) secs: u16,
@@ -238,8 +239,8 @@ impl MacCache {
         target.address == station
     }
 
-    /// Decides frames up to the first frame that has another direction than `way`, or whose source or destination is
-    /// not cached. Returns the number of frames decided.
+    /// Writes the cached decisions for frames to `out`, up to the first frame that has another direction than `way`,
+    /// or whose source or destination is not cached. Returns the number of frames decided.
     #[inline(never)]
     pub(crate) fn decide(&self, way: Way, keys: &[FlowKey], out: &mut [Decision]) -> usize {
         let mut decided = 0;

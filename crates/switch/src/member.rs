@@ -72,7 +72,8 @@ impl SnoopedCopies {
         SnoopedCopies { bucket, missed_ns: AtomicU64::new(0) }
     }
 
-    /// Takes a token for one copy. Returns false and records the lost copy if the rate limit is exceeded.
+    /// Takes a token of the rate limit for one copy. Returns false and records the lost copy if the rate limit is
+    /// exceeded.
     pub(crate) fn take(&self, now_ns: u64) -> bool {
         let is_granted = self.bucket.take(now_ns, 1) == 1;
         if !is_granted {
@@ -86,7 +87,7 @@ impl SnoopedCopies {
         self.missed_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Returns whether the limit allows one more copy. No token is taken.
+    /// Returns whether the rate limit allows one more copy for the snooper. No token is taken.
     pub(crate) fn is_available(&self, now_ns: u64) -> bool {
         self.bucket.available(now_ns) > 0
     }

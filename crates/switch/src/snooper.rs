@@ -72,16 +72,16 @@ impl Default for SnooperConfig {
 /// Counts of the events that a snooper processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnooperCounts {
-    /// Number of joins. A report that joins several groups counts once for each group.
+    /// Number of joins of multicast groups. A report that joins several groups counts once for each group.
     pub joins: u64,
-    /// Number of leaves. A report that leaves several groups counts once for each group.
+    /// Number of leaves of multicast groups. A report that leaves several groups counts once for each group.
     pub leaves: u64,
-    /// Number of queries accepted.
+    /// Number of accepted IGMP and MLD queries.
     pub queries: u64,
-    /// Number of PIM hellos accepted.
+    /// Number of accepted PIM hellos.
     pub hellos: u64,
-    /// Number of messages rejected: malformed messages, messages that a host would not accept, and queries and PIM
-    /// hellos from ports that must not lead to a multicast router.
+    /// Number of rejected multicast control messages: malformed messages, messages that a host would not accept, and
+    /// queries and PIM hellos from ports that must not lead to a multicast router.
     pub bad: u64,
     /// Number of joins refused because the port or the bridge was at its limit of groups.
     pub refused: u64,
@@ -165,7 +165,7 @@ struct Member {
     /// Time, in nanoseconds, of the port's first report for the group, or of the first report after a leave.
     since_ns: u64,
     expires_ns: u64,
-    /// Whether a leave has arrived since the last report.
+    /// Whether a leave from the port has arrived since the port's last report for the group.
     has_left: bool,
 }
 

@@ -166,8 +166,8 @@ pub struct TableCounts {
 #[derive(Debug)]
 pub struct BridgeTables {
     table: MacTable,
-    /// Number of entries, static ones included. The number is incremented before an entry is inserted, so that the
-    /// limit is not exceeded.
+    /// Number of entries of the MAC table, static ones included. The number is incremented before an entry is
+    /// inserted, so that the limit is not exceeded.
     held: AtomicU32,
     /// Number of learned entries for each port. Memory pages are allocated when a port is first used.
     per_port: Box<[AtomicU32]>,
@@ -179,7 +179,7 @@ pub struct BridgeTables {
     learned: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
-    /// Number of changes of entries, from which workers detect that their MAC cache is stale. The number is
+    /// Number of changes of MAC table entries, from which workers detect that their MAC cache is stale. The number is
     /// incremented after each change.
     changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
@@ -242,8 +242,8 @@ impl BridgeTables {
         }
     }
 
-    /// Returns empty tables with a capacity of `mac_limit` addresses, which continue the event counts of these
-    /// tables.
+    /// Returns empty tables with a capacity of `mac_limit` addresses. The new tables continue the counts of learned,
+    /// expired, evicted and moved addresses of these tables.
     pub(crate) fn larger(&self, mac_limit: u32, seed: u64) -> BridgeTables {
         let tables = BridgeTables::new(mac_limit, seed);
         let counts = self.counts();
@@ -273,7 +273,7 @@ impl BridgeTables {
         &self.table
     }
 
-    /// Returns the number of changes of entries so far. Changes of an entry's age do not count.
+    /// Returns the number of changes of MAC table entries so far. Changes of an entry's age do not count.
     #[inline]
     pub fn changes(&self) -> u64 {
         self.changes.0.load(Ordering::Acquire)
@@ -283,7 +283,7 @@ impl BridgeTables {
         self.changes.0.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the number of entries, static ones included.
+    /// Returns the number of entries of the MAC table, static ones included.
     pub fn len(&self) -> u32 {
         self.held.load(Ordering::Relaxed)
     }
@@ -319,8 +319,8 @@ impl BridgeTables {
         }
     }
 
-    /// Returns every entry, in no particular order. Each entry is consistent, but entries may change during the
-    /// iteration. `now_secs` is the coarse clock of [`crate::Now`].
+    /// Returns every entry of the MAC table, in no particular order. Each entry is consistent, but entries may change
+    /// during the iteration. `now_secs` is the current time of the coarse clock of [`crate::Now`].
     pub fn fdb(&self, now_secs: u16) -> impl Iterator<Item = FdbEntry> + '_ {
         self.table.iter().map(move |entry| listed(&entry, now_secs))
     }
@@ -482,9 +482,9 @@ impl BridgeTables {
         self.first_to_go(port, held_here + 1, now_secs).map(|entry| entry.key)
     }
 
-    /// Returns the entry that a new address on `port` displaces: among the entries read, the oldest entry of the
-    /// port with the most entries. `held_here` is the number of entries of `port`, including the new one. Returns
-    /// `None` if that port has fewer entries than `port`.
+    /// Returns the entry that a new address on `port` displaces: among the entries read, the oldest entry of the port
+    /// with the most entries. `held_here` is the number of entries of `port`, including the new address. Returns
+    /// `None` if the port with the most entries has fewer entries than `port`.
     fn first_to_go(&self, port: PortId, held_here: u32, now_secs: u16) -> Option<Entry> {
         let held = |of: PortId| if of == port { held_here } else { self.learned_on(of) };
         let fullest = PortId(u16::try_from(self.fullest.load(Ordering::Relaxed)).unwrap_or_default());

@@ -364,7 +364,7 @@ impl<const W: usize, T> Classifier<W, T> {
     }
 }
 
-/// Like [`Classifier::burst`], but uses 256-bit words (AVX2) if the CPU has these instructions.
+/// Like [`Classifier::burst`], but uses 256-bit words if the CPU has the instructions for such words (AVX2).
 #[allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
 #[inline]
 fn best_burst<'a, const TRACKED: bool, const W: usize, T>(

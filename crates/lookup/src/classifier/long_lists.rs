@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// Maximum number of rules in a list without an index.
+/// Maximum number of rules in a list that has no index by priority.
 pub(super) const SHORT: usize = 8;
-/// Number of rules at which the index of a list is dropped. The number is lower than [`SHORT`], so that repeated
-/// insertion and removal of one rule does not rebuild the index each time.
+/// Number of rules at which removals of rules also remove the index of a list. The number is lower than [`SHORT`], so
+/// that repeated insertion and removal of one rule does not rebuild the index each time.
 const DROP_AT: usize = SHORT / 2;
 
 /// Index of one list, which maps the priority of each rule to the slot of the rule.
@@ -32,7 +32,8 @@ impl LongLists {
         2 * (self.lists.len() * size_of::<(u32, List)>() + rules * size_of::<(u16, u32)>())
     }
 
-    /// Returns the index of the list that begins at slot `head`. Returns `None` if the list is short.
+    /// Returns the index by priority of the list that begins at slot `head`. Returns `None` if the list has no index,
+    /// because it is short.
     pub fn get(&self, head: u32) -> Option<&List> {
         self.lists.get(&head)
     }

@@ -45,7 +45,7 @@ pub struct Partitions {
     free: Vec<u32>,
 }
 
-/// Returns the bit that stands for a subtable.
+/// Returns the bit that stands for a subtable in the bit set of a partition value.
 #[inline(always)]
 pub fn bit(subtable: u32) -> u64 {
     1 << (subtable % 64)
@@ -123,8 +123,8 @@ impl Partitions {
         self.find_hashed(hash, &key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)
     }
 
-    /// Returns the hash table that maps the hash of a partition value to the index of the value. A value that
-    /// is not in the table has no bits.
+    /// Returns the hash table that maps the hash of a partition value to the index of the value. No subtable has
+    /// rules with a partition value that is not in the table.
     pub fn index(&self) -> &Buckets {
         &self.index
     }

@@ -29,7 +29,7 @@ trait Finder<const W: usize> {
     fn find<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>)
     -> Option<u32>;
 
-    /// Records that a subtable was skipped, because it has no rules for the partition of the key.
+    /// Records that a subtable was skipped, because it has no rules with the key's value in the partition words.
     fn passed_over<T>(&mut self, classifier: &Classifier<W, T>);
 }
 

@@ -12,7 +12,7 @@ use crate::hash::{Secret, Secrets, fold, short};
 
 const SETS: usize = 1024;
 const WAYS: usize = 8;
-/// Hint without a flow. All bits of its flow index are set.
+/// Hint that refers to no flow. All bits of its flow index are set.
 const NO_HINT: u32 = u32::MAX;
 
 /// One set of hints, which occupies half a cache line.

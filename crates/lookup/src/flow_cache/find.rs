@@ -244,8 +244,8 @@ fn is_same(one: &[u64; KEY_WORDS], other: &[u64; KEY_WORDS]) -> bool {
     (0..KEY_WORDS).fold(0, |differ, at| differ | (one[at] ^ other[at])) == 0
 }
 
-/// Computes the hash of each packet that has no flow yet, and prefetches the memory that its search reads
-/// first.
+/// Computes the hash, under `mask`, of each packet that has no flow yet. Prefetches the memory that the search for
+/// the packet's flow reads first.
 #[inline(always)]
 fn hash_all<'k, const PAIRS: usize, const X: usize>(
     mask: &Mask<X>,
@@ -260,8 +260,8 @@ fn hash_all<'k, const PAIRS: usize, const X: usize>(
     }
 }
 
-/// Like [`FlowCache::find_burst`], with 256-bit words. Returns `true` if the look-up was done. On a CPU
-/// without the instructions, returns `false` and does nothing.
+/// Like [`FlowCache::find_burst`], with 256-bit words. Returns `true` if the look-up was done. On a CPU without the
+/// instructions for such words (AVX2), returns `false` and does nothing.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
 #[inline(always)]

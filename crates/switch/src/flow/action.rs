@@ -124,7 +124,8 @@ pub struct Learn {
     pub flags: u16,
     /// Number of the table that the learned flow entry is added to.
     pub table: u8,
-    /// Maximum number of flow entries that have the cookie in the table. 0 means no limit.
+    /// Maximum number of flow entries with the cookie `cookie` in the table `table`. At this number, the action adds
+    /// no further flow entry. 0 means no limit.
     pub limit: u32,
     /// Bit that is set to 1 if the limit allows the flow entry to be added, and to 0 otherwise (with flag 4).
     pub result: Option<SubField>,
@@ -172,7 +173,7 @@ pub enum Action {
         reason: u8,
         /// Data that the packet-in message carries back to the controller.
         userdata: Vec<u8>,
-        /// Whether processing pauses until the controller resumes the packet.
+        /// Whether processing of the packet pauses until the controller resumes the packet.
         pause: bool,
         /// Number of the meter that the copy for the controller passes. `None` means no meter.
         meter: Option<u32>,
@@ -198,7 +199,7 @@ pub enum Action {
         field: Field,
         /// New value of the field, right-aligned.
         value: u128,
-        /// Mask of the bits that are set.
+        /// Mask of the bits of the field that the action sets.
         mask: u128,
         /// Whether the action is encoded and printed as NXAST_REG_LOAD.
         load: bool,
@@ -311,7 +312,7 @@ pub enum Action {
 pub struct Instructions {
     /// Number of the meter that is applied before all actions. `None` means no meter.
     pub meter: Option<u32>,
-    /// Actions applied immediately.
+    /// Actions that are executed immediately, in this order.
     pub apply: Vec<Action>,
     /// Whether the action set is cleared.
     pub clear: bool,
@@ -348,8 +349,7 @@ impl Instructions {
         memory_of(&self.apply) + memory_of(&self.write)
     }
 
-    /// Returns the work of visiting or copying all actions once, nested actions included, as the number of rules
-    /// whose visit costs as much.
+    /// Returns the work of visiting or copying all actions once, nested actions included, in units of one rule visit.
     pub(crate) fn work(&self) -> usize {
         self.memory() / OCTETS_OF_WORK
     }

@@ -43,14 +43,15 @@ pub(super) enum Undo {
 
 /// A batch of changes in progress. See the [module](self).
 pub(super) struct Batch {
-    /// Time at which the batch is made, in nanoseconds.
+    /// Time at which the changes of the batch are made, in nanoseconds.
     pub now_ns: u64,
     steps: Vec<Undo>,
     /// Rules that the batch has added.
     added: HashSet<RuleRef>,
-    /// Rules whose previous state the log holds.
+    /// Rules whose state before the batch the undo log holds.
     changed: HashSet<RuleRef>,
-    /// Rules of which the log holds only the previous modification time, because the batch changed nothing else.
+    /// Rules of which the undo log holds only the previous modification time, because the batch has changed only this
+    /// time.
     retimed: HashSet<RuleRef>,
     groups: HashSet<u32>,
     meters: HashSet<u32>,
@@ -114,13 +115,13 @@ impl Batch {
         self.added.contains(&at) || self.changed.contains(&at)
     }
 
-    /// Records that a rule was added.
+    /// Records in the undo log that a rule was added.
     pub fn added(&mut self, at: RuleRef) {
         self.added.insert(at);
         self.steps.push(Undo::Added(at));
     }
 
-    /// Records that a rule was removed. A rule that the batch itself added needs no record.
+    /// Records in the undo log that a rule was removed. A rule that the batch itself added needs no record.
     pub fn removed(&mut self, at: RuleRef, rule: Rule) {
         if !self.added.contains(&at) {
             self.kept += rule.memory();
@@ -128,7 +129,7 @@ impl Batch {
         }
     }
 
-    /// Records the previous state of a rule before the rule changes.
+    /// Records the state of a rule in the undo log before the rule changes.
     pub fn changed(&mut self, at: RuleRef, rule: &Rule) {
         if !self.added.contains(&at) && self.changed.insert(at) {
             self.kept += rule.memory();
@@ -136,14 +137,14 @@ impl Batch {
         }
     }
 
-    /// Records the previous modification time of a rule of which only this time is about to change.
+    /// Records the modification time of a rule in the undo log before only this time changes.
     pub fn retimed(&mut self, at: RuleRef, modified_ns: u64) {
         if !self.knows(at) && self.retimed.insert(at) {
             self.steps.push(Undo::Times(at, modified_ns));
         }
     }
 
-    /// Records the state of a group before it was added (`None`), changed or removed.
+    /// Records in the undo log the state of a group before the group was added (`None`), changed or removed.
     pub fn group(&mut self, id: u32, before: Option<GroupState>) {
         if self.groups.insert(id) {
             self.kept += before.as_ref().map_or(0, |state| state.group.memory());
@@ -151,7 +152,7 @@ impl Batch {
         }
     }
 
-    /// Records the state of a meter before it was added (`None`), changed or removed.
+    /// Records in the undo log the state of a meter before the meter was added (`None`), changed or removed.
     pub fn meter(&mut self, id: u32, before: Option<MeterState>) {
         if self.meters.insert(id) {
             self.steps.push(Undo::Meter(id, before.map(Box::new)));
@@ -276,8 +277,8 @@ mod tests {
         assert_eq!(pipeline.change_in(&add, &mut small), Err(FlowError::TableFull));
     }
 
-    /// A rule that a change alters counts as more work than a rule that is only visited, also if the estimate
-    /// did not count the rule.
+    /// A rule that a change alters counts as more work than a rule that is only visited, even if the estimate before
+    /// the change did not include the rule.
     #[test]
     fn changed_rules_weigh_more_than_rules_that_are_looked_at() {
         let mut pipeline = pipeline(1000);

@@ -9,13 +9,13 @@ use super::message::{FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats
 use super::pipeline::{Pipeline, STEP_WORK, Tally, is_selected};
 use super::work::reads_actions;
 
-/// Maximum number of rule slots that one step visits.
+/// Maximum number of rule slots that one step of a dump visits.
 const LOOKED_AT: usize = 2048;
-/// Maximum number of rules that one step reports.
+/// Maximum number of rules that one step of a dump reports.
 const TOLD: usize = 128;
-/// Number of groups or meters that one step reports.
+/// Maximum number of groups or meters that one step of a dump reports.
 const GROUPS: usize = 16;
-/// Maximum number of buckets that one step visits to count the references to groups.
+/// Maximum number of group buckets that one step of a dump visits to count the references to groups.
 const BUCKETS: usize = 4096;
 
 /// The sort key of a rule in a dump: table, descending priority, and slot.
@@ -41,7 +41,7 @@ impl Found {
 #[derive(Debug)]
 pub struct FlowDump {
     filter: FlowFilter,
-    /// Next slot to visit. The value is `None` if all slots have been visited.
+    /// Next rule slot to visit in the search for selected rules. The value is `None` if all slots have been visited.
     at: Option<usize>,
     found: Vec<Found>,
     is_sorted: bool,
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::flow::{Action, Field, FlowMod, Instructions, Match, Mod};
 
-    /// Returns a pipeline with 60 rules of this number of actions.
+    /// Returns a pipeline with 60 rules, each with `actions` actions.
     fn pipeline(actions: usize) -> Pipeline {
         let mut pipeline = Pipeline::new();
         let rule = |number: u32| {
@@ -259,7 +259,7 @@ mod tests {
         pipeline
     }
 
-    /// Returns the numbers of rules that the steps of a dump report.
+    /// Returns, for each step of a dump, the number of rules that the step reports.
     fn steps(pipeline: &Pipeline, filter: &FlowFilter) -> Vec<usize> {
         let mut dump = FlowDump::new(filter.clone());
         let step = || {
@@ -269,7 +269,7 @@ mod tests {
         std::iter::from_fn(step).collect()
     }
 
-    /// A step of a dump, of a sum, of a count and of a copy ends after one rule or more, when it has visited or
+    /// A step of a dump, of a sum, of a count and of a copy ends after one rule or more, when the step has visited or
     /// copied many actions.
     #[test]
     fn rules_with_many_actions_end_a_step() {

@@ -16,9 +16,10 @@ pub(super) struct Events {
     octets: usize,
     /// Number of events that were dropped because of the memory limit since the queue was last read.
     lost: u64,
-    /// Number of the listeners for changes of rules. If `None`, all changes are queued.
+    /// Shared counter of the listeners for changes of rules. If the value is `None`, all changes are queued.
     monitors: Option<Arc<AtomicUsize>>,
-    /// Number of the listeners for requests that change groups and meters. If `None`, no requests are queued.
+    /// Shared counter of the listeners for requests that change groups and meters. If the value is `None`, no
+    /// requests are queued.
     requests: Option<Arc<AtomicUsize>>,
 }
 

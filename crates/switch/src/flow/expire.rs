@@ -5,7 +5,7 @@ use super::message::Removed;
 use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline};
 use super::rule::RuleRef;
 
-/// Maximum number of rule slots that one turn visits.
+/// Maximum number of rule slots that one turn of the removal of expired rules visits.
 const PLACES_AT_ONCE: usize = 1 << 17;
 
 impl Pipeline {

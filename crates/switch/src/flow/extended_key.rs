@@ -72,8 +72,8 @@ impl ExtendedKey {
     }
 }
 
-/// Copies up to three MPLS label stack entries from `stack` to `bytes`. The entry with the bottom-of-stack
-/// bit is the last one.
+/// Copies up to three MPLS label stack entries from `stack` to `bytes`. The entry with the bottom-of-stack bit is
+/// copied last.
 fn labels(stack: &[u8], bytes: &mut [u8; 56]) {
     for (entry, to) in stack.chunks_exact(4).zip(bytes[..12].chunks_exact_mut(4)) {
         to.copy_from_slice(entry);

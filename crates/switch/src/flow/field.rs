@@ -110,7 +110,7 @@ macro_rules! fields {
 
 /// Number of the fields for tunnel options, `tun_metadata0` to `tun_metadata7`.
 pub const TUN_METADATA: u16 = 8;
-/// Field flag: a match on the field has no mask.
+/// Field flag: a match on the field cannot have a partial mask.
 const WHOLE: u8 = 1;
 /// Field flag: actions cannot set the field.
 const FIXED: u8 = 2;

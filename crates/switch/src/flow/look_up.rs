@@ -8,7 +8,7 @@ use super::pipeline::{Pipeline, Table};
 use super::rule::RuleRef;
 use super::{Field, Flow};
 
-/// Work of recording one conjunction of a rule. One unit of work is the visit of one rule.
+/// Work of recording one conjunction of a rule, in units of one rule visit.
 const EACH: u32 = 2;
 
 /// The result of a look-up in a table.

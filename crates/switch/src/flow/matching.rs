@@ -8,7 +8,7 @@ use super::{Field, Flow, Prerequisite};
 /// The match of a flow entry: a value and a mask. Bits of the value outside the mask are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Match {
-    /// Values that the bits of the mask must have.
+    /// Values that a packet's flow must have in the bits of the mask.
     pub value: Flow,
     /// Bits of a packet's flow that are compared with the value.
     pub mask: Flow,

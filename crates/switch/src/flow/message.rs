@@ -48,9 +48,9 @@ pub struct FlowFlags {
     pub check_overlap: bool,
     /// Whether the flow-mod resets the counters of the flow entry to zero.
     pub reset_counts: bool,
-    /// Whether packets need not be counted.
+    /// Whether the packets that match the flow entry need not be counted.
     pub no_packet_counts: bool,
-    /// Whether octets need not be counted.
+    /// Whether the octets of the packets that match the flow entry need not be counted.
     pub no_byte_counts: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct FlowMod {
     pub command: FlowCommand,
     /// Number of the table to change. In removals, [`ALL_TABLES`] stands for all tables.
     pub table: u8,
-    /// Match that selects or defines the flow entries.
+    /// Match of the new flow entry, or match that selects the flow entries to change or remove.
     pub matching: Match,
     /// Priority of the flow entry.
     pub priority: u16,
@@ -71,9 +71,9 @@ pub struct FlowMod {
     pub cookie_mask: u64,
     /// Value that the cookie bits in `cookie_mask` must have.
     pub cookie_value: u64,
-    /// Idle time-out in seconds. 0 means none.
+    /// Idle time-out of the flow entry, in seconds. 0 means none.
     pub idle_timeout: u16,
-    /// Hard time-out in seconds. 0 means none.
+    /// Hard time-out of the flow entry, in seconds. 0 means none.
     pub hard_timeout: u16,
     /// Importance of the flow entry. A full table evicts flow entries of lower importance first.
     pub importance: u16,
@@ -131,7 +131,7 @@ pub enum Mod {
     Group(GroupMod),
     /// A change of meters.
     Meter(MeterMod),
-    /// A packet-out. The tables process the packet as the preceding changes have left them. The packet is
+    /// A packet-out. The packet passes through the tables in their state after the preceding changes. The packet is
     /// sent when all changes are made.
     PacketOut(Box<PacketOut>),
 }
@@ -348,9 +348,9 @@ pub struct FlowStats {
     pub unchanged_ns: u64,
     /// Nanoseconds since the flow entry was last used or changed.
     pub idle_ns: u64,
-    /// Idle time-out in seconds.
+    /// Idle time-out of the flow entry, in seconds. 0 means none.
     pub idle_timeout: u16,
-    /// Hard time-out in seconds.
+    /// Hard time-out of the flow entry, in seconds. 0 means none.
     pub hard_timeout: u16,
     /// Importance of the flow entry.
     pub importance: u16,
@@ -371,7 +371,7 @@ pub struct TableStats {
     pub table: u8,
     /// Number of flow entries in the table.
     pub active: u32,
-    /// Maximum number of flow entries.
+    /// Maximum number of flow entries in the table.
     pub max_entries: u32,
     /// Number of packets looked up in the table.
     pub lookups: u64,
@@ -384,7 +384,7 @@ pub struct TableStats {
 pub struct PortDesc {
     /// OpenFlow port number.
     pub number: u32,
-    /// Port name.
+    /// Name of the port.
     pub name: String,
     /// MAC address of the port.
     pub mac: MacAddr,
@@ -393,7 +393,7 @@ pub struct PortDesc {
     pub config: u32,
     /// State flags (OFPPS_* of OpenFlow 1.3): 1 no link, 2 blocked, 4 live.
     pub state: u32,
-    /// Speed in kilobits per second. The value is 0 if the speed is unknown.
+    /// Speed of the port in kilobits per second. The value is 0 if the speed is unknown.
     pub speed: u32,
 }
 
@@ -402,21 +402,21 @@ pub struct PortDesc {
 pub struct PortStats {
     /// OpenFlow port number.
     pub number: u32,
-    /// Number of packets received.
+    /// Number of packets received on the port.
     pub rx_packets: u64,
-    /// Number of packets transmitted.
+    /// Number of packets transmitted on the port.
     pub tx_packets: u64,
-    /// Number of octets received.
+    /// Number of octets received on the port.
     pub rx_bytes: u64,
-    /// Number of octets transmitted.
+    /// Number of octets transmitted on the port.
     pub tx_bytes: u64,
-    /// Number of packets dropped on receive.
+    /// Number of received packets that the port dropped.
     pub rx_dropped: u64,
-    /// Number of packets dropped on transmit.
+    /// Number of packets to transmit that the port dropped.
     pub tx_dropped: u64,
-    /// Number of receive errors.
+    /// Number of receive errors of the port.
     pub rx_errors: u64,
-    /// Number of transmit errors.
+    /// Number of transmit errors of the port.
     pub tx_errors: u64,
     /// Nanoseconds since the port was added.
     pub age_ns: u64,
@@ -440,8 +440,8 @@ pub enum Fragments {
 /// Handling of packets that no flow entry of a table matches (OFPTC_TABLE_MISS_* of OpenFlow 1.1 and 1.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Miss {
-    /// Sends the packet to controllers that use an OpenFlow version before 1.3. Drops the packet if there are
-    /// none.
+    /// Sends the packet to controllers that use an OpenFlow version before 1.3. Drops the packet if no such
+    /// controller is connected.
     #[default]
     Default,
     /// Sends the packet to controllers that use an OpenFlow version before 1.3, whether or not any is
@@ -458,7 +458,7 @@ pub enum Miss {
 pub struct TableState {
     /// Number of the table.
     pub table: u8,
-    /// Name of the table. The text is empty if there is none.
+    /// Name of the table. The text is empty if the table has no name.
     pub name: String,
     /// Maximum number of flow entries in the table.
     pub limit: u32,

@@ -183,7 +183,7 @@ impl Pipeline {
         Some(rule)
     }
 
-    /// Removes a rule within a batch.
+    /// Removes a rule as part of a batch, and records the removal in the undo log.
     fn remove_in(&mut self, at: RuleRef, why: Removed, batch: &mut Batch) {
         if let Some(rule) = self.remove_rule(at, why, batch.now_ns) {
             batch.removed(at, rule);

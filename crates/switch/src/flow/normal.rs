@@ -18,7 +18,7 @@ const TAGS: [[u8; 2]; 2] = [[0x88, 0xa8], [0x81, 0x00]];
 /// EtherType are not parsed.
 const NOTHING: [u8; 2] = [0x88, 0xb5];
 
-/// The packet whose `NORMAL` steps are resolved.
+/// The packet whose `NORMAL` steps (outputs to the learning bridge) are resolved into port outputs.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Engine port that the packet arrived on.
@@ -159,8 +159,8 @@ fn frame_of(flow: &Flow, frame: Option<&[u8]>) -> Vec<u8> {
     octets
 }
 
-/// Returns the ports to which the bridge forwards the packet, each with the change of the outer tag, and the
-/// events for the report.
+/// Returns the ports to which the bridge forwards the packet, each with the change of the outer tag, and the events
+/// for the trace report.
 fn decide(bridge: &Bridge, arrival: Arrival<'_>, flow: &Flow) -> (Vec<(PortId, TagChange)>, Vec<NormalNote>) {
     if arrival.frame.is_some() {
         ask(bridge, arrival, flow, Steps::<false>::default(), |steps| &steps.0)

@@ -1,9 +1,9 @@
 //! Packet-outs of controllers: validation of their actions, and packet-outs within a batch of changes.
 //!
-//! The tables process a packet-out in a batch as the preceding changes have left them, and the `learn` actions of
-//! the packet-out take effect immediately. The packet is sent after the whole batch has been made, and is not sent
-//! if the batch is refused. The tables are locked during the batch. The packet-outs of a batch therefore have common
-//! limits, and a batch that exceeds these limits is refused.
+//! A packet-out in a batch passes through the tables in their state after the preceding changes of the batch, and the
+//! `learn` actions of the packet-out take effect immediately. The packet is sent after the whole batch has been made,
+//! and is not sent if the batch is refused. The tables are locked during the batch. The packet-outs of a batch
+//! therefore have common limits, and a batch that exceeds these limits is refused.
 
 use super::action::port;
 use super::batch::{Batch, DecidedPacket};

@@ -25,10 +25,10 @@ use super::table_bounds::{Bounds, Evictable};
 use super::uses::Uses;
 use super::{FLOW_WORDS, Field, Match, STAGES, TunnelOptions};
 
-/// Number of tables of a bridge, 0 to 254.
+/// Number of tables of a bridge. The table numbers are 0 to 254.
 pub const TABLES: usize = 255;
-/// Number of tables that can hold flow entries, 0 to 253. Only these tables are reported to controllers.
-/// Table 254, in which Open vSwitch keeps internal flow entries, is empty.
+/// Number of tables that can hold flow entries. Their numbers are 0 to 253. Only these tables are reported to
+/// controllers. Table 254, in which Open vSwitch keeps internal flow entries, is empty.
 pub const VISIBLE_TABLES: u8 = 254;
 /// Maximum number of different masks in a table. A look-up in a table tries all masks of the table, and a packet may
 /// cause a look-up in each table that it reaches.
@@ -438,8 +438,8 @@ impl Pipeline {
         slots.filter(|(_, (_, changed))| *changed > version).map(|(place, _)| place).collect()
     }
 
-    /// Returns how many of the first slots in `places` are copied in one step: at most `most`. Rules with many
-    /// actions end the step earlier, after at least one slot.
+    /// Returns how many of the first slots in `places` one step of a copy of rules covers: at most `most`. Rules with
+    /// many actions end the step earlier, after at least one slot.
     #[must_use]
     pub fn step_of(&self, places: &[usize], most: usize) -> usize {
         let mut work = 0;
@@ -619,7 +619,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts one rule or group for each group or meter that it uses. `name` appends their numbers to a list.
+    /// Counts one user (a rule or group) of each group or meter whose number `name` appends to a list.
     pub(super) fn add(&mut self, name: impl FnOnce(&mut Vec<u32>)) {
         name(&mut self.named);
         self.named.sort_unstable();

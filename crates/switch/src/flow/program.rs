@@ -27,7 +27,7 @@ pub enum Op {
     PushVlan(u16, u16),
     /// Removes the outer VLAN tag.
     PopVlan,
-    /// Adds an MPLS label stack entry with this EtherType and value.
+    /// Adds an MPLS label stack entry. The first value is the new EtherType of the packet, the second is the entry.
     PushMpls(u16, u32),
     /// Removes the outer MPLS label stack entry. The value is the EtherType of the header behind the entry.
     PopMpls(u16),

@@ -25,9 +25,9 @@ pub struct Rule {
     pub matching: Match,
     /// Cookie of the flow entry.
     pub cookie: u64,
-    /// Idle time-out in seconds. 0 means none.
+    /// Idle time-out of the flow entry, in seconds. 0 means none.
     pub idle_timeout: u16,
-    /// Hard time-out in seconds. 0 means none.
+    /// Hard time-out of the flow entry, in seconds. 0 means none.
     pub hard_timeout: u16,
     /// Importance of the flow entry. A full table evicts flow entries of lower importance first.
     pub importance: u16,
@@ -56,7 +56,7 @@ impl Rule {
         size_of::<Rule>() + size_of::<Place>() + chain + size_of::<super::Flow>() + self.instructions.memory()
     }
 
-    /// Returns whether the actions of the rule make it part of conjunctive matches (`conjunction`).
+    /// Returns whether the rule is part of conjunctive matches, because its actions are `conjunction` actions.
     #[must_use]
     pub fn is_conjunctive(&self) -> bool {
         matches!(self.instructions.apply.first(), Some(Action::Conjunction(_)))

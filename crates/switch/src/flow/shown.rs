@@ -4,9 +4,9 @@
 use super::message::{Group, Meter};
 use super::pipeline::{GroupState, Pipeline};
 
-/// Maximum number of groups or meters in one slice.
+/// Maximum number of groups or meters in one slice of a listing.
 const SLICE: usize = 100;
-/// Maximum memory, in octets, of the groups in one slice. A larger group has a slice of its own.
+/// Maximum memory, in octets, of the groups in one slice of a listing. A larger group has a slice of its own.
 const LENGTH: usize = 256 << 10;
 
 /// A group with its counters, for display.
@@ -40,7 +40,7 @@ pub struct MeterShown {
 }
 
 impl Pipeline {
-    /// Returns the groups with numbers from `from` on: up to `limit` groups, at most 100, and fewer if they are
+    /// Returns the groups with numbers from `from` on: up to `limit` groups, at most 100, and fewer if the groups are
     /// large. The caller continues after the last number returned. Returns `None` if there are no more groups.
     #[must_use]
     pub fn groups_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<GroupShown>> {

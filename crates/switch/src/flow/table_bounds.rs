@@ -16,7 +16,7 @@ use super::rule::Rule;
 pub struct TableBounds {
     /// Name of the table, which takes precedence over the name that controllers set.
     pub name: Option<String>,
-    /// Maximum number of flow entries. `None` means [`MAX_RULES`](super::MAX_RULES).
+    /// Maximum number of flow entries in the table. `None` means [`MAX_RULES`](super::MAX_RULES).
     pub limit: Option<u32>,
     /// Whether the table evicts flow entries when it is full.
     pub evicts: bool,
@@ -37,7 +37,7 @@ impl Default for TableBounds {
 /// Settings of a flow table that controllers set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableWishes {
-    /// Name of the table. The text is empty if there is none.
+    /// Name of the table. The text is empty if the table has no name.
     pub name: String,
     /// Handling of packets that no flow entry of the table matches (OFPTC_TABLE_MISS_*).
     pub miss: Miss,

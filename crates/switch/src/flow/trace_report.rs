@@ -17,7 +17,7 @@ const LOOKED_AT: usize = 65_536;
 /// One line of a trace report. Lines are in the order of events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TraceLine {
-    /// A flow entry matched.
+    /// A flow entry matched the packet.
     Rule {
         /// Depth of nested resubmits at which the flow entry was executed.
         depth: u32,
@@ -32,7 +32,7 @@ pub enum TraceLine {
         /// Instructions of the flow entry in `ovs-ofctl`'s syntax.
         actions: String,
     },
-    /// No flow entry of the table matched.
+    /// No flow entry of the table matched the packet.
     Miss {
         /// Depth of nested resubmits at which the table was looked up.
         depth: u32,
@@ -96,7 +96,7 @@ pub struct TraceReport {
     pub megaflow: String,
     /// Reasons for the bits of the megaflow's mask. The mask always includes the ingress port.
     pub why: Vec<Bits>,
-    /// Whether the result applies only to this packet and is not cached. Every packet of this kind then takes the
+    /// Whether the result applies only to this packet and is not cached. Every packet with such a result takes the
     /// slow path.
     pub is_own: bool,
 }

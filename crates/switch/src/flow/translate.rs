@@ -61,12 +61,13 @@ const COST_OF_METER: usize = 4;
 /// Work limit of the translation of one packet: the maximum number of actions, buckets, masks of tables and
 /// operations of similar cost that are executed or visited.
 const MAX_WORK: u32 = 65_536;
-/// Number of list entries whose copying or comparison counts as one unit of work.
+/// Number of list entries whose copying or comparison counts as one unit of [`MAX_WORK`].
 const LIST_WORK: usize = 16;
 /// Maximum number of copies for controllers that one packet causes, and maximum number of learned flow entries that
 /// one packet adds.
 const MAX_TOLD: usize = 256;
-/// Port configuration flag OFPPC_NO_PACKET_IN.
+/// Port configuration flag OFPPC_NO_PACKET_IN: packets that arrive on the port and match no flow entry cause no
+/// packet-in.
 const NO_PACKET_IN: u32 = 64;
 /// Cookie in packet-ins that were not sent by a flow entry.
 const NO_COOKIE: u64 = u64::MAX;
@@ -136,7 +137,7 @@ enum Origin {
 /// Index of the octet of a [`Flow`] at which the outer TCI begins. The inner TCI follows.
 pub(super) const TCI: usize = Field::VlanTci.octet();
 
-/// A translation in progress.
+/// The state of a translation in progress.
 struct Run<'p> {
     pipeline: &'p Pipeline,
     asked: TranslationInput<'p>,
@@ -336,8 +337,8 @@ impl<'p> Run<'p> {
         !self.stopped
     }
 
-    /// Adds those of the bits that come from the packet to the mask of the result. Returns the bits that the mask
-    /// did not contain before.
+    /// Adds the part of `bits` that comes from the packet, and not from an action, to the mask of the result. Returns
+    /// the bits that the mask did not contain before.
     fn depend(&mut self, bits: &Flow) -> Flow {
         let mut own = Flow(std::array::from_fn(|word| bits.0[word] & !self.made.0[word]));
         let tci = |flow: &Flow, tag: usize| flow.bits((TCI + 2 * tag) * 8, 16);
@@ -374,8 +375,8 @@ impl<'p> Run<'p> {
         self.flow.get(field)
     }
 
-    /// Returns whether the packet meets a field's prerequisite, and adds the bits that this depends on to the mask
-    /// of the result.
+    /// Returns whether the packet meets a field's prerequisite, and adds the bits that the answer depends on to the
+    /// mask of the result.
     fn meets(&mut self, need: Prerequisite) -> bool {
         if need == Prerequisite::None {
             return true;

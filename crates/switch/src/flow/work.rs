@@ -11,7 +11,7 @@ use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline, TABLES};
 use super::rule::RuleRef;
 use super::{Flow, Match};
 
-/// Number of visited groups at which the estimate of the work for a group stops.
+/// Number of visited groups at which the estimate of the work of a change of a group stops.
 const MANY_REACHED: usize = 1 << 14;
 /// Estimated work of visiting a group that another group refers to, in units of one rule visit. A group is looked up
 /// in a tree, while rules are stored in consecutive memory.

@@ -15,8 +15,8 @@ use crate::decision::Decision;
 use crate::mac_cache::{MacCache, State, Way};
 use crate::tables::{Station, station_key};
 
-/// Number of frames in a group of the burst. The number is large enough to amortize the calls, and small enough that
-/// prefetched lines stay in the first-level cache until they are read.
+/// Number of frames in each of the groups into which a burst is divided. The number is large enough to amortize the
+/// calls, and small enough that prefetched lines stay in the first-level cache until they are read.
 const AHEAD: usize = 32;
 
 impl<R: Recorder> Pass<'_, R> {
@@ -124,9 +124,9 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Decides frames, and prefetches the buckets of the next group. The loop stops at the first frame that has
-    /// another direction than `way`, whose source is not known on this port or needs a refresh of its age, or whose
-    /// destination is not known. Returns the number of frames decided.
+    /// Writes the decision for each frame to `out`, and prefetches the buckets of the next group. The loop stops at
+    /// the first frame that has another direction than `way`, whose source is not known on this port or needs a
+    /// refresh of its age, or whose destination is not known. Returns the number of frames decided.
     ///
     /// Invalid addresses (group sources, the zero source, reserved destinations) are never learned on a port.
     /// This loop therefore does not check for them.

@@ -11,9 +11,9 @@ use crate::member::Member;
 use crate::tables::{Learned, Station, mac_of};
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Returns whether the MAC table has the source of a frame on its ingress port. If so, the age of the entry is
-    /// refreshed and nothing needs to be learned. Returns false if a recorder is active, because [`Pass::source`]
-    /// then processes the source and records the steps.
+    /// Returns whether the MAC table has the source address of a frame on the frame's ingress port. If so, the age of
+    /// the entry is refreshed and nothing needs to be learned. Returns false if a recorder is active, because
+    /// [`Pass::source`] then processes the source and records the steps.
     #[inline(always)]
     pub(super) fn source_is_known_here(&self, lane: Lane<'a>, source_at: BucketIndex) -> bool {
         if R::ACTIVE {
@@ -29,8 +29,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         true
     }
 
-    /// Runs the learning process for a source that is not known on its ingress port. Returns the drop reason
-    /// if the frame must be dropped.
+    /// Runs the learning process for a source address that is not known on the ingress port of its frame. Returns the
+    /// drop reason if the frame must be dropped.
     #[inline(never)]
     pub(super) fn source(&mut self, lane: Lane<'a>, source_at: BucketIndex) -> Result<(), DropReason> {
         let (at, member) = (lane.at, lane.by.member);

@@ -60,7 +60,7 @@ pub(super) struct Query {
     pub(super) group: Option<IpAddr>,
     /// Whether the query is general. All listeners of the link answer a general query.
     pub(super) is_general: bool,
-    /// Maximum response time, in nanoseconds.
+    /// Maximum response time of the query, in nanoseconds.
     pub(super) max_resp_ns: u64,
     /// Whether the S flag (suppress router-side processing) is set. If so, receivers of the query leave their timers
     /// unchanged.
@@ -212,8 +212,8 @@ fn read_ipv6(ip: &Ipv6<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
     Ok(())
 }
 
-/// Handles a PIM message and reports a router for a hello (version 2, type 0, RFC 7761 section 4.9). The
-/// hello's options, and thus its hold time, are not read.
+/// Reads a PIM message. For a hello (version 2, type 0, RFC 7761 section 4.9), calls `tell` with the event that a
+/// router is present. The hello's options, and thus its hold time, are not read.
 fn pim_hello(message: &[u8], family: Family, mut tell: impl FnMut(Event)) -> Result<(), DropReason> {
     match message.first() {
         Some(&PIM_HELLO) => tell(Event::Router(family)),

@@ -27,9 +27,9 @@ pub enum SelectMethod {
     /// Hashes the Ethernet addresses and the other L2 to L4 fields.
     #[default]
     Default,
-    /// Hashes these fields (`selection_method=hash`).
+    /// Hashes the fields that the controller specified (`selection_method=hash`).
     Hash {
-        /// Fields that are hashed, each with a mask of the bits that are included.
+        /// Fields that are hashed, each with a mask of the bits that the hash includes.
         fields: Vec<(Field, u128)>,
         /// Parameter of the hash, as the controller specified it.
         parameter: u64,

@@ -93,9 +93,9 @@ pub struct Continuation {
     pub rest: Vec<Rest>,
     /// Action set at the time of the pause.
     pub action_set: Vec<Action>,
-    /// Stack at the time of the pause: each value with its width in bits.
+    /// Stack of the actions `push` and `pop` at the time of the pause: each value with its width in bits.
     pub stack: Vec<(u128, u16)>,
-    /// Queue of subsequent outputs. `None` means the default queue.
+    /// Queue that actions have selected for subsequent outputs. `None` means the default queue.
     pub queue: Option<u32>,
     /// Whether the remaining processing is too long for a message. The other fields are then empty, and the
     /// packet cannot be resumed.

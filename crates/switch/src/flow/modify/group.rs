@@ -26,7 +26,7 @@ const MAX_REACHED: usize = 1 << 20;
 struct Walk {
     first: u32,
     heights: HashMap<u32, usize>,
-    /// Number of groups and references that may still be visited.
+    /// Number of groups and references that the walk may still visit.
     left: usize,
 }
 

@@ -47,7 +47,7 @@ fn groups(text: &str) -> Option<Vec<(&str, &str)>> {
     Some(all)
 }
 
-/// Converts the groups of a text inside `depth` nested `encap` groups.
+/// Converts a text inside `depth` nested `encap` groups. Appends its fields in `ovs-ofctl`'s syntax to `words`.
 fn read(text: &str, depth: usize, port: &mut Option<String>, words: &mut Vec<String>) -> Option<()> {
     if depth > MAX_ENCAPS {
         return None;

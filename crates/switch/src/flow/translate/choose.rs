@@ -96,8 +96,8 @@ impl Pipeline {
 }
 
 impl Run<'_> {
-    /// Returns whether a bucket is live because of the port or group that it watches. Each call counts as work of
-    /// one action.
+    /// Returns whether a bucket is live, which depends on the port or group that the bucket watches. Each call counts
+    /// as work of one action.
     fn is_live(&mut self, bucket: &Bucket) -> bool {
         self.works()
             && match self.pipeline.liveness(bucket) {
@@ -149,7 +149,7 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// Executes the group with a number.
+    /// Executes the group with the number `id`.
     pub(super) fn group(&mut self, id: u32) {
         let pipeline = self.pipeline;
         let Some(state) = pipeline.groups.get(&id) else {

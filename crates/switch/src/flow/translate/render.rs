@@ -5,9 +5,10 @@
 use crate::flow::program::Op;
 use crate::flow::{Field, rewrite};
 
-/// Number of octets of a frame whose copying, moving or reading counts as one unit of work.
+/// Number of octets of a frame whose copying, moving or reading counts as one unit in the work limit of a
+/// translation.
 const FRAME_WORK: usize = 2048;
-/// Number of steps whose execution counts as one unit of work.
+/// Number of steps whose execution counts as one unit in the work limit of a translation.
 const STEPS_WORK: usize = 16;
 
 /// Executes datapath actions on a frame. Actions that apply to copies of the packet are skipped.

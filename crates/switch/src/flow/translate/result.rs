@@ -45,7 +45,7 @@ pub enum Trace {
         table: u8,
         /// Rule that matched. The value is `None` if no rule matched.
         rule: Option<RuleRef>,
-        /// Bits that the look-up added to the mask.
+        /// Bits that the look-up added to the mask of the result.
         bits: Box<Flow>,
     },
     /// An action that was executed.
@@ -55,21 +55,21 @@ pub enum Trace {
         /// Action that was executed.
         action: Box<Action>,
     },
-    /// Bits that an action added to the mask.
+    /// Bits that an action added to the mask of the result.
     Needs {
         /// Table of the flow entry that contains the action.
         table: u8,
         /// Action that depends on the bits.
         action: Box<Action>,
-        /// Bits that the action added to the mask.
+        /// Bits that the action added to the mask of the result.
         bits: Box<Flow>,
     },
     /// A remark in words, with the depth of nested resubmits.
     Note(u32, &'static str),
     /// An instruction other than `apply_actions`, with the depth of nested resubmits and its result in words.
     Instruction(u32, String, Option<String>),
-    /// A bucket of a group that was executed, by depth and index. The bucket's actions follow one level
-    /// deeper.
+    /// A bucket of a group that was executed, with the depth of nested resubmits and groups and the index of the
+    /// bucket. The bucket's actions follow one level deeper.
     Bucket(u32, usize),
     /// The execution of the action set, with the depth of nested resubmits.
     ActionSet(u32),

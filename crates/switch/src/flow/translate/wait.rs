@@ -1,6 +1,6 @@
-//! Packets that are paused until their controller resumes them. `controller(pause)` ends the processing, and
-//! the remaining instructions are sent with the packet. The controller returns both, modified or not
-//! (NXT_RESUME, ovs-actions(7)).
+//! Packets that are paused until their controller resumes them. `controller(pause)` ends the processing, and the
+//! remaining instructions are sent with the packet. The controller returns the packet and the instructions, modified
+//! or not (NXT_RESUME, ovs-actions(7)).
 
 use super::{Continuation, Instructions, Match, Rest, Run};
 
