@@ -87,7 +87,7 @@ pub enum FlowRefused {
     /// The flow has a mask that is new for its port, and the port already has the maximum number of masks.
     #[error("the port's flows have {most} different masks already, which is the limit")]
     Masks {
-        /// Maximum number of masks for one port.
+        /// Maximum number of different masks that the flows of one port may have.
         most: u32,
     },
     /// The cache already contains a flow with equal key and mask.

@@ -24,12 +24,12 @@ const PORTS: usize = 1 << 16;
 /// Lowest computed age, in seconds, that results only from a clock reading older than the entry's time stamp (modulo
 /// 65,536). An entry with this age or a higher one counts as just refreshed.
 const FUTURE: u16 = u16::MAX - 256;
-/// Minimum number of buckets that one call of [`BridgeTables::age`] examines.
+/// Minimum number of MAC table buckets that one call of [`BridgeTables::age`] examines.
 const SWEEP_MIN: usize = 4096;
-/// Minimum number of entries that an eviction reads before it selects an entry, unless it has read
-/// [`EVICTION_BUCKETS`] buckets.
+/// Minimum number of MAC table entries that an eviction reads before it selects an entry, unless the eviction has
+/// read [`EVICTION_BUCKETS`] buckets.
 const EVICTION_ENTRIES: usize = 64;
-/// Maximum number of buckets, of one cache line each, that one eviction reads.
+/// Maximum number of MAC table buckets, of one cache line each, that one eviction reads.
 const EVICTION_BUCKETS: usize = 256;
 
 /// The value of a MAC table entry: the port, and the flags for static entries and for entries whose frames are

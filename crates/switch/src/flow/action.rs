@@ -12,7 +12,7 @@ pub(super) const OCTETS_OF_WORK: usize = 64;
 /// Reserved port numbers of OpenFlow 1.1 and later. Their lowest 16 bits are the reserved port numbers of
 /// OpenFlow 1.0.
 pub mod port {
-    /// Highest number of an ordinary port (OFPP_MAX).
+    /// Highest number that an ordinary port can have (OFPP_MAX).
     pub const MAX: u32 = 0xffff_ff00;
     /// Port number that means that no port is set (OFPP_UNSET), in the field `actset_output` and as
     /// `watch_port`.
@@ -295,7 +295,7 @@ pub enum Action {
         /// Bit that is set if the packet is longer than the limit.
         to: SubField,
     },
-    /// Reduces the time-outs of the flow entry when it matches a TCP FIN or RST.
+    /// Reduces the time-outs of the flow entry when a TCP FIN or RST matches the flow entry.
     FinTimeout {
         /// Maximum idle time-out after the reduction, in seconds. 0 leaves the time-out unchanged.
         idle: u16,

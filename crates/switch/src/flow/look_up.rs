@@ -15,7 +15,7 @@ const EACH: u32 = 2;
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub rule: Option<RuleRef>,
-    /// Mask of the bits that the result depends on.
+    /// Mask of the flow's bits that the result of the look-up depends on.
     pub bits: Flow,
 }
 

@@ -72,7 +72,7 @@ pub enum TraceLine {
         /// Depth of nested resubmits at which the action set is executed.
         depth: u32,
     },
-    /// Number of events that are omitted from the report.
+    /// Number of trace events that the report omits.
     More(usize),
 }
 

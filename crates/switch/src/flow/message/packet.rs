@@ -7,19 +7,19 @@ use crate::flow::{Action, Flow, Instructions, Match};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Reason {
-    /// No flow entry matched the packet, and the table-miss flow entry sent it.
+    /// No other flow entry matched the packet, and the table-miss flow entry sent the packet to controllers.
     NoMatch = 0,
-    /// An output action sent the packet.
+    /// An output action sent the packet to controllers.
     Action = 1,
     /// The TTL of the packet expired.
     InvalidTtl = 2,
-    /// An output action in the action set sent the packet.
+    /// An output action in the action set sent the packet to controllers.
     ActionSet = 3,
-    /// An output action in a bucket of a group sent the packet.
+    /// An output action in a bucket of a group sent the packet to controllers.
     Group = 4,
-    /// An output action of a packet-out sent the packet.
+    /// An output action of a packet-out sent the packet to controllers.
     PacketOut = 5,
-    /// The table-miss flow entry, which has priority 0 and no conditions, sent the packet. Reported as
+    /// The table-miss flow entry, which has priority 0 and no conditions, sent the packet to controllers. Reported as
     /// `NoMatch` since OpenFlow 1.3, and as `Action` before.
     MissRule = 7,
     /// No flow entry matched, not even a table-miss flow entry. Reported as `NoMatch` to controllers that use
@@ -91,7 +91,7 @@ impl PacketOut {
 pub struct Continuation {
     /// Remaining instructions of each flow entry that the packet was executing, innermost first.
     pub rest: Vec<Rest>,
-    /// Action set at the time of the pause.
+    /// Action set of the packet at the time of the pause.
     pub action_set: Vec<Action>,
     /// Stack of the actions `push` and `pop` at the time of the pause: each value with its width in bits.
     pub stack: Vec<(u128, u16)>,
