@@ -14,18 +14,20 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::rpc::{Framer, RpcError};
 use crate::{Desired, Event, Session, SessionError, SwitchStatus, Target};
 
-/// Maximum length of a received message in bytes. A message of this length contains some hundred thousand
-/// rows.
+/// Maximum length of a message from the OVSDB server, in bytes. A message of this length contains some hundred thousand
+/// database rows.
 const MESSAGE_LIMIT: usize = 64 << 20;
-/// Number of bytes in the send queue at which the client stops reading from the connection.
+/// Number of unsent bytes at which the client stops reading from the server, so that replies to the server's requests
+/// do not accumulate without limit.
 const BACKLOG_LIMIT: usize = 16 << 20;
-/// Maximum time for establishing a connection to the server.
+/// Maximum time for establishing a connection to the OVSDB server.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Minimum interval between two transactions. The second constant is the pause after a refused transaction.
+/// Minimum interval between two transactions that write the switch status. `TELL_AGAIN` is the pause after the server
+/// has refused a transaction.
 const TELL: Duration = Duration::from_millis(20);
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
-/// Options of the connection to the server.
+/// Options of the connection to the OVSDB server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Connection method and address of the server.
@@ -48,14 +50,14 @@ impl Options {
     }
 }
 
-/// State of the connection to the server.
+/// State of the connection to the OVSDB server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Standing {
     /// Whether the client is connected to the server.
     pub connected: bool,
     /// Whether the client holds the OVSDB lock.
     pub locked: bool,
-    /// Whether the client has read all tables since the connection was established.
+    /// Whether the client has read all monitored tables since the connection was established.
     pub whole: bool,
     /// Reason why the last connection ended or the last attempt to connect failed. `None` if there was no such
     /// failure.
@@ -71,18 +73,19 @@ pub struct Client {
     pub desired: watch::Receiver<Option<Arc<Desired>>>,
     /// State of the connection to the server.
     pub standing: watch::Receiver<Standing>,
-    /// Status that the client writes to the database. The user of the client sends it to this channel.
+    /// Status of the switch that the client writes to the database. The user of the client sends the status to this
+    /// channel.
     pub told: watch::Sender<Arc<SwitchStatus>>,
 }
 
-/// Ends of the channels of a [`Client`] that [`run`] uses.
+/// The other ends of the channels of a [`Client`], which the connection task ([`run`]) uses.
 struct Ends {
     desired: watch::Sender<Option<Arc<Desired>>>,
     standing: watch::Sender<Standing>,
     told: watch::Receiver<Arc<SwitchStatus>>,
 }
 
-/// Reason why the connection to the server ended.
+/// Reason why the connection to the OVSDB server ended.
 #[derive(Debug, thiserror::Error)]
 enum ConnectionError {
     #[error("connecting fails: {0}")]
@@ -111,8 +114,8 @@ fn with_source(error: &SessionError) -> String {
     }
 }
 
-/// Starts to follow a server. Returns the channels, and a future that maintains the connection. The future
-/// must be polled, and ends when the [`Client`] is dropped.
+/// Starts to follow the database of an OVSDB server. Returns the channels for the caller, and a future that maintains
+/// the connection. The future must be polled, and ends when the [`Client`] is dropped.
 pub fn run(options: Options) -> (Client, impl Future<Output = ()> + Send + 'static) {
     let (desired, wanted) = watch::channel(None);
     let (standing, stands) = watch::channel(Standing::default());
@@ -174,7 +177,7 @@ async fn connect(target: &Target) -> Result<Stream, ConnectionError> {
     }
 }
 
-/// Runs the protocol on a connection until the connection ends. Returns the reason.
+/// Runs the OVSDB protocol on a connection until the connection ends. Returns the reason why the connection ended.
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Send,
     options: &Options,

@@ -1,5 +1,5 @@
-//! Values of database columns (RFC 7047 section 5.1). A value is a set or a map of atoms. It can be compared,
-//! and changed by the differences that the server sends.
+//! Values of database columns (RFC 7047 section 5.1). A value is a set or a map of atoms. Values can be compared, and
+//! can be changed by the differences that the server sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::rpc::shortened;
 
-/// UUID that identifies a row.
+/// UUID that identifies a row of a database table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Uuid(pub u128);
 
@@ -39,29 +39,29 @@ impl fmt::Display for Uuid {
     }
 }
 
-/// Reason why a JSON value is not the value of a column.
+/// Reason why a JSON value cannot be parsed as the value of a database column.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DatumError {
-    /// The text is not a UUID. The value is the text.
+    /// A text that should be a UUID is malformed. The value of this variant is the text.
     #[error("`{0}` is no UUID")]
     Uuid(String),
-    /// The JSON value is not an atom, set or map.
+    /// The JSON value is not an atom, set or map. The value of this variant is the beginning of the JSON text.
     #[error("`{0}` is neither atom, set nor map")]
     Shape(String),
 }
 
-/// A single value (atom).
+/// An atom: a single value in a database column.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Atom {
     /// A 64-bit integer.
     Integer(i64),
-    /// A floating-point number, represented by its IEEE 754 bits. It is only compared and passed on.
+    /// A floating-point number, represented by its IEEE 754 bits. The client only compares the number and passes it on.
     Real(u64),
     /// A Boolean value.
     Boolean(bool),
     /// A string.
     String(String),
-    /// A reference to a row.
+    /// A reference to a database row, by the UUID of the row.
     Uuid(Uuid),
 }
 
@@ -95,7 +95,7 @@ impl Atom {
     }
 }
 
-/// Value of a column in one row. A single value is represented as a set with one element.
+/// Value of a database column in one row. A single value is represented as a set with one element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Datum {
     /// An unordered set of any number of atoms.
@@ -111,11 +111,11 @@ impl Default for Datum {
 }
 
 impl Datum {
-    /// Parses the value of a column from the JSON value that the server sends.
+    /// Parses the value of a database column from the JSON value that the server sends.
     ///
     /// # Errors
     ///
-    /// Returns an error if the JSON value is not the value of a column.
+    /// Returns an error if the JSON value is not the value of a database column.
     pub fn read(value: &Value) -> Result<Datum, DatumError> {
         let shape = || DatumError::Shape(shortened(&value.to_string()));
         let Some([Value::String(tag), Value::Array(all)]) = value.as_array().map(Vec::as_slice) else {
@@ -134,7 +134,7 @@ impl Datum {
         }
     }
 
-    /// Returns the value of the column in the JSON form that the server accepts.
+    /// Returns the value of the column as JSON, in the form that the OVSDB server accepts.
     pub fn json(&self) -> Value {
         match self {
             Datum::Set(set) => match set.iter().next().filter(|_| set.len() == 1) {
@@ -187,12 +187,13 @@ impl Datum {
         Datum::Set(value.into_iter().map(Atom::Integer).collect())
     }
 
-    /// Returns the strings as a set.
+    /// Returns the value of a set column with these strings.
     pub fn texts<'a>(values: impl IntoIterator<Item = &'a str>) -> Datum {
         Datum::Set(values.into_iter().map(|text| Atom::String(text.to_owned())).collect())
     }
 
-    /// Returns the only element of a set. Returns `None` for a map, and if there is not exactly one element.
+    /// Returns the only element of a set. Returns `None` for a map, and for a set that does not have exactly one
+    /// element.
     pub fn only(&self) -> Option<&Atom> {
         match self {
             Datum::Set(set) if set.len() == 1 => set.iter().next(),

@@ -1,19 +1,19 @@
 //! Desired configuration of the switch, read from the tables of the Open_vSwitch database. It contains all rows
 //! that the row of the table Open_vSwitch refers to, and is consistent after each transaction.
 //!
-//! The values are not checked. For example, an unsupported VLAN mode or a port with several interfaces is
-//! passed on as it is. The user of the crate can then refuse it and name it in the error.
+//! The values are not checked. For example, an unsupported VLAN mode or a port with several interfaces is passed on
+//! unchanged, so that the user of the crate can refuse the setting and name it in the error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::datum::{Atom, Datum, Uuid};
 use crate::replica::{Replica, Row};
 
-/// Complete desired configuration of the switch.
+/// Complete desired configuration of the switch, as read from the database.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Desired {
-    /// Column `next_cfg` of the table Open_vSwitch: sequence number of the last configuration change.
-    /// `ovs-vsctl` waits until `cur_cfg` reaches it.
+    /// Column `next_cfg` of the table Open_vSwitch: sequence number of the last configuration change. `ovs-vsctl` waits
+    /// until the column `cur_cfg` reaches this number.
     pub next_cfg: i64,
     /// Column `other_config` of the table Open_vSwitch.
     pub other_config: BTreeMap<String, String>,
@@ -28,7 +28,7 @@ pub struct Desired {
     pub bridges: BTreeMap<String, Bridge>,
 }
 
-/// Files for TLS connections with OpenFlow controllers.
+/// Files for TLS connections between bridges and OpenFlow controllers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ssl {
     /// Path of the private key for TLS connections.
@@ -77,7 +77,7 @@ pub enum FailMode {
     /// The bridge forwards as a learning switch.
     #[default]
     Standalone,
-    /// The bridge forwards only by the flow entries that exist.
+    /// The bridge forwards only by the flow entries that its tables contain.
     Secure,
 }
 
@@ -109,7 +109,7 @@ pub struct Controller {
     pub async_messages: bool,
 }
 
-/// Desired settings of a flow table of a bridge.
+/// Desired settings of an OpenFlow table of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowTable {
     /// Name of the flow table. `None` if it has no name.
@@ -119,9 +119,11 @@ pub struct FlowTable {
     /// Whether the least important flow entry is evicted when a flow entry is added to a full table. If not,
     /// the new entry is refused.
     pub evict: bool,
-    /// Packet fields for eviction groups. Flow entries with equal values in these fields form a group.
+    /// Packet fields that define the eviction groups of the table. Flow entries with equal values in these fields form
+    /// a group.
     pub groups: BTreeSet<String>,
-    /// Packet fields for which the lookup tracks the prefixes in use.
+    /// Packet fields whose address prefixes the flow table lookup tracks, so that cached flows match only the necessary
+    /// address bits.
     pub prefixes: BTreeSet<String>,
 }
 
@@ -133,7 +135,7 @@ pub struct Port {
     pub uuid: Uuid,
     /// VLAN settings of the port.
     pub vlans: VlanMode,
-    /// Whether the port is isolated from other protected ports.
+    /// Whether the port is protected: it exchanges no packets with other protected ports.
     pub protected: bool,
     /// Whether the port has a QoS configuration. Its settings are not read.
     pub qos: bool,
@@ -195,14 +197,14 @@ pub struct Interface {
     pub options: BTreeMap<String, String>,
     /// OpenFlow port number that is requested for the interface. `None` if none is requested.
     pub ofport_request: Option<u16>,
-    /// OpenFlow port number in the database. This daemon or a previous one has written it. `None` if the
+    /// OpenFlow port number that is stored in the database, as written by this daemon or a previous one. `None` if the
     /// interface has no number yet.
     pub ofport: Option<i64>,
     /// Requested MTU of the interface in bytes. `None` if none is requested.
     pub mtu_request: Option<i64>,
     /// Requested MAC address of the interface as text, which is not parsed. `None` if none is requested.
     pub mac: Option<String>,
-    /// Limits of the traffic that is received on the interface (ingress policing).
+    /// Rate limits of the traffic that is received on the interface (ingress policing).
     pub policing: Policing,
     /// Column `other_config` of the interface.
     pub other_config: BTreeMap<String, String>,
@@ -224,7 +226,7 @@ pub struct Policing {
 }
 
 impl Policing {
-    /// Returns whether policing is configured, as a limit in bits or in packets.
+    /// Returns whether ingress policing is configured, as a limit in bits or in packets.
     pub fn is_set(&self) -> bool {
         self.rate_kbps != 0 || self.rate_kpkts != 0
     }
@@ -250,8 +252,8 @@ impl Desired {
         })
     }
 
-    /// Returns whether `other_config:flow-restore-wait` is true. An external script then restores flow entries,
-    /// and until it removes the setting, bridges forward only by these entries.
+    /// Returns whether `other_config:flow-restore-wait` is true. An external script then restores the flow entries.
+    /// Until the script removes the setting, bridges forward only by the restored entries.
     pub fn waits_for_rules(&self) -> bool {
         self.other_config.get("flow-restore-wait").is_some_and(|text| text == "true")
     }
@@ -294,8 +296,8 @@ impl<'a> View<'a> {
         self.get(column)?.as_number()
     }
 
-    /// Returns the number in a column as a smaller integer type. Returns `None` if the column has no number,
-    /// or if the number does not fit. The schema limits the value.
+    /// Returns the number in a column as a smaller integer type. Returns `None` if the column has no number, or if the
+    /// number does not fit into the type. The limits in the database schema prevent the latter.
     fn small<T: TryFrom<i64>>(&self, column: &str) -> Option<T> {
         self.number(column).and_then(|number| T::try_from(number).ok())
     }

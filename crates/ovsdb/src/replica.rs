@@ -1,5 +1,5 @@
-//! Replica of the server's tables. It holds the rows of each table by UUID. Update messages of the three
-//! monitor methods keep the rows synchronized (RFC 7047 section 4.1.6, ovsdb-server(7) 4.1.14 and 4.1.16).
+//! Replica (local copy) of the server's tables. The replica holds the rows of each table by UUID. Update messages of
+//! the three monitor methods keep the rows synchronized (RFC 7047 section 4.1.6, ovsdb-server(7) 4.1.14 and 4.1.16).
 //!
 //! An update is applied completely or not at all. The rows are changed in a copy of the table, which replaces
 //! the table when the update has succeeded.
@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 use crate::datum::{Datum, DatumError, Uuid};
 use crate::schema::Schema;
 
-/// Columns that the client reads, by table. A server may lack some of them, depending on its schema.
+/// Columns of the database that the client monitors, by table. The schema of an older server may lack some of these
+/// columns.
 pub(crate) const COLUMNS: &[(&str, &[&str])] = &[
     (
         "Open_vSwitch",
@@ -120,7 +121,7 @@ pub(crate) const COLUMNS: &[(&str, &[&str])] = &[
     ("SSL", &["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"]),
 ];
 
-/// Tables and columns that the client requires. The client does not use a server that lacks one of them.
+/// Tables and columns that the client requires. The client does not use a server whose schema lacks one of them.
 pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("Open_vSwitch", "bridges"),
     ("Open_vSwitch", "next_cfg"),
@@ -133,15 +134,15 @@ pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("Interface", "type"),
 ];
 
-/// Columns of a row, by name. A column that is missing has its default value.
+/// Values of the columns of a database row, by column name. A missing column has its default value.
 pub type Row = BTreeMap<String, Datum>;
-/// Rows of a table, by UUID.
+/// Rows of a database table, by UUID.
 pub type Table = BTreeMap<Uuid, Row>;
 
-/// Reason why an update of the server cannot be applied.
+/// Reason why a table update that the server sent cannot be applied to the replica.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UpdateError {
-    /// The structure of the update is invalid.
+    /// The structure of the update is invalid. The value names the invalid part.
     #[error("an update has no sound {0}")]
     Shape(String),
     /// The update contains an invalid column value.
@@ -157,7 +158,7 @@ pub enum UpdateError {
     },
 }
 
-/// Replica of the tables of a server. See the module documentation.
+/// Local copy of the monitored tables of an OVSDB server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replica {
     schema: Arc<Schema>,
@@ -165,7 +166,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Creates a replica without rows of a database with this schema.
+    /// Creates an empty replica of a database that has the schema `schema`.
     pub fn new(schema: Arc<Schema>) -> Self {
         Replica { schema, tables: BTreeMap::new() }
     }
@@ -175,13 +176,13 @@ impl Replica {
         &self.schema
     }
 
-    /// Returns a shared reference to the schema.
+    /// Returns the schema of the database as a shared pointer, from which a further replica can be created.
     pub(crate) fn shared_schema(&self) -> Arc<Schema> {
         Arc::clone(&self.schema)
     }
 
-    /// Returns the tables and columns to monitor, in the JSON form of a monitor request. These are the columns
-    /// of [`COLUMNS`] that the schema contains. Missing tables are omitted.
+    /// Returns the tables and columns to monitor, in the JSON form of a monitor request. These are the columns of
+    /// [`COLUMNS`] that the schema of the server contains. Missing tables are omitted.
     pub(crate) fn monitored(&self) -> Value {
         let mut tables = Map::new();
         for (table, columns) in COLUMNS {
@@ -211,7 +212,8 @@ impl Replica {
         row.get(column).or_else(|| Some(&self.schema.column(table, column)?.default))
     }
 
-    /// Applies `<table-updates>` of the method `monitor`. They contain the complete old and new rows.
+    /// Applies the `<table-updates>` that the method `monitor` delivers: for each changed row, the old values and the
+    /// complete new row.
     ///
     /// # Errors
     ///
@@ -229,8 +231,8 @@ impl Replica {
         })
     }
 
-    /// Applies `<table-updates2>` of the methods `monitor_cond` and `monitor_cond_since`. They contain
-    /// complete new rows, and the differences of changed rows.
+    /// Applies the `<table-updates2>` that the methods `monitor_cond` and `monitor_cond_since` deliver: complete new
+    /// rows and, for changed rows, only the differences.
     ///
     /// # Errors
     ///
@@ -298,7 +300,7 @@ fn read_row(schema: &Schema, table: &str, value: &Value) -> Result<Row, UpdateEr
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns a schema that consists of a small part of the original schema.
+    /// Returns a small part of the Open_vSwitch schema.
     pub(crate) fn schema() -> Arc<Schema> {
         let set = |key: &str| json!({"type": {"key": key, "min": 0, "max": "unlimited"}});
         let maybe = |key: &str| json!({"type": {"key": key, "min": 0, "max": 1}});

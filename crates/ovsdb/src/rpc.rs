@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Maximum nesting depth of brackets in a message. OVSDB messages have a depth of less than ten.
 const DEPTH_LIMIT: u32 = 64;
 
-/// Reason why the messages of a stream cannot be read further.
+/// Reason why no further JSON-RPC messages can be read from a stream.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
     /// A message exceeds the maximum length of the [`Framer`].
@@ -27,7 +27,7 @@ pub enum RpcError {
     /// A message is not valid JSON.
     #[error("a message is not JSON")]
     Json(#[from] serde_json::Error),
-    /// A message is valid JSON, but not a request, notification or reply.
+    /// A message is valid JSON, but not a request, notification or reply. The value is the beginning of the message.
     #[error("a message is neither request, notification nor reply: {0}")]
     Shape(String),
 }
@@ -50,7 +50,7 @@ impl Framer {
         Framer { bytes: Vec::new(), seen: 0, depth: 0, in_string: false, escaped: false, limit }
     }
 
-    /// Appends received bytes of the stream.
+    /// Appends bytes that were received from the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -135,13 +135,13 @@ pub enum Message {
     Reply {
         /// Identifier of the request to which the message replies.
         id: Value,
-        /// Result of the request, or the error of the peer.
+        /// Result of the request, or the error that the peer returned.
         outcome: Result<Value, Value>,
     },
 }
 
 impl Message {
-    /// Parses a JSON value as a message.
+    /// Parses a JSON value as a JSON-RPC message.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl Message {
     }
 }
 
-/// Returns the beginning of a text, for use in an error or the log.
+/// Returns the beginning of a text (at most 200 characters), for use in an error message or the log.
 pub(crate) fn shortened(text: &str) -> String {
     const SHOWN: usize = 200;
     match text.char_indices().nth(SHOWN) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::datum::{Atom, Datum, Uuid};
 
-/// Properties of a column in the schema.
+/// Properties of a column in the database schema.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
     /// Value of the column if the server omits the column from a row.
@@ -17,7 +17,7 @@ pub struct Column {
     pub several: bool,
 }
 
-/// The schema of a database.
+/// The schema of a database, as far as the client needs it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Schema {
     /// Version of the schema, such as `8.3.1`.
@@ -26,10 +26,10 @@ pub struct Schema {
     pub tables: BTreeMap<String, BTreeMap<String, Column>>,
 }
 
-/// Reason why a schema cannot be used.
+/// Reason why the schema that the server sent cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// A required part of the schema is missing or invalid.
+    /// A required part of the schema is missing or invalid. The value names the part.
     #[error("the schema has no sound `{0}`")]
     Lacks(String),
 }

@@ -22,18 +22,18 @@ use crate::status::SwitchStatus;
 
 /// Name of the database on the server (ovs-vswitchd.conf.db(5)).
 const DATABASE: &str = "Open_vSwitch";
-/// Identifier of the monitor request, which the server's updates contain.
+/// Identifier that the client chose for its monitor request. The server's update messages contain this identifier.
 const MONITOR: &str = "trivium";
 /// Identifier of the client's echo requests (probes).
 const ECHO: &str = "echo";
-/// Transaction identifier that the server does not know. In reply to it, the server sends the complete contents
-/// of the tables.
+/// Transaction identifier for `monitor_cond_since` that no server knows. The server then sends the complete contents of
+/// the tables.
 const NEVER: &str = "00000000-0000-0000-0000-000000000000";
 
-/// Reason why a session cannot continue.
+/// Reason why an OVSDB session cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The server does not have the database.
+    /// The server does not have the database `Open_vSwitch`. The value is the error text of the server.
     #[error("the server has no database {DATABASE}: {0}")]
     Database(String),
     /// The schema that the server sent is invalid.
@@ -55,30 +55,31 @@ pub enum SessionError {
         /// Error text that the server returned.
         why: String,
     },
-    /// An update of the server is invalid.
+    /// A table update that the server sent is invalid.
     #[error("an update cannot be taken")]
     Update(#[from] UpdateError),
-    /// The server has sent an unexpected message.
+    /// The server has sent an unexpected message. The value describes the message.
     #[error("{0}")]
     Unexpected(String),
 }
 
-/// Effect of a received message on the session.
+/// Effect of a message from the server on the session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The message has no effect that the user of the session must handle.
     Nothing,
-    /// The replica has changed and is complete. It contains the state after another transaction.
+    /// The replica of the tables has changed. It is complete, and contains the state after a further transaction of the
+    /// database.
     Changed,
-    /// The lock was obtained (`true`) or lost (`false`).
+    /// Whether the session now holds the OVSDB lock, after a message about the lock.
     Locked(bool),
-    /// The transaction that this session sent was committed.
+    /// The server has committed the transaction that this session sent.
     Committed,
     /// The server has refused the transaction that this session sent, for this reason.
     Refused(String),
 }
 
-/// Monitor methods. The first is the most capable, and the last is supported by every server.
+/// OVSDB methods for monitoring tables, in descending order of capability. Every server supports the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Method {
     Since,
@@ -104,7 +105,7 @@ impl Method {
     }
 }
 
-/// Kind of a request that has no reply yet.
+/// Kind of a request to the server that has not been answered yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     Schema,
@@ -113,7 +114,7 @@ enum Asked {
     Transaction,
 }
 
-/// State of the protocol on one connection. See the module documentation.
+/// State of the OVSDB protocol on one connection to the server.
 #[derive(Debug, Default)]
 pub struct Session {
     lock: String,
@@ -130,13 +131,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates a session that requests the lock with this name.
+    /// Creates a session that requests the OVSDB lock with the name `lock`.
     pub fn new(lock: &str) -> Session {
         Session::resume(lock, Session::default())
     }
 
-    /// Creates a session on a new connection from the state of the session `last`, whose connection was lost.
-    /// It requests the lock with this name.
+    /// Creates a session on a new connection from the state of the session `last`, whose connection was lost. The new
+    /// session requests the OVSDB lock with the name `lock`.
     pub fn resume(lock: &str, last: Session) -> Session {
         // An incomplete replica does not represent a transaction.
         let (replica, since) =
@@ -147,17 +148,17 @@ impl Session {
         session
     }
 
-    /// Returns the replica. Returns `None` until it is synchronized on this connection.
+    /// Returns the replica of the server's tables. Returns `None` until the replica is synchronized on this connection.
     pub fn replica(&self) -> Option<&Replica> {
         self.whole.then_some(&self.replica)
     }
 
-    /// Returns whether the session holds the lock.
+    /// Returns whether the session holds the OVSDB lock.
     pub fn is_locked(&self) -> bool {
         self.locked
     }
 
-    /// Returns the messages to send, and removes them from the session.
+    /// Returns the messages to send to the server, and removes them from the session.
     pub fn outgoing(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.outgoing)
     }
@@ -168,14 +169,14 @@ impl Session {
         self.outgoing.push(Message::Request { method: "echo".to_owned(), params: Vec::new(), id });
     }
 
-    /// Returns whether a transaction can begin. This requires that the replica is complete, that the session
-    /// holds the lock, and that no other transaction is in progress.
+    /// Returns whether a transaction can begin. This requires that the replica is complete, that the session holds the
+    /// OVSDB lock, and that no other transaction of the session is in progress.
     pub fn is_free(&self) -> bool {
         self.locked && self.whole && !self.asked.values().any(|asked| *asked == Asked::Transaction)
     }
 
-    /// Begins a transaction that writes the values of `told` that differ from the database. Returns whether a
-    /// transaction was begun. No transaction is begun if no value differs, or if [`Session::is_free`] is false.
+    /// Begins a transaction that writes the values of the status `told` that differ from the database. Returns whether
+    /// a transaction was begun. No transaction is begun if no value differs, or if [`Session::is_free`] is false.
     pub fn tell(&mut self, told: &SwitchStatus) -> bool {
         if !self.is_free() {
             return false;
@@ -205,7 +206,7 @@ impl Session {
         self.ask(Asked::Monitor(method), method.name(), params);
     }
 
-    /// Processes a message from the server. Returns its effect on the session.
+    /// Processes a message from the server. Returns the effect of the message on the session.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Status that the client writes to the database. Only values that differ from the database are written, in
-//! one transaction.
+//! Status of the switch that the client writes to the database. Only values that differ from the database are written,
+//! in one transaction.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::datum::{Atom, Datum, Uuid};
 use crate::replica::Replica;
 
-/// Status of the switch and its objects. Fields that are `None` and objects that are missing leave the
-/// database unchanged.
+/// Status of the switch and its objects that the client writes to the database. Fields of this type that are `None` and
+/// objects that are missing leave the database unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SwitchStatus {
     /// Column `cur_cfg` of the table Open_vSwitch: the `next_cfg` of the last configuration change that the
@@ -36,7 +36,8 @@ pub struct BridgeStatus {
     pub datapath_id: Option<String>,
 }
 
-/// Complete status of an interface. Fields that are `None` are cleared in the database.
+/// Complete status of an interface that the client writes to the database. Fields that are `None` are cleared in the
+/// database.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InterfaceStatus {
     /// OpenFlow port number of the interface. -1 if the interface could not be created.
@@ -82,8 +83,8 @@ fn texts(map: &BTreeMap<String, String>) -> Datum {
 }
 
 impl SwitchStatus {
-    /// Returns the operations of a transaction after which the database contains this status. `replica` is
-    /// the present state of the database. Returns no operations if the database already contains the status.
+    /// Returns the operations of a transaction after which the database contains this status. `replica` is the present
+    /// state of the database. Returns no operations if the database already contains the status.
     pub(crate) fn operations(&self, replica: &Replica) -> Vec<Value> {
         let mut operations = Vec::new();
         let mut write = |table: &str, row: Uuid, columns: Vec<(&str, Datum)>| {
