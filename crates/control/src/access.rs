@@ -13,7 +13,7 @@ use model::{Config, Scope};
 use crate::ChangeError;
 use crate::caller::Caller;
 
-/// Permission to name files in a configuration change. It depends on the client that makes the change.
+/// Permission to name files in a configuration change. The permission depends on the client that makes the change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// Access scope of the client that makes the change.
@@ -30,17 +30,17 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Returns the permission of a client that changes single objects.
+    /// Returns the permission to name files for a client that changes single configuration objects.
     pub(crate) fn of(caller: &Caller) -> Access {
         Access { scope: caller.scope.unwrap_or(Scope::Read), anywhere: false }
     }
 
-    /// Returns the permission of a client that applies a complete configuration file.
+    /// Returns the permission to name files for a client that applies a complete configuration file.
     pub(crate) fn of_file(caller: &Caller) -> Access {
         Access { anywhere: caller.is_local_root(), ..Access::of(caller) }
     }
 
-    /// Checks the files that a change adds to the configuration.
+    /// Checks the files that a change adds to the configuration, and changes of `[daemon]` and `[ovsdb]`.
     ///
     /// # Errors
     ///

@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Maximum time for which a hand-over waits for admitted clients. The time is limited because a client may
-/// connect and never send a request.
+/// Maximum time for which a hand-over to a successor process waits for the responses to admitted API clients. The time
+/// is limited because a client may connect and never send a request.
 const LINGER: Duration = Duration::from_secs(1);
-/// Time to wait after the gate was closed. During this time, an accept call that was in progress returns and
+/// Time to wait after the admission gate was closed. During this time, an accept call that was in progress returns and
 /// its client is counted.
 const SETTLE: Duration = Duration::from_millis(10);
 
@@ -25,14 +25,14 @@ struct State {
     inside: usize,
 }
 
-/// The admission gate of the API. Clones refer to the same gate.
+/// Admission gate of the API, which is closed while a successor process takes over. Clones refer to the same gate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AdmissionGate {
     state: Arc<watch::Sender<State>>,
 }
 
 impl AdmissionGate {
-    /// Counts a client as admitted until the returned value is dropped.
+    /// Counts an API client as admitted until the returned value is dropped.
     pub fn enter(&self) -> ConnectionGuard {
         self.state.send_modify(|state| state.inside += 1);
         ConnectionGuard(self.clone())
@@ -61,7 +61,7 @@ impl AdmissionGate {
     }
 }
 
-/// Admission of a client that has no response yet. The client is no longer counted when this value is dropped.
+/// Admission of an API client that has no response yet. The client is no longer counted when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard(AdmissionGate);
 
@@ -71,12 +71,12 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Guard of a closed gate. The gate opens when this value is dropped.
+/// Guard of a closed admission gate. The gate opens when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct ClosedGate(AdmissionGate);
 
 impl ClosedGate {
-    /// Keeps the gate closed until the process ends, because the successor has taken over all state.
+    /// Keeps the admission gate closed until the process ends, because the successor has taken over all state.
     pub fn for_good(self) {
         std::mem::forget(self);
     }

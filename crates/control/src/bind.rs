@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::tls::{Guard, GuardError};
 
-/// Mode of the Unix socket: read and write for owner and group.
+/// Mode of the API's Unix socket: read and write for owner and group.
 const MODE: u32 = 0o660;
 
 /// Reason why the daemon cannot listen for API clients.
@@ -109,9 +109,9 @@ impl Listeners {
         Ok(Listeners { unix, tcp, group_scope: daemon.group_scope })
     }
 
-    /// Uses the listening sockets of the predecessor process. If the configuration has no `tcp`, a TCP socket
-    /// of the predecessor is closed. If the configuration has `tcp` and the predecessor passed on no TCP
-    /// socket, one is created.
+    /// Uses the listening API sockets of the predecessor process. If the configuration has no `tcp`, a TCP socket of
+    /// the predecessor is closed. If the configuration has `tcp` and the predecessor passed on no TCP socket, a TCP
+    /// socket is created.
     ///
     /// # Errors
     ///
@@ -165,8 +165,8 @@ fn has_listener(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Creates the Unix socket in a directory that is accessible to the daemon's user only. Sets mode and group,
-/// and then moves the socket to its path.
+/// Creates the API's Unix socket in a directory that is accessible to the daemon's user only. Sets mode and group, and
+/// then moves the socket to its path. No client can connect before mode and group are set.
 fn bind_beside(path: &Path, group: &str) -> io::Result<UnixListener> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
@@ -214,7 +214,8 @@ mod tests {
 
     use super::*;
 
-    /// connect(2) waits while the queue of a listener is full. A stopped daemon has such a queue.
+    /// Checks that an existing listener is detected without waiting even if its queue is full, as that of a stopped
+    /// daemon may be. A blocking connect(2) would wait for space in the queue.
     #[test]
     fn a_listener_with_a_full_queue_is_found_without_a_wait() {
         let directory = std::env::temp_dir().join(format!("trivium-bind-{}", std::process::id()));

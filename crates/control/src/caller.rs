@@ -13,11 +13,11 @@ use model::Scope;
 pub(crate) struct Caller {
     /// Access scope of the client. `None` means that the client has no access.
     pub scope: Option<Scope>,
-    /// Way in which the client was identified.
+    /// Way in which the daemon has identified the client.
     pub from: Origin,
 }
 
-/// Way in which a client was identified.
+/// Way in which the daemon has identified an API client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
     /// A local process, identified over the Unix socket.

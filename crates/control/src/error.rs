@@ -67,14 +67,14 @@ pub enum ChangeError {
     /// Objects that persist across restarts could not be stored.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The task that made the change ended before the change was complete.
+    /// The task that made the configuration change ended before the change was complete.
     #[error("config: the change was interrupted; look at the log of the daemon")]
     Interrupted,
 }
 
-/// Text of the remedy for a change that needs the scope `root`.
+/// Text of the remedy for a configuration change that needs the scope `root`.
 const NEEDS_ROOT: &str = "make the change as root at the unix socket (`sudo trivium apply FILE`), or with a token of the scope root";
-/// Text of the remedy for a configuration file that removes most objects.
+/// Text of the remedy for a configuration file that removes most objects of the previous file.
 const FORCE: &str = "check that it is the right file, and apply it with `--force` (`force=true` in the API)";
 
 fn outside_fix(directories: &[PathBuf]) -> String {
@@ -99,7 +99,7 @@ pub struct ErrorBody {
     pub cause: String,
     /// Remedy for the error.
     pub fix: String,
-    /// All problems of a configuration that was refused.
+    /// All problems of a configuration that was refused. Empty for other errors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<ProblemReport>,
 }
@@ -137,7 +137,7 @@ impl ApiError {
     }
 }
 
-/// Reason why a request was refused, as text for the audit log. The value is added to the extensions of the
+/// Reason why an API request was refused, as text for the audit log. The value is added to the extensions of the
 /// response.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused(pub String);

@@ -29,16 +29,16 @@ const SHARE: u64 = 128 << 20;
 const OTHERS: u64 = 512 << 20;
 /// Maximum memory for the unsent responses of all clients with the scope `root`, in octets.
 const ROOT: u64 = 512 << 20;
-/// Octets that are reserved for a response that is not a list.
+/// Octets that are reserved for an API response that is not a list.
 const SMALL: u64 = 256 << 10;
-/// Octets that are reserved for each entry of a list, and for each KiB of a configuration.
+/// Octets that are reserved for each entry of a list in a response, and for each KiB of a configuration.
 const ENTRY: u64 = 1 << 10;
-/// Maximum length of a response in octets.
+/// Maximum length of an API response in octets.
 pub(crate) const LONGEST: usize = 384 << 20;
 /// Maximum time for which a request waits until its client has read other responses.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Memory accounting for the unsent responses of one API. Clones refer to the same accounting.
+/// Account of the memory that unsent API responses use. Clones refer to the same account.
 #[derive(Clone, Default)]
 pub(crate) struct Octets {
     held: Arc<Mutex<Held>>,
@@ -53,7 +53,7 @@ struct Held {
     others: u64,
 }
 
-/// Memory that is reserved for one response. The memory is released when this value is dropped.
+/// Memory that is reserved for one API response. The memory is released when this value is dropped.
 pub(crate) struct ReplyMemory {
     octets: Octets,
     holder: Holder,
@@ -61,7 +61,7 @@ pub(crate) struct ReplyMemory {
 }
 
 impl Held {
-    /// Replaces the number of octets that one response of a client counts, from `before` to `now`.
+    /// Changes the number of octets that are accounted for one response of a client from `before` to `now`.
     fn change(&mut self, holder: &Holder, before: u64, now: u64) {
         let own = self.of.entry(holder.clone()).or_default();
         *own = (*own + now).saturating_sub(before);
@@ -73,7 +73,7 @@ impl Held {
         }
     }
 
-    /// Returns whether a client may reserve `more` additional octets.
+    /// Returns whether a client may reserve `more` additional octets for a response.
     fn has_room(&self, holder: &Holder, more: u64) -> bool {
         let own = self.of.get(holder).copied().unwrap_or(0) + more;
         if *holder == Holder::Root {
@@ -96,7 +96,7 @@ impl Octets {
 }
 
 impl ReplyMemory {
-    /// Waits until the memory for a list of `entries` entries is reserved.
+    /// Waits until the memory for a response with a list of `entries` entries is reserved.
     pub async fn reserve_list(&self, entries: usize) -> ApiResult<()> {
         let entries = u64::try_from(entries).unwrap_or(u64::MAX);
         self.reserve(entries.saturating_mul(ENTRY).min(SHARE / 2)).await

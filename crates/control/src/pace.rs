@@ -17,16 +17,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Time for which the writes of a connection may block, in addition to the time that the sent octets take at
+/// Time for which the writes of an API connection may block, in addition to the time that the sent octets take at
 /// [`LEAST_RATE`].
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Minimum rate at which a client must read a response, in octets per second.
 pub(crate) const LEAST_RATE: u32 = 64 << 10;
 
-/// A connection whose client must read at [`LEAST_RATE`] or faster.
+/// An API connection whose client must read at [`LEAST_RATE`] or faster.
 pub(crate) struct Paced<S> {
     stream: S,
-    /// Remaining time budget for blocked writes.
+    /// Remaining time budget of the connection for blocked writes.
     left: Duration,
     /// Time at which the current write began to block. `None` means that no write is blocked.
     since: Option<Instant>,

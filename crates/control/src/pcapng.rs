@@ -24,7 +24,7 @@ const IF_TIME_RESOLUTION: u16 = 9;
 const PACKET_FLAGS: u16 = 2;
 const DROP_COUNT: u16 = 4;
 
-/// State of one pcapng section, with the interfaces that were already described in it.
+/// State of one pcapng section, with the names of the interfaces that were already described in it.
 pub(crate) struct Section {
     interfaces: Vec<String>,
     snap_length: u32,

@@ -18,10 +18,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Time for which a connection that has made no request keeps its slot although no slot is free.
+/// Minimum time for which a connection that has made no request keeps its slot although another client needs one.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Client whose limit a connection counts towards.
+/// Client to which a connection is attributed for the connection limits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Client {
     /// A local process of root, or of the daemon's own user.
@@ -33,7 +33,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Returns the client whose limit a connection from this socket address counts towards.
+    /// Returns the client to which a connection from the socket address `address` is attributed.
     pub fn at(address: SocketAddr) -> Client {
         Client::Address(match address.ip() {
             IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
@@ -66,11 +66,11 @@ struct Inside {
 pub(crate) struct Places {
     inside: Arc<Mutex<Inside>>,
     freed: Arc<Notify>,
-    /// Number of slots, without those that are reserved for root.
+    /// Number of connection slots, without those that are reserved for root.
     limit: usize,
-    /// Maximum number of slots that one client may use.
+    /// Maximum number of connection slots that one client may use.
     share: usize,
-    /// Number of additional slots that are reserved for root.
+    /// Number of additional connection slots that are reserved for root.
     reserve: usize,
 }
 
@@ -107,8 +107,8 @@ pub(crate) struct Waiting {
 }
 
 impl Places {
-    /// Creates the slots of a socket. There are `limit` slots, of which one client may use `share`, and
-    /// `reserve` additional slots for root.
+    /// Creates the connection slots of a listening socket. There are `limit` slots, of which one client may use
+    /// `share`, and `reserve` additional slots for root.
     pub fn new(limit: usize, share: usize, reserve: usize) -> Places {
         Places { inside: Arc::default(), freed: Arc::default(), limit, share, reserve }
     }
@@ -157,7 +157,8 @@ impl Places {
         Entrance::Place(Place { places: self.clone(), number, asked, evicted })
     }
 
-    /// Waits until a slot may be free, at most for a quarter of `GRACE`.
+    /// Waits until a slot may be free. Returns after a quarter of `GRACE` at the latest, because a connection becomes
+    /// evictable without a notification.
     async fn freed(&self) {
         let _ = tokio::time::timeout(GRACE / 4, self.freed.notified()).await;
     }
@@ -196,9 +197,9 @@ impl Drop for Waiting {
 }
 
 impl Inside {
-    /// Evicts a connection that has made no request and whose `GRACE` has passed. Only connections of
-    /// `client` are considered, or, if `client` is `None`, those of the client that has the most of them. The
-    /// oldest one is evicted. Returns whether a connection was evicted.
+    /// Evicts the oldest connection that has existed for `GRACE` without a request. Only connections of `client` are
+    /// considered or, if `client` is `None`, those of the client that has the most such connections. Returns whether a
+    /// connection was evicted.
     fn evict(&mut self, client: Option<Client>) -> bool {
         let idle = |entry: &&Entry| !entry.asked.load(Ordering::Relaxed) && entry.since.elapsed() >= GRACE;
         let of = client.or_else(|| {
@@ -226,7 +227,7 @@ impl Inside {
 }
 
 impl Place {
-    /// Serves the connection with `work`. If the slot is evicted, `work` is cancelled.
+    /// Serves the connection with `work`. If the connection is evicted from its slot, `work` is cancelled.
     pub async fn serve(self, work: impl Future<Output = ()>) {
         tokio::select! {
             () = work => {}
@@ -294,8 +295,8 @@ mod tests {
         assert!(place(&places, user(1)).is_some());
     }
 
-    /// A client that exceeds its maximum number of slots does not make others wait. Other clients are
-    /// admitted meanwhile, and connections beyond the limit of waiting connections are closed immediately.
+    /// Connections that wait because their client uses its maximum number of slots do not delay other clients. Other
+    /// clients are admitted meanwhile, and connections beyond the limit of waiting connections are closed immediately.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_waits_keeps_no_other_waiting() {
         let places = Places::new(4, 2, 1);

@@ -40,9 +40,9 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns the states of all filters, sorted by name. The caller sets the owner in each state.
     fn filters(&self) -> Vec<FilterState>;
 
-    /// Adds prefixes to the block list of a filter, or removes them. Added prefixes last until the daemon
-    /// stops, and an upgrade keeps them. If a removed prefix is in the file of the block list, it returns when
-    /// the file is read again, or when a successor process takes over.
+    /// Adds prefixes to the block list of a filter, or removes them. Added prefixes last until the daemon stops, and an
+    /// upgrade keeps them. If a removed prefix is in the file of the block list, the prefix is blocked again when the
+    /// file is read again, or when a successor process takes over.
     ///
     /// # Errors
     ///
@@ -53,23 +53,23 @@ pub trait Plane: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns an error if the filter or its file does not exist, or if the file is invalid. The list is then
+    /// Returns an error if the filter or its file does not exist, or if the file is invalid. The block list is then
     /// unchanged.
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError>;
 
     /// Returns the states of all steering policies, sorted by name. The caller sets the owner in each state.
     fn steering(&self) -> Vec<SteeringState>;
 
-    /// Returns the exact-match flows of a steering policy in their order, at most `limit`.
+    /// Returns the exact-match flows of a steering policy with their counters, at most `limit` flows.
     ///
     /// # Errors
     ///
     /// Returns an error if the steering policy does not exist.
     fn steering_flows(&self, steering: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError>;
 
-    /// Adds, changes or removes exact-match flows of a steering policy, all of them or none. Added flows last
-    /// as long as a hook applies the policy. If the hook persists, they also last while no daemon runs. Flows
-    /// that the configuration contains cannot be changed.
+    /// Adds, changes or removes exact-match flows of a steering policy, all of them or none. Added flows last as long
+    /// as a hook (XDP program on a port) applies the policy. If the hook persists, they also last while no daemon runs.
+    /// Flows that the configuration contains cannot be changed.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the steering policy does not exist or has no table.
     fn steering_table(&self, steering: &str) -> Result<SteeringTable, PlaneError>;
 
-    /// Replaces the table of a steering policy until the configuration's table changes.
+    /// Replaces the hash bucket table of a steering policy until the table in the configuration changes.
     ///
     /// # Errors
     ///
@@ -114,10 +114,10 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the kernel does not provide the statistics.
     fn count_runs(&self) -> Result<Box<dyn Send>, PlaneError>;
 
-    /// Attaches a custom program in front of the program of a port, in one step. A previous custom program is
-    /// replaced. `object` is a compiled object file. `program` names the XDP program in the object file, and
-    /// may be `None` if the file contains only one. The custom program stays attached when the port changes,
-    /// and persists with the hook of the port.
+    /// Attaches a custom XDP program in front of the program of a port, in one step. A previous custom program is
+    /// replaced. `object` is a compiled object file. `program` names the XDP program in the object file, and may be
+    /// `None` if the file contains only one. The custom program stays attached when the port changes, and persists with
+    /// the hook of the port.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ pub trait Plane: Send + Sync + 'static {
         program: Option<&str>,
     ) -> Result<ProgramChange, PlaneError>;
 
-    /// Removes the custom program in front of the program of a port.
+    /// Removes the custom XDP program in front of the program of a port.
     ///
     /// # Errors
     ///
@@ -250,7 +250,7 @@ pub trait Plane: Send + Sync + 'static {
         nothing_flows(query)
     }
 
-    /// Returns the megaflows in the caches of the workers that match the query, in no particular order.
+    /// Returns the megaflows in the flow caches of the workers that match the query, in no particular order.
     ///
     /// # Errors
     ///
@@ -259,7 +259,7 @@ pub trait Plane: Send + Sync + 'static {
         nothing_flows(query)
     }
 
-    /// Returns the state and the memory usage of the flow caches.
+    /// Returns the state and the memory usage of the workers' flow caches.
     fn caches(&self) -> CachesState {
         CachesState::default()
     }
@@ -308,7 +308,7 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns the number of dropped packets for each port and drop reason. Pairs without drops are left out.
     fn drops(&self) -> Vec<DropState>;
 
-    /// Returns the counters for the event stream. The call is cheap enough for one call per second.
+    /// Returns the counters of the data plane for the event stream. The call is cheap enough for one call per second.
     fn counters(&self) -> Counters;
 
     /// Predicts how the data plane would process a frame that arrives at the port `in_port`. No packet is
@@ -347,9 +347,9 @@ pub trait Plane: Send + Sync + 'static {
     /// capture is already running at the hook.
     fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
-    /// Starts to send the frames that the rules of a filter sample to `to`, until `to` is closed or the
-    /// filter is removed. The method returns immediately. Samples that exceed the capacity of `to` are
-    /// dropped, so the hook never waits.
+    /// Starts to send the frames that the rules of a filter sample into the channel `to`, until `to` is closed or the
+    /// filter is removed. The method returns immediately. Samples that exceed the capacity of `to` are dropped, so the
+    /// hook that takes the samples never waits.
     ///
     /// # Errors
     ///
@@ -453,12 +453,12 @@ pub enum FailureKind {
     NotFound,
     /// The request is invalid (422).
     Invalid,
-    /// Another operation is in progress (409).
+    /// Another operation that excludes this one is in progress (409).
     Busy,
     /// The operation failed on this machine (500).
     Failed,
-    /// The operation failed because of an external condition that may end without action of the operator,
-    /// such as a change that a tenant made to the far end of its device (500).
+    /// The operation failed because of an external condition that may end without action of the operator, such as a
+    /// change that a tenant made to the other end of a port's device (500). A later attempt may succeed.
     Unready,
 }
 

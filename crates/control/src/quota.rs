@@ -25,7 +25,7 @@ const OTHERS_WORK: usize = 8;
 /// needs additional threads for work of the daemon, such as one change at a time.
 pub const BLOCKING_WORK: usize = ROOT_WORK + OTHERS_WORK;
 
-/// Client whose limit a permit counts towards.
+/// Client to which a permit is attributed for the limits.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Holder {
     /// A client of the scope `root`, over either socket.
@@ -54,16 +54,16 @@ impl From<&Caller> for Holder {
 pub(crate) struct Quotas {
     /// Quota of work on blocking threads.
     pub work: Quota,
-    /// Quota of configuration changes that are being made or wait for another change.
+    /// Quota of configuration changes that are in progress or wait for another change to end.
     pub changes: Quota,
-    /// Quota of streams, which are live events, traces and captures.
+    /// Quota of streams (live events, traces and captures).
     pub streams: Quota,
     /// Quota of requests that check a configuration without applying it.
     pub checks: Quota,
     /// Quota of configurations that are being parsed before they are applied.
     pub texts: Quota,
-    /// Quota of comparisons of a router with the kernel. Changes of the router wait until a comparison has
-    /// ended.
+    /// Quota of comparisons of a router's state with the kernel's state. Changes of the router wait until a comparison
+    /// has ended.
     pub drifts: Quota,
     /// Quota of measurements of BPF program runs. A measurement makes the kernel count the runs of all BPF
     /// programs.
@@ -91,9 +91,9 @@ pub(crate) struct Quota {
 }
 
 struct Inside {
-    /// Permits for all clients without the scope `root` together.
+    /// Permits that all clients without the scope `root` share.
     others: Arc<Semaphore>,
-    /// Permits for all clients with the scope `root` together.
+    /// Permits that all clients with the scope `root` share.
     root: Arc<Semaphore>,
     /// Maximum number of permits that one client without the scope `root` may hold.
     share: usize,
@@ -116,8 +116,8 @@ impl Quota {
         Quota { inside: Arc::new(Inside { others, root, share, shares: Mutex::default() }) }
     }
 
-    /// Waits for a permit for the client. Requests get permits in the order in which they wait. A client that
-    /// already holds its maximum number waits without delaying other clients.
+    /// Waits for a permit for the client. Requests get permits in the order in which they wait. A client that already
+    /// holds its maximum number of permits waits without delaying other clients.
     pub async fn enter(&self, holder: &Holder) -> Permit {
         let (own, all) = self.of(holder);
         // The semaphores are never closed.

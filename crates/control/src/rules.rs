@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use crate::{ApplyOptions, ChangeError, Outcome, Store};
 
-/// Position of a new rule among the rules of its filter.
+/// Position of a new filter rule among the rules of its filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RulePlace {
-    /// Behind all rules with the same priority.
+    /// The new rule is placed behind all rules that have its priority.
     Last,
-    /// In front of all rules, with the highest priority that an existing rule has.
+    /// The new rule is placed in front of all rules, with the highest priority that an existing rule has.
     First,
-    /// Directly in front of the named rule, with the priority of that rule.
+    /// The new rule is placed directly in front of the named rule, with the priority of that rule.
     Before(RuleName),
-    /// Directly behind the named rule, with the priority of that rule.
+    /// The new rule is placed directly behind the named rule, with the priority of that rule.
     After(RuleName),
 }
 

@@ -44,21 +44,21 @@ use crate::places::{Arrival, Client, Place, Places};
 use crate::tls::Guard;
 use crate::{Listeners, Store};
 
-/// Maximum number of connections on the Unix socket, without those reserved for root.
+/// Maximum number of API connections on the Unix socket, without those reserved for root.
 const UNIX_CONNECTIONS: usize = 64;
-/// Maximum number of connections of one user on the Unix socket.
+/// Maximum number of API connections of one user on the Unix socket.
 const USER_CONNECTIONS: usize = 48;
 /// Number of connections on the Unix socket that are reserved for root.
 const ROOT_CONNECTIONS: usize = 64;
-/// Maximum number of connections on the TCP socket.
+/// Maximum number of API connections on the TCP socket.
 const TCP_CONNECTIONS: usize = 64;
-/// Maximum number of connections from one address on the TCP socket.
+/// Maximum number of API connections from one client address on the TCP socket.
 const ADDRESS_CONNECTIONS: usize = 16;
-/// Maximum size of the head of a request in bytes.
+/// Maximum size of the head (request line and header fields) of an HTTP request in bytes.
 const HEAD_LIMIT: usize = 16 << 10;
 /// Maximum time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(3);
-/// Maximum time until the head of a request is complete, counted from the previous request.
+/// Maximum time until the head of an HTTP request is complete, counted from the previous request.
 const HEAD: Duration = Duration::from_secs(5);
 /// Content types of streaming responses: events, traces and captures.
 const LIVE: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/x-pcapng"];
@@ -232,12 +232,12 @@ async fn pause_after_error() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// State of an accepted client that the task of its connection needs.
+/// State of an accepted API client that the task of its connection needs.
 struct Visitor {
     /// Admission of the client at the gate, which is held until the first request is answered.
     visit: ConnectionGuard,
     door: AdmissionGate,
-    /// Flag that the first permitted request sets. Connections without such a request can be evicted.
+    /// Flag that the first permitted request sets. A connection without such a request can be evicted to free its slot.
     asked: Arc<AtomicBool>,
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use model::{DoctorFinding, Finding, Fragment, StoredError};
 
-/// Name of the temporary file by which the daemon tests whether the state directory is writable.
+/// Name of the temporary file that the daemon writes to test whether the state directory is writable.
 const PROBE: &str = "write-probe";
 /// Maximum length of the file of stored objects, in bytes.
 const LIMIT_BYTES: u64 = 16 << 20;
@@ -49,7 +49,7 @@ pub enum StorageError {
 
 const CONTENT_FIX: &str = "mend it, or move it away to start without the objects of the API";
 
-/// Suffix that is appended to the name of an unreadable file.
+/// Suffix that is appended to the name of an unreadable state file.
 const DAMAGED: &str = ".damaged";
 
 /// Appends a suffix to the name of an unreadable state file, and returns the new path. An unreadable file
@@ -184,8 +184,8 @@ impl Storage {
         written.map_err(|source| StorageError::Write { path, source })
     }
 
-    /// Writes `objects` to a temporary file in the directory of the stored file, and synchronizes it to disk. Refuses
-    /// objects that are too long for [`Storage::read`].
+    /// Writes `objects` to a temporary file in the directory of the stored file, and synchronizes the temporary file to
+    /// disk. Refuses objects that are too long for [`Storage::read`].
     pub fn prepare(&self, objects: &Fragment) -> Result<Prepared, StorageError> {
         let text = objects.to_json();
         if u64::try_from(text.len()).is_ok_and(|length| length > LIMIT_BYTES) {

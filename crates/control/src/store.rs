@@ -5,10 +5,10 @@
 //! ```
 //!
 //! A layer contains the objects of one owner. The steps in brackets store the objects that persist across restarts.
-//! Each step may refuse the change, in which case nothing has changed. Changes are made one at a time. Each
-//! change is made in a separate task, so that a client that disconnects does not interrupt it. A change that
-//! requires confirmation is rolled back automatically if it is not confirmed in time. While it waits, no other
-//! change is accepted.
+//! Each step may refuse the change, in which case nothing has changed. Changes are made one at a time. Each change is
+//! made in a separate task, so that a client that disconnects does not interrupt it. A change that requires
+//! confirmation is rolled back automatically if it is not confirmed in time. While a change waits for its confirmation,
+//! no other change is accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,24 +27,24 @@ use utoipa::ToSchema;
 use crate::storage::{Prepared, Storage};
 use crate::{Access, ChangeError, Plane, StorageError};
 
-/// Minimum number of objects in the previous file for which `force` is required to remove all of them.
+/// Minimum number of objects in the previous configuration file for which `force` is required to remove all of them.
 const MANY: usize = 3;
-/// Minimum number of objects in the previous file for which `force` is required to remove more than half of
-/// them.
+/// Minimum number of objects in the previous configuration file for which `force` is required to remove more than half
+/// of them.
 const MANY_MORE: usize = 8;
 
-/// Pause before a failed rollback is tried again. The first value is the initial pause, and the second value
-/// is the longest one.
+/// Pause before a failed rollback of a configuration change is tried again. The first value is the initial pause, and
+/// the second value is the longest one.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Text of the remedy for a change whose rollback has failed.
+/// Text of the remedy for a configuration change whose rollback has failed.
 const STUCK: &str =
     "it is tried again until it succeeds; mend the cause, or keep the change (`trivium confirm`)";
 
-/// Maximum number of objects that one log line names.
+/// Maximum number of changed configuration objects that one log line names.
 const NAMED: usize = 8;
 
-/// Conditions under which a change is made.
+/// Conditions under which a configuration change is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ApplyOptions {
     /// Whether the change is only planned and not applied.
@@ -102,14 +102,14 @@ impl Outcome {
     }
 }
 
-/// Status of a change that requires confirmation.
+/// Status of a configuration change that requires confirmation.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct PendingReport {
-    /// Whether a change waits for its confirmation.
+    /// Whether a configuration change waits for its confirmation.
     pub pending: bool,
-    /// Number of seconds until the change is rolled back. 0 if no change is pending.
+    /// Number of seconds until the pending change is rolled back. 0 if no change is pending.
     pub left_s: u64,
-    /// Result of the last change that required confirmation, in one sentence.
+    /// Result of the last configuration change that required confirmation, in one sentence.
     pub last: String,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct State {
     pub stored: BTreeSet<ObjectKey>,
 }
 
-/// Whether a change writes the file of the API's persistent objects.
+/// Whether a configuration change writes the file of the API's persistent objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stored {
     /// The change also updates the file.
@@ -140,7 +140,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// Returns the error with which other changes are refused while this change is pending.
+    /// Returns the error with which other configuration changes are refused while this change is pending.
     fn refusal(&self) -> ChangeError {
         ChangeError::Pending { left_s: self.deadline.duration_since(Instant::now()).as_secs() }
     }
@@ -174,7 +174,7 @@ pub struct Store {
     state: watch::Sender<Arc<State>>,
     /// Whether an API client has requested that the daemon ends.
     ending: watch::Sender<bool>,
-    /// Lock that is held while a change is made, and while another process takes over.
+    /// Lock that is held while a configuration change is made, and while a successor process takes over.
     gate: Arc<Mutex<Gate>>,
     /// Problems at the start that did not prevent the daemon from starting.
     troubles: Mutex<Vec<DoctorFinding>>,
@@ -182,7 +182,7 @@ pub struct Store {
     /// predecessor, or a change that could not be stored could not be undone either. `None` if the data plane
     /// runs the configuration. A successful change clears the value.
     behind: Mutex<Option<DoctorFinding>>,
-    /// Error of the last attempt to replace the file of persistent objects. The file may then have either
+    /// Error of the last attempt to replace the file of persistent objects. The file may then have the old or the new
     /// content. `None` if the file has the content of the store. The next successful write clears the value.
     unstored: Mutex<Option<String>>,
     /// Reason why the rollback of the pending change has failed. `None` if it has not failed.
@@ -299,7 +299,7 @@ impl Store {
         self.troubles.lock().await.push(trouble);
     }
 
-    /// Waits for the end of a change in progress. Further changes are prevented while the returned value
+    /// Waits for the end of a configuration change in progress. Further changes are prevented while the returned value
     /// exists.
     ///
     /// # Errors
@@ -371,14 +371,14 @@ impl Store {
         self.state.borrow().merged.clone()
     }
 
-    /// Returns the objects of all owners except the file, to be passed to a successor process.
+    /// Returns the configuration objects of all owners except the file, to be passed to a successor process.
     pub fn handed_over(&self) -> BTreeMap<Owner, Fragment> {
         let mut fragments = self.state.borrow().layers.fragments.clone();
         fragments.remove(&Owner::File);
         fragments
     }
 
-    /// Replaces all objects of `owner` by those of a configuration.
+    /// Replaces all objects of `owner` by the objects of a configuration.
     ///
     /// # Errors
     ///
@@ -402,8 +402,8 @@ impl Store {
         .await
     }
 
-    /// Makes one change as `owner`. `persist` sets whether the changed object persists across restarts.
-    /// `None` keeps the object's setting.
+    /// Makes one configuration change on behalf of `owner`. `persist` sets whether the changed object persists across
+    /// restarts. `None` keeps the object's setting.
     ///
     /// # Errors
     ///
@@ -418,8 +418,8 @@ impl Store {
         self.change_by(owner, persist, options, move |_| Ok(change)).await
     }
 
-    /// Makes one change as `owner`. The function `change` computes the change from the current objects. No
-    /// other change is made in between.
+    /// Makes one configuration change on behalf of `owner`. The function `change` computes the change from the current
+    /// objects. No other change is made in between.
     pub(crate) async fn change_by(
         self: &Arc<Self>,
         owner: Owner,
@@ -443,7 +443,7 @@ impl Store {
         .await
     }
 
-    /// Confirms the pending change, and returns the summary of the change.
+    /// Confirms the pending configuration change, and returns the summary of the change.
     ///
     /// # Errors
     ///
@@ -462,7 +462,7 @@ impl Store {
         Ok(what)
     }
 
-    /// Rolls the pending change back immediately.
+    /// Rolls the pending configuration change back immediately.
     ///
     /// # Errors
     ///
@@ -474,7 +474,7 @@ impl Store {
         task.await.map_err(|_| ChangeError::Interrupted)?
     }
 
-    /// Returns the status of the pending change.
+    /// Returns the status of the pending configuration change.
     pub async fn pending(&self) -> PendingReport {
         let gate = self.gate.lock().await;
         let left = gate.pending.as_ref().map(|pending| pending.deadline.duration_since(Instant::now()));
@@ -482,7 +482,7 @@ impl Store {
         PendingReport { pending: left.is_some(), left_s: left.map_or(0, |left| left.as_secs()), last }
     }
 
-    /// Makes a change in a separate task. The task continues if the caller is cancelled.
+    /// Makes a configuration change in a separate task. The task continues if the caller is cancelled.
     async fn make(
         self: &Arc<Self>,
         options: ApplyOptions,
@@ -551,8 +551,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Merges the objects of all owners and checks the result. Returns the new state with the warnings of the
-    /// check.
+    /// Merges the configuration objects of all owners and checks the result. Returns the new state with the warnings of
+    /// the check.
     fn checked(
         &self,
         layers: Layers,
@@ -617,8 +617,8 @@ impl Store {
         committed
     }
 
-    /// Undoes a change in the data plane that could not be stored because of `error`. If the data plane
-    /// refuses, the store records that the data plane does not run its configuration.
+    /// Undoes a change in the data plane that could not be stored because of `error`. If the data plane refuses to undo
+    /// the change, the store records that the data plane does not run the store's configuration.
     async fn undo(&self, after: &State, before: &State, error: &ChangeError) {
         let Err(refusal) = self.apply_to_plane(after, before).await else { return };
         let finding = DoctorFinding {

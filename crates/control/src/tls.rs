@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// Minimum length of a token in characters.
+/// Minimum length of an API token in characters.
 const TOKEN_LENGTH: usize = 16;
 
 /// Reason why the API cannot be protected on its TCP socket. The API is then not offered there.
@@ -48,7 +48,7 @@ pub enum GuardError {
         /// Path of the token file.
         path: PathBuf,
     },
-    /// Two client names are configured with the same token.
+    /// Two token names are configured with the same token.
     #[error("{field}: another name has the token of {} already; write another token there", path.display())]
     TokenTwice {
         /// Configuration field that names the file of the second token.
@@ -79,14 +79,14 @@ pub enum GuardError {
     Tls(#[from] rustls::Error),
 }
 
-/// TLS settings and tokens of the TCP socket.
+/// TLS settings and tokens of the API's TCP socket.
 #[derive(Clone)]
 pub struct Guard {
     pub(crate) acceptor: TlsAcceptor,
     tokens: Arc<[Known]>,
 }
 
-/// A configured token with its access scope.
+/// A configured API token with its access scope.
 pub(crate) struct Known {
     token: Vec<u8>,
     /// Name of the token in the configuration, which the log contains.

@@ -84,16 +84,16 @@ pub(super) struct ApplyParams {
     dry_run: bool,
     /// Seconds after which the change is rolled back unless it is confirmed.
     confirm: Option<u64>,
-    /// Whether the configuration is applied even if it removes most of the previous file: all of three or
-    /// more objects, or more than half of eight or more objects.
+    /// Whether the configuration is applied even if it removes most objects of the previous configuration file: all of
+    /// three or more objects, or more than half of eight or more objects.
     #[serde(default)]
     force: bool,
-    /// Name of the configuration file, for messages about problems.
+    /// Name of the configuration file, which messages about problems contain.
     file: Option<String>,
 }
 
-/// Reads the configuration in a request body. The permit of `quota` is taken after the body is complete, so a
-/// client that sends slowly occupies only its connection.
+/// Reads and parses the configuration in a request body. The function takes a permit of `quota` after the body is
+/// complete, so a client that sends slowly occupies only its connection.
 async fn load(
     context: &Context,
     quota: &Quota,

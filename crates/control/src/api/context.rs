@@ -1,4 +1,4 @@
-//! State that the handlers of requests work with.
+//! State and resources that the handlers of API requests use.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::quota::{Holder, Quota, Quotas};
 use crate::store::blocking;
 use crate::{ChangeError, Store};
 
-/// State that the handlers of all requests share.
+/// State that the handlers of all API requests share.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub store: Arc<Store>,
@@ -21,13 +21,13 @@ pub(super) struct Shared {
     pub quotas: Quotas,
 }
 
-/// Values that a request handler works with: the shared state, and the resources of the request.
+/// Values that the handler of an API request works with: the shared state, and the resources of the request.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub store: Arc<Store>,
     pub door: AdmissionGate,
     pub quotas: Quotas,
-    /// Client whose limits the resources of the request count towards.
+    /// Client to whose quotas the resources of the request are charged.
     pub holder: Holder,
     /// Memory reservation for the response to the request.
     pub answer: Option<Arc<ReplyMemory>>,
@@ -45,7 +45,7 @@ impl FromRequestParts<Shared> for Context {
 }
 
 impl Context {
-    /// Runs blocking work on a thread of the blocking pool, with a permit of the client. The permit is held
+    /// Runs blocking work on a thread of the blocking pool, with a permit from the client's quota. The permit is held
     /// until the work is done, even if the client disconnects.
     pub async fn blocking<T: Send + 'static>(
         &self,
@@ -60,7 +60,8 @@ impl Context {
         .await
     }
 
-    /// Runs work in a separate task, with a permit of `quota`. The task continues if the client disconnects.
+    /// Runs work in a separate task, with a permit that the client gets from `quota`. The task continues if the client
+    /// disconnects.
     pub async fn task<T: Send + 'static>(
         &self,
         quota: &Quota,

@@ -20,9 +20,9 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{Access, ErrorBody, Outcome, RulePlace, SampleRequest};
 
-/// Longest time in seconds for which a prefix can be blocked: one year.
+/// Longest time in seconds for which a client can block a prefix: one year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
-/// Number of bytes that the hook copies of each sampled frame.
+/// Number of bytes of each sampled frame that the hook (XDP program) copies.
 const SAMPLE_LENGTH: u32 = 128;
 
 /// Returns all filters with the counters of each rule.

@@ -13,12 +13,12 @@ use super::request::Params;
 use crate::ErrorBody;
 use crate::error::ApiResult;
 
-/// Default maximum number of results in one response.
+/// Default maximum number of objects, such as flow entries, in one response.
 const SOME: usize = 1000;
-/// Upper bound of the number of results in one response.
+/// Upper bound of the number of objects, such as flow entries, in one response.
 const MOST: usize = 100_000;
 
-/// Query parameters for flow entries.
+/// Query parameters for reading OpenFlow flow entries.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -27,18 +27,18 @@ pub(super) struct RuleParams {
     bridge: Option<String>,
     /// Number of the flow table. Absent: all tables.
     table: Option<u8>,
-    /// Maximum number of results. Default 1000, at most 100000.
+    /// Maximum number of returned flow entries. Default 1000, at most 100000.
     limit: Option<usize>,
 }
 
-/// Query parameters for groups, meters or megaflows.
+/// Query parameters for reading OpenFlow groups, meters or megaflows.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct BridgeParams {
     /// Name of the bridge. Absent: all bridges.
     bridge: Option<String>,
-    /// Maximum number of results. Default 1000, at most 100000.
+    /// Maximum number of returned objects. Default 1000, at most 100000.
     limit: Option<usize>,
 }
 

@@ -21,17 +21,18 @@ use utoipa::openapi::path::Operation;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refused};
 
-/// Maximum number of refusals that are logged per minute. Further refusals are only counted, and the number
-/// is logged later.
+/// Maximum number of refused requests that are logged per minute. Further refused requests are only counted, and their
+/// number is logged later.
 const REFUSALS: u32 = 60;
 /// Maximum number of characters of a request path or a result in one log line.
 const LINE: usize = 400;
 
-/// Result of a change, as text for the audit log. Handlers add the value to the extensions of their response.
+/// Result of a request that changed the state, as text for the audit log. Handlers add the value to the extensions of
+/// their response.
 #[derive(Clone, Debug)]
 pub(super) struct Done(pub String);
 
-/// The scopes that the routes require, and the counter of logged refusals.
+/// Access scopes that the API routes require, and the counter of logged refusals.
 #[derive(Clone)]
 pub(super) struct Guard {
     scopes: Arc<HashMap<(Method, String), Scope>>,
@@ -64,7 +65,7 @@ impl Guard {
         Guard { scopes: Arc::new(scopes), refusals: Arc::default() }
     }
 
-    /// Returns the scope that a request requires. Returns `None` if no route exists for the request, which is
+    /// Returns the access scope that a request requires. Returns `None` if no route exists for the request, which is
     /// then answered by 404 or 405.
     fn needed(&self, method: &Method, path: Option<&MatchedPath>) -> Option<Scope> {
         let method = if method == Method::HEAD { Method::GET } else { method.clone() };
@@ -72,15 +73,15 @@ impl Guard {
     }
 }
 
-/// Returns the scope that an operation declares in its security requirements, or `None` if it declares no
-/// scope.
+/// Returns the access scope that an operation of the API description declares in its security requirements, or `None`
+/// if it declares no scope.
 pub(super) fn declared(operation: &Operation) -> Option<Scope> {
     let security = serde_json::to_value(operation.security.as_ref()?).ok()?;
     let words = security.as_array()?.iter().filter_map(|one| one["token"][0].as_str());
     words.filter_map(|word| Scope::ALL.into_iter().find(|scope| scope.word() == word)).next()
 }
 
-/// Passes permitted requests to their handler, refuses other requests, and logs changes.
+/// Passes permitted API requests to their handler, refuses other requests, and logs changes.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::unknown);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -124,7 +125,7 @@ impl Guard {
 }
 
 impl Refusals {
-    /// Counts a refusal, and returns whether the refusal may be logged in this minute.
+    /// Counts a refused request, and returns whether the refusal may be logged in this minute.
     fn may_log(&self) -> bool {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         if since.is_none_or(|since| since.elapsed() >= Duration::from_secs(60)) {

@@ -19,12 +19,12 @@ use super::watch::{QUEUE, file, permit, words};
 use crate::error::{ApiError, ApiResult};
 use crate::{DumpRequest, ErrorBody, Plane};
 
-/// Longest accepted duration of a measurement in milliseconds.
+/// Longest accepted duration of a measurement of program runs, in milliseconds.
 const MEASURE_LIMIT_MS: u64 = 60_000;
 
 /// Default for the maximum number of captured bytes of each frame at a hook.
 const SNAP: u32 = 256;
-/// Largest accepted maximum of captured bytes of each frame at a hook.
+/// Upper bound of the number of captured bytes of each frame at a hook.
 const SNAP_MAX: u32 = 2048;
 
 /// Query parameters for reading hooks.
@@ -59,7 +59,7 @@ async fn read(context: &Context, params: &HookParams) -> ApiResult<Vec<HookState
     }
 }
 
-/// Measures the runs of all hooks' programs for the duration `time`, without blocking a thread. The
+/// Measures the runs of the XDP programs of all hooks for the duration `time`, without blocking a thread. The
 /// measurement ends early if the client disconnects.
 async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>> {
     let _permit = context.quotas.measurements.try_enter(&context.holder).ok_or_else(|| {
@@ -89,9 +89,8 @@ async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>
     Ok(hooks)
 }
 
-/// Returns the program that is attached to the device. If the attached program calls another program by a
-/// tail call, the other program's run time is part of the attached program's run time, and is not counted
-/// separately.
+/// Returns the XDP program that is attached to the device of a hook. If the attached program calls another program by a
+/// tail call, the other program's run time is part of the attached program's run time, and is not counted separately.
 fn first(hook: &HookState) -> Option<&HookProgram> {
     hook.user_program.as_ref().map(|user| &user.program).or(hook.program.as_ref())
 }

@@ -89,7 +89,8 @@ pub(crate) fn router(store: Arc<Store>, door: AdmissionGate) -> Router {
     Router::new().fallback_service(router).layer(map_request(with_present_path))
 }
 
-/// Replaces the old path `/v1/steers` of a request by `/v1/steering`. Requests with other paths are unchanged.
+/// Replaces the path `/v1/steers` of an older client's request by `/v1/steering`. Requests with other paths are
+/// unchanged.
 async fn with_present_path(mut request: Request) -> Request {
     let uri = request.uri();
     if let Some(rest) =

@@ -53,7 +53,7 @@ async fn make(
     Ok(Made(context.task(&context.quotas.changes, work).await??))
 }
 
-/// Returns an error if a bridge or a router uses the port, because the port cannot be removed then.
+/// Returns an error if a bridge or a router still uses the port, because the port cannot be removed then.
 fn unused(context: &Context, port: &PortName) -> ApiResult<()> {
     let merged = context.store.merged();
     if merged.owners.get(&ObjectKey::Port(port.clone())) != Some(&Owner::Api) {
@@ -88,7 +88,7 @@ fn unused(context: &Context, port: &PortName) -> ApiResult<()> {
     Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, format!("port.{port}"), cause, fix))
 }
 
-/// Outcome of a change, which becomes the response and a line of the audit log.
+/// Outcome of a configuration change, which becomes the response and a line of the audit log.
 pub(super) struct Made(pub Outcome);
 
 impl IntoResponse for Made {

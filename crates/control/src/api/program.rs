@@ -9,12 +9,12 @@ use axum::http::StatusCode;
 
 use crate::error::{ApiError, ApiResult};
 
-/// Mode bits that permit users other than the owner to write.
+/// File mode bits that permit users other than the owner to write.
 const OTHERS_WRITE: u32 = 0o022;
 /// Sticky bit of a directory, which permits only the owner of a file to remove or rename it.
 const STICKY: u32 = 0o1000;
 
-/// Checks that a program file exists and is executable.
+/// Checks that a program file for an upgrade exists and is executable.
 ///
 /// # Errors
 ///
@@ -24,7 +24,7 @@ pub(super) fn existing(path: &Path) -> ApiResult<()> {
     is_program(path, &metadata)
 }
 
-/// Returns the canonical path of a program file. The function checks that only root (or the daemon's own
+/// Returns the canonical path of a program file for an upgrade. The function checks that only root (or the daemon's own
 /// user) can change the file and each directory above it.
 ///
 /// # Errors

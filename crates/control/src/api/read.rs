@@ -53,7 +53,7 @@ pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> ApiResult<Vec<u8>> {
     Ok(text.0)
 }
 
-/// Buffer for a text of at most [`LONGEST`] octets. Writing more is an error.
+/// Buffer for the JSON text of a response, at most [`LONGEST`] octets long. Writing more is an error.
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 
@@ -113,7 +113,7 @@ pub(super) async fn bridge(context: Context, Path(name): Path<String>) -> ApiRes
     bridge.map(Json).ok_or_else(|| no_such("bridge", &name))
 }
 
-/// Query parameters for MAC table entries.
+/// Query parameters that select MAC table entries.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -126,7 +126,7 @@ pub(super) struct FdbParams {
     vlan: Option<u16>,
     /// MAC address of the entries. Absent: all addresses.
     mac: Option<String>,
-    /// Maximum number of results.
+    /// Maximum number of returned entries.
     limit: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Parsing of the queries, bodies and names in requests. An error response describes the problem.
+//! Parsing of the queries, bodies and names in API requests. An error response describes the problem.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::{Access, ApplyOptions};
 pub(super) const BODY_LIMIT: usize = 256 << 10;
 /// Maximum time for the reception of a request body.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// Longest accepted time in seconds that a change may wait for its confirmation.
+/// Longest accepted time in seconds for which a configuration change may wait for its confirmation.
 const CONFIRM_LIMIT_S: u64 = 86_400;
 
-/// Query parameters of a request, parsed into `T`.
+/// Query parameters of an API request, parsed into `T`.
 pub(super) struct Params<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
@@ -42,7 +42,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// Query parameters that all changes of single objects have.
+/// Query parameters that all changes of single configuration objects have.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

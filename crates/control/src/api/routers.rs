@@ -23,10 +23,10 @@ use crate::{ErrorBody, Outcome, Plane};
 
 /// Default maximum number of routes, neighbours or next-hop objects in one response.
 const SOME: usize = 1000;
-/// Upper bound of the number of results in one response.
+/// Upper bound of the number of routes, neighbours or next-hop objects in one response.
 const MOST: usize = 100_000;
 
-/// Query parameters for routes.
+/// Query parameters for reading the routes of a router.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -35,7 +35,7 @@ pub(super) struct RouteParams {
     prefix: Option<String>,
     /// Routing table: a number, `main`, `local` or `default`. Absent: all tables.
     table: Option<String>,
-    /// Maximum number of results. Default 1000, at most 100000.
+    /// Maximum number of returned routes. Default 1000, at most 100000.
     limit: Option<usize>,
 }
 
@@ -48,12 +48,12 @@ pub(super) struct WhyParams {
     of: String,
 }
 
-/// Query parameters for neighbours or next-hop objects.
+/// Query parameters for reading the neighbours or next-hop objects of a router.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct SomeParams {
-    /// Maximum number of results. Default 1000, at most 100000.
+    /// Maximum number of returned objects. Default 1000, at most 100000.
     limit: Option<usize>,
 }
 

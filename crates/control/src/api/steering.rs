@@ -18,11 +18,11 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{ErrorBody, Outcome};
 
-/// Longest time in seconds for which a flow can be added: one year.
+/// Longest accepted lifetime of an exact-match flow in seconds: one year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
-/// Default maximum number of flows in one response.
+/// Default maximum number of exact-match flows in one response.
 const FLOWS: usize = 1000;
-/// Upper bound of the number of flows in one response.
+/// Upper bound of the number of exact-match flows in one response.
 const FLOWS_LIMIT: usize = 1 << 20;
 
 /// Query parameters for reading exact-match flows.

@@ -20,7 +20,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{ChangeError, ErrorBody};
 
-/// Maximum length of a frame that can be explained, in bytes.
+/// Maximum length in bytes of a frame whose processing can be explained.
 const FRAME_LIMIT: usize = 9100;
 /// Maximum number of entries in a software RSS indirection table.
 const RSS_LIMIT: usize = 65_536;
@@ -53,7 +53,7 @@ pub struct UpgradeRequest {
     pub binary: Option<PathBuf>,
 }
 
-/// Response to an upgrade.
+/// Response to an upgrade request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Upgraded {
     /// Path of the program that runs now.
@@ -206,7 +206,7 @@ fn own_binary() -> ApiResult<PathBuf> {
     Ok(replaced(&path))
 }
 
-/// Removes the suffix ` (deleted)` from a path, which the kernel appends if the file was removed.
+/// Removes the suffix ` (deleted)` from a program's path. The kernel appends this suffix if the file was removed.
 fn replaced(path: &std::path::Path) -> PathBuf {
     path.to_str().and_then(|text| text.strip_suffix(" (deleted)")).map_or_else(|| path.into(), PathBuf::from)
 }

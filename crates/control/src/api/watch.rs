@@ -29,13 +29,13 @@ use crate::pcapng;
 use crate::quota::Permit;
 use crate::{CaptureRequest, ErrorBody};
 
-/// Maximum number of frames or events that are queued for one client.
+/// Maximum number of frames or events that are queued for one client of a streaming route.
 pub(super) const QUEUE: usize = 1024;
 /// Largest accepted number of packets of one trace.
 const TRACE_LIMIT: u64 = 1_000_000;
 
-/// Returns a permit for a stream, or an error if the client's quota is used up. Dropping the permit releases
-/// it.
+/// Returns a permit for a stream (events, trace or capture), or an error if the client's quota is used up. Dropping the
+/// permit releases it.
 pub(super) fn permit(context: &Context) -> ApiResult<Permit> {
     context.quotas.streams.try_enter(&context.holder).ok_or_else(|| {
         ApiError::new(
@@ -76,12 +76,12 @@ impl Live {
     }
 }
 
-/// Link state of each port (true means up) at the previous interval.
+/// Link state of each port (true means up) at the previous interval of the event stream.
 #[derive(Default)]
 struct Links(BTreeMap<String, bool>);
 
 impl Links {
-    /// Returns the changes of link states since the previous call. A port that was added since then is not
+    /// Returns the changes of ports' link states since the previous call. A port that was added since then is not
     /// reported.
     fn changes(&mut self, ports: Vec<PortState>, at_ns: u64) -> Vec<LinkEvent> {
         let differs = |port: &PortState| self.0.get(&port.name).is_some_and(|up| *up != port.link_up);
@@ -148,7 +148,7 @@ pub(super) struct TraceParams {
     filter: Option<String>,
 }
 
-/// Parses the text of a packet filter. An absent text gives a filter that matches every packet.
+/// Parses the text of a packet filter. An absent text results in a filter that matches every packet.
 pub(super) fn words(text: Option<&str>) -> ApiResult<Filter> {
     Filter::parse(text.unwrap_or_default()).map_err(|error| {
         let fix = "for example: ip_src=10.0.0.0/8,tcp,dst_port=443";
