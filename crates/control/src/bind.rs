@@ -33,7 +33,7 @@ pub enum BindError {
     /// The path of the Unix socket exists, but is not a socket.
     #[error("daemon.api: {} is not a socket; move it away, or choose another path", path.display())]
     NotASocket {
-        /// Path of the existing file.
+        /// Path of the existing file, which is not a socket.
         path: PathBuf,
     },
     /// The Unix socket cannot be created.

@@ -46,9 +46,9 @@ pub enum ChangeError {
     Outside {
         /// Path of the configuration field that names the file.
         object: String,
-        /// Path of the file outside of these directories.
+        /// Path of the file that the change names.
         path: PathBuf,
-        /// Directories of `daemon.files`.
+        /// Directories in which API clients may name files (`daemon.files`).
         directories: Vec<PathBuf>,
     },
     /// The configuration file would remove most running objects of the previous configuration file.

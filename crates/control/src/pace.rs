@@ -41,8 +41,8 @@ impl<S> Paced<S> {
         Paced { stream, left: PATIENCE, since: None, timer: Box::pin(sleep(PATIENCE)), exempt }
     }
 
-    /// Updates the time budget after an attempt to write or flush, and returns the outcome of the attempt.
-    /// Returns an error if the time budget is used up.
+    /// Updates the connection's time budget for blocked writes after an attempt to write or flush, and returns the
+    /// outcome of the attempt. Returns an error if the time budget is used up.
     fn account<T>(
         &mut self,
         cx: &mut Context<'_>,

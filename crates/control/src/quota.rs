@@ -16,16 +16,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::caller::{Caller, Origin};
 
-/// Maximum number of blocking threads for clients of the scope `root`.
+/// Maximum number of threads that blocking work of clients of the scope `root` occupies at the same time.
 const ROOT_WORK: usize = 4;
-/// Maximum number of blocking threads for all other clients.
+/// Maximum number of threads that blocking work of all other clients occupies at the same time.
 const OTHERS_WORK: usize = 8;
 
 /// Maximum number of threads that blocking work of API clients occupies at the same time. The event loop
 /// needs additional threads for work of the daemon, such as one change at a time.
 pub const BLOCKING_WORK: usize = ROOT_WORK + OTHERS_WORK;
 
-/// Client to which a permit is attributed for the limits.
+/// Client to which a permit of a quota is attributed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Holder {
     /// A client of the scope `root`, over either socket.
@@ -49,7 +49,7 @@ impl From<&Caller> for Holder {
     }
 }
 
-/// All quotas of one API. Clones refer to the same quotas.
+/// Quotas for all kinds of resources that API clients can hold. Clones refer to the same quotas.
 #[derive(Clone)]
 pub(crate) struct Quotas {
     /// Quota of work on blocking threads.

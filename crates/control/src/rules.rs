@@ -101,8 +101,8 @@ fn without_rule(layers: &Layers, filter: FilterName, rule: &RuleName) -> Result<
     Ok(Change::PutFilter(filter, after))
 }
 
-/// Returns the filter with this name that the API owns. Returns `None` if there is no filter of this name,
-/// and an error if another owner has it.
+/// Returns the filter with this name that the API owns. Returns `None` if there is no filter of this name, and an error
+/// if the filter belongs to another owner.
 fn of_api<'l>(layers: &'l Layers, filter: &FilterName) -> Result<Option<&'l Filter>, ChangeError> {
     let object = ObjectKey::Filter(filter.clone());
     match layers.owner_of(&object) {

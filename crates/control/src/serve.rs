@@ -234,7 +234,7 @@ async fn pause_after_error() {
 
 /// State of an accepted API client that the task of its connection needs.
 struct Visitor {
-    /// Admission of the client at the gate, which is held until the first request is answered.
+    /// Admission of the client at the admission gate, which is held until the first request is answered.
     visit: ConnectionGuard,
     door: AdmissionGate,
     /// Flag that the first permitted request sets. A connection without such a request can be evicted to free its slot.

@@ -15,7 +15,7 @@ use model::{DoctorFinding, Finding, Fragment, StoredError};
 
 /// Name of the temporary file that the daemon writes to test whether the state directory is writable.
 const PROBE: &str = "write-probe";
-/// Maximum length of the file of stored objects, in bytes.
+/// Maximum length of the file with the API's persistent objects, in bytes.
 const LIMIT_BYTES: u64 = 16 << 20;
 
 /// Reason why the persistent objects could not be stored or read.
@@ -37,7 +37,7 @@ pub enum StorageError {
         /// Error that the operating system returned.
         source: io::Error,
     },
-    /// The file does not contain stored objects.
+    /// The file does not contain valid persistent objects.
     #[error("{}: {source}; {CONTENT_FIX}", path.display())]
     Content {
         /// Path of the file with invalid content.

@@ -125,9 +125,9 @@ pub(crate) struct State {
 /// Whether a configuration change writes the file of the API's persistent objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stored {
-    /// The change also updates the file.
+    /// The change also updates the file of persistent objects.
     Follows,
-    /// The file is not written, because the objects of the change were read from it.
+    /// The change does not write the file of persistent objects, because the objects of the change were read from it.
     AsItIs,
 }
 
@@ -169,7 +169,7 @@ pub struct Store {
     storage: Storage,
     /// Settings with which the process was started. These settings do not change while the process runs.
     running: Config,
-    /// Path of the API socket from the command line, which overrides the path in a file.
+    /// Path of the API socket from the command line, which overrides the path in a configuration file.
     socket: Option<PathBuf>,
     state: watch::Sender<Arc<State>>,
     /// Whether an API client has requested that the daemon ends.
@@ -219,9 +219,9 @@ impl Store {
         })
     }
 
-    /// Applies the initial configuration. Without a hand-over, it consists of the file and the stored objects
-    /// of the API. After a hand-over, it consists of the file and the objects of other owners that the
-    /// predecessor process passed on (`given`).
+    /// Applies the initial configuration. Without a hand-over, the initial configuration consists of the configuration
+    /// file and the stored objects of the API. After a hand-over, it consists of the configuration file and the objects
+    /// of other owners that the predecessor process passed on (`given`).
     ///
     /// State files that cannot be read or written never prevent the start. An unreadable file is renamed.
     /// Both cases are reported in the log and in the notices.

@@ -75,15 +75,15 @@ pub(super) async fn delete_filter(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RuleParams {
-    /// Whether the rule is placed in front of all rules, with the highest of their priorities. The rule must
-    /// not have a priority.
+    /// Whether the rule is placed in front of all rules, with the highest of their priorities. The rule in the request
+    /// body must not contain a priority.
     #[serde(default)]
     first: bool,
-    /// Name of a rule. The new rule is placed directly in front of this rule, with its priority. The new rule
-    /// must not have a priority.
+    /// Name of a rule. The new rule is placed directly in front of this rule, with the priority of this rule. The rule
+    /// in the request body must not contain a priority.
     before: Option<String>,
-    /// Name of a rule. The new rule is placed directly behind this rule, with its priority. The new rule must
-    /// not have a priority.
+    /// Name of a rule. The new rule is placed directly behind this rule, with the priority of this rule. The rule in
+    /// the request body must not contain a priority.
     after: Option<String>,
     /// Whether the change is only planned (dry run) and not applied.
     #[serde(default)]

@@ -127,7 +127,7 @@ pub(super) async fn hook(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ProgramParams {
-    /// Name of the XDP program in the object. Can be absent if the object contains only one XDP program.
+    /// Name of the XDP program in the object file. Can be absent if the object file contains only one XDP program.
     program: Option<String>,
 }
 

@@ -56,7 +56,7 @@ pub struct UpgradeRequest {
 /// Response to an upgrade request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Upgraded {
-    /// Path of the program that runs now.
+    /// Path of the program that runs after the upgrade.
     #[schema(value_type = String)]
     pub binary: PathBuf,
 }

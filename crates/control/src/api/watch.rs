@@ -132,17 +132,17 @@ pub(super) struct TraceParams {
     count: Option<u64>,
     /// Name of the port that receives the packet.
     port: Option<String>,
-    /// Source or destination Ethernet address.
+    /// Source or destination Ethernet address of the packet.
     mac: Option<String>,
     /// VLAN of the packet.
     vlan: Option<u16>,
     /// Ethernet type of the packet.
     ether_type: Option<u16>,
-    /// Source or destination IP address.
+    /// Source or destination IP address of the packet.
     ip: Option<String>,
     /// IP protocol number of the packet.
     protocol: Option<u8>,
-    /// Source or destination port of the transport protocol.
+    /// Source or destination transport port of the packet.
     l4_port: Option<u16>,
     /// Filter that packets must match, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
     filter: Option<String>,
@@ -204,7 +204,7 @@ pub(super) async fn trace(context: Context, Params(params): Params<TraceParams>)
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
 
-/// Query parameters of a capture.
+/// Query parameters of a capture at a port.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

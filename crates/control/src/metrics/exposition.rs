@@ -24,7 +24,7 @@ impl Exposition {
         let _ = writeln!(self.text, "{}{{{}}} {value}", self.name, labels.join(","));
     }
 
-    /// Returns the complete text.
+    /// Returns the complete text in the exposition format.
     pub fn into_text(self) -> String {
         self.text
     }
