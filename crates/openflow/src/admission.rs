@@ -10,28 +10,28 @@ use port::tcp_users::{TcpUsers, User, is_own};
 
 use crate::target::{Address, Target};
 
-/// Maximum number of log lines per minute that peers can cause.
+/// Maximum number of log lines per minute that refused peers of one listener can cause.
 const LINES: u32 = 10;
 
-/// Admission policy of one listener.
+/// Admission policy of one `ptcp:` listener, which determines whose processes may connect.
 pub(crate) struct Admission {
     allowed: Vec<u32>,
     /// Lookup of the user ID of the process at the peer's end of a connection. `None` before the first peer
     /// connects, and while another thread uses the lookup.
     users: Option<TcpUsers>,
-    /// Start of the current minute, and the number of log lines that peers have caused in it.
+    /// Start of the current minute, and the number of log lines that refused peers have caused in this minute.
     lines: (Instant, u32),
 }
 
 impl Admission {
-    /// Returns the admission policy for a target. Returns `None` if the target admits every peer.
+    /// Returns the admission policy for a listener's target. Returns `None` if the target admits every peer.
     pub fn of(target: &Target) -> Option<Admission> {
         let allowed = target.users.clone()?;
         let asks = matches!(target.address, Address::ListenTcp(_)) && !target.allow_remote;
         asks.then(|| Admission { allowed, users: None, lines: (Instant::now(), 0) })
     }
 
-    /// Checks whether a peer may connect.
+    /// Checks whether a peer may connect to the listener.
     ///
     /// # Errors
     /// Returns a text with the reason why the peer is refused.
@@ -60,7 +60,7 @@ impl Admission {
         }
     }
 
-    /// Counts a log line that a peer causes. Returns false if the limit of the current minute is exceeded.
+    /// Counts a log line that a refused peer causes. Returns false if the limit of the current minute is exceeded.
     pub fn may_log(&mut self) -> bool {
         let (since, lines) = &mut self.lines;
         if since.elapsed() >= Duration::from_secs(60) {

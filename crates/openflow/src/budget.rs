@@ -1,5 +1,5 @@
-//! Limits for the packet-outs that are queued at the slow path, both in messages and in octets of memory.
-//! There is a limit for each session, and a limit for all sessions of a bridge together.
+//! Limits for the packet-outs that are queued at the slow path, both in messages and in octets of memory. There is a
+//! limit for each OpenFlow session, and a limit for all sessions of a bridge together.
 //!
 //! A session that has used up its budget stops reading from its socket until budget is free. TCP flow control
 //! then stops the peer.
@@ -11,36 +11,36 @@ use tokio::sync::Semaphore;
 
 use crate::datapath::Reservation;
 
-/// Maximum memory in octets that the queued packet-outs of one session may use.
+/// Maximum memory in octets that the queued packet-outs of one OpenFlow session may use.
 const OCTETS: u32 = 512 * 1024;
-/// Maximum number of queued packet-outs of a session.
+/// Maximum number of queued packet-outs of an OpenFlow session.
 pub(crate) const MESSAGES: u32 = 256;
 
 /// Maximum memory in octets that the queued packet-outs of all sessions of a bridge may use. Ended sessions
 /// are included.
 const BRIDGE_OCTETS: usize = 16 << 20;
 
-/// Returns a new budget, to be shared by all sessions of a bridge.
+/// Returns a new memory budget for queued packet-outs, to be shared by all sessions of a bridge.
 pub(crate) fn of_bridge() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(BRIDGE_OCTETS))
 }
 
-/// Budget of one session for queued packet-outs.
+/// Memory budget of one OpenFlow session for packet-outs that are queued at the slow path.
 pub(crate) struct PacketOutBudget {
     session: u64,
     free: Arc<Semaphore>,
-    /// Budget that all sessions of the bridge share.
+    /// Memory budget that all sessions of the bridge share.
     of_all: Arc<Semaphore>,
 }
 
 impl PacketOutBudget {
-    /// Creates the budget of the session with the number `session`. A packet-out must fit into this budget
-    /// and into the shared budget `of_all` of the bridge.
+    /// Creates the memory budget of the OpenFlow session with the number `session`. A packet-out must fit into this
+    /// budget and into the shared budget `of_all` of the bridge.
     pub fn new(session: u64, of_all: Arc<Semaphore>) -> PacketOutBudget {
         PacketOutBudget { session, free: Arc::new(Semaphore::new(OCTETS as usize)), of_all }
     }
 
-    /// Reserves budget for a packet-out. Returns `None` if the budget does not suffice now.
+    /// Reserves memory budget for a packet-out. Returns `None` if the budget does not suffice now.
     pub fn try_reserve(&self, packet: &PacketOut) -> Option<Reservation> {
         let own = Arc::clone(&self.free).try_acquire_many_owned(cost(packet)).ok()?;
         let of_all = Arc::clone(&self.of_all).try_acquire_many_owned(cost(packet)).ok()?;

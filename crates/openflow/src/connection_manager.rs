@@ -14,11 +14,12 @@ use crate::datapath::{
 };
 use crate::wire::{HEADER, Header};
 
-/// Maximum number of notices, such as bridge events, in the queue of one session.
+/// Maximum number of notices, such as bridge events, in the queue of one OpenFlow session.
 const QUEUE: usize = 1024;
 /// Maximum memory in octets of the events in the queue of one session.
 const QUEUE_OCTETS: usize = 32 << 20;
-/// Maximum number of messages (of up to 64 KiB) that are queued for the slowest snooping listener.
+/// Maximum number of messages (of up to 64 KiB) that are queued for the slowest snooping listener, which receives
+/// copies of controllers' messages.
 const OVERHEARD: usize = 512;
 
 /// Role of a controller (OpenFlow 1.5.1 section 6.3.6).
@@ -33,7 +34,7 @@ pub enum Role {
     Slave,
 }
 
-/// A notice from the connection manager to a session.
+/// A notice from the connection manager to an OpenFlow session.
 #[derive(Debug)]
 pub(crate) enum Notice {
     /// An event of the bridge, to be processed by the session.
@@ -44,7 +45,7 @@ pub(crate) enum Notice {
     Behind,
 }
 
-/// An event that is queued for a session.
+/// An event of the bridge that is queued for an OpenFlow session.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub told: Arc<SharedEvent>,
@@ -85,7 +86,7 @@ struct Member {
 }
 
 impl Member {
-    /// Queues an event for the session. An event without space in the queue is dropped and counted.
+    /// Queues an event of the bridge for the session. An event without space in the queue is dropped and counted.
     fn tell(&self, told: &Arc<SharedEvent>) {
         let is_packet = matches!(told.event, Event::PacketIn(_));
         let has_room = !is_packet || self.to.capacity() > QUEUE / 4;
@@ -110,10 +111,10 @@ impl Member {
     }
 }
 
-/// Combined state of all sessions, as reported to the bridge.
+/// Combined state of all OpenFlow sessions, as reported to the bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Standing {
-    /// Whether some controller to which the bridge connects has a session.
+    /// Whether there is at least one session with a controller to which the bridge has connected.
     controllers: bool,
     /// Whether at least one session receives table misses (packets that match no flow entry).
     misses: bool,
@@ -123,13 +124,13 @@ struct Standing {
 struct State {
     members: HashMap<u64, Member>,
     next: u64,
-    /// Number of sessions that receive table misses.
+    /// Number of sessions that receive table misses (packets that match no flow entry).
     hearing: usize,
     generation: Option<u64>,
     /// Combined state that was last reported to the bridge.
     told: Standing,
-    /// Number of state changes so far. A change is a session that starts or ends, or a session that starts or
-    /// stops receiving table misses.
+    /// Number of state changes of the sessions so far. A state change occurs when a session starts or ends, or when a
+    /// session starts or stops receiving table misses.
     changes: u64,
     /// Number of the last state change that was reported to the bridge.
     changes_told: u64,
@@ -146,11 +147,12 @@ impl State {
     }
 }
 
-/// Number of concurrent dumps (replies that list many objects) guaranteed to each bridge, regardless of the
+/// Number of concurrent dumps (replies that list many objects) that are guaranteed to each bridge, regardless of the
 /// dumps of other bridges.
 const DUMPS: usize = 2;
 
-/// Connection manager of a bridge. See the [module](self).
+/// Connection manager of a bridge, which distributes the bridge's events to OpenFlow sessions and manages the roles of
+/// controllers.
 pub(crate) struct ConnectionManager {
     pub datapath: Arc<dyn Datapath>,
     /// Number of sessions that need each kind of event. The bridge omits events that no session needs.
@@ -162,20 +164,19 @@ pub(crate) struct ConnectionManager {
     pub packet_outs: Arc<Semaphore>,
     /// Memory in octets that the bundles of all sessions use.
     pub bundles: Arc<AtomicUsize>,
-    /// Permit for committing a large bundle. At most one large bundle of the bridge is committed at a time,
-    /// or waits for its commit.
+    /// Permit for committing a large bundle. At most one large bundle of the bridge at a time is being committed, or
+    /// waits for a permit of the process.
     pub commits: Arc<Semaphore>,
     /// Permits for the dumps that are guaranteed to this bridge.
     pub dumps: Arc<Semaphore>,
-    /// Permit for a slow change of the bridge's tables. At most one slow change of the bridge is made at a
-    /// time.
+    /// Permit for a slow change of the bridge's flow tables. At most one slow change of the bridge is made at a time.
     changes: Arc<Semaphore>,
     state: Mutex<State>,
     /// Wakes the tasks that wait until changes of the session state have been reported to the bridge.
     told: Notify,
 }
 
-/// Registration of a session at the connection manager. Dropping this value ends the registration.
+/// Registration of an OpenFlow session at the connection manager. Dropping this value ends the registration.
 pub(crate) struct SessionSeat {
     manager: Arc<ConnectionManager>,
     id: u64,
@@ -220,13 +221,13 @@ impl ConnectionManager {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a receiver of the messages between controllers and the bridge. A slow receiver misses
+    /// Returns a receiver of copies of the messages between controllers and the bridge. A slow receiver misses
     /// messages.
     pub fn listen(&self) -> broadcast::Receiver<Arc<[u8]>> {
         self.said.subscribe()
     }
 
-    /// Passes complete messages from or to a controller to the snooping listeners. This function never waits.
+    /// Passes copies of complete messages from or to a controller to the snooping listeners. This function never waits.
     pub fn overhear(&self, mut messages: &[u8]) {
         if self.said.receiver_count() == 0 {
             return;
@@ -240,8 +241,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Registers a session. `controller` is true if the peer is a controller to which the bridge has connected.
-    /// When [`SessionSeat::told`] has returned, the bridge has been informed about the session.
+    /// Registers an OpenFlow session. `controller` is true if the peer is a controller to which the bridge has
+    /// connected. When [`SessionSeat::told`] has returned, the bridge has been informed about the session.
     pub fn join(self: &Arc<Self>, controller: bool) -> SessionSeat {
         let (to, notices) = mpsc::channel(QUEUE);
         let (lost, behind) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -271,8 +272,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Counts a state change and reports it to the bridge. The report is made on a thread that may wait for
-    /// the bridge's flow tables. Returns the number of the state change.
+    /// Counts a change of the sessions' combined state and reports it to the bridge. The report is made on a thread
+    /// that may wait for the bridge's flow tables. Returns the number of the state change.
     fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> u64 {
         if state.standing() != state.told || state.telling {
             state.changes += 1;
@@ -317,19 +318,20 @@ impl ConnectionManager {
         true
     }
 
-    /// Returns whether a call of [`ConnectionManager::in_turn`] is in progress. Such a call may be a slow
-    /// change, and a fast change would have to wait for it.
+    /// Returns whether a call of [`ConnectionManager::in_turn`] is in progress. Such a call may be a slow change, and a
+    /// fast change of the bridge would have to wait for it.
     pub fn is_changing(&self) -> bool {
         self.changes.available_permits() == 0
     }
 
-    /// Waits for the permit to make a slow change. `None` is never returned, because the semaphore is never
-    /// closed.
+    /// Waits for the permit to make a slow change of the bridge's flow tables. `None` is never returned, because the
+    /// semaphore is never closed.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.changes).acquire_owned().await.ok()
     }
 
-    /// Returns the permit to make a slow change. Returns `None` if another session has it.
+    /// Returns the permit to make a slow change of the bridge's flow tables. Returns `None` if another session has the
+    /// permit.
     pub fn try_turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.changes).try_acquire_owned().ok()
     }
@@ -354,8 +356,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Applies changes. Fast changes are applied in the calling task, and slow ones on a blocking thread
-    /// where they do not delay other sessions.
+    /// Applies changes of flow entries, groups and meters. Fast changes are applied in the calling task, and slow ones
+    /// on a blocking thread where they do not delay other sessions.
     pub async fn modify(&self, changes: Vec<Mod>, origin: Origin) -> Outcome {
         match self.datapath.modify_soon(changes, origin) {
             Ok(done) => done,
@@ -363,7 +365,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Modifies the configuration of one table or of all tables. A fast modification is made in the calling
+    /// Modifies the configuration of one flow table or of all flow tables. A fast modification is made in the calling
     /// task, and a slow one on a blocking thread where it does not delay other sessions.
     pub async fn table_mod(&self, change: TableMod) -> Result<(), FlowError> {
         match self.datapath.table_mod_soon(&change) {
@@ -372,8 +374,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Distributes an event to all interested sessions. Packet-in events may not use the last quarter of a
-    /// session's queue, which is left to other events.
+    /// Distributes an event of the bridge to all interested sessions. Packet-in events may not use the last quarter of
+    /// a session's queue, which is left to other events.
     fn show(&self, told: SharedEvent) {
         let for_all = is_for_all(&told.event);
         let told = Arc::new(told);
@@ -387,7 +389,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Distributes the events of the bridge. Returns when the bridge is dropped.
+    /// Distributes the events of the bridge to the sessions. Returns when the bridge is dropped.
     pub async fn run(self: Arc<Self>, mut subscription: Subscription) {
         while let Some(told) = subscription.events.recv().await {
             if subscription.missed.swap(0, Ordering::Relaxed) > 0 {
@@ -399,7 +401,8 @@ impl ConnectionManager {
 }
 
 impl SessionSeat {
-    /// Waits until the state changes of this session have been reported to the bridge.
+    /// Waits until the bridge has been informed about this session's state, such as whether the session receives table
+    /// misses.
     pub async fn told(&self) {
         loop {
             let told = self.manager.told.notified();
@@ -410,8 +413,8 @@ impl SessionSeat {
         }
     }
 
-    /// Changes the role of this session. If `to` is `None`, the role is not changed. Returns the role and the
-    /// current generation ID.
+    /// Changes the role of this session's controller. If `to` is `None`, the role is not changed. Returns the role and
+    /// the current generation ID.
     pub fn role(&self, to: Option<Role>, generation: Option<u64>) -> Result<(Role, u64), Stale> {
         let mut state = self.manager.state();
         if let (Some(new), Some(Role::Master | Role::Slave)) = (generation, to) {
@@ -458,12 +461,12 @@ impl SessionSeat {
         }
     }
 
-    /// Returns whether this session monitors flow entries and has missed changes.
+    /// Returns whether this session monitors flow entries and has missed changes of flow entries.
     pub fn is_behind(&self) -> bool {
         self.monitoring && self.behind.load(Ordering::Relaxed)
     }
 
-    /// Sets whether this session receives table misses.
+    /// Sets whether this session receives table misses (packets that match no flow entry).
     pub fn hear_misses(&mut self, on: bool) {
         if on == self.hearing {
             return;
@@ -487,7 +490,7 @@ impl SessionSeat {
         }
     }
 
-    /// Returns the current role of this session, which another session may have changed.
+    /// Returns the current role of this session's controller, which another session may have changed.
     pub fn current(&self) -> Role {
         self.manager.state().members.get(&self.id).map_or(Role::Equal, |member| member.role)
     }

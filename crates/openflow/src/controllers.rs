@@ -1,4 +1,5 @@
-//! The controllers of a bridge. Sessions are started and ended when the list of targets changes.
+//! The controllers of a bridge. OpenFlow sessions are started and ended when the list of targets (controllers and
+//! listeners) changes.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,11 +24,11 @@ use crate::target::{Address, Target};
 use crate::target_status::{Status, TargetStatus};
 use crate::tls::{AcceptorError, Listening, TlsError};
 
-/// Maximum number of concurrent sessions of a listener.
+/// Maximum number of concurrent OpenFlow sessions of a listener.
 const SESSIONS: usize = 64;
-/// Maximum number of sessions of a listener that are ending, in addition to `SESSIONS`.
+/// Maximum number of sessions of a listener that are still ending, in addition to `SESSIONS`.
 const LEAVING: usize = 8;
-/// Timeout for establishing a connection.
+/// Timeout for establishing a connection to a controller, and for a TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
 
 struct Running {
@@ -37,8 +38,8 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-/// The controllers of a bridge. See the [module](self). This type requires a multi-threaded tokio runtime.
-/// Dropping a value ends all its sessions.
+/// The controllers of a bridge, and the listeners for OpenFlow clients. This type requires a multi-threaded tokio
+/// runtime. Dropping a value ends all its sessions.
 pub struct Controllers {
     manager: Arc<ConnectionManager>,
     events: JoinHandle<()>,
@@ -56,8 +57,8 @@ impl Controllers {
         Self::with_sockets(datapath, Arc::default())
     }
 
-    /// Creates an empty set of controllers. `sockets` contains the listening Unix sockets, which can be received
-    /// from the predecessor process and passed to the successor process.
+    /// Creates an empty set of controllers. `sockets` contains the listening Unix sockets, which can be received from a
+    /// predecessor process and passed to a successor process.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
@@ -69,8 +70,9 @@ impl Controllers {
         Controllers { manager, events, running: HashMap::new(), sockets }
     }
 
-    /// Replaces the list of targets. Sessions of unchanged targets continue. Sessions of removed targets end,
-    /// and sessions of new targets start. Among targets with equal addresses, the last one is used.
+    /// Replaces the list of targets (controllers and listeners). Sessions of unchanged targets continue. Sessions of
+    /// removed targets end, and sessions of new targets start. Among targets with equal addresses, the last one is
+    /// used.
     pub async fn set(&mut self, targets: Vec<Target>) {
         let wanted: HashMap<Address, Target> =
             targets.into_iter().map(|target| (target.address.clone(), target)).collect();
@@ -112,7 +114,7 @@ impl Controllers {
         Running { target, board, stop, task }
     }
 
-    /// Returns the status of all targets, ordered by address.
+    /// Returns the connection status of all targets (controllers and listeners), ordered by address.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         let mut all: Vec<Status> = self.running.values().map(|running| running.board.status()).collect();
@@ -120,7 +122,7 @@ impl Controllers {
         all
     }
 
-    /// Ends all sessions and waits until they have ended.
+    /// Ends all OpenFlow sessions and waits until they have ended.
     pub async fn shutdown(mut self) {
         for (_, running) in std::mem::take(&mut self.running) {
             end(running, &self.sockets).await;
@@ -149,7 +151,7 @@ impl Drop for Controllers {
     }
 }
 
-/// State of the task that serves one target.
+/// State of the task that serves one target (a controller or a listener).
 #[derive(Clone)]
 struct Own {
     manager: Arc<ConnectionManager>,
@@ -177,8 +179,8 @@ impl Own {
         }
     }
 
-    /// Connects to the controller until the task is stopped. The pause after a session or a failed attempt
-    /// doubles up to `max_backoff`. It is reset after a session that lasted at least `max_backoff`.
+    /// Connects to the controller until the task is stopped. The pause after a session or a failed attempt doubles up
+    /// to `max_backoff`. The pause is reset after a session that lasted at least `max_backoff`.
     async fn connect(mut self) {
         let mut pause = Duration::from_secs(1);
         loop {
@@ -217,8 +219,8 @@ impl Own {
         }
     }
 
-    /// Runs the session with a peer that has connected to a listener. Returns when the session has ended,
-    /// with the reason.
+    /// Runs the OpenFlow session with a peer that has connected to a listener. Returns when the session has ended, with
+    /// the reason.
     async fn serve(&self, stream: Box<dyn Stream>, activity: Arc<Activity>) -> Ended {
         let mut stopped = self.stopped.clone();
         let stream = match self.target.address {
@@ -238,7 +240,8 @@ impl Own {
         session::run(stream, &self.manager, &self.board, self.options(activity), stopped).await
     }
 
-    /// Returns whether a peer may connect to the listener. A refused peer is logged and recorded in the status.
+    /// Returns whether a peer may connect to the listener. A refused peer is logged and recorded in the listener's
+    /// status.
     async fn admits(&self, admission: &mut Option<Admission>, peer: SocketAddr, local: SocketAddr) -> bool {
         let Some(admission) = admission else { return true };
         let Err(why) = admission.admit(peer, local).await else { return true };
@@ -250,7 +253,7 @@ impl Own {
         false
     }
 
-    /// Accepts connections of peers and runs their sessions.
+    /// Accepts connections of peers to the listener and runs their sessions.
     async fn listen(self) {
         let mut stopped = self.stopped.clone();
         if self.target.address.is_open() && !self.target.allow_remote {
@@ -416,8 +419,8 @@ impl Slot {
     }
 }
 
-/// Returns the session to end when a listener has no free slot: of the sessions of the hosts with the most
-/// sessions, the one whose last request is longest ago.
+/// Returns the session to end when a listener has no free slot. Among the sessions of the hosts with the most sessions,
+/// it is the session whose last request is longest ago.
 fn longest_idle(slots: &HashMap<Id, Slot>) -> Option<&Slot> {
     let staying = || slots.values().filter(|slot| !*slot.stop.borrow());
     let mut by_peer: HashMap<Option<IpAddr>, usize> = HashMap::new();
@@ -453,7 +456,8 @@ impl Listener {
         }
     }
 
-    /// Accepts the next connection. For TCP, also returns the addresses of the peer and of the local end.
+    /// Accepts the next connection on the listener. For TCP, also returns the addresses of the peer and of the local
+    /// end.
     async fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<(SocketAddr, SocketAddr)>)> {
         Ok(match self {
             Listener::Tcp(listener) => {

@@ -13,19 +13,19 @@ use switch::flow::{
 pub use switch::flow::{Fragments, Miss};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-/// An iterator over batches of objects, for large sets of objects. A batch may be empty. The bridge computes
-/// a batch on request within some milliseconds. It holds no lock between two batches.
+/// An iterator over batches of objects, for large sets of objects. A batch may be empty. The bridge computes a batch on
+/// request within some milliseconds. The bridge holds no lock between two batches.
 pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 
-/// Result of applying a batch of changes. The error contains the index of the first refused change, and the
-/// reason for the refusal.
+/// Result of applying a batch of changes of flow entries, groups and meters. The error contains the index of the first
+/// refused change, and the reason for the refusal.
 pub type Outcome = Result<(), (usize, FlowError)>;
 
-/// Minimum number of changes for which a call counts as too slow to be made in a session's task. It applies if
-/// the bridge has no better estimate.
+/// Number of changes from which a call of [`Datapath::modify_soon`] is considered too slow for a session's task. A
+/// bridge can replace this estimate by a better one.
 const MANY: usize = 32;
 
-/// Future that completes when a barrier is reached (see `Datapath::barrier`).
+/// Future that completes when the flow caches reflect all changes before a barrier (see `Datapath::barrier`).
 pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Features of a bridge (OFPT_FEATURES_REPLY).
@@ -45,16 +45,16 @@ pub struct Features {
     pub queues: bool,
 }
 
-/// Textual description of a bridge (OFPMP_DESC).
+/// Textual description of a bridge (OFPMP_DESC). Each field has at most 255 octets, except for `serial`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Description {
-    /// Name of the manufacturer. The maximum length of each field is 255 octets, except for `serial`.
+    /// Name of the manufacturer of the bridge.
     pub manufacturer: String,
     /// Description of the hardware on which the bridge runs.
     pub hardware: String,
-    /// Name and version of the software.
+    /// Name and version of the bridge's software.
     pub software: String,
-    /// Serial number of the bridge, at most 31 octets.
+    /// Serial number of the bridge, at most 31 octets long.
     pub serial: String,
     /// Description of the datapath, which distinguishes the bridge from others.
     pub datapath: String,
@@ -116,9 +116,9 @@ pub struct QueueConfig {
     pub port: u32,
     /// Queue ID, which is unique within the port.
     pub queue: u32,
-    /// Minimum rate of the queue. `None` if not configured.
+    /// Minimum rate of the queue in tenths of a percent of the port's rate. `None` if not configured.
     pub min_rate: Option<u16>,
-    /// Maximum rate of the queue. `None` if not configured.
+    /// Maximum rate of the queue in tenths of a percent of the port's rate. `None` if not configured.
     pub max_rate: Option<u16>,
 }
 
@@ -133,7 +133,7 @@ pub struct TableConfig {
     pub max_entries: u32,
     /// Handling of packets that match no flow entry of the table.
     pub miss: Miss,
-    /// Whether the table evicts flow entries when it is full.
+    /// Whether the table evicts flow entries when a flow entry is added to the full table.
     pub eviction: bool,
     /// Thresholds of vacancy events (down, up): free entries in percent of `max_entries`. `None` disables
     /// vacancy events.
@@ -141,7 +141,7 @@ pub struct TableConfig {
 }
 
 impl TableConfig {
-    /// Returns the configuration that a table state contains.
+    /// Returns the configuration that the state of a flow table contains.
     #[must_use]
     pub fn of(state: &TableState) -> TableConfig {
         TableConfig {
@@ -155,7 +155,7 @@ impl TableConfig {
     }
 }
 
-/// Modification of flow tables. A field that is `None` is not changed.
+/// Modification of the configuration of flow tables. A field that is `None` is not changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableMod {
     /// Number of the table. [`switch::flow::ALL_TABLES`] stands for all tables.
@@ -177,7 +177,7 @@ pub struct Aggregate {
     pub packets: u64,
     /// Number of octets of the packets that the flow entries have matched.
     pub bytes: u64,
-    /// Number of flow entries over which the sums extend.
+    /// Number of flow entries whose counters are summed.
     pub flows: u32,
 }
 
@@ -207,7 +207,8 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns all ports, including LOCAL, in ascending order of their numbers.
     fn ports(&self) -> Vec<PortDesc>;
 
-    /// Returns whether the bridge has the port with the OpenFlow number `port`. `None` stands for all ports.
+    /// Returns whether the bridge has the port with the OpenFlow number `port`. `None` stands for all ports, and
+    /// returns true.
     fn has_ports(&self, port: Option<u32>) -> bool {
         port.is_none_or(|number| self.ports().iter().any(|own| own.number == number))
     }
@@ -216,13 +217,14 @@ pub trait Datapath: Send + Sync + 'static {
     /// does not exist.
     fn port_stats(&self, port: Option<u32>) -> Vec<PortStats>;
 
-    /// Modifies a port.
+    /// Modifies the configuration of a port.
     ///
     /// # Errors
     /// Returns [`PortModError`] if the modification is refused. Nothing is changed then.
     fn port_mod(&self, change: &PortMod) -> Result<(), PortModError>;
 
-    /// Returns the counters of queues. `None` stands for all ports or all queues.
+    /// Returns the counters of queues. The arguments are the port number and the queue ID. `None` stands for all ports
+    /// or all queues.
     fn queue_stats(&self, _port: Option<u32>, _queue: Option<u32>) -> Vec<QueueStats> {
         Vec::new()
     }
@@ -232,8 +234,8 @@ pub trait Datapath: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Applies all changes, or none. Each packet is processed either by the tables before all changes or by the
-    /// tables after all changes. All subscribers are notified of each change.
+    /// Applies all changes of flow entries, groups and meters, or none. Each packet is processed either by the tables
+    /// before all changes or by the tables after all changes. All subscribers are notified of each change.
     ///
     /// # Errors
     /// Returns the index of the first refused change, and the reason. Nothing is changed then.
@@ -265,7 +267,7 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns the errors of [`Datapath::modify`]. No packet is sent then.
     fn modify_and_send(&self, changes: Vec<Mod>, origin: Origin, reservation: Reservation) -> Outcome;
 
-    /// Returns the flow entries that match the filter, with their counters. They are ordered by table and
+    /// Returns the flow entries that match the filter, with their counters. The entries are ordered by table and
     /// descending priority. An entry that exists during the whole dump is returned exactly once.
     fn flows(&self, filter: &FlowFilter) -> Batches<FlowStats>;
 
@@ -280,13 +282,13 @@ pub trait Datapath: Send + Sync + 'static {
         sums
     }
 
-    /// Returns the statistics of all tables, ordered by table number.
+    /// Returns the statistics of all flow tables, ordered by table number.
     fn tables(&self) -> Vec<TableStats>;
 
-    /// Returns the configuration of a table. Returns `None` if the table does not exist.
+    /// Returns the configuration of a flow table. Returns `None` if the table does not exist.
     fn table_config(&self, table: u8) -> Option<TableConfig>;
 
-    /// Modifies the configuration of tables.
+    /// Modifies the configuration of flow tables.
     ///
     /// # Errors
     /// Returns [`FlowError::BadTable`] if the table does not exist, and another error if the modification is
@@ -309,20 +311,20 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns [`OptionsError`] if the modification is refused. Nothing is changed then.
     fn change_tunnel_options(&self, change: &OptionsMod) -> Result<(), OptionsError>;
 
-    /// Returns one group, or all groups if `group` is `None`. They are ordered by group ID.
+    /// Returns one group, or all groups if `group` is `None`. The groups are ordered by group ID.
     fn groups(&self, group: Option<u32>) -> Batches<Group>;
 
     /// Returns the counters of one group, or of all groups if `group` is `None`.
     fn group_stats(&self, group: Option<u32>) -> Batches<GroupStats>;
 
-    /// Returns one meter, or all meters if `meter` is `None`. They are ordered by meter ID.
+    /// Returns one meter, or all meters if `meter` is `None`. The meters are ordered by meter ID.
     fn meters(&self, meter: Option<u32>) -> Batches<Meter>;
 
     /// Returns the counters of one meter, or of all meters if `meter` is `None`.
     fn meter_stats(&self, meter: Option<u32>) -> Batches<MeterStats>;
 
-    /// Queues a packet-out at the slow path. The bridge holds `reservation`, the memory budget of the packet-out,
-    /// until the slow path has processed the packet. This limits the rate of the session.
+    /// Queues a packet-out at the slow path. The bridge holds `reservation`, the memory budget of the packet-out, until
+    /// the slow path has processed the packet. This limits the rate at which the session can send packet-outs.
     ///
     /// # Errors
     /// Returns [`FlowError`] if the packet-out is refused. No packet is sent then.
@@ -366,7 +368,7 @@ pub trait Datapath: Send + Sync + 'static {
     fn misses_heard(&self, _heard: bool) {}
 }
 
-/// Reserved part of a session's memory budget for queued packet-outs. Dropping this value releases the
+/// Reserved part of an OpenFlow session's memory budget for queued packet-outs. Dropping this value releases the
 /// reservation. A session that waits for budget then continues to read from its socket.
 #[derive(Debug)]
 pub struct Reservation {
@@ -390,13 +392,14 @@ impl Reservation {
 /// Maximum memory in octets of the events of all bridges in the process that have not been processed by every
 /// session yet.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Maximum memory in octets of one part of the events that one request has caused.
+/// Maximum memory in octets of one part of a request's events. The events that one request has caused are queued in
+/// parts of at most this size.
 const PART: usize = 256 << 10;
 
 /// Memory in octets of the events of all bridges that have not been processed by every session yet.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// An event of which all sessions share one copy, until each session has processed it.
+/// An event of a bridge of which all sessions share one copy, until each session has processed it.
 #[derive(Debug)]
 pub struct SharedEvent {
     /// Event of the bridge.
@@ -408,7 +411,7 @@ pub struct SharedEvent {
 }
 
 impl SharedEvent {
-    /// Creates a shared event if the process may use the memory for it, otherwise returns the event.
+    /// Creates a shared event if the memory limit of the process permits the event, otherwise returns the event.
     /// Packet-in events may use only half of the memory, so that the rest is left to other events.
     #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
     fn new(event: Event, continues: bool) -> Result<SharedEvent, Event> {
@@ -421,7 +424,7 @@ impl SharedEvent {
         }
     }
 
-    /// Creates an event which reports that `count` events were dropped. The memory of this event is not
+    /// Creates an event which reports to the sessions that `count` events were dropped. The memory of this event is not
     /// counted.
     fn lost(count: u64) -> SharedEvent {
         SharedEvent { event: Event::Lost(count), continues: false, octets: 0 }
@@ -463,18 +466,18 @@ pub struct Subscription {
     pub interest: Interest,
 }
 
-/// Number of sessions that need each kind of event. The bridge sends only events that some session needs.
+/// Number of sessions that need each kind of event of the bridge. The bridge sends only events that some session needs.
 /// Clones share the numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Interest {
-    /// Number of sessions that monitor flow entries. If it is 0, changes of flow entries that no session has
-    /// requested are not sent.
+    /// Number of sessions that monitor flow entries. If it is 0, the bridge does not report changes of flow entries,
+    /// except for the removal of entries that have the flag `send_removed`.
     pub rules: Arc<AtomicUsize>,
     /// Number of sessions that receive copies of other sessions' group and meter requests.
     pub requests: Arc<AtomicUsize>,
 }
 
-/// Creates a queue for `capacity` events (at least 4). Packet-in events may not use the last quarter of the
+/// Creates a queue for `capacity` events of a bridge (at least 4). Packet-in events may not use the last quarter of the
 /// queue, which is left to other events.
 #[must_use]
 pub fn events(capacity: usize) -> (EventSender, Subscription) {
@@ -496,8 +499,8 @@ pub fn events_for(capacity: usize, interest: Interest) -> (EventSender, Subscrip
 }
 
 impl EventSender {
-    /// Returns whether a session monitors flow entries. Such a session is also notified of entries that are
-    /// added or changed, or that are removed without the flag `send_removed`.
+    /// Returns whether a session monitors flow entries. Such a session is also notified of flow entries that are added
+    /// or changed, or that are removed without the flag `send_removed`.
     #[must_use]
     pub fn is_monitored(&self) -> bool {
         self.monitored.load(Ordering::Relaxed) > 0
@@ -509,9 +512,9 @@ impl EventSender {
         self.to.is_closed()
     }
 
-    /// Queues an event without waiting. An event that does not fit into the queue is dropped and counted.
-    /// Changes of flow entries are omitted while no session [monitors](EventSender::is_monitored) them. The
-    /// events of one request are queued in parts. Returns false if the receiver was dropped.
+    /// Queues an event of the bridge without waiting. An event that does not fit into the queue is dropped and counted.
+    /// Changes of flow entries are omitted while no session [monitors](EventSender::is_monitored) them. The events of
+    /// one request are queued in parts. Returns false if the receiver was dropped.
     pub fn send(&self, event: Event) -> bool {
         let event = if self.is_monitored() { Some(event) } else { wanted_unmonitored(event) };
         match event {
@@ -522,8 +525,8 @@ impl EventSender {
         !self.is_closed()
     }
 
-    /// Queues several events like [`EventSender::send`]. Events about flow entries that no request has caused
-    /// are combined into one.
+    /// Queues several events like [`EventSender::send`]. Events about flow entries that no request has caused are
+    /// combined into one event.
     pub fn send_all(&self, events: Vec<Event>) -> bool {
         let mut together = Vec::new();
         for event in events {
@@ -600,7 +603,7 @@ impl EventSender {
         }
     }
 
-    /// Returns the number of events that were dropped.
+    /// Returns the number of events that were dropped because they did not fit into the queue or the memory limit.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)

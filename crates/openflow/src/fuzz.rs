@@ -1,4 +1,4 @@
-//! Code that the fuzz target and the property tests share. A message is decoded with all decoders of a
+//! Code that the fuzz target and the property tests share. An OpenFlow message is decoded with all decoders of a
 //! session. Decoded values are encoded and decoded again.
 
 use switch::flow::{ALL_TABLES, FlowMod, GroupMod, Match, MeterMod};
@@ -8,7 +8,7 @@ use crate::wire::{
     HEADER, Header, Reader, Version, action, flow, group, matching, meter, packet, port, properties, table,
 };
 
-/// Returns a reader for the body of one message.
+/// Returns a reader for the body of one OpenFlow message.
 fn body(message: &[u8]) -> Reader<'_> {
     Reader::new(message.get(HEADER..).unwrap_or_default(), Error::BadLength)
 }
@@ -66,8 +66,8 @@ pub fn message(octets: &[u8]) {
     }
 }
 
-/// Encodes a flow-mod and decodes it again. If a version can express a change in several forms, the first
-/// encoding selects one, and later encodings must keep it.
+/// Encodes a flow-mod and decodes the result. If a version can express a change in several forms, the first encoding
+/// selects one form, and later encodings must keep this form.
 fn flow_again(version: Version, change: &FlowMod) {
     let again = |change: &FlowMod| {
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! A session: one connection with a controller, or with a client such as `ovs-ofctl`.
+//! An OpenFlow session: one connection with a controller, or with a client such as `ovs-ofctl`.
 //!
 //! One task reads requests, replies to them in order, and sends events of the bridge between the replies. An
 //! echo request is also answered while an earlier request takes long, because a peer ends a session whose echo
@@ -36,20 +36,21 @@ use crate::wire::ofp::switch::OFPHET_VERSIONBITMAP;
 use crate::wire::packet::Form;
 use crate::wire::{HEADER, Header, Put, Version, begin, finish};
 
-/// Maximum number of octets that one read returns.
+/// Maximum number of octets that one read from the connection returns.
 const READ: usize = 64 * 1024;
-/// Length in octets of the buffered replies at which the session sends them.
+/// Length in octets of the buffered replies at which a session sends them to its peer.
 const GATHER: usize = 256 * 1024;
-/// Time limit for the version negotiation.
+/// Time limit for the negotiation of the OpenFlow version.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time for which a session processes received messages or notices before it yields to other tasks.
+/// Time for which an OpenFlow session processes received messages or notices (such as bridge events) before it yields
+/// to other tasks.
 const TURN: Duration = Duration::from_millis(1);
-/// Work limit of one turn, after which the session yields to other sessions. One notice counts as 1 plus the
-/// number of the session's flow monitors.
+/// Amount of work on notices (such as bridge events) after which an OpenFlow session yields to other sessions. One
+/// notice counts as 1 plus the number of the session's flow monitors.
 const TURN_WORK: usize = 4096;
-/// Number of notices that are processed before the session checks for requests of its peer.
+/// Number of notices (such as bridge events) that a session processes before it checks for requests of its peer.
 const NOTICES: usize = 256;
-/// Time for which queued packet-outs are still processed after the peer has closed the connection.
+/// Time for which queued packet-outs are still processed after the peer of a session has closed the connection.
 /// Packet-outs that remain then are dropped.
 const LINGER: Duration = Duration::from_secs(1);
 /// Minimum rate in octets per second at which a peer must read a reply. In addition, the peer has a fixed time
@@ -57,11 +58,11 @@ const LINGER: Duration = Duration::from_secs(1);
 const LEAST_RATE: u32 = 256 * 1024;
 /// Time after which echo requests are answered ahead of an earlier request that is still being processed.
 const ECHO_DELAY: Duration = Duration::from_millis(250);
-/// Limit in octets of received, unprocessed data, up to which the session continues to read while it processes
-/// a request. Echo requests beyond this limit are answered after the request.
+/// Limit in octets of received, unprocessed data, up to which a session continues to read while it processes a request.
+/// Echo requests beyond this limit are answered after the request.
 const READ_AHEAD: usize = 256 * 1024;
 
-/// Options with which a session is run.
+/// Options of an OpenFlow session.
 pub(crate) struct Options {
     /// Whether the bridge has connected to the peer, which is then a controller. Otherwise the peer is a
     /// client that has connected to a listener.
@@ -74,11 +75,11 @@ pub(crate) struct Options {
     pub patience: Duration,
     /// Time after the last message about a bundle at which the bundle is discarded.
     pub bundle_timeout: Duration,
-    /// Record of the peer's last request, which each request updates.
+    /// Record of the time of the peer's last request. Each request updates the record.
     pub activity: Arc<Activity>,
 }
 
-/// Record of the time of the last request from a session's peer.
+/// Record of the time of the last request from an OpenFlow session's peer.
 #[derive(Debug)]
 pub(crate) struct Activity {
     began: Instant,
@@ -105,7 +106,7 @@ impl Activity {
     }
 }
 
-/// Reason why a session ended.
+/// Reason why an OpenFlow session ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
     #[error("the session was ended here")]
@@ -145,7 +146,7 @@ impl From<io::Error> for Ended {
 /// Result of processing a request. `Ok` means that no further reply is needed.
 pub(crate) type Answer = Result<(), Refused>;
 
-/// Reason why a request was refused, or why the session must end.
+/// Reason why a request of the peer was refused, or why the session must end.
 #[derive(Debug)]
 pub(crate) enum Refused {
     Error(Error),
@@ -187,7 +188,7 @@ impl Turn {
     }
 }
 
-/// Reading half of the connection, with the data received so far.
+/// Reading half of a session's connection, with the data received so far.
 struct Incoming<S> {
     from: ReadHalf<S>,
     data: Vec<u8>,
@@ -196,7 +197,7 @@ struct Incoming<S> {
 }
 
 impl<S: AsyncRead> Incoming<S> {
-    /// Returns the next message. Returns `None` if it has not been received completely.
+    /// Returns the next OpenFlow message. Returns `None` if the message has not been received completely.
     fn message(&mut self) -> Result<Option<Vec<u8>>, Ended> {
         let rest = &self.data[self.used..];
         let Some(head) = Header::read(rest) else { return Ok(None) };
@@ -209,7 +210,7 @@ impl<S: AsyncRead> Incoming<S> {
         Ok(Some(message.to_vec()))
     }
 
-    /// Removes the echo requests of a version from the received messages. Returns these requests.
+    /// Removes the echo requests of an OpenFlow version from the received messages. Returns these requests.
     fn take_echoes(&mut self, version: Version) -> Vec<Vec<u8>> {
         let (mut at, mut kept, mut taken) = (self.used, self.used, Vec::new());
         while let Some(head) = self.data.get(at..).and_then(Header::read) {
@@ -230,7 +231,7 @@ impl<S: AsyncRead> Incoming<S> {
         taken
     }
 
-    /// Waits until further data have been received. No data are lost if the future is dropped before.
+    /// Waits until further data have been received from the peer. No data are lost if the future is dropped before.
     async fn more(&mut self) -> Result<(), Ended> {
         self.data.drain(..self.used);
         self.used = 0;
@@ -250,7 +251,7 @@ fn put_echo_reply(out: &mut Vec<u8>, version: Version, xid: u32, data: &[u8]) {
     finish(out, start);
 }
 
-/// Writing half of the connection.
+/// Writing half of a session's connection.
 struct Outgoing<S> {
     to: WriteHalf<S>,
     /// Echo replies that are sent before the replies to earlier requests. The first one may have been sent in
@@ -259,7 +260,7 @@ struct Outgoing<S> {
 }
 
 impl<S: AsyncWrite> Outgoing<S> {
-    /// Sends the echo replies. No reply is lost if the future is dropped before it completes.
+    /// Sends the pending echo replies. No reply is lost if the future is dropped before it completes.
     async fn send_echoes(&mut self) -> io::Result<()> {
         while !self.echoes.is_empty() {
             match self.to.write(&self.echoes).await? {
@@ -270,7 +271,7 @@ impl<S: AsyncWrite> Outgoing<S> {
         self.to.flush().await
     }
 
-    /// Sends complete messages.
+    /// Sends complete messages, after the echo replies that are still pending.
     async fn send(&mut self, messages: &[u8]) -> io::Result<()> {
         if !self.echoes.is_empty() {
             self.send_echoes().await?;
@@ -281,12 +282,12 @@ impl<S: AsyncWrite> Outgoing<S> {
     }
 }
 
-/// Answers echo requests while the session processes an earlier request.
+/// Answers echo requests of a session's peer while the session processes an earlier request.
 struct Echoes<S> {
     to: Arc<Mutex<Outgoing<S>>>,
     version: Version,
     activity: Arc<Activity>,
-    /// Connection manager that passes the session's messages to snooping listeners. `None` if they are not
+    /// Connection manager that passes copies of the session's messages to snooping listeners. `None` if no copies are
     /// passed.
     overhears: Option<Arc<ConnectionManager>>,
 }
@@ -330,7 +331,7 @@ enum Own {
     SharedEvent,
 }
 
-/// A session whose version has been negotiated.
+/// An OpenFlow session whose version has been negotiated.
 pub(crate) struct Session<S> {
     manager: Arc<ConnectionManager>,
     board: Arc<TargetStatus>,
@@ -353,7 +354,8 @@ pub(crate) struct Session<S> {
     packet_outs: PacketOutBudget,
     bundles: Bundles,
     monitors: Vec<Monitor>,
-    /// Whether the changes that were last reported to the monitors were caused by a request of this session.
+    /// Whether a request of this session caused the changes of flow entries that were last reported to the session's
+    /// flow monitors.
     own: Own,
     /// Whether an update for the session's flow monitors was dropped. The session then ends.
     is_behind: bool,
@@ -367,7 +369,7 @@ pub(crate) async fn until(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Runs a session until it has ended.
+/// Runs an OpenFlow session on a connection until the session has ended. Returns the reason why it ended.
 pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     manager: &Arc<ConnectionManager>,
@@ -433,7 +435,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     ended
 }
 
-/// Exchanges the supported versions with the peer and selects the highest common version (OpenFlow 1.5.1
+/// Exchanges the supported OpenFlow versions with the peer and selects the highest common version (OpenFlow 1.5.1
 /// section 6.3.1).
 async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
     incoming: &mut Incoming<S>,
@@ -485,8 +487,8 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
     Ok(version)
 }
 
-/// Returns the version bitmap of a hello message. Only versions below 32 are included. Returns `None` if the
-/// message has no bitmap.
+/// Returns the bitmap of OpenFlow versions in a hello message. Only versions below 32 are included. Returns `None` if
+/// the message has no bitmap.
 fn bitmap(mut elements: &[u8]) -> Option<u32> {
     while let [kind0, kind1, len0, len1, rest @ ..] = elements {
         let length = usize::from(u16::from_be_bytes([*len0, *len1]));
@@ -549,7 +551,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             for (xid, opened) in self.bundles.expire(self.options.bundle_timeout) {
                 Error::BundleTimeout.write(&mut self.out, self.version, xid, &opened);
             }
-            // Not for ever: what the peer asks comes in between.
             let mut turn = Turn::new();
             // The number is limited, so that requests of the peer are processed in between.
             for _ in 0..NOTICES {
@@ -585,7 +586,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Sends the buffered replies. The session ends with an error if the peer does not read them in the time
+    /// Sends the buffered replies. The session ends with an error if the peer does not read the replies in the time
     /// that remains for the current reply.
     async fn flush(&mut self) -> Result<(), Ended> {
         // An echo reply may have been sent in part. If another task holds the lock, it may wait for a peer
@@ -605,7 +606,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Passes messages of this session to the snooping listeners.
+    /// Passes copies of messages of this session to the snooping listeners.
     fn overheard(&self, messages: &[u8]) {
         if self.options.controller {
             self.manager.overhear(messages);
@@ -643,8 +644,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 mod tests {
     use super::*;
 
-    /// A session with many monitors yields to other sessions after a few notices, even if each notice is
-    /// processed quickly.
+    /// An OpenFlow session with many flow monitors yields to other sessions after a few flow monitor updates, even if
+    /// each update is processed quickly.
     #[test]
     fn notices_for_many_monitors_are_told_in_turns() {
         let mut turn = Turn::new();

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Interval between checks whether all sessions have ended.
+/// Interval between checks whether all OpenFlow sessions have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
 type ByPath = BTreeMap<PathBuf, UnixListener>;
 
-/// The Unix sockets of a process. See the [module](self).
+/// The Unix sockets on which the OpenFlow listeners of a process listen.
 #[derive(Debug, Default)]
 pub struct Sockets {
     /// Duplicates of the sockets on which this process listens.
@@ -67,7 +67,7 @@ pub fn bind_private(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Sockets {
-    /// Creates a set with the listening sockets received from the predecessor process.
+    /// Creates a set of Unix sockets with the listening sockets received from the predecessor process.
     #[must_use]
     pub fn given(sockets: impl IntoIterator<Item = (PathBuf, UnixListener)>) -> Sockets {
         Sockets { given: Mutex::new(sockets.into_iter().collect()), ..Sockets::default() }
@@ -88,7 +88,7 @@ impl Sockets {
         }
     }
 
-    /// Keeps a duplicate of a socket for a successor.
+    /// Keeps a duplicate of a listening socket for a successor process.
     ///
     /// # Errors
     /// Returns an error if no file descriptor is available.
@@ -98,7 +98,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Closes a socket and removes its file, unless a successor has taken it over.
+    /// Closes a listening socket and removes its file, unless a successor process has taken it over.
     pub fn close(&self, path: &Path) {
         if !self.left.load(Ordering::Acquire) {
             locked(&self.open).remove(path);
@@ -106,7 +106,7 @@ impl Sockets {
         }
     }
 
-    /// Returns the paths and duplicates of all open sockets, for a successor.
+    /// Returns the paths and duplicates of all open sockets, for a successor process.
     ///
     /// # Errors
     /// Returns an error if no file descriptor is available.
@@ -115,8 +115,8 @@ impl Sockets {
         open.iter().map(|(path, socket)| Ok((path.clone(), socket.as_fd().try_clone_to_owned()?))).collect()
     }
 
-    /// Stops accepting connections. New clients then wait for the successor. Blocks until all existing
-    /// sessions have ended, or until `patience` has passed.
+    /// Stops accepting connections. New clients then wait for the successor process. Blocks until all existing sessions
+    /// have ended, or until `patience` has passed.
     pub fn hold(&self, patience: Duration) {
         self.held.send_replace(true);
         let start = Instant::now();
@@ -129,12 +129,12 @@ impl Sockets {
         }
     }
 
-    /// Starts accepting connections again, because the hand-over has failed.
+    /// Starts accepting connections again, because the hand-over to a successor process has failed.
     pub fn release(&self) {
         self.held.send_replace(false);
     }
 
-    /// Marks all sockets as taken over by a successor. Their files are then kept when this process ends.
+    /// Marks all sockets as taken over by a successor process. Their files are then kept when this process ends.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
     }
@@ -146,7 +146,8 @@ impl Sockets {
         self.held.subscribe()
     }
 
-    /// Counts a session until the returned value is dropped.
+    /// Counts an OpenFlow session, for whose end [`Sockets::hold`] waits. The session is counted until the returned
+    /// value is dropped.
     #[must_use]
     pub fn session(self: &Arc<Self>) -> Session {
         self.sessions.fetch_add(1, Ordering::AcqRel);
@@ -154,7 +155,7 @@ impl Sockets {
     }
 }
 
-/// Guard of a counted session. See [`Sockets::session`].
+/// Guard of a counted OpenFlow session, for whose end [`Sockets::hold`] waits.
 #[derive(Debug)]
 pub struct Session(Arc<Sockets>);
 

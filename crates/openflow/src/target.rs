@@ -63,8 +63,8 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// Parses an address. A `ptcp:` listener without an IP address listens on 127.0.0.1. If `allow_remote` is
-    /// set, it listens on all addresses of the machine, like in Open vSwitch.
+    /// Parses an address. A `ptcp:` listener without an IP address listens on 127.0.0.1. If `allow_remote` is set, such
+    /// a listener listens on all addresses of the machine, like in Open vSwitch.
     ///
     /// # Errors
     /// Returns [`TargetError`] if the text is not an address.

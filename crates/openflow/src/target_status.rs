@@ -14,7 +14,7 @@ use crate::wire::Version;
 /// Maximum number of concurrent dumps (replies that list many objects) for one listener or one controller.
 const OWN_DUMPS: usize = 4;
 
-/// Connection status of a target.
+/// Connection status of a target (a controller or a listener).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
     /// Address of the controller or listener.
@@ -28,7 +28,7 @@ pub struct Status {
     pub version: Option<Version>,
     /// Number of sessions of the target. Only a listener can have several.
     pub sessions: usize,
-    /// Reason why the last session ended or could not be established.
+    /// Reason why the last session ended or could not be established. `None` if there was no such failure.
     pub last_error: Option<String>,
     /// Time when the last session was connected. `None` if there has been none.
     pub came: Option<Instant>,
@@ -39,7 +39,8 @@ pub struct Status {
     pub lost: u64,
 }
 
-/// Status of a target. The target's task writes it, and [`Controllers::status`](crate::Controllers::status) reads it.
+/// Status of a target (a controller or a listener). The target's task writes it, and
+/// [`Controllers::status`](crate::Controllers::status) reads it.
 pub(crate) struct TargetStatus {
     status: Mutex<Status>,
     pub lost: AtomicU64,
@@ -67,7 +68,7 @@ impl TargetStatus {
         }
     }
 
-    /// Returns the current status.
+    /// Returns the current connection status of the target.
     pub fn status(&self) -> Status {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Status { lost: self.lost.load(Ordering::Relaxed), ..status }

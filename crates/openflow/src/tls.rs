@@ -24,7 +24,7 @@ use tokio_rustls::rustls::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Paths of the PEM files that TLS needs.
+/// Paths of the PEM files that TLS connections with controllers and clients need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
     /// Path of the bridge's private key.
@@ -36,7 +36,7 @@ pub struct Tls {
     pub ca: PathBuf,
 }
 
-/// Reason why TLS cannot be used.
+/// Reason why TLS cannot be used between the bridge and a peer.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The TLS files are not configured.
@@ -81,16 +81,16 @@ pub enum TlsError {
 /// the peer is authenticated, and up to 64 connections may wait for their handshake.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Identity and version of a file: device number, inode, length, and time of the last change. `None` if the
-/// file cannot be examined.
+/// Identity and version of a TLS file: device number, inode, length, and time of the last change. `None` if the file
+/// cannot be examined.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// TLS state of a listener. Only one connection at a time checks whether the TLS files have changed. Therefore,
-/// connections use at most one blocking thread.
+/// TLS state of a listener. Only one connection at a time checks whether the TLS files have changed, so that waiting
+/// connections occupy at most one blocking thread.
 #[derive(Debug, Default)]
 pub(crate) struct Listening(Arc<tokio::sync::Mutex<Made>>);
 
-/// Acceptor that was created from the TLS files, with the versions of these files.
+/// TLS acceptor of a listener, with the identity and version of the files from which it was created.
 #[derive(Default)]
 struct Made {
     stamps: [Stamp; 3],
@@ -106,7 +106,7 @@ impl std::fmt::Debug for Made {
 }
 
 impl Listening {
-    /// Waits until the next handshake may start, and returns the acceptor for it.
+    /// Waits until the listener may start the next handshake, and returns the TLS acceptor for it.
     pub async fn acceptor(&self, tls: &Tls) -> Result<TlsAcceptor, AcceptorError> {
         let mut made = Arc::clone(&self.0).lock_owned().await;
         let tls = tls.clone();
@@ -143,8 +143,8 @@ pub(crate) enum AcceptorError {
     Io(#[from] io::Error),
 }
 
-/// Returns whether an error of a stream is a TLS error. In that case, the peer was reachable, and one side has
-/// refused the TLS connection.
+/// Returns whether an error of a stream is a TLS error. A TLS error means that the peer was reachable, and that one
+/// side has refused the TLS connection.
 pub(crate) fn is_from_tls(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }

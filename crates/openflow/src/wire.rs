@@ -56,13 +56,13 @@ impl Version {
     pub const ALL: [Version; 6] =
         [Version::V10, Version::V11, Version::V12, Version::V13, Version::V14, Version::V15];
 
-    /// Returns the version that has this number in messages. Returns `None` if the version is not supported.
+    /// Returns the OpenFlow version that has this number in messages. Returns `None` if the version is not supported.
     #[must_use]
     pub fn from_wire(number: u8) -> Option<Version> {
         Version::ALL.into_iter().find(|version| version.number() == number)
     }
 
-    /// Returns the number that identifies the version in messages.
+    /// Returns the number that identifies the OpenFlow version in messages.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -134,10 +134,9 @@ pub trait Put {
     /// Appends a text in a field of `octets` octets. The field ends with at least one zero. A text that is
     /// too long is cut.
     fn text(&mut self, text: &str, octets: usize);
-    /// Writes the length of the data since `start` into the length field, which is `at` octets behind
-    /// `start`.
+    /// Writes the length of the data since `start` into the 16-bit length field, which is `at` octets behind `start`.
     fn set_length(&mut self, start: usize, at: usize);
-    /// Overwrites the 16-bit number at offset `at`.
+    /// Overwrites the 16-bit number at the offset `at` of the message.
     fn patch16(&mut self, at: usize, value: usize);
 }
 
@@ -199,7 +198,7 @@ pub(crate) fn seconds(ns: u64) -> (u32, u32) {
     (u32::try_from(ns / 1_000_000_000).unwrap_or(u32::MAX), rest)
 }
 
-/// Begins a message and returns its start offset for [`finish`], which completes the message.
+/// Begins an OpenFlow message and returns its start offset for [`finish`], which completes the message.
 pub fn begin(out: &mut Vec<u8>, version: Version, kind: u8, xid: u32) -> usize {
     let start = out.len();
     out.extend_from_slice(&[version.number(), kind, 0, 0]);

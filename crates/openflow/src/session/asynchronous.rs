@@ -1,5 +1,5 @@
-//! Configuration of a session's asynchronous messages: the kinds and reasons that the session reports, and the
-//! rate limit of packet-in messages.
+//! Configuration of a session's asynchronous messages (such as packet-ins): the kinds and reasons that the session
+//! reports, and the rate limit of packet-in messages.
 
 use tokio::time::Instant;
 
@@ -19,12 +19,12 @@ pub(super) const KINDS: usize = 6;
 pub(super) const TABLES: usize = 4;
 pub(super) const REQUESTS: usize = 5;
 
-/// Returns a bit mask with the bits of the reason codes from 0 to `last`.
+/// Returns a bit mask of reason codes in which the bits from 0 to `last` are set.
 pub(super) const fn up_to(last: u8) -> u32 {
     u32::MAX >> (31 - last)
 }
 
-/// Bit mask of the packet-in reasons that OpenFlow 1.4 added.
+/// Bit mask of the reasons of packet-ins that OpenFlow 1.4 added.
 const PACKETS_14: u32 = 1 << OFPR_ACTION_SET | 1 << OFPR_GROUP | 1 << OFPR_PACKET_OUT;
 /// Bit mask of the reasons of table status messages.
 pub(super) const TABLE_REASONS: u32 = 1 << ofptr::OFPTR_VACANCY_DOWN | 1 << ofptr::OFPTR_VACANCY_UP;
@@ -83,7 +83,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Creates a token bucket. `rate` is in packets per second, and `burst` is in packets.
+    /// Creates a token bucket for packet-in messages. `rate` is in packets per second, and `burst` is in packets.
     pub fn new((rate, burst): (u32, u32)) -> Limit {
         let burst = f64::from(burst.max(1));
         Limit { rate: f64::from(rate), burst, tokens: burst, filled: Instant::now() }

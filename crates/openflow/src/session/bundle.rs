@@ -16,7 +16,7 @@ use crate::wire::ofp::switch::*;
 use crate::wire::ofp::{msg, onf};
 use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish};
 
-/// Maximum number of bundles that a session may have.
+/// Maximum number of bundles that an OpenFlow session may have.
 const BUNDLES: usize = 16;
 /// Maximum number of changes in all bundles of a session together.
 const CHANGES: usize = 1 << 19;
@@ -28,14 +28,14 @@ const SESSION_OCTETS: usize = 64 << 20;
 /// Memory in octets that a change uses in addition to its message: the change's entry in the list, and the
 /// overhead of the allocation.
 const CHANGE_OCTETS: usize = 48;
-/// Minimum number of changes for which a call counts as too slow to be made in a session's task.
+/// Number of changes from which the commit of a bundle is too slow for a session's task, and is made on a blocking
+/// thread.
 const MANY: usize = 32;
-/// Semaphore that limits how many large bundles are committed concurrently, because committing decodes all
-/// changes of a bundle.
+/// Semaphore that limits how many large bundles of all bridges are committed concurrently, because committing decodes
+/// all changes of a bundle.
 static COMMITS: Semaphore = Semaphore::const_new(2);
 
-/// Supported bundle flags. Every bundle is applied atomically and in order, even if its flags do not request
-/// this.
+/// Supported flags of bundles. Every bundle is applied atomically and in order, even if its flags do not request this.
 const FLAGS: u16 = OFPBF_ATOMIC | OFPBF_ORDERED;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {

@@ -1,4 +1,4 @@
-//! The bundles of a session: their changes, their memory and their time limits.
+//! The bundles of an OpenFlow session: their changes, their memory and their time limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::wire::error::Error;
 use crate::wire::ofp::msg;
 use crate::wire::{HEADER, Reader, Version, packet};
 
-/// Maximum memory in octets of the bundles of all sessions in the process. The bundles of one bridge may use at
-/// most as much memory as is free of this limit, so that other bridges can always add bundles.
+/// Maximum memory in octets of the bundles of all sessions in the process. The bundles of one bridge may use at most as
+/// much memory as remains unused under this limit, so that other bridges can always add bundles.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Number of octets kept from the message that opened a bundle. They are sent in the error message when the
+/// Number of octets that are kept of the message that opened a bundle. The error message contains these octets when the
 /// bundle times out.
 const OPENED_OCTETS: usize = 64;
 
 /// Memory in octets that the bundles of all sessions in the process currently use.
 static HELD: AtomicUsize = AtomicUsize::new(0);
-/// An open or closed bundle. Changes are kept as encoded messages, which use a tenth of the memory of decoded
-/// changes.
+/// An open or closed bundle of a session. Changes are kept as encoded messages, which use a tenth of the memory of
+/// decoded changes.
 pub(super) struct Bundle {
     pub flags: u16,
     pub closed: bool,
-    /// Encoded messages of the changes. The flag is true if the session had enabled table numbers in the
-    /// command field of flow-mods (NXT_FLOW_MOD_TABLE_ID).
+    /// Encoded messages of the bundle's changes, each with a flag. The flag is true if the session had enabled table
+    /// numbers in the command field of flow-mods (NXT_FLOW_MOD_TABLE_ID).
     pub changes: Vec<(bool, Box<[u8]>)>,
-    /// Number of packet-outs among the changes. A packet-out is processed by the tables as they are after the
-    /// changes that precede it.
+    /// Number of packet-outs among the changes of the bundle. A packet-out is processed by the tables as they are after
+    /// the changes that precede it.
     pub packets: usize,
     /// Whether a message of the bundle was refused. The bundle then cannot be committed.
     pub broken: bool,
@@ -55,7 +55,7 @@ impl Bundle {
         Bundle { flags, closed, changes, packets, broken, opened, used, octets, of_bridge }
     }
 
-    /// Adds `octets` to the memory of the bundle. Returns false if the limit of the bridge or of the process
+    /// Adds `octets` to the counted memory of the bundle. Returns false if the limit of the bridge or of the process
     /// would be exceeded.
     pub fn grow(&mut self, octets: usize) -> bool {
         let own = self.of_bridge.load(Ordering::Relaxed).saturating_add(octets);
@@ -71,7 +71,7 @@ impl Bundle {
         grown
     }
 
-    /// Subtracts the memory of the bundle from the counted memory.
+    /// Subtracts the memory of the bundle from the memory that is counted for the bridge and for the process.
     fn release(&mut self) {
         let octets = std::mem::take(&mut self.octets);
         HELD.fetch_sub(octets, Ordering::Relaxed);
@@ -138,7 +138,7 @@ impl Drop for Bundle {
     }
 }
 
-/// Bundles of a session, by bundle ID.
+/// Bundles of an OpenFlow session, by bundle ID.
 #[derive(Default)]
 pub(crate) struct Bundles(pub(super) HashMap<u32, Bundle>);
 

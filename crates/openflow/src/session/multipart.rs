@@ -31,19 +31,19 @@ const DESCRIBED: usize = 256;
 /// dump uses 8 octets of memory for each flow entry, and less than 1 MiB in addition.
 static DUMPS: Semaphore = Semaphore::const_new(16);
 
-/// Permit for making a dump.
+/// Permit for making a dump (a reply that lists many objects).
 #[allow(dead_code, reason = "the permits are only held")]
 enum Turn {
     /// Permit for one of the dumps that are guaranteed to the bridge.
     Bridge(OwnedSemaphorePermit),
-    /// Permits from the target's limit and from the limit of the process.
+    /// Permits for a dump beyond the guaranteed ones, from the limit of the target and from the limit of the process.
     Shared(OwnedSemaphorePermit, SemaphorePermit<'static>),
 }
 
-/// Maximum number of flow monitors of a session.
+/// Maximum number of flow monitors of an OpenFlow session.
 const MONITORS: usize = 1024;
 
-/// Type of a multipart reply.
+/// Type of a multipart reply, which may consist of several messages.
 #[derive(Clone, Copy)]
 struct Kind {
     number: u16,
@@ -81,7 +81,7 @@ impl Parts {
         Parts { version, xid, kind, start }
     }
 
-    /// Appends an entry to the reply. An entry is never split across two parts.
+    /// Appends an entry to the multipart reply. An entry is never split across two parts.
     fn add(&mut self, out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
         let at = out.len();
         put(out);
@@ -121,8 +121,8 @@ fn monitor_kind(version: Version) -> Kind {
     }
 }
 
-/// Ports and groups that the actions of a flow entry name. The ports include those in the instructions `before`
-/// a change.
+/// Ports and groups that the actions of a flow entry name. If the flow entry was modified, the ports that its previous
+/// instructions named are included.
 pub(super) struct Named {
     ports: HashSet<u32>,
     groups: HashSet<u32>,
@@ -154,8 +154,8 @@ impl Named {
     }
 }
 
-/// Returns whether a filter matches a flow entry. The conditions that are cheap to check come first. The
-/// named ports and groups are computed at most once for all filters.
+/// Returns whether the filter of a flow monitor matches a flow entry. The conditions that are cheap to check come
+/// first. The named ports and groups are computed at most once for all filters.
 pub(super) fn within<F: FnOnce() -> Named>(
     filter: &FlowFilter,
     flow: &FlowStats,
@@ -176,7 +176,7 @@ pub(super) async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + '
     }
 }
 
-/// Computes the next batch on a blocking thread. Returns the batch, and the iterator for the following
+/// Computes the next batch of objects on a blocking thread. Returns the batch, and the iterator for the following
 /// batches.
 async fn next<T: Send + 'static>(mut batches: Batches<T>) -> (Option<Vec<T>>, Batches<T>) {
     apart(move || (batches.next(), batches)).await
@@ -298,7 +298,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         })
     }
 
-    /// Writes a large number of entries into a reply. Complete parts are sent while further entries are
+    /// Writes a large number of entries into a multipart reply. Complete parts are sent while further entries are
     /// computed.
     async fn many<T: Send + 'static>(
         &mut self,
@@ -314,7 +314,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Writes entries into a reply, and sends the parts that are complete.
+    /// Writes entries into a multipart reply, and sends the parts that are complete.
     async fn some<T: Send + 'static>(
         &mut self,
         parts: &mut Parts,
@@ -395,7 +395,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Reads the port and the queue from a request. `None` stands for all ports or all queues.
+    /// Reads the port and the queue from a request about queues. `None` stands for all ports or all queues.
     fn queue(&mut self, body: &mut Reader<'_>) -> Result<(Option<u32>, Option<u32>), Error> {
         let wanted = wire_port::wanted(get_port(body, self.version)?);
         if self.version == Version::V10 {
@@ -647,8 +647,8 @@ mod tests {
         }
     }
 
-    /// Filters by port and group match the actions of a flow entry. Actions inside clones and the actions
-    /// before a change are included.
+    /// Filters of flow monitors by port and group match the actions of a flow entry. Actions inside clones and the
+    /// actions before a change are included.
     #[test]
     fn filters_by_port_and_group_agree_with_the_actions() {
         let out = |port| Action::Output { port, max_len: 0 };

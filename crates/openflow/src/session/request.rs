@@ -1,4 +1,4 @@
-//! Processing of requests: dispatches messages by type and version, and handles messages that need little
+//! Processing of the peer's requests: dispatches messages by type and version, and handles messages that need little
 //! code.
 
 use std::sync::Arc;

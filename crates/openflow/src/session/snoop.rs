@@ -16,7 +16,7 @@ use crate::connection_manager::ConnectionManager;
 use crate::target_status::TargetStatus;
 use crate::wire::Version;
 
-/// Serves a snooping listener until its connection ends.
+/// Sends copies of the bridge's OpenFlow messages to a snooping listener until the listener's connection ends.
 pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     manager: &Arc<ConnectionManager>,

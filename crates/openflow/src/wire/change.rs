@@ -10,7 +10,8 @@ use super::{NICIRA, Reader, Version, flow, group, meter};
 /// shortest encodings of a change in two versions differ in length by at most a factor of eight.
 const LONG: usize = 8 * 1024;
 
-/// Decodes a change of flow entries, groups or meters. `kind` is the message type of the body.
+/// Decodes a change of flow entries, groups or meters. `kind` is the message type of the body. Returns `None` if the
+/// message is of another kind.
 pub(crate) fn get_mod(
     kind: u8,
     body: Reader<'_>,

@@ -32,7 +32,7 @@ const fn n(code: u16) -> Code {
 const fn o(code: u16) -> Code {
     Code::Experimenter(ONF, code)
 }
-/// Encoding in OpenFlow 1.0 and 1.1 of an error for which the version has no code (NXBRC_UNENCODABLE_ERROR).
+/// Encoding in OpenFlow 1.0 and 1.1 of an error for which the OpenFlow version has no code (NXBRC_UNENCODABLE_ERROR).
 const X10: Code = v(OFPET_BAD_REQUEST, 521);
 const X: Code = n(10);
 
@@ -48,7 +48,7 @@ macro_rules! errors {
         }
 
         impl Error {
-            /// All error reasons.
+            /// All reasons for refusing a message.
             pub const ALL: &[Error] = &[$(Error::$name,)+];
 
             /// Returns the encoding of the error in messages of this version.

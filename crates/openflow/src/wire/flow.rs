@@ -49,7 +49,7 @@ fn command(number: u16, or_add: bool) -> Result<FlowCommand, Error> {
     })
 }
 
-/// Returns the flags that are valid in a flow-mod of this version.
+/// Returns the flags that are valid in a flow-mod of this OpenFlow version.
 fn known_flags(version: Version) -> u16 {
     let first = OFPFF_SEND_FLOW_REM | OFPFF_CHECK_OVERLAP;
     match version {
@@ -199,8 +199,8 @@ fn finish_old(
     })
 }
 
-/// Encodes a flow-mod as OFPT_FLOW_MOD. In OpenFlow 1.0, it is encoded as NXT_FLOW_MOD with the table in the
-/// command.
+/// Encodes a flow-mod as OFPT_FLOW_MOD. In OpenFlow 1.0, the flow-mod is encoded as NXT_FLOW_MOD with the table number
+/// in the command.
 pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) {
     let number = match change.command {
         FlowCommand::Add => OFPFC_ADD,
@@ -290,7 +290,7 @@ pub fn get_filter_nx(mut from: Reader<'_>) -> Result<FlowFilter, Error> {
     Ok(FlowFilter { table, matching: fields.matching, cookie, cookie_mask, out_port, out_group: None })
 }
 
-/// Encoding for the statistics of a flow entry.
+/// Encoding of a flow entry's statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// The standard encoding of the version (OFPST_FLOW, OFPMP_FLOW).
@@ -518,12 +518,13 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
     finish(out, start);
 }
 
-/// A flow monitor. The flags are those of OpenFlow 1.4 (OFPFMF_*).
+/// A flow monitor, which reports changes of flow entries to a controller. The flags are those of OpenFlow 1.4
+/// (OFPFMF_*).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Monitor {
     /// ID of the monitor, which the controller has chosen.
     pub id: u32,
-    /// Flags of the monitor. OFPFMF_ONLY_OWN is replaced by OFPFMF_NO_ABBREV.
+    /// Flags of the flow monitor. OFPFMF_ONLY_OWN is replaced by OFPFMF_NO_ABBREV.
     pub flags: u16,
     /// Filter for the flow entries that are monitored.
     pub filter: FlowFilter,
@@ -536,11 +537,11 @@ pub enum MonitorRequest {
     Add(Monitor),
     /// Modifies a flow monitor.
     Modify(Monitor),
-    /// Deletes the monitor with this ID.
+    /// Deletes the flow monitor with this ID.
     Delete(u32),
 }
 
-/// Converts the flags of a monitor request into the bits of OpenFlow 1.4.
+/// Converts the flags of a flow monitor request into the bits of OpenFlow 1.4.
 fn monitor_flags(raw: u16, version: Version) -> Result<u16, Error> {
     let events = OFPFMF_ADD | OFPFMF_REMOVED | OFPFMF_MODIFY;
     let common = OFPFMF_INITIAL | events | OFPFMF_INSTRUCTIONS;
@@ -615,15 +616,15 @@ pub enum Update {
     Modified,
 }
 
-/// Encodes an abbreviated update. It reports that the session's own request with this transaction ID has
-/// changed flow entries.
+/// Encodes an abbreviated flow monitor update. The update reports that the session's own request with this transaction
+/// ID has changed flow entries.
 pub fn put_abbreviated(out: &mut Vec<u8>, version: Version, xid: u32) {
     out.u16(8);
     out.u16(if version >= Version::V14 { OFPFME_ABBREV } else { nx::NXFME_ABBREV });
     out.u32(xid);
 }
 
-/// Encodes one full update. If `instructions` is true, the update contains the instructions of the flow
+/// Encodes one full flow monitor update. If `instructions` is true, the update contains the instructions of the flow
 /// entry.
 pub fn put_update(out: &mut Vec<u8>, version: Version, update: Update, flow: &FlowStats, instructions: bool) {
     let start = out.len();

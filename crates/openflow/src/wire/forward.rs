@@ -16,7 +16,7 @@ pub(crate) fn reason(request: &ForwardedRequest) -> u8 {
     }
 }
 
-/// Encodes a forwarded request with its original transaction ID. Nothing is encoded if the version has no
+/// Encodes a forwarded request with its original transaction ID. Nothing is encoded if the OpenFlow version has no
 /// message for the request, or if the request does not fit into a message.
 pub(crate) fn put(out: &mut Vec<u8>, version: Version, xid: u32, request: &ForwardedRequest) {
     let start = match version {

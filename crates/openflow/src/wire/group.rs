@@ -171,7 +171,8 @@ fn get_method(from: Reader<'_>) -> Result<SelectMethod, Error> {
     Ok(method)
 }
 
-/// Decodes match fields with their masks. Each field may occur once. A mask of zero stands for all bits of the field.
+/// Decodes the fields over which a select group hashes, with their masks. Each field may occur once. A mask of zero
+/// stands for all bits of the field.
 fn get_field_array(mut from: Reader<'_>) -> Result<Vec<(Field, u128)>, Error> {
     let mut out = Vec::new();
     while !from.is_empty() {
@@ -254,7 +255,7 @@ fn put_method(out: &mut Vec<u8>, version: Version, method: &SelectMethod) {
     out.align(start);
 }
 
-/// Encodes the body of a request that adds a group.
+/// Encodes the body of a group-mod that adds a group.
 pub fn put_mod(out: &mut Vec<u8>, version: Version, group: &Group) {
     put_whole(out, version, OFPGC_ADD, group);
 }
@@ -266,7 +267,7 @@ fn put_whole(out: &mut Vec<u8>, version: Version, command: u16, group: &Group) {
     }
 }
 
-/// Returns whether buckets have IDs in this version.
+/// Returns whether the buckets of groups have IDs in this OpenFlow version.
 fn is_numbered(version: Version) -> bool {
     matches!(version, Version::V10 | Version::V15)
 }
@@ -300,9 +301,9 @@ fn put_command(
     }
 }
 
-/// Encodes a completed group change as a request of this version with an equal effect. `existed` means that the
-/// group existed before the change. `after` is the resulting group if the change contains only a part of the
-/// group. Returns false and encodes nothing if the version has no such request.
+/// Encodes a completed group change as a group-mod of this version with an equal effect. `existed` means that the group
+/// existed before the change. `after` is the resulting group if the change contains only a part of the group. Returns
+/// false and encodes nothing if the version has no such group-mod.
 pub(crate) fn put_request(
     out: &mut Vec<u8>,
     version: Version,

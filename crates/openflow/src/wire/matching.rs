@@ -34,7 +34,7 @@ const NW_DST_SHIFT: u32 = 14;
 const DL_VLAN_PCP: u32 = 1 << 20;
 const NW_TOS: u32 = 1 << 21;
 
-/// Result of decoding a list of match fields.
+/// Result of decoding a list of NXM or OXM match fields.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Fields {
     /// Match that the list describes.
@@ -43,7 +43,7 @@ pub struct Fields {
     pub cookie: (u64, u64),
 }
 
-/// Decodes a list of match fields. The list must extend to the end of the reader.
+/// Decodes a list of NXM or OXM match fields. The list must extend to the end of the reader.
 ///
 /// # Errors
 /// Returns the OFPBMC_* error of the first invalid field.
@@ -105,7 +105,7 @@ pub fn get_oxm(from: &mut Reader<'_>) -> Result<Fields, Error> {
     fields(Reader::new(&body_octets[..body], Error::MatchLength))
 }
 
-/// Encodes all fields of a match as a list.
+/// Encodes all fields of a match as a list of NXM or OXM fields.
 pub fn put_fields(out: &mut Vec<u8>, matching: &Match, version: Version) {
     let meets = |field: Field| matching.meets(field.prerequisite());
     for field in Field::ALL {
@@ -199,7 +199,7 @@ pub fn put_oxm(out: &mut Vec<u8>, matching: &Match, version: Version) {
     out.align(start);
 }
 
-/// Returns the IPv4 address mask in which `wild` low bits are wildcarded.
+/// Returns the IPv4 address mask in which the `wild` low bits are wildcarded.
 fn prefix(wild: u32) -> u128 {
     if wild >= 32 { 0 } else { u128::from(u32::MAX << wild) }
 }
@@ -211,8 +211,8 @@ pub fn is_exact_10(from: &Reader<'_>) -> bool {
     from.data.first_chunk().is_some_and(|wild| u32::from_be_bytes(*wild) & all == 0)
 }
 
-/// Decodes an OpenFlow 1.0 match. Fields that a matching packet cannot have are ignored, as the specification
-/// requires.
+/// Decodes an OpenFlow 1.0 match. Fields that packets of the matched protocols do not have are ignored, as the
+/// specification requires.
 ///
 /// # Errors
 /// Returns the errors of the reader.
@@ -481,8 +481,8 @@ impl Raw11 {
     }
 }
 
-/// Decodes an OpenFlow 1.1 match without its header. Fields that a matching packet cannot have are ignored,
-/// as the specification requires.
+/// Decodes an OpenFlow 1.1 match without its header. Fields that packets of the matched protocols do not have are
+/// ignored, as the specification requires.
 ///
 /// # Errors
 /// Returns the errors of the reader, and [`Error::MatchValue`] if a value is out of range.

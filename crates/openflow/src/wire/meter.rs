@@ -6,7 +6,7 @@ use super::error::Error;
 use super::ofp::meter::*;
 use super::{Put, Reader, low16, seconds};
 
-/// Length of an encoded band in octets.
+/// Length of an encoded meter band in octets.
 const BAND_LEN: u16 = 16;
 
 /// Decodes the body of OFPT_METER_MOD.
@@ -77,13 +77,13 @@ fn put_body(out: &mut Vec<u8>, meter: &Meter) {
     }
 }
 
-/// Encodes the body of a request that adds a meter.
+/// Encodes the body of a meter-mod that adds a meter.
 pub fn put_mod(out: &mut Vec<u8>, meter: &Meter) {
     out.u16(OFPMC_ADD);
     put_body(out, meter);
 }
 
-/// Encodes a completed change of a meter as the body of a request.
+/// Encodes a completed change of a meter as the body of a meter-mod.
 pub(crate) fn put_request(out: &mut Vec<u8>, change: &MeterMod) {
     match change {
         MeterMod::Add(meter) => put_mod(out, meter),

@@ -7,7 +7,8 @@ use super::error::Error;
 use super::ofp::nx;
 use super::{NICIRA, Put, Reader, Version, begin_experimenter, finish};
 
-/// Decodes a modification of the mapping. The reader starts behind the experimenter header.
+/// Decodes NXT_TLV_TABLE_MOD, which modifies the mapping of tunnel options to match fields. The reader starts behind
+/// the experimenter header.
 ///
 /// # Errors
 /// Returns NXTTMFC_BAD_COMMAND, and the errors of the reader.
@@ -36,7 +37,8 @@ fn put(out: &mut Vec<u8>, option: &TunnelOption) {
     out.zeros(2);
 }
 
-/// Encodes the reply that contains the mapping and its maximum size.
+/// Encodes NXT_TLV_TABLE_REPLY, which contains the mapping of tunnel options to match fields and the mapping's maximum
+/// size.
 pub fn put_reply(out: &mut Vec<u8>, version: Version, xid: u32, options: &TunnelOptions) {
     let start = begin_experimenter(out, version, NICIRA, nx::NXT_TLV_TABLE_REPLY, xid);
     out.u32(OPTION_SPACE);

@@ -56,8 +56,8 @@ fn plain(field: Field, (class, number, len): (u16, u8, u8)) -> Wire {
 const IN_PORT_16: Wire =
     Wire { field: Field::InPort, class: OFPXMC_NXM_0, number: 0, len: 2, shift: 0, bits: 16, port16: true };
 
-/// Known encodings, indexed by class and field number. The classes are Nicira's two classes, OpenFlow's basic
-/// class, the class of extended registers, and the ONF's class.
+/// Known encodings of match fields, indexed by class and field number. The classes are Nicira's two classes, OpenFlow's
+/// basic class, the class of extended registers, and the ONF's class.
 static KNOWN: LazyLock<[Vec<Option<Wire>>; 5]> = LazyLock::new(|| {
     let mut known: [Vec<Option<Wire>>; 5] = std::array::from_fn(|_| vec![None; 128]);
     for field in Field::ALL {
@@ -88,8 +88,8 @@ fn class_index(class: u16) -> Option<usize> {
     }
 }
 
-/// Encoding of each field in each version. NXM is used up to OpenFlow 1.1. OXM is used since OpenFlow 1.2, if
-/// the field has an OXM number.
+/// Encoding of each match field in each OpenFlow version. NXM is used up to OpenFlow 1.1. OXM is used since OpenFlow
+/// 1.2, if the field has an OXM number.
 static BY_VERSION: LazyLock<[[Option<Wire>; 4]; Field::ALL.len()]> = LazyLock::new(|| {
     Field::ALL.map(|field| {
         let nxm = match field {
@@ -109,8 +109,8 @@ static BY_VERSION: LazyLock<[[Option<Wire>; 4]; Field::ALL.len()]> = LazyLock::n
 });
 
 impl Wire {
-    /// Returns the encoding of a field in messages of a version. Returns `None` if the version cannot encode
-    /// the field.
+    /// Returns the encoding of a match field in messages of an OpenFlow version. Returns `None` if the version cannot
+    /// encode the field.
     #[must_use]
     pub fn of(field: Field, version: Version) -> Option<Wire> {
         let column = match version {
@@ -132,7 +132,7 @@ impl Wire {
         (usize::from(wire.len) == len).then_some(wire)
     }
 
-    /// Returns the length in octets of the encoded field, including its header. `masked` means that a mask is
+    /// Returns the length in octets of the encoded match field, including its header. `masked` means that a mask is
     /// included.
     #[must_use]
     pub fn octets(&self, masked: bool) -> usize {
@@ -140,14 +140,13 @@ impl Wire {
             + usize::from(self.len) * if masked { 2 } else { 1 }
     }
 
-    /// Returns the length of the encoded header in octets.
+    /// Returns the length in octets of the encoded header of the match field.
     #[must_use]
     pub fn octets_of_header(&self) -> usize {
         if self.class == OFPXMC_EXPERIMENTER { 8 } else { 4 }
     }
 
-    /// Encodes the header of the field without a value. The header contains the length that the value would
-    /// have.
+    /// Encodes the header of the match field without a value. The header contains the length that the value would have.
     pub fn put_header(&self, out: &mut Vec<u8>, masked: bool) {
         let experimenter = if self.class == OFPXMC_EXPERIMENTER { 4 } else { 0 };
         let len = (self.len << u8::from(masked)) + experimenter;
@@ -164,7 +163,7 @@ impl Wire {
         out.extend_from_slice(&bytes[16 - usize::from(self.len)..]);
     }
 
-    /// Encodes a field with its value. The mask is included unless all its bits are set.
+    /// Encodes a match field with its value. The mask is included unless all its bits are set.
     pub fn put(&self, out: &mut Vec<u8>, value: u128, mask: u128) {
         let all = self.field.all_ones();
         if self.port16 {
@@ -180,7 +179,7 @@ impl Wire {
         }
     }
 
-    /// Decodes the value of a field or, if `mask` is true, its mask.
+    /// Decodes the value of a match field or, if `mask` is true, its mask.
     fn value(&self, bytes: &[u8], mask: bool) -> Result<u128, Error> {
         let (above, bytes) = bytes.split_at(bytes.len().saturating_sub(16));
         let mut value = bytes.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte));
@@ -303,8 +302,8 @@ pub fn nx_subfield(part: &SubField, version: Version) -> Option<(Wire, u16, u16)
 }
 
 impl Wire {
-    /// Returns the number of the field among OpenFlow's basic fields (OFPXMT_OFB_*). Returns `None` if it is
-    /// not a basic field.
+    /// Returns the number of the field among OpenFlow's basic fields (OFPXMT_OFB_*). Returns `None` if the field is not
+    /// a basic field.
     #[must_use]
     pub fn basic_number(&self) -> Option<u8> {
         (self.class == OFPXMC_OPENFLOW_BASIC).then_some(self.number)
@@ -316,7 +315,7 @@ impl Wire {
         self.port16
     }
 
-    /// Returns the width of the encoded value in bits.
+    /// Returns the width in bits of the encoded value of the match field.
     #[must_use]
     pub fn wire_bits(&self) -> u16 {
         self.bits

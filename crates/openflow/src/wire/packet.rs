@@ -67,7 +67,7 @@ fn reason(reason: Reason, version: Version) -> u8 {
     }
 }
 
-/// Encodes a packet-in. At most `octets` octets of the packet are included.
+/// Encodes a packet-in message. At most `octets` octets of the packet are included.
 pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn, octets: usize) {
     let data = &packet.frame[..octets.min(packet.frame.len())];
     let total = low16(packet.frame.len());
@@ -199,10 +199,10 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
     Ok((PacketOut { in_port, metadata: fields, actions, frame, resumes: None }, buffer))
 }
 
-/// Encodes a continuation: the state of a paused packet, from which NXT_RESUME continues. It is the value of
-/// the property NXPINT_CONTINUATION, behind the four octets of the property header. The private format of this
-/// program contains the stack, the queue, the action set, and the remaining instructions as flow-mods of
-/// OpenFlow 1.5.
+/// Encodes a continuation: the state of a paused packet, from which NXT_RESUME continues. The encoded continuation is
+/// the value of the property NXPINT_CONTINUATION, behind the four octets of the property header. The private format of
+/// this program contains the stack, the queue, the action set, and the remaining instructions as flow-mods of OpenFlow
+/// 1.5.
 pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
     let Continuation { rest, action_set, stack, queue, is_too_long: _ } = left;
     // The header of a nested property has four more octets. Open vSwitch's clients iterate over the nested

@@ -8,7 +8,7 @@ use super::ofp::port::*;
 use super::{Put, Reader, Version, begin, finish, get_port, port_to_16, properties, seconds};
 use crate::datapath::{PortMod, QueueConfig, QueueStats};
 
-/// Returns the configuration bits of ports (OFPPC_*) that are valid in a version. Only OpenFlow 1.0 has the
+/// Returns the configuration bits of ports (OFPPC_*) that are valid in an OpenFlow version. Only OpenFlow 1.0 has the
 /// bit for no flooding.
 fn config_bits(version: Version) -> u32 {
     let all = OFPPC_PORT_DOWN | OFPPC_NO_RECV | OFPPC_NO_FWD | OFPPC_NO_PACKET_IN;

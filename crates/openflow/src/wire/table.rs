@@ -22,7 +22,7 @@ const fn bits(first: u16, last: u16) -> u32 {
     (u32::MAX >> (31 - last)) & (u32::MAX << first)
 }
 
-/// Returns a bit mask of the action types (OFPAT_*) that groups and tables support in this version.
+/// Returns a bit mask of the action types (OFPAT_*) that groups and tables support in this OpenFlow version.
 pub(crate) fn actions(version: Version) -> u32 {
     let common = 1 << ofpat::OFPAT_OUTPUT | 1 << ofpat::OFPAT_COPY_TTL_OUT | 1 << ofpat::OFPAT_COPY_TTL_IN;
     match version {
@@ -37,7 +37,7 @@ pub(crate) fn actions(version: Version) -> u32 {
     }
 }
 
-/// Returns a mask with one bit for each basic field (OFPXMT_OFB_*) for which `wanted` returns true.
+/// Returns a mask with one bit for each basic match field (OFPXMT_OFB_*) for which `wanted` returns true.
 fn field_bits(wanted: fn(Field) -> bool) -> u64 {
     let basic = Field::ALL.into_iter().filter(|field| wanted(*field)).filter_map(|field| {
         let wire = Wire::of(field, Version::V12)?;
@@ -46,8 +46,8 @@ fn field_bits(wanted: fn(Field) -> bool) -> u64 {
     basic.fold(0, |bits, number| bits | 1 << number)
 }
 
-/// Encodes the counters of a table. In versions whose statistics contain the features of a table, these are
-/// encoded, too. `miss` is the handling of packets that match no flow entry, for OpenFlow 1.1 and 1.2.
+/// Encodes the counters of a flow table. In versions whose table statistics also contain the features of a table, the
+/// features are encoded, too. `miss` is the handling of packets that match no flow entry, for OpenFlow 1.1 and 1.2.
 pub fn put_stats(
     out: &mut Vec<u8>,
     version: Version,
@@ -104,7 +104,8 @@ pub fn put_stats(
     out.u64(table.matched);
 }
 
-/// Encodes a property whose value is a list of types. Each type is encoded as a header without a body.
+/// Encodes a table feature property whose value is a list of instruction or action types. Each type is encoded as a
+/// header without a body.
 fn put_list(out: &mut Vec<u8>, property: u16, kinds: impl Iterator<Item = u16>) {
     let start = out.len();
     out.u16(property);
@@ -130,7 +131,7 @@ fn put_fields(out: &mut Vec<u8>, version: Version, property: u16, masks: bool, w
     out.align(start);
 }
 
-/// Encodes the features of a table. Every instruction, action and field is listed, both for table-miss flow
+/// Encodes the features of a flow table. Every instruction, action and field is listed, both for table-miss flow
 /// entries and for other flow entries.
 pub fn put_features(out: &mut Vec<u8>, version: Version, config: &TableConfig, tables: u8) {
     let start = out.len();
@@ -170,7 +171,7 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, config: &TableConfig, t
     out.set_length(start, 0);
 }
 
-/// Decodes a table features request. Only the names of the tables are taken from it.
+/// Decodes a table features request. Only the names of the tables are taken from the request.
 ///
 /// # Errors
 /// Returns OFPTFFC_* errors and OFPBRC_BAD_LEN.
@@ -190,7 +191,7 @@ pub fn get_features(mut from: Reader<'_>) -> Result<Vec<TableMod>, Error> {
     Ok(out)
 }
 
-/// Encodes the configuration of a table (OpenFlow 1.4 and later).
+/// Encodes the configuration of a flow table (OpenFlow 1.4 and later).
 pub fn put_desc(out: &mut Vec<u8>, config: &TableConfig, active: u32) {
     let start = out.len();
     out.u16(0);

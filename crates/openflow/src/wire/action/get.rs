@@ -11,7 +11,7 @@ use crate::wire::ofp::instruction::*;
 use crate::wire::oxm::{Entry, entry, header, subfield};
 use crate::wire::{NICIRA, ONF, Reader, Version, get_port};
 
-/// State of decoding a list of actions.
+/// State of decoding a list of OpenFlow actions.
 struct Reading<'m> {
     pub version: Version,
     /// Match of the flow entry. It determines which field the OpenFlow 1.0 actions for transport ports set.
@@ -21,7 +21,7 @@ struct Reading<'m> {
     pub metadata: Option<(u64, u64)>,
 }
 
-/// Decodes a list of actions. The list must extend to the end of the reader.
+/// Decodes a list of OpenFlow actions. The list must extend to the end of the reader.
 ///
 /// # Errors
 /// Returns OFPBAC_* errors.
@@ -42,7 +42,7 @@ pub fn get_plain(from: Reader<'_>, version: Version, matching: &Match) -> Result
     Ok(Instructions { apply, metadata: reading.metadata, ..Instructions::default() })
 }
 
-/// Decodes a list of instructions. The list must extend to the end of the reader.
+/// Decodes a list of OpenFlow instructions. The list must extend to the end of the reader.
 ///
 /// # Errors
 /// Returns OFPBIC_* and OFPBAC_* errors.
@@ -157,7 +157,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Decodes NXAST_WRITE_METADATA. The action is refused in a nested list, and if it is repeated.
+    /// Decodes NXAST_WRITE_METADATA. The action is refused in a nested list of actions, and if it is repeated.
     fn write_metadata(&mut self, mut body: Reader<'_>) -> Result<(), Error> {
         body.skip(6)?;
         let (value, mask) = (body.u64()?, body.u64()?);

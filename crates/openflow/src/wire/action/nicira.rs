@@ -1,4 +1,4 @@
-//! Decoding of Nicira's actions, and functions that their encoding uses, too.
+//! Decoding of Nicira's actions, with constants that the encoder of these actions also uses.
 
 use switch::flow::{
     Action, BundleMode, Conjunction, Field, HashFields, Learn, LearnPart, LearnSource, SubField, port,
@@ -28,7 +28,7 @@ pub(super) const LEARN_IMMEDIATE: u16 = 1 << 13;
 pub(super) const LEARN_LOAD: u16 = 1 << 11;
 pub(super) const LEARN_OUTPUT: u16 = 2 << 11;
 
-/// Returns the first bit and the width of a subfield from their packed form.
+/// Returns the first bit and the width of a subfield from the packed 16-bit form in Nicira's actions.
 fn bits(packed: u16) -> (u16, u16) {
     (packed >> 6, (packed & 0x3f) + 1)
 }
@@ -42,8 +42,8 @@ fn choice<T: Copy>(all: &[T], number: u16) -> Result<T, Error> {
     all.get(usize::from(number)).copied().ok_or(Error::ActionArgument)
 }
 
-/// Decodes an action without nested actions. NXAST_WRITE_METADATA, which stands for an instruction, is not
-/// included.
+/// Decodes an action of Nicira that contains no nested actions. NXAST_WRITE_METADATA is decoded elsewhere, because it
+/// stands for an instruction.
 pub(super) fn get(subtype: u16, mut body: Reader<'_>) -> Result<Action, Error> {
     let whole = |field: Field, value: u128| Action::Set { field, value, mask: field.all_ones(), load: false };
     Ok(match subtype {

@@ -13,7 +13,7 @@ use crate::wire::ofp::switch::OFPR_ACTION;
 use crate::wire::oxm::{Wire, nx_subfield};
 use crate::wire::{NICIRA, Put, Version, low16, port_to_16};
 
-/// Encodes a list of actions.
+/// Encodes a list of OpenFlow actions.
 pub fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
     let mut rest = actions;
     while let Some((action, behind)) = rest.split_first() {
@@ -229,7 +229,7 @@ fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
     }
 }
 
-/// Encodes an action that changes VLAN tags.
+/// Encodes an action that changes VLAN tags or VLAN fields.
 fn put_vlan(out: &mut Vec<u8>, version: Version, action: &Action) {
     let plain = version == Version::V10;
     match action {
@@ -254,7 +254,7 @@ fn put_vlan(out: &mut Vec<u8>, version: Version, action: &Action) {
     }
 }
 
-/// Encodes an action that pushes or removes another header, or changes a TTL.
+/// Encodes an action that pushes or removes an MPLS or PBB header, or changes a TTL.
 fn put_header(out: &mut Vec<u8>, version: Version, action: &Action) {
     let plain = version == Version::V10;
     match action {
@@ -288,7 +288,7 @@ fn put_header(out: &mut Vec<u8>, version: Version, action: &Action) {
     }
 }
 
-/// Encodes an action that only Nicira has.
+/// Encodes an action that exists only as an extension of Nicira.
 fn put_nicira(out: &mut Vec<u8>, version: Version, action: &Action) {
     match action {
         Action::Resubmit { port, table } => {
@@ -410,8 +410,8 @@ fn set_field(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mas
     }
 }
 
-/// Encodes a load of a value into a field. NXAST_REG_LOAD is used for up to 64 bits, and NXAST_REG_LOAD2 for
-/// more.
+/// Encodes an action that loads a value into a field. NXAST_REG_LOAD is used for up to 64 contiguous bits, and
+/// NXAST_REG_LOAD2 otherwise.
 fn put_load(out: &mut Vec<u8>, field: Field, value: u128, mask: u128) {
     let first = mask.trailing_zeros();
     let width = mask.count_ones();

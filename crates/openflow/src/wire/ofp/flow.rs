@@ -29,23 +29,23 @@ pub const OFPRR_IDLE_TIMEOUT: u8 = 0;
 pub const OFPRR_HARD_TIMEOUT: u8 = 1;
 /// Reason for a removal: a flow-mod has deleted the flow entry (section 7.4.2).
 pub const OFPRR_DELETE: u8 = 2;
-/// Reason for a removal: a group was deleted, since OpenFlow 1.1 (section 7.4.2).
+/// Reason for a removal: a group that the flow entry uses was deleted, since OpenFlow 1.1 (section 7.4.2).
 pub const OFPRR_GROUP_DELETE: u8 = 3;
-/// Reason for a removal: a meter was deleted, since OpenFlow 1.4 (section 7.4.2).
+/// Reason for a removal: a meter that the flow entry uses was deleted, since OpenFlow 1.4 (section 7.4.2).
 pub const OFPRR_METER_DELETE: u8 = 4;
 /// Reason for a removal: the switch has evicted the flow entry, since OpenFlow 1.4 (section 7.4.2).
 pub const OFPRR_EVICTION: u8 = 5;
 /// OXS class of the basic statistics fields (section 7.2.4.2).
 pub const OFPXSC_OPENFLOW_BASIC: u16 = 0x8002;
-/// Statistics field with the age of a flow entry (section 7.2.4.3).
+/// Type of the statistics field with the age of a flow entry (section 7.2.4.3).
 pub const OFPXST_OFB_DURATION: u8 = 0;
-/// Statistics field with the time since the last packet of a flow entry (section 7.2.4.3).
+/// Type of the statistics field with the time since the last packet of a flow entry (section 7.2.4.3).
 pub const OFPXST_OFB_IDLE_TIME: u8 = 1;
-/// Statistics field with the number of flow entries (section 7.2.4.3).
+/// Type of the statistics field with the number of flow entries (section 7.2.4.3).
 pub const OFPXST_OFB_FLOW_COUNT: u8 = 3;
-/// Statistics field with the number of packets (section 7.2.4.3).
+/// Type of the statistics field with the number of packets (section 7.2.4.3).
 pub const OFPXST_OFB_PACKET_COUNT: u8 = 4;
-/// Statistics field with the number of bytes (section 7.2.4.3).
+/// Type of the statistics field with the number of bytes (section 7.2.4.3).
 pub const OFPXST_OFB_BYTE_COUNT: u8 = 5;
 /// Command that adds a flow monitor (section 7.3.5.19).
 pub const OFPFMC_ADD: u8 = 0;
@@ -65,7 +65,7 @@ pub const OFPFMF_MODIFY: u16 = 1 << 3;
 pub const OFPFMF_INSTRUCTIONS: u16 = 1 << 4;
 /// Flag of a flow monitor that requests unabbreviated updates, NXFMF_OWN before OpenFlow 1.4 (section 7.3.5.19).
 pub const OFPFMF_NO_ABBREV: u16 = 1 << 5;
-/// Flag of a flow monitor that requests only changes by its own controller, since OpenFlow 1.4 (section
+/// Flag of a flow monitor that requests only changes by the monitor's own controller, since OpenFlow 1.4 (section
 /// 7.3.5.19).
 pub const OFPFMF_ONLY_OWN: u16 = 1 << 6;
 /// Event of a flow monitor update: the flow entry existed before the monitor (section 7.3.5.19).

@@ -67,7 +67,7 @@ pub const OFPT_METER_MOD: u8 = 29;
 pub const OFPT_ROLE_STATUS: u8 = 30;
 /// Type of a table status message (section 7.4.5).
 pub const OFPT_TABLE_STATUS: u8 = 31;
-/// Type of a copy of another controller's request (section 7.4.6).
+/// Type of the message that forwards a copy of another controller's request (section 7.4.6).
 pub const OFPT_REQUESTFORWARD: u8 = 32;
 /// Type of a bundle control message (section 7.3.9).
 pub const OFPT_BUNDLE_CONTROL: u8 = 33;

@@ -43,7 +43,7 @@ pub const NXT_PACKET_IN2: u32 = 30;
 pub const NXT_GROUP_MOD: u32 = 31;
 /// Subtype of the message that removes selected tracked connections.
 pub const NXT_CT_FLUSH: u32 = 32;
-/// Subtype of a copy of another controller's request, for OpenFlow 1.0 to 1.2.
+/// Subtype of the message that forwards a copy of another controller's request, for OpenFlow 1.0 to 1.2.
 pub const NXT_REQUESTFORWARD: u32 = 132;
 /// Experimenter statistics subtype: flow entries, for OpenFlow 1.0.
 pub const NXST_FLOW: u32 = 0;
@@ -57,11 +57,11 @@ pub const NXST_GROUP: u32 = 7;
 pub const NXST_GROUP_DESC: u32 = 8;
 /// Experimenter statistics subtype: features of groups, for OpenFlow 1.0 and 1.1.
 pub const NXST_GROUP_FEATURES: u32 = 9;
-/// Role with full access that several controllers may have.
+/// Number of the role with full access that several controllers may have.
 pub const NX_ROLE_OTHER: u32 = 0;
-/// Role with full access that at most one controller may have.
+/// Number of the role with full access that at most one controller may have.
 pub const NX_ROLE_MASTER: u32 = 1;
-/// Role of a controller with read-only access.
+/// Number of the role of a controller with read-only access.
 pub const NX_ROLE_SLAVE: u32 = 2;
 /// Format of matches: the fixed match of OpenFlow 1.0.
 pub const NXFF_OPENFLOW10: u32 = 0;
@@ -77,25 +77,25 @@ pub const NXPIF_NXT_PACKET_IN2: u32 = 2;
 pub const NXPINT_PACKET: u16 = 0;
 /// Type of the property of NXT_PACKET_IN2 with the length of the complete packet.
 pub const NXPINT_FULL_LEN: u16 = 1;
-/// Type of the property of NXT_PACKET_IN2 with the table.
+/// Type of the property of NXT_PACKET_IN2 with the number of the flow table.
 pub const NXPINT_TABLE_ID: u16 = 3;
 /// Type of the property of NXT_PACKET_IN2 with the cookie of the flow entry.
 pub const NXPINT_COOKIE: u16 = 4;
-/// Type of the property of NXT_PACKET_IN2 with the reason.
+/// Type of the property of NXT_PACKET_IN2 with the reason for the packet-in.
 pub const NXPINT_REASON: u16 = 5;
-/// Type of the property of NXT_PACKET_IN2 with the metadata fields.
+/// Type of the property of NXT_PACKET_IN2 with the metadata fields of the packet.
 pub const NXPINT_METADATA: u16 = 6;
 /// Type of the property of NXT_PACKET_IN2 with the userdata of the controller action.
 pub const NXPINT_USERDATA: u16 = 7;
 /// Type of the property of NXT_PACKET_IN2 with the continuation (the state of a paused packet).
 pub const NXPINT_CONTINUATION: u16 = 8;
-/// Type of the property of NXAST_CONTROLLER2 with the maximum length of the packet.
+/// Type of the property of NXAST_CONTROLLER2 with the maximum number of octets of the packet to send.
 pub const NXAC2PT_MAX_LEN: u16 = 0;
 /// Type of the property of NXAST_CONTROLLER2 with the controller's ID.
 pub const NXAC2PT_CONTROLLER_ID: u16 = 1;
-/// Type of the property of NXAST_CONTROLLER2 with the reason.
+/// Type of the property of NXAST_CONTROLLER2 with the reason for the packet-in.
 pub const NXAC2PT_REASON: u16 = 2;
-/// Type of the property of NXAST_CONTROLLER2 with data for the controller.
+/// Type of the property of NXAST_CONTROLLER2 with userdata that the packet-in returns to the controller.
 pub const NXAC2PT_USERDATA: u16 = 3;
 /// Type of the property of NXAST_CONTROLLER2 that pauses the processing of the packet.
 pub const NXAC2PT_PAUSE: u16 = 4;

@@ -9,7 +9,7 @@ pub const ONFT_ROLE_STATUS: u32 = 1911;
 pub const ONFT_BUNDLE_CONTROL: u32 = 2300;
 /// Subtype of a message that adds a message to a bundle (ONF EXT-230).
 pub const ONFT_BUNDLE_ADD_MESSAGE: u32 = 2301;
-/// Subtype of a copy of another controller's request (ONF EXT-235).
+/// Subtype of the message that forwards a copy of another controller's request (ONF EXT-235).
 pub const ONFT_REQUESTFORWARD: u32 = 2350;
 /// Experimenter multipart subtype: flow monitors (ONF EXT-187).
 pub const ONFMP_FLOW_MONITOR: u32 = 1870;

@@ -6,7 +6,7 @@
 pub const OFPPC_PORT_DOWN: u32 = 1;
 /// Configuration bit of a port that drops received packets (section 7.2.1.1).
 pub const OFPPC_NO_RECV: u32 = 1 << 2;
-/// Configuration bit of a port that drops packets to be sent (section 7.2.1.1).
+/// Configuration bit of a port that drops the packets forwarded to it (section 7.2.1.1).
 pub const OFPPC_NO_FWD: u32 = 1 << 5;
 /// Configuration bit of a port that sends no packet-ins (section 7.2.1.1).
 pub const OFPPC_NO_PACKET_IN: u32 = 1 << 6;

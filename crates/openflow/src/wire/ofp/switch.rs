@@ -66,15 +66,15 @@ pub const OFPPR_DELETE: u8 = 1;
 pub const OFPPR_MODIFY: u8 = 2;
 /// Reason of a packet-in: no flow entry matched, OFPR_TABLE_MISS since OpenFlow 1.4 (section 7.4.1).
 pub const OFPR_NO_MATCH: u8 = 0;
-/// Reason of a packet-in: an action, OFPR_APPLY_ACTION since OpenFlow 1.4 (section 7.4.1).
+/// Reason of a packet-in: an action sent the packet, OFPR_APPLY_ACTION since OpenFlow 1.4 (section 7.4.1).
 pub const OFPR_ACTION: u8 = 1;
-/// Reason of a packet-in: an invalid TTL (section 7.4.1).
+/// Reason of a packet-in: the TTL of the packet is invalid (section 7.4.1).
 pub const OFPR_INVALID_TTL: u8 = 2;
-/// Reason of a packet-in: an action of the action set, since OpenFlow 1.4 (section 7.4.1).
+/// Reason of a packet-in: an action of the action set sent the packet, since OpenFlow 1.4 (section 7.4.1).
 pub const OFPR_ACTION_SET: u8 = 3;
-/// Reason of a packet-in: an action of a group, since OpenFlow 1.4 (section 7.4.1).
+/// Reason of a packet-in: an action of a group sent the packet, since OpenFlow 1.4 (section 7.4.1).
 pub const OFPR_GROUP: u8 = 4;
-/// Reason of a packet-in: an action of a packet-out, since OpenFlow 1.4 (section 7.4.1).
+/// Reason of a packet-in: an action of a packet-out sent the packet, since OpenFlow 1.4 (section 7.4.1).
 pub const OFPR_PACKET_OUT: u8 = 5;
 /// Reason of a forwarded request: a group-mod (section 7.4.6).
 pub const OFPRFR_GROUP_MOD: u8 = 0;

@@ -4,7 +4,7 @@
 
 /// Configuration bit of a table that evicts flow entries (section 7.3.3).
 pub const OFPTC_EVICTION: u32 = 1 << 2;
-/// Configuration bit of a table that reports its vacancy (section 7.3.3).
+/// Configuration bit of a table that reports its vacancy (share of free entries) to controllers (section 7.3.3).
 pub const OFPTC_VACANCY_EVENTS: u32 = 1 << 3;
 /// Type of the eviction property of a table (section 7.3.4.1).
 pub const OFPTMPT_EVICTION: u16 = 2;
@@ -18,9 +18,9 @@ pub const OFPTMPEF_OTHER: u32 = 1;
 pub const OFPTMPEF_IMPORTANCE: u32 = 1 << 1;
 /// Flag of a table that evicts by remaining lifetime (section 7.3.4.1).
 pub const OFPTMPEF_LIFETIME: u32 = 1 << 2;
-/// Reason of a table status: the vacancy is below the lower threshold (section 7.4.5).
+/// Reason of a table status: the vacancy (share of free entries) is below the lower threshold (section 7.4.5).
 pub const OFPTR_VACANCY_DOWN: u8 = 3;
-/// Reason of a table status: the vacancy is above the upper threshold (section 7.4.5).
+/// Reason of a table status: the vacancy (share of free entries) is above the upper threshold (section 7.4.5).
 pub const OFPTR_VACANCY_UP: u8 = 4;
 /// Type of the table feature with the supported instructions (section 7.3.5.18).
 pub const OFPTFPT_INSTRUCTIONS: u16 = 0;
