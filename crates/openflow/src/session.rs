@@ -319,7 +319,7 @@ impl<S: AsyncRead + AsyncWrite> Echoes<S> {
     }
 }
 
-/// Whether a reported change was caused by a request of this session.
+/// Whether a request of this session caused a reported change of flow entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     /// The change was caused by another session, or by no session.

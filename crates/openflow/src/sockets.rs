@@ -1,5 +1,5 @@
-//! Unix sockets of listeners, which can be passed to the process that replaces this one (the successor).
-//! Clients that connect during this hand-over wait until the successor accepts them. No connection is refused.
+//! Unix sockets of listeners, which can be passed to the process that replaces this process (the successor). Clients
+//! that connect during this hand-over wait until the successor accepts them. No connection is refused.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, Permissions};
@@ -22,7 +22,7 @@ type ByPath = BTreeMap<PathBuf, UnixListener>;
 /// The Unix sockets on which the OpenFlow listeners of a process listen.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    /// Duplicates of the sockets on which this process listens.
+    /// Duplicates of the sockets on which this process listens, to be passed to a successor process.
     open: Mutex<ByPath>,
     /// Sockets received from the predecessor process that no listener uses yet.
     given: Mutex<ByPath>,

@@ -1,7 +1,7 @@
 //! Snooping: a listener that connects to a bridge's snoop socket receives copies of the messages between the
 //! bridge and its controllers.
 //!
-//! Only complete messages are copied. Each is in the OpenFlow version of its session. A slow listener misses
+//! Only complete messages are copied. Each message is in the OpenFlow version of its session. A slow listener misses
 //! messages. No session waits for a listener.
 
 use std::sync::Arc;
