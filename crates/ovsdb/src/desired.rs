@@ -74,10 +74,10 @@ pub struct Bridge {
 /// Behaviour of a bridge while no controller is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FailMode {
-    /// The bridge forwards as a learning switch.
+    /// While no controller is connected, the bridge forwards as a learning switch.
     #[default]
     Standalone,
-    /// The bridge forwards only by the flow entries that its tables contain.
+    /// While no controller is connected, the bridge forwards only by the flow entries that its tables contain.
     Secure,
 }
 
@@ -112,7 +112,7 @@ pub struct Controller {
 /// Desired settings of an OpenFlow table of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowTable {
-    /// Name of the flow table. `None` if it has no name.
+    /// Name of the flow table. `None` if the table has no name.
     pub name: Option<String>,
     /// Maximum number of flow entries in the table. `None` if the number is not limited.
     pub flow_limit: Option<u32>,
@@ -137,7 +137,7 @@ pub struct Port {
     pub vlans: VlanMode,
     /// Whether the port is protected: it exchanges no packets with other protected ports.
     pub protected: bool,
-    /// Whether the port has a QoS configuration. Its settings are not read.
+    /// Whether the port has a QoS configuration. The QoS settings are not read.
     pub qos: bool,
     /// Column `other_config` of the port.
     pub other_config: BTreeMap<String, String>,
@@ -150,12 +150,12 @@ pub struct Port {
 /// VLAN settings of a port: the columns `vlan_mode`, `tag` and `trunks`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VlanMode {
-    /// Value of the column `vlan_mode`. `None` if it is not set.
+    /// Value of the column `vlan_mode`. `None` if the column is not set.
     pub mode: Option<Mode>,
-    /// Column `tag`: the access VLAN or native VLAN. With 0, untagged frames have no VLAN. `None` if it is
-    /// not set.
+    /// Column `tag`: the access VLAN or native VLAN. If the tag is 0, untagged frames have no VLAN. `None` if the
+    /// column is not set.
     pub tag: Option<u16>,
-    /// Column `trunks`: VLANs that the port carries. Empty if it carries all VLANs.
+    /// Column `trunks`: VLANs that the port carries. Empty if the port carries all VLANs.
     pub trunks: BTreeSet<u16>,
 }
 

@@ -10,7 +10,7 @@ use crate::datum::{Atom, Datum, Uuid};
 /// Properties of a column in the database schema.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// Value of the column if the server omits the column from a row.
+    /// Value of the column in rows from which the server omits the column.
     pub default: Datum,
     /// Whether the column can have several elements. Updates then contain the difference of the old and the
     /// new value, instead of the new value.

@@ -36,10 +36,10 @@ pub enum SessionError {
     /// The server does not have the database `Open_vSwitch`. The value is the error text of the server.
     #[error("the server has no database {DATABASE}: {0}")]
     Database(String),
-    /// The schema that the server sent is invalid.
+    /// The database schema that the server sent is invalid.
     #[error("the schema of {DATABASE} cannot be used")]
     Schema(#[from] SchemaError),
-    /// The schema lacks a column that the client requires.
+    /// The database schema lacks a column that the client requires.
     #[error("the schema of {DATABASE} has no column {column} in {table}; is it that of Open vSwitch?")]
     Column {
         /// Name of the table that should have the column.
@@ -47,7 +47,7 @@ pub enum SessionError {
         /// Name of the missing column.
         column: &'static str,
     },
-    /// The server refuses a method that the client requires.
+    /// The server refuses an OVSDB method that the client requires.
     #[error("the server refuses `{method}`: {why}")]
     Refused {
         /// Name of the method that the server refuses.
@@ -75,7 +75,7 @@ pub enum Event {
     Locked(bool),
     /// The server has committed the transaction that this session sent.
     Committed,
-    /// The server has refused the transaction that this session sent, for this reason.
+    /// The server has refused the transaction that this session sent. The value is the reason.
     Refused(String),
 }
 
@@ -383,7 +383,7 @@ mod tests {
         session.outgoing().into_iter().map(name).collect()
     }
 
-    /// Returns a session that holds the lock and whose replica contains one interface.
+    /// Returns a session that holds the OVSDB lock and whose replica contains one interface.
     fn ready() -> Session {
         let mut session = Session::new("lock");
         assert_eq!(methods(&mut session), ["get_schema", "lock"]);
