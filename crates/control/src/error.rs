@@ -17,7 +17,7 @@ pub enum ChangeError {
     /// The configuration is invalid. The list of problems includes warnings.
     #[error("{} problems, the first: {}", .0.len(), first(.0))]
     Problems(Vec<Problem>),
-    /// Objects of the change belong to another owner, or do not exist.
+    /// Objects of the change belong to another owner (such as the configuration file), or do not exist.
     #[error("{} refusals, the first: {}", .0.len(), first(.0))]
     Refused(Vec<Refusal>),
     /// An earlier change waits for its confirmation.

@@ -74,7 +74,7 @@ pub(crate) struct Places {
     reserve: usize,
 }
 
-/// Result of an attempt to get a slot for a connection.
+/// Result of an attempt to get a connection slot of a listening socket.
 enum Entrance {
     /// The connection has got a slot.
     Place(Place),
@@ -84,7 +84,7 @@ enum Entrance {
     Later,
 }
 
-/// State of a new connection, which has a slot or waits for one.
+/// State of a new connection, which has a connection slot or waits for one.
 pub(crate) enum Arrival {
     /// The connection has a slot.
     Place(Place),

@@ -34,10 +34,10 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns the error of the first change that failed. Earlier changes have been undone.
     fn apply(&self, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError>;
 
-    /// Returns the states of all ports, sorted by name. The caller sets the owner in each state.
+    /// Returns the states of all ports, sorted by name. The caller adds the owner of each port (such as the API).
     fn ports(&self) -> Vec<PortState>;
 
-    /// Returns the states of all filters, sorted by name. The caller sets the owner in each state.
+    /// Returns the states of all filters, sorted by name. The caller adds the owner of each filter (such as the API).
     fn filters(&self) -> Vec<FilterState>;
 
     /// Adds prefixes to the block list of a filter, or removes them. Added prefixes last until the daemon stops, and an
@@ -57,7 +57,8 @@ pub trait Plane: Send + Sync + 'static {
     /// unchanged.
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError>;
 
-    /// Returns the states of all steering policies, sorted by name. The caller sets the owner in each state.
+    /// Returns the states of all steering policies, sorted by name. The caller adds the owner of each policy (such as
+    /// the API).
     fn steering(&self) -> Vec<SteeringState>;
 
     /// Returns the exact-match flows of a steering policy with their counters, at most `limit` flows.
@@ -138,7 +139,8 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the port does not exist, has no hook, or has no custom program.
     fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError>;
 
-    /// Returns the states of all bridges, sorted by name. The caller sets the owners in each state.
+    /// Returns the states of all bridges, sorted by name. The caller adds the owners (such as the API) of each bridge
+    /// and its members.
     fn bridges(&self) -> Vec<BridgeState>;
 
     /// Returns the MAC table entries that match `filter`, at most `filter.limit`.
@@ -170,7 +172,8 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_snooping(bridge))
     }
 
-    /// Returns the states of all virtual routers, sorted by name. The caller sets the owners in each state.
+    /// Returns the states of all virtual routers, sorted by name. The caller adds the owners (such as the API) of each
+    /// router and its interfaces.
     fn routers(&self) -> Vec<RouterState> {
         Vec::new()
     }
@@ -404,7 +407,7 @@ pub struct CaptureRequest {
     pub filter: packet::filter::Filter,
 }
 
-/// Parameters of a capture at a hook.
+/// Parameters of a capture at a hook (the XDP program on a port's device).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DumpRequest {
     /// Name of the port whose hook is captured.

@@ -185,7 +185,7 @@ pub struct Store {
     /// Error of the last attempt to replace the file of persistent objects. The file may then have the old or the new
     /// content. `None` if the file has the content of the store. The next successful write clears the value.
     unstored: Mutex<Option<String>>,
-    /// Reason why the rollback of the pending change has failed. `None` if it has not failed.
+    /// Reason why the rollback of the pending change has failed. `None` if no rollback has failed.
     stuck: Mutex<Option<String>>,
 }
 
@@ -366,7 +366,7 @@ impl Store {
         &self.plane
     }
 
-    /// Returns the running configuration with its owners.
+    /// Returns the running configuration with the owner of each object.
     pub fn merged(&self) -> Arc<Merged> {
         self.state.borrow().merged.clone()
     }

@@ -1,4 +1,4 @@
-//! Routes for the configuration as a whole: read, check, apply, confirm.
+//! API routes for the configuration as a whole: read, check, apply, confirm.
 
 use std::collections::BTreeMap;
 

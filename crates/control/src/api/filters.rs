@@ -1,5 +1,5 @@
-//! Routes that read and change filters, single rules of filters and block lists. Block lists change at run
-//! time without a change of the configuration.
+//! API routes that read and change filters, single rules of filters and block lists. Block lists change at run time
+//! without a change of the configuration.
 
 use axum::Json;
 use axum::body::Body;

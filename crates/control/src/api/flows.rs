@@ -1,4 +1,4 @@
-//! Routes for bridges with OpenFlow, which return flow entries, groups, meters and flow caches. These routes
+//! API routes for bridges with OpenFlow, which return flow entries, groups, meters and flow caches. These API routes
 //! are read-only, because controllers and `ovs-ofctl` change the tables.
 
 use axum::Json;

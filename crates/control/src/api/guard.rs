@@ -1,9 +1,9 @@
-//! Authorization of requests by the scope that each route declares in its description, and the audit log of
-//! changes.
+//! Authorization of API requests by the access scope that each API route declares in its description, and the audit log
+//! of changes.
 //!
-//! A route without a declared scope requires `root`. A refused request is answered by 403, and the response
-//! names the required scope. Each change, and each refusal of a change, is a log line with the target
-//! `audit`. The line contains the client, the method, the path and the result.
+//! An API route without a declared scope requires `root`. A refused request is answered by 403, and the response names
+//! the required scope. Each change, and each refusal of a change, is a log line with the target `audit`. The line
+//! contains the client, the method, the path and the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -46,7 +46,7 @@ struct Refusals {
 }
 
 impl Guard {
-    /// Collects the scopes of all routes from the API description.
+    /// Collects the access scopes of all API routes from the API description.
     pub fn of(document: &OpenApi) -> Guard {
         let mut scopes = HashMap::new();
         for (path, item) in &document.paths.paths {
@@ -65,8 +65,8 @@ impl Guard {
         Guard { scopes: Arc::new(scopes), refusals: Arc::default() }
     }
 
-    /// Returns the access scope that a request requires. Returns `None` if no route exists for the request, which is
-    /// then answered by 404 or 405.
+    /// Returns the access scope that a request requires. Returns `None` if no API route exists for the request, which
+    /// is then answered by 404 or 405.
     fn needed(&self, method: &Method, path: Option<&MatchedPath>) -> Option<Scope> {
         let method = if method == Method::HEAD { Method::GET } else { method.clone() };
         self.scopes.get(&(method, path?.as_str().to_owned())).copied()
@@ -168,8 +168,8 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Fails for a route without a declared scope. At run time, a route without a declared scope requires the
-    /// scope `root`.
+    /// Fails for an API route without a declared access scope. At run time, such an API route requires the scope
+    /// `root`.
     #[test]
     fn every_route_declares_its_scope() {
         let (_, document) = super::super::routes().split_for_parts();

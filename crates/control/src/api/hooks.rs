@@ -1,4 +1,4 @@
-//! Routes for hooks: the XDP programs on the devices of ports.
+//! API routes for hooks: the XDP programs on the devices of ports.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ const SNAP: u32 = 256;
 /// Upper bound of the number of captured bytes of each frame at a hook.
 const SNAP_MAX: u32 = 2048;
 
-/// Query parameters for reading hooks.
+/// Query parameters for reading the states of hooks (XDP programs on the devices of ports).
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -122,7 +122,7 @@ pub(super) async fn hook(
     })
 }
 
-/// Query parameters for attaching a custom program.
+/// Query parameters for attaching a custom XDP program to a hook.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -161,7 +161,7 @@ pub(super) async fn delete_program(
     Ok(Json(ask(&context, move |plane| plane.unload_program(&port)).await??))
 }
 
-/// Query parameters for a capture at a hook.
+/// Query parameters for a capture at a hook (the XDP program on a port's device).
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

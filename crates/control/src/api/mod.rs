@@ -107,7 +107,7 @@ async fn with_present_path(mut request: Request) -> Request {
     request
 }
 
-/// Returns all routes, and the complete API description.
+/// Returns all API routes, and the complete API description.
 fn described() -> (Router<Shared>, utoipa::openapi::OpenApi) {
     let (router, mut document) = routes().split_for_parts();
     for item in document.paths.paths.values_mut() {
@@ -120,8 +120,8 @@ fn described() -> (Router<Shared>, utoipa::openapi::OpenApi) {
     (router, document)
 }
 
-/// Adds error responses to the description of a route. Some errors are possible for every route, and others
-/// only for a route with a body, a query or a path parameter. Responses that the route describes itself are
+/// Adds error responses to the description of an API route. Some errors are possible for every API route, and others
+/// only for an API route with a body, a query or a path parameter. Responses that the API route describes itself are
 /// kept.
 fn describe_refusals(operation: &mut Operation) {
     let mut refusals = vec![

@@ -1,6 +1,5 @@
-//! Routes that put and delete single objects that the API owns: ports, bridges, bridge members and static MAC
-//! table entries. Filters are in `filters`, steering policies in `steering`, routers and their interfaces in
-//! `routers`.
+//! API routes that put and delete single objects that the API owns: ports, bridges, bridge members and static MAC table
+//! entries. Filters are in `filters`, steering policies in `steering`, routers and their interfaces in `routers`.
 
 use axum::Json;
 use axum::body::Body;

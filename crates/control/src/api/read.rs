@@ -1,4 +1,4 @@
-//! Routes that return state: ports, bridges, MAC tables, workers, stages and drops.
+//! API routes that return state: ports, bridges, MAC tables, workers, stages and drops.
 
 use std::sync::Arc;
 

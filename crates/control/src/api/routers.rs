@@ -1,4 +1,4 @@
-//! Routes for virtual routers, which concern interfaces, routing tables, neighbours, and the comparison with
+//! API routes for virtual routers: their interfaces, routing tables and neighbours, and the comparison of a router with
 //! the kernel.
 
 use axum::Json;

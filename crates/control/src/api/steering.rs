@@ -1,5 +1,5 @@
-//! Routes for steering policies. The exact-match flows and the tables of a policy can change at run time
-//! without a change of the configuration.
+//! API routes for steering policies. The exact-match flows and the tables of a policy can change at run time without a
+//! change of the configuration.
 
 use axum::Json;
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! Routes that explain packets, report problems, flush MAC tables, set software RSS, and upgrade or stop the
+//! API routes that explain packets, report problems, flush MAC tables, set software RSS, and upgrade or stop the
 //! daemon.
 
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Streaming routes: live counters with link events, traces, and captures. The number of streams and the
-//! memory of each stream are limited.
+//! Streaming API routes: live counters with link events, traces, and captures. The number of streams and the memory of
+//! each stream are limited.
 //!
 //! The data plane never waits for a client. Data that exceeds the capacity of a stream's queue is dropped.
 //! When a client disconnects, its queue is closed. The data plane then ends the trace or the capture.
@@ -29,7 +29,7 @@ use crate::pcapng;
 use crate::quota::Permit;
 use crate::{CaptureRequest, ErrorBody};
 
-/// Maximum number of frames or events that are queued for one client of a streaming route.
+/// Maximum number of frames or events that are queued for one client of a streaming API route.
 pub(super) const QUEUE: usize = 1024;
 /// Largest accepted number of packets of one trace.
 const TRACE_LIMIT: u64 = 1_000_000;
