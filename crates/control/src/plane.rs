@@ -378,7 +378,7 @@ pub trait Plane: Send + Sync + 'static {
     /// or if the length is not a power of two.
     fn set_rss_table(&self, port: &str, table: &RssTable) -> Result<(), PlaneError>;
 
-    /// Starts the program `binary` as the successor process, and transfers all state to it. After the method
+    /// Starts the program `binary` as the successor process, and transfers all state to the successor. After the method
     /// has returned, this process is about to end.
     ///
     /// # Errors

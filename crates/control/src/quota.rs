@@ -140,9 +140,9 @@ impl Quota {
         Some(Permit { _own: Some(own), _of_all: of_all })
     }
 
-    /// Returns the semaphore that limits this client, and the semaphore that limits all clients without the
-    /// scope `root` together. For clients with the scope `root`, the first one limits all of them, and the
-    /// second one is `None`.
+    /// Returns the semaphore that limits this client, and the semaphore that limits all clients without the scope
+    /// `root` together. For a client with the scope `root`, the first semaphore limits all such clients together, and
+    /// the second value is `None`.
     fn of(&self, holder: &Holder) -> (Arc<Semaphore>, Option<Arc<Semaphore>>) {
         if *holder == Holder::Root {
             return (self.inside.root.clone(), None);

@@ -176,7 +176,7 @@ pub struct Store {
     ending: watch::Sender<bool>,
     /// Lock that is held while a configuration change is made, and while a successor process takes over.
     gate: Arc<Mutex<Gate>>,
-    /// Problems at the start that did not prevent the daemon from starting.
+    /// Problems that occurred at the start of the daemon and did not prevent the daemon from starting.
     troubles: Mutex<Vec<DoctorFinding>>,
     /// Reason why the data plane does not run the configuration of the store: it refused the configuration of a
     /// predecessor, or a change that could not be stored could not be undone either. `None` if the data plane
@@ -695,8 +695,8 @@ impl Store {
     }
 }
 
-/// Refuses a configuration file that removes all objects of the previous file if there were at least `MANY`,
-/// or more than half of them if there were at least `MANY_MORE`.
+/// Refuses a configuration file that removes all of at least `MANY` objects of the previous file, or more than half of
+/// at least `MANY_MORE` objects of the previous file.
 fn not_most(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
     let objects = |layers: &Layers| -> BTreeSet<ObjectKey> {
         let counted = |object: &ObjectKey| {

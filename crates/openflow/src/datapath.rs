@@ -361,10 +361,10 @@ pub trait Datapath: Send + Sync + 'static {
     /// Clients that connect to listeners, such as `ovs-ofctl`, do not count as controllers.
     fn controllers_connected(&self, connected: bool);
 
-    /// Notifies the bridge whether any session receives table misses (packets that match no flow entry). The
-    /// argument is true when the first such session exists, and false when the last one has ended. A session
-    /// receives table misses if it uses an OpenFlow version before 1.3 and its configuration of asynchronous
-    /// messages includes them.
+    /// Notifies the bridge whether any session receives table misses (packets that match no flow entry). The argument
+    /// is true when the first such session exists, and false when the last such session has ended. A session receives
+    /// table misses if it uses an OpenFlow version before 1.3 and its configuration of asynchronous messages includes
+    /// table misses.
     fn misses_heard(&self, _heard: bool) {}
 }
 
@@ -406,7 +406,7 @@ pub struct SharedEvent {
     pub event: Event,
     /// Whether this event continues the previous one: both are parts of the events that one request has caused.
     pub continues: bool,
-    /// Memory in octets that the event uses. It is counted in [`HELD`].
+    /// Memory in octets that the event uses. This memory is counted in [`HELD`].
     octets: usize,
 }
 
@@ -459,8 +459,8 @@ pub struct Subscription {
     pub events: mpsc::Receiver<SharedEvent>,
     /// Number of events that were dropped because the queue was full, or because events used too much memory.
     pub lost: Arc<AtomicU64>,
-    /// Number of events about flow entries that were dropped since this counter was last reset. If it is not
-    /// 0, events are missing before the next event in the queue.
+    /// Number of events about flow entries that were dropped since this counter was last reset. If the number is not 0,
+    /// events are missing before the next event in the queue.
     pub missed: Arc<AtomicU64>,
     /// Number of sessions that need each kind of event.
     pub interest: Interest,
@@ -470,8 +470,8 @@ pub struct Subscription {
 /// Clones share the numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Interest {
-    /// Number of sessions that monitor flow entries. If it is 0, the bridge does not report changes of flow entries,
-    /// except for the removal of entries that have the flag `send_removed`.
+    /// Number of sessions that monitor flow entries. If the number is 0, the bridge does not report changes of flow
+    /// entries, except for the removal of entries that have the flag `send_removed`.
     pub rules: Arc<AtomicUsize>,
     /// Number of sessions that receive copies of other sessions' group and meter requests.
     pub requests: Arc<AtomicUsize>,

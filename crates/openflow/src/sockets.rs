@@ -73,8 +73,8 @@ impl Sockets {
         Sockets { given: Mutex::new(sockets.into_iter().collect()), ..Sockets::default() }
     }
 
-    /// Takes the predecessor's socket with this path out of the set. Returns `None` if there is none, or if
-    /// it was already taken.
+    /// Takes the predecessor's socket with this path out of the set. Returns `None` if there is no such socket, or if
+    /// the socket was already taken.
     #[must_use]
     pub fn take(&self, path: &Path) -> Option<UnixListener> {
         locked(&self.given).remove(path)

@@ -39,8 +39,8 @@ pub struct Status {
     pub lost: u64,
 }
 
-/// Status of a target (a controller or a listener). The target's task writes it, and
-/// [`Controllers::status`](crate::Controllers::status) reads it.
+/// Status of a target (a controller or a listener). The target's task writes the status, and
+/// [`Controllers::status`](crate::Controllers::status) reads the status.
 pub(crate) struct TargetStatus {
     status: Mutex<Status>,
     pub lost: AtomicU64,

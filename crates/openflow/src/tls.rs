@@ -209,7 +209,7 @@ fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'s
     if all.is_empty() { Err(TlsError::Empty { path: path.to_owned(), what }) } else { Ok(all) }
 }
 
-/// Verifier for certificates of controllers. It requires that the CA has issued the certificate, and ignores
+/// Verifier for certificates of controllers. The verifier requires that the CA has issued the certificate, and ignores
 /// the certificate's subject.
 #[derive(Debug)]
 struct Chain {

@@ -46,8 +46,7 @@ impl ExplainRequest {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpgradeRequest {
-    /// Path of the program to start. Absent: the file that is now at the path from which the daemon was
-    /// started.
+    /// Path of the program to start. If absent, the file that is now at the path of the running program is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub binary: Option<PathBuf>,

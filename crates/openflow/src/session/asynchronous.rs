@@ -29,8 +29,8 @@ const PACKETS_14: u32 = 1 << OFPR_ACTION_SET | 1 << OFPR_GROUP | 1 << OFPR_PACKE
 /// Bit mask of the reasons of table status messages.
 pub(super) const TABLE_REASONS: u32 = 1 << ofptr::OFPTR_VACANCY_DOWN | 1 << ofptr::OFPTR_VACANCY_UP;
 
-/// Configuration of asynchronous messages. For each kind of message, the first bit mask contains the reasons
-/// that are reported to a master (or equal), and the second one those reported to a slave.
+/// Configuration of asynchronous messages. For each kind of message, the first bit mask contains the reasons that are
+/// reported to a master (or equal), and the second bit mask contains the reasons that are reported to a slave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Async(pub(super) [[u32; 2]; KINDS]);
 

@@ -20,8 +20,7 @@ use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experi
 const BUNDLES: usize = 16;
 /// Maximum number of changes in all bundles of a session together.
 const CHANGES: usize = 1 << 19;
-/// Maximum number of packet-outs in a bundle. It equals the maximum number of queued packet-outs of a
-/// session.
+/// Maximum number of packet-outs in a bundle. This number equals the maximum number of queued packet-outs of a session.
 const PACKETS: usize = MESSAGES as usize;
 /// Maximum memory in octets that all bundles of a session may use.
 const SESSION_OCTETS: usize = 64 << 20;

@@ -40,7 +40,7 @@ pub(super) struct Bundle {
     pub opened: (u32, Box<[u8]>),
     /// Time when the last message about the bundle was received.
     pub used: Instant,
-    /// Memory in octets that the bundle uses. It is counted in [`HELD`] and in `of_bridge`.
+    /// Memory in octets that the bundle uses. This memory is counted in [`HELD`] and in `of_bridge`.
     pub octets: usize,
     /// Memory in octets that the bundles of all sessions of the bridge currently use.
     of_bridge: Arc<AtomicUsize>,
@@ -149,8 +149,8 @@ impl Bundles {
         self.0.values().map(|bundle| bundle.used + patience).min()
     }
 
-    /// Removes bundles that have been inactive for `patience`. Returns, for each of them, the transaction ID
-    /// and the first octets of the message that opened it.
+    /// Removes bundles that have been inactive for `patience`. Returns, for each removed bundle, the transaction ID and
+    /// the first octets of the message that opened the bundle.
     pub fn expire(&mut self, patience: Duration) -> Vec<(u32, Box<[u8]>)> {
         if self.0.is_empty() {
             return Vec::new();

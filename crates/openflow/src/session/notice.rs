@@ -40,9 +40,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.wanted().wants(kind, self.slave(), reason)
     }
 
-    /// Registers or unregisters the session for table misses (packets that match no flow entry). A session
-    /// receives them if it uses an OpenFlow version before 1.3 and its configuration includes such packets for
-    /// some role.
+    /// Registers or unregisters the session for table misses (packets that match no flow entry). A session receives
+    /// table misses if it uses an OpenFlow version before 1.3 and its configuration includes table misses for some
+    /// role.
     pub(super) fn follow_misses(&mut self) {
         let asked = |masks: [u32; 2]| (masks[0] | masks[1]) & 1 << OFPR_NO_MATCH != 0;
         let hears = self.version.sends_table_miss_to_controller()
@@ -52,8 +52,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.seat.hear_misses(hears);
     }
 
-    /// Registers or unregisters the session for copies of other sessions' group and meter requests. A session
-    /// receives them if its configuration includes them for some role.
+    /// Registers or unregisters the session for copies of other sessions' group and meter requests. A session receives
+    /// the copies if its configuration includes the copies for some role.
     pub(super) fn follow_requests(&mut self) {
         let masks = self.wanted().0[REQUESTS];
         let hears = (self.options.controller || self.miss_send_len != 0) && masks != [0; 2];

@@ -13,8 +13,8 @@ use crate::datapath::PortModError;
 pub enum Code {
     /// A standard error with its type and code.
     Standard(u16, u16),
-    /// An error of Nicira with its type and code, sent as a vendor error. It is used in versions that have no
-    /// experimenter errors.
+    /// An error of Nicira with its type and code, sent as a vendor error. This form is used in OpenFlow versions that
+    /// have no experimenter errors.
     Vendor(u16, u16),
     /// An experimenter error with the experimenter ID and the code.
     Experimenter(u32, u16),

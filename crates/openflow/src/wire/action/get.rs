@@ -14,7 +14,7 @@ use crate::wire::{NICIRA, ONF, Reader, Version, get_port};
 /// State of decoding a list of OpenFlow actions.
 struct Reading<'m> {
     pub version: Version,
-    /// Match of the flow entry. It determines which field the OpenFlow 1.0 actions for transport ports set.
+    /// Match of the flow entry. The match determines which field the OpenFlow 1.0 actions for transport ports set.
     pub matching: &'m Match,
     pub depth: usize,
     /// Value and mask from NXAST_WRITE_METADATA, which stands for an instruction and not for an action.
@@ -239,8 +239,8 @@ impl Reading<'_> {
         Action::Set { field, value: u128::from(port), mask: field.all_ones(), load: false }
     }
 
-    /// Decodes an OpenFlow 1.1 action that sets a field. Later versions replace these actions by set-field.
-    /// Like in Open vSwitch, the actions are accepted in all versions.
+    /// Decodes an OpenFlow 1.1 action that sets one field. Later versions replace these actions by set-field. Like in
+    /// Open vSwitch, the OpenFlow 1.1 actions are accepted in all later versions.
     fn set_11(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
         let (field, value, most) = match kind {
             // Unlike in OpenFlow 1.0, a packet without a tag stays untagged.
