@@ -115,8 +115,8 @@ struct Handle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// An engine, which consists of a set of workers and the state that they share with control threads. See the
-/// module documentation.
+/// An engine: a set of workers, and the state that the workers share with control threads. See the module
+/// documentation.
 pub struct Engine {
     workers: Vec<Handle>,
     counters: Vec<Arc<WorkerCounters>>,
@@ -127,8 +127,8 @@ pub struct Engine {
     depot: Arc<Depot>,
     domain: Arc<Domain>,
     capturing: Mutex<bool>,
-    /// Number of drain requests that were sent so far (`engine/quiesce.rs`). Each request carries the next
-    /// number.
+    /// Number of drain requests (requests to stop reception and finish all packets) that were sent so far
+    /// (`engine/quiesce.rs`). Each request carries the next number.
     looks: AtomicU64,
 }
 
@@ -157,8 +157,7 @@ pub struct WorkerView {
     pub bursts: u64,
     /// Number of packets that the worker has processed.
     pub packets: u64,
-    /// Time that the worker has spent in TSC cycles: processing packets, polling without finding work,
-    /// asleep.
+    /// Times that the worker has spent, in TSC cycles: processing packets, polling without finding work, asleep.
     pub cycles: [u64; 3],
     /// Number of times that the worker went to sleep.
     pub sleeps: u64,
@@ -396,8 +395,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the receiver of a queue's progress reports, which state up to which frame all frames of the queue
-    /// have left the engine ([`crate::ordering`]). `None` stops the reports.
+    /// Sets the receiver of a queue's progress reports ([`crate::ordering`]). A report contains a frame number such
+    /// that all frames of the queue up to this number have left the engine. `None` stops the reports.
     ///
     /// # Errors
     /// Like [`Engine::add_queue`].
@@ -411,8 +410,8 @@ impl Engine {
         self.tell(worker, Command::Finish(port, id, to))
     }
 
-    /// Returns a new frame pool for a control thread, which takes from it and returns to it the frames of
-    /// captured, punted and injected packets.
+    /// Returns a new frame pool for a control thread. The pool provides and takes back the frames of captured, punted
+    /// and injected packets.
     #[must_use]
     pub fn pool(&self) -> FramePool {
         self.depot.pool()

@@ -88,7 +88,7 @@ pub(crate) enum Asked {
     Purge(Box<dyn FnOnce() + Send>),
 }
 
-/// OpenFlow rules of one bridge with their lock. Control threads and the slow path share them.
+/// OpenFlow rules of one bridge with the lock of the rules. Control threads and the slow path share both.
 pub struct FlowTables {
     number: u16,
     pipeline: Mutex<Pipeline>,
@@ -280,9 +280,8 @@ impl FlowTables {
         self.ask(Asked::Barrier(Box::new(done)));
     }
 
-    /// Queues a controller's packet-out, which the slow path processes by the actions of the packet-out or by
-    /// the flow tables. The packet-outs of one session keep their order, and the slow path serves the sessions
-    /// in turn.
+    /// Queues a controller's packet-out, which the slow path processes by the actions of the packet-out or by the flow
+    /// tables. The packet-outs of one OpenFlow session keep their order, and the slow path serves the sessions in turn.
     ///
     /// The queue has no limit. `reservation` is the part of the session's packet-out budget that is reserved for
     /// the packet. The reservation is dropped when the slow path has processed the packet, or when the bridge is
@@ -291,8 +290,8 @@ impl FlowTables {
         self.queue_packet_out(session, Outgoing::Asked(Box::new(packet)), Box::new(reservation));
     }
 
-    /// Queues a packet-out whose actions were already determined in a batch of changes. The packet-out is
-    /// sent after the packet-outs of the session that are already queued. For `reservation`, see
+    /// Queues a packet-out whose actions were already determined when the OpenFlow bundle that contains it was applied.
+    /// The packet-out is sent after the packet-outs of the session that are already queued. For `reservation`, see
     /// [`FlowTables::packet_out`].
     pub fn send_decided(&self, session: u64, packet: DecidedPacket, reservation: impl Any + Send) {
         self.queue_packet_out(session, Outgoing::Decided(Box::new(packet)), Box::new(reservation));
@@ -304,13 +303,13 @@ impl FlowTables {
         self.waker.notify();
     }
 
-    /// Drops all queued packet-outs of a session and returns their number.
+    /// Drops all queued packet-outs of an OpenFlow session and returns their number.
     pub fn drop_packet_outs(&self, session: u64) -> usize {
         let dropped = self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).purge(session);
         dropped.len()
     }
 
-    /// Takes the next packet-out from the queue of the session whose turn it is. Returns `None` if no
+    /// Takes the next packet-out from the queue of the OpenFlow session whose turn it is. Returns `None` if no
     /// packet-out is queued.
     pub(crate) fn next_packet_out(&self) -> Option<Queued> {
         self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).pop()

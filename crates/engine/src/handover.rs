@@ -57,11 +57,11 @@ pub struct Output {
 pub struct Wait {
     /// Worker that must reach the position in the ring.
     pub worker: WorkerId,
-    /// Worker that sends into the work ring of the position. Worker `worker` receives from this ring.
+    /// Worker that sends into the work ring to which the position refers. Worker `worker` receives from this ring.
     pub from: WorkerId,
-    /// Number of entries of this work ring that `worker` must have processed.
+    /// Number of entries of the work ring from `from` that `worker` must have processed.
     pub ring: u64,
-    /// Number of bursts received from its own queues that `worker` must have processed.
+    /// Number of bursts from the queues of `worker` that `worker` must have processed.
     pub own: u64,
 }
 
@@ -143,8 +143,8 @@ impl Mark {
 pub(crate) struct Settling {
     /// For each output ring, the position up to which the receiving worker must have consumed the ring.
     outputs: Vec<u64>,
-    /// For each worker, the value of `Progress::rounds` when all output rings had been consumed up to these
-    /// positions.
+    /// For each worker, the value of `Progress::rounds` when all output rings had been consumed up to the positions in
+    /// `outputs`.
     rounds: Vec<u64>,
     taken: bool,
 }
@@ -240,8 +240,8 @@ impl WorkerRings {
         }
     }
 
-    /// Begins a wait for all packets handed over so far, by recording the current positions in the output
-    /// rings.
+    /// Begins a wait until the other workers have processed all packets that this worker has handed over so far. The
+    /// function records the current positions in the output rings.
     pub(crate) fn settle(&self, settling: &mut Settling) {
         settling.taken = false;
         settling.outputs.clear();
@@ -251,7 +251,7 @@ impl WorkerRings {
     }
 
     /// Returns whether the wait that [`WorkerRings::settle`] began is over. The wait is over when the other workers
-    /// have taken the packets and have ended the rounds in which they took them.
+    /// have taken the packets from the output rings and have ended the rounds in which they took the packets.
     pub(crate) fn has_settled(&self, settling: &mut Settling) -> bool {
         if self.workers() == 1 {
             return true;
@@ -338,8 +338,7 @@ impl WorkerRings {
         self.output_inlets[from].pop()
     }
 
-    /// Returns whether this worker has work for other workers: entries in the rings to it, or progress that it
-    /// has yet to publish.
+    /// Returns whether entries wait in the rings to this worker, or whether this worker has yet to publish progress.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         self.is_pending

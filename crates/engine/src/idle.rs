@@ -53,9 +53,9 @@ impl Rest {
         Ok(Self { mode, spin_cycles, empty_rounds: 0, idle_since: 0, epoll, waker })
     }
 
-    /// Adds `fd` to the file descriptors that wake the worker. The watch is edge-triggered, because the
-    /// descriptor of a removed device stays readable until a control thread closes it. With a level-triggered
-    /// watch, it would keep the worker awake.
+    /// Adds `fd` to the file descriptors that wake the worker. The watch is edge-triggered, because the descriptor of a
+    /// removed device stays readable until a control thread closes it. With a level-triggered watch, such a descriptor
+    /// would keep the worker awake.
     ///
     /// # Errors
     /// The error of epoll_ctl(2).

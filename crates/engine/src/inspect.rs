@@ -36,7 +36,7 @@ pub struct FrameCensus {
     pub queued: usize,
     /// Number of frames of closed zero-copy queues that are held back because the kernel may still use them.
     pub quarantined: usize,
-    /// Number of these held-back frames that the kernel has used for longer than it should need.
+    /// Number of held-back frames of closed zero-copy queues that the kernel has used for longer than it should need.
     pub overdue: usize,
 }
 
@@ -49,9 +49,8 @@ impl FrameCensus {
     }
 }
 
-/// Counts packets that the kernel has refused since the last inspection of the queue as dropped, and returns
-/// the queue's counters. `seen` is the total number of refused packets at the last inspection. The function
-/// updates it.
+/// Counts packets that the kernel has refused since the last inspection of the queue as dropped, and returns the
+/// queue's counters. `seen` is the total number of refused packets at the last inspection, and is updated.
 pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, context: &WorkerContext) -> QueueCounters {
     let counters = own.queue.counters();
     let refused = counters.tx_invalid.saturating_sub(*seen);

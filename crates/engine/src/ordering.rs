@@ -41,7 +41,7 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// Creates the state for a queue that has not reported any progress.
+    /// Creates the state of the progress reports of a queue. No report has been sent yet.
     #[must_use]
     pub fn new(to: Box<dyn CompletionSink>) -> Self {
         Self { to, received: 0, waiting: None, told: None }
@@ -108,13 +108,13 @@ struct Waits {
 }
 
 impl Parked {
-    /// Starts a new burst. `before` is the number of the last frame received before the burst.
+    /// Starts the record of a new burst. `before` is the number of the last frame received before the burst.
     pub(crate) fn begin(&mut self, before: Option<u32>) {
         (self.before, self.is_open) = (before, false);
     }
 
-    /// Records that a frame of the current burst waits. Returns the sequence number of the burst, which the
-    /// caller later passes to [`Parked::release`].
+    /// Records that a frame of the current burst waits in the worker or at the slow path. Returns the sequence number
+    /// of the burst, which the caller later passes to [`Parked::release`].
     pub(crate) fn park(&mut self) -> u64 {
         if !self.is_open {
             self.bursts.push_back(Waits { floor: self.before, left: 0 });
@@ -126,7 +126,7 @@ impl Parked {
         self.first + self.bursts.len() as u64 - 1
     }
 
-    /// Records that a frame of the burst with this sequence number no longer waits.
+    /// Records that a frame of the burst with this sequence number no longer waits in the worker or at the slow path.
     pub(crate) fn release(&mut self, burst: u64) {
         let at = burst.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         if let Some(burst) = at.and_then(|at| self.bursts.get_mut(at)) {
@@ -168,7 +168,7 @@ const STUCK_NS: u64 = 100_000_000;
 /// kernel takes descriptors. The limit prevents a slow receiver from delaying the reports of other queues.
 const SLOW_NS: u64 = 500_000_000;
 
-/// State of one queue's transmit ring, for which progress reports wait.
+/// State of the wait of progress reports for one queue's transmit ring.
 #[derive(Debug, Default)]
 pub struct Unsent {
     /// Descriptor index up to which the kernel must have taken descriptors before the report is sent. `None` if
@@ -195,7 +195,8 @@ fn has_come(to: u32, number: u32) -> bool {
 }
 
 impl Unsent {
-    /// Starts a wait for all descriptors that the transmit ring contains at the time of the call.
+    /// Starts a wait until the kernel has taken all descriptors that the transmit ring contains at the time of the
+    /// call.
     fn begin(&mut self, queue: &mut dyn Queue) {
         let progress = queue.transmit_progress().filter(|ring| ring.given != ring.taken);
         self.is_stuck &= progress.is_some_and(|ring| ring.taken == self.taken);
@@ -206,8 +207,8 @@ impl Unsent {
         (self.begin_ns, self.since_ns) = (None, None);
     }
 
-    /// Returns whether the wait is over. The wait is over when the kernel has taken the descriptors, or when
-    /// a time limit has passed.
+    /// Returns whether the wait for the transmit ring is over. The wait is over when the kernel has taken the
+    /// descriptors, or when a time limit has passed.
     fn has_passed(&mut self, queue: &mut dyn Queue, now_ns: impl Fn() -> u64) -> bool {
         let Some(until) = self.until else { return true };
         let Some(ring) = queue.transmit_progress() else {

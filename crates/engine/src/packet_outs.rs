@@ -14,7 +14,7 @@ use switch::flow::{DecidedPacket, PacketOut};
 pub(crate) enum Outgoing {
     /// A packet-out whose actions the slow path has yet to determine by the rules.
     Asked(Box<PacketOut>),
-    /// A packet-out whose resulting operations were already determined in a batch of changes.
+    /// A packet-out whose resulting operations were already determined when its OpenFlow bundle was applied.
     Decided(Box<DecidedPacket>),
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Queued {
     pub reservation: Box<dyn Any + Send>,
 }
 
-/// Queued packet-outs of one bridge, grouped by session.
+/// Queued packet-outs of one bridge, grouped by OpenFlow session.
 #[derive(Default)]
 pub(crate) struct PacketOuts {
     sessions: BTreeMap<u64, VecDeque<Queued>>,

@@ -81,8 +81,8 @@ const LAST_CREDITS: Duration = Duration::from_millis(500);
 const SAMPLE: u64 = 64;
 /// Idle timeout of megaflows in nanoseconds. A megaflow without packets for this time is removed.
 const IDLE_NS: u64 = 10_000_000_000;
-/// Idle timeout of megaflows in nanoseconds while the flow limit is reached. It applies only to ports that have
-/// more megaflows than their share of the limit.
+/// Idle timeout of megaflows in nanoseconds while the flow limit is reached. This timeout applies only to ports that
+/// have more megaflows than their share of the limit.
 const IDLE_FULL_NS: u64 = 100_000_000;
 /// Initial flow limit, in megaflows. The slow path lowers its limit when the revalidation of all megaflows
 /// takes more than a second.
@@ -151,7 +151,7 @@ pub struct SlowPath {
     sweeps: Sweeps,
     /// Time of the last evaluation of the flow limit, in nanoseconds.
     evaluated_ns: u64,
-    /// Time in nanoseconds that was spent on upcalls and that revalidation has yet to compensate.
+    /// Time in nanoseconds that was spent on upcalls and for which revalidation has not been compensated yet.
     packets_ns: u64,
     second: u64,
     /// Whether the last removal of expired rules stopped before all expired rules were removed.
@@ -166,7 +166,7 @@ pub struct SlowPath {
     /// removed the records of these megaflows before the worker had reported the locations.
     owed: Vec<Vec<FlowRef>>,
     syncs: u64,
-    /// Dumps and purges in progress. Each one takes several rounds.
+    /// Dumps and purges of megaflows in progress. A dump or purge takes several rounds.
     jobs: Vec<Job>,
     /// For each worker, the messages that did not fit into the ring to the worker, oldest first.
     backlog: Vec<VecDeque<CacheCommand>>,

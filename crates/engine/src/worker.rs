@@ -37,9 +37,9 @@ pub use crate::clock::monotonic;
 /// A function that changes a queue. A worker calls the function between two bursts.
 pub type Change = Arc<dyn Fn(&mut dyn Queue) + Send + Sync>;
 
-/// A command from a control thread to a worker. The worker executes it between two rounds.
+/// A command from a control thread to a worker. The worker executes the command between two rounds.
 pub enum Command {
-    /// Adds a queue to those that the worker owns.
+    /// Adds a queue to the worker's queues.
     Add(OwnedQueue),
     /// Removes all queues of a port from the worker. Sends the queues back when the kernel has taken the
     /// packets to transmit.
@@ -54,8 +54,8 @@ pub enum Command {
     Punt(PuntRing),
     /// Gives the worker a flow cache with rings to the slow path. OpenFlow bridges need both.
     Flows(Box<Flows>),
-    /// Takes the flow cache with the rings to the slow path from the worker and sends it back. Packets that
-    /// wait for the slow path are counted as dropped.
+    /// Takes the flow cache with the rings to the slow path from the worker and sends the cache to the channel. Packets
+    /// that wait for the slow path are counted as dropped.
     NoFlows(mpsc::Sender<Option<Box<Flows>>>),
     /// Sends the size and statistics of the worker's flow cache back.
     FlowsView(mpsc::Sender<FlowsView>),
@@ -73,7 +73,7 @@ pub enum Command {
     /// Removes all queues of a port from the worker and sends them back. The packets in the transmit rings stay
     /// there, because the queues continue at another worker.
     Part(PortId, mpsc::Sender<Vec<OwnedQueue>>),
-    /// Stops reception. The worker then only processes packets that other workers hand over. When it has no
+    /// Stops reception. The worker then only processes packets that other workers hand over. When the worker has no
     /// work left, it stores the number of this command in [`Status::quiet`].
     Drain(u64),
     /// Resumes reception after a [`Command::Drain`].
@@ -454,7 +454,7 @@ impl Worker {
     }
 }
 
-/// Transmits the packets whose actions the slow path has determined. Returns their number.
+/// Transmits the packets whose actions the slow path has determined. Returns the number of these packets.
 fn answers(
     forwarding: &Forwarding,
     reader: &Reader,

@@ -1,7 +1,7 @@
-//! Tuple space explosion attack (L. Csikor et al., "Tuple Space Explosion: A Denial-of-Service Attack Against
-//! a Software Packet Classifier", CoNEXT 2019). The attack's packets differ from the rules of an access list
-//! in one bit of the source address, of the source port and of the destination port, in all combinations.
-//! Each packet requires a mask of its own, and packets without a megaflow are looked up under all masks.
+//! Tuple space explosion attack (L. Csikor et al., "Tuple Space Explosion: A Denial-of-Service Attack Against a
+//! Software Packet Classifier", CoNEXT 2019). The attack's packets differ from the rules of an access list in one bit
+//! of the source address, of the source port and of the destination port, in all combinations. Each of these
+//! combinations requires a megaflow mask of its own. A lookup that finds no megaflow probes all masks.
 //!
 //! Two identical switches with the same victims take turns of 20 ms on one core, and only one of the switches
 //! is attacked. The scenario compares the victims' packet rates of both switches. Worker and slow path of a
@@ -27,8 +27,7 @@ use crate::engine::owned;
 const SERVICE: u16 = 80;
 const FRIEND: u32 = 0x0a00_0001;
 const FRIENDS_PORT: u16 = 12_345;
-/// Rate of the attack in packets per second. The paper's attack has a rate of 0.7 Mbit/s, which is one
-/// fifteenth.
+/// Rate of the attack in packets per second. The rate is fifteen times the rate of the paper's attack (0.7 Mbit/s).
 const RATE: u64 = 10_000;
 /// Number of connections of the victims (the senders of legitimate traffic). There are more connections than
 /// entries in the exact-match cache, so most packets are looked up under the megaflow masks.
@@ -59,8 +58,8 @@ fn attacks(number: u64) -> Headers {
     Headers { hosts: [9, 1], addresses, protocol: 17, ports: [FRIENDS_PORT ^ 1 << from, SERVICE ^ 1 << to] }
 }
 
-/// Returns a function that writes the victims' packets on side `side` (0 or 1). All victim packets match the
-/// rule that accepts the service.
+/// Returns a function that writes the packets of the victims (legitimate senders) on side `side` (0 or 1). All these
+/// packets match the rule that accepts the destination port `SERVICE`.
 fn victims(side: u32) -> Writes {
     let mut number = 0;
     Box::new(move |frame| {
@@ -123,7 +122,7 @@ impl Queue for Attacker {
     fn close(self: Box<Self>, _pool: &mut FramePool) {}
 }
 
-/// Creates a switch with the access list, whose first two ports receive the victims' packets.
+/// Creates a switch with the access list. The first two ports of the switch receive the victims' packets.
 fn victim(name: &'static str) -> Result<Switch, BenchError> {
     let mut switch = Switch::new(name, 3, 200_000)?;
     switch.modify(&rules());
@@ -134,15 +133,15 @@ fn victim(name: &'static str) -> Result<Switch, BenchError> {
     Ok(switch)
 }
 
-/// Returns two totals of a switch: the number of victim packets forwarded so far, and the number of mask
-/// lookups for all packets.
+/// Returns two totals of a switch: the number of victim packets forwarded so far, and the number of megaflow masks that
+/// lookups for all packets have probed.
 fn counts(switch: &Switch) -> (u64, u64) {
     let sent = |port| switch.engine.port_totals(PortId(port)).tx_packets;
     (sent(0) + sent(1), switch.worker.flows_view().counters.probes)
 }
 
-/// Runs the switch for one turn (`TURN`). Returns the turn's duration in seconds, the number of victim
-/// packets forwarded, and the number of mask lookups.
+/// Runs the switch for one turn (`TURN`). Returns the turn's duration in seconds, the number of victim packets
+/// forwarded, and the number of megaflow masks probed.
 fn turn(switch: &mut Switch) -> (f64, u64, u64) {
     let (begin, before) = (Instant::now(), counts(switch));
     while begin.elapsed() < TURN {
@@ -196,8 +195,8 @@ fn attacked(name: &'static str, row: &'static str, port: u16, options: &Options)
     Ok(Row { name: row, figures })
 }
 
-/// Measures the victims' remaining packet rate in two cases: the attack packets arrive on a port of their
-/// own, or on a port that victims also use.
+/// Measures the victims' packet rate during the attack in two cases: the attack packets arrive on a port of their own,
+/// or on a port that victims also use.
 pub(super) fn tuple_explosion(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [("by a port of its own", 2), ("by the victims' port", 0)];
     let rows = rows.map(|(row, port)| attacked(name, row, port, options));

@@ -96,7 +96,7 @@ pub(super) fn flow_mods(name: &'static str, options: &Options) -> Result<Figures
     ))
 }
 
-/// Number of measured rounds with the additional rule, and number of measured rounds without it.
+/// Number of rounds that are measured with the additional rule. Equally many rounds are measured without the rule.
 const ROUNDS: u32 = 30;
 
 /// Measures an OpenFlow bridge of 64 hosts in two cases, which alternate. In the first case, the bridge has
@@ -157,8 +157,8 @@ pub(super) fn one_rule(name: &'static str, options: &Options) -> Result<Figures,
     ))
 }
 
-/// Runs the switch until the caches reflect the last rule change, the MAC addresses of all hosts are learned,
-/// and all megaflows are installed again.
+/// Runs the switch until the flow caches reflect the last rule change, the MAC addresses of all hosts are learned, and
+/// all megaflows are installed again.
 fn warm(switch: &mut Switch) {
     let done = Arc::new(AtomicBool::new(false));
     let tells = Arc::clone(&done);

@@ -1,5 +1,5 @@
-//! Scenarios of OpenFlow bridges that measure one tier of the flow cache. The scenario installs megaflows in
-//! the worker's cache directly, without the slow path, so that all packets hit the tier to measure.
+//! Scenarios of OpenFlow bridges that measure one tier of the flow cache. Each scenario installs megaflows in the
+//! worker's cache directly, without the slow path, so that all packets hit the tier to measure.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -58,8 +58,8 @@ fn rules() -> Vec<Mod> {
 struct Side {
     is_server: bool,
     next: usize,
-    /// State of each session: the index of the current connection, and the number of packets that this side
-    /// has sent in the connection.
+    /// State of each session, which opens one connection after the other: the index of the current connection, and the
+    /// number of packets that this side has sent in the connection.
     sessions: Vec<(u64, u8)>,
     done: Arc<AtomicU64>,
 }

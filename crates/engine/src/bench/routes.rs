@@ -84,7 +84,7 @@ impl Random {
     }
 }
 
-/// Routing table and next hops of a benchmark, in the form that the thread that changes routes uses.
+/// Routing table and next hops of a benchmark, for the thread that changes routes.
 pub struct RoutesOf {
     pub fib: Fib,
     adjacencies: Adjacencies,

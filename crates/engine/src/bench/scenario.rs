@@ -325,8 +325,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Runs the packet source alone for one burst. This is the work of the generator's `receive` function without
-/// the access to the ring. Returns the number of packets.
+/// Runs the packet source alone for one burst, like the generator's `receive` function but without the access to the
+/// ring. Returns the number of packets.
 fn source_turn(rotation: &mut Rotation, writer: &mut Writer, memory: &FrameMemory) -> usize {
     fill(writer, memory, rotation.next_burst());
     BURST

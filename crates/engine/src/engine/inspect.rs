@@ -33,7 +33,8 @@ impl Engine {
         all
     }
 
-    /// Returns the number of frames in each location, or `None` if a worker does not answer.
+    /// Returns the numbers of packet frames that are free, in queues and quarantined, or `None` if a worker does not
+    /// answer.
     #[must_use]
     pub fn frames(&self) -> Option<FrameCensus> {
         let total = usize::try_from(self.depot().memory().frames()).unwrap_or(usize::MAX);

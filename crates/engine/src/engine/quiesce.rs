@@ -52,9 +52,8 @@ impl Engine {
     /// workers. All workers quiesce for about a millisecond, so no packet is lost or reordered.
     ///
     /// # Errors
-    /// [`EngineError::NoSuchWorker`] if a worker does not exist, or [`EngineError::Silent`] if a worker does
-    /// not answer or does not become idle. After an error, the queues stay with their workers as far as the
-    /// workers answer.
+    /// [`EngineError::NoSuchWorker`] if a worker does not exist, or [`EngineError::Silent`] if a worker does not answer
+    /// or does not become idle. After an error, workers that answer keep their queues.
     pub fn move_queues(&self, port: PortId, homes: &[(QueueId, WorkerId)]) -> Result<(), EngineError> {
         if let Some((_, worker)) = homes.iter().find(|(_, worker)| worker.index() >= self.workers.len()) {
             return Err(EngineError::NoSuchWorker(worker.0, self.workers.len()));

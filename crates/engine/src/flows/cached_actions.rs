@@ -21,7 +21,7 @@ pub(crate) struct CachedActions {
     pub learns: Vec<LearnedFlow>,
     /// Approximate size of the actions in memory, in bytes.
     memory: usize,
-    /// Sum of the sizes of all cached actions, in bytes. All cached actions share this value.
+    /// Sum of the sizes of all cached actions, in bytes. All [`CachedActions`] share this counter.
     total: Arc<AtomicUsize>,
 }
 
@@ -90,11 +90,11 @@ pub(crate) fn credit(
     }
 }
 
-/// Maximum number of cached actions in the index. A full index is cleared. Megaflows keep the actions that they
+/// Maximum number of entries of [`CachedActionsIndex`]. A full index is cleared. Megaflows keep the actions that they
 /// already have.
 const CACHED_ACTIONS: usize = 4096;
 
-/// Maximum total size of the actions in the index, in bytes.
+/// Maximum total size of the actions in [`CachedActionsIndex`], in bytes.
 const INDEX_MEMORY: usize = 16 << 20;
 
 /// Maximum total size of the actions of all megaflows, in bytes. Above this size, packets with new actions are
@@ -107,7 +107,7 @@ pub(crate) struct CachedActionsIndex {
     by_hash: HashMap<u64, Arc<CachedActions>>,
     /// Total size of the actions in the index, in bytes.
     held: usize,
-    /// Total size of all cached actions, in bytes.
+    /// Total size of all cached actions of all megaflows, in bytes, including actions that are not in the index.
     total: Arc<AtomicUsize>,
     hasher: RandomState,
 }
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a translation with this many steps, each of which sets a queue of its own.
+    /// Returns a translation with `steps` operations, each of which selects a different queue.
     fn translated(from: usize, steps: usize) -> Translated {
         let flow = Flow::ZERO;
         let pipeline = Pipeline::new();

@@ -22,7 +22,8 @@ use switch::flow::{Flow, packet_and_beyond_bits, packet_bits};
 
 /// Maximum number of distinct masks for one port in one worker's cache, without the exact-match masks.
 pub(super) const MASKS: usize = 64;
-/// Maximum number of distinct rejected masks for which the requests of one port are counted.
+/// Maximum number of masks beyond the limit [`MASKS`] for which the requests of one port are counted. A request is a
+/// new megaflow that needs the mask.
 const ASKED: usize = 1024;
 /// Factor for the replacement of a mask. A rejected mask replaces an installed mask if the number of its
 /// requests exceeds the number of packets that the installed mask has matched by more than this factor.
@@ -68,7 +69,7 @@ struct Port {
 #[derive(Default)]
 pub(super) struct Budgets {
     ports: HashMap<(usize, PortId), Port>,
-    /// Whether any mask is to be replaced.
+    /// Whether any mask of any port is to be replaced.
     outdone: bool,
 }
 
@@ -267,8 +268,8 @@ mod tests {
         );
     }
 
-    /// Slow flows of one port lower the limit for all. Some flows of each port are admitted in any case,
-    /// up to the configured limit.
+    /// Checks that each port may install some megaflows, up to the configured limit, after slow revalidation of one
+    /// port's megaflows has lowered the current limit.
     #[test]
     fn a_port_keeps_a_floor_of_flows_when_the_limit_falls() {
         let mut budgets = Budgets::default();

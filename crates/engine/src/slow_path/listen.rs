@@ -1,4 +1,4 @@
-//! Listener that is called when megaflows are installed or removed. The daemon uses it to log these events.
+//! Listener that is called when megaflows are installed or removed. The daemon logs these events.
 
 use packet::PortId;
 use switch::flow::{Flow, Op};

@@ -178,11 +178,11 @@ impl SlowPath {
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
-    /// Revalidates at most `most` of the first `left` megaflow records of a bridge, beginning with the last
-    /// one. Returns the number of records that are left. The function stops when the slice has used its time.
-    /// If upcalls are pending, it stops earlier: at the latest after 16 records without a translation, or
-    /// after a translation when 10 us have passed. To compensate for the time spent on earlier upcalls, it
-    /// continues with translations for as long as those upcalls took.
+    /// Revalidates at most `most` of the first `left` megaflow records of a bridge, beginning with the last one.
+    /// Returns the number of records that are left. The function stops when the slice has used its time. If upcalls are
+    /// pending, the function stops earlier: at the latest after 16 records without a translation, or after a
+    /// translation when 10 us have passed. To compensate for the time spent on earlier upcalls, the function continues
+    /// with translations for as long as those upcalls took.
     fn slice(&mut self, bridge: u16, left: usize, most: usize, now: u64) -> usize {
         let begin = monotonic().ns;
         let mut left = left.min(self.sweeps.len(bridge));

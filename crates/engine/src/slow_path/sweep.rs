@@ -2,9 +2,9 @@
 //! revalidation, so that many megaflows or slow rules of one bridge do not delay the revalidation of another
 //! bridge.
 //!
-//! Each bridge has a list of its megaflow records and revalidates each of them once per round. The slow path
-//! revalidates one slice of one bridge at a time. The next slice belongs to the bridge that has used the
-//! least time among the bridges with records to revalidate. A bridge cannot save unused time for later.
+//! Each bridge has a list of its megaflow records. The slow path revalidates each record once per round, one slice of
+//! one bridge at a time. The next slice belongs to the bridge that has used the least time among the bridges with
+//! records to revalidate. A bridge cannot save unused time for later.
 //!
 //! A list is processed from its end to its front. A removed record is replaced by the last record of the
 //! list, so a removal never moves a record out of the part that is still to be processed.
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Duration of one revalidation round in nanoseconds. Each round revalidates every megaflow once.
 pub(super) const ROUND_NS: u64 = 500_000_000;
 
-/// Revalidation of the megaflows of one bridge.
+/// State of the revalidation of one bridge's megaflows.
 #[derive(Default)]
 struct Sweep {
     /// Indices of the bridge's megaflow records.
@@ -66,15 +66,16 @@ pub(super) struct Sweeps {
 }
 
 impl Sweeps {
-    /// Adds a record to the list of a bridge. Returns its position in the list.
+    /// Adds the megaflow record with index `id` to the list of a bridge. Returns the position of the record in the
+    /// list.
     pub fn add(&mut self, bridge: u16, id: u32) -> usize {
         let ids = &mut self.bridges.entry(bridge).or_default().ids;
         ids.push(id);
         ids.len() - 1
     }
 
-    /// Removes the record at a position from the list of a bridge. Returns the record that was moved from the
-    /// end of the list to this position.
+    /// Removes the megaflow record at position `place` from the list of a bridge. Returns the index of the record that
+    /// was moved from the end of the list to this position.
     pub fn remove(&mut self, bridge: u16, place: usize) -> Option<u32> {
         let ids = &mut self.bridges.get_mut(&bridge)?.ids;
         if place < ids.len() {
@@ -97,7 +98,7 @@ impl Sweeps {
         self.bridges.get(&bridge).map_or(0, |sweep| sweep.ids.len())
     }
 
-    /// Returns the record at a position of a bridge's list.
+    /// Returns the index of the megaflow record at position `place` in a bridge's list.
     pub fn get(&self, bridge: u16, place: usize) -> Option<u32> {
         self.bridges.get(&bridge)?.ids.get(place).copied()
     }

@@ -12,7 +12,8 @@ use super::{WorkerContext, output};
 use crate::burst::Burst;
 use crate::counters::Stage;
 
-/// Forwards the packets of `burst`, which have flow keys. `burst` is empty afterwards.
+/// Forwards the packets of `burst` by the learning bridge. The flow keys are already filled. `burst` is empty
+/// afterwards.
 pub(super) fn process<R: Recorder>(bridge: &Bridge, context: &mut Context<'_, '_, R>, burst: &mut Burst) {
     let n = burst.len();
     decide(bridge, context, burst);
@@ -21,7 +22,7 @@ pub(super) fn process<R: Recorder>(bridge: &Bridge, context: &mut Context<'_, '_
     context.count(Stage::Execute, n);
 }
 
-/// Looks up the forwarding decisions for the packets of `burst`, which have flow keys.
+/// Looks up the forwarding decisions for the packets of `burst`, whose flow keys are already filled.
 pub(super) fn decide<R: Recorder>(bridge: &Bridge, context: &mut Context<'_, '_, R>, burst: &mut Burst) {
     let n = burst.len();
     bridge.forward(
@@ -34,7 +35,7 @@ pub(super) fn decide<R: Recorder>(bridge: &Bridge, context: &mut Context<'_, '_,
     );
 }
 
-/// Executes the decisions for the packets of `burst`.
+/// Executes the forwarding decisions for the packets of `burst`.
 pub(super) fn execute<R: Recorder>(bridge: &Bridge, context: &mut Context<'_, '_, R>, burst: &mut Burst) {
     let n = burst.packets.len();
     let decisions = &burst.decisions[..n];
@@ -50,7 +51,7 @@ pub(super) fn execute<R: Recorder>(bridge: &Bridge, context: &mut Context<'_, '_
     }
 }
 
-/// Executes the decision for one packet.
+/// Executes the forwarding decision for one packet.
 #[inline(always)]
 pub(super) fn execute_one<R: Recorder>(
     bridge: &Bridge,

@@ -24,7 +24,7 @@ pub struct Flows {
     /// For each port, the number of packets that wait because an earlier packet of their flow is at the slow
     /// path.
     pub(super) waiting_by_port: Vec<usize>,
-    /// Number of packets with [`Ticket::Patch`] that wait here or at the slow path.
+    /// Number of packets with [`Ticket::Patch`] that wait in this flow cache or at the slow path.
     pub(super) beyond_queues: usize,
     /// For each port, the number of packets that were sent to the slow path and have not come back.
     pub(super) asked: Vec<u16>,
@@ -129,7 +129,7 @@ impl Flows {
         self.beyond_queues > 0
     }
 
-    /// Counts all packets that wait here or are at the slow path as dropped.
+    /// Counts all packets that wait in this flow cache or at the slow path as dropped.
     pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
         for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
             counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);
@@ -149,8 +149,8 @@ impl Flows {
         let _ = self.cache.insert(key.in_port().0, key.words(), &nothing, mask.words(), &nothing, flow);
     }
 
-    /// Frees the packets that wait here and the packets in unread messages of the slow path. The slow path
-    /// frees the packets that it holds.
+    /// Frees the packets that wait in this flow cache and the packets in unread messages of the slow path. The slow
+    /// path frees the packets that it holds.
     pub fn close(&mut self, tools_free: &mut impl FnMut(Packet)) {
         for waiting in self.pending.drain().flat_map(|(_, pending)| pending.behind) {
             tools_free(waiting.packet);

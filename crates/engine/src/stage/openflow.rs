@@ -1,9 +1,9 @@
 //! Forwarding by OpenFlow bridges. The stage looks up packets in the flow cache, executes the cached actions,
 //! and sends packets that match no megaflow to the slow path.
 //!
-//! While the slow path processes the first packet of a flow, later packets of the flow wait in this file's
-//! queues without a lookup. Therefore packets of a flow do not overtake each other. The number of waiting packets is
-//! limited for each flow, for each port, and in total.
+//! While the slow path processes the first packet of a flow, later packets of the flow wait in the worker without a
+//! lookup. Therefore packets of a flow do not overtake each other. The number of waiting packets is limited for each
+//! flow, for each port, and in total.
 
 mod normal;
 mod steps;
@@ -45,8 +45,8 @@ const ANSWERS: usize = 256;
 const RERANK: u32 = 16_384;
 
 impl Ticket {
-    /// Records that a packet of the current burst waits, and returns the queue and the burst of its arrival.
-    /// Returns `None` if the packet derives from no burst of this worker's queues.
+    /// Records that a packet of the current burst waits for the slow path. Returns the queue and the burst in which the
+    /// packet arrived. Returns `None` if the packet derives from no burst of this worker's queues.
     fn take(egress: &mut Egress<'_>, context: &WorkerContext, flows: &mut Flows) -> Option<Ticket> {
         let Some(queue) = context.queue else {
             flows.beyond_queues += usize::from(context.is_patched);
@@ -56,7 +56,7 @@ impl Ticket {
         Some(Ticket::Burst { port: own.port, queue: own.id, burst: own.parked.park() })
     }
 
-    /// Records that a packet no longer waits. `ticket` is the result of `take` for this packet.
+    /// Records that a packet no longer waits for the slow path. `ticket` is the result of `take` for this packet.
     fn give_back(ticket: Option<Ticket>, egress: &mut Egress<'_>, flows: &mut Flows) {
         let (port, queue, burst) = match ticket {
             None => return,
@@ -83,8 +83,8 @@ fn identity(key: &FlowKey) -> FlowKey {
     own
 }
 
-/// Processes the packets of `burst`, which have flow keys. Moves the packets to transmit into the outbox. `burst`
-/// is empty afterwards.
+/// Processes the packets of `burst`, whose flow keys are already filled. Moves the packets to transmit into the outbox.
+/// `burst` is empty afterwards.
 pub(super) fn process<R: Recorder>(
     bridge: &Arc<FlowBridge>,
     context: &mut Context<'_, '_, R>,
@@ -210,8 +210,8 @@ fn bell(flows: &mut Flows) {
     }
 }
 
-/// Sends a packet to the slow path. If an earlier packet of its flow is already there, the packet waits until
-/// that packet comes back. If a limit is exceeded, the packet is dropped.
+/// Sends a packet to the slow path. If an earlier packet of its flow is already at the slow path, the packet waits
+/// until the earlier packet comes back. If a limit is exceeded, the packet is dropped.
 #[cold]
 fn miss(asks: Waiting, flows: &mut Flows, egress: &mut Egress<'_>, context: &mut WorkerContext) {
     let (port, ticket) = (asks.port, asks.ticket);
@@ -252,7 +252,7 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     Ok(())
 }
 
-/// Decrements the number of waiting packets of `port`.
+/// Decrements the number of packets of `port` that wait for the slow path.
 fn waits_no_more(port: PortId, flows: &mut Flows) {
     flows.waiting -= 1;
     if let Some(own) = flows.waiting_by_port.get_mut(port.index()) {

@@ -1,5 +1,5 @@
-//! Path of a burst through the stages of one port: *parse, the port's function, transmit*. Each function is
-//! one `process` in a file of its own, which decides and executes.
+//! Path of a burst through the stages of one port: *parse, the port's function, transmit*. Each function has one entry
+//! point `process` in a file of its own, which looks up and executes the forwarding decisions for a burst.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId};
@@ -83,9 +83,9 @@ pub(crate) fn run<R: Recorder>(
     context.count(Stage::Transmit, n);
 }
 
-/// Returns whether packets need flow keys before they reach the port's function. A cross-connect needs none,
-/// and a router reads plain packets without them. Software RSS, ingress stages, the completion of checksums and
-/// recorders need flow keys at every port.
+/// Returns whether packets need flow keys before they reach the port's function. A cross-connect needs no flow keys,
+/// and a router reads the headers of plain packets without flow keys. Software RSS, ingress stages, the completion of
+/// checksums and recorders need flow keys at every port.
 fn needs_keys(view: &PortView, uses_rss: bool, records: bool) -> bool {
     match view.function {
         Function::Bridge(_) | Function::OpenFlow(_) | Function::None => true,

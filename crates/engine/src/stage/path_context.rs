@@ -11,7 +11,7 @@ use super::egress::Egress;
 use crate::counters::Stage;
 use crate::state::Forwarding;
 
-/// Context of a burst that arrived on one port. `R` is the recorder of the packets' steps.
+/// Context of a burst that arrived on one port. `R` is the type of the recorder of the packets' processing steps.
 pub struct Context<'a, 'w, R> {
     /// Snapshot of all ports.
     pub forwarding: &'a Forwarding,
@@ -25,7 +25,7 @@ pub struct Context<'a, 'w, R> {
     pub egress: &'a mut Egress<'w>,
     /// Private state of the worker.
     pub worker: &'a mut WorkerContext,
-    /// Recorder of the packets' steps.
+    /// Recorder of the packets' processing steps, for explanations and traces.
     pub recorder: &'a mut R,
     /// Time in TSC cycles at which the current stage began.
     pub begin: u64,

@@ -48,7 +48,7 @@ pub(super) fn process<R: Recorder>(
     context.count(Stage::Execute, n);
 }
 
-/// Looks up the routes of packets with flow keys.
+/// Looks up the routes of the packets of `burst`, whose flow keys are already filled.
 fn decide<R: Recorder>(router: &Router, interface: u16, context: &mut Context<'_, '_, R>, burst: &mut Burst) {
     let n = burst.len();
     let (port, reader) = (context.port, context.reader);
@@ -65,8 +65,8 @@ fn decide<R: Recorder>(router: &Router, interface: u16, context: &mut Context<'_
     }
 }
 
-/// Parses the headers that routing needs. For a plain packet, this is only the destination. For any other
-/// packet, the flow key is extracted. Packets that must not be routed get their decision here.
+/// Parses the headers that routing needs. For a plain packet, this is only the destination. For any other packet, the
+/// flow key is extracted. Sets the routing decision of packets that must not be routed.
 fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, context: &mut WorkerContext) {
     if router.mirrored.has_vlans() {
         read_from::<true>(port, router, interface, burst, context);

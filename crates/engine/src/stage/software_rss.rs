@@ -82,7 +82,7 @@ impl Applied {
     }
 }
 
-/// Returns the step that a recorder gets for a packet with flow key `key`, whose bucket belongs to `worker`.
+/// Returns the processing step that is recorded for a packet with flow key `key`, whose bucket belongs to `worker`.
 pub(crate) fn step(key: &FlowKey, worker: WorkerId) -> Step {
     let bucket = key.hash_symmetric() as usize % RSS_BUCKETS;
     Step::SoftwareRss { bucket: u16::try_from(bucket).unwrap_or(0), worker }

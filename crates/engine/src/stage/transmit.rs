@@ -58,7 +58,7 @@ pub fn port<R: Recorder>(
     }
 }
 
-/// Moves the packets to be transmitted by patch port `out` to its peer port `peer`. The packets arrive there
+/// Moves the packets to be transmitted by patch port `out` to its peer port `peer`. The packets arrive at the peer port
 /// at the end of the current burst.
 fn enter_patch<R: Recorder>(
     view: &PortView,

@@ -23,8 +23,8 @@ pub struct Way<'a> {
 struct Heading {
     interface: u16,
     adjacency: u32,
-    /// MTU of the output interface in bytes, or 0 if the next hop cannot be used. If it is 0, `otherwise` is
-    /// the decision for the packets.
+    /// MTU of the output interface in bytes, or 0 if the next hop cannot be used. If the MTU is 0, `otherwise` is the
+    /// decision for the packets.
     mtu: u32,
     otherwise: Decision,
     /// Destination and source MAC address of the Ethernet header: the first eight bytes as one word, and the
