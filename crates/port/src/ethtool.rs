@@ -133,7 +133,7 @@ pub fn channels(device: &str) -> Result<Channels, LinkError> {
     Ok(Channels { max_rx: number(1), max_combined: number(4), rx_only: number(5), combined: number(8) })
 }
 
-/// Returns the names of all features that the kernel knows. The position of a name is the bit number of the
+/// Returns the names of all offload features that the kernel knows. The position of a name is the bit number of the
 /// feature. The names are the same for all devices, so only the first call asks the kernel.
 fn feature_names(device: &str) -> Result<&'static [String], LinkError> {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();

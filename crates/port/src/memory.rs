@@ -133,9 +133,9 @@ pub struct FrameMemory {
     id: u16,
     backing: Backing,
     warning: Option<String>,
-    /// Links of the packets that consist of several frames, one 64-bit word per frame. The word contains the
-    /// index of the packet's next frame and the offset and length of the data in it. The links are private to
-    /// the process. Only the owner of a packet accesses the links of its frames.
+    /// Links of the packets that consist of several frames, one 64-bit word per frame. The word contains the index of
+    /// the packet's next frame and the offset and length of the data in the next frame. The links are private to the
+    /// process. Only the owner of a packet accesses the links of its frames.
     links: Box<[AtomicU64]>,
     /// Details of the offload work that packets still need, one 64-bit word per frame. Only the word of a
     /// packet's first frame is used. Only the owner of a frame accesses its word.

@@ -72,8 +72,8 @@ pub fn xdp_features_of(ifindex: u32) -> Result<Option<u64>, NetlinkError> {
 }
 
 /// Returns the XDP features (`enum netdev_xdp_act`) of the given devices in the calling thread's namespace, by
-/// interface index. The cost does not depend on the number of other devices in the namespace. The result does
-/// not contain devices that do not exist. It is empty before Linux 6.3, because the kernel does not report the
+/// interface index. The cost does not depend on the number of other devices in the namespace. The result does not
+/// contain devices that do not exist. The result is empty before Linux 6.3, because the kernel does not report the
 /// features.
 ///
 /// # Errors

@@ -60,7 +60,7 @@ fn explained(message: &Option<String>) -> String {
 }
 
 impl NetlinkError {
-    /// Returns the error number of the error.
+    /// Returns the error number (errno) that the kernel returned, or 0 if there is no error number.
     #[must_use]
     pub fn errno(&self) -> i32 {
         let (Self::Refused { source, .. } | Self::Socket(source)) = self;

@@ -1,7 +1,7 @@
 //! The packet handle, which stores the index of the packet's frame, the position of the packet's bytes in the
 //! frame, and the offload state of the packet.
 //!
-//! A `Packet` owns its frame. If the packet is larger than one frame (jumbo frames, segmentation offload), it
+//! A `Packet` owns its frame. If the packet is larger than one frame (jumbo frames, segmentation offload), the `Packet`
 //! owns a chain of frames. The type does not implement `Drop`. The worker must return each packet to a
 //! [`crate::FramePool`] or to a port's ring, and tests check that no frame is lost.
 //!
@@ -87,7 +87,7 @@ pub struct Offload {
 }
 
 impl Offload {
-    /// Packs the details into the 64-bit word that the frame memory stores for the frame. The word also
+    /// Packs the offload details into the 64-bit word that the frame memory stores for the frame. The word also
     /// contains `offset`, at which the packet starts in the frame.
     fn pack(self, offset: u16) -> u64 {
         debug_assert!(offset < 1 << 12, "frames have at most 4096 bytes");
@@ -98,7 +98,7 @@ impl Offload {
             | (self.gso as u64) << 60
     }
 
-    /// Unpacks the details for a packet that now starts at `offset` in its frame. `csum_start` is adjusted if
+    /// Unpacks the offload details of a packet that now starts at `offset` in its frame. `csum_start` is adjusted if
     /// the packet started at a different offset when the details were packed.
     #[allow(clippy::cast_possible_truncation, reason = "fields of a packed word")]
     fn unpack(word: u64, flags: Flags, offset: u16) -> Self {

@@ -143,7 +143,7 @@ pub trait Queue: Send + std::any::Any {
         0
     }
 
-    /// Closes the queue and returns all frames that it still owns to the pool. If the kernel may still access
+    /// Closes the queue and returns all frames that the queue still owns to the pool. If the kernel may still access
     /// the frames, the socket is closed first.
     fn close(self: Box<Self>, pool: &mut FramePool);
 }

@@ -44,8 +44,8 @@ pub(crate) fn set_option<T: Copy>(
     .map(drop)
 }
 
-/// Queries a socket option whose value is a plain C type (`getsockopt`). Bytes that the kernel does not set
-/// are those of the default value.
+/// Queries a socket option whose value is a plain C type (`getsockopt`). Bytes that the kernel does not write keep
+/// their values from `default`.
 pub(crate) fn get_option<T: Copy>(
     fd: BorrowedFd<'_>,
     level: c_int,

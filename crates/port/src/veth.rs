@@ -1,5 +1,5 @@
-//! Ports for containers and network namespaces. A port is a veth pair. The near end belongs to Trivium. The
-//! far end is created in the namespace with the configured name.
+//! Ports for containers and network namespaces. A port is a veth pair. The near end belongs to Trivium. The far end is
+//! in the namespace of the container and has the configured name.
 //!
 //! Offload features of both ends are set in such a way that the AF_XDP socket receives complete frames:
 //!
@@ -218,7 +218,7 @@ pub fn remove(name: &str) -> Result<(), VethError> {
     }
 }
 
-/// Removes addresses from the far end. The call succeeds if the far end does not have an address.
+/// Removes addresses from the far end. The call succeeds if the far end does not have some of the addresses.
 ///
 /// # Errors
 /// [`VethError`] if the far end does not exist, or if the kernel refuses the removal of an address.
@@ -242,8 +242,8 @@ impl VethConfig {
             .map_err(|source| self.link_error(source))
     }
 
-    /// Creates both ends with one request to the kernel. The far end is created in its namespace with its
-    /// final name. Therefore it never appears in another namespace.
+    /// Creates both ends with one request to the kernel. The far end is created in its namespace with its final name.
+    /// Therefore the far end never appears in another namespace.
     fn create(&self) -> Result<(), VethError> {
         let file = match &self.netns {
             None => None,

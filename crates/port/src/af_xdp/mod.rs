@@ -33,8 +33,8 @@ pub(crate) use umem::is_free;
 use crate::memory::FrameMemory;
 use crate::pool::LEAST_FILL;
 
-/// Maximum number of packets that one `sendto` call transmits in copy mode, if the kernel supports the socket
-/// option.
+/// Maximum number of packets that one `sendto` call transmits in copy mode, if the kernel supports the socket option
+/// `XDP_MAX_TX_SKB_BUDGET`.
 const TX_BUDGET: u32 = 1024;
 
 /// Zero-copy policy of a queue, which determines whether the kernel may copy frames between the device and

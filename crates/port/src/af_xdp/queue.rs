@@ -36,8 +36,8 @@ pub struct AfXdpCounters {
     /// Number of received descriptors and completions whose address belongs to no frame that the kernel holds,
     /// or that exceed their frame. The number is 0 if the kernel works correctly.
     pub strange: u64,
-    /// Number of packets that the socket cannot transmit, because they are shorter than an Ethernet header or
-    /// consist of more segments than the socket supports. The engine does not send any.
+    /// Number of packets that the socket cannot transmit, because they are shorter than an Ethernet header or consist
+    /// of more segments than the socket supports. The engine does not send such packets.
     pub refused: u64,
 }
 

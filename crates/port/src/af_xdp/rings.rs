@@ -141,8 +141,8 @@ impl Rings {
         }
     }
 
-    /// Reads a packet of several descriptors, starting at entry `from`. An incomplete packet stays in the
-    /// ring. Therefore no state of it has to be kept between calls or handed over.
+    /// Reads a packet of several descriptors, starting at entry `from`. An incomplete packet stays in the ring.
+    /// Therefore no state of the packet has to be kept between calls or handed over.
     #[cold]
     fn claim_chain(&mut self, pool: &mut FramePool, from: u32, available: u32) -> Chain {
         let last = (from..available).find(|i| self.rx.peek(*i).options & XDP_PKT_CONTD == 0);

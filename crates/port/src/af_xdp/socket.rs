@@ -214,8 +214,8 @@ pub(super) struct Device {
     pub(super) queues: u32,
 }
 
-/// Maps the four rings of a socket. The rings continue at the indices in the shared memory. The kernel does
-/// not store which frames are owned, so the caller must set the owned frames.
+/// Maps the four rings of a socket. The rings continue at the indices in the shared memory. The kernel does not report
+/// which frames it holds, so the caller must set the owned frames.
 pub(super) fn map_rings(fd: BorrowedFd<'_>, ring_size: u32) -> Result<[RingOf; 4], AfXdpCause> {
     let zero = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
     let empty = libc::xdp_mmap_offsets { rx: zero, tx: zero, fr: zero, cr: zero };
@@ -230,7 +230,7 @@ pub(super) fn map_rings(fd: BorrowedFd<'_>, ring_size: u32) -> Result<[RingOf; 4
     ])
 }
 
-/// A mapped ring that is not yet bound to an entry type.
+/// A mapped ring whose entry type is not selected yet.
 pub(super) struct RingOf {
     base: NonNull<u8>,
     len: usize,

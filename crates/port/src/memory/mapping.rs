@@ -1,5 +1,5 @@
-//! Memory region that contains the frames. The region is a shared mapping of a sealed memfd. Under miri,
-//! which has no memfd, it is plain memory.
+//! Memory region that contains the frames. The region is a shared mapping of a sealed memfd. Under miri, which has no
+//! memfd, the region is plain memory.
 
 use std::io;
 #[cfg(not(miri))]

@@ -38,7 +38,7 @@ pub enum Timing {
 /// Configuration of a pcap port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PcapConfig {
-    /// Name of the port. The recording uses it as the name of the interface.
+    /// Name of the port. The recording uses this name as the name of the capture interface.
     pub name: String,
     /// Path of the capture file to replay, or `None` if the port receives nothing.
     pub read: Option<PathBuf>,

@@ -50,8 +50,8 @@ pub struct TapConfig {
     pub mtu: u32,
     /// MAC address of the interface. With `None`, the kernel chooses the address.
     pub mac: Option<MacAddr>,
-    /// Whether the kernel may send frames with incomplete checksums and without segmentation, which Trivium
-    /// then performs.
+    /// Whether the kernel may send frames with incomplete checksums and packets that need segmentation. Trivium then
+    /// completes the checksums and segments the packets.
     pub offload: bool,
     /// Whether the interface and its settings remain when its queues are closed. If a persistent interface of
     /// Trivium with this name exists, it is adopted without changes.
@@ -216,8 +216,8 @@ impl TapConfig {
         Ok(fd)
     }
 
-    /// Sets the offloads that the kernel may leave to Trivium (`TUNSETOFFLOAD`). Returns whether UDP
-    /// segmentation is one of them (since Linux 6.2).
+    /// Sets the offloads that the kernel may leave to Trivium (`TUNSETOFFLOAD`). Returns whether UDP segmentation is
+    /// one of these offloads (since Linux 6.2).
     fn set_offloads(&self, fd: &OwnedFd) -> Result<bool, TapError> {
         if !self.offload {
             sys::ioctl_number(fd.as_fd(), TUNSETOFFLOAD, 0).map_err(self.os("TUNSETOFFLOAD"))?;

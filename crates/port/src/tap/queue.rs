@@ -21,7 +21,7 @@ use crate::vnet::{self, VNET_HEADER};
 /// Length in bytes of the largest frame that the kernel delivers. The frame consists of a 64 KiB IP packet
 /// before segmentation, the Ethernet header, and two VLAN tags.
 const LARGEST: u32 = 65536 + 22;
-/// Maximum number of frames in the list into which a packet is read. With frames of 2048 bytes, 37 frames are
+/// Maximum number of free frames in the list into which a packet is read. With frames of 2048 bytes, 37 frames are
 /// sufficient.
 const STRIP: usize = 40;
 /// Maximum number of frames of which a transmitted packet may consist.
