@@ -1,10 +1,10 @@
 //! Per-worker counters. One worker writes its counters with plain loads and stores, and readers sum the
 //! counters of all workers.
 //!
-//! The counters of a worker form a row on cache lines of its own. Therefore an increment costs only an access
-//! to the L1 cache. A reader sees a consistent value of each counter, but not the values of several counters
-//! at one instant. Invariant: one thread writes a row. If a second thread wrote it, counts would be lost, but
-//! no other error would occur.
+//! The counters of a worker form a row on cache lines of its own. Therefore an increment costs only an access to the L1
+//! cache. A reader sees a consistent value of each counter, but not the values of several counters at one instant.
+//! Invariant: one thread writes a row. If a second thread wrote the row, counts would be lost, but no other error would
+//! occur.
 
 use crate::primitives::{AtomicU64, Ordering};
 

@@ -63,8 +63,8 @@ pub fn tsc_hz() -> u64 {
     })
 }
 
-/// Returns the frequency of the time-stamp counter that the CPU (CPUID leaf 0x15) or the hypervisor (leaf
-/// 0x40000010) reports. Returns `None` if neither reports it.
+/// Returns the frequency of the time-stamp counter that the CPU (CPUID leaf 0x15) or the hypervisor (leaf 0x40000010)
+/// reports. Returns `None` if neither reports the frequency.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn tsc_hz_of_cpuid() -> Option<u64> {
     use std::arch::x86_64::__cpuid;
@@ -125,7 +125,8 @@ pub struct TscClock {
 }
 
 impl TscClock {
-    /// Creates a clock that [`tsc_hz`] calibrates. A control thread must make the first call in the process.
+    /// Creates a clock that [`tsc_hz`] calibrates. A control thread must make the first call in the process, because
+    /// the calibration may take 20 ms.
     #[must_use]
     pub fn new() -> Self {
         let scale = (1_000_000_000u128 << 32) / u128::from(tsc_hz());

@@ -64,9 +64,9 @@ pub struct Writer<T, O> {
     torn: bool,
 }
 
-/// Creates a left-right table with the initial value `initial`. `apply` applies an operation to a copy. It
-/// runs once on each copy for each operation and must have an equal effect on both copies. Therefore its
-/// effect may depend only on its two arguments.
+/// Creates a left-right table (two copies, one of which is active for readers) with the initial value `initial`.
+/// `apply` applies an operation to a copy. `apply` runs once on each copy for each operation and must have an equal
+/// effect on both copies. Therefore the effect of `apply` may depend only on the two arguments.
 pub fn left_right<T, O>(
     domain: &Arc<Domain>,
     initial: T,
@@ -92,7 +92,7 @@ where
 }
 
 impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
-    /// Adds an operation to those that the next publication applies.
+    /// Adds an operation to the list of operations that the next publication applies.
     pub fn push(&mut self, operation: O) {
         self.pending.push(operation);
     }

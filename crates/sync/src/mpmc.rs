@@ -1,11 +1,11 @@
 //! Bounded ring of small values with any number of producers and consumers. Workers exchange free frames
 //! through such a ring.
 //!
-//! Each place of the ring has a sequence number that determines which operation comes next (after D. Vyukov's
-//! bounded queue). If the number is `position`, the place is free for the push at that position. If it is
-//! `position + 1`, the place is filled for the pop at that position. A batch claims a run of places with one
-//! compare-and-swap. The ring never blocks. If a thread is preempted between claim and completion, other
-//! threads see a shorter ring and do not wait.
+//! Each place of the ring has a sequence number that determines which operation comes next (after D. Vyukov's bounded
+//! queue). If the number is `position`, the place is free for the push at that position. If the number is `position +
+//! 1`, the place is filled for the pop at that position. A batch claims a run of places with one compare-and-swap. The
+//! ring never blocks. If a thread is preempted between claim and completion, other threads see a shorter ring and do
+//! not wait.
 //!
 //! Invariant: after a thread has claimed a position, only this thread accesses the value, until it stores the
 //! new sequence number.

@@ -1,5 +1,5 @@
-//! Atomics, cells and waiting primitives that this crate is built on. They come from std, or from loom with
-//! `--cfg loom`.
+//! Atomics, cells and waiting primitives that this crate is built on. The types come from std, or from loom with `--cfg
+//! loom`.
 //!
 //! Invariant: no other module uses `std::sync::atomic` or `UnsafeCell` directly. Otherwise the loom models
 //! would not see the access.
@@ -32,7 +32,7 @@ pub(crate) use std::sync::atomic::{
 #[allow(clippy::disallowed_types, reason = "for control threads only")]
 use std::sync::{Mutex, MutexGuard};
 
-/// std's cell with the interface of loom's cell. One source can therefore use both.
+/// std's cell with the interface of loom's cell, so that the code of this crate can use either cell.
 #[cfg(not(loom))]
 #[derive(Debug)]
 #[repr(transparent)]
@@ -76,7 +76,7 @@ impl<T> DerefMut for CachePadded<T> {
     }
 }
 
-/// A lock between control threads. Workers never take such a lock. It is the only lock type in this crate.
+/// A lock between control threads. Workers never take such a lock. This type is the only lock type in this crate.
 #[derive(Debug)]
 #[allow(clippy::disallowed_types, reason = "for control threads only")]
 pub(crate) struct ControlLock<T>(Mutex<T>);

@@ -1,8 +1,8 @@
 //! Quiescent-state based reclamation (QSBR), which determines when unlinked memory may be freed.
 //!
-//! Each worker owns a [`Reader`] and calls [`Reader::quiescent`] once per burst. The call declares that the
-//! worker holds no reference to published data. A control thread unlinks an object and starts a [`Grace`]
-//! period. It frees the object when every reader has passed a later quiescent point or is offline (asleep).
+//! Each worker owns a [`Reader`] and calls [`Reader::quiescent`] once per burst. The call declares that the worker
+//! holds no reference to published data. A control thread unlinks an object and starts a [`Grace`] period. The control
+//! thread frees the object when every reader has passed a later quiescent point or is offline (asleep).
 //!
 //! Invariants:
 //! - A reference to published data borrows the [`Reader`] (`&'r Reader -> &'r T`), and every method that
@@ -75,7 +75,7 @@ impl Limbo {
     }
 }
 
-/// The readers of a set of published data, and the unlinked objects that some of them may still use.
+/// The readers of a set of published data, and the unlinked objects that some of these readers may still use.
 pub struct Domain {
     epoch: CachePadded<AtomicU64>,
     places: Box<[CachePadded<Place>]>,
@@ -128,7 +128,7 @@ impl Domain {
         self.oldest() >= grace
     }
 
-    /// Blocks until `grace` is over. Only control threads may call this method. It deadlocks if the caller's
+    /// Blocks until `grace` is over. Only control threads may call this method. The method deadlocks if the caller's
     /// own reader is online.
     pub fn wait(&self, grace: Grace) {
         let mut backoff = Backoff::new();
@@ -140,7 +140,7 @@ impl Domain {
     /// Blocks until every reader has passed a quiescent point later than this call, and then drops unlinked
     /// objects.
     ///
-    /// Only control threads may call this method. It deadlocks if the caller's own reader is online.
+    /// Only control threads may call this method. The method deadlocks if the caller's own reader is online.
     pub fn synchronize(&self) {
         let grace = self.seal(&mut self.limbo.lock());
         self.wait(grace);
@@ -164,7 +164,7 @@ impl Domain {
         true
     }
 
-    /// Drops `garbage` after a grace period. The caller must have unlinked it already.
+    /// Drops `garbage` after a grace period. The caller must have unlinked `garbage` from the published data already.
     ///
     /// If many objects have been retired, the method starts a collection. A caller that rarely retires
     /// objects should call [`Domain::reclaim`] later.

@@ -1,5 +1,5 @@
-//! Grace periods for two kinds of readers: workers and external readers. Workers pass quiescent points
-//! themselves ([`Domain`]). External readers (BPF programs) do not.
+//! Grace periods for two kinds of readers: workers and external readers. Workers pass quiescent points themselves
+//! ([`Domain`]). External readers (BPF programs) pass no quiescent points.
 //!
 //! BPF programs read tables that this process writes, and do not report when they have finished. The writer
 //! can only wait until all programs that started earlier have ended, which takes milliseconds. A thread of
@@ -87,7 +87,7 @@ impl fmt::Debug for ExternalReaders {
     }
 }
 
-/// All readers of data that one writer changes.
+/// All readers of data that one writer changes: workers and, optionally, external readers.
 #[derive(Clone, Debug)]
 pub struct Readers {
     workers: Arc<Domain>,

@@ -1,8 +1,8 @@
 //! A value that control threads replace as a whole and workers read, for configuration and small tables.
 //!
-//! Workers read it once per burst with one acquire load. A control thread publishes a new immutable value,
-//! and the old value is dropped after a grace period of the [`Domain`]. Invariant: the pointer always comes
-//! from `Arc::into_raw` and holds one reference count.
+//! Workers read the value once per burst with one acquire load. A control thread publishes a new immutable value, and
+//! the old value is dropped after a grace period of the [`Domain`]. Invariant: the pointer always comes from
+//! `Arc::into_raw` and holds one reference count.
 //!
 //! ```
 //! # use sync::{qsbr::Domain, snapshot::Snapshot};

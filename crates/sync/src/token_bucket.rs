@@ -12,10 +12,10 @@
 //! in debt: `spent` exceeds `accrued`, and the bucket grants nothing until it has received as many tokens as the
 //! debt. A caller that always takes the available tokens gets all tokens that the bucket receives.
 //!
-//! `accrued` is a straight line over time. A change of rate starts a new line at the value that the old line
-//! has reached. Therefore `spent` keeps its meaning. Both lines are stored side by side, and a generation
-//! number selects the current one. A reader never waits for a writer. It retries only if a complete change
-//! happened during the read. Both counts wrap, and the code uses only differences.
+//! `accrued` is a straight line over time. A change of rate starts a new line at the value that the old line has
+//! reached. Therefore `spent` keeps its meaning. Both lines are stored side by side, and a generation number selects
+//! the current one. A reader never waits for a writer, and retries only if a complete change happened during the read.
+//! Both counts wrap, and the code uses only differences.
 
 use crate::primitives::{AtomicU32, AtomicU64, ControlLock, Ordering, fence};
 

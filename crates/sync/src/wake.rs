@@ -23,8 +23,8 @@ impl WakeFlag {
         Self { sleeping: AtomicBool::new(false) }
     }
 
-    /// Announces that the consumer will sleep. The consumer must then check again for work. If there is work,
-    /// it calls [`WakeFlag::awake`]. Otherwise it sleeps until it is notified, and then calls
+    /// Announces that the consumer will sleep. The consumer must then check again for work. If there is work, the
+    /// consumer calls [`WakeFlag::awake`]. Otherwise the consumer sleeps until it is notified, and then calls
     /// [`WakeFlag::awake`].
     pub fn prepare_sleep(&self) {
         self.sleeping.store(true, Ordering::Relaxed);
@@ -36,9 +36,9 @@ impl WakeFlag {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Calls `notify` if the consumer sleeps, at most once for each sleep. The producer calls this method
-    /// after it has published work. The method costs a full fence. Therefore producers call it once per
-    /// burst. Returns whether `notify` was called.
+    /// Calls `notify` if the consumer sleeps, at most once for each sleep. The producer calls this method after it has
+    /// published work. The method costs a full fence. Therefore producers call the method once per burst. Returns
+    /// whether `notify` was called.
     #[inline]
     pub fn notify_if_sleeping(&self, notify: impl FnOnce()) -> bool {
         fence(Ordering::SeqCst);
@@ -94,8 +94,8 @@ impl Waker {
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
     }
 
-    /// Wakes the consumer if it sleeps. The producer calls this method after it has published work. The
-    /// method makes a system call only if the consumer sleeps. Returns whether it woke the consumer.
+    /// Wakes the consumer if it sleeps. The producer calls this method after it has published work. The method makes a
+    /// system call only if the consumer sleeps. Returns whether the consumer was woken.
     #[inline]
     pub fn notify_if_sleeping(&self) -> bool {
         self.flag.notify_if_sleeping(|| self.notify())

@@ -33,8 +33,8 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 /// Result of searching a bucket for a key.
 pub(super) enum Found {
     Here(FoundEntry),
-    /// The bucket does not contain the key. Some entries whose first bucket is this bucket are stored in their
-    /// second bucket, so that the key may be there.
+    /// The bucket does not contain the key. Some entries whose first bucket is this bucket are stored in their second
+    /// bucket, so the key may be in its second bucket.
     Elsewhere,
     Nowhere,
     /// A writer changed the bucket during the search. The result is unknown.
@@ -115,8 +115,9 @@ impl Bucket {
         Found::Disturbed
     }
 
-    /// Stores the time `now` in the age field of an entry, if the way still contains `key` and the age differs. If
-    /// a writer reuses the way at this moment, the age of the new entry may be overwritten, which is harmless.
+    /// Stores the time `now` in the age field of an entry, if the way (place in the bucket) still contains `key` and
+    /// the age differs. If a writer reuses the way at this moment, the age of the new entry may be overwritten, which
+    /// is harmless.
     #[inline]
     pub(super) fn refresh(&self, way: u32, key: u64, now: u16) {
         let at = way as usize % WAYS;
@@ -125,8 +126,8 @@ impl Bucket {
         }
     }
 
-    /// Returns a consistent copy of the entries in the bucket. Only control threads may call this method,
-    /// because it waits for a writer.
+    /// Returns a consistent copy of the entries in the bucket. Only control threads may call this method, because the
+    /// method waits for a writer.
     pub(super) fn entries(&self) -> [Option<Entry>; WAYS] {
         loop {
             if let Some(entries) = self.try_entries() {
@@ -147,7 +148,7 @@ impl Bucket {
         (sequence & 1 == 0 && self.sequence.load(Ordering::Relaxed) == sequence).then_some(entries)
     }
 
-    /// Tries once to lock the bucket. Returns `None` if another writer has locked it.
+    /// Tries once to lock the bucket. Returns `None` if another writer has locked the bucket.
     pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
         let sequence = self.sequence.load(Ordering::Relaxed);
         if sequence & 1 == 1 {
@@ -218,7 +219,7 @@ impl Locked<'_> {
         self.bucket.keys[way].store(entry.key, Ordering::Relaxed);
     }
 
-    /// Replaces the value and the age of the entry in a way. Returns the old value.
+    /// Replaces the value and the age of the entry at place `way` of the bucket. Returns the old value.
     pub(super) fn replace(&self, way: usize, value: u32, age: u16) -> u32 {
         let old = self.bucket.values[way].load(Ordering::Relaxed);
         self.bucket.values[way].store(value, Ordering::Relaxed);

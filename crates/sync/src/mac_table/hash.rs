@@ -1,9 +1,9 @@
 //! Hash function of the MAC table, with a secret seed and a result of 64 bits. The key is multiplied twice by
 //! secret odd numbers. After each multiplication, the halves of the 128-bit product are combined.
 //!
-//! One multiplication suffices for random keys. With some seeds, it leaves arithmetic progressions (for
-//! example consecutive VLANs) clustered. The second multiplication removes the clusters and takes well under
-//! a nanosecond. The hash is not cryptographic. Therefore the seed must stay secret.
+//! One multiplication suffices for random keys. With some seeds, a single multiplication leaves arithmetic progressions
+//! (for example consecutive VLANs) clustered. The second multiplication removes the clusters and takes well under a
+//! nanosecond. The hash is not cryptographic. Therefore the seed must stay secret.
 
 /// Secret numbers of the hash function of one table.
 #[derive(Clone, Copy, Debug)]

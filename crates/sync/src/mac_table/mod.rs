@@ -1,10 +1,10 @@
-//! MAC table of a bridge. It maps a key (VLAN and MAC address in one word) to a value (the port) and an age. The
+//! MAC table of a bridge. The table maps a key (VLAN and MAC address in one word) to a value (the port) and an age. The
 //! table has a fixed size, is shared by all workers, and consists only of atomics.
 //!
-//! The bridge code hashes the keys of a few frames and prefetches their buckets ([`Glancer`]) while it
-//! processes the frames before them. For each key it first tries a single read ([`Glancer::glance`]). If this
-//! read does not find the key, it does a full lookup ([`MacTable::lookup_at`]). It then refreshes the entries
-//! of known source addresses, and inserts new source addresses.
+//! The bridge code hashes the keys of a few frames and prefetches their buckets ([`Glancer`]) while it processes the
+//! frames before them. For each key, the bridge code first tries a single read ([`Glancer::glance`]). If this read does
+//! not find the key, the bridge code does a full lookup ([`MacTable::lookup_at`]). The bridge code then refreshes the
+//! entries of known source addresses, and inserts new source addresses.
 //!
 //! An entry is stored in one of two buckets of four entries. Each bucket is exactly one cache line. An
 //! insertion uses the first bucket of the key if this bucket has space, and otherwise the second bucket. The
@@ -19,9 +19,8 @@
 //!   writers of one key are serialised, and a key is in the table at most once.
 //! - An entry moves only from its first bucket to its second, while both are locked. A reader that saw a
 //!   consistent first bucket without the key finds a moved entry in the second bucket.
-//! - Readers never wait. They retry a bounded number of times. A lookup in a bucket whose writer was
-//!   preempted is a miss. Writers on workers try for a bounded time and return [`Inserted::Busy`]. Writers on
-//!   control threads wait.
+//! - Readers never wait, and retry a bounded number of times. A lookup in a bucket whose writer was preempted is a
+//!   miss. Writers on workers try for a bounded time and return [`Inserted::Busy`]. Writers on control threads wait.
 //!
 //! An age is the time of an entry's last refresh in seconds, modulo 2^16. Therefore a sweep must remove old entries
 //! at least every few hours.
@@ -106,8 +105,7 @@ pub struct MacTable {
     len: CachePadded<AtomicUsize>,
 }
 
-/// The part of a MAC table that tight loops over many keys need. The part is small enough to stay in
-/// registers.
+/// Read access to a MAC table for tight loops over many keys. The value is small enough to stay in registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Glancer<'a> {
     buckets: &'a [Bucket],
@@ -116,7 +114,7 @@ pub struct Glancer<'a> {
 }
 
 impl Glancer<'_> {
-    /// Returns the buckets of a key, like [`MacTable::hash`].
+    /// Returns the two buckets that may hold the entry of a key, like [`MacTable::hash`].
     #[must_use]
     #[inline(always)]
     pub fn hash(&self, key: u64) -> BucketIndex {
@@ -162,15 +160,16 @@ impl MacTable {
         }
     }
 
-    /// Returns the buckets of `key`. The method takes about a nanosecond and accesses no bucket.
+    /// Returns the two buckets that may hold the entry of `key`. The method takes about a nanosecond and accesses no
+    /// bucket.
     #[must_use]
     #[inline(always)]
     pub fn hash(&self, key: u64) -> BucketIndex {
         BucketIndex(self.hasher.hash(key | OCCUPIED))
     }
 
-    /// Returns the buckets of `key`, and prefetches the cache line of the first bucket. Callers do this for
-    /// all keys of a burst before the lookups.
+    /// Returns the two buckets that may hold the entry of `key`, and prefetches the cache line of the first bucket.
+    /// Callers do this for all keys of a burst before the lookups.
     #[must_use]
     #[inline(always)]
     pub fn prefetch(&self, key: u64) -> BucketIndex {
@@ -179,7 +178,7 @@ impl MacTable {
         at
     }
 
-    /// Returns the part of the table for tight loops over many keys.
+    /// Returns read access to the table for tight loops over many keys.
     #[must_use]
     #[inline(always)]
     pub fn glancer(&self) -> Glancer<'_> {
@@ -418,8 +417,8 @@ impl MacTable {
         }
     }
 
-    /// Returns a free way in one of the two buckets. If both buckets are full, moves an entry from one of them to
-    /// that entry's second bucket. Returns `None` if no entry can be moved.
+    /// Returns one of the two buckets with a free way (place in the bucket). If both buckets are full, moves an entry
+    /// from one of them to that entry's second bucket. Returns `None` if no entry can be moved.
     fn place_for<'a>(&self, at: BucketIndex, pair: &'a Pair<'a>) -> Option<(&'a Locked<'a>, usize)> {
         let held = [self.first(at), self.second(at)];
         let candidates = [&pair.first, &pair.second];
@@ -453,8 +452,8 @@ impl MacTable {
         })
     }
 
-    /// Calls `f` with the locked bucket and the way of `key`. If the entry is in its second bucket, `f` also gets
-    /// its first bucket. If `WAITS` is `true`, the method waits for other writers. If `WAITS` is `false`, it
+    /// Calls `f` with the locked bucket and the way of `key`. If the entry is in its second bucket, `f` also gets its
+    /// first bucket. If `WAITS` is `true`, the method waits for other writers. If `WAITS` is `false`, the method
     /// returns `None` if another writer has locked a bucket of the key.
     fn with_entry<const WAITS: bool, R>(
         &self,
