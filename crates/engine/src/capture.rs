@@ -79,7 +79,7 @@ pub struct CaptureReader {
 /// Capacity of one worker's capture ring, in packet copies.
 const RING: usize = 512;
 
-/// Creates a capture for `workers` workers. Returns the side of each worker and the side of the reader.
+/// Creates a capture for `workers` workers. Returns the [`CaptureTap`] of each worker and the [`CaptureReader`].
 #[must_use]
 pub fn taps(workers: usize, generation: u64, wanted: &Wanted) -> (Vec<CaptureTap>, CaptureReader) {
     let (missed, wanted) = (Arc::new(AtomicU64::new(0)), Arc::new(*wanted));

@@ -96,7 +96,7 @@ pub enum Stage {
     Own,
     /// Forwarding decision by the port's function, for example the lookup of a bridge.
     Function,
-    /// Execution of the decisions: the stage rewrites and copies packets, and sorts packets by output port.
+    /// Execution of the forwarding decisions: the stage rewrites and copies packets, and sorts packets by output port.
     Execute,
     /// Transmission: the stage puts packets into transmit queues and makes the kernel process the queues.
     Transmit,

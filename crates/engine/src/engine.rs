@@ -567,9 +567,9 @@ impl Engine {
             .try_for_each(|id| self.tell(id, Command::ExactCache(one_in)))
     }
 
-    /// Creates the rings on which workers send copies of IGMP and MLD packets to the snooper, and returns the
-    /// receiving ends of the rings. The function must be called only once. The reader frees the copies' frames
-    /// through a pool of the same depot.
+    /// Creates the rings on which workers send copies of IGMP and MLD packets to the snooper, and returns the receiving
+    /// ends of the rings. The function must be called only once. The snooper frees the copies' frames through a pool of
+    /// the same depot.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.

@@ -79,7 +79,7 @@ pub type Listener = Arc<dyn Fn(Vec<Event>) + Send + Sync>;
 
 /// A request of a control thread to the slow path.
 pub(crate) enum Asked {
-    /// Requests a call of the function when the flow caches agree with the bridge's tables.
+    /// Requests that the function is called when the flow caches of all workers agree with the bridge's tables.
     Barrier(Box<dyn FnOnce() + Send>),
     /// Requests that all megaflows of the bridge are sent to this channel.
     Dump(std::sync::mpsc::SyncSender<MegaflowView>),
@@ -92,7 +92,7 @@ pub(crate) enum Asked {
 pub struct FlowTables {
     number: u16,
     pipeline: Mutex<Pipeline>,
-    /// Lock that a control thread takes before it waits for `pipeline`. Therefore at most one control thread
+    /// Lock that a control thread takes before it waits for the lock `pipeline`. Therefore at most one control thread
     /// waits for `pipeline` at a time.
     turn: Mutex<()>,
     /// Whether the slow path has claimed the lock of the rules. Control threads then let the slow path lock the
@@ -111,7 +111,7 @@ pub struct FlowTables {
 }
 
 impl FlowTables {
-    /// Creates the tables of the bridge with identifier `number`. `waker` wakes the slow path.
+    /// Creates the OpenFlow tables of the bridge with identifier `number`. `waker` wakes the slow path.
     #[must_use]
     pub fn new(number: u16, pipeline: Pipeline, waker: Arc<Waker>) -> FlowTables {
         FlowTables {

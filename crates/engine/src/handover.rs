@@ -37,8 +37,8 @@ pub enum Work {
         /// Whether the ingress stage of the port has already processed the packet.
         seen: bool,
     },
-    /// A barrier in the ring. The receiving worker does not process the entries behind it until another
-    /// worker has reached a position.
+    /// A barrier in the ring. The receiving worker does not process the entries behind the barrier until another worker
+    /// has reached the position in [`Wait`].
     Wait(Wait),
 }
 
@@ -55,7 +55,7 @@ pub struct Output {
 /// consists of a count of ring entries and a count of bursts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Worker that must reach the position in the ring.
+    /// Worker that must reach the position.
     pub worker: WorkerId,
     /// Worker that sends into the work ring to which the position refers. Worker `worker` receives from this ring.
     pub from: WorkerId,
@@ -280,8 +280,8 @@ impl WorkerRings {
         self.own += 1;
     }
 
-    /// Returns whether this worker may process its own share of a received burst immediately. A worker must not
-    /// do so while the worker's ring to itself contains earlier packets.
+    /// Returns whether this worker may immediately process those packets of a received burst that belong to this
+    /// worker. The worker must not do this while its ring to itself contains earlier packets.
     #[inline]
     #[must_use]
     pub fn self_is_quiet(&self) -> bool {

@@ -20,7 +20,7 @@ pub struct QueueView {
     pub counters: QueueCounters,
     /// Operating mode of the queue.
     pub status: QueueStatus,
-    /// Whether the queue's device is present.
+    /// State of the queue's device: up, down or deleted.
     pub state: QueueState,
 }
 

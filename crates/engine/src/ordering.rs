@@ -21,43 +21,43 @@ pub(crate) use finishing::Finishing;
 /// Receiver of the progress reports of one queue. A report contains the number of the last frame that has left
 /// the engine, such that all earlier frames have left as well.
 pub trait CompletionSink: Send {
-    /// Returns the frame number in the eight bytes in front of a frame, or `None` if they contain no number.
+    /// Returns the frame number in the eight bytes in front of a frame, or `None` if the bytes contain no number.
     fn number(&self, before: [u8; 8]) -> Option<u32>;
 
     /// Reports that all frames of the queue with numbers up to `number` have left the engine.
     fn finish(&self, number: u32);
 }
 
-/// State of the progress reports of one queue ([`CompletionSink`]).
+/// State for reporting which frames of one queue have left the engine ([`CompletionSink`]).
 pub struct Finish {
     to: Box<dyn CompletionSink>,
     /// Number of the last frame received from the queue.
     received: u32,
-    /// Frame number to report when all packets have left that were handed to other workers or to transmit
-    /// queues before the report was begun. `None` if no report is pending.
+    /// Frame number to report when all packets that were handed to other workers or to transmit queues before the
+    /// report was begun have left the engine. `None` if no report is pending.
     waiting: Option<u32>,
     /// Frame number in the last report, or `None` if there was no report yet.
     told: Option<u32>,
 }
 
 impl Finish {
-    /// Creates the state of the progress reports of a queue. No report has been sent yet.
+    /// Creates the report state of a queue. `to` receives the reports. No report has been sent yet.
     #[must_use]
     pub fn new(to: Box<dyn CompletionSink>) -> Self {
         Self { to, received: 0, waiting: None, told: None }
     }
 
-    /// Updates the number of the last received frame after a burst. `before` yields the bytes in front of the
-    /// burst's frames, starting with the last frame.
+    /// Updates the number of the last frame that was received from the queue. The function is called after each burst.
+    /// `before` yields the bytes in front of the burst's frames, starting with the last frame.
     pub(crate) fn received(&mut self, mut before: impl Iterator<Item = [u8; 8]>) {
         if let Some(number) = before.find_map(|bytes| self.to.number(bytes)) {
             self.received = number;
         }
     }
 
-    /// Returns the highest frame number such that no frame up to this number waits in the worker or at the slow
-    /// path. The number may be reported when all packets that were handed to other workers or to transmit
-    /// queues have left.
+    /// Returns the highest frame number such that no frame up to this number waits in the worker or at the slow path.
+    /// The number may be reported when all packets that were handed to other workers or to transmit queues have left
+    /// the engine.
     fn due(&self, parked: &Parked) -> u32 {
         let told = self.told.unwrap_or(0);
         match parked.floor() {
@@ -84,8 +84,8 @@ impl Finish {
     }
 }
 
-/// Frames of one queue that wait in the worker or at the slow path. The frames are grouped by the burst in
-/// which they arrived.
+/// Frames of one queue that are not forwarded yet, because they wait in the worker or at the slow path. The frames are
+/// grouped by the burst in which they arrived.
 #[derive(Default)]
 pub struct Parked {
     /// Bursts with waiting frames, oldest first. A burst that is not the first may have no waiting frames
@@ -168,7 +168,8 @@ const STUCK_NS: u64 = 100_000_000;
 /// kernel takes descriptors. The limit prevents a slow receiver from delaying the reports of other queues.
 const SLOW_NS: u64 = 500_000_000;
 
-/// State of the wait of progress reports for one queue's transmit ring.
+/// State of a wait until the kernel has taken the packets in one queue's transmit ring. Progress reports need this
+/// wait.
 #[derive(Debug, Default)]
 pub struct Unsent {
     /// Descriptor index up to which the kernel must have taken descriptors before the report is sent. `None` if

@@ -18,7 +18,7 @@ pub(crate) enum Outgoing {
     Decided(Box<DecidedPacket>),
 }
 
-/// A queued packet-out with its reservation.
+/// A queued packet-out with its reservation in the packet-out budget of the OpenFlow session.
 pub(crate) struct Queued {
     /// The packet-out to process.
     pub packet: Outgoing,
@@ -31,7 +31,7 @@ pub(crate) struct Queued {
 #[derive(Default)]
 pub(crate) struct PacketOuts {
     sessions: BTreeMap<u64, VecDeque<Queued>>,
-    /// Identifier of the session that was served last.
+    /// Identifier of the OpenFlow session that was served last.
     last: u64,
 }
 

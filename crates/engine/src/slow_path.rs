@@ -70,14 +70,14 @@ const ROUND_PACKETS_NS: u64 = 5_000_000;
 /// Maximum number of megaflows that the slow path revalidates in one round, before it serves upcalls again. The
 /// maximum for a barrier is four times as large.
 const SLICE: usize = 64;
-/// Maximum time in nanoseconds that revalidation continues although upcalls are pending, to compensate for the
-/// time spent on earlier upcalls.
+/// Maximum time in nanoseconds for which revalidation continues although upcalls are pending. This time compensates for
+/// the time that earlier upcalls took from revalidation.
 const PACKETS_NS: u64 = 200_000;
 /// Maximum time that a terminating slow path waits for tables that control threads have locked, to add the last
 /// packet counts of the megaflows to the rules.
 const LAST_CREDITS: Duration = Duration::from_millis(500);
-/// Each revalidation round translates one in `SAMPLE` megaflows again even if the tables have not changed, to
-/// detect megaflows with wrong actions.
+/// Each revalidation round determines the actions of one in `SAMPLE` megaflows again even if the tables have not
+/// changed, to detect megaflows with wrong actions.
 const SAMPLE: u64 = 64;
 /// Idle timeout of megaflows in nanoseconds. A megaflow without packets for this time is removed.
 const IDLE_NS: u64 = 10_000_000_000;
@@ -88,7 +88,7 @@ const IDLE_FULL_NS: u64 = 100_000_000;
 /// takes more than a second.
 const FLOWS: usize = 200_000;
 
-/// Statistics of the slow path. Any thread can read them.
+/// Statistics of the slow path. Any thread can read the statistics.
 #[derive(Debug, Default)]
 pub struct SlowPathView {
     /// Number of installed megaflows.
@@ -101,9 +101,9 @@ pub struct SlowPathView {
     pub limit: AtomicU64,
     /// Number of upcalls that the slow path has processed.
     pub upcalls: AtomicU64,
-    /// Number of times that revalidation translated a megaflow again after a change of the tables.
+    /// Number of times that revalidation determined the actions of a megaflow again after a change of the tables.
     pub revalidated: AtomicU64,
-    /// Time that the last revalidation round worked, in microseconds, without pauses.
+    /// Time that the last revalidation round took without pauses, in microseconds.
     pub round_us: AtomicU64,
     /// Number of megaflows that were installed with an exact-match mask because their port had reached its
     /// limit of distinct masks.
@@ -508,8 +508,8 @@ impl SlowPath {
         Some(Counts { bridge, actions, packets, bytes, used_ns })
     }
 
-    /// Starts the barriers, dumps and purges that control threads have requested. Returns whether there were
-    /// any.
+    /// Starts the barriers, dumps and purges that control threads have requested. Returns whether there were any such
+    /// requests.
     fn requests(&mut self) -> bool {
         let mut did = false;
         for bridge in self.bridges().into_values() {

@@ -78,7 +78,7 @@ pub enum Command {
     Drain(u64),
     /// Resumes reception after a [`Command::Drain`].
     Resume,
-    /// Ends the worker's loop and sends all its queues back.
+    /// Ends the worker's loop and sends all queues of the worker back.
     Stop(mpsc::Sender<Vec<OwnedQueue>>),
 }
 

@@ -18,7 +18,7 @@ const CHAIN_POLICY: u16 = 5;
 const HOOK_NUMBER: u16 = 1;
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
-/// Netfilter families that are searched, with their `NFPROTO_*` numbers and names.
+/// Netfilter families that are searched for chains, with their `NFPROTO_*` numbers and names.
 const FAMILIES: [(u8, &str); 4] = [(1, "inet"), (2, "ip"), (5, "netdev"), (10, "ip6")];
 const NETDEV: u8 = 5;
 /// Numbers of the netfilter hooks that a forwarded packet passes: PRE_ROUTING, FORWARD and POST_ROUTING.
@@ -75,7 +75,7 @@ struct Budget {
 impl Budget {
     const WHOLE: Budget = Budget { messages: MESSAGES, bytes: BYTES };
 
-    /// Subtracts a message from the budget. Returns `Break` if the budget is exhausted.
+    /// Subtracts one message and its size from the budget. Returns `Break` if the budget is exhausted.
     fn take(&mut self, message: &MessageRef<'_>) -> ControlFlow<()> {
         self.messages = self.messages.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(message.payload.len());
@@ -106,8 +106,8 @@ fn base_chain(payload: &[u8]) -> Option<Chain> {
     passed.then_some(Chain { family, family_name, table, name, drops })
 }
 
-/// Returns whether a chain contains a rule. Kernels that ignore the filter return the rules of all chains. If
-/// these rules exceed the budget, the function returns true.
+/// Returns whether a chain contains a rule. Kernels that ignore the chain filter of the request return the rules of all
+/// chains. If these rules exceed the budget, the function returns true.
 fn has_rule(chain: &Chain) -> Result<bool, NetlinkError> {
     let mut dump = Request::new(GETRULE, NLM_F_DUMP, &[chain.family, 0, 0, 0]);
     dump.text(RULE_TABLE, &chain.table).text(RULE_CHAIN, &chain.name);

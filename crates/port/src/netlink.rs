@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 pub const HEADER: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// Flag of all requests.
+/// Flag `NLM_F_REQUEST`, which all netlink requests have.
 pub const NLM_F_REQUEST: u16 = 1;
 pub(crate) const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP_INTR: u16 = 0x10;
@@ -91,7 +91,7 @@ impl Request {
         Self { bytes }
     }
 
-    /// Appends an attribute to the request. If the value exceeds the maximum length of an attribute, it is
+    /// Appends an attribute to the request. If the value exceeds the maximum length of an attribute, the value is
     /// truncated, and the kernel then refuses the request.
     pub(crate) fn attribute(&mut self, kind: u16, value: &[u8]) -> &mut Self {
         let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);

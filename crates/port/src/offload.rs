@@ -121,7 +121,7 @@ fn repack(packet: Packet, pool: &mut FramePool) -> Result<Packet, DropReason> {
     made
 }
 
-/// Reads the bytes of a packet in order, across its frames.
+/// A reader of the bytes of a packet in order, across the frames of the packet.
 struct Reader<'m, I> {
     parts: I,
     current: &'m [u8],

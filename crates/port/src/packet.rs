@@ -302,7 +302,7 @@ impl Packet {
         self.segments
     }
 
-    /// Returns the offload flags of the packet. [`Self::offload`] also returns the details.
+    /// Returns the offload flags of the packet. [`Self::offload`] also returns the details of the offload work.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "8 of 32 bits, of which 3 are kept")]

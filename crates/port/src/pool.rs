@@ -11,7 +11,7 @@ use crate::memory::{FrameMemory, HEADROOM};
 use crate::packet::{MAX_LENGTH, Packet};
 use crate::quarantine::{HeldFrames, Place, Quarantine};
 
-/// Number of frames that are moved between the depot and a pool at a time.
+/// Number of frames that are moved between the depot (the shared store of free frames) and a pool at a time.
 pub const REFILL: usize = 256;
 /// Number of depots that this process has created so far.
 static GENERATIONS: AtomicU64 = AtomicU64::new(0);
@@ -123,8 +123,8 @@ impl Depot {
         self.put_back(&self.quarantine.bound(place));
     }
 
-    /// Frees the quarantined frames that the kernel has released. To check a queue, the function binds a
-    /// temporary socket to it. Control threads must call this function at intervals.
+    /// Frees the quarantined frames that the kernel has released. To check a queue, the function binds a temporary
+    /// socket to the queue. Control threads must call this function at intervals.
     pub fn end_quarantine(&self) {
         if !self.quarantine.is_empty() {
             self.put_back(&self.quarantine.released(now(), Place::is_free));
@@ -166,7 +166,7 @@ impl Depot {
         }
     }
 
-    /// Returns the frame memory to which the frames belong.
+    /// Returns the frame memory to which the frames of the depot belong.
     #[must_use]
     pub fn memory(&self) -> &Arc<FrameMemory> {
         &self.memory
@@ -210,7 +210,7 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// Returns the frame memory to which the frames belong.
+    /// Returns the frame memory to which the frames of this pool belong.
     #[inline]
     #[must_use]
     pub fn memory(&self) -> &FrameMemory {
@@ -229,7 +229,7 @@ impl FramePool {
         self.free.is_empty()
     }
 
-    /// Returns the frame memory to which the frames belong, as a shared pointer.
+    /// Returns the frame memory to which the frames of this pool belong, as a shared pointer.
     #[must_use]
     pub fn memory_arc(&self) -> Arc<FrameMemory> {
         self.memory.clone()

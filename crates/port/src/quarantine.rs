@@ -54,8 +54,8 @@ impl Place {
         Place::within(crate::sys::namespace_of(socket).ok()?, ifindex, queue)
     }
 
-    /// Returns queue `queue` of the device with interface index `ifindex` in `namespace`. Returns `None` if
-    /// the interface index is 0 (unknown), or if the file descriptor does not refer to a file.
+    /// Returns the identification of queue `queue` of the device with interface index `ifindex` in `namespace`. Returns
+    /// `None` if the interface index is 0 (unknown), or if the file descriptor does not refer to a file.
     #[must_use]
     pub fn within(namespace: OwnedFd, ifindex: u32, queue: u32) -> Option<Place> {
         let inode = rustix::fs::fstat(&namespace).ok()?.st_ino;
@@ -115,9 +115,9 @@ impl Quarantine {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts `frames` into quarantine until the check finds that the queue `place` is free. If the queue cannot
-    /// be checked, the quarantine ends at `until`. If the queue stays busy, the quarantine ends [`BUSY_HOLD`]
-    /// after `until` at the latest.
+    /// Puts `frames` into quarantine until a check finds that the queue `place` is free. If the queue cannot be
+    /// checked, the quarantine ends at `until`. If the queue stays busy, the quarantine ends [`BUSY_HOLD`] after
+    /// `until` at the latest.
     pub fn hold(&self, frames: Vec<u32>, place: Option<Place>, until: Instant) {
         if !frames.is_empty() {
             self.held().push(Held { frames, place, until });

@@ -67,7 +67,7 @@ pub struct TransmitProgress {
 /// Operating mode of a queue, which `show ports` and `doctor` report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatus {
-    /// Kind of the port, with its name in the configuration.
+    /// Name of the port's kind in the configuration, for example `tap`.
     pub kind: &'static str,
     /// Whether frames are moved between the device and the frame memory without a copy.
     pub zero_copy: bool,
@@ -117,8 +117,8 @@ pub trait Queue: Send + std::any::Any {
     /// Returns the offloads and packet sizes that the queue supports for transmission.
     fn capabilities(&self) -> Capabilities;
 
-    /// Returns the number of packets that the kernel has lost or refused so far. The function makes a system
-    /// call, so it must not be called for each packet.
+    /// Returns the numbers of packets that the kernel has lost or refused so far. The function makes a system call, so
+    /// it must not be called for each packet.
     fn counters(&self) -> QueueCounters {
         QueueCounters::default()
     }

@@ -19,15 +19,15 @@ impl Counter {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds `n` to the counter without a read-modify-write instruction. Only the owning worker may call this
-    /// method.
+    /// Adds `n` to the counter without a read-modify-write instruction. Only the worker that owns the counter may call
+    /// this method.
     #[inline(always)]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
     /// Sets the value of the counter, for gauges and for counts that continue those of a previous process. Only the
-    /// owning worker may call this method.
+    /// worker that owns the counter may call this method.
     #[inline(always)]
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
@@ -95,7 +95,7 @@ const PER_LINE: usize = 16;
 #[repr(align(128))]
 struct Line([Counter; PER_LINE]);
 
-/// An array of `workers` rows with `counters` counters each. No two rows share a cache line.
+/// An array of counters with one row for each worker. No two rows share a cache line.
 #[derive(Debug)]
 pub struct CounterArray {
     lines: Box<[Line]>,
@@ -149,8 +149,8 @@ impl CounterArray {
 pub struct Row<'a>(&'a [Line]);
 
 impl Row<'_> {
-    /// Adds `n` to the counter with this index. Does nothing if `index` is out of range. Only the owning
-    /// worker may call this method.
+    /// Adds `n` to the counter with this index. Does nothing if `index` is out of range. Only the worker that owns the
+    /// row may call this method.
     #[inline(always)]
     pub fn add(&self, index: usize, n: u64) {
         if let Some(counter) = self.counter(index) {

@@ -97,7 +97,7 @@ impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
         self.pending.push(operation);
     }
 
-    /// Returns the published table, for the writer.
+    /// Returns the published copy of the table. Only the writer uses this method.
     #[must_use]
     pub fn read(&self) -> &T {
         let active = self.shared.active.load(Ordering::Relaxed);
@@ -107,7 +107,8 @@ impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
     }
 
     /// Publishes all pushed operations together. Waits for a grace period if none has passed since the last
-    /// publication. Only control threads may call this method, and their own readers must be offline.
+    /// publication. Only control threads may call this method, and the [`Reader`] of the calling thread must be
+    /// offline.
     pub fn publish(&mut self) {
         if self.pending.is_empty() {
             return;

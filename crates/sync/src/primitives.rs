@@ -113,7 +113,7 @@ pub(crate) fn yield_now() {
 }
 
 /// Returns the array index of a position in a ring. `mask` is the length of the ring, a power of two, minus one.
-/// Positions only grow.
+/// Positions never decrease.
 #[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,

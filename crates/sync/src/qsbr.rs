@@ -25,13 +25,13 @@ use crate::primitives::{
 /// Default maximum number of readers of a domain. The number is sufficient for workers, the slow path and some
 /// control threads.
 pub const DEFAULT_READERS: usize = 64;
-/// Number of unlinked objects in a domain at which `retire` starts a collection.
+/// Number of unlinked objects in a domain at which `retire` drops the objects that no reader can use any more.
 const COLLECT_AT: usize = 64;
 /// Epoch value of a reader that is offline, and of an unused reader place. The value is greater than every epoch.
 /// Therefore no grace period waits for such a place.
 const OFFLINE: u64 = u64::MAX;
 
-/// Error for a registration with a domain that already has the maximum number of readers.
+/// Error of a registration: the domain already has the maximum number of readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("all {max} reader places of the reclamation domain are taken; create it with more places")]
 pub struct TooManyReaders {
@@ -44,7 +44,7 @@ pub struct TooManyReaders {
 #[must_use = "a grace period protects nothing unless somebody waits for it"]
 pub struct Grace(u64);
 
-/// An epoch that a reader has observed. See [`Reader::moment`].
+/// An epoch (the number of a grace period) that a reader has observed. See [`Reader::moment`].
 #[derive(Debug, Clone, Copy)]
 pub struct Moment(u64);
 
@@ -59,13 +59,13 @@ type Garbage = Box<dyn Send>;
 
 #[derive(Default)]
 struct Limbo {
-    /// Unlinked objects for which no grace period has begun yet.
+    /// Unlinked objects (removed from published data) for which no grace period has begun yet.
     fresh: Vec<Garbage>,
     /// Batches of unlinked objects, oldest first. The objects of a batch are dropped when its grace period is
     /// over.
     waiting: VecDeque<(Grace, Vec<Garbage>)>,
-    /// Number of unlinked objects at which `retire` starts the next collection. The number grows while a
-    /// reader delays reclamation.
+    /// Number of unlinked objects at which `retire` next drops unused objects. The number grows while a reader delays
+    /// reclamation.
     collect_at: usize,
 }
 
@@ -83,14 +83,14 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Returns a domain for at most [`DEFAULT_READERS`] readers.
+    /// Returns a QSBR domain for at most [`DEFAULT_READERS`] readers.
     #[must_use]
     #[allow(clippy::new_ret_no_self, reason = "readers share the domain, so it only exists behind an Arc")]
     pub fn new() -> Arc<Self> {
         Self::with_max_readers(DEFAULT_READERS)
     }
 
-    /// Returns a domain for at most `max` concurrent readers.
+    /// Returns a QSBR domain for at most `max` concurrent readers.
     #[must_use]
     pub fn with_max_readers(max: usize) -> Arc<Self> {
         let place = || CachePadded(Place { seen: AtomicU64::new(OFFLINE), taken: AtomicBool::new(false) });
@@ -166,8 +166,8 @@ impl Domain {
 
     /// Drops `garbage` after a grace period. The caller must have unlinked `garbage` from the published data already.
     ///
-    /// If many objects have been retired, the method starts a collection. A caller that rarely retires
-    /// objects should call [`Domain::reclaim`] later.
+    /// If many objects have been retired, the method drops the objects that no reader can use any more. A caller that
+    /// rarely retires objects should call [`Domain::reclaim`] later.
     pub fn retire(&self, garbage: Box<dyn Send>) {
         let collect = {
             let mut limbo = self.limbo.lock();
@@ -203,8 +203,8 @@ impl Domain {
         self.places.iter().filter(|place| place.taken.load(Ordering::Relaxed)).count()
     }
 
-    /// Begins a grace period for the objects that were retired since the previous grace period began. The caller
-    /// must hold the lock. Therefore the grace period begins after the unlinking of every object in the batch.
+    /// Begins a grace period for the objects that were retired since the previous grace period began. The caller must
+    /// hold the lock of `limbo`. Therefore the grace period begins after the unlinking of every object in the batch.
     fn seal(&self, limbo: &mut Limbo) -> Grace {
         let grace = self.begin_grace();
         if !limbo.fresh.is_empty() {

@@ -33,7 +33,7 @@ pub struct ExternalReaders {
 
 #[derive(Default)]
 struct Asked {
-    /// Whether a grace period was requested after the current wait began.
+    /// Whether a grace period was requested after the thread's current wait began.
     again: AtomicBool,
     end: AtomicBool,
 }
@@ -126,7 +126,7 @@ impl Readers {
         Readers { waits: false, ..self.clone() }
     }
 
-    /// Returns the domain of the workers.
+    /// Returns the QSBR domain of the workers.
     #[must_use]
     pub fn workers(&self) -> &Arc<Domain> {
         &self.workers

@@ -203,7 +203,7 @@ impl<T: Send> Producer<T> {
         self.ring.places.len()
     }
 
-    /// Returns an observer with which a third thread can read the positions of the ring.
+    /// Returns an observer with which a thread other than the producer and the consumer can read the ring's positions.
     #[must_use]
     pub fn watch(&self) -> Watch<T> {
         Watch { ring: Arc::clone(&self.ring) }
@@ -381,7 +381,7 @@ impl<T> Drop for Popping<'_, T> {
     }
 }
 
-/// An observer of a ring, with which a third thread reads the positions.
+/// An observer of a ring, with which a thread other than the producer and the consumer reads the ring's positions.
 pub struct Watch<T> {
     ring: Arc<Ring<T>>,
 }

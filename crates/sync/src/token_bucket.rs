@@ -25,7 +25,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct TokenBucket {
     spent: AtomicU64,
-    /// Generation number, which selects the current line: `lines[generation % 2]`.
+    /// Generation number, which selects the line of the current rate and burst: `lines[generation % 2]`.
     generation: AtomicU32,
     lines: [SharedLine; 2],
     writer: ControlLock<()>,
@@ -192,7 +192,7 @@ impl TokenBucket {
         self.generation.store(next, Ordering::Release);
     }
 
-    /// Returns a consistent copy of the current [`Line`].
+    /// Returns a consistent copy of the current [`Line`] (rate and burst).
     #[inline]
     fn line(&self) -> Line {
         loop {
@@ -223,8 +223,8 @@ impl TokenBucket {
 /// the highest rate, 2^40 tokens per second.
 const AHEAD: u64 = 1 << 48;
 
-/// Returns the difference between the two wrapping counts, limited to `burst`. Returns 0 if `spent` exceeds
-/// `accrued`, because another worker has read a later time or the bucket is in debt.
+/// Returns the difference between the wrapping counts `accrued` and `spent`, limited to `burst`. Returns 0 if `spent`
+/// exceeds `accrued`, because another worker has read a later time or the bucket is in debt.
 #[inline]
 fn available(accrued: u64, spent: u64, burst: u64) -> u64 {
     let difference = accrued.wrapping_sub(spent);

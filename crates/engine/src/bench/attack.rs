@@ -23,11 +23,12 @@ use crate::bench::rules::{Switch, drops, ip, leads, sends};
 use crate::bench::{BenchError, Options};
 use crate::engine::owned;
 
-/// Destination port that the access list accepts.
+/// L4 destination port that the access list of the scenario accepts.
 const SERVICE: u16 = 80;
 const FRIEND: u32 = 0x0a00_0001;
 const FRIENDS_PORT: u16 = 12_345;
-/// Rate of the attack in packets per second. The rate is fifteen times the rate of the paper's attack (0.7 Mbit/s).
+/// Rate of the attack in packets per second. The rate is fifteen times the rate of the attack in the CoNEXT 2019 paper
+/// (0.7 Mbit/s).
 const RATE: u64 = 10_000;
 /// Number of connections of the victims (the senders of legitimate traffic). There are more connections than
 /// entries in the exact-match cache, so most packets are looked up under the megaflow masks.

@@ -14,7 +14,7 @@ use crate::bench::{BenchError, Options};
 
 /// Number of rule changes in one bundle.
 const BUNDLE: u32 = 1000;
-/// Number of rules in the table during the measurement.
+/// Number of rules in the flow table during the measurement.
 const RULES: u32 = 100_000;
 
 /// Returns rule `number` of the test table. The rules have five different masks.
@@ -96,7 +96,7 @@ pub(super) fn flow_mods(name: &'static str, options: &Options) -> Result<Figures
     ))
 }
 
-/// Number of rounds that are measured with the additional rule. Equally many rounds are measured without the rule.
+/// Number of rounds in which `one_rule` measures each of its two cases.
 const ROUNDS: u32 = 30;
 
 /// Measures an OpenFlow bridge of 64 hosts in two cases, which alternate. In the first case, the bridge has

@@ -28,11 +28,11 @@ const SLICE: Duration = Duration::from_millis(40);
 const SETTLING: Duration = Duration::from_millis(4);
 /// Sleep time of the writer thread between two groups of route changes.
 const NAP: Duration = Duration::from_micros(200);
-/// Number of additional routes. The writer thread adds each of these routes as a longer prefix within a prefix
-/// of the table and removes the route later.
+/// Number of additional routes. The writer thread adds each of these routes as a longer prefix within a prefix of the
+/// routing table and removes the route later.
 const GUESTS: usize = 10_000;
-/// Maximum number of recorded round durations in slices with route changes, and maximum number in slices
-/// without.
+/// Maximum number of round durations that are recorded in slices with route changes, and maximum number in slices
+/// without route changes.
 const BURSTS: usize = 4 << 20;
 
 /// Cost of loading a full routing table.
@@ -57,7 +57,7 @@ pub struct Churn {
     pub changes: u64,
     /// Number of route changes applied per second, counting only the slices with changes.
     pub changes_per_second: f64,
-    /// Number of route changes refused because a table was full.
+    /// Number of route changes refused because the routing table was full.
     pub refused: u64,
     /// Number of packets forwarded during the measurement.
     pub packets: u64,

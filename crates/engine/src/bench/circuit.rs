@@ -67,7 +67,7 @@ pub(super) fn scattered(number: u64) -> u64 {
 /// A function that writes the headers of the next packet into a frame. Each call writes one packet.
 pub(super) type Writes = Box<dyn FnMut(&mut [u8]) + Send>;
 
-/// One of the two ports whose frames circulate. See the module documentation.
+/// One of two in-memory ports between which frames circulate. See the module documentation.
 pub(super) struct Circuit<W> {
     back: Consumer<Packet>,
     out: Producer<Packet>,
@@ -75,8 +75,8 @@ pub(super) struct Circuit<W> {
     open: Arc<AtomicBool>,
 }
 
-/// Creates the two ports with `frames` frames in each direction. `writers[i]` writes the headers of the packets
-/// that port `i` receives. The ports receive packets only while `open` is true.
+/// Creates two connected in-memory ports with `frames` frames in each direction. `writers[i]` writes the headers of the
+/// packets that port `i` receives. The ports receive packets only while `open` is true.
 ///
 /// # Panics
 /// Panics if the pool has fewer than `2 * frames` free frames.

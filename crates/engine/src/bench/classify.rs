@@ -17,7 +17,7 @@ const PRIORITIES: u64 = 5;
 const FEW: u64 = 100;
 /// Number of flow keys that are generated before each timed batch of lookups.
 const BATCH: usize = 512;
-/// Number of flow keys in one batched lookup. The slow path looks up the upcalls of one turn in the same way.
+/// Number of flow keys in one batched lookup. The slow path looks up upcalls in batches of this size.
 const TURN: usize = 32;
 
 type Key = [u64; FLOW_WORDS];
@@ -63,7 +63,7 @@ fn value(field: Field, random: u64) -> u128 {
     }
 }
 
-/// Returns the match fields and the priority of rule `number`.
+/// Returns the match fields and the priority of rule `number` of the test classifier.
 fn rule(number: u64) -> (Match, u16) {
     let shape = SHAPES[usize::try_from(number).unwrap_or(0) % SHAPES.len()];
     let mut matching = Match::ANY;
@@ -146,7 +146,7 @@ pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figure
 /// Variant of the lookup to measure.
 #[derive(Clone, Copy)]
 struct How {
-    /// Whether the lookup also computes the mask of the key bits that its result depends on.
+    /// Whether the lookup also computes a mask of the key bits on which the lookup's result depends.
     tracked: bool,
     /// Whether the lookup processes [`TURN`] keys as a batch (true) or one by one (false).
     together: bool,

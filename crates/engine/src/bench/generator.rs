@@ -21,7 +21,7 @@ pub enum Destinations {
     Six(Arc<[u128]>),
 }
 
-/// The header fields that differ between successive packets.
+/// Header fields in which successive generated packets differ.
 #[derive(Clone, Debug)]
 enum Aim {
     Hosts(Flows),
@@ -202,15 +202,15 @@ pub fn fill(writer: &mut Writer, memory: &FrameMemory, packets: &mut [Packet]) {
     }
 }
 
-/// One of the two ports that generate traffic for each other. See the module documentation.
+/// One of two in-memory ports that generate traffic for each other. See the module documentation.
 pub struct GeneratorQueue {
     back: Consumer<Packet>,
     out: Producer<Packet>,
     writer: Writer,
 }
 
-/// Creates the two ports with `frames` frames in each direction. `a` writes the packets that the first port
-/// receives, and `b` writes the packets that the second port receives.
+/// Creates two in-memory ports that generate traffic for each other, with `frames` frames in each direction. `a` writes
+/// the packets that the first port receives, and `b` writes the packets that the second port receives.
 ///
 /// # Panics
 /// Panics if `pool` has fewer than `2 * frames` free frames.

@@ -40,7 +40,7 @@ fn all() -> Uses {
     Uses::default()
 }
 
-/// Returns the four rules of the paper, in descending priority.
+/// Returns the four rules of the NSDI 2015 paper, in descending priority.
 fn rules() -> Vec<Mod> {
     let mut service = to_prefix([9, 1, 1, 1], 32).with(Field::IpProto, 6);
     service.put(Field::TcpSrc, 10, 0xffff);
@@ -54,7 +54,7 @@ fn rules() -> Vec<Mod> {
     ]
 }
 
-/// Packet source of one side (client or server) of the connections.
+/// Generator of the packets that one side (client or server) of the connections sends.
 struct Side {
     is_server: bool,
     next: usize,
@@ -90,7 +90,7 @@ impl Side {
     }
 }
 
-/// Measures connections that pass the paper's rules, with the given classifier optimizations and caches.
+/// Measures connections that pass the rules of the NSDI 2015 paper, with the given classifier optimizations and caches.
 fn connections(
     name: &'static str,
     row: &'static str,

@@ -37,7 +37,7 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// Creates a switch with `ports` ports, without rules and queues. `flows` is the limit of megaflows.
+    /// Creates a switch with `ports` ports, without rules and queues. `flows` is the maximum number of megaflows.
     pub fn new(name: &'static str, ports: u16, flows: u32) -> Result<Switch, BenchError> {
         let depot = depot(2)?;
         let config = EngineConfig { cores: vec![None], mode: PollMode::Busy, ..EngineConfig::default() };

@@ -143,8 +143,8 @@ impl Scenario {
         }
     }
 
-    /// Returns which routes of the options the scenario needs: `Some(true)` for the IPv6 routes,
-    /// `Some(false)` for the IPv4 routes, and `None` if the scenario does not use them.
+    /// Returns which of the routes in [`Options`] the scenario needs: `Some(true)` for the IPv6 routes, `Some(false)`
+    /// for the IPv4 routes, and `None` if the scenario does not use these routes.
     #[must_use]
     pub fn table(self) -> Option<bool> {
         match self {
@@ -332,7 +332,7 @@ fn source_turn(rotation: &mut Rotation, writer: &mut Writer, memory: &FrameMemor
     BURST
 }
 
-/// Packets that circulate, grouped in bursts. The bursts are used in turn.
+/// Bursts of packets for measurements without ports. The bursts are used in turn.
 struct Rotation {
     bursts: Vec<Box<Batch>>,
     at: usize,

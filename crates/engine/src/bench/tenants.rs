@@ -94,7 +94,7 @@ struct Connection {
     left: u32,
 }
 
-/// Packet source of one side, with the connections that this side has open.
+/// Generator of the packets that one side sends, with the connections that this side has open.
 struct Side {
     side: u32,
     state: u64,

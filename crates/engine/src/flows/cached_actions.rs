@@ -10,7 +10,8 @@ use switch::flow::{LearnedFlow, Pipeline, RuleRef, Translated};
 use super::compiled::Compiled;
 use super::meter::MeterLive;
 
-/// Cached actions that megaflows share, with the rules, tables and groups whose statistics count the packets.
+/// Cached actions that megaflows share, with the rules, tables and groups whose statistics count the packets of these
+/// megaflows.
 pub(crate) struct CachedActions {
     pub compiled: Arc<Compiled>,
     pub rules: Vec<RuleRef>,

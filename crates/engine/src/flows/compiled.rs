@@ -8,7 +8,7 @@ use sync::counter::Counter;
 
 use super::meter::MeterLive;
 
-/// Packet counters of a cached megaflow. The worker that caches the megaflow updates them.
+/// Packet counters of a cached megaflow. The worker that caches the megaflow updates the counters.
 #[derive(Debug, Default)]
 pub struct Live {
     /// Number of packets that have matched the megaflow.

@@ -4,7 +4,7 @@ use crate::clock::monotonic;
 use crate::handover::{Settling, WorkerRings};
 use crate::stage::transmit::OwnedQueue;
 
-/// State of the progress reports of all queues of one worker.
+/// State for reporting which frames of all queues of one worker have left the engine.
 #[derive(Default)]
 pub(crate) struct Finishing {
     /// Whether any of the worker's queues has a receiver of progress reports.

@@ -25,8 +25,9 @@ pub(super) const MASKS: usize = 64;
 /// Maximum number of masks beyond the limit [`MASKS`] for which the requests of one port are counted. A request is a
 /// new megaflow that needs the mask.
 const ASKED: usize = 1024;
-/// Factor for the replacement of a mask. A rejected mask replaces an installed mask if the number of its
-/// requests exceeds the number of packets that the installed mask has matched by more than this factor.
+/// Factor for the replacement of a mask. A rejected mask (a mask beyond the limit [`MASKS`]) replaces an installed mask
+/// if the number of its requests exceeds the number of packets that the installed mask has matched by more than this
+/// factor.
 const OUTDONE: u64 = 2;
 /// Minimum of a port's share of the flow limit, in megaflows. The share does not fall below this minimum when
 /// the current flow limit is lowered below the configured limit.
@@ -60,8 +61,8 @@ struct Port {
     flows: usize,
     /// Masks of the installed megaflows. The key is the hash of the mask.
     masks: HashMap<u64, Mask>,
-    /// For each mask that was rejected since the last evaluation, the number of megaflows that would have
-    /// needed it. The key is the hash of the mask.
+    /// For each mask that was rejected since the last evaluation because of the limit [`MASKS`], the number of
+    /// megaflows that would have needed the mask. The key is the hash of the mask.
     asked: HashMap<u64, u64>,
 }
 
@@ -104,7 +105,7 @@ impl Budgets {
         false
     }
 
-    /// Records that a megaflow of a port was installed with the mask that has this hash.
+    /// Records that a megaflow of a port was installed with the mask whose hash is `mask`.
     pub fn add(&mut self, worker: usize, port: PortId, mask: u64) {
         let port = self.ports.entry((worker, port)).or_default();
         port.flows += 1;
@@ -129,7 +130,7 @@ impl Budgets {
         }
     }
 
-    /// Adds packets that a megaflow has matched to the count of its mask.
+    /// Adds packets that a megaflow has matched to the packet count of its mask.
     pub fn earn(&mut self, worker: usize, port: PortId, mask: u64, packets: u64) {
         let port = self.ports.get_mut(&(worker, port));
         if let Some(mask) = port.and_then(|port| port.masks.get_mut(&mask)) {

@@ -19,13 +19,13 @@ use super::record::{Counts, Record};
 use super::sweep::ROUND_NS;
 use crate::flows::{CachedActions, Kind};
 
-/// Packet rate in packets per second at or above which a megaflow is hot and is installed in the hook.
+/// Packet rate in packets per second at or above which a megaflow is hot and is installed in the XDP hook.
 const HOT: u64 = 200;
-/// Packet rate in packets per second below which a megaflow is cold and is removed from the hook.
+/// Packet rate in packets per second below which a megaflow is cold and is removed from the XDP hook.
 const COLD: u64 = 40;
 /// Minimum time in nanoseconds between two measurements of a megaflow's packet rate.
 const JUDGED_NS: u64 = ROUND_NS * 3 / 4;
-/// Maximum time that a terminating slow path waits for running hook programs.
+/// Maximum time that a terminating slow path waits until running programs of the XDP hook have ended.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl SlowPath {
@@ -34,7 +34,7 @@ impl SlowPath {
         self.hook = Some(Hook { flows, leaving: VecDeque::new() });
     }
 
-    /// Returns the packets and bytes that a megaflow has matched in the hook since the last call.
+    /// Returns the packets and bytes that a megaflow has matched in the XDP hook since the last call.
     pub(super) fn hooked(&mut self, id: u32) -> HookCounts {
         let (Some(hook), Some(Some(record))) = (&self.hook, self.records.get_mut(id as usize)) else {
             return HookCounts::default();
@@ -64,8 +64,8 @@ impl SlowPath {
         Some(self.hook.as_ref()?.flows.counts(record.hook.slot?))
     }
 
-    /// Measures the packet rate of a megaflow whose actions are up to date. Installs a hot megaflow in the
-    /// hook, and removes a cold megaflow from the hook.
+    /// Measures the packet rate of a megaflow whose actions are up to date. Installs a hot megaflow in the XDP hook,
+    /// and removes a cold megaflow from the XDP hook.
     pub(super) fn judge(&mut self, id: u32, now: u64) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
             return;
@@ -104,8 +104,8 @@ impl SlowPath {
         }
     }
 
-    /// Removes a megaflow from the hook. Packets that match the megaflow in running programs after the removal
-    /// are counted for the rules that the megaflow has at the time of the call.
+    /// Removes a megaflow from the XDP hook. Packets that match the megaflow in running programs after the removal are
+    /// counted for the rules that the megaflow has at the time of the call.
     pub(super) fn unhook(&mut self, id: u32) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
             return;
@@ -123,9 +123,8 @@ impl SlowPath {
         });
     }
 
-    /// Returns the number of the grace period after which the hook matches none of the megaflows that have been
-    /// removed so far. Begins a grace period if necessary. Returns `None` if no removed megaflow can match any
-    /// more.
+    /// Returns the number of the grace period after which the XDP hook matches none of the megaflows that have been
+    /// removed so far. Begins a grace period if necessary. Returns `None` if no removed megaflow can match any more.
     pub(super) fn fence(&mut self) -> Option<u64> {
         let hook = self.hook.as_mut()?;
         if hook.leaving.back().is_some_and(|last| last.number.is_none()) {
@@ -140,8 +139,8 @@ impl SlowPath {
         self.hook.as_ref().is_none_or(|hook| hook.flows.has_passed(number))
     }
 
-    /// Reads the final statistics of removed megaflows whose grace periods have ended. Returns whether there
-    /// were any.
+    /// Reads the final statistics of megaflows that were removed from the XDP hook and whose grace periods have ended.
+    /// Returns whether there were any such megaflows.
     pub(super) fn reap(&mut self) -> bool {
         self.fence();
         let mut did = false;
@@ -168,8 +167,7 @@ impl SlowPath {
         did
     }
 
-    /// Removes all megaflows from the hook, and waits until the final statistics of the megaflows have been
-    /// read.
+    /// Removes all megaflows from the XDP hook, and waits until the final statistics of the megaflows have been read.
     pub(super) fn leave_hook(&mut self) {
         for id in (0_u32..).take(self.records.len()) {
             self.unhook(id);

@@ -19,11 +19,11 @@ pub(super) struct Barrier {
     /// Whether at least one megaflow of the bridge could not be revalidated, because a control thread had
     /// locked the tables. The requests are then repeated with the next barrier.
     pub missed: bool,
-    /// Bridges whose megaflows the barrier revalidates, with the number of records that are left. `None` when
+    /// Bridges whose megaflows the barrier revalidates, with the number of megaflow records that are left. `None` when
     /// all records have been revalidated and the synchronization message has been sent to the workers.
     pub sweep: Option<Vec<(u16, usize)>>,
     pub number: u64,
-    /// For each worker, whether the barrier still waits for the worker.
+    /// For each worker, whether the barrier still waits for the worker's confirmation of the synchronization message.
     pub left: Vec<bool>,
     /// For each worker, whether the worker needs another synchronization message, because a removal of a
     /// megaflow became due after the first message.
@@ -37,8 +37,8 @@ pub(super) struct Barrier {
 }
 
 impl Barrier {
-    /// Returns the number of records of a bridge that the barrier has not revalidated yet. Returns `None` if
-    /// there are none.
+    /// Returns the number of megaflow records of a bridge that the barrier has not revalidated yet. Returns `None` if
+    /// no record is left.
     pub fn left_of(&self, bridge: u16) -> Option<usize> {
         let own = self.sweep.iter().flatten().find(|(own, _)| *own == bridge)?;
         (own.1 > 0).then_some(own.1)
@@ -51,7 +51,7 @@ impl Barrier {
     }
 }
 
-/// A dump or purge in progress.
+/// A dump or purge of megaflows in progress.
 pub(super) enum Job {
     Dump { bridge: u16, at: usize, to: SyncSender<MegaflowView> },
     Purge { bridge: u16, at: usize, done: Option<Box<dyn FnOnce() + Send>> },

@@ -18,14 +18,15 @@ use crate::flows::{CacheCommand, FlowTables, MeterLive};
 /// Number of revalidated megaflows after which the slow path checks for pending upcalls, if no megaflow had to
 /// be translated again meanwhile.
 const BREATH: usize = 16;
-/// Minimum time in nanoseconds that the slow path revalidates megaflows with translations before it processes
-/// pending upcalls. With a shorter time, most time would be spent on switching between the two tasks.
+/// Minimum time in nanoseconds that the slow path revalidates megaflows before it processes pending upcalls, if
+/// megaflows must be translated again. With a shorter time, most time would be spent on switching between the two
+/// tasks.
 const LEAST_NS: u64 = 10_000;
 /// Time in nanoseconds after which the revalidation of one bridge's megaflows is interrupted, so that another
 /// bridge can be next.
 const SLICE_NS: u64 = PACKETS_NS;
-/// Number of unread messages in a worker's ring above which revalidation pauses, so that the packet of an
-/// upcall does not wait behind more messages.
+/// Number of unread messages in the ring to a worker above which revalidation pauses, so that the packet of an upcall
+/// does not wait behind more messages.
 const QUEUED: usize = 256;
 
 impl SlowPath {
@@ -58,8 +59,8 @@ impl SlowPath {
         did
     }
 
-    /// Starts the barriers that control threads have requested. A request waits while another barrier of its
-    /// bridge is in progress, or while a control thread holds the tables of its bridge.
+    /// Starts the barriers that control threads have requested. A request waits while another barrier of its bridge is
+    /// in progress, or while a control thread has locked the tables of its bridge.
     fn begin_barriers(&mut self) {
         if self.asking.is_empty() {
             return;
@@ -79,7 +80,7 @@ impl SlowPath {
         self.barriers.append(&mut begun);
     }
 
-    /// Creates the barrier of a request. The barrier includes the megaflows of removed bridges, for which no
+    /// Creates the barrier for a barrier request. The barrier includes the megaflows of removed bridges, for which no
     /// barrier can be requested.
     fn barrier_of(&mut self, asking: Asking) -> Barrier {
         self.syncs += 1;
@@ -104,8 +105,8 @@ impl SlowPath {
         self.barriers.iter().any(|barrier| Arc::ptr_eq(&barrier.tables, tables))
     }
 
-    /// Sends the synchronization messages of the barriers whose megaflows have been revalidated. Returns
-    /// whether there were any.
+    /// Sends the synchronization messages of the barriers whose megaflows have been revalidated. Returns whether there
+    /// were any such barriers.
     fn sync_barriers(&mut self) -> bool {
         let mut did = false;
         for at in 0..self.barriers.len() {
@@ -129,7 +130,7 @@ impl SlowPath {
         did
     }
 
-    /// Records that a worker has reached the barrier with this number.
+    /// Records that a worker has confirmed the synchronization message of the barrier with number `number`.
     pub(super) fn synced(&mut self, worker: usize, number: u64) {
         let is_owed = !self.owed[worker].is_empty();
         let Some(barrier) = self.barriers.iter_mut().find(|barrier| barrier.number == number) else { return };
@@ -342,8 +343,8 @@ impl SlowPath {
         }
     }
 
-    /// Sends the removal of a megaflow to its worker's cache, and removes the megaflow from the index and
-    /// from the XDP hook.
+    /// Sends the removal of a megaflow to its worker's cache, and removes the megaflow from the map of installed
+    /// megaflows and from the XDP hook.
     pub(super) fn dismiss(&mut self, id: u32) {
         self.unhook(id);
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
@@ -358,8 +359,8 @@ impl SlowPath {
         }
     }
 
-    /// Completes the barriers that every worker and the XDP hook have reached. Returns whether any barrier
-    /// was completed.
+    /// Completes the barriers that every worker has confirmed and for which the grace period of the XDP hook has ended.
+    /// Returns whether any barrier was completed.
     pub(super) fn settle(&mut self) -> bool {
         let mut did = false;
         for at in (0..self.barriers.len()).rev() {

@@ -22,11 +22,11 @@ struct Sweep {
     /// Number of records that the current round has not revalidated yet. These records are the first ones of
     /// `ids`.
     left: usize,
-    /// Time at which the current round began, in nanoseconds.
+    /// Time at which the current revalidation round began, in nanoseconds.
     began_ns: u64,
-    /// Time that the current round has used for its slices, in nanoseconds.
+    /// Time that the current revalidation round has used for its slices, in nanoseconds.
     work_ns: u64,
-    /// Time that the last complete round used for its slices, in nanoseconds.
+    /// Time that the last complete revalidation round used for its slices, in nanoseconds.
     took_ns: u64,
     /// Total time that the revalidation of the bridge has used, in nanoseconds. A bridge that had nothing to
     /// revalidate gets the value of the bridge with the least time.
@@ -47,7 +47,7 @@ impl Sweep {
         self.due(now) > 0
     }
 
-    /// Returns the number of records that are due for revalidation at time `now`, in nanoseconds.
+    /// Returns the number of megaflow records that are due for revalidation at time `now`, in nanoseconds.
     fn due(&self, now: u64) -> usize {
         let all = self.ids.len() as u64;
         let due = all * now.saturating_sub(self.began_ns).min(ROUND_NS) / ROUND_NS;
@@ -103,8 +103,8 @@ impl Sweeps {
         self.bridges.get(&bridge)?.ids.get(place).copied()
     }
 
-    /// Selects the bridge of the next slice. Candidates are bridges whose records are due, and bridges with
-    /// a barrier. Returns `None` if there is no candidate.
+    /// Selects the bridge whose megaflows are revalidated next. Candidates are bridges whose records are due, and
+    /// bridges with a barrier. Returns `None` if there is no candidate.
     pub fn next(&mut self, now: u64, has_barrier: impl Fn(u16) -> bool) -> Option<u16> {
         let floor = self.floor_ns;
         let candidates = self.bridges.iter_mut().filter_map(|(bridge, sweep)| {

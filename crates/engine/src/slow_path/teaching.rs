@@ -6,15 +6,14 @@
 
 use switch::flow::{LearnedFlow, Pipeline};
 
-/// Maximum work that the learn actions of one packet may cause, as the number of rules that the table visits.
+/// Maximum work of the learn actions of one packet, measured by the number of rules that the flow tables visit.
 const TEACHING: usize = 1 << 18;
 
 /// Limiter for the work of learn actions. See the [module](self) documentation.
 pub(super) struct Teaching {
-    /// Maximum work that the learn actions of one packet may cause, as the number of rules that the table
-    /// visits.
+    /// Maximum work of the learn actions of one packet, measured by the number of rules that the flow tables visit.
     most: usize,
-    /// Whether one learn action may exceed the limit before the next call of `turn`.
+    /// Whether one learn action may exceed the limit of work before the next call of `turn`.
     may_exceed: bool,
 }
 
@@ -25,8 +24,7 @@ impl Default for Teaching {
 }
 
 impl Teaching {
-    /// Permits one more learn action that exceeds the limit. The slow path calls this function twice a
-    /// second.
+    /// Permits one more learn action that exceeds the limit of work. The slow path calls this function twice a second.
     pub fn turn(&mut self) {
         self.may_exceed = true;
     }

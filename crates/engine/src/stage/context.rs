@@ -24,7 +24,7 @@ pub const CLONE_BUDGET: u32 = 4096;
 /// 3,000 segments of Ethernet size.
 pub const SEGMENT_BUDGET: u32 = 16_384;
 
-/// Worker context: the private state of one worker that the stages need in addition to the burst and the
+/// Worker context: the private state of one worker that the stages need in addition to the burst and the forwarding
 /// snapshot.
 pub struct WorkerContext {
     /// Identifier of the worker.

@@ -32,7 +32,7 @@ pub struct OwnedQueue {
     pub unsent: Unsent,
 }
 
-/// Destinations to which a worker sends packets.
+/// Destinations to which a worker sends packets: its own queues, other workers, or the output list of a dry run.
 pub struct Egress<'w> {
     /// Queues that the worker owns.
     pub queues: &'w mut [OwnedQueue],

@@ -32,9 +32,9 @@ use super::flow_cache::Flows;
 
 /// Maximum number of packets of one flow that wait while the slow path processes the flow's first packet.
 const WAITING_EACH: usize = 512;
-/// Maximum number of waiting packets of all flows. The waiting packets of one port may not exceed the number of
-/// places that are still free. Therefore one port alone can use at most half of the places and two ports a
-/// third each, and another port always finds free places.
+/// Maximum number of packets of all flows that wait for the slow path. The waiting packets of one port may not exceed
+/// the number of places that are still free. Therefore one port alone can use at most half of the places and two ports
+/// a third each, and another port always finds free places.
 const WAITING: usize = 4096;
 /// Maximum number of packets of one port that are at the slow path or on the way to it. The limit leaves space
 /// for other ports when one port causes many upcalls.
@@ -72,7 +72,7 @@ impl Ticket {
     }
 }
 
-/// Returns the fields of the flow key that identify a flow for the packet order: port, VLANs, addresses,
+/// Returns the fields of the flow key that identify a flow whose packets must stay in order: port, VLANs, addresses,
 /// protocol, L4 ports and fragment flags.
 #[inline]
 fn identity(key: &FlowKey) -> FlowKey {

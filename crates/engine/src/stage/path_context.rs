@@ -21,7 +21,7 @@ pub struct Context<'a, 'w, R> {
     pub reader: &'a Reader,
     /// Time at which the worker's round began.
     pub now: Now,
-    /// Destinations to which the worker sends packets.
+    /// Destinations to which the worker sends packets: its own queues, other workers, or the output list of a dry run.
     pub egress: &'a mut Egress<'w>,
     /// Private state of the worker.
     pub worker: &'a mut WorkerContext,

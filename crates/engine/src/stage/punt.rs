@@ -25,7 +25,7 @@ pub struct Punt {
     pub port: PortId,
     /// VLAN of the packet on the bridge, or 0 if the bridge has no VLANs.
     pub vid: u16,
-    /// Copy of the packet. The reader frees the copy's frame through a pool of the same depot.
+    /// Copy of the packet. The snooper frees the copy's frame through a pool of the same depot.
     pub packet: Packet,
 }
 
@@ -38,7 +38,7 @@ pub struct PuntRing {
 }
 
 impl PuntRing {
-    /// Creates the state for the sending end of an empty ring.
+    /// Creates the sending end of an empty ring from the ring's producer.
     #[must_use]
     pub fn new(ring: Producer<Punt>) -> PuntRing {
         let waiting = VecDeque::with_capacity(ring.capacity());

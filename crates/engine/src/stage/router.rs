@@ -216,7 +216,7 @@ fn take_off(packet: &mut Packet, memory: &FrameMemory, router: &Router, interfac
     Some(own)
 }
 
-/// Extracts the flow key of a packet that is not plain, and determines whether the packet may be routed.
+/// Extracts the flow key of a packet that cannot take the fast path, and determines whether the packet may be routed.
 #[inline(never)]
 fn judge(
     port: PortId,
@@ -405,8 +405,8 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     (router.mirrored.tags(*first).is_none() && routes.iter().all(same)).then_some(out.port)
 }
 
-/// Punts a packet to the kernel. The packet is dropped if there is no kernel interface for it, or if the rate
-/// limit of its class is exceeded.
+/// Punts a packet to the kernel. The packet is dropped if there is no kernel interface for the packet, or if the rate
+/// limit of its punt class is exceeded.
 #[cold]
 fn punt<R: Recorder>(
     context: &mut Context<'_, '_, R>,

@@ -72,9 +72,9 @@ pub struct AfXdpConfig {
     /// Number of entries in each of the socket's four rings. The number must be a power of two between 64 and
     /// 65536.
     pub ring_size: u32,
-    /// Number of free frames that the fill ring should contain, at most `ring_size`. With more frames, the
-    /// worker may pause for longer before received packets are lost. With fewer frames, a larger part of them
-    /// stays in the CPU caches.
+    /// Number of free frames that the fill ring should contain, at most `ring_size`. With more frames, the worker may
+    /// pause for longer before received packets are lost. With fewer frames, a larger part of the frames stays in the
+    /// CPU caches.
     pub fill_level: u32,
     /// Zero-copy policy of the queue.
     pub zero_copy: ZeroCopy,
@@ -191,7 +191,7 @@ pub enum AfXdpCause {
         /// Number of frames in the frame memory.
         frames: u32,
     },
-    /// The driver refuses a mode of the socket that is required.
+    /// The driver refuses a socket mode that the configuration requires.
     #[error(
         "the driver refuses {mode} ({source}); set zero_copy = \"auto\" so that another mode is tried, or lower the MTU so that a packet fits into a frame"
     )]

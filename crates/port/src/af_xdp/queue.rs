@@ -23,13 +23,13 @@ const MAX_CALLS: u32 = 8;
 /// before it sleeps.
 const HEALTH_EVERY: u32 = 16;
 
-/// Counters of an AF_XDP queue for system calls and errors. Only the worker that owns the queue updates them.
+/// Counters of an AF_XDP queue for system calls and errors. Only the worker that owns the queue updates the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AfXdpCounters {
     /// Number of system calls made to transmit packets or to wake the driver.
     pub calls: u64,
-    /// Number of system calls that failed temporarily (EAGAIN, EBUSY, ENOBUFS). The packets that were not
-    /// transmitted stay in the ring.
+    /// Number of system calls that failed temporarily (EAGAIN, EBUSY, ENOBUFS). The packets that were not transmitted
+    /// stay in the transmit ring.
     pub busy: u64,
     /// Number of system calls that failed because the device was down.
     pub down: u64,
@@ -138,7 +138,7 @@ impl AfXdpQueue {
         self.rings.owned.len()
     }
 
-    /// Returns the indices of the frames that are currently in the rings, with one element for each ring entry.
+    /// Returns the indices of the frames that are currently in the queue's rings, with one element for each ring entry.
     #[must_use]
     pub fn frames_in_rings(&self) -> Vec<u32> {
         self.rings.frames_in_rings(&self.memory)

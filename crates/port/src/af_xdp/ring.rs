@@ -145,7 +145,7 @@ impl<T: Copy> Producer<T> {
         self.shared
     }
 
-    /// Creates a view that starts at the producer index in the shared memory.
+    /// Creates a producer view of a ring. The view starts at the producer index in the shared memory.
     pub(crate) fn new(shared: Shared<T>) -> Self {
         let head = shared.producer().load(Ordering::Acquire);
         let consumed = shared.consumer().load(Ordering::Acquire);
@@ -191,7 +191,7 @@ impl<T: Copy> Producer<T> {
         self.shared.write(self.head.wrapping_add(i), entry);
     }
 
-    /// Publishes the next `n` entries, which must have been written.
+    /// Publishes the next `n` entries, which must have been written, so that the kernel can read the entries.
     #[inline]
     pub(crate) fn publish(&mut self, n: u32) {
         self.head = self.head.wrapping_add(n);
@@ -226,7 +226,7 @@ impl<T: Copy> Consumer<T> {
         self.shared
     }
 
-    /// Creates a view that starts at the consumer index in the shared memory.
+    /// Creates a consumer view of a ring. The view starts at the consumer index in the shared memory.
     pub(crate) fn new(shared: Shared<T>) -> Self {
         let tail = shared.consumer().load(Ordering::Acquire);
         Self { shared, tail }

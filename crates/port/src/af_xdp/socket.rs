@@ -38,7 +38,7 @@ pub(super) struct Bound {
     pub(super) reasons: Vec<String>,
 }
 
-/// A mode in which an AF_XDP socket can be bound.
+/// A mode in which an AF_XDP socket can be bound: with or without zero-copy, and with one or several frames per packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Mode {
     zero_copy: bool,

@@ -96,7 +96,7 @@ pub struct PcapQueue {
     next: usize,
     rounds_left: Option<u64>,
     timing: Timing,
-    /// Time of the clock at the start of the current round, in nanoseconds since 1970.
+    /// Time of the clock at the start of the current replay round, in nanoseconds since 1970.
     round_start: Option<u64>,
     clock: Clock,
     /// Timer that wakes a sleeping worker when the next packet is due.

@@ -149,7 +149,7 @@ impl Tap {
 }
 
 impl TapConfig {
-    /// Returns whether a persistent TAP that belongs to Trivium and has this name exists.
+    /// Returns whether a persistent TAP that belongs to Trivium and has the configured name exists.
     fn stands(&self) -> bool {
         self.persistent
             && link::find(&self.name)

@@ -42,8 +42,8 @@ use hash::Hasher;
 /// Bit that is set in every stored key. Therefore no stored key equals 0, which marks an empty slot.
 const OCCUPIED: u64 = 1 << 63;
 
-/// The two buckets in which the entry of a key may be stored. The value is valid only for the table that
-/// returned it.
+/// The two buckets in which the entry of a key may be stored. The value is valid only for the table that returned the
+/// value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BucketIndex(u64);
 
@@ -374,8 +374,8 @@ impl MacTable {
         at.0 as u32 & self.mask
     }
 
-    /// Returns the index of the second bucket. The index never equals that of the first bucket, because their
-    /// distance is odd.
+    /// Returns the index of the second bucket. The index never equals that of the first bucket, because the distance
+    /// between the two indexes is odd.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the other half")]
     fn second(&self, at: BucketIndex) -> u32 {

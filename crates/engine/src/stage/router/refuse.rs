@@ -24,8 +24,8 @@ pub struct Asked<'a> {
     pub scratch: &'a mut Scratch,
 }
 
-/// Rewrites a packet that cannot be routed into an ICMP error, and returns the routing decision for the error.
-/// If no ICMP error can be built, the packet is unchanged and the returned decision applies to it.
+/// Rewrites a packet that cannot be routed into an ICMP error, and returns the routing decision for the error. If no
+/// ICMP error can be built, the packet is unchanged and the returned decision applies to the packet.
 #[cold]
 #[inline(never)]
 pub fn run<R: Recorder>(
