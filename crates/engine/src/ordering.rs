@@ -146,8 +146,8 @@ impl Parked {
         self.is_open = false;
     }
 
-    /// Removes the frame numbers from the records, because a new receiver of progress reports uses a different
-    /// numbering.
+    /// Removes the frame numbers from the records of waiting frames, because a new receiver of progress reports uses a
+    /// different numbering.
     pub(crate) fn renumber(&mut self) {
         self.before = None;
         self.bursts.iter_mut().for_each(|burst| burst.floor = None);

@@ -108,8 +108,8 @@ pub struct Worker {
     pub(crate) status: Arc<Status>,
     pub(crate) trace: Option<Producer<Box<Traced>>>,
     pub(crate) version: u64,
-    /// Number of the [`Command::Drain`] that is in effect. While this is `Some`, the worker receives no
-    /// packets from its queues.
+    /// Number of the [`Command::Drain`] that is in effect. While this field is `Some`, the worker receives no packets
+    /// from its queues.
     pub(crate) draining: Option<u64>,
     pub(crate) finishing: Finishing,
 }

@@ -18,9 +18,9 @@ pub struct Resumed {
 }
 
 impl Engine {
-    /// Creates an engine whose workers have their queues and the snapshot before their first round. After a
-    /// hand-over, packets already wait in the queues. Each of these packets is processed with the complete
-    /// snapshot. [`Resumed::run`] starts the workers.
+    /// Creates an engine whose workers have their queues and the forwarding snapshot before their first round. After a
+    /// hand-over, packets already wait in the queues. Each of these packets is processed with the complete snapshot.
+    /// [`Resumed::run`] starts the workers.
     ///
     /// # Errors
     /// The errors of [`Self::start`], and [`EngineError::NoSuchWorker`] if a queue is assigned to a worker

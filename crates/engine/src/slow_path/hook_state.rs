@@ -68,26 +68,26 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Returns the number of packets that have matched the megaflow in the hook, up to the last read of its
-    /// statistics.
+    /// Returns the number of packets that have matched the megaflow in the XDP hook, up to the last read of the
+    /// megaflow's statistics.
     pub fn packets(&self) -> u64 {
         self.past.packets
     }
 
-    /// Returns the number of bytes that have matched the megaflow in the hook, up to the last read of its
-    /// statistics.
+    /// Returns the number of bytes that have matched the megaflow in the XDP hook, up to the last read of the
+    /// megaflow's statistics.
     pub fn bytes(&self) -> u64 {
         self.past.bytes
     }
 
-    /// Returns the time of the last packet that matched the megaflow in the hook, in nanoseconds, up to the
-    /// last read of its statistics.
+    /// Returns the time of the last packet that matched the megaflow in the XDP hook, in nanoseconds, up to the last
+    /// read of the megaflow's statistics.
     pub fn used_ns(&self) -> u64 {
         self.past.used_ns
     }
 }
 
-/// A megaflow that was removed from the hook, with the cached actions whose rules get its final statistics.
+/// A megaflow that was removed from the XDP hook, with the cached actions whose rules get the final statistics.
 pub(super) struct Leaving {
     pub slot: u32,
     /// Number of the grace period after which no program matches the megaflow any more. `None` if the grace

@@ -304,9 +304,9 @@ impl SlowPath {
         }
     }
 
-    /// Updates a megaflow to the result of a new translation. If the actions have changed, the new actions are
-    /// sent to the worker. If the result depends on more key bits than the mask contains, the megaflow is
-    /// removed.
+    /// Updates a megaflow to the result of a new translation (lookup in the flow tables). If the actions have changed,
+    /// the new actions are sent to the worker. If the result depends on more key bits than the mask contains, the
+    /// megaflow is removed.
     fn update_actions(
         &mut self,
         id: u32,

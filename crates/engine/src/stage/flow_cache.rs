@@ -122,8 +122,8 @@ impl Flows {
         self.pending.is_empty() && self.rings.answers.is_empty()
     }
 
-    /// Returns whether any waiting packet arrived by a patch port and derives from a burst that has already
-    /// been processed.
+    /// Returns whether any waiting packet arrived by a patch port, so that the burst from which the packet derives has
+    /// already been processed.
     #[must_use]
     pub fn is_waited_for_beyond_queues(&self) -> bool {
         self.beyond_queues > 0
