@@ -76,8 +76,8 @@ pub enum Object {
     Settings(SettingsKey, Settings),
 }
 
-/// Decodes a message. Returns `None` for a truncated message, and for messages about state that the mirror
-/// does not contain (other families, bridge entries, cached routes, proxy neighbours).
+/// Decodes a message. Returns `None` for a truncated message, and for messages about state that the mirror (our copy of
+/// the kernel's routing state) does not contain: other families, bridge entries, cached routes, proxy neighbours.
 #[must_use]
 pub fn decode(kind: u16, flags: u16, payload: &[u8]) -> Option<Event> {
     let object = match kind {
@@ -147,7 +147,7 @@ fn link(payload: &[u8]) -> Option<Link> {
     (!link.name.is_empty()).then_some(link)
 }
 
-/// Decodes an address, and whether it may be used. An address may not be used during duplicate address
+/// Decodes an IP address of this host, and whether it may be used. An address must not be used during duplicate address
 /// detection. Returns `None` if the message is invalid.
 fn address(payload: &[u8]) -> Option<(Address, bool)> {
     let (family, prefix_length, link) = (*payload.first()?, *payload.get(1)?, u32_at(payload, 4)?);

@@ -27,13 +27,14 @@ pub enum NetlinkError {
         /// Number of attempts to make a dump, all of which changes interrupted.
         times: u32,
     },
-    /// The thread that maintains the mirror returned no result within this time.
+    /// The thread that maintains the mirror (our copy of the kernel's routing state) returned no result within this
+    /// time.
     #[error("the thread that follows the kernel has not answered within {0:?}: it is busy with changes")]
     Busy(Duration),
-    /// A thread of the follower could not be started.
+    /// A thread that follows the kernel's routing state could not be started.
     #[error("no thread could be started to follow the kernel ({0}); raise the limit of tasks")]
     Thread(io::Error),
-    /// The threads of the follower have ended, for this reason.
+    /// The threads that follow the kernel's routing state have ended, for this reason.
     #[error("the kernel is no longer followed: {0}")]
     Ended(String),
 }

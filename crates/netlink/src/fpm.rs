@@ -7,8 +7,8 @@
 //!     '----- RTM_F_OFFLOAD, one for each route <--------'
 //! ```
 //!
-//! The mirror contains the kernel's links, addresses, neighbours and rules, and its routes of origins other
-//! than FRR. The routes of FRR come from the FPM session (`fpm/table.rs`).
+//! The mirror (our copy of the kernel's routing state) contains the kernel's links, addresses, neighbours and rules,
+//! and its routes of origins other than FRR. The routes of FRR come from the FPM session (`fpm/table.rs`).
 //!
 //! **Replays.** After connecting, zebra announces all its routes, and does not mark the end of this replay. A
 //! replay counts as complete if no message has arrived for some time ([`Fpm::settle`]), or after ten times
@@ -168,7 +168,8 @@ impl FpmListener {
 pub struct FpmStatus {
     /// Address of the connected peer, and the duration of its session. `None` if no peer is connected.
     pub peer: Option<(SocketAddr, Duration)>,
-    /// Whether the replay is not complete yet, or routes that it did not announce are not removed yet.
+    /// Whether zebra's replay of its routes is not complete yet, or routes that the replay did not announce are not
+    /// removed yet.
     pub replaying: bool,
     /// Reason why no peer can connect. `None` if peers can connect.
     pub trouble: Option<String>,
@@ -187,19 +188,19 @@ pub struct FpmStatus {
     pub swept: u64,
     /// Number of messages to zebra that report whether a route was installed.
     pub answers: u64,
-    /// Number of routes that the session has announced, until the first replay is complete. `None`
-    /// afterwards, because all routes of FRR then come from sessions ([`Mirror::announced`]).
+    /// Number of routes that FRR has announced in this FPM session, or `None` after the first complete replay. From
+    /// then on, all routes of FRR come from FPM sessions ([`Mirror::announced`]).
     pub named: Option<u64>,
 }
 
-/// Input that the server passes to the applier.
+/// Input that the FPM server passes to the thread that updates the mirror (the applier).
 #[derive(Debug)]
 pub(crate) enum Said {
     /// An FPM session has started. Contains the number that identifies the session.
     Begin(u64),
-    /// Events that the session has announced, in the order of arrival.
+    /// Routes and next-hop objects that zebra has announced or withdrawn, in the order of arrival.
     Events(Vec<Event>),
-    /// The replay of the session is complete.
+    /// The session's replay of all routes is complete.
     Settled,
     /// The connection of the session has ended.
     Lost,
@@ -216,11 +217,11 @@ pub(crate) struct Shared {
     pub(crate) left: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) swept: AtomicU64,
-    /// Number of routes that the session has announced ([`Table::named`]). The maximum value stands for
+    /// Number of routes that FRR has announced in this FPM session ([`Table::named`]). The maximum value stands for
     /// `None`.
     pub(crate) named: AtomicU64,
-    /// Number of complete replays that are not processed yet: the routes that they did not announce are still
-    /// in the mirror.
+    /// Number of complete replays that the applier has not processed yet. Routes that these replays did not announce
+    /// are still in the mirror.
     pub(crate) settling: AtomicU64,
     seen: Mutex<Seen>,
     /// Duplicate of the server's listening socket. `None` if the socket does not exist yet.
@@ -277,9 +278,9 @@ impl Shared {
     }
 }
 
-/// Decodes a session that is given in pieces, applies it to an empty mirror, and completes its replay.
-/// Returns the mirror and the result of decoding. The function is for tests and fuzzing, and uses no threads
-/// and no sockets.
+/// Decodes the bytes of an FPM session, which are given in pieces, applies the messages to an empty mirror, and
+/// completes the replay. Returns the mirror and the result of decoding. The function is for tests and fuzzing, and uses
+/// no threads and no sockets.
 pub fn played<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Mirror, Result<(), BadMessage>) {
     let (mut decoder, mut table, mut mirror) = (Decoder::new(), Table::new(1 << 16), Mirror::default());
     let (mut events, mut changes, mut answers) = (Vec::new(), Vec::new(), Vec::new());

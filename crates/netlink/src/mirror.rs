@@ -93,9 +93,8 @@ impl Mirror {
         self.rules.insert(at, rule);
     }
 
-    /// Applies a message to the mirror, with the changes that the kernel makes without a message. The changed
-    /// objects are appended to `changes`. A message about state that the mirror already contains causes no
-    /// change.
+    /// Applies a kernel message to the mirror, with the changes that the kernel makes without a message. The changed
+    /// objects are appended to `changes`. A message about state that the mirror already contains causes no change.
     pub fn apply(&mut self, event: Event, changes: &mut Vec<Change>) {
         let Event { gone, flags, object } = event;
         match object {
@@ -326,14 +325,13 @@ impl Mirror {
         self.look_after_next_hops(index, changes);
     }
 
-    /// Returns whether the paths include a next hop through a device. If not, no route uses the device.
+    /// Returns whether the set of paths includes a next hop through a device. If not, no route uses the device.
     fn names(&self, index: u32) -> bool {
         self.paths.iter().any(|path| path.hops.iter().any(|hop| hop.link == index))
     }
 
-    /// Returns replacements for the paths that routes use, that `concerned` accepts, and that have a next hop
-    /// through a device with another mark than `dead`. In a replacement, the next hops through the device have
-    /// the mark `dead`.
+    /// Returns the paths that change when the next hops through a device are marked as dead or alive (`dead`), each
+    /// with its replacement. Only paths that routes use and that `concerned` accepts are included.
     fn with_dead(
         &mut self,
         index: u32,
@@ -358,7 +356,7 @@ impl Mirror {
 
     /// Updates IPv4 routes after a device went down, or lost its last IPv4 address (`all`). The kernel
     /// removes routes whose next hops are then all dead, without a notification (`fib_sync_down_dev()`).
-    /// Unless `all` is set, it keeps routes to this host itself.
+    /// Unless `all` is set, the kernel keeps routes to this host itself.
     fn flush4(&mut self, index: u32, all: bool, changes: &mut Vec<Change>) {
         if !self.names(index) {
             return;
@@ -446,7 +444,7 @@ impl Mirror {
         }
     }
 
-    /// Removes next-hop objects from the mirror. They are removed from groups, and a group without members is
+    /// Removes next-hop objects from the mirror and from the groups that contain them. A group without members is
     /// removed too. Routes that used a removed object are removed in one pass over all routes.
     pub(crate) fn next_hops_gone(&mut self, mut gone: HashSet<u32>, changes: &mut Vec<Change>) {
         loop {
@@ -475,8 +473,8 @@ impl Mirror {
         changes.extend(self.routes6.retain(|_, path| stays(path)).into_iter().map(Change::Route6));
     }
 
-    /// Updates routes after an IP address was removed. IPv4 routes of the main table with this preferred
-    /// source address are removed. IPv6 routes with this preferred source address are kept without it.
+    /// Updates routes after an IP address was removed. IPv4 routes of the main table with this preferred source address
+    /// are removed. IPv6 routes with this preferred source address are kept without a preferred source.
     fn address_gone(&mut self, address: Address, changes: &mut Vec<Change>) {
         match address.local {
             IpAddr::V4(_) => {
@@ -551,8 +549,8 @@ impl Mirror {
     }
 }
 
-/// Replaces paths of all routes. `list` holds the replacement of each path. The changed routes are appended
-/// to `changes`.
+/// Replaces the paths of routes. `list` holds each path to be replaced, with its replacement. The changed routes are
+/// appended to `changes`.
 fn replace<A: Family>(
     routes: &mut Routes<A>,
     list: &HashMap<Arc<Path>, Arc<Path>>,

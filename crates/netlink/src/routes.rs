@@ -35,7 +35,7 @@ impl Paths {
         }
     }
 
-    /// Returns the path that is used, which is the first. Returns `None` if there is no path.
+    /// Returns the path in use, which is the first path. Returns `None` if there is no path.
     #[must_use]
     pub fn first(&self) -> Option<&Path> {
         self.all().first().map(Arc::as_ref)
@@ -173,7 +173,7 @@ impl<A: Ord + Copy> Routes<A> {
         self.0.range(keys)
     }
 
-    /// Calls `change` with the paths of the routes with one key. Returns whether `change` has changed them.
+    /// Calls `change` with the paths of the routes with one key. Returns whether `change` has changed these paths.
     fn change(&mut self, key: RouteKey<A>, change: impl FnOnce(&mut Vec<Arc<Path>>)) -> bool {
         let entry = self.0.entry(key);
         let before: Vec<_> = match &entry {
@@ -268,7 +268,7 @@ impl<A: Ord + Copy> Routes<A> {
         self.change(key, |paths| *paths = there);
     }
 
-    /// Returns the keys whose routes differ between this value and `other`.
+    /// Returns the keys whose routes differ between `self` and `other`.
     pub(crate) fn differences(&self, other: &Routes<A>) -> Vec<RouteKey<A>> {
         let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut differ = Vec::new();
@@ -420,8 +420,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that an iteration in slices of any length returns the routes that a check of each route
-        /// returns.
+        /// Checks that [`Routes::within`], called for slices of any length, returns the routes that a check of each
+        /// route returns.
         #[test]
         fn routes_within_a_prefix_are_found_slice_by_slice(
             keys in prop::collection::vec((prop::sample::select(vec![0, 1, 2, 254, u32::MAX]), any::<u8>(), any::<u8>(), 0..2_u32), 0..60),

@@ -51,23 +51,23 @@ pub(crate) mod group {
 /// Lengths in bytes of the structures at the start of messages and in attributes. Each constant bears the
 /// name of its structure.
 pub(crate) mod length {
-    /// `struct ifinfomsg` (`linux/rtnetlink.h`).
+    /// Length of `struct ifinfomsg` (`linux/rtnetlink.h`).
     pub(crate) const IFINFOMSG: usize = 16;
-    /// `struct ifaddrmsg` (`linux/if_addr.h`).
+    /// Length of `struct ifaddrmsg` (`linux/if_addr.h`).
     pub(crate) const IFADDRMSG: usize = 8;
-    /// `struct ndmsg` (`linux/neighbour.h`).
+    /// Length of `struct ndmsg` (`linux/neighbour.h`).
     pub(crate) const NDMSG: usize = 12;
-    /// `struct rtmsg` (`linux/rtnetlink.h`).
+    /// Length of `struct rtmsg` (`linux/rtnetlink.h`).
     pub(crate) const RTMSG: usize = 12;
-    /// `struct rtnexthop` (`linux/rtnetlink.h`).
+    /// Length of `struct rtnexthop` (`linux/rtnetlink.h`).
     pub(crate) const RTNEXTHOP: usize = 8;
-    /// `struct nhmsg` (`linux/nexthop.h`).
+    /// Length of `struct nhmsg` (`linux/nexthop.h`).
     pub(crate) const NHMSG: usize = 8;
-    /// `struct nexthop_grp` (`linux/nexthop.h`).
+    /// Length of `struct nexthop_grp` (`linux/nexthop.h`).
     pub(crate) const NEXTHOP_GRP: usize = 8;
-    /// `struct fib_rule_hdr` (`linux/fib_rules.h`).
+    /// Length of `struct fib_rule_hdr` (`linux/fib_rules.h`).
     pub(crate) const FIB_RULE_HDR: usize = 12;
-    /// `struct netconfmsg` (`linux/netconf.h`).
+    /// Length of `struct netconfmsg` (`linux/netconf.h`).
     pub(crate) const NETCONFMSG: usize = 4;
 }
 

@@ -303,8 +303,8 @@ impl Settings {
     }
 }
 
-/// A policy rule (`ip rule`). Attributes that this crate does not interpret are kept in `other`, therefore
-/// rules that differ in them are not equal.
+/// A policy rule (`ip rule`). Attributes that this crate does not interpret are kept in `other`, therefore rules that
+/// differ in such attributes are not equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     /// Priority of the rule. Rules are evaluated in ascending order of this value.

@@ -43,7 +43,7 @@ const ON_LINK: u64 = 1 << 49;
 /// the on-link destinations of the device.
 type Key = (u32, Option<IpAddr>);
 
-/// Maximum number of interfaces whose devices readers can look up.
+/// Maximum number of router interfaces for which workers can look up the kernel device.
 const INTERFACES: usize = 4096;
 /// Device index that stands for no device.
 const NO_DEVICE: u32 = 0;
@@ -149,7 +149,8 @@ struct Bucket([AtomicU32; PLACES]);
 /// The adjacency tables and counters that the writer shares with readers.
 #[derive(Debug)]
 struct Shared {
-    /// Words of each adjacency ([`Adjacency`]), by adjacency number.
+    /// The two data words of each adjacency, by adjacency number ([`Adjacency`]): flags and link-layer address, and
+    /// device with interface number.
     words: Box<[[AtomicU64; 2]]>,
     /// Device and address of each adjacency, by adjacency number.
     keys: Box<[[AtomicU64; 3]]>,
@@ -284,7 +285,7 @@ struct Used {
     known: bool,
     /// Whether readers can find the adjacency by its address in the hash buckets.
     found: bool,
-    /// Packets and bytes in the counters from earlier adjacencies with this number.
+    /// Packet and byte counts of earlier adjacencies with this number, which are subtracted for display.
     before: (u64, u64),
 }
 
@@ -325,15 +326,15 @@ pub struct Adjacencies {
 }
 
 impl Adjacencies {
-    /// Creates an empty set with space for `limit` adjacencies (at most [`MOST`]) and counters for `workers`
-    /// workers. Readers register with `domain`.
+    /// Creates an empty table of adjacencies with space for `limit` entries (at most [`MOST`]) and counters for
+    /// `workers` workers. The threads that read the table register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, limit: u32, workers: usize) -> Adjacencies {
         Adjacencies::made(&Readers::of(domain), limit, workers, None, LinkHash::new())
     }
 
-    /// Like [`Adjacencies::new`], with a mirror for BPF programs. The mirror has space for `limit` adjacencies
-    /// and for number 0.
+    /// Like [`Adjacencies::new`], but also copies the neighbours to `mirror`, a table that BPF programs read. `mirror`
+    /// has space for `limit` adjacencies and for number 0.
     #[must_use]
     pub fn mirrored(readers: &Readers, limit: u32, workers: usize, mirror: NeighbourMirror) -> Adjacencies {
         Adjacencies::made(readers, limit, workers, Some(Neighbours::new(mirror)), LinkHash::new())
@@ -448,19 +449,19 @@ impl Adjacencies {
         }
     }
 
-    /// Returns the number of known neighbours without an adjacency, because there is no space.
+    /// Returns the number of known neighbours that have no adjacency because the table is full.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns whether freed adjacency numbers cannot be reused yet, because readers may still use them.
+    /// Returns whether some freed adjacency numbers cannot be reused yet because readers may still use these numbers.
     #[must_use]
     pub fn is_freeing(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// Returns whether there is space for another adjacency.
+    /// Returns whether the table has space for another adjacency.
     pub(crate) fn has_room(&mut self) -> bool {
         self.collect();
         !self.free.is_empty()
@@ -471,7 +472,7 @@ impl Adjacencies {
         self.created
     }
 
-    /// Tries again to create adjacencies for the known neighbours for which there was no space.
+    /// Tries again to create adjacencies for the known neighbours for which the table was full.
     pub fn retry(&mut self) {
         while !self.waiting.is_empty() && self.has_room() {
             let Some(((device, address), mac)) = self.waiting.pop_first() else { return };

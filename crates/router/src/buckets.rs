@@ -80,7 +80,7 @@ impl<T: Clone + PartialEq> Buckets<T> {
         Some(Buckets { members: members.iter().map(|(member, _)| member.clone()).collect(), owners })
     }
 
-    /// Returns an equal assignment in which each member is replaced by the result of `of`.
+    /// Returns the assignment with each member replaced by the result of `of`.
     #[must_use]
     pub fn map<U>(&self, of: impl FnMut(&T) -> U) -> Buckets<U> {
         Buckets { members: self.members.iter().map(of).collect(), owners: self.owners.clone() }
@@ -108,8 +108,8 @@ impl<T> Buckets<T> {
     }
 }
 
-/// Returns the number of buckets of each member. A member gets its share by weight, rounded down. The remaining
-/// buckets go to members that had more buckets than this before (`held`), then to the members with the largest
+/// Returns the number of buckets of each member. A member gets its share by weight, rounded down. The remaining buckets
+/// go to members that had more buckets before (`held`) than their rounded share, then to the members with the largest
 /// remainders.
 fn shares<T>(members: &[(T, u16)], held: &[usize]) -> Vec<usize> {
     let total: usize = members.iter().map(|(_, weight)| usize::from(*weight).max(1)).sum();

@@ -107,8 +107,8 @@ pub struct Router {
     pub kernel: Option<Kernel>,
     /// VLAN tags and separate punt TAPs of the interfaces.
     pub mirrored: Mirrored,
-    /// Source verification mode of each interface, by interface number. The mode is off for interfaces beyond
-    /// the end.
+    /// Source verification mode (reverse path check) of each interface, by interface number. The mode is off for
+    /// interfaces beyond the end of the list.
     pub reverse_paths: Vec<ReversePath>,
     /// Addresses of this host and broadcast addresses of its links, which are invalid as sources.
     pub own_addresses: Arc<OwnAddresses>,
@@ -490,7 +490,7 @@ impl Router {
         }
     }
 
-    /// Handles the common case in which one table routes all packets. In other cases, returns false and does
+    /// Handles the common case in which one routing table decides all packets. In other cases, returns false and does
     /// nothing.
     #[inline(always)]
     fn ask_once<A: Routed, I, K: Fn(usize) -> FlowKey>(
@@ -625,7 +625,7 @@ impl Router {
         self.otherwise(verdict, destination())
     }
 
-    /// Returns the routing decision for a verdict of the look-up other than forwarding to a resolved neighbour.
+    /// Returns the routing decision for a route look-up's verdict other than forwarding to a resolved neighbour.
     #[inline(never)]
     fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
         match verdict {

@@ -43,7 +43,8 @@ pub fn source(head: &[u8; HEAD_4]) -> u32 {
     u32::from_be_bytes([head[26], head[27], head[28], head[29]])
 }
 
-/// For each first octet of an IPv4 address, whether the address may be forwarded: 1 to 223 except 127.
+/// For each first octet of an IPv4 address, whether packets from and to such addresses may be forwarded: true for 1 to
+/// 223 except 127.
 static HOSTS: [bool; 256] = {
     let mut hosts = [false; 256];
     let mut first = 1;
@@ -54,8 +55,9 @@ static HOSTS: [bool; 256] = {
     hosts
 };
 
-/// Returns the destination of a plain IPv6 packet, and `None` for other packets. Like [`four`], for packets
-/// without a hop-by-hop header between global unicast addresses (2000::/3).
+/// Returns the destination of a plain IPv6 packet, and `None` for other packets. The conditions are those of [`four`]
+/// as far as they apply to IPv6. In addition, the packet has no hop-by-hop header, and both addresses are global
+/// unicast addresses (2000::/3).
 #[inline(always)]
 #[must_use]
 pub fn six(own: u64, head: &[u8; HEAD_6], len: usize) -> Option<u128> {

@@ -12,7 +12,7 @@ use crate::adjacency::Adjacencies;
 use crate::mirror::{PathMirror, TableMirror};
 use crate::paths::{Path, PathEntries, PathView, Paths, Verdict};
 
-/// Maximum number of addresses that are looked up in the trie together.
+/// Maximum number of addresses that are looked up in a trie in one batch.
 const CHUNK: usize = 64;
 
 /// The reason why a route was not installed. The table is unchanged, and other routes are not affected.
@@ -75,8 +75,8 @@ impl fmt::Debug for Fib {
 }
 
 impl Fib {
-    /// Creates an empty table. Each of its two tries has `words` words of eight bytes, and the table has at
-    /// most `paths` paths. Readers register with `domain`.
+    /// Creates an empty routing table. Each of its two tries has `words` words of eight bytes, and the table has at
+    /// most `paths` paths. The threads that read the table register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, words: usize, paths: u32) -> Fib {
         let (v4, v6) = (Table::new(domain, words), Table::new(domain, words));
@@ -90,8 +90,8 @@ impl Fib {
         Fib { limit: routes, ..self }
     }
 
-    /// Creates an empty table with a mirror for BPF programs. The tries are as large as the memory for them in
-    /// `mirror`.
+    /// Creates an empty routing table that is also written to `mirror`, the memory from which BPF programs route
+    /// packets. The size of this memory determines the size of the tries.
     ///
     /// # Errors
     /// Returns [`TableFull`] if the memory of a trie is too small.
@@ -200,8 +200,8 @@ impl Fib {
         self.paths.define(shared, path, adjacencies);
     }
 
-    /// Returns the number of paths for whose next hops there is no space yet, among the adjacencies or in the
-    /// mirror. The kernel forwards the packets of a next hop without an adjacency.
+    /// Returns the number of paths whose next hops are not completely stored yet: an adjacency is missing, or there is
+    /// no space in the mirror for BPF programs. The kernel forwards the packets of a next hop without an adjacency.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.paths.waiting()
@@ -213,7 +213,7 @@ impl Fib {
         self.v4.is_freeing() || self.v6.is_freeing() || self.paths.is_freeing()
     }
 
-    /// Tries again to find space for the next hops of the paths that lack it.
+    /// Tries again to store the next hops of the paths for which there was no space ([`Fib::waiting`]).
     pub fn retry(&mut self, adjacencies: &mut Adjacencies) {
         self.paths.retry(adjacencies);
     }

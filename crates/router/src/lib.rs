@@ -14,7 +14,7 @@
 //!
 //! A [`Fib`] (one routing table) has one writer, and the [`Adjacencies`] of all tables of a router have the
 //! same writer. Any number of workers read their views. Routes with equal next hops share a path. One write
-//! therefore redirects all of them. A path that changes keeps as many flows on their next hops as the new
+//! therefore redirects all these routes. A path that changes keeps as many flows on their next hops as the new
 //! shares allow ([`Buckets`]). A change of a neighbour's link-layer address costs one write, too.
 //!
 //! ```

@@ -49,8 +49,8 @@ pub struct TableMirror {
     pub four: Memory,
     /// Words of the IPv6 trie.
     pub six: Memory,
-    /// Table of paths: one word for each path number. Workers handle the packets of paths whose number is
-    /// beyond the end.
+    /// Table of paths: one word for each path number. Workers handle the packets of paths whose number is beyond the
+    /// end of the table.
     pub paths: Memory,
     /// Table of groups of next hops: [`GROUP_WORDS`] words for each group index. If all groups are in use,
     /// workers handle the packets of further paths with several next hops.
@@ -61,7 +61,7 @@ pub struct TableMirror {
 pub struct NeighbourMirror {
     /// Table of neighbours: [`NEIGHBOUR_WORDS`] words for each adjacency number, number 0 included.
     pub neighbours: Memory,
-    /// Hash table of on-link neighbours: lines of [`LINE_WORDS`] words, whose number is a power of two. Workers
+    /// Hash table of on-link neighbours: lines of [`LINE_WORDS`] words. The number of lines is a power of two. Workers
     /// handle the packets to on-link destinations without an entry.
     pub links: Memory,
     /// Secret numbers of the hash of `links`, which the BPF programs must use, too. The numbers are random
@@ -89,7 +89,7 @@ pub struct PathMirror {
     paths: Memory,
     groups: Memory,
     free: Vec<u32>,
-    /// Index of the group of each path that uses one, by path number.
+    /// Index of the next-hop group of each path that has several next hops, by path number.
     used: HashMap<u32, u32>,
     leaving: VecDeque<(GracePeriods, u32)>,
 }
@@ -130,7 +130,7 @@ impl PathMirror {
         group.is_some() || !matches!(entry, PathEntry::Group(_))
     }
 
-    /// Returns whether there is space for the next hops of another path.
+    /// Returns whether the mirror has a free next-hop group for another path.
     pub fn has_room(&mut self, readers: &Readers) -> bool {
         if let Some(group) = take(&mut self.free, &mut self.leaving, readers) {
             self.free.push(group);
@@ -138,12 +138,12 @@ impl PathMirror {
         !self.free.is_empty()
     }
 
-    /// Returns whether freed groups cannot be reused yet, because readers may still use them.
+    /// Returns whether some freed next-hop groups cannot be reused yet because readers may still use these groups.
     pub fn is_freeing(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// Releases the group of a path to which no route refers any more.
+    /// Releases the next-hop group of a path to which no route refers any more.
     pub fn leave(&mut self, path: u32, readers: &Readers) {
         let group = self.used.remove(&path);
         self.leaving.extend(group.map(|group| (readers.begin(), group)));
@@ -173,14 +173,14 @@ impl Neighbours {
         words(&self.0.neighbours).get(place(number) * NEIGHBOUR_WORDS + nth)
     }
 
-    /// Writes the first word of the neighbour with an adjacency number: its link-layer address and flags.
+    /// Writes the first word of a neighbour, by adjacency number: the neighbour's link-layer address and flags.
     pub fn write(&self, number: u32, word: u64) {
         if let Some(at) = self.word(number, 0) {
             at.store(word, Ordering::Release);
         }
     }
 
-    /// Writes the second word of the neighbour with an adjacency number: its device and interface.
+    /// Writes the second word of a neighbour, by adjacency number: the neighbour's device and interface.
     pub fn place(&self, number: u32, word: u64) {
         if let Some(at) = self.word(number, 1) {
             at.store(word, Ordering::Release);
@@ -203,8 +203,8 @@ impl Neighbours {
         }
     }
 
-    /// Removes an adjacency number from the hash table of on-link neighbours. The device and the address are
-    /// its key.
+    /// Removes an adjacency number from the hash table of on-link neighbours. The device and the address are the key of
+    /// its entry.
     pub fn leave(&self, number: u32, device: u32, address: IpAddr) {
         let (high, low) = halves(bits_of(address));
         let hash = self.1.of(device, high, low);

@@ -17,13 +17,13 @@ use crate::mirror::{PathEntry, PathMirror};
 /// The action or next hops of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Path {
-    /// Delivers packets to this host, by the kernel.
+    /// Passes packets to the kernel, which delivers the packets to this host.
     Local,
     /// Drops packets silently.
     Blackhole,
     /// Drops packets and reports to the sender that the host is unreachable.
     Unreachable,
-    /// Drops packets and reports to the sender that they are prohibited.
+    /// Drops packets and reports to the sender that communication is prohibited.
     Prohibit,
     /// Continues the look-up in the next table.
     Throw,
@@ -63,8 +63,8 @@ enum Compiled {
 }
 
 impl Compiled {
-    /// Returns the path in the form for a mirror. For a path that a mirror cannot express, the entry makes BPF
-    /// programs pass the packets to a worker.
+    /// Returns the path in the form in which the mirror for BPF programs stores it. If there is no such form, the entry
+    /// makes BPF programs pass the packets to a worker.
     fn entry(&self) -> PathEntry<'_> {
         match self {
             Compiled::Always(Verdict::Forward(number)) => PathEntry::Adjacency(*number),
@@ -210,9 +210,9 @@ impl PathEntries<'_> {
 struct Used {
     number: u32,
     routes: usize,
-    /// Current assignment of flows to next hops. A change of the path keeps it as far as possible.
+    /// Current assignment of flows to next hops. A change of the path keeps this assignment as far as possible.
     held: Held,
-    /// Numbers of the adjacencies that the path refers to, each of which holds a reference.
+    /// Numbers of the adjacencies that the path refers to. The path holds one reference to each adjacency.
     taken: Vec<u32>,
 }
 
@@ -225,10 +225,10 @@ pub struct Paths {
     used: HashMap<Path, Used>,
     by_number: HashMap<u32, Path>,
     free: Vec<u32>,
-    /// Freed path numbers that readers may still use, each with the grace periods after which no reader uses
+    /// Freed path numbers that readers may still use. Each number is free for reuse after the grace periods stored with
     /// it.
     leaving: VecDeque<(GracePeriods, u32)>,
-    /// Definitions of the shared paths, by their number.
+    /// Definitions of the shared paths ([`Path::Shared`]), by shared number.
     shared: HashMap<u32, Path>,
     /// Numbers of the paths that refer to an adjacency for which there was no space.
     without_adjacency: BTreeSet<u32>,
@@ -236,21 +236,21 @@ pub struct Paths {
     without_group: BTreeSet<u32>,
     /// Number of the path for which [`Paths::retry`] last looked for space.
     tried: u32,
-    /// Number of adjacencies created before [`Paths::retry`] last tried all paths without an adjacency.
+    /// Value of [`Adjacencies::created`] when [`Paths::retry`] last tried all paths without an adjacency.
     created: u64,
     limit: u32,
 }
 
-/// Number of failed attempts after which [`Paths::retry`] stops.
+/// Number of failed attempts to store a path's next hops after which [`Paths::retry`] stops.
 const TRIES: usize = 16;
 
 impl Paths {
-    /// Creates an empty set with space for `limit` different paths.
+    /// Creates an empty set of paths with space for `limit` different paths.
     pub fn new(domain: &Arc<Domain>, limit: u32) -> Paths {
         Paths::made(&Readers::of(domain), limit, None)
     }
 
-    /// Like [`Paths::new`], with a mirror of the paths.
+    /// Like [`Paths::new`], but also writes the paths to `mirror`, which BPF programs read.
     pub fn mirrored(readers: &Readers, limit: u32, mirror: PathMirror) -> Paths {
         Paths::made(readers, limit, Some(mirror))
     }
@@ -292,8 +292,9 @@ impl Paths {
         self.by_number.get(&hop.0)
     }
 
-    /// Returns the number of a path and counts one more route that uses it. A new path starts from the
-    /// assignment of flows of the path `before`. Returns `None` if there is no space.
+    /// Returns the number of a path and counts one more route that uses it. A new path with several next hops inherits
+    /// the flow-to-next-hop assignment of the path `before`, so that existing flows keep their next hops. Returns
+    /// `None` if the path table is full.
     pub fn take(&mut self, path: &Path, before: Option<Hop>, adjacencies: &mut Adjacencies) -> Option<Hop> {
         if let Some(used) = self.used.get_mut(path) {
             used.routes += 1;
@@ -338,19 +339,19 @@ impl Paths {
         self.compile_again(&Path::Shared(shared), adjacencies);
     }
 
-    /// Returns the number of paths for which there is no space yet, for an adjacency or in the mirror.
+    /// Returns the number of paths whose next hops have no adjacency or no space in the mirror yet.
     pub fn waiting(&self) -> usize {
         self.without_adjacency.len() + self.without_group.len()
     }
 
-    /// Returns whether freed path numbers or parts of the mirror cannot be reused yet, because readers may
-    /// still use them.
+    /// Returns whether some freed path numbers or next-hop groups of the mirror cannot be reused yet because readers
+    /// may still use them.
     pub fn is_freeing(&self) -> bool {
         !self.leaving.is_empty() || self.mirror.as_ref().is_some_and(PathMirror::is_freeing)
     }
 
-    /// Tries again to find space for the adjacencies of paths, and for their next hops in the mirror. A call
-    /// stops after `TRIES` failed attempts, and the next call continues with the next path.
+    /// Tries again to create missing adjacencies of paths and to write next hops to the mirror. A call stops after
+    /// `TRIES` failed attempts, and the next call continues with the next path.
     pub fn retry(&mut self, adjacencies: &mut Adjacencies) {
         let (mut failed, mut last) = (0, self.tried);
         // Each path is tried once.
@@ -388,7 +389,7 @@ impl Paths {
         }
     }
 
-    /// Compiles a path again after its definition or the available space has changed.
+    /// Compiles a path for readers again after its definition or the available space has changed.
     fn compile_again(&mut self, key: &Path, adjacencies: &mut Adjacencies) {
         let Some(used) = self.used.get_mut(key) else { return };
         let (number, before) = (used.number, std::mem::replace(&mut used.held, Held::Nothing));

@@ -254,9 +254,9 @@ impl PuntPolicer {
         self.peers[Self::set(hash)].iter().any(|place| place.load(Ordering::Relaxed) == hash)
     }
 
-    /// Returns whether one more packet is admitted, and counts the packet. A packet of a known sender is
-    /// counted under the class for known senders. `adjacencies` are the router's neighbours. A worker must
-    /// call this function on its own thread.
+    /// Returns whether one more packet may be punted or answered by an ICMP error, and counts the packet. A packet of a
+    /// known sender is counted under the class for known senders. `adjacencies` are the router's neighbours. A worker
+    /// must call this function on its own thread.
     pub fn admits_from(
         &self,
         class: PuntClass,
@@ -291,15 +291,16 @@ impl PuntPolicer {
         is_admitted
     }
 
-    /// Returns the slot that holds the time, in nanoseconds, until which the address is being resolved.
+    /// Returns the slot of an address. The slot holds the time, in nanoseconds, until which a reply from the address is
+    /// expected.
     fn asked(&self, address: IpAddr) -> &AtomicU64 {
         let at = usize::try_from(self.hasher.hash_one(address) % ASKED as u64).unwrap_or(0);
         &self.asked[at]
     }
 
-    /// Returns the class and the share under which a packet is counted. The share of a known sender depends
-    /// on interface, protocol, peer and group. Packets that claim another session, protocol or interface
-    /// therefore take no tokens from it.
+    /// Returns the class and the share under which a packet is counted. The share of a known sender depends on
+    /// interface, protocol, peer and group. Packets that claim another session, protocol or interface therefore take no
+    /// tokens from this share.
     fn place(&self, class: PuntClass, origin: &Origin, adjacencies: &AdjacencyView, now_ns: u64) -> Place {
         if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer)) {
             let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
@@ -360,15 +361,15 @@ fn reserve(rate: u32) -> u32 {
     saved(rate) / 2
 }
 
-/// Returns the burst of a class and the reserve in it, both in packets, for a rate in packets per second. Packets
-/// beyond their shares leave the reserve to others.
+/// Returns the burst of a class and the reserve in this burst, both in packets, for a rate in packets per second.
+/// Packets beyond the shares of their interface and source cannot use the reserve.
 #[must_use]
 pub fn punt_burst(rate: u32) -> (u32, u32) {
     (burst(rate), reserve(rate))
 }
 
-/// Counts one packet against a share, whose rate is `rate`, the rate of the class, divided by `part`. `until`
-/// is the time until which the share is used up. Returns false if the share is used up now.
+/// Counts one packet against a share of a class's rate. The share has the rate `rate` (that of the class) divided by
+/// `part`. `until` is the time until which the share is used up. Returns false if the share is used up now.
 fn takes_share(until: &AtomicU64, rate: u64, part: u64, now_ns: u64) -> bool {
     let next = |until| next_share(until, rate, part, now_ns);
     until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
@@ -481,9 +482,8 @@ mod tests {
         }
     }
 
-    /// Every segment of an established session is admitted while forged segments arrive at 20 times the limit
-    /// on the same interface. Some of the forged segments are from port 179 or from the neighbour's own
-    /// address.
+    /// Every segment of an established BGP session is admitted while forged segments arrive at 20 times the limit on
+    /// the same interface. Some of the forged segments are from port 179 or from the neighbour's own address.
     #[test]
     fn a_session_lives_in_a_flood_of_forged_segments() {
         let router = PolicedRouter::new(100);

@@ -28,8 +28,8 @@ const DISCOVERY_HOPS: u8 = 255;
 enum Back {
     /// There is no route to the source, or the route is local or refuses packets.
     Nowhere,
-    /// The route leads to this interface. If the route has several next hops and one of them is on the
-    /// ingress interface, this is the ingress interface.
+    /// The route leads to the interface with this number. If the route has several next hops and one of them is on the
+    /// ingress interface, the value is the ingress interface.
     By(u16),
 }
 

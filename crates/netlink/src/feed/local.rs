@@ -31,7 +31,7 @@ pub(super) fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(K
 
 /// Returns whether the local table must be looked up before the main table, in a separate lookup. This is
 /// required if the local table contains a prefix shorter than a host address, because in a combined table
-/// longer prefixes of the main table would override it. The kernel itself combines both tables only for IPv4
+/// longer prefixes of the main table would override this prefix. The kernel itself combines both tables only for IPv4
 /// without additional rules (`fib_lookup()`).
 pub(super) fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
     const OWN_RULES: usize = 3;
@@ -56,8 +56,8 @@ pub(super) fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Optio
     })
 }
 
-/// Returns the numbers of the feed's tables that contain the routes of a kernel table. The routes of the
-/// local table are in the local table and in the main table.
+/// Returns the numbers of the tables of a feed that contain the routes of a kernel table. The feed installs the routes
+/// of the local table in its local table and in its main table.
 pub(super) fn tables_of(table: u32) -> impl Iterator<Item = u32> {
     std::iter::once(table).chain((table == RT_TABLE_LOCAL).then_some(RT_TABLE_MAIN))
 }

@@ -60,7 +60,7 @@ pub struct Limits {
     /// Maximum number of IPv4 and IPv6 routes together in each table. Routes to the kernel are not counted
     /// ([`Fib::with_limit`]).
     pub routes: usize,
-    /// Maximum number of different paths in each table. Routes with equal paths share one.
+    /// Maximum number of different paths in each table. Routes with equal paths share one path.
     pub paths: u32,
     /// Maximum number of neighbours and gateways together.
     pub neighbours: u32,
@@ -74,7 +74,7 @@ pub struct Programs {
     /// Memory for the copy of the main table. Its size determines the number of words in the tries of the
     /// main table.
     pub table: TableMirror,
-    /// Memory for the copy of the neighbours. It has one entry more than the limit of neighbours.
+    /// Memory for the copy of the neighbours. This memory has one entry more than the limit of neighbours.
     pub neighbours: NeighbourMirror,
 }
 
@@ -115,8 +115,8 @@ pub struct GracePeriod {
 const WORKERS_LIMIT: Duration = Duration::from_millis(100);
 
 impl GracePeriod {
-    /// Waits until BPF programs no longer use the memory. Then waits for a limited time until workers no
-    /// longer use the memory.
+    /// Waits until BPF programs no longer use the freed memory. Then waits for a limited time until workers no longer
+    /// use the memory.
     pub fn wait(self) {
         self.readers.wait_for_strangers(self.ticket);
         let deadline = Instant::now() + WORKERS_LIMIT;
@@ -205,7 +205,7 @@ impl Feed {
         self.adjacencies.bind(device, interface);
     }
 
-    /// Returns the number of lookups that the policy rules of an address family require if it exceeds
+    /// Returns the number of lookups that the policy rules of an address family require, if this number exceeds
     /// `RULES`. Returns `None` otherwise.
     #[must_use]
     pub fn excess_rules(
@@ -339,8 +339,8 @@ impl Feed {
             && self.has_all_tables()
     }
 
-    /// Removes tables without routes to which no policy rule refers. Then creates tables that had no space
-    /// before, and installs their routes.
+    /// Removes tables without routes to which no policy rule refers. Then creates the tables that the limit of tables
+    /// had prevented, and installs their routes.
     fn change_tables(&mut self, mirror: &Mirror) {
         let is_empty =
             |(table, fib): (&u32, &Fib)| !matches!(*table, RT_TABLE_MAIN | RT_TABLE_LOCAL) && fib.is_empty();
@@ -461,8 +461,8 @@ impl Feed {
         self.waiting.len() + self.adjacencies.waiting() + paths
     }
 
-    /// Installs waiting routes as far as each table and family has space. A failed attempt does not end the
-    /// search, because later routes may need less space.
+    /// Installs routes that were refused earlier, as far as each table and family has space now. A failed attempt does
+    /// not end the search, because later routes may need less space.
     fn bring_waiting(&mut self, mirror: &Mirror) {
         let (mut from, mut refused) = (Bound::Unbounded, 0);
         while let Some(key) = self.waiting.range((from, Bound::Unbounded)).next().copied() {
@@ -512,7 +512,7 @@ impl Feed {
         }
     }
 
-    /// Installs, replaces or removes the route to a prefix in a table according to the mirror.
+    /// Installs, replaces or removes the route to a prefix in a table, so that the table agrees with the mirror.
     fn bring(&mut self, mirror: &Mirror, key: Key) -> Result<(), FibError> {
         let lacks_table = self.lacks_table(key.table());
         let no_table = |prefix: &dyn fmt::Display| {

@@ -6,9 +6,9 @@ use crate::mirror::Mirror;
 use crate::routes::Routes;
 use crate::state::{self, Family, Hop, Kind, Member};
 
-/// Returns the path to install for a prefix of a kernel table. This is the path of the usable route with the
-/// lowest metric. It is `Path::Local` if a route to the prefix applies to some packets only. Returns `None`
-/// if there is no usable route.
+/// Returns the path to install for a prefix of a kernel table. This is the path of the usable route with the lowest
+/// metric, or `Path::Local` if a route to the prefix applies to some packets only. Returns `None` if there is no usable
+/// route.
 pub(super) fn best<A: Family>(routes: &Routes<A>, table: u32, prefix: state::Prefix<A>) -> Option<Path> {
     let mut usable = None;
     for (key, path) in routes.to_prefix(table, prefix) {

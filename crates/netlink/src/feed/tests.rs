@@ -50,8 +50,8 @@ fn feed() -> Feed {
     Feed::new(&Domain::new(), limits, 1)
 }
 
-/// Applies all changes of a step to the feed. Returns the number of routes that were refused, and the
-/// number of routes that were installed after a refusal.
+/// Applies changes of the mirror to the feed. Returns the number of routes that were refused, and the number of routes
+/// that were installed after a refusal.
 fn told(feed: &mut Feed, mirror: &Mirror, changes: &[Change]) -> (usize, usize) {
     feed.apply(mirror, changes);
     let outcome = feed.take_outcome();
@@ -122,7 +122,7 @@ fn a_family_with_too_many_rules_is_the_kernels() {
     assert_eq!(feed.lookups(&mirror, true, |_| None).len(), 0);
 }
 
-/// Memory of a mirror, without a reader.
+/// Memory for the copy of the tables for BPF programs. No program reads it in these tests.
 struct Words(Box<[AtomicU64]>);
 
 impl AsRef<[AtomicU64]> for Words {
@@ -135,8 +135,8 @@ fn words(count: usize) -> Memory {
     Box::new(Words((0..count).map(|_| AtomicU64::new(0)).collect()))
 }
 
-/// Creates a feed with a mirror and with space for `paths` paths. The grace periods of external readers end
-/// when the sender is dropped.
+/// Creates a feed that copies its main table for BPF programs and has space for `paths` paths. The grace periods of
+/// external readers end when the sender is dropped.
 fn mirrored(paths: u32) -> (Feed, std::sync::mpsc::Sender<()>) {
     let (end, ends) = std::sync::mpsc::channel();
     let external_readers = ExternalReaders::start(move || _ = ends.recv()).unwrap();
@@ -195,8 +195,8 @@ fn changes_of_a_full_table_do_not_wait_for_readers() {
     assert_eq!(feed.table(RT_TABLE_MAIN).unwrap().len(), 3);
 }
 
-/// Checks that a neighbour that was refused is found when another neighbour has gone, and that routes to it
-/// use it then.
+/// Checks that a neighbour that was refused is installed when another neighbour is removed, and that routes through the
+/// refused neighbour then use it.
 #[test]
 fn a_refused_neighbour_is_tried_again() {
     let limits = Limits { words: 1 << 21, routes: 1000, paths: 16, neighbours: 2 };

@@ -146,15 +146,16 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         self.answer(&room);
     }
 
-    /// Queues the answers to the FPM session. `room` is the outcome that the callback has returned.
+    /// Queues the answers to the FPM session. `room` lists the routes that the callback has refused, or installed after
+    /// a refusal.
     fn answer(&mut self, room: &FibOutcome) {
         if let Some(sessions) = &mut self.sessions {
             sessions.answer(room);
         }
     }
 
-    /// Requests a fence from the reader and returns its number. The reader passes the fence on after the
-    /// notifications that are available now.
+    /// Requests a fence (a mark in the queue) from the reader thread and returns the fence's number. The reader passes
+    /// the fence on after the notifications that are available now.
     fn fence(&self) -> u64 {
         let fence = self.shared.fence.fetch_add(1, Ordering::AcqRel) + 1;
         self.shared.wake();
@@ -259,10 +260,9 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(drift)
     }
 
-    /// Dumps the kernel's state and compares it with the mirror. Returns the dump, the differences for which
-    /// no notification arrived before the end of the dump, and the number of differences for which one
-    /// arrived. Returns `None` if a complete dump was made for the mirror meanwhile, or if the applier must
-    /// end.
+    /// Dumps the kernel's state and compares it with the mirror. Returns the dump, the differences for which no
+    /// notification arrived before the end of the dump, and the number of the other differences. Returns `None` if a
+    /// complete dump was made for the mirror meanwhile, or if the applier must end.
     fn compare(&mut self) -> Result<Option<(Mirror, Vec<Change>, usize)>, NetlinkError> {
         if !self.catch_up(&mut HashSet::new())? {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! State of the applier for FPM sessions, which provide FRR's routes.
+//! State that the applier thread keeps for FPM sessions, which provide FRR's routes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::state::FibOutcome;
 /// Minimum interval between two log messages about refused routes.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
-/// State of the applier for FPM sessions.
+/// State that the applier thread keeps for FPM sessions.
 pub(super) struct Sessions {
     pub(super) table: Table,
     /// Answers to zebra's announcements of routes. They are sent after all announcements of the batch have been
@@ -30,7 +30,7 @@ pub(super) struct Sessions {
     /// Time of the last log message about refused routes, and the number of refused routes at that time.
     /// `None` before the first message.
     pub(super) complained: Option<(Instant, u64)>,
-    /// Number of replays that were completed since the counters were last published.
+    /// Number of replays of zebra's routes that were completed since the counters were last published.
     pub(super) settled: u64,
 }
 
@@ -91,8 +91,8 @@ impl Sessions {
         0
     }
 
-    /// Queues the answers to announcements. `room` contains the routes that were refused, and the routes that
-    /// were installed after a refusal.
+    /// Queues the answers to zebra's announcements of routes. `room` contains the routes that were refused, and the
+    /// routes that were installed after a refusal.
     pub(super) fn answer(&mut self, room: &FibOutcome) {
         self.table.no_room(&room.refused, &mut self.answers);
         self.table.found_room(&room.found, &mut self.answers);

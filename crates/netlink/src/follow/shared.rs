@@ -36,7 +36,7 @@ pub(super) struct Counts {
     pub(super) applied: AtomicU64,
 }
 
-/// State that the reader shares with the applier and with users of the follower.
+/// State that the reader thread shares with the applier thread and with users of the follower.
 pub(super) struct Shared {
     pub(super) end: AtomicBool,
     /// Number of the fence ([`super::item::Item::Fence`]) that was requested last.

@@ -85,8 +85,8 @@ impl Answers {
         self.waiting.len() > self.most
     }
 
-    /// Encodes unsent answers at the end of `bytes` until it contains about `until` bytes. Returns the number
-    /// of encoded answers.
+    /// Encodes unsent answers at the end of `bytes` until `bytes` contains about `until` bytes. Returns the number of
+    /// encoded answers.
     pub(crate) fn write(&mut self, bytes: &mut Vec<u8>, until: usize) -> u64 {
         let mut written = 0;
         while bytes.len() < until {

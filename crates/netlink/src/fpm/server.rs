@@ -1,5 +1,5 @@
-//! Thread that communicates with zebra. The thread reads and decodes messages, passes them to the applier,
-//! and sends answers. It never blocks on the connection of a peer.
+//! Thread that communicates with zebra. The thread reads and decodes messages, passes them to the applier, and sends
+//! answers. The thread never blocks on the connection of a peer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -63,7 +63,7 @@ pub(crate) struct Server<S> {
     shared: Arc<Shared>,
     session: Option<Session>,
     sessions: u64,
-    /// Start of the current minute, and the number of log lines that peers have caused in it.
+    /// Start of the current minute, and the number of log lines that peers have caused in this minute.
     lines: (Instant, u32),
     chunk: Vec<u8>,
 }
@@ -79,7 +79,7 @@ struct Session {
     /// Time at which data was last received.
     last: Instant,
     replaying: bool,
-    /// Encoded answers, of which the first `left` bytes have been sent.
+    /// Encoded answers to zebra, of which the first `left` bytes have been sent.
     out: Vec<u8>,
     left: usize,
     /// Time since which no bytes of `out` could be sent. `None` if bytes can be sent.
@@ -110,7 +110,7 @@ fn is_open(stream: &TcpStream) -> bool {
 /// Error that states that the applier has ended.
 struct Ended;
 
-/// Reason for the end of a session.
+/// Reason for the end of an FPM session.
 enum End {
     Closed,
     Because(String),
@@ -361,8 +361,8 @@ impl<S: Fn(Said) -> bool> Server<S> {
         Ok(false)
     }
 
-    /// Passes the decoded events to the applier. Deletions at the end of the events are held back, unless `all`
-    /// is set.
+    /// Passes the decoded events to the applier. Unless `all` is set, route deletions at the end are held back, because
+    /// zebra sends an update as a deletion followed by the new route.
     fn flush(&mut self, session: &mut Session, all: bool) -> Result<(), Ended> {
         let replaced =
             |event: &Event| event.gone && matches!(event.object, Object::Route4(..) | Object::Route6(..));
@@ -387,7 +387,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         if (self.say)(said) { Ok(()) } else { Err(Ended) }
     }
 
-    /// Sends as many unsent answers as the connection accepts.
+    /// Sends as many unsent answers to zebra as the connection accepts.
     fn answer(&mut self, session: &mut Session) -> Result<(), End> {
         loop {
             let written = {

@@ -128,14 +128,14 @@ fn via(gateway: IpAddr) -> Vec<u8> {
     [vec![family, 0], octets].concat()
 }
 
-/// Returns the withdrawal of a route in the main table. It has the fields that zebra sends.
+/// Returns the withdrawal of a route in the main table. The message has the fields that zebra sends.
 #[must_use]
 pub fn withdraw(prefix: Prefix<IpAddr>, protocol: u8) -> Message {
     route(RTM_DELROUTE, 0, prefix, protocol, RTN_UNICAST, 0)
 }
 
-/// Returns the announcement of a next-hop object with a gateway on a device. The object is new, or replaces
-/// the one with this ID.
+/// Returns the announcement of a next-hop object with a gateway on a device. The object is new, or replaces the object
+/// with this ID.
 #[must_use]
 pub fn next_hop(id: u32, gateway: IpAddr, device: u32) -> Message {
     let family = if gateway.is_ipv4() { AF_INET } else { AF_INET6 };

@@ -40,7 +40,7 @@ const ALIASES: u32 = 0x8000_0000;
 /// for a withdrawal.
 pub(crate) type Answer = (Key, Option<Said>);
 
-/// State of the announcements of all sessions.
+/// Announcements of all FPM sessions, as merged into the mirror.
 #[derive(Debug)]
 pub(crate) struct Table {
     /// Whether a replay was completed. The kernel's copies of FRR's routes are then ignored.
@@ -50,8 +50,8 @@ pub(crate) struct Table {
     ids: HashMap<u32, u32>,
     /// First ID that is tried for the next object whose own ID is in use.
     next_alias: u32,
-    /// Number of members of FRR's next-hop groups in the mirror. While `members_went` is set, the number may
-    /// include members that were removed.
+    /// Number of members of the next-hop groups that FRR announced, in the mirror (our copy of the kernel's state). An
+    /// upper bound while `members_went` is set, because removed members may still be counted.
     members: usize,
     members_went: bool,
     /// Routing tables that contain routes of sessions. A table whose routes were removed stays in the set
@@ -79,7 +79,7 @@ struct Replay {
 }
 
 impl Table {
-    /// Creates a table for sessions. `limit` is the maximum number of routes of all origins in the mirror.
+    /// Creates an empty table for FPM sessions. `limit` is the maximum number of routes of all origins in the mirror.
     pub(crate) fn new(limit: usize) -> Table {
         Table {
             whole: false,
@@ -97,8 +97,8 @@ impl Table {
         }
     }
 
-    /// Returns whether sessions are the source of the object that an event of the kernel describes. The
-    /// kernel's event is then ignored.
+    /// Returns whether FPM sessions, and not the kernel, are the source of the object that a kernel event describes.
+    /// The event is then ignored.
     pub(crate) fn speaks_for(&self, event: &Event) -> bool {
         let named = |replay: &Replay| match &event.object {
             Object::Route4(key, _) => replay.four.contains(key),
@@ -145,20 +145,20 @@ impl Table {
         }
     }
 
-    /// Returns the number of routes that the session has announced, until the first replay is complete. Until
-    /// then, all other routes of FRR are copies from the kernel. Returns `None` afterwards.
+    /// Returns the number of routes that FRR has announced in this FPM session, or `None` after the first complete
+    /// replay. Until then, all other routes of FRR are copies from the kernel.
     pub(crate) fn named(&self) -> Option<u64> {
         let replay = self.replay.as_ref().map_or(0, |replay| replay.four.len() + replay.six.len());
         (!self.whole).then_some(replay as u64)
     }
 
-    /// Starts a session, which first replays all its routes.
+    /// Starts an FPM session, in which zebra first replays all its routes.
     pub(crate) fn begin(&mut self) {
         self.replay = Some(Replay::default());
         self.ids.clear();
     }
 
-    /// Ends a session. All its routes are kept, including routes that its replay did not announce.
+    /// Ends an FPM session. All its routes are kept, including routes that its replay did not announce.
     pub(crate) fn lost(&mut self) {
         self.replay = None;
     }
@@ -274,8 +274,8 @@ impl Table {
         answers.push((A::key(key), (!gone).then_some(Said { protocol, kind, offloaded: is_there })));
     }
 
-    /// Returns the path of an announced route, with the session's next-hop ID replaced by that of the mirror.
-    /// Returns `None` if a limit is reached, or if the next-hop object is unknown.
+    /// Returns the path of an announced route, with zebra's next-hop ID replaced by the ID in the mirror. Returns
+    /// `None` if a limit is reached, or if the next-hop object is unknown.
     fn resolved<A: Told>(&mut self, mirror: &mut Mirror, key: &RouteKey<A>, mut path: Path) -> Option<Path> {
         if let Some(id) = path.next_hop {
             path.next_hop = Some(*self.ids.get(&id)?);
@@ -338,7 +338,7 @@ impl Table {
         }
     }
 
-    /// Returns whether the limit of group members allows `more` additional members.
+    /// Returns whether the limit of members of FRR's next-hop groups allows `more` additional members.
     fn has_members(&mut self, mirror: &Mirror, more: usize) -> bool {
         if self.members + more > MEMBERS && std::mem::take(&mut self.members_went) {
             let own = mirror.next_hops.values().filter(|next| is_frrs(next.protocol));
@@ -360,7 +360,7 @@ impl Table {
         }
     }
 
-    /// Changes the answers about the prefixes that the workers' tables refused to refusals.
+    /// Marks the answers about `prefixes`, for which the workers' tables had no space, as refusals.
     pub(crate) fn no_room(&mut self, prefixes: &[TablePrefix], answers: &mut [Answer]) {
         if prefixes.is_empty() {
             return;

@@ -36,7 +36,7 @@ fn read(bytes: &[u8]) -> Result<Vec<Event>, BadMessage> {
     Decoder::new().feed(bytes, &mut events).map(|()| events)
 }
 
-/// Fixture: a table, a mirror with one device, and the recorded changes and answers.
+/// Fixture: a table of announcements, a mirror with one device, and the recorded changes and answers.
 struct Site {
     table: Table,
     mirror: Mirror,
@@ -72,7 +72,7 @@ impl Site {
         site
     }
 
-    /// Announces all messages in one piece.
+    /// Applies all messages in one call ([`Table::apply_all`]).
     fn says_at_once(&mut self, all: impl IntoIterator<Item = Message>) {
         let events = all.into_iter().flat_map(|message| read(&frame([message])).unwrap()).collect();
         self.table.apply_all(&mut self.mirror, events, &mut self.changes, &mut self.answers);
@@ -94,7 +94,7 @@ impl Site {
         self.table.settled(&mut self.mirror, &mut self.changes)
     }
 
-    /// Applies an event of the kernel.
+    /// Applies an event of the kernel, unless FPM sessions are the source of its object.
     fn kernel(&mut self, gone: bool, object: Object) {
         let event = Event { gone, flags: 0, object };
         if !self.table.speaks_for(&event) {
@@ -396,7 +396,7 @@ fn routes_rest_while_their_device_is_down() {
     assert_eq!(site.routes(), down);
 }
 
-/// Checks that a table without routes gives its place to another table, as when VRFs are created and deleted.
+/// Checks that tables without routes do not count against the limit of tables, as when VRFs are created and deleted.
 #[test]
 fn tables_without_routes_make_room_for_others() {
     let mut site = Site::new(1000);
@@ -500,7 +500,7 @@ fn beyond_the_limit_routes_are_refused_and_those_there_stay() {
     assert_eq!((site.changes.len(), site.answered()), (1, vec![("10.1.0.0/16".to_owned(), Some(true))]));
 }
 
-/// Checks that a waiting route is installed when another route is removed, and that another answer is sent.
+/// Checks that a waiting route is installed when another route is removed, and that zebra gets another answer about it.
 #[test]
 fn a_route_that_gets_room_later_is_answered_anew() {
     let mut site = Site::new(10);
@@ -557,7 +557,7 @@ fn a_changed_route_without_room_is_the_kernels() {
     assert_eq!(tell(&mut site), [Some(false), None]);
 }
 
-/// A step of a random session.
+/// A step of a random FPM session.
 #[derive(Clone, Debug)]
 enum Step {
     Announce(u8, u8),

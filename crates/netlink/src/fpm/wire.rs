@@ -61,7 +61,7 @@ pub struct BadMessage {
     pub cause: Cause,
 }
 
-/// Decoder for a session whose bytes arrive in arbitrary pieces.
+/// Decoder for the bytes of an FPM session, which arrive in arbitrary pieces.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// Received bytes of a frame that is not complete yet.
