@@ -17,7 +17,7 @@ pub struct Bridge {
     /// Members of the bridge, by port.
     #[serde(rename = "port")]
     pub ports: BTreeMap<PortName, Member>,
-    /// Static MAC table entries. The port of a static entry does not change when a frame from its address
+    /// Static MAC table entries. The port of a static entry does not change when a frame from the entry's address
     /// arrives at another port.
     #[serde(rename = "static", serialize_with = "static_entries")]
     pub statics: BTreeMap<StaticKey, PortName>,
@@ -173,10 +173,10 @@ impl Serialize for FlowTableId {
 /// Settings of an OpenFlow flow table.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct FlowTable {
-    /// Name of the table.
+    /// Name of the flow table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Maximum number of flow entries in the table. `None`: one million.
+    /// Maximum number of flow entries in the flow table. `None`: one million.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// Handling of a new flow entry when the table is full.

@@ -73,7 +73,7 @@ const STEERING_LIMIT: usize = 256;
 pub(crate) struct ObjectCount {
     /// First part of the objects' keys, for example `filter`.
     pub table: &'static str,
-    /// Name of the type in the plural.
+    /// Name of the object type in the plural, for messages.
     pub what: &'static str,
     /// Number of objects of this type.
     pub count: usize,
@@ -329,7 +329,7 @@ fn mtu_causes(config: &Config, port: &Port) -> Vec<(&'static str, Cause)> {
     causes
 }
 
-/// Number of problems before which a reference to a missing object gets a suggested name. Suggestions for
+/// Number of problems up to which a reference to a missing port gets a suggestion of a similar name. Suggestions for
 /// further references would take too much time.
 const GUESSED: usize = 50;
 

@@ -60,7 +60,7 @@ pub struct Daemon {
     pub tcp: Option<Tcp>,
     /// Directory for API objects that persist across restarts, and for saved OpenFlow flow entries.
     pub state_dir: PathBuf,
-    /// Whether bridges start with the OpenFlow flow entries of the previous daemon, even if it was killed.
+    /// Whether bridges start with the OpenFlow flow entries of the previous daemon, even if that daemon was killed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub restore: bool,
     /// Path of the Unix socket for `ovs-appctl`. `None`: no socket.
@@ -132,7 +132,7 @@ pub enum EngineMode {
 pub struct Memory {
     /// Number of frames in the frame memory.
     pub frames: u32,
-    /// Bytes of one frame including headroom: 2048 or 4096.
+    /// Size of one frame in bytes, including headroom: 2048 or 4096.
     pub frame_size: u32,
     /// Whether the frame memory uses huge pages.
     pub huge_pages: HugePages,

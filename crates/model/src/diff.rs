@@ -92,7 +92,7 @@ pub enum ConfigChange {
         name: FilterName,
         /// New configuration of the filter.
         filter: Box<Filter>,
-        /// Fields that differ.
+        /// Fields of the filter that differ.
         fields: Vec<FieldChange>,
     },
     /// Removes a filter that no port uses any more.
@@ -113,7 +113,7 @@ pub enum ConfigChange {
         name: SteeringName,
         /// New configuration of the steering policy.
         steering: Box<SteeringPolicy>,
-        /// Fields that differ.
+        /// Fields of the steering policy that differ.
         fields: Vec<FieldChange>,
     },
     /// Removes a steering policy that no port uses any more.
@@ -139,8 +139,8 @@ pub enum ConfigChange {
         /// Fields of the port that differ. All changes are applied while the port runs.
         fields: Vec<FieldChange>,
     },
-    /// Changes the behaviour of a port's hook while no daemon runs, because the bridge membership of the port
-    /// changes.
+    /// Changes what the hook of a port does with packets while no daemon runs. The cause is a change of the port's
+    /// bridge membership.
     ChangeHookPolicy {
         /** Name of the port. */
         port: PortName,
@@ -160,7 +160,7 @@ pub enum ConfigChange {
         name: BridgeName,
         /// New settings of the bridge.
         settings: BridgeSettings,
-        /// Fields that differ.
+        /// Settings of the bridge that differ.
         fields: Vec<FieldChange>,
     },
     /// Adds a port to a bridge.
@@ -180,7 +180,7 @@ pub enum ConfigChange {
         port: PortName,
         /// New settings of the member.
         member: Member,
-        /// Fields that differ.
+        /// Settings of the member that differ.
         fields: Vec<FieldChange>,
     },
     /// Adds a static MAC table entry, or moves it to another port.
@@ -219,7 +219,7 @@ pub enum ConfigChange {
         name: RouterName,
         /// New settings of the router.
         settings: RouterSettings,
-        /// Fields that differ.
+        /// Settings of the router that differ.
         fields: Vec<FieldChange>,
     },
     /// Adds a port to a router as an interface.
@@ -239,7 +239,7 @@ pub enum ConfigChange {
         port: PortName,
         /// New settings of the interface.
         settings: RouterPort,
-        /// Fields that differ.
+        /// Settings of the interface that differ.
         fields: Vec<FieldChange>,
     },
     /// Reports a changed setting of `daemon`, `engine`, `memory` or `ovsdb` that takes effect after a
@@ -260,7 +260,7 @@ impl ConfigDiff {
         self.changes.is_empty()
     }
 
-    /// Returns the settings that take effect after a restart.
+    /// Returns the changed settings that take effect after a restart of the daemon.
     pub fn needs_restart(&self) -> impl Iterator<Item = &FieldChange> {
         self.changes.iter().filter_map(|change| match change {
             ConfigChange::NeedsRestart(change) => Some(change),
@@ -560,8 +560,8 @@ fn routers(
     }
 }
 
-/// Returns the settings that differ between two versions of a router. A change of the namespace requires a
-/// new router, because all its state depends on the namespace.
+/// Returns the settings that differ between two versions of a router. A change of the namespace requires a new router,
+/// because all state of a router depends on its namespace.
 fn router_changes(old: &Router, new: &Router) -> Vec<FieldChange> {
     fields(&old.settings, &new.settings, |field| match field {
         "namespace" => How::Recreate,

@@ -141,8 +141,8 @@ pub struct CapturedFrame {
     pub bytes: Vec<u8>,
     /// Length of the complete frame in bytes.
     pub original_length: u32,
-    /// Number of frames since the previous captured frame that matched but were not captured, because queues
-    /// were full.
+    /// Number of frames since the previous captured frame that matched the capture filter but were not captured,
+    /// because queues were full.
     pub missed: u64,
     /// Name of the drop reason. `None` if the frame was not dropped.
     pub drop: Option<String>,

@@ -128,7 +128,7 @@ pub struct Sampling {
     pub one_in: u32,
 }
 
-/// Parameters of a token bucket.
+/// Rate limit of a rule: the parameters of its token buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct RateLimit {
     /// Number of units that are permitted in each period.
@@ -148,7 +148,7 @@ pub struct RateLimit {
 /// Parameters of SYN cookies for a TCP service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct SynCookie {
-    /// Endpoint that accepts a connection after the client has returned its SYN cookie.
+    /// SYN cookie scheme, which determines the endpoint that accepts a connection.
     pub scheme: CookieScheme,
     /// Condition under which SYNs are answered with cookies.
     pub mode: CookieMode,
@@ -171,7 +171,8 @@ pub struct SynCookie {
     pub remember: Option<u32>,
 }
 
-/// Endpoint that accepts a connection after the client has returned its SYN cookie.
+/// SYN cookie scheme: determines which endpoint (the service or the kernel of this machine) accepts the connection
+/// after the client has returned the cookie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CookieScheme {
@@ -193,9 +194,9 @@ impl CookieScheme {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CookieMode {
-    /// Answers SYNs with cookies while more SYNs arrive than are passed to the service.
+    /// Answers SYNs with cookies while SYNs arrive at a higher rate than may pass to the service.
     Auto,
-    /// Answers all SYNs.
+    /// Answers all SYNs with cookies.
     Always,
 }
 
@@ -390,9 +391,9 @@ impl Serialize for VlanMatch {
 /// without ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpFlags {
-    /// Flags that are compared. If 0, the packet need not be TCP.
+    /// TCP flags that are compared. If 0, the packet need not be TCP.
     pub mask: u8,
-    /// Flags of `mask` that must be set. The other flags of `mask` must be cleared.
+    /// TCP flags of `mask` that must be set. The other flags of `mask` must be cleared.
     pub value: u8,
 }
 
@@ -473,8 +474,8 @@ impl PatternBase {
 }
 
 impl FilterMatch {
-    /// Returns the reason why the conditions do not match all segments of a TCP service, and the remedy. SYN
-    /// cookies require that the conditions match all of them. Returns `None` if they do.
+    /// Returns the reason why the conditions do not match all segments of a TCP service, and the remedy. SYN cookies
+    /// require that the conditions match all segments. Returns `None` if the conditions do so.
     pub fn no_service(&self) -> Option<(&'static str, &'static str)> {
         if self.protocols.iter().any(|protocol| *protocol != Protocol::TCP) {
             return Some(("cookies are TCP's alone", "leave `protocol` out"));

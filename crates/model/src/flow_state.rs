@@ -41,7 +41,7 @@ pub struct TraceRequest {
     pub flow: String,
     /// Packet to trace.
     pub packet: TracePacket,
-    /// Whether ports are written as names instead of numbers.
+    /// Whether the report contains port names instead of port numbers.
     pub names: bool,
     /// Whether the report contains the reason for each bit of the megaflow mask.
     pub why: bool,
@@ -87,15 +87,15 @@ pub struct FlowRuleState {
     pub age_ms: u64,
     /// Milliseconds since the last packet matched the flow entry, or since the last change of the flow entry.
     pub idle_ms: u64,
-    /// Idle timeout in seconds. 0: none.
+    /// Idle timeout of the flow entry in seconds. 0: none.
     pub idle_timeout: u16,
-    /// Hard timeout in seconds. 0: none.
+    /// Hard timeout of the flow entry in seconds. 0: none.
     pub hard_timeout: u16,
     /// Importance of the flow entry. Less important entries are evicted first when the table is full.
     pub importance: u16,
 }
 
-/// Counts of packets and bytes.
+/// Counts of packets and bytes of a group's bucket or a meter's band.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FlowCount {

@@ -63,8 +63,8 @@ pub struct HookState {
     /// Number of frames that each counter of the hook's program has counted since the maps of the port were
     /// created, by the name of the counter. Each way in which the program can end has one counter.
     pub counters: BTreeMap<String, u64>,
-    /// Run-time measurement. Absent if the client did not request it. If a custom program is attached, the
-    /// measurement covers both programs.
+    /// Run-time measurement of the hook. Absent if the client did not request it. If a custom program is attached, the
+    /// measurement covers the custom program and the hook's program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<HookRuns>,
 }
@@ -94,8 +94,8 @@ pub struct HookProgram {
 /// Maximum size of the object file of a custom program, in bytes.
 pub const OBJECT_LIMIT: usize = 4 << 20;
 
-/// A custom program in front of the program of a port. The verdict of the custom program is final unless it
-/// calls the program of the port.
+/// A custom program in front of the program of a port. The verdict of the custom program is final unless the custom
+/// program calls the program of the port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UserProgram {

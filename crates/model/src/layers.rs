@@ -14,7 +14,7 @@ use crate::{
     RouterName, RouterPort, RouterSettings, RuleName, StaticKey, SteeringName, SteeringPolicy,
 };
 
-/// Key of an object that has an owner.
+/// Key of a configuration object. Each object has one owner.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ObjectKey {
     /// A filter.
@@ -140,9 +140,9 @@ pub enum Refusal {
     TooMany {
         /// Key of the new object.
         object: ObjectKey,
-        /// Name of the type in the plural.
+        /// Name of the object type in the plural.
         what: &'static str,
-        /// Maximum number of objects of the type.
+        /// Maximum number of objects of this type.
         limit: usize,
     },
 }

@@ -39,7 +39,7 @@ pub enum NameError {
 
 /// Maximum length of the name of a port, bridge, router, filter or steering policy, in bytes.
 const OBJECT_LIMIT: usize = 32;
-/// Maximum length of the name of a rule, in bytes. The hook keeps 64 bytes including a terminating zero.
+/// Maximum length of the name of a filter rule, in bytes. The hook keeps 64 bytes including a terminating zero.
 const RULE_LIMIT: usize = 63;
 /// Maximum length of a device name in bytes: IFNAMSIZ without the terminating zero.
 const DEVICE_LIMIT: usize = 15;

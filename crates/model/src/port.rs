@@ -69,8 +69,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the kernel device of a port of this kind, and the device's namespace. The namespace is `None`
-    /// for the daemon's own. Returns `None` for kinds that have no device.
+    /// Returns the kernel device of a port of this kind, and the device's namespace. The namespace is `None` for the
+    /// daemon's own namespace. Returns `None` for kinds that have no device.
     pub fn device(&self) -> Option<(&DeviceName, Option<&Namespace>)> {
         match self {
             PortKind::AfXdp(port) => Some((&port.device, port.namespace.as_ref())),
@@ -95,7 +95,7 @@ impl PortKind {
 pub struct AfXdp {
     /// Name of the device.
     pub device: DeviceName,
-    /// Namespace of the device. `None`: the daemon's own.
+    /// Namespace of the device. `None`: the daemon's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
     /// AF_XDP settings of the device.
@@ -108,7 +108,7 @@ pub struct AfXdp {
 pub struct Veth {
     /// Name of the near device of the pair, which the daemon uses.
     pub device: DeviceName,
-    /// Namespace of the near device. `None`: the daemon's own.
+    /// Namespace of the near device. `None`: the daemon's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
     /// Settings of the far device of the pair.
@@ -123,7 +123,7 @@ pub struct Veth {
 pub struct Peer {
     /// Name of the far device.
     pub name: DeviceName,
-    /// Namespace into which the far device is moved. `None`: the daemon's own.
+    /// Namespace into which the far device is moved. `None`: the daemon's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
     /// Addresses of the far device.
@@ -153,8 +153,8 @@ pub struct XdpOptions {
     /// stays, the program of any other port does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persist: Option<bool>,
-    /// Handling of packets by a persistent hook while no daemon runs. `None`: the hook of a bridged port
-    /// drops, the hook of any other port passes packets to the kernel.
+    /// Handling of packets by a persistent hook while no daemon runs. `None`: the hook of a bridged port drops packets,
+    /// the hook of any other port passes packets to the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_down: Option<WhenDown>,
     /// Whether the daemon completes checksums of received packets that the sender left to its network device.
@@ -199,14 +199,14 @@ pub enum Routing {
 pub enum Queues {
     /// All queues of the device.
     All,
-    /// The first queues of the device, up to this number.
+    /// The first queues of the device. The value is the number of these queues.
     First(u16),
     /// The listed queues.
     List(Vec<QueueId>),
 }
 
 impl Queues {
-    /// Returns the number of selected queues. Returns `None` if the number depends on the device.
+    /// Returns the number of queues that the daemon serves. Returns `None` if the number depends on the device.
     pub fn count(&self) -> Option<usize> {
         match self {
             Queues::All => None,
@@ -233,8 +233,8 @@ pub enum XdpMode {
     /// Attaches the program in the driver (native XDP) if possible. If not, attaches it in the kernel's generic
     /// XDP hook. The state of the port reports the mode.
     Auto,
-    /// Attaches the program in the driver (native XDP). Opening the port fails if the driver does not support
-    /// it.
+    /// Attaches the program in the driver (native XDP). Opening the port fails if the driver does not support native
+    /// XDP.
     Native,
     /// Attaches the program in the kernel's generic XDP hook.
     Generic,
@@ -244,9 +244,9 @@ pub enum XdpMode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ZeroCopy {
-    /// Uses zero copy if the driver supports it. The state of the port reports the result.
+    /// Uses zero copy if the driver supports zero copy. The state of the port reports the result.
     Auto,
-    /// Uses zero copy. Opening the port fails if the driver does not support it.
+    /// Uses zero copy. Opening the port fails if the driver does not support zero copy.
     Require,
     /// Does not use zero copy.
     Off,
@@ -279,15 +279,15 @@ pub enum Checksums {
 pub struct Tap {
     /// Name of the device.
     pub device: DeviceName,
-    /// Namespace of the device. `None`: the daemon's own.
+    /// Namespace of the device. `None`: the daemon's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
     /// Addresses of the device.
     pub address: Vec<InterfaceAddress>,
-    /// Ethernet address of the device. `None`: the kernel chooses.
+    /// Ethernet address of the device. `None`: the kernel chooses an address.
     #[serde(serialize_with = "text::mac_option::serialize", skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// Number of queues, 1..=256.
+    /// Number of queues of the device, 1..=256.
     pub queues: u16,
 }
 

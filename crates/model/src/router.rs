@@ -26,7 +26,7 @@ pub struct Router {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RouterSettings {
     /// Namespace whose devices, addresses, routes, neighbours and rules the router uses. `None`: the daemon's
-    /// own.
+    /// namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
     /// Maximum number of IPv4 and IPv6 routes together.
@@ -70,9 +70,9 @@ impl RouterSettings {
     /// default (`icmp_msgs_per_sec`).
     pub const ERRORS: u32 = 1_000;
 
-    /// Returns the maximum rate of a packet class in packets per second. For ICMP errors, the rate limits
-    /// what workers generate. For other classes, the rate limits what workers punt to the kernel, and separately what
-    /// hooks pass to it.
+    /// Returns the maximum rate of a packet class in packets per second. For ICMP errors, this limits the rate at which
+    /// workers generate errors. For other classes, this limits the rate at which workers punt packets to the kernel,
+    /// and separately the rate at which hooks pass packets to the kernel.
     #[must_use]
     pub fn punts_of(&self, class: PuntClass) -> u32 {
         let default = if class == PuntClass::Errors { RouterSettings::ERRORS } else { self.punts };
@@ -114,7 +114,7 @@ impl Default for RouterSettings {
     }
 }
 
-/// Settings of a port as an interface of a router. The kernel determines its addresses and its MTU.
+/// Settings of a port as an interface of a router. The kernel determines the addresses and the MTU of the interface.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RouterPort {
     /// Handling of packets that arrive at the interface and match no route.
@@ -170,9 +170,9 @@ fn is_true(flag: &bool) -> bool {
 }
 
 impl RouterPort {
-    /// Returns the name of the device that represents a port of this kind in the namespace of the router. For a
-    /// port with a kernel device, this is the device of the port. For any other port, it is a mirror device: a
-    /// TAP device that the daemon creates with the name of the port.
+    /// Returns the name of the device that represents a port of this kind in the namespace of the router. For a port
+    /// with a kernel device, this is the device of the port. For any other port, this is a mirror device: a TAP device
+    /// that the daemon creates with the name of the port.
     pub fn device<'a>(port: &'a PortName, kind: &'a PortKind) -> &'a str {
         match kind {
             PortKind::AfXdp(AfXdp { device, .. }) | PortKind::Veth(Veth { device, .. }) => device.as_str(),
@@ -189,7 +189,7 @@ impl RouterPort {
     /// Maximum number of DHCP servers of an interface.
     pub const DHCP_SERVERS_MAX: usize = 8;
 
-    /// Maximum number of VLAN interfaces of a router. Each requires a kernel device and a queue.
+    /// Maximum number of VLAN interfaces of a router. Each VLAN interface requires a kernel device and a queue.
     pub const VLANS_MAX: usize = 256;
 
     /// Returns the name of the device that represents a VLAN of a port whose own device is named `device`.
@@ -273,7 +273,7 @@ pub enum Miss {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Rpf {
-    /// Does not check sources.
+    /// Does not check source addresses.
     #[default]
     Off,
     /// Requires a route to the source address. At least one next hop of the route must use the interface that
@@ -284,7 +284,7 @@ pub enum Rpf {
 }
 
 impl Rpf {
-    /// Returns whether sources are not checked.
+    /// Returns whether source addresses are not checked.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
     pub fn is_off(&self) -> bool {
         *self == Rpf::Off

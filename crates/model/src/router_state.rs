@@ -20,7 +20,7 @@ pub struct RouterState {
     pub name: String,
     /// Owner of the router: the source that created it, such as `file` or `api`.
     pub owner: Owner,
-    /// Namespace of the router. Absent: the daemon's own.
+    /// Namespace of the router. Absent: the daemon's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Number of IPv4 routes in all tables.
@@ -71,7 +71,7 @@ pub struct RouterState {
 pub struct FpmState {
     /// Address on which connections of zebra are accepted.
     pub listen: String,
-    /// Phase of the session.
+    /// Phase of the FPM session.
     pub state: FpmPhase,
     /// Address of the connected peer. Absent if there is no connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ pub struct FpmState {
     pub swept: u64,
     /// Number of messages to zebra that report whether a route was installed.
     pub answers: u64,
-    /// Reason for the end of the last session.
+    /// Reason for the end of the last FPM session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
     /// Reason why zebra cannot connect. Absent if it can.
@@ -135,7 +135,7 @@ impl fmt::Display for FpmPhase {
 pub struct PuntState {
     /// Name of the class, such as `own` or `arp`.
     pub class: String,
-    /// Maximum rate in packets per second.
+    /// Maximum rate of the class in packets per second.
     pub limit: u32,
     /// Number of packets that workers punted to the kernel.
     pub packets: u64,
@@ -186,8 +186,8 @@ pub struct InterfaceState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DhcpRelayState {
-    /// Whether the relay currently receives messages. For this, the device must exist and have an address of
-    /// the family. An IPv6 address must not be link-local.
+    /// Whether the relay currently receives messages. For this, the device must exist and have an address of the
+    /// relay's address family. An IPv6 address must not be link-local.
     pub listens: bool,
     /// Number of client requests that were relayed to the servers. A request that is sent to several servers
     /// counts once.
@@ -349,7 +349,7 @@ impl fmt::Display for RouteNextHop {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RouteEntry {
-    /// Destination prefix.
+    /// Destination prefix of the route.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub prefix: Prefix,
     /// Routing table of the route.
@@ -360,7 +360,7 @@ pub struct RouteEntry {
     /// Origin of the route.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub protocol: RouteProtocol,
-    /// Metric. Among routes to one prefix, the route with the lowest metric is used.
+    /// Metric of the route. Among routes to one prefix, the route with the lowest metric is used.
     pub metric: u32,
     /// Condition that packets must meet in addition to the prefix, such as `from 2001:db8::/32` or `tos
     /// 0x10`. Absent if there is none.

@@ -26,7 +26,7 @@ pub struct PortState {
     /// Name of the kernel device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Namespace of the device. Absent: the daemon's own.
+    /// Namespace of the device. Absent: the daemon's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Interface index of the device in its namespace.
@@ -115,7 +115,7 @@ pub struct BridgeState {
     pub macs: u32,
     /// Maximum number of entries in the MAC table.
     pub mac_limit: u32,
-    /// Ageing time of learned entries in seconds.
+    /// Ageing time of learned MAC table entries in seconds.
     pub ageing: u32,
     /// Whether IGMP and MLD snooping is enabled.
     pub snooping: bool,
@@ -143,9 +143,9 @@ pub struct BridgeState {
 pub struct BridgeCounts {
     /// Number of MAC addresses that were learned.
     pub learned: u64,
-    /// Number of entries that expired.
+    /// Number of MAC table entries that expired.
     pub expired: u64,
-    /// Number of entries that were evicted from a full table.
+    /// Number of MAC table entries that were evicted because the table was full.
     pub evicted: u64,
     /// Number of times that a MAC address moved to another port.
     pub moved: u64,
@@ -381,7 +381,7 @@ pub struct CookieState {
     pub answering: bool,
 }
 
-/// Request to add prefixes to the block list of a filter, or to remove them.
+/// Request to add prefixes to the block list of a filter, or to remove prefixes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -403,7 +403,7 @@ pub struct BlockRequest {
 pub struct Blocked {
     /// Number of prefixes that were added or removed.
     pub changed: u64,
-    /// Number of prefixes in the list after the request.
+    /// Number of prefixes in the block list after the request.
     pub listed: u64,
 }
 

@@ -27,8 +27,8 @@ pub struct SteeringPolicy {
     pub cpu_queue: u32,
     /// Whether the flow hash and the mark are added as metadata in front of the packets.
     pub metadata: bool,
-    /// Target of each bucket of the flow hash. The list is repeated until it has 256 buckets. Empty: all
-    /// packets are delivered to the worker, and no hash is computed.
+    /// Target of each bucket of the flow hash. The list is repeated up to a length of 256 buckets. Empty: all packets
+    /// are delivered to the worker, and no hash is computed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub table: Vec<SteeringTarget>,
     /// Exact-match flow entries of the policy.
@@ -117,11 +117,11 @@ impl<'de> Deserialize<'de> for SteeringTarget {
 pub struct SteeringKey {
     /// VLAN of packets with exactly one tag. `None`: the packets are untagged.
     pub vlan: Option<VlanId>,
-    /// Source address.
+    /// Source IP address of the packets.
     pub source: IpAddr,
-    /// Destination address, of the family of the source address.
+    /// Destination IP address of the packets, of the same family as the source address.
     pub destination: IpAddr,
-    /// IP protocol number. For IPv6, the protocol of the header behind the extension headers.
+    /// IP protocol number of the packets. For IPv6, the protocol of the header behind the extension headers.
     pub protocol: u8,
     /// Source port and destination port. `None` for protocols other than TCP, UDP and SCTP.
     pub ports: Option<(u16, u16)>,
@@ -251,18 +251,18 @@ pub struct SteeringEntry {
     /// VLAN of packets with exactly one tag, 1 to 4094. Absent: the packets are untagged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// Source address.
+    /// Source IP address of the packets.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub source: IpAddr,
-    /// Destination address.
+    /// Destination IP address of the packets.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub destination: IpAddr,
-    /// IP protocol number.
+    /// IP protocol number of the packets.
     pub protocol: u8,
-    /// Source port. Absent for protocols other than TCP, UDP and SCTP.
+    /// Source port of the packets. Absent for protocols other than TCP, UDP and SCTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
-    /// Destination port. Absent for protocols other than TCP, UDP and SCTP.
+    /// Destination port of the packets. Absent for protocols other than TCP, UDP and SCTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<u16>,
     /// Target of the packets: `worker`, `kernel` or `cpu N`. Ignored in requests to remove the flow entry.
@@ -337,7 +337,7 @@ impl SteeringKey {
     }
 }
 
-/// Request to add exact-match flow entries to a steering policy, or to remove them.
+/// Request to add exact-match flow entries to a steering policy, or to remove flow entries.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -25,7 +25,7 @@ pub enum StoredError {
     /// objects.
     #[error("entry {0} names no object")]
     Nameless(usize),
-    /// The checks reject an object. Contains the first of its problems.
+    /// The checks reject an object. The value is the first problem of the object.
     #[error("{0}")]
     Problem(Box<Problem>),
 }

@@ -229,7 +229,7 @@ const FACILITIES: [&str; 20] = [
     "audit", "alert", "clock2", "local0", "local1", "local2", "local3", "local4",
 ];
 
-/// Returns the module with this name, ignoring case. Returns `None` if there is none.
+/// Returns the module with this name, ignoring case. Returns `None` if there is no such module.
 #[must_use]
 pub fn vlog_module(name: &str) -> Option<&'static str> {
     // Open vSwitch accepts dashes in place of underscores.

@@ -51,7 +51,7 @@ pub struct Fpm {
     pub name: String,
     /// Listening socket to which zebra connects.
     pub listener: FpmListener,
-    /// Time without a message after which a replay counts as complete. It must exceed the time between the
+    /// Time without a message after which a replay counts as complete. This time must exceed the time between the
     /// starts of zebra and of the routing daemons.
     pub settle: Duration,
     /// Maximum number of routes of all origins in the mirror. Further routes that sessions announce are

@@ -381,7 +381,7 @@ impl Mirror {
         self.mark6(index, true, |path| path.hops.len() > 1 || apart && is_frrs(path.protocol), changes);
     }
 
-    /// Marks IPv4 next hops through a device as alive after the device came up or an address was added to it.
+    /// Marks IPv4 next hops through a device as alive after the device came up or got an address.
     fn revive4(&mut self, index: u32, changes: &mut Vec<Change>) {
         if self.ignores(false, index) {
             return;
@@ -419,7 +419,7 @@ impl Mirror {
         replace(&mut self.routes6, &list, Change::Route6, changes);
     }
 
-    /// Removes the next-hop objects through a device. The kernel removes them without a notification when the
+    /// Removes the next-hop objects through a device. The kernel removes these objects without a notification when the
     /// device is removed or loses its carrier.
     fn flush_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
         let through =

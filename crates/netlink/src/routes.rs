@@ -194,8 +194,8 @@ impl<A: Ord + Copy> Routes<A> {
         true
     }
 
-    /// Changes the paths of the routes with one key. The paths that `replaces` accepts are removed. If `path`
-    /// is given, it is put in front of all others. Returns whether the paths have changed.
+    /// Changes the paths of the routes with one key. The paths that `replaces` accepts are removed. If `path` is given,
+    /// `path` is put in front of all others. Returns whether the paths have changed.
     pub(crate) fn put(
         &mut self,
         key: RouteKey<A>,

@@ -45,7 +45,7 @@ pub struct Address {
     pub local: IpAddr,
     /// Prefix length of the address's network in bits.
     pub prefix_length: u8,
-    /// Address of the other end of a point-to-point link. For other links it is equal to `local`.
+    /// Address of the other end of a point-to-point link. For other links, the address is equal to `local`.
     pub peer: IpAddr,
 }
 
@@ -163,7 +163,7 @@ pub struct Path {
     /// ID of the next-hop object that the route uses. `hops` is then empty. `None` if the route does not use
     /// a next-hop object.
     pub next_hop: Option<u32>,
-    /// Next hops of the route. They are sorted, because the kernel does not keep their order.
+    /// Next hops of the route. The list is sorted, because the kernel does not keep the order of next hops.
     pub hops: Vec<Hop>,
     /// Preferred source address for packets that this host itself sends by the route.
     pub source: Option<IpAddr>,
@@ -207,18 +207,18 @@ pub struct FibOutcome {
     pub found: Vec<TablePrefix>,
 }
 
-/// Key of a route. It consists of the fields that distinguish routes independently of their paths.
+/// Key of a route: the fields that distinguish routes independently of their paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey<A> {
     /// Number of the routing table that contains the route.
     pub table: u32,
     /// Destination prefix of the route.
     pub prefix: Prefix<A>,
-    /// Type of service of the packets to which the route applies. 0 if it applies to all packets.
+    /// Type of service of the packets to which the route applies. 0 if the route applies to all packets.
     pub tos: u8,
     /// Metric of the route. The route with the lowest metric is preferred.
     pub metric: u32,
-    /// Source prefix of the packets to which the route applies (IPv6 only). Length 0 if it applies to all
+    /// Source prefix of the packets to which the route applies (IPv6 only). Length 0 if the route applies to all
     /// packets.
     pub from: Prefix<A>,
 }
@@ -319,11 +319,11 @@ pub struct Rule {
     pub source: Option<Prefix<IpAddr>>,
     /// Prefix of the destination addresses that the rule matches. `None` if it matches any destination.
     pub destination: Option<Prefix<IpAddr>>,
-    /// Type of service that the rule matches. 0 if it matches any.
+    /// Type of service that the rule matches. 0 if the rule matches any type of service.
     pub tos: u8,
-    /// Name of the input device that the rule matches. `None` if it matches any.
+    /// Name of the input device that the rule matches. `None` if the rule matches any input device.
     pub input: Option<String>,
-    /// Name of the output device that the rule matches. `None` if it matches any.
+    /// Name of the output device that the rule matches. `None` if the rule matches any output device.
     pub output: Option<String>,
     /// Packet mark that the rule matches, and the mask of the compared bits. `None` if it matches any mark.
     pub mark: Option<(u32, u32)>,

@@ -8,7 +8,7 @@ use switch::{Bridge, OffloadInvalidator};
 use xdp::Error;
 use xdp::bridge::{BridgePort, Place, StationTable};
 
-/// A bridge port whose XDP hook runs the bridge stage.
+/// A bridge port whose XDP hook runs the bridge stage, the part of the hook that forwards by MAC table entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookPort {
     /// Maximum length in bytes of an untagged frame that the hook may redirect to the port. `None` if the
@@ -134,9 +134,9 @@ impl BridgeOffload {
         }
     }
 
-    /// Forces the next [`BridgeOffload::sync`] to examine all entries, even if the bridge has not changed.
-    /// This is necessary because the hook removes an entry itself if the address appears on another port and
-    /// is not learned there. The hook does not notify the bridge of this.
+    /// Forces the next [`BridgeOffload::sync`] to examine all entries, even if the bridge has not changed. This is
+    /// necessary because the hook itself removes an entry if the entry's address appears on another port and is not
+    /// learned there. The hook does not notify the bridge of this removal.
     pub fn doubt(&mut self) {
         self.synced = None;
     }

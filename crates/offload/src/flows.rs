@@ -24,8 +24,8 @@ const PRESENT: u8 = 0x10;
 pub struct FlowOffload {
     writer: FlowWriter,
     grace: Grace,
-    /// Grace period in progress for new masks: its index, and the number of masks that were written when it
-    /// began. When the period is over, flows can use these masks.
+    /// Grace period in progress for new masks: the index of the grace period, and the number of masks that were written
+    /// when it began. After the grace period, flows can use these masks.
     masks: Option<(u64, u64)>,
 }
 
@@ -145,7 +145,8 @@ impl Known<'_> {
         self.mask[TCI.start] & self.key[TCI.start] & PRESENT != 0
     }
 
-    /// Returns the EtherType and the IP protocol number of the flow. Each is `None` if the mask does not cover it.
+    /// Returns the EtherType and the IP protocol number of the flow. Each value is `None` if the mask does not cover
+    /// its field.
     fn is(&self) -> (Option<u16>, Option<u8>) {
         let eth_type = u16::from_be_bytes([self.key[ETH_TYPE.start], self.key[ETH_TYPE.start + 1]]);
         let is_known = self.mask[ETH_TYPE] == [0xff, 0xff];
@@ -202,8 +203,9 @@ impl Made {
         Some(())
     }
 
-    /// Adds a set action to the hook action, with the effect that `switch::flow::rewrite` has on a packet. Octet
-    /// offsets are offsets in a [`Flow`]. Returns `None` if the hook cannot execute the set action.
+    /// Adds the values and the masks of a set-field action to the hook action. The effect on a packet is that of
+    /// `switch::flow::rewrite`. Octet offsets are offsets in a [`Flow`]. Returns `None` if the hook cannot execute the
+    /// action.
     fn set(&mut self, bits: &SetBits, flow: &Known<'_>) -> Option<()> {
         let (value, mask) = (bits.value.0.as_bytes(), bits.mask.0.as_bytes());
         let is_zero = |octets: std::ops::Range<usize>| mask[octets].iter().all(|octet| *octet == 0);
@@ -255,8 +257,8 @@ impl Made {
     }
 }
 
-/// Adds the bits of a set action to those of earlier actions. Where both set a bit, the later value replaces
-/// the earlier one.
+/// Adds the bits of a set-field action to the bits of earlier set-field actions. Where both set a bit, the later value
+/// replaces the earlier value.
 fn merge<const N: usize>(into: &mut Bits<N>, value: &[u8], mask: &[u8]) {
     let Bits { value: own, mask: own_mask } = into;
     for ((own, own_mask), (value, mask)) in own.iter_mut().zip(own_mask).zip(value.iter().zip(mask)) {

@@ -58,8 +58,8 @@ where
     })
 }
 
-/// Returns the first `len` bytes. `len` is a length that a header field specifies. If `bytes` is shorter, returns
-/// an error with the drop reason `reason`.
+/// Returns the first `len` bytes of `bytes`. `len` is a length that a header field specifies. If `bytes` is shorter,
+/// returns an error with the drop reason `reason`.
 #[inline]
 pub(crate) fn promised(bytes: &[u8], len: usize, reason: DropReason) -> Result<&[u8], HeaderError> {
     bytes.get(..len).ok_or(HeaderError::Truncated { reason, need: len, have: bytes.len() })

@@ -46,8 +46,8 @@ pub const FRAGMENT_LATER: u8 = 2;
 const OUTER_IS_SERVICE: u8 = 1;
 const INNER_IS_SERVICE: u8 = 2;
 
-/// Kind of network header that words 3 to 6 of a key describe. Bit 0 is set for both IP versions, and a mask
-/// can therefore match either version.
+/// L3 protocol of a packet, which determines the content of words 3 to 6 of its flow key. Bit 0 is set for both IP
+/// versions, and a mask can therefore match either version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum L3Kind {

@@ -37,7 +37,7 @@ pub mod kind {
 pub struct Header {
     /// IGMP message type. See [`kind`].
     pub kind: u8,
-    /// Maximum response code of a query. For version 3, [`decode_time`] decodes it.
+    /// Code of the maximum response time of a query. For version 3, [`decode_time`] decodes this code.
     pub max_resp: u8,
     /// Checksum over the whole IGMP message.
     pub checksum: U16,
@@ -258,7 +258,7 @@ impl<'a> Iterator for Records<'a> {
 pub struct IgmpRepr {
     /// IGMP message type. See [`kind`].
     pub kind: u8,
-    /// Maximum response code of a query. A code below 128 is in tenths of a second.
+    /// Code of the maximum response time of a query. A code below 128 is in tenths of a second.
     pub max_resp: u8,
     /// Address of the multicast group.
     pub group: Ipv4Addr,

@@ -11,8 +11,8 @@ use crate::{BuildError, DropReason, HeaderError};
 /// Maximum number of extension headers that the parser skips. Legitimate packets have fewer.
 pub const MAX_EXTENSIONS: usize = 8;
 
-/// Returns whether a protocol number belongs to an extension header that the parser skips. ESP does not
-/// belong to them, because ESP encrypts the headers that follow.
+/// Returns whether a protocol number belongs to an extension header that the parser skips. The parser does not skip
+/// ESP, because ESP encrypts the headers that follow.
 pub const fn is_extension(next_header: u8) -> bool {
     matches!(
         next_header,

@@ -239,7 +239,7 @@ pub trait Recorder {
     fn step(&mut self, index: usize, step: Step);
 }
 
-/// A recorder that ignores all steps.
+/// A recorder that ignores all steps, for packets that are neither explained nor traced.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRecord;
 
@@ -250,7 +250,7 @@ impl Recorder for NoRecord {
     fn step(&mut self, _index: usize, _step: Step) {}
 }
 
-/// A recorder that collects every step of a one-packet burst. `explain` and tests use it.
+/// A recorder that collects every step of a one-packet burst. `explain` and tests use this recorder.
 #[derive(Clone, Debug, Default)]
 pub struct Steps<const DRY: bool>(pub Vec<Step>);
 

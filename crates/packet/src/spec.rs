@@ -76,7 +76,7 @@ fn parse_hex(text: &str) -> Result<Vec<u8>, TextError> {
     }
 }
 
-/// Fields that the text parsed so far has set.
+/// Fields of a packet spec that the part of the text parsed so far has set.
 #[derive(Default)]
 struct Spec {
     eth_src: Option<MacAddr>,

@@ -275,7 +275,7 @@ impl fmt::Debug for Adjacencies {
     }
 }
 
-/// An adjacency in use, as the thread that changes the adjacencies records it.
+/// Record of an adjacency in use, for the thread that changes the adjacencies.
 #[derive(Debug)]
 struct Used {
     number: u32,
@@ -306,8 +306,8 @@ pub struct AdjacencyUse {
     pub bytes: u64,
 }
 
-/// The adjacencies of a router, as the one thread that changes them uses them. All routing tables of the router
-/// share them.
+/// The adjacencies of a router, for the one thread that changes adjacencies. Workers use [`AdjacencyView`]. All routing
+/// tables of the router share the adjacencies.
 pub struct Adjacencies {
     shared: Arc<Shared>,
     readers: Readers,

@@ -147,7 +147,7 @@ impl Scratch {
     }
 }
 
-/// A collector of the packets of a burst that are to be routed. It accepts at most 256 packets and ignores
+/// A collector of the packets of a burst that are to be routed. The collector accepts at most 256 packets and ignores
 /// further ones.
 pub struct Gathering<'a> {
     four: Filling<'a, u32>,

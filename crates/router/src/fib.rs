@@ -56,7 +56,8 @@ pub enum FibError {
     },
 }
 
-/// A routing table, as the thread that changes it uses it: IPv4 and IPv6 routes and their paths.
+/// A routing table: IPv4 and IPv6 routes and their paths. This value is for the thread that changes the routes. Workers
+/// use [`View`].
 pub struct Fib {
     v4: Table<u32>,
     v6: Table<u128>,
@@ -148,8 +149,8 @@ impl Fib {
         Ok(())
     }
 
-    /// Returns an error if the limit of routes does not allow a new route. `is` states whether the new route is
-    /// local. `was` states whether the route that it replaces is local, and is `None` if it replaces none.
+    /// Returns an error if the limit of routes does not allow a new route. `is` states whether the new route is local.
+    /// `was` states whether the replaced route is local, and is `None` if no route is replaced.
     fn has_room(&self, was: Option<bool>, is: bool, prefix: impl fmt::Display) -> Result<(), FibError> {
         if is || was == Some(false) || self.v4.len() + self.v6.len() - self.locals < self.limit {
             return Ok(());
@@ -207,7 +208,7 @@ impl Fib {
         self.paths.waiting()
     }
 
-    /// Returns whether freed memory of the table cannot be reused yet, because readers may still use it.
+    /// Returns whether some freed memory of the table cannot be reused yet, because readers may still use this memory.
     #[must_use]
     pub fn is_freeing(&self) -> bool {
         self.v4.is_freeing() || self.v6.is_freeing() || self.paths.is_freeing()
@@ -318,7 +319,7 @@ impl View {
         self.paths.is(&other.paths)
     }
 
-    /// Returns the paths of the table, as `reader` sees them, for the path numbers from [`View::hops4`] and
+    /// Returns the paths of the table for look-ups by `reader`. The path numbers come from [`View::hops4`] and
     /// [`View::hops6`].
     #[inline(always)]
     pub(crate) fn path_entries<'a>(&'a self, reader: &'a Reader) -> PathEntries<'a> {

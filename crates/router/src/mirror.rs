@@ -84,7 +84,7 @@ pub enum PathEntry<'a> {
     Group(&'a Buckets<u32>),
 }
 
-/// The paths and groups in the mirror of a routing table, as the thread that writes them uses them.
+/// Writer of the paths and next-hop groups in the mirror of a routing table.
 pub struct PathMirror {
     paths: Memory,
     groups: Memory,
@@ -160,7 +160,7 @@ fn take(free: &mut Vec<u32>, leaving: &mut VecDeque<(GracePeriods, u32)>, reader
     free.pop()
 }
 
-/// The mirror of the neighbours, as the thread that writes it uses it.
+/// Writer of the mirror of the neighbours.
 pub struct Neighbours(NeighbourMirror, LinkHash);
 
 impl Neighbours {

@@ -55,7 +55,7 @@ pub enum Verdict {
     Forward(u32),
 }
 
-/// A path in the form that readers use: one verdict for all flows, or hash buckets with adjacency numbers.
+/// A path in the form for look-ups: one verdict for all flows, or hash buckets with adjacency numbers.
 #[derive(Debug)]
 enum Compiled {
     Always(Verdict),
@@ -108,8 +108,8 @@ impl Held {
         }
     }
 
-    /// Returns the path in the compiled form that readers use. Appends the numbers of the adjacencies that
-    /// the path refers to to `taken`.
+    /// Returns the path in the compiled form for look-ups. Appends the number of each adjacency that the path refers to
+    /// to `taken`.
     fn compile(&self, path: &Path, adjacencies: &mut Adjacencies, taken: &mut Vec<u32>) -> Compiled {
         let mut take = |hop: &NextHop| {
             let number = adjacencies.take(hop);
@@ -133,7 +133,7 @@ impl Held {
 /// of any other path is 0, and readers load the path's slot instead.
 const ONWARD: u64 = 1 << 32;
 
-/// The paths of a routing table by number, as seen by readers.
+/// The workers' view of the paths of a routing table, by path number.
 #[derive(Clone, Debug)]
 pub struct PathView {
     slots: Arc<Slots<Compiled>>,
@@ -148,14 +148,14 @@ impl PathView {
         Arc::ptr_eq(&self.slots, &other.slots)
     }
 
-    /// Returns the paths of the table as a reader sees them.
+    /// Returns the paths of the table for look-ups by `reader`.
     #[inline]
     pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> PathEntries<'a> {
         PathEntries { slots: self.slots.seen_by(reader), words: &self.words }
     }
 }
 
-/// The paths of a table as one reader sees them.
+/// The paths of a routing table for look-ups by one reader.
 pub struct PathEntries<'a> {
     slots: Seen<'a, Compiled>,
     words: &'a [AtomicU64],
@@ -205,7 +205,7 @@ impl PathEntries<'_> {
     }
 }
 
-/// A path in use, as the thread that changes the table records it.
+/// Record of a path in use, for the thread that changes the routing table.
 #[derive(Debug)]
 struct Used {
     number: u32,
@@ -216,7 +216,7 @@ struct Used {
     taken: Vec<u32>,
 }
 
-/// The paths of a routing table, as the thread that changes them uses them.
+/// The paths of a routing table, for the thread that changes the routes. Workers use [`PathView`].
 pub struct Paths {
     slots: Arc<Slots<Compiled>>,
     words: Arc<[AtomicU64]>,

@@ -9,8 +9,7 @@ use crate::{
     Cause, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, PortName, Scope, Tcp, Token, VlogSpec,
 };
 
-/// Maximum number of directories in the list of directories for files. The maximum also applies to the tokens
-/// of the API.
+/// Maximum number of directories in `daemon.files`, and maximum number of tokens of the API.
 const LIST_LIMIT: usize = 64;
 
 pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {

@@ -298,8 +298,8 @@ impl<'n> Fields<'n> {
         self.parsed(key, |text, source| Cause::BadName { text, what: "device", source }, findings)
     }
 
-    /// Reads the namespace. Returns `Some(None)` if the key is absent. Returns `None` if the namespace is
-    /// invalid, because the device is then unknown.
+    /// Reads the network namespace in the key `namespace`. Returns `Some(None)` if the key is absent. Returns `None` if
+    /// the namespace is invalid, because the device is then unknown.
     pub fn namespace(&mut self, findings: &mut Findings) -> Option<Option<Namespace>> {
         let bad = |text, source| Cause::BadName { text, what: "namespace", source };
         let namespace = self.parsed("namespace", bad, findings);

@@ -188,7 +188,7 @@ fn read_source_bits(rule: &mut Fields<'_>, findings: &mut Findings) -> Option<So
     Some(read)
 }
 
-/// Reads a TOML date, or a date in quotes.
+/// Reads the time at which a rule expires: a TOML date, or a date in quotes.
 fn read_expiry(rule: &mut Fields<'_>, findings: &mut Findings) -> Option<Timestamp> {
     let entry = rule.get("expires", findings)?;
     let cause = match &entry.node.value {

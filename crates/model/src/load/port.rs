@@ -117,7 +117,7 @@ fn read_kind(
     })
 }
 
-/// Reads the name of the device. The default is the name of the port, if it is a valid device name.
+/// Reads the name of the device. The default is the name of the port, if this name is a valid device name.
 fn read_device(name: &PortName, fields: &mut Fields<'_>, findings: &mut Findings) -> Option<DeviceName> {
     if fields.has("device") {
         return fields.device("device", findings);

@@ -30,7 +30,7 @@ pub(super) enum Value {
     Table(Table),
 }
 
-/// Entries of a table, in the order of their positions.
+/// Entries of a TOML or JSON table, in the order of their positions.
 pub(super) struct Table {
     pub entries: Vec<Entry>,
 }

@@ -68,8 +68,7 @@ pub struct Limits {
 
 /// Memory in which BPF programs read a copy of the main table and of all neighbours.
 pub struct Programs {
-    /// Readers of the memory: workers and BPF programs. Memory is reused only after all of them have stopped
-    /// using it.
+    /// Readers of the memory: workers and BPF programs. Memory is reused only after all readers have stopped using it.
     pub readers: Readers,
     /// Memory for the copy of the main table. Its size determines the number of words in the tries of the
     /// main table.
@@ -441,8 +440,8 @@ impl Feed {
             .then(|| GracePeriod { readers: self.readers.clone(), ticket: self.readers.begin() })
     }
 
-    /// Tries again to install the routes and neighbours for which there was no space. Returns whether any of
-    /// them were installed.
+    /// Tries again to install the routes and neighbours for which there was no space. Returns whether at least one was
+    /// installed.
     pub fn retry(&mut self, mirror: &Mirror) -> bool {
         let before = self.waiting();
         self.bring_waiting(mirror);

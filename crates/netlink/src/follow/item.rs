@@ -51,7 +51,7 @@ impl Ask {
 pub struct Drift {
     /// Objects of the mirror that differed from the kernel.
     pub changes: Vec<Change>,
-    /// Number of objects that differed and for which a notification arrived during the comparison. They are
-    /// examined by the next comparison.
+    /// Number of objects that differed and for which a notification arrived during the comparison. The next comparison
+    /// examines these objects.
     pub busy: usize,
 }

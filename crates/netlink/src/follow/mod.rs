@@ -244,8 +244,8 @@ impl Follower {
         self.fpm.as_ref().map(|shared| shared.status())
     }
 
-    /// Returns a duplicate of the listening socket for FPM sessions. A follower that replaces this one can use
-    /// it. Returns `None` without FPM, or if the socket does not exist yet.
+    /// Returns a duplicate of the listening socket for FPM sessions, so that a follower that replaces this one can
+    /// listen on the socket. Returns `None` without FPM, or if the socket does not exist yet.
     #[must_use]
     pub fn listener(&self) -> Option<FpmListener> {
         self.fpm.as_ref().and_then(|shared| shared.listener())

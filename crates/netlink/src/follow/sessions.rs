@@ -18,7 +18,7 @@ const COMPLAINTS: Duration = Duration::from_secs(60);
 /// State that the applier thread keeps for FPM sessions.
 pub(super) struct Sessions {
     pub(super) table: Table,
-    /// Answers to zebra's announcements of routes. They are sent after all announcements of the batch have been
+    /// Answers to zebra's announcements of routes. The answers are sent after all announcements of the batch have been
     /// applied.
     pub(super) answers: Vec<Answer>,
     /// Number that identifies the present FPM session.

@@ -46,7 +46,7 @@ const BUSY: u32 = 10;
 /// Maximum number of log lines per minute that peers can cause.
 const LINES: u32 = 20;
 
-/// FPM server. It accepts connections and reads one session at a time.
+/// FPM server. The server accepts connections and reads one session at a time.
 pub(crate) struct Server<S> {
     name: String,
     listener: FpmListener,
@@ -340,7 +340,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         Ok(())
     }
 
-    /// Reads a limited amount of the data that is available on the connection. Returns whether all of it was
+    /// Reads a limited amount of the data that is available on the connection. Returns whether all available data was
     /// read.
     fn read(&mut self, session: &mut Session) -> Result<bool, End> {
         for _ in 0..TURNS {

@@ -312,8 +312,9 @@ fn an_object_of_the_kernel_and_one_of_a_session_do_not_share_an_id() {
     assert_eq!(site.routes(), ["10.1.0.0/16 192.0.2.1"]);
 }
 
-/// Checks that the removal of next-hop objects in one pass has the same result as their removal one by one: groups
-/// lose the members, and routes through them go. An object that is added again in between stays.
+/// Checks that the removal of next-hop objects in one pass has the same result as their removal one by one: groups lose
+/// the objects as members, and routes through the objects are removed. An object that is added again in between is
+/// kept.
 #[test]
 fn next_hops_that_go_together_go_as_one_by_one() {
     let route = |number: u32, id| {

@@ -62,7 +62,7 @@ impl Layer {
 }
 
 impl<At> PacketBuilder<'_, At> {
-    /// Writes the frame to `frame`, whose length must equal the length of the frame.
+    /// Writes the packet to `frame`, whose length must equal [`PacketBuilder::frame_len`].
     pub(super) fn write(&self, frame: &mut [u8]) {
         let packet_len = self.headers_len() + self.payload.len();
         let (packet, padding) = frame.split_at_mut(packet_len);
@@ -88,8 +88,8 @@ impl<At> PacketBuilder<'_, At> {
         self.layers.get(place)?.as_ref()
     }
 
-    /// Writes one header. `bytes` begins with this header, extends to the end of the packet, and is long
-    /// enough for every `emit`.
+    /// Writes one header. `bytes` begins with this header, extends to the end of the packet, and is long enough for the
+    /// header.
     fn write_header(&self, place: usize, layer: &Layer, bytes: &mut [u8]) {
         let behind = u16::try_from(bytes.len() - layer.len()).unwrap_or(u16::MAX);
         let next = self.layer(place + 1);
@@ -135,8 +135,8 @@ impl<At> PacketBuilder<'_, At> {
     /// Writes the checksum of one header. `bytes` begins with this header and extends to the end of the
     /// packet. All inner headers must be complete.
     ///
-    /// If the packet is a first fragment, the L4 checksum should cover data in later fragments as well. It is
-    /// computed over the bytes of this fragment only.
+    /// If the packet is a first fragment, the L4 checksum should cover data in later fragments as well. Here, the
+    /// checksum covers the bytes of this fragment only.
     fn write_checksum(&self, place: usize, layer: &Layer, bytes: &mut [u8]) {
         match layer {
             Layer::Tcp(_) => {

@@ -153,8 +153,8 @@ fn service(tos: u8, ttl: u8) -> u64 {
 
 /// Extracts the key of a packet that the fast path of [`FlowKey::extract`] does not handle.
 ///
-/// This function itself handles untagged frames whose payload has no fields in the key (LLC, LLDP, PPPoE,
-/// MPLS). It does so before the registers are saved that the extraction of other frames needs.
+/// This function itself handles untagged frames whose payload has no fields in the key (LLC, LLDP, PPPoE, MPLS). Such
+/// frames are handled without saving the registers that the extraction of other frames needs.
 #[inline(never)]
 fn extract_more(
     frame: &[u8],
@@ -215,8 +215,8 @@ struct L3Packet<'a> {
 }
 
 impl L3Packet<'_> {
-    /// Parses a packet field by field, for packets that the fast path does not handle. The function is not
-    /// inlined. Packets on the fast path therefore need not save its registers.
+    /// Parses a packet field by field, for packets that the fast path does not handle. The function is not inlined. The
+    /// code of the fast path therefore does not save the registers of this function.
     #[inline(never)]
     fn read(self, eth_type: u16, key: &mut FlowKey) -> Layers {
         let mut layers = Layers::l2_only(self.offset);
@@ -294,8 +294,8 @@ impl L3Packet<'_> {
         self.l4(offset, u16::try_from(length).unwrap_or(u16::MAX), key, layers)
     }
 
-    /// Skips the extension headers. Returns the distance in bytes from the IPv6 header to the header after them,
-    /// and stores the protocol of this header in the key.
+    /// Skips the extension headers. Returns the distance in bytes from the IPv6 header to the header after the
+    /// extension headers, and stores the protocol of this later header in the key.
     fn ipv6_extensions(
         &self,
         first: u8,

@@ -1,7 +1,7 @@
 //! Methods that read and set single fields of a flow key.
 //!
 //! The set methods serve rewrites, matches and tests. A set method keeps the format of its field, but not the
-//! relation between fields. For example, setting an IPv6 address does not set the L3 kind to IPv6.
+//! relation between fields. For example, setting an IPv6 address does not set the L3 protocol to IPv6.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -28,7 +28,8 @@ impl FlowKey {
         u64::from_le(self.words()[1]) & 0xffff_ffff_ffff
     }
 
-    /// Returns the L3 kind of a frame without VLAN tags, and [`L3Kind::None`] for a tagged frame.
+    /// Returns the L3 protocol (none, IPv4, IPv6 or ARP) of a frame without VLAN tags, and [`L3Kind::None`] for a
+    /// tagged frame.
     #[inline(always)]
     pub fn untagged_l3(&self) -> L3Kind {
         // The word above the port equals the kind only if the L2 flags and both TCIs are zero, which means no
@@ -131,7 +132,7 @@ impl FlowKey {
         self.eth_type.set(eth_type);
     }
 
-    /// Sets the TCI of the outer VLAN tag, including [`TAG_PRESENT`], and whether it is a service tag. `None`
+    /// Sets the TCI of the outer VLAN tag, including [`TAG_PRESENT`], and whether this tag is a service tag. `None`
     /// removes the tag from the key.
     pub fn set_outer_tag(&mut self, tci: Option<u16>, service: bool) {
         self.vlan[0].set(tci.map_or(0, |tci| tci | TAG_PRESENT));
@@ -139,7 +140,7 @@ impl FlowKey {
         self.l2_flags |= if tci.is_some() && service { OUTER_IS_SERVICE } else { 0 };
     }
 
-    /// Sets the TCI of the second VLAN tag, including [`TAG_PRESENT`], and whether it is a service tag. `None`
+    /// Sets the TCI of the second VLAN tag, including [`TAG_PRESENT`], and whether this tag is a service tag. `None`
     /// removes the tag from the key.
     pub fn set_inner_tag(&mut self, tci: Option<u16>, service: bool) {
         self.vlan[1].set(tci.map_or(0, |tci| tci | TAG_PRESENT));
@@ -160,7 +161,7 @@ impl FlowKey {
 
 /// Accessors for L3 and L4, which are valid after `extract` only.
 impl FlowKey {
-    /// Returns the kind of network header that the address fields describe.
+    /// Returns the L3 protocol (none, IPv4, IPv6 or ARP) whose addresses the address fields hold.
     #[inline]
     pub fn l3_kind(&self) -> L3Kind {
         match self.l3_kind {
@@ -255,19 +256,19 @@ impl FlowKey {
         self.tcp_flags.get()
     }
 
-    /// Sets the kind of network header that the address fields describe.
+    /// Sets the L3 protocol (none, IPv4, IPv6 or ARP) whose addresses the address fields hold.
     #[inline]
     pub fn set_l3_kind(&mut self, kind: L3Kind) {
         self.l3_kind = kind as u8;
     }
 
-    /// Returns the raw bits of the L3 kind, for the mask of a match.
+    /// Returns the bits that encode the L3 protocol (none, IPv4, IPv6 or ARP) in the flow key, for the mask of a match.
     #[inline]
     pub fn l3_kind_bits(&self) -> u8 {
         self.l3_kind
     }
 
-    /// Sets the raw bits of the L3 kind, for the mask of a match.
+    /// Sets the bits that encode the L3 protocol (none, IPv4, IPv6 or ARP) in the flow key, for the mask of a match.
     #[inline]
     pub fn set_l3_kind_bits(&mut self, bits: u8) {
         self.l3_kind = bits;
