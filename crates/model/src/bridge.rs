@@ -204,7 +204,7 @@ pub enum PrefixField {
 }
 
 impl PrefixField {
-    /// All address fields.
+    /// All address fields whose prefixes a flow table can track.
     pub const ALL: [PrefixField; 2] = [PrefixField::Source, PrefixField::Destination];
     /// Names of the address fields, in the order of [`PrefixField::ALL`].
     pub const NAMES: [&str; 2] = ["ip_src", "ip_dst"];
@@ -291,7 +291,7 @@ pub struct Member {
     /// Maximum number of MAC addresses that are learned at this member. `None`: limited by the MAC table of the
     /// bridge only.
     pub mac_limit: Option<u32>,
-    /// Storm control limits of the member.
+    /// Storm control limits for frames that arrive at the member.
     pub storm: Storm,
     /// OpenFlow port number of the member, 1..=65279. `None`: the lowest free number.
     pub number: Option<u16>,
@@ -329,7 +329,7 @@ pub enum MulticastRouter {
 /// Storm control limits of a member. Each limit is in packets per second. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Storm {
-    /// Limit for frames to ff:ff:ff:ff:ff:ff.
+    /// Limit for broadcast frames, which are frames to ff:ff:ff:ff:ff:ff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broadcast: Option<u32>,
     /// Limit for frames to multicast addresses other than the broadcast address.

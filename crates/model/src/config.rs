@@ -146,7 +146,7 @@ pub enum HugePages {
     Try,
     /// Uses huge pages, and fails if there are not enough.
     Require,
-    /// Uses normal pages.
+    /// Uses pages of the normal size.
     Off,
 }
 

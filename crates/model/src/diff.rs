@@ -29,11 +29,11 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// Applied to the running object.
+    /// The change is applied to the running object.
     Live,
-    /// Applied by removing and adding the object.
+    /// The change is applied by removing and adding the object.
     Recreate,
-    /// Applied by a restart of the daemon.
+    /// The change is applied by a restart of the daemon.
     Restart,
 }
 

@@ -99,7 +99,7 @@ pub struct PacketFilter {
     /// Name of the input port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// Source or destination Ethernet address.
+    /// Source or destination Ethernet address of the packet.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub mac: Option<MacAddr>,
@@ -110,7 +110,7 @@ pub struct PacketFilter {
     /// Ethernet type of the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ether_type: Option<u16>,
-    /// Source or destination IP address.
+    /// Source or destination IP address of the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub ip: Option<std::net::IpAddr>,

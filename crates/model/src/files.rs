@@ -10,7 +10,7 @@ use crate::{Config, Namespace, PortKind};
 pub struct FileUse {
     /// Path of the configuration field that names the file, such as `port.tap.write`.
     pub field: String,
-    /// Path of the file.
+    /// Path of the file that the field names.
     pub path: PathBuf,
     /// Whether the daemon reads or writes the file's content. `false` for sockets, which are only connected
     /// to, and for namespaces, which are only entered.

@@ -135,7 +135,7 @@ pub struct RateLimit {
     pub rate: u64,
     /// Unit of the rate and the burst.
     pub unit: RateUnit,
-    /// Length of the period, in seconds.
+    /// Length of the period for which `rate` is permitted, in seconds.
     pub per: u32,
     /// Size of the token bucket: number of units that are permitted in one burst.
     pub burst: u64,
@@ -220,9 +220,9 @@ pub enum RateUnit {
 /// Prefix lengths that group source addresses. The sources of one prefix share a token bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct SourceBits {
-    /// Prefix length for IPv4, 0 to 32.
+    /// Prefix length for IPv4 source addresses, 0 to 32.
     pub ipv4: u8,
-    /// Prefix length for IPv6, 0 to 128.
+    /// Prefix length for IPv6 source addresses, 0 to 128.
     pub ipv6: u8,
 }
 
@@ -272,9 +272,9 @@ pub struct FilterMatch {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
-    /// IPv4.
+    /// The frame carries an IPv4 packet.
     Ipv4,
-    /// IPv6.
+    /// The frame carries an IPv6 packet.
     Ipv6,
     /// A protocol other than IPv4 and IPv6, or a frame with too many VLAN tags to reach the protocol.
     Other,
@@ -293,11 +293,11 @@ impl Family {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FragmentState {
-    /// Not a fragment, or the only fragment.
+    /// The packet is not a fragment, or is the only fragment.
     Whole,
-    /// First of several fragments, which contains the transport header.
+    /// The packet is the first of several fragments, which contains the transport header.
     First,
-    /// Later fragment, which contains no ports.
+    /// The packet is a later fragment, which contains no ports.
     Later,
     /// The headers cannot be parsed up to the fields that the rules of the filter match. This applies to
     /// packets of any family. VLAN tags, options, extension headers or the transport header are truncated or

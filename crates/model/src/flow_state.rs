@@ -16,7 +16,7 @@ pub struct FlowQuery {
     pub worker: Option<u16>,
     /// Text that the text form of a megaflow must contain. Applies to megaflows only.
     pub text: Option<String>,
-    /// Maximum number of results.
+    /// Maximum number of entries in the result.
     pub limit: usize,
     /// Whether the results contain datapath port numbers instead of port names. Applies to megaflows only.
     pub numbers: bool,
@@ -99,9 +99,9 @@ pub struct FlowRuleState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FlowCount {
-    /// Number of packets that were counted.
+    /// Number of packets that the bucket or band counted.
     pub packets: u64,
-    /// Number of bytes in the packets that were counted.
+    /// Number of bytes in the packets that the bucket or band counted.
     pub bytes: u64,
 }
 

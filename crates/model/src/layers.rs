@@ -108,31 +108,31 @@ pub enum Refusal {
     /// The object to be removed does not exist.
     #[error("{object}: there is no such object; look at the names with `trivium show config`")]
     Unknown {
-        /// Key of the object.
+        /// Key of the object that does not exist.
         object: ObjectKey,
     },
     /// The bridge of a member or static entry does not exist.
     #[error("{object}: there is no bridge `{bridge}`; make the bridge first")]
     NoBridge {
-        /// Key of the object.
+        /// Key of the member or static entry.
         object: ObjectKey,
-        /// Name of the missing bridge.
+        /// Name of the bridge that does not exist.
         bridge: BridgeName,
     },
-    /// The router of an interface does not exist.
+    /// The router to which an interface belongs does not exist.
     #[error("{object}: there is no router `{router}`; make the router first")]
     NoRouter {
-        /// Key of the object.
+        /// Key of the interface.
         object: ObjectKey,
-        /// Name of the missing router.
+        /// Name of the router that does not exist.
         router: RouterName,
     },
-    /// The filter does not contain the rule.
+    /// The filter does not contain the rule that a request names.
     #[error("{object}: there is no rule `{rule}`; look at the names with `trivium show filters`")]
     NoRule {
         /// Key of the filter.
         object: ObjectKey,
-        /// Name of the missing rule.
+        /// Name of the rule that does not exist.
         rule: RuleName,
     },
     /// The new object would exceed the maximum number of objects of its type.
@@ -345,7 +345,7 @@ impl Fragment {
 pub struct Merged {
     /// Configuration that contains the objects of all layers.
     pub config: Config,
-    /// Owner of each object.
+    /// Owner of each configuration object.
     pub owners: BTreeMap<ObjectKey, Owner>,
 }
 
@@ -354,7 +354,7 @@ pub struct Merged {
 pub struct Layers {
     /// Settings of the process. Contains no filters, ports, bridges or routers.
     pub base: Config,
-    /// Objects by owner.
+    /// Configuration objects by owner.
     pub fragments: BTreeMap<Owner, Fragment>,
 }
 

@@ -21,9 +21,9 @@ pub enum NameError {
     /// The name exceeds the maximum length for names of its type.
     #[error("it has {length} bytes, and at most {limit} are possible")]
     TooLong {
-        /// Length of the text in bytes.
+        /// Length of the invalid name in bytes.
         length: usize,
-        /// Maximum length in bytes.
+        /// Maximum length of names of this type, in bytes.
         limit: usize,
     },
     /// The name contains a character that is not permitted.

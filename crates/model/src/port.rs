@@ -201,7 +201,7 @@ pub enum Queues {
     All,
     /// The first queues of the device. The value is the number of these queues.
     First(u16),
-    /// The listed queues.
+    /// The queues with these numbers.
     List(Vec<QueueId>),
 }
 
@@ -248,7 +248,7 @@ pub enum ZeroCopy {
     Auto,
     /// Uses zero copy. Opening the port fails if the driver does not support zero copy.
     Require,
-    /// Does not use zero copy.
+    /// Does not use zero copy: the kernel copies each packet.
     Off,
 }
 
@@ -305,7 +305,7 @@ pub struct Pcap {
     // Without a file to read, `loop` and `timing` must not be written, because loading would reject them.
     #[serde(rename = "loop", skip_serializing_if = "std::ops::Not::not")]
     pub repeat: bool,
-    /// Timing of received packets.
+    /// Timing of the packets that are received from the file.
     #[serde(skip_serializing_if = "PcapTiming::is_default")]
     pub timing: PcapTiming,
 }
@@ -349,9 +349,9 @@ pub struct Mtu(u16);
 impl Mtu {
     /// Minimum MTU of IPv4 (RFC 791).
     pub const MIN: Mtu = Mtu(68);
-    /// Maximum MTU of ports.
+    /// Maximum MTU that a port can have.
     pub const MAX: Mtu = Mtu(9000);
-    /// MTU of Ethernet.
+    /// Standard MTU of Ethernet.
     pub const ETHERNET: Mtu = Mtu(1500);
 
     /// Returns an MTU of `bytes` bytes. Returns `None` if the number is less than [`Mtu::MIN`] or greater

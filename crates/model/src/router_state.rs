@@ -381,7 +381,7 @@ pub struct RouteQuery {
     pub prefix: Option<Prefix>,
     /// Routing table of the routes.
     pub table: Option<TableId>,
-    /// Maximum number of results.
+    /// Maximum number of routes in the result.
     pub limit: usize,
 }
 
@@ -397,7 +397,7 @@ pub struct NextHopEntry {
     /// Next hop of the object. Absent for a group and a blackhole.
     #[serde(alias = "way", default, skip_serializing_if = "Option::is_none")]
     pub hop: Option<RouteNextHop>,
-    /// Whether packets to this next hop are dropped.
+    /// Whether the object is a blackhole, which drops packets.
     #[serde(default)]
     pub blackhole: bool,
     /// Members of the group. Empty if the object is not a group.
@@ -422,7 +422,7 @@ pub struct NextHopEntry {
 pub struct NextHopMember {
     /// Identifier of the member's next-hop object.
     pub id: u32,
-    /// Weight of the member.
+    /// Weight of the member in the distribution of packets among the members.
     pub weight: u16,
 }
 
@@ -439,7 +439,7 @@ pub struct NeighbourEntry {
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub mac: Option<MacAddr>,
-    /// Whether the neighbour entry is permanent.
+    /// Whether the neighbour entry is permanent, which means that it does not expire.
     #[serde(default)]
     pub permanent: bool,
     /// Number of packets that workers and hooks sent to the neighbour.
@@ -472,7 +472,7 @@ pub struct RouteWhy {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DriftState {
-    /// Number of compared objects.
+    /// Number of objects that were compared.
     pub checked: u64,
     /// Number of objects that differed from the kernel's although no kernel notification had announced the
     /// change.

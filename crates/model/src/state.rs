@@ -44,7 +44,7 @@ pub struct PortState {
     /// Reasons why faster modes of AF_XDP were not possible, one sentence each.
     #[serde(default)]
     pub reasons: Vec<String>,
-    /// Number of queues that the daemon serves.
+    /// Number of the device's queues that the daemon serves.
     pub queues: u16,
     /// Identifier of the worker that serves each queue, in the order of the queues.
     #[serde(default)]
@@ -234,7 +234,7 @@ pub struct FdbFilter {
     /// MAC address of the entries.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// Maximum number of results.
+    /// Maximum number of entries in the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
@@ -307,7 +307,7 @@ pub struct DropState {
     pub reason: String,
     /// Meaning of the drop reason, and possible remedies.
     pub explanation: String,
-    /// Number of dropped packets.
+    /// Number of packets that were dropped at the port for this reason.
     pub packets: u64,
 }
 
@@ -386,13 +386,13 @@ pub struct CookieState {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BlockRequest {
-    /// Whether the prefixes are removed.
+    /// Whether the request removes the prefixes instead of adding them.
     #[serde(default)]
     pub unblock: bool,
     /// Prefixes to add or remove.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub prefixes: Vec<Prefix>,
-    /// Seconds after which added prefixes are removed again.
+    /// Seconds after which the added prefixes are removed again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_s: Option<u64>,
 }
@@ -417,7 +417,7 @@ pub struct DoctorFinding {
     pub severity: Finding,
     /// Description of the finding.
     pub finding: String,
-    /// Remedy. Empty if no action is required.
+    /// Remedy for the finding. Empty if no action is required.
     #[serde(default)]
     pub fix: String,
 }
@@ -427,7 +427,7 @@ pub struct DoctorFinding {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Finding {
-    /// No problem.
+    /// The object has no problem.
     Ok,
     /// The object works, but slower than possible.
     Advice,
@@ -473,7 +473,7 @@ pub struct Counters {
     pub at_ns: u64,
     /// Traffic counters of each port, by name.
     pub ports: BTreeMap<String, PortCounters>,
-    /// States of the workers.
+    /// State of each worker.
     pub workers: Vec<WorkerState>,
     /// Number of dropped packets for each drop reason, over all ports.
     pub drops: BTreeMap<String, u64>,

@@ -156,7 +156,7 @@ impl fmt::Display for SteeringKey {
 /// An exact-match flow entry with its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SteeringFlow {
-    /// Key of the flow.
+    /// Key of the flow entry.
     pub key: SteeringKey,
     /// Target of the flow's packets.
     pub to: SteeringTarget,
@@ -223,10 +223,10 @@ pub struct SteeringState {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SteeringShare {
-    /// Target: `worker`, `kernel` or `cpu N`.
+    /// Target of these buckets: `worker`, `kernel` or `cpu N`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub to: SteeringTarget,
-    /// Number of buckets with this target.
+    /// Number of buckets that the table assigns to this target.
     pub buckets: u32,
 }
 
@@ -234,7 +234,7 @@ pub struct SteeringShare {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SteeringSent {
-    /// Target: `worker`, `kernel` or `cpu N`.
+    /// Target of these packets: `worker`, `kernel` or `cpu N`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub to: SteeringTarget,
     /// Number of packets that were delivered to the target.

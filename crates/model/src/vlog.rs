@@ -140,9 +140,9 @@ pub const VLOG_MODULES: &[&str] = &[
 /// A log level, ordered from the fewest to the most messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum VlogLevel {
-    /// Logs nothing.
+    /// Logs no messages.
     Off,
-    /// Logs emergencies.
+    /// Logs only emergencies.
     Emer,
     /// Logs errors and emergencies.
     Err,

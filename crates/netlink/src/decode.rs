@@ -54,7 +54,7 @@ pub struct Event {
     pub object: Object,
 }
 
-/// Object that a message describes.
+/// Object of the kernel's routing state that a message describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A network device.

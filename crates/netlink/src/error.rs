@@ -14,7 +14,7 @@ pub enum NetlinkError {
     /// A netlink socket or a netlink request failed.
     #[error("{what} by netlink: {source}; run as root or with CAP_NET_ADMIN")]
     Kernel {
-        /// Description of the operation that failed.
+        /// Description of the netlink operation that failed.
         what: &'static str,
         /// Error that the kernel returned for the operation.
         source: port::NetlinkError,

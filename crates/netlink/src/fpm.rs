@@ -202,7 +202,7 @@ pub(crate) enum Said {
     Events(Vec<Event>),
     /// The session's replay of all routes is complete.
     Settled,
-    /// The connection of the session has ended.
+    /// The connection of the FPM session has ended.
     Lost,
 }
 

@@ -154,7 +154,7 @@ impl<A: Ord + Copy> Routes<A> {
         self.0.len()
     }
 
-    /// Returns whether there are no routes.
+    /// Returns whether there are no routes of this address family.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

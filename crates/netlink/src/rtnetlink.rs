@@ -8,7 +8,7 @@ pub(crate) mod family {
     pub(crate) const AF_INET6: u8 = 10;
 }
 
-/// Message types (`linux/rtnetlink.h`).
+/// Types of rtnetlink messages (`linux/rtnetlink.h`).
 pub(crate) mod message {
     pub(crate) const RTM_NEWLINK: u16 = 16;
     pub(crate) const RTM_DELLINK: u16 = 17;
@@ -33,7 +33,7 @@ pub(crate) mod message {
     pub(crate) const RTM_GETNEXTHOP: u16 = 106;
 }
 
-/// Multicast groups of notifications (`linux/rtnetlink.h`).
+/// Netlink multicast groups of notifications (`linux/rtnetlink.h`).
 pub(crate) mod group {
     pub(crate) const RTNLGRP_LINK: u32 = 1;
     pub(crate) const RTNLGRP_NEIGH: u32 = 3;

@@ -14,7 +14,7 @@ pub enum HeaderError {
         reason: DropReason,
         /// Number of bytes that the header needs, as far as known when parsing stopped.
         need: usize,
-        /// Number of bytes available.
+        /// Number of bytes that the packet has from the start of the header on.
         have: usize,
     },
     /// A header field has a value that the protocol forbids.
@@ -24,7 +24,7 @@ pub enum HeaderError {
         reason: DropReason,
         /// Name of the field, as in the RFC of the protocol.
         field: &'static str,
-        /// Value of the field.
+        /// Invalid value of the field.
         value: u32,
     },
 }
@@ -71,9 +71,9 @@ pub enum BuildError {
     /// The buffer is shorter than the header or packet.
     #[error("the buffer has {have} bytes and {need} are needed; pass a larger one")]
     BufferTooSmall {
-        /// Number of bytes needed.
+        /// Number of bytes that the header or packet needs.
         need: usize,
-        /// Number of bytes available.
+        /// Number of bytes that the buffer has.
         have: usize,
     },
 }

@@ -17,15 +17,15 @@ pub const CHECKSUM_AT: usize = 2;
 pub mod kind {
     /// ICMP type of an echo reply.
     pub const ECHO_REPLY: u8 = 0;
-    /// ICMP type of destination unreachable.
+    /// ICMP type of a destination unreachable message.
     pub const UNREACHABLE: u8 = 3;
     /// ICMP type of a redirect.
     pub const REDIRECT: u8 = 5;
     /// ICMP type of an echo request.
     pub const ECHO: u8 = 8;
-    /// ICMP type of time exceeded.
+    /// ICMP type of a time exceeded message.
     pub const TIME_EXCEEDED: u8 = 11;
-    /// ICMP type of parameter problem.
+    /// ICMP type of a parameter problem message.
     pub const PARAMETER_PROBLEM: u8 = 12;
 }
 

@@ -15,13 +15,13 @@ pub const CHECKSUM_AT: usize = 2;
 
 /// ICMPv6 message types.
 pub mod kind {
-    /// ICMPv6 type of destination unreachable.
+    /// ICMPv6 type of a destination unreachable message.
     pub const UNREACHABLE: u8 = 1;
-    /// ICMPv6 type of packet too big.
+    /// ICMPv6 type of a packet too big message.
     pub const TOO_BIG: u8 = 2;
-    /// ICMPv6 type of time exceeded.
+    /// ICMPv6 type of a time exceeded message.
     pub const TIME_EXCEEDED: u8 = 3;
-    /// ICMPv6 type of parameter problem.
+    /// ICMPv6 type of a parameter problem message.
     pub const PARAMETER_PROBLEM: u8 = 4;
     /// ICMPv6 type of an echo request.
     pub const ECHO: u8 = 128;

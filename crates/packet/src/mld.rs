@@ -35,7 +35,7 @@ pub mod kind {
 pub struct Header {
     /// MLD message type. See [`kind`].
     pub kind: u8,
-    /// ICMPv6 code, zero.
+    /// ICMPv6 code of the message, which is zero.
     pub code: u8,
     /// Checksum over the pseudo-header and the MLD message.
     pub checksum: U16,

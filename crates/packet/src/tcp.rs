@@ -24,7 +24,7 @@ pub mod flags {
     pub const SYN: u16 = 0x002;
     /// RST flag: reset the connection.
     pub const RST: u16 = 0x004;
-    /// PSH flag: push function.
+    /// PSH flag: the receiver should pass the data to the application promptly.
     pub const PSH: u16 = 0x008;
     /// ACK flag: the acknowledgement number is valid.
     pub const ACK: u16 = 0x010;

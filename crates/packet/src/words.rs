@@ -22,7 +22,7 @@ pub enum TextError {
     NoValue {
         /// Name of the field.
         field: &'static str,
-        /// Description of valid values.
+        /// Description of the values that are valid for the field.
         expected: &'static str,
     },
     /// A field's value cannot be parsed.
@@ -30,9 +30,9 @@ pub enum TextError {
     BadValue {
         /// Name of the field.
         field: &'static str,
-        /// The invalid value.
+        /// Invalid value of the field, as written in the text.
         value: String,
-        /// Description of valid values.
+        /// Description of the values that are valid for the field.
         expected: &'static str,
     },
     /// A field occurs twice in the text.
@@ -54,9 +54,9 @@ pub enum TextError {
     /// The value of the field `len` is less than the length of the packet's headers.
     #[error("field `len`: {len} bytes are too few for the packet's headers; write at least len={need}")]
     TooShort {
-        /// Requested length in bytes.
+        /// Frame length that the text requests, in bytes.
         len: usize,
-        /// Length of the headers in bytes.
+        /// Length of the packet's headers in bytes.
         need: usize,
     },
     /// The text after `hex:` does not describe bytes.
@@ -64,16 +64,16 @@ pub enum TextError {
     Hex(HexFault),
 }
 
-/// Error in a hex text.
+/// Error in the hexadecimal digits of a packet spec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HexFault {
     /// A character is not a hex digit. The value is its position after `hex:`, starting at 1.
     #[error("character {0} is not a hex digit")]
     Digit(usize),
-    /// The number of digits is odd.
+    /// The number of hexadecimal digits is odd.
     #[error("the last byte lacks a digit")]
     Odd,
-    /// The text has no digits.
+    /// The text has no hexadecimal digits.
     #[error("none is there")]
     Empty,
 }

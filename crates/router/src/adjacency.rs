@@ -45,7 +45,7 @@ type Key = (u32, Option<IpAddr>);
 
 /// Maximum number of router interfaces for which workers can look up the kernel device.
 const INTERFACES: usize = 4096;
-/// Device index that stands for no device.
+/// Value in the list of devices for an interface that has no kernel device.
 const NO_DEVICE: u32 = 0;
 
 /// A next hop of a route: device, gateway and weight.
@@ -150,7 +150,7 @@ struct Bucket([AtomicU32; PLACES]);
 #[derive(Debug)]
 struct Shared {
     /// The two data words of each adjacency, by adjacency number ([`Adjacency`]): flags and link-layer address, and
-    /// device with interface number.
+    /// Device and address of each adjacency, by adjacency number.
     words: Box<[[AtomicU64; 2]]>,
     /// Device and address of each adjacency, by adjacency number.
     keys: Box<[[AtomicU64; 3]]>,
@@ -203,7 +203,7 @@ impl Shared {
 }
 
 impl AdjacencyView {
-    /// Returns the adjacency that has this number.
+    /// Returns the adjacency with this adjacency number.
     #[inline]
     #[must_use]
     pub fn read(&self, number: u32) -> Adjacency {
@@ -292,11 +292,11 @@ struct Used {
 /// The state of an adjacency, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdjacencyUse {
-    /// Index of the kernel's device.
+    /// Index of the kernel device by which packets to the neighbour are sent.
     pub device: u32,
-    /// Address of the neighbour. The value is `None` for the on-link destinations of a device.
+    /// Link-layer address of the neighbour, if known.
     pub address: Option<IpAddr>,
-    /// Link-layer address, if known.
+    /// Link-layer address of the neighbour, if known.
     pub mac: Option<MacAddr>,
     /// Number of next hops, over all paths, that refer to the adjacency.
     pub next_hops: usize,

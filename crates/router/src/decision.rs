@@ -47,7 +47,7 @@ pub enum Refusal {
     NoRoute,
     /// The route marks the destination as unreachable.
     Unreachable,
-    /// The route prohibits the packet.
+    /// The route prohibits communication with the destination.
     Prohibit,
 }
 

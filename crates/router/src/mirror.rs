@@ -45,9 +45,9 @@ const UP: u64 = 0;
 
 /// The memory of the mirror of a routing table. All words are initially zero.
 pub struct TableMirror {
-    /// Words of the IPv4 trie.
+    /// Memory for the words of the IPv4 trie.
     pub four: Memory,
-    /// Words of the IPv6 trie.
+    /// Memory for the words of the IPv6 trie.
     pub six: Memory,
     /// Table of paths: one word for each path number. Workers handle the packets of paths whose number is beyond the
     /// end of the table.

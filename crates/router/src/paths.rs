@@ -14,7 +14,7 @@ use crate::adjacency::{Adjacencies, NextHop};
 use crate::buckets::Buckets;
 use crate::mirror::{PathEntry, PathMirror};
 
-/// The action or next hops of a route.
+/// The action or the next hops of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Path {
     /// Passes packets to the kernel, which delivers the packets to this host.
@@ -37,7 +37,7 @@ pub enum Path {
 /// The result of a look-up in a routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No route matches.
+    /// No route matches the packet's destination.
     NoRoute,
     /// The packet is for this host, as in [`Path::Local`].
     Local,
@@ -45,7 +45,7 @@ pub enum Verdict {
     Blackhole,
     /// The destination is unreachable, as in [`Path::Unreachable`].
     Unreachable,
-    /// The packet is prohibited, as in [`Path::Prohibit`].
+    /// Communication with the destination is prohibited, as in [`Path::Prohibit`].
     Prohibit,
     /// The look-up continues in the next table, as in [`Path::Throw`].
     Throw,

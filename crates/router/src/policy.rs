@@ -18,7 +18,7 @@ pub struct Selector {
     invert: bool,
 }
 
-/// A prefix of IP addresses.
+/// A prefix of IP addresses, which a policy rule compares with packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     bits: u128,

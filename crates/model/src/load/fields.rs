@@ -15,7 +15,7 @@ use crate::{Cause, DeviceName, InterfaceAddress, Mtu, NameError, Namespace, Prob
 
 /// Maximum number of reported problems. A text with more problems is probably not a configuration.
 pub(super) const PROBLEM_LIMIT: usize = 1000;
-/// Maximum number of addresses of an interface.
+/// Maximum number of IP addresses of an interface.
 const ADDRESS_LIMIT: usize = 256;
 
 /// Results of reading a configuration so far: the problems with their positions, and the position of each

@@ -49,7 +49,7 @@ pub enum Format {
 /// A configuration without errors, and its warnings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loaded {
-    /// The configuration.
+    /// The loaded configuration.
     pub config: Config,
     /// Problems that do not invalidate the configuration, but are probably unintended.
     pub warnings: Vec<Problem>,

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{Cause, Problem};
 
-/// Byte offset from the start of the text.
+/// Byte offset of a value from the start of the text. `None`: the position is not known.
 pub(super) type Place = Option<usize>;
 
 pub(super) struct Node {

@@ -4,7 +4,7 @@ use super::fields::{Fields, Findings};
 use super::tree::Value;
 use crate::Cause;
 
-/// Maximum number of users in a list.
+/// Maximum number of users in a list of local users.
 const USERS_LIMIT: usize = 16;
 
 /// Reads the list of users of a key. Returns `None` if the key is absent.

@@ -27,7 +27,7 @@ pub(super) enum Item {
 pub(super) enum Ask {
     /// Report when the applier reaches the fence of this request.
     Settle(Sender<()>),
-    /// Call a function with the mirror.
+    /// Call a function with the mirror on the applier's thread.
     Look(Box<dyn FnOnce(&Mirror) + Send>),
     /// Compare the mirror with the kernel and repair the differences.
     Check(Sender<Result<Drift, NetlinkError>>),
@@ -49,7 +49,7 @@ impl Ask {
 /// notification. The differences have been repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// Objects of the mirror that differed from the kernel.
+    /// Objects of the mirror that differed from the kernel's state.
     pub changes: Vec<Change>,
     /// Number of objects that differed and for which a notification arrived during the comparison. The next comparison
     /// examines these objects.

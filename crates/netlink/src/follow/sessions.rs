@@ -25,7 +25,7 @@ pub(super) struct Sessions {
     pub(super) number: u64,
     pub(super) permits: Receiver<()>,
     pub(super) shared: Arc<fpm::Shared>,
-    /// Name of the router for the log.
+    /// Name of the router in log messages.
     pub(super) name: String,
     /// Time of the last log message about refused routes, and the number of refused routes at that time.
     /// `None` before the first message.

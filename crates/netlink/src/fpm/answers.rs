@@ -40,7 +40,7 @@ impl Key {
 /// Answer to zebra that reports whether a route was installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
-    /// Protocol of the route (`RTPROT_*`) in the announcement.
+    /// Protocol of the route (`RTPROT_*`), as in zebra's announcement.
     pub(crate) protocol: u8,
     pub(crate) kind: u8,
     /// Whether the route was installed in the workers' tables.

@@ -76,7 +76,7 @@ struct Session {
     /// Time since which deletions at the end of `events` are held back. `None` if none are held back.
     held: Option<Instant>,
     begun: Instant,
-    /// Time at which data was last received.
+    /// Time at which data was last received from the peer.
     last: Instant,
     replaying: bool,
     /// Encoded answers to zebra, of which the first `left` bytes have been sent.
@@ -107,14 +107,14 @@ fn is_open(stream: &TcpStream) -> bool {
     }
 }
 
-/// Error that states that the applier has ended.
+/// Error of a call that fails because the applier has ended.
 struct Ended;
 
 /// Reason for the end of an FPM session.
 enum End {
     Closed,
     Because(String),
-    /// The server must end as well.
+    /// The applier has ended, so the server must end as well.
     All,
 }
 

@@ -29,7 +29,7 @@ pub enum Target {
     Via(IpAddr, u32),
     /// Several next hops: gateway address, device index and weight of each.
     Several(Vec<(IpAddr, u32, u8)>),
-    /// A next-hop object with this ID.
+    /// The next-hop object with this ID.
     Object(u32),
     /// No next hop. The value is the route type: `RTN_BLACKHOLE` (6), `RTN_UNREACHABLE` (7) or `RTN_PROHIBIT`
     /// (8).

@@ -28,7 +28,7 @@ const TABLES: usize = 64;
 /// Maximum number of routes of a table that are examined to find a route of FRR. A table with more routes
 /// counts as used by sessions.
 const LOOKED_AT: usize = 64;
-/// Maximum number of next-hop objects of sessions.
+/// Maximum number of next-hop objects of FPM sessions.
 const OBJECTS: usize = 65_536;
 /// Maximum number of members in all next-hop groups of sessions together.
 const MEMBERS: usize = 1 << 20;

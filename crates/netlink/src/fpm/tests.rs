@@ -30,7 +30,7 @@ fn via(gateway: &str) -> Target {
     Target::Via(ip(gateway), LINK)
 }
 
-/// Decodes the bytes of a complete session.
+/// Decodes the bytes of a complete FPM session.
 fn read(bytes: &[u8]) -> Result<Vec<Event>, BadMessage> {
     let mut events = Vec::new();
     Decoder::new().feed(bytes, &mut events).map(|()| events)

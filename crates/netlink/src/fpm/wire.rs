@@ -38,10 +38,10 @@ pub enum Cause {
     /// The frame is too short for a message. The value is its length in bytes.
     #[error("a frame of {0} bytes, which hold no message")]
     Short(u16),
-    /// The length in a message header is invalid.
+    /// The length field in the header of an rtnetlink message is invalid.
     #[error("a message of {length} bytes where {room} are left in its frame")]
     Message {
-        /// Length in the message header, in bytes.
+        /// Value of the length field, in bytes.
         length: u32,
         /// Number of bytes from the start of the message to the end of the frame.
         room: usize,
@@ -74,7 +74,7 @@ pub struct Decoder {
 /// Message counters of an FPM session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of all messages in the session.
+    /// Number of all messages in the FPM session.
     pub messages: u64,
     /// Number of messages that are ignored, because they are not about unicast routes or next-hop objects.
     /// Examples are messages about labels, rules, neighbours and multicast groups.
@@ -82,7 +82,7 @@ pub struct Counts {
 }
 
 impl Decoder {
-    /// Creates a decoder at the start of a session.
+    /// Creates a decoder at the start of an FPM session.
     #[must_use]
     pub fn new() -> Decoder {
         Decoder::default()

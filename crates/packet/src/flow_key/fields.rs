@@ -126,7 +126,7 @@ impl FlowKey {
         self.eth_src = mac.0;
     }
 
-    /// Sets the EtherType.
+    /// Sets the EtherType of the payload after the VLAN tags.
     #[inline]
     pub fn set_eth_type(&mut self, eth_type: u16) {
         self.eth_type.set(eth_type);
