@@ -87,8 +87,8 @@ pub struct Controller {
     pub asynchronous: bool,
     /// Whether a `ptcp:` listener may use an address that other machines can reach.
     pub allow_remote: bool,
-    /// Local users whose processes may connect to a `ptcp:` listener, besides root and the daemon's own user.
-    /// Each is a name or a number; `*` stands for all users.
+    /// Local users whose processes may connect to a `ptcp:` listener, besides root and the daemon's own user. Each user
+    /// is a name or a number; `*` stands for all users.
     pub passive_users: Vec<String>,
 }
 

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Query for flow entries, groups, meters or megaflows. A criterion that is absent matches everything.
+/// Query for flow entries, groups, meters or megaflows. An absent criterion matches all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowQuery {
     /// Name of the bridge. `None`: all bridges.
@@ -215,7 +215,7 @@ pub struct SlowPathState {
     /// Number of megaflows that were installed with an exact match on all fields, because their input ports
     /// had reached the maximum number of masks.
     pub narrowed: u64,
-    /// Number of megaflows whose actions differed from those of the flow tables although no flow entry had
+    /// Number of megaflows whose actions differed from the actions in the flow tables although no flow entry had
     /// changed. A value other than 0 indicates a defect.
     pub wrong: u64,
 }

@@ -427,8 +427,8 @@ impl Layers {
         Ok(layers)
     }
 
-    /// Returns the number of existing objects of the same type as the new object `object`, if this number has
-    /// reached its maximum. Returns `None` for members, static entries and interfaces, which have no such
+    /// Returns the number of existing objects of the same type as the new object `object`, and the maximum, if the
+    /// number has reached the maximum. Returns `None` for members, static entries and interfaces, which have no such
     /// maximum.
     fn count_beside(&self, object: &ObjectKey) -> Option<ObjectCount> {
         let sum = |of: fn(&Fragment) -> usize| self.fragments.values().map(of).sum();

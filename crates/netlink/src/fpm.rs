@@ -54,8 +54,7 @@ pub struct Fpm {
     /// Time without a message after which a replay counts as complete. This time must exceed the time between the
     /// starts of zebra and of the routing daemons.
     pub settle: Duration,
-    /// Maximum number of routes of all origins in the mirror. Further routes that sessions announce are
-    /// refused.
+    /// Maximum number of routes of all origins in the mirror. Further routes that FPM sessions announce are refused.
     pub routes: usize,
     /// Numeric IDs of the local users whose processes may connect.
     pub users: Vec<u32>,
@@ -166,7 +165,7 @@ impl FpmListener {
 /// Status of FPM sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FpmStatus {
-    /// Address of the connected peer, and the duration of its session. `None` if no peer is connected.
+    /// Address of the connected peer, and the duration of its FPM session. `None` if no peer is connected.
     pub peer: Option<(SocketAddr, Duration)>,
     /// Whether zebra's replay of its routes is not complete yet, or routes that the replay did not announce are not
     /// removed yet.
@@ -177,14 +176,14 @@ pub struct FpmStatus {
     pub ended: Option<String>,
     /// Number of FPM sessions since the start of the server.
     pub sessions: u64,
-    /// Number of FPM messages that were received in all sessions.
+    /// Number of FPM messages that were received in all FPM sessions.
     pub messages: u64,
     /// Number of ignored messages. Such messages are about objects that the mirror does not contain, or about
     /// routes for which the kernel is the source.
     pub left: u64,
     /// Number of announcements that were refused because a table was full or the next hop is unknown.
     pub refused: u64,
-    /// Number of routes that were removed because a replay did not announce them.
+    /// Number of routes that were removed because a replay of zebra's routes did not announce them.
     pub swept: u64,
     /// Number of messages to zebra that report whether a route was installed.
     pub answers: u64,
@@ -200,7 +199,7 @@ pub(crate) enum Said {
     Begin(u64),
     /// Routes and next-hop objects that zebra has announced or withdrawn, in the order of arrival.
     Events(Vec<Event>),
-    /// The session's replay of all routes is complete.
+    /// The FPM session's replay of all routes is complete.
     Settled,
     /// The connection of the FPM session has ended.
     Lost,
@@ -220,8 +219,8 @@ pub(crate) struct Shared {
     /// Number of routes that FRR has announced in this FPM session ([`Table::named`]). The maximum value stands for
     /// `None`.
     pub(crate) named: AtomicU64,
-    /// Number of complete replays that the applier has not processed yet. Routes that these replays did not announce
-    /// are still in the mirror.
+    /// Number of complete replays of zebra's routes that the applier has not processed yet. Routes that these replays
+    /// did not announce are still in the mirror.
     pub(crate) settling: AtomicU64,
     seen: Mutex<Seen>,
     /// Duplicate of the server's listening socket. `None` if the socket does not exist yet.

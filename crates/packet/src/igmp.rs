@@ -68,7 +68,7 @@ pub enum Igmp<'a> {
     Other(u8),
 }
 
-/// A membership query.
+/// An IGMP membership query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query<'a> {
     /// IGMP version of the query (1, 2 or 3), derived from the length of the message and the response code
@@ -163,7 +163,7 @@ pub fn decode_time(code: u8) -> u32 {
     if code < 128 { code } else { (code & 0x0f | 0x10) << ((code >> 4 & 7) + 3) }
 }
 
-/// Type of a group record in a version 3 report (RFC 3376 section 4.2.12). MLDv2 uses identical numbers.
+/// Type of a group record in an IGMP version 3 report (RFC 3376 section 4.2.12). MLDv2 uses identical numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RecordKind {
@@ -198,7 +198,7 @@ impl RecordKind {
     }
 }
 
-/// One group record of a version 3 report.
+/// One group record of an IGMP version 3 report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
     /// Type of the record. `None` for a number that is not assigned.
@@ -209,7 +209,7 @@ pub struct Record<'a> {
     pub sources: &'a [[u8; 4]],
 }
 
-/// Iterator over the group records of a version 3 report. A malformed record yields one error and ends the
+/// Iterator over the group records of an IGMP version 3 report. A malformed record yields one error and ends the
 /// iteration.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
@@ -268,7 +268,7 @@ impl IgmpRepr {
     /// Number of bytes that [`IgmpRepr::emit`] writes.
     pub const LEN: usize = MIN_LEN;
 
-    /// Returns the first bytes of a version 3 report that contains `records` group records.
+    /// Returns the first bytes of an IGMP version 3 report that contains `records` group records.
     pub fn report_v3(records: u16) -> IgmpRepr {
         let [high, low] = records.to_be_bytes();
         IgmpRepr { kind: kind::REPORT_V3, max_resp: 0, group: Ipv4Addr::new(0, 0, high, low) }

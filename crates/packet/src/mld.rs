@@ -27,7 +27,7 @@ pub mod kind {
     pub const REPORT_V2: u8 = 143;
 }
 
-/// Header of a version 1 message, 24 bytes. A version 2 query begins with the same header.
+/// Header of an MLD version 1 message, 24 bytes. An MLD version 2 query begins with an equal header.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -148,7 +148,7 @@ pub fn decode_delay(code: u16) -> u32 {
     if code < 0x8000 { code } else { (code & 0x0fff | 0x1000) << ((code >> 12 & 7) + 3) }
 }
 
-/// One address record of a version 2 report.
+/// One address record of an MLD version 2 report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
     /// Type of the record. `None` for a number that is not assigned.
@@ -159,7 +159,7 @@ pub struct Record<'a> {
     pub sources: &'a [[u8; 16]],
 }
 
-/// Iterator over the address records of a version 2 report. A malformed record yields one error and ends the
+/// Iterator over the address records of an MLD version 2 report. A malformed record yields one error and ends the
 /// iteration.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {

@@ -185,8 +185,8 @@ pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem
     }
 }
 
-/// Reads the sections of a whole configuration. The returned names are those of all ports in the text,
-/// including ports that could not be read.
+/// Reads the sections of a whole configuration. Also returns the names of all ports in the text, including ports that
+/// could not be read.
 fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
     let mut findings = Findings::default();
     let mut fields = Fields::new(String::new(), Some(0), table);

@@ -37,8 +37,8 @@ pub(super) struct Applier<F> {
     /// Requests that are answered when a fence ([`Item::Fence`]) is reached, each with the number of its fence.
     pub(super) waiting: Vec<(u64, Sender<()>)>,
     pub(super) sessions: Option<Sessions>,
-    /// IDs of next-hop objects whose removal was notified and is not yet applied to the mirror. Consecutive
-    /// removals are applied together.
+    /// IDs of next-hop objects whose removal was notified and is not yet applied to the mirror. Consecutive removals
+    /// are applied together.
     pub(super) leaving: HashSet<u32>,
 }
 

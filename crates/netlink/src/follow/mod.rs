@@ -339,7 +339,7 @@ mod tests {
         assert!(matches!(said, Err(NetlinkError::Ended(_))), "{said:?}");
     }
 
-    /// Checks that a refused route of a session is answered again when a resync has made space for it.
+    /// Checks that zebra gets another answer about a refused route when a resync has made space for the route.
     #[test]
     fn a_route_that_gets_room_by_a_resync_is_answered() {
         use crate::fpm::speak::{self, Target, announce, frame};

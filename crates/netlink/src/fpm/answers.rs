@@ -50,7 +50,7 @@ pub(crate) struct Said {
 /// Unsent answers to zebra in one FPM session.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// Number that identifies the session. Answers of other sessions are ignored.
+    /// Number that identifies the FPM session. Answers of other FPM sessions are ignored.
     session: u64,
     waiting: BTreeMap<Key, Said>,
     /// Maximum number of unsent answers. A larger number shows that zebra does not read the answers.
@@ -58,7 +58,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Removes the answers of the previous session and starts the session with this number. `most` is the
+    /// Removes the answers of the previous FPM session and starts the FPM session with this number. `most` is the
     /// maximum number of unsent answers.
     pub(crate) fn begin(&mut self, session: u64, most: usize) {
         *self = Answers { session, waiting: BTreeMap::new(), most };

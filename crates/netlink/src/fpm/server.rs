@@ -21,13 +21,13 @@ use crate::decode::{Event, Object};
 const CHUNK: usize = 256 << 10;
 /// Maximum number of consecutive reads from a connection. Answers and other work are processed afterwards.
 const TURNS: usize = 16;
-/// Maximum number of connections that are accepted consecutively. The session is processed afterwards.
+/// Maximum number of connections that are accepted consecutively. The FPM session is processed afterwards.
 const ACCEPTS: usize = 4;
-/// Number of events that are passed to the applier in one batch.
+/// Number of decoded events that are passed to the applier in one batch.
 const BATCH: usize = 4096;
-/// Maximum number of batches that the applier has not processed yet.
+/// Maximum number of batches of events that the applier has not processed yet.
 pub(crate) const BATCHES: usize = 16;
-/// Time for which a deletion is held back, because the route that replaces it may follow.
+/// Time for which the deletion of a route is held back, because the route that replaces it may follow.
 const HOLD: Duration = Duration::from_millis(5);
 /// Number of bytes of encoded answers to zebra that are written to a connection at once.
 const ANSWERS: usize = 64 << 10;
@@ -40,13 +40,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Time without received data after which the kernel sends a keepalive probe to the peer. Two further probes
 /// follow at half this interval.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Multiple of the settling time (`super::Fpm::settle`) after which a replay counts as complete even if
-/// messages keep arriving.
+/// Multiple of the settling time (`super::Fpm::settle`) after which a replay of zebra's routes counts as complete even
+/// if messages keep arriving.
 const BUSY: u32 = 10;
 /// Maximum number of log lines per minute that peers can cause.
 const LINES: u32 = 20;
 
-/// FPM server. The server accepts connections and reads one session at a time.
+/// FPM server. The server accepts connections of zebra and reads one FPM session at a time.
 pub(crate) struct Server<S> {
     name: String,
     listener: FpmListener,
@@ -73,7 +73,7 @@ struct Session {
     peer: SocketAddr,
     decoder: Decoder,
     events: Vec<Event>,
-    /// Time since which deletions at the end of `events` are held back. `None` if none are held back.
+    /// Time since which route deletions at the end of `events` are held back. `None` if no deletions are held back.
     held: Option<Instant>,
     begun: Instant,
     /// Time at which data was last received from the peer.
@@ -84,7 +84,7 @@ struct Session {
     left: usize,
     /// Time since which no bytes of `out` could be sent. `None` if bytes can be sent.
     stuck: Option<Instant>,
-    /// Message counters of the session at the time when they were last added to the status.
+    /// Message counters of the FPM session at the time when they were last added to the status.
     counted: super::Counts,
 }
 
@@ -186,7 +186,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         locked(&self.shared.seen).status.trouble = trouble;
     }
 
-    /// Waits until a file descriptor is ready or a time limit of the session is reached.
+    /// Waits until a file descriptor is ready or a time limit of the FPM session is reached.
     fn wait(&self) {
         let mut until = PATIENCE;
         let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
@@ -211,9 +211,9 @@ impl<S: Fn(Said) -> bool> Server<S> {
         let _ = rustix::io::read(self.shared.wake.as_fd(), &mut count);
     }
 
-    /// Accepts new connections whose peers are permitted. If a session is open, it is kept and the new
-    /// connection is refused. A session that its peer has closed is replaced. The number of connections for
-    /// each call is limited, therefore refused connections do not delay the session.
+    /// Accepts new connections whose peers are permitted. If an FPM session is open, the open session is kept and the
+    /// new connection is refused. A session that its peer has closed is replaced. The number of connections for each
+    /// call is limited, therefore refused connections do not delay the session.
     fn accept(&mut self) -> Result<(), Ended> {
         for _ in 0..ACCEPTS {
             if self.shared.end.load(Ordering::Acquire) {

@@ -180,9 +180,9 @@ pub fn frame(all: impl IntoIterator<Item = Message>) -> Vec<u8> {
     bytes
 }
 
-/// Returns the bytes of a session that announces a complete table, as zebra does after connecting. The
-/// next-hop objects come first, followed by each prefix as a BGP route in a separate frame. `target` returns
-/// the next hops of the prefix with an index.
+/// Returns the bytes of an FPM session that announces a complete routing table, as zebra does after connecting. The
+/// next-hop objects come first, followed by each prefix as a BGP route in a separate frame. `target` returns the next
+/// hops of the prefix with an index.
 pub fn session(
     objects: impl IntoIterator<Item = Message>,
     prefixes: impl IntoIterator<Item = Prefix<IpAddr>>,

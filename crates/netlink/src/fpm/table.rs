@@ -23,14 +23,14 @@ use crate::rtnetlink::route::{
 };
 use crate::state::{Family, Kind, Member, NextHop, Path, Prefix, RouteKey, TablePrefix};
 
-/// Maximum number of routing tables that can contain routes of sessions at a time.
+/// Maximum number of routing tables that can contain routes of FPM sessions at a time.
 const TABLES: usize = 64;
-/// Maximum number of routes of a table that are examined to find a route of FRR. A table with more routes
-/// counts as used by sessions.
+/// Maximum number of routes of a routing table that are examined to find a route of FRR. A routing table with more
+/// routes counts as used by FPM sessions.
 const LOOKED_AT: usize = 64;
 /// Maximum number of next-hop objects of FPM sessions.
 const OBJECTS: usize = 65_536;
-/// Maximum number of members in all next-hop groups of sessions together.
+/// Maximum number of members in all next-hop groups of FPM sessions together.
 const MEMBERS: usize = 1 << 20;
 /// First ID for next-hop objects whose own ID is in use in the mirror. Neither the kernel nor zebra uses IDs
 /// from here on.
@@ -43,19 +43,19 @@ pub(crate) type Answer = (Key, Option<Said>);
 /// Announcements of all FPM sessions, as merged into the mirror.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Whether a replay was completed. The kernel's copies of FRR's routes are then ignored.
+    /// Whether a replay of zebra's routes was completed. The kernel's copies of FRR's routes are then ignored.
     whole: bool,
     replay: Option<Replay>,
-    /// IDs of next-hop objects in the mirror, by the IDs that the session uses.
+    /// IDs of next-hop objects in the mirror, by the IDs that zebra uses in the FPM session.
     ids: HashMap<u32, u32>,
-    /// First ID that is tried for the next object whose own ID is in use.
+    /// ID in the mirror that is tried first for the next object whose own ID is in use.
     next_alias: u32,
     /// Number of members of the next-hop groups that FRR announced, in the mirror (our copy of the kernel's state). An
     /// upper bound while `members_went` is set, because removed members may still be counted.
     members: usize,
     members_went: bool,
-    /// Routing tables that contain routes of sessions. A table whose routes were removed stays in the set
-    /// until another table needs its place.
+    /// Routing tables that contain routes of FPM sessions. A routing table whose routes were removed stays in the set
+    /// until the set is full and another routing table is added.
     tables: BTreeSet<u32>,
     /// Answers about announced routes that the workers' tables refused, by route. The next announcement of
     /// such a route is treated as a change of the route.
@@ -67,11 +67,11 @@ pub(crate) struct Table {
     pub(crate) left: u64,
     /// Number of announcements that were refused because of a limit or an unknown next hop.
     pub(crate) refused: u64,
-    /// Number of routes that were removed because a replay did not announce them.
+    /// Number of routes that were removed because a replay of zebra's routes did not announce them.
     pub(crate) swept: u64,
 }
 
-/// Keys of the routes that were announced since the start of the session.
+/// Keys of the routes that were announced since the start of the FPM session.
 #[derive(Debug, Default)]
 struct Replay {
     four: HashSet<RouteKey<Ipv4Addr>>,
@@ -115,7 +115,7 @@ impl Table {
         is_frrs(protocol) && (self.whole || self.replay.as_ref().is_some_and(named))
     }
 
-    /// Copies the routes and next-hop objects of sessions from `mirror` to `to`, which is a new dump of the
+    /// Copies the routes and next-hop objects of FPM sessions from `mirror` to `to`, which is a new dump of the
     /// kernel's state.
     pub(crate) fn carry(&self, mirror: &Mirror, to: &mut Mirror) {
         to.told_apart = true;
@@ -163,8 +163,8 @@ impl Table {
         self.replay = None;
     }
 
-    /// Completes the replay of the session. Removes routes and next-hop objects that the replay did not
-    /// announce. Returns the number of removed routes.
+    /// Completes the replay of zebra's routes in the FPM session. Removes routes and next-hop objects that the replay
+    /// did not announce. Returns the number of removed routes.
     pub(crate) fn settled(&mut self, mirror: &mut Mirror, changes: &mut Vec<Change>) -> u64 {
         let Some(Replay { four, six }) = self.replay.take() else { return 0 };
         self.whole = true;
@@ -184,8 +184,7 @@ impl Table {
         swept
     }
 
-    /// Applies events of the session in order. Consecutive removals of next-hop objects are applied in one
-    /// pass.
+    /// Applies events of the FPM session in order. Consecutive removals of next-hop objects are applied in one pass.
     pub(crate) fn apply_all(
         &mut self,
         mirror: &mut Mirror,
@@ -211,8 +210,7 @@ impl Table {
         }
     }
 
-    /// Applies one event of the session to the mirror, and adds an answer about an announced route to
-    /// `answers`.
+    /// Applies one event of the FPM session to the mirror, and adds an answer about an announced route to `answers`.
     pub(crate) fn apply(
         &mut self,
         mirror: &mut Mirror,
@@ -401,7 +399,7 @@ fn is_filled<A: Family>(routes: &Routes<A>, table: u32) -> bool {
     all.by_ref().take(LOOKED_AT).any(|(_, paths)| of_frr(paths)) || all.next().is_some()
 }
 
-/// Access to routes of one address family in a mirror and a replay.
+/// Access to the routes of one address family in the mirror and in a replay of zebra's routes.
 trait Told: Family + Hash {
     fn routes(mirror: &mut Mirror) -> &mut Routes<Self>;
     fn named(replay: &mut Replay) -> &mut HashSet<RouteKey<Self>>;

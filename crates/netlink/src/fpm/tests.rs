@@ -86,7 +86,7 @@ impl Site {
         }
     }
 
-    /// Starts a new session with a complete replay of these messages.
+    /// Starts a new FPM session with a complete replay of these messages.
     fn replays(&mut self, all: impl IntoIterator<Item = Message>) -> u64 {
         self.table.lost();
         self.table.begin();
@@ -295,8 +295,8 @@ fn numbers_of_next_hops_of_another_session_do_not_mislead_its_routes() {
     assert_eq!(site.routes().len(), 2, "a route goes with what it leads to");
 }
 
-/// Checks that an object of the kernel (`ip nexthop add`) and an equal object of a session with the same ID are
-/// separate.
+/// Checks that a next-hop object of the kernel (`ip nexthop add`) and an equal object of an FPM session with the same
+/// ID are separate.
 #[test]
 fn an_object_of_the_kernel_and_one_of_a_session_do_not_share_an_id() {
     let mut site = Site::new(100);
@@ -429,7 +429,7 @@ fn tables_without_routes_make_room_for_others() {
     }
 }
 
-/// Checks the limit of members of all groups together, and that removed groups make space for others.
+/// Checks the limit of members of all next-hop groups together, and that removed groups make space for other groups.
 #[test]
 fn members_of_groups_beyond_the_limit_are_refused() {
     const WAYS: u32 = 1024;
@@ -457,8 +457,8 @@ fn members_of_groups_beyond_the_limit_are_refused() {
     assert_eq!(members, 1 << 20);
 }
 
-/// Checks that a replay with new next-hop IDs is applied quickly. zebra was restarted, and assigns the IDs of
-/// all its objects in another order.
+/// Checks that a replay of zebra's routes with new next-hop IDs is applied quickly. zebra was restarted, and assigns
+/// the IDs of all its objects in another order.
 #[test]
 fn many_next_hops_that_are_numbered_anew_take_no_long_search() {
     const MANY: u32 = 20_000;

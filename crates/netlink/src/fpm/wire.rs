@@ -24,7 +24,7 @@ const WAYS: usize = 1024;
 /// address.
 const WAY: usize = 28;
 
-/// Reason why received data of a session cannot be decoded.
+/// Reason why received data of an FPM session cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     /// The data does not begin with a valid frame header.
@@ -51,11 +51,11 @@ pub enum Cause {
     Unreadable(u16),
 }
 
-/// Error in received data, with its position in the session.
+/// Error in the received data of an FPM session, with its position in the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {cause}")]
 pub struct BadMessage {
-    /// Number of bytes in the session before the invalid data.
+    /// Number of bytes in the FPM session before the invalid data.
     pub offset: u64,
     /// Reason why the data cannot be decoded.
     pub cause: Cause,
@@ -66,7 +66,7 @@ pub struct BadMessage {
 pub struct Decoder {
     /// Received bytes of a frame that is not complete yet.
     rest: Vec<u8>,
-    /// Number of bytes of the session that precede `rest`.
+    /// Number of bytes of the FPM session that precede `rest`.
     offset: u64,
     counts: Counts,
 }
@@ -88,14 +88,14 @@ impl Decoder {
         Decoder::default()
     }
 
-    /// Returns the message counters since the start of the session.
+    /// Returns the message counters since the start of the FPM session.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Decodes further bytes of the session, and appends the events of complete frames to `events`. An
-    /// incomplete frame of at most 64 KiB is kept until the next call.
+    /// Decodes further bytes of the FPM session, and appends the events of complete frames to `events`. An incomplete
+    /// frame of at most 64 KiB is kept until the next call.
     ///
     /// # Errors
     /// Returns [`BadMessage`] if the data is invalid. The rest of the session can then not be decoded. Events

@@ -161,7 +161,7 @@ impl FlowKey {
 
 /// Accessors for L3 and L4, which are valid after `extract` only.
 impl FlowKey {
-    /// Returns the L3 protocol (none, IPv4, IPv6 or ARP) whose addresses the address fields hold.
+    /// Returns the L3 protocol (none, IPv4, IPv6 or ARP) to which the content of the address fields belongs.
     #[inline]
     pub fn l3_kind(&self) -> L3Kind {
         match self.l3_kind {
@@ -256,7 +256,7 @@ impl FlowKey {
         self.tcp_flags.get()
     }
 
-    /// Sets the L3 protocol (none, IPv4, IPv6 or ARP) whose addresses the address fields hold.
+    /// Sets the L3 protocol (none, IPv4, IPv6 or ARP) to which the content of the address fields belongs.
     #[inline]
     pub fn set_l3_kind(&mut self, kind: L3Kind) {
         self.l3_kind = kind as u8;
