@@ -54,7 +54,8 @@ pub struct Fpm {
     /// Time without a message after which a replay counts as complete. This time must exceed the time between the
     /// starts of zebra and of the routing daemons.
     pub settle: Duration,
-    /// Maximum number of routes of all origins in the mirror. Further routes that FPM sessions announce are refused.
+    /// Maximum number of routes of all origins in the mirror of the kernel's routing state. Further routes that FPM
+    /// sessions announce are refused.
     pub routes: usize,
     /// Numeric IDs of the local users whose processes may connect.
     pub users: Vec<u32>,
@@ -178,8 +179,8 @@ pub struct FpmStatus {
     pub sessions: u64,
     /// Number of FPM messages that were received in all FPM sessions.
     pub messages: u64,
-    /// Number of ignored messages. Such messages are about objects that the mirror does not contain, or about
-    /// routes for which the kernel is the source.
+    /// Number of ignored messages. Such messages are about types of objects that are not mirrored, or about routes for
+    /// which the kernel is the source.
     pub left: u64,
     /// Number of announcements that were refused because a table was full or the next hop is unknown.
     pub refused: u64,
@@ -205,22 +206,22 @@ pub(crate) enum Said {
     Lost,
 }
 
-/// State that the server shares with the applier and with readers of the status.
+/// State that the FPM server shares with the applier thread and with readers of the status.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) end: AtomicBool,
     /// Event counter that wakes the server when answers are queued, or when the server must end.
     pub(crate) wake: OwnedFd,
     pub(crate) answers: Mutex<Answers>,
-    /// Number of ignored messages for [`FpmStatus`]. The applier writes `left`, `refused` and `swept`.
+    /// Number of ignored messages for [`FpmStatus`]. The applier thread writes `left`, `refused` and `swept`.
     pub(crate) left: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) swept: AtomicU64,
     /// Number of routes that FRR has announced in this FPM session ([`Table::named`]). The maximum value stands for
     /// `None`.
     pub(crate) named: AtomicU64,
-    /// Number of complete replays of zebra's routes that the applier has not processed yet. Routes that these replays
-    /// did not announce are still in the mirror.
+    /// Number of complete replays of zebra's routes that the applier thread has not processed yet. Routes that these
+    /// replays did not announce are still in the mirror.
     pub(crate) settling: AtomicU64,
     seen: Mutex<Seen>,
     /// Duplicate of the server's listening socket. `None` if the socket does not exist yet.
@@ -277,9 +278,9 @@ impl Shared {
     }
 }
 
-/// Decodes the bytes of an FPM session, which are given in pieces, applies the messages to an empty mirror, and
-/// completes the replay. Returns the mirror and the result of decoding. The function is for tests and fuzzing, and uses
-/// no threads and no sockets.
+/// Decodes the bytes of an FPM session, which are given in pieces, applies the messages to an empty mirror of the
+/// kernel's state, and completes the replay. Returns the mirror and the result of decoding. The function is for tests
+/// and fuzzing, and uses no threads and no sockets.
 pub fn played<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Mirror, Result<(), BadMessage>) {
     let (mut decoder, mut table, mut mirror) = (Decoder::new(), Table::new(1 << 16), Mirror::default());
     let (mut events, mut changes, mut answers) = (Vec::new(), Vec::new(), Vec::new());

@@ -13,7 +13,8 @@ use crate::state::{
     SettingsKey,
 };
 
-/// Identifies an object of the mirror that has changed. The mirror contains the new state of the object.
+/// Identifies an object of the mirror (our copy of the kernel's routing state) that has changed. The mirror contains
+/// the new state of the object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// The device with this index has changed.
@@ -262,8 +263,8 @@ impl Mirror {
         next
     }
 
-    /// Returns the number of routes in the mirror that have a protocol of FRR. Returns 0 if FPM sessions are
-    /// not the source of these routes.
+    /// Returns the number of mirrored routes that have a protocol of FRR. Returns 0 if FPM sessions are not the source
+    /// of these routes.
     #[must_use]
     pub fn announced(&self) -> u64 {
         if !self.told_apart {
@@ -509,7 +510,7 @@ impl Mirror {
         }
     }
 
-    /// Returns the objects that differ between this mirror and another one.
+    /// Returns the objects that differ between this mirror and the mirror `other`.
     #[must_use]
     pub fn differences(&self, other: &Mirror) -> Vec<Change> {
         let mut differ = Vec::new();

@@ -24,13 +24,14 @@ use crate::adjacency_number::{MOST, place};
 use crate::buckets::{BUCKETS, Buckets};
 use crate::link_hash::{LINK_SECRETS, LinkHash};
 
-/// Number of 64-bit words of a group of next hops in a mirror. Each word holds two hash buckets.
+/// Number of 64-bit words of a next-hop group in the memory from which BPF programs route. Each word holds two hash
+/// buckets.
 pub const GROUP_WORDS: usize = BUCKETS / 2;
-/// Number of 64-bit words of a neighbour in a mirror: the two words of [`crate::Adjacency`], and two words for
-/// the neighbour's address.
+/// Number of 64-bit words of a neighbour in the memory from which BPF programs route: the two words of
+/// [`crate::Adjacency`], and two words for the neighbour's address.
 pub const NEIGHBOUR_WORDS: usize = 4;
-/// Number of 64-bit words of a line of a mirror's hash table of on-link neighbours. Each word holds an
-/// adjacency number and a part of its key's hash.
+/// Number of 64-bit words of a line (bucket) of the hash table of on-link neighbours that BPF programs read. Each word
+/// holds an adjacency number and a part of its key's hash.
 pub const LINE_WORDS: usize = 8;
 /// Number of 64-bit words that count the packets and bytes sent to one neighbour by one CPU.
 pub const COUNT_WORDS: usize = 2;
@@ -43,7 +44,7 @@ const BLACKHOLE: u64 = 3 << 32;
 /// Type of a path whose packets BPF programs pass to a worker.
 const UP: u64 = 0;
 
-/// The memory of the mirror of a routing table. All words are initially zero.
+/// The memory for the mirror of a routing table (the copy that BPF programs read). All words are initially zero.
 pub struct TableMirror {
     /// Memory for the words of the IPv4 trie.
     pub four: Memory,
@@ -57,7 +58,7 @@ pub struct TableMirror {
     pub groups: Memory,
 }
 
-/// The memory of the mirror of the neighbours. All words are initially zero.
+/// The memory for the mirror of the neighbours (the copy that BPF programs read). All words are initially zero.
 pub struct NeighbourMirror {
     /// Table of neighbours: [`NEIGHBOUR_WORDS`] words for each adjacency number, number 0 included.
     pub neighbours: Memory,
@@ -76,7 +77,7 @@ fn words(memory: &Memory) -> &[AtomicU64] {
     memory.as_ref().as_ref()
 }
 
-/// A path in the form that the mirror of a routing table holds.
+/// A path in the form that the mirror of a routing table holds for BPF programs.
 pub enum PathEntry<'a> {
     Up,
     Blackhole,
@@ -84,7 +85,7 @@ pub enum PathEntry<'a> {
     Group(&'a Buckets<u32>),
 }
 
-/// Writer of the paths and next-hop groups in the mirror of a routing table.
+/// Writer of the paths and next-hop groups in the mirror of a routing table, which BPF programs read.
 pub struct PathMirror {
     paths: Memory,
     groups: Memory,
@@ -160,7 +161,7 @@ fn take(free: &mut Vec<u32>, leaving: &mut VecDeque<(GracePeriods, u32)>, reader
     free.pop()
 }
 
-/// Writer of the mirror of the neighbours.
+/// Writer of the mirror of the neighbours, which BPF programs read.
 pub struct Neighbours(NeighbourMirror, LinkHash);
 
 impl Neighbours {

@@ -232,7 +232,7 @@ pub struct Paths {
     shared: HashMap<u32, Path>,
     /// Numbers of the paths that refer to an adjacency for which there was no space.
     without_adjacency: BTreeSet<u32>,
-    /// Numbers of the paths for whose next hops there was no space in the mirror.
+    /// Numbers of the paths for whose next hops there was no space in the mirror for BPF programs.
     without_group: BTreeSet<u32>,
     /// Number of the path for which [`Paths::retry`] last looked for space.
     tried: u32,
@@ -339,7 +339,7 @@ impl Paths {
         self.compile_again(&Path::Shared(shared), adjacencies);
     }
 
-    /// Returns the number of paths whose next hops have no adjacency or no space in the mirror yet.
+    /// Returns the number of paths whose next hops have no adjacency or no space in the mirror for BPF programs yet.
     pub fn waiting(&self) -> usize {
         self.without_adjacency.len() + self.without_group.len()
     }
@@ -350,8 +350,8 @@ impl Paths {
         !self.leaving.is_empty() || self.mirror.as_ref().is_some_and(PathMirror::is_freeing)
     }
 
-    /// Tries again to create missing adjacencies of paths and to write next hops to the mirror. A call stops after
-    /// `TRIES` failed attempts, and the next call continues with the next path.
+    /// Tries again to create missing adjacencies of paths and to write next hops to the mirror for BPF programs. A call
+    /// stops after `TRIES` failed attempts, and the next call continues with the next path.
     pub fn retry(&mut self, adjacencies: &mut Adjacencies) {
         let (mut failed, mut last) = (0, self.tried);
         // Each path is tried once.

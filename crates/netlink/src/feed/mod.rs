@@ -102,7 +102,8 @@ pub struct Feed {
     outcome: FibOutcome,
 }
 
-/// A grace period of the readers of a feed's tables. The caller waits for its end without a lock on the feed.
+/// A grace period of the readers of a feed's tables. The caller waits for the end of the grace period without a lock on
+/// the feed.
 #[derive(Debug)]
 pub struct GracePeriod {
     readers: Readers,
@@ -136,7 +137,7 @@ impl fmt::Debug for Feed {
 }
 
 impl Feed {
-    /// Creates a feed without tables. `workers` is the number of workers that count the packets to each
+    /// Creates a feed that has no routing tables yet. `workers` is the number of workers that count the packets to each
     /// neighbour.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, limits: Limits, workers: usize) -> Feed {
@@ -187,7 +188,7 @@ impl Feed {
         self.fibs.get(&number)
     }
 
-    /// Returns the numbers of the kernel routing tables that exist in this feed.
+    /// Returns the numbers of the kernel routing tables for which this feed has a table.
     pub fn tables(&self) -> impl Iterator<Item = u32> + '_ {
         self.fibs.keys().copied()
     }
@@ -511,7 +512,8 @@ impl Feed {
         }
     }
 
-    /// Installs, replaces or removes the route to a prefix in a table, so that the table agrees with the mirror.
+    /// Installs, replaces or removes the route to a prefix in a table, so that the table agrees with the mirror (our
+    /// copy of the kernel's routing state).
     fn bring(&mut self, mirror: &Mirror, key: Key) -> Result<(), FibError> {
         let lacks_table = self.lacks_table(key.table());
         let no_table = |prefix: &dyn fmt::Display| {

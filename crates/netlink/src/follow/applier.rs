@@ -18,7 +18,8 @@ use crate::fpm;
 use crate::mirror::{Change, Mirror};
 use crate::state::FibOutcome;
 
-/// Number of notification datagrams after which the applier reports the changes to the follower's callback.
+/// Number of notification datagrams after which the applier (the thread that updates the mirror) reports the changes to
+/// the follower's callback.
 const BATCH: usize = 2048;
 /// Number of pauses (each of length `MOMENT`) before each comparison of the mirror with the kernel. A
 /// difference counts as drift if every comparison finds it. Several comparisons are required because a busy
@@ -27,14 +28,16 @@ const BATCH: usize = 2048;
 const WAITS: [usize; 4] = [0, 1, 3, 6];
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Thread that applies notifications to the mirror and answers requests.
+/// Thread that applies the kernel's notifications to the mirror (our copy of the kernel's routing state) and answers
+/// requests.
 pub(super) struct Applier<F> {
     pub(super) mirror: Mirror,
     pub(super) asking: Netlink,
     pub(super) from: Receiver<Item>,
     pub(super) shared: Arc<Shared>,
     pub(super) told: F,
-    /// Requests that are answered when a fence ([`Item::Fence`]) is reached, each with the number of its fence.
+    /// Requests that are answered when a fence (a mark in the queue, [`Item::Fence`]) is reached, each with the number
+    /// of its fence.
     pub(super) waiting: Vec<(u64, Sender<()>)>,
     pub(super) sessions: Option<Sessions>,
     /// IDs of next-hop objects whose removal was notified and is not yet applied to the mirror. Consecutive removals
@@ -118,7 +121,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         }
     }
 
-    /// Removes the next-hop objects in `leaving` from the mirror, in one pass.
+    /// Removes the next-hop objects in `leaving` from the mirror in one pass, because each pass visits all routes.
     fn let_next_hops_go(&mut self, changes: &mut Vec<Change>) {
         if !self.leaving.is_empty() {
             self.mirror.next_hops_gone(std::mem::take(&mut self.leaving), changes);
@@ -162,7 +165,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         fence
     }
 
-    /// Answers the requests that wait for this fence or an earlier one.
+    /// Answers the requests that wait for this fence (a mark in the queue) or an earlier one.
     fn reached(&mut self, fence: u64) {
         self.waiting.retain(|(wanted, to)| {
             let waits = *wanted > fence;

@@ -7,7 +7,7 @@ use crate::error::NetlinkError;
 use crate::fpm;
 use crate::mirror::{Change, Mirror};
 
-/// Items in the queue from the reader to the applier.
+/// Items in the queue from the thread that reads notifications to the thread that applies them (the applier).
 pub(super) enum Item {
     Datagram(Vec<u8>),
     /// Notifications were lost. Items before this item in the queue are out of date, and items behind it are
@@ -15,19 +15,20 @@ pub(super) enum Item {
     Overrun,
     /// The notification socket can no longer be read, for this reason.
     Failed(String),
-    /// A fence. All notifications that the kernel had sent when the fence was requested are before this item
-    /// in the queue.
+    /// A fence, which is a mark in the queue. All notifications that the kernel had sent when the fence was requested
+    /// are before the fence in the queue.
     Fence(u64),
     Ask(Ask),
     /// Input of an FPM session that provides FRR's routes.
     Fpm(fpm::Said),
 }
 
-/// Request of a user of the follower to the applier.
+/// Request to the applier, the thread that updates the mirror of the kernel's routing state.
 pub(super) enum Ask {
-    /// Report when the applier reaches the fence of this request.
+    /// Report when the applier reaches the fence of this request, which means that all earlier notifications are
+    /// applied.
     Settle(Sender<()>),
-    /// Call a function with the mirror on the applier's thread.
+    /// Call a function with the mirror of the kernel's routing state on the applier's thread.
     Look(Box<dyn FnOnce(&Mirror) + Send>),
     /// Compare the mirror with the kernel and repair the differences.
     Check(Sender<Result<Drift, NetlinkError>>),
@@ -45,8 +46,8 @@ impl Ask {
     }
 }
 
-/// Result of a comparison of the mirror with the kernel: differences for which the kernel sent no
-/// notification. The differences have been repaired.
+/// Result of a comparison of the mirror with the kernel's state: differences for which the kernel sent no notification.
+/// The differences have been repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
     /// Objects of the mirror that differed from the kernel's state.

@@ -32,11 +32,11 @@ use crate::state::FibOutcome;
 pub use self::item::Drift;
 pub use self::shared::Status;
 
-/// Maximum number of notification datagrams that the reader passes to the applier before they are applied.
-/// The number is smaller if the socket's receive buffer is small.
+/// Maximum number of notification datagrams that the reader thread queues for the applier thread. The number is smaller
+/// if the socket's receive buffer is small.
 const QUEUE: usize = 1 << 16;
-/// Time for which interrupted dumps are repeated while a follower is started. The caller waits for the start
-/// and may hold locks.
+/// Time for which interrupted dumps of the kernel's state are repeated while a follower is started. The caller waits
+/// for the start and may hold locks.
 const BEGIN_LIMIT: Duration = Duration::from_secs(2);
 /// A mirror of the kernel's routing state that two threads keep synchronized with the kernel. The threads end
 /// when this value is dropped.
@@ -156,8 +156,8 @@ impl Follower {
         answer.recv().map_err(|_| self.ended())
     }
 
-    /// Sends a request to the applier and returns its answer. Returns [`NetlinkError::Busy`] if there is no
-    /// answer within `limit`.
+    /// Sends a request to the applier thread and returns the applier's answer. Returns [`NetlinkError::Busy`] if there
+    /// is no answer within `limit`.
     fn ask_within<T>(&self, limit: Duration, ask: impl FnOnce(Sender<T>) -> Ask) -> Result<T, NetlinkError> {
         /// Pause between two attempts to put a request into a full queue.
         const PAUSE: Duration = Duration::from_millis(5);
@@ -184,8 +184,8 @@ impl Follower {
         NetlinkError::Ended(failed.clone().unwrap_or_else(|| "its thread has panicked".to_owned()))
     }
 
-    /// Waits until the mirror contains all changes that the kernel made before this call, and the callback
-    /// has been called for them.
+    /// Waits until the mirror (our copy of the kernel's routing state) contains all changes that the kernel made before
+    /// this call, and the callback has been called for them.
     ///
     /// # Errors
     /// Returns [`NetlinkError::Ended`] if the follower has ended.
@@ -193,8 +193,9 @@ impl Follower {
         self.ask(Ask::Settle)
     }
 
-    /// Calls `look` with the mirror on the applier's thread, and returns the result of `look`. The mirror has
-    /// the state at the time of this call or a later state. No notification is applied while `look` runs.
+    /// Calls `look` with the mirror of the kernel's routing state on the applier's thread, and returns the result of
+    /// `look`. The mirror has the state at the time of this call or a later state. No notification is applied while
+    /// `look` runs.
     ///
     /// # Errors
     /// Returns [`NetlinkError::Ended`] if the follower has ended.

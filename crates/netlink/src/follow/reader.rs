@@ -28,7 +28,7 @@ pub(super) const GROUPS: [u32; 11] = [
     group::RTNLGRP_NEXTHOP,
 ];
 
-/// Thread that reads notifications from the socket and passes them to the applier.
+/// Thread that reads the kernel's notifications from the socket and passes them to the applier thread.
 pub(super) struct Reader {
     pub(super) listening: Netlink,
     pub(super) to: SyncSender<Item>,

@@ -68,7 +68,8 @@ impl Sessions {
         }
     }
 
-    /// Applies the input of an FPM session to the mirror. Returns the number of messages in the input.
+    /// Applies the input of an FPM session to the mirror of the kernel's routing state. Returns the number of messages
+    /// in the input.
     pub(super) fn apply(&mut self, said: fpm::Said, mirror: &mut Mirror, changes: &mut Vec<Change>) -> usize {
         match said {
             fpm::Said::Begin(number) => {

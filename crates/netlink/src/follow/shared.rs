@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Interval at which a thread without input checks whether it must end.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Counters of a follower since its start.
+/// Counters of a follower (the threads that follow the kernel's routing state) since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Number of kernel notifications that were decoded.
@@ -39,11 +39,11 @@ pub(super) struct Counts {
 /// State that the reader thread shares with the applier thread and with users of the follower.
 pub(super) struct Shared {
     pub(super) end: AtomicBool,
-    /// Number of the fence ([`super::item::Item::Fence`]) that was requested last.
+    /// Number of the fence (a mark in the queue, [`super::item::Item::Fence`]) that was requested last.
     pub(super) fence: AtomicU64,
     pub(super) wake: OwnedFd,
     pub(super) counts: Counts,
-    /// Reason why the applier has ended. `None` while it runs, and if it has ended on request.
+    /// Reason why the applier thread has ended. `None` while the thread runs, and if the thread has ended on request.
     pub(super) failed: Mutex<Option<String>>,
 }
 

@@ -23,9 +23,9 @@ const CHUNK: usize = 256 << 10;
 const TURNS: usize = 16;
 /// Maximum number of connections that are accepted consecutively. The FPM session is processed afterwards.
 const ACCEPTS: usize = 4;
-/// Number of decoded events that are passed to the applier in one batch.
+/// Number of decoded events that are passed to the applier (the thread that updates the mirror) in one batch.
 const BATCH: usize = 4096;
-/// Maximum number of batches of events that the applier has not processed yet.
+/// Maximum number of batches of events that the applier thread has not processed yet.
 pub(crate) const BATCHES: usize = 16;
 /// Time for which the deletion of a route is held back, because the route that replaces it may follow.
 const HOLD: Duration = Duration::from_millis(5);
@@ -57,7 +57,7 @@ pub(crate) struct Server<S> {
     /// connect.
     users: Vec<u32>,
     remote: bool,
-    /// Function that passes input to the applier. Returns `false` if the applier has ended.
+    /// Function that passes input to the applier thread. Returns `false` if this thread has ended.
     say: S,
     permits: SyncSender<()>,
     shared: Arc<Shared>,
@@ -107,14 +107,14 @@ fn is_open(stream: &TcpStream) -> bool {
     }
 }
 
-/// Error of a call that fails because the applier has ended.
+/// Error of a call that fails because the applier thread has ended.
 struct Ended;
 
 /// Reason for the end of an FPM session.
 enum End {
     Closed,
     Because(String),
-    /// The applier has ended, so the server must end as well.
+    /// The applier thread has ended, so the server must end as well.
     All,
 }
 
@@ -131,8 +131,8 @@ impl From<std::io::Error> for End {
 }
 
 impl<S: Fn(Said) -> bool> Server<S> {
-    /// Creates a server. `say` passes input to the applier, and returns `false` after the applier has ended.
-    /// Each batch of events takes a permit, which the applier returns.
+    /// Creates an FPM server. `say` passes input to the applier thread, and returns `false` after this thread has
+    /// ended. Each batch of events takes a permit, which the applier returns.
     pub(crate) fn new(fpm: super::Fpm, say: S, permits: SyncSender<()>, shared: Arc<Shared>) -> Server<S> {
         *locked(&shared.listener) = fpm.listener.share();
         Server {

@@ -40,13 +40,13 @@ const ALIASES: u32 = 0x8000_0000;
 /// for a withdrawal.
 pub(crate) type Answer = (Key, Option<Said>);
 
-/// Announcements of all FPM sessions, as merged into the mirror.
+/// Announcements of all FPM sessions, as merged into the mirror of the kernel's routing state.
 #[derive(Debug)]
 pub(crate) struct Table {
     /// Whether a replay of zebra's routes was completed. The kernel's copies of FRR's routes are then ignored.
     whole: bool,
     replay: Option<Replay>,
-    /// IDs of next-hop objects in the mirror, by the IDs that zebra uses in the FPM session.
+    /// IDs of FRR's next-hop objects in the mirror, by the IDs that zebra uses in the FPM session.
     ids: HashMap<u32, u32>,
     /// ID in the mirror that is tried first for the next object whose own ID is in use.
     next_alias: u32,
@@ -60,10 +60,10 @@ pub(crate) struct Table {
     /// Answers about announced routes that the workers' tables refused, by route. The next announcement of
     /// such a route is treated as a change of the route.
     failed: BTreeMap<Key, Said>,
-    /// Maximum number of routes of all origins in the mirror.
+    /// Maximum number of routes of all origins in the mirror of the kernel's routing state.
     limit: usize,
-    /// Number of ignored messages: messages about routes for which the kernel is the source, and about types
-    /// of objects that the mirror does not contain.
+    /// Number of ignored messages: messages about routes for which the kernel is the source, and about types of objects
+    /// that are not mirrored.
     pub(crate) left: u64,
     /// Number of announcements that were refused because of a limit or an unknown next hop.
     pub(crate) refused: u64,
