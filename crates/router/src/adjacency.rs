@@ -149,8 +149,8 @@ struct Bucket([AtomicU32; PLACES]);
 /// The adjacency tables and counters that the writer shares with readers.
 #[derive(Debug)]
 struct Shared {
-    /// The two data words of each adjacency, by adjacency number ([`Adjacency`]): flags and link-layer address, and
-    /// Device and address of each adjacency, by adjacency number.
+    /// The two data words of each adjacency ([`Adjacency`]), by adjacency number. The first word holds flags and the
+    /// link-layer address, the second word device and interface number.
     words: Box<[[AtomicU64; 2]]>,
     /// Device and address of each adjacency, by adjacency number.
     keys: Box<[[AtomicU64; 3]]>,
@@ -294,7 +294,7 @@ struct Used {
 pub struct AdjacencyUse {
     /// Index of the kernel device by which packets to the neighbour are sent.
     pub device: u32,
-    /// Link-layer address of the neighbour, if known.
+    /// IP address of the neighbour. The value is `None` for the on-link destinations of a device.
     pub address: Option<IpAddr>,
     /// Link-layer address of the neighbour, if known.
     pub mac: Option<MacAddr>,

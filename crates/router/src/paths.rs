@@ -108,8 +108,8 @@ impl Held {
         }
     }
 
-    /// Returns the path in the compiled form for look-ups. Appends the number of each adjacency that the path refers to
-    /// to `taken`.
+    /// Returns the path in the compiled form for look-ups. Appends to `taken` the number of each adjacency to which
+    /// the path refers.
     fn compile(&self, path: &Path, adjacencies: &mut Adjacencies, taken: &mut Vec<u32>) -> Compiled {
         let mut take = |hop: &NextHop| {
             let number = adjacencies.take(hop);
