@@ -3,7 +3,7 @@
 //! This crate does not access the machine: no device is opened, and no thread is started. The crate provides:
 //!
 //! - loading: one text becomes one checked [`Config`], or the list of all its problems;
-//! - comparison: two configurations become a [`Plan`];
+//! - comparison: two configurations become a [`ConfigDiff`];
 //! - ownership: the layers of the file and of the API become one configuration with an [`Owner`] for each
 //!   object.
 //!
