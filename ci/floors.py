@@ -16,7 +16,8 @@ FLOORS = {
     "switch": 2, "router": 2, "balancer": 2,
     "engine": 3, "offload": 3, "openflow": 3, "ovsdb": 3, "netlink": 3,
     "control": 4, "fleet": 4,
-    "daemon": 5, "testbed": 5,
+    "dataplane": 5,
+    "daemon": 6, "testbed": 6,
 }
 
 # Crates that packets pass through: no asynchronous runtime, not even in their tests.

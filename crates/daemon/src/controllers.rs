@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dataplane::{DataPlane, OfDatapath, user_id};
 use model::{BridgeName, Controller, OpenFlow, OpenFlowVersion};
 use openflow::{Address, Controllers, Role, Sockets, Status, Target, Tls, Version};
 use ovsdb::ControllerStatus;
@@ -18,8 +19,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::database::{Database, allows_remote};
-use crate::plane::{DataPlane, OfDatapath};
-use crate::users::number_of;
 
 /// Interval at which the connection status of the controllers is checked.
 const LOOK: Duration = Duration::from_secs(1);
@@ -328,7 +327,7 @@ fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Tar
 /// Returns the user ids whose processes may connect to passive listeners. `None` means all users.
 fn users(named: &[String]) -> Option<Vec<u32>> {
     let all = named.iter().any(|user| user == Controller::ALL_USERS);
-    (!all).then(|| named.iter().filter_map(|user| number_of(user)).collect())
+    (!all).then(|| named.iter().filter_map(|user| user_id(user)).collect())
 }
 
 fn spoken(version: OpenFlowVersion) -> Version {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{ApplyOptions, ChangeError, FailureKind, Plane, Store};
+use dataplane::DataPlane;
 use model::{Config, ObjectKey, Owner, PortState, Severity, StaticKey};
 use ovsdb::{Client, ControllerStatus, Desired, Options, SwitchStatus, Uuid};
 use tokio::sync::watch;
@@ -30,10 +31,7 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use desired::{DesiredConfig, LeftOut};
 use numbers::Numbers;
 
-use crate::plane::DataPlane;
-
 pub use self::openflow::allows_remote;
-pub use desired::UNTAGGED;
 
 /// Interval at which the daemon compares link states and looks for missing devices.
 const TICK: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 //! crates with each other.
 //!
 //! ```text
-//!   trivium run ──> cmd/run ──> plane/ (engine + port + xdp + switch)  <── control (API, diff, apply)
+//!   trivium run ──> cmd/run ──> dataplane (engine, port, xdp, switch)  <── control (API, diff, apply)
 //!   trivium show|top|capture|... ──> cmd/* ──> client ──HTTP over the unix socket──> control
 //! ```
 //!
@@ -20,17 +20,13 @@ mod controllers;
 mod database;
 mod demo;
 mod failure;
-mod file;
-mod filter;
 mod live;
 mod log;
 mod notify;
 mod pcap;
 mod pid_file;
-mod plane;
 mod table;
 mod unixctl;
-mod users;
 
 use std::process::ExitCode;
 

@@ -21,11 +21,14 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAd
 /// Name of the environment variable that holds the ID of the process to which systemd's watchdog applies. The
 /// daemon starts a successor without this variable, because systemd could not know the successor's process
 /// ID. The successor sends the watchdog notifications in place of its predecessor.
-pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
+const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
 /// Name of the environment variable that holds the path of a FIFO for a parent process without a service manager,
 /// such as `contrib/ovs-vswitchd --detach`. The daemon writes one line to the FIFO when it is ready.
-pub const READY_FIFO: &str = "TRIVIUM_READY_FIFO";
+const READY_FIFO: &str = "TRIVIUM_READY_FIFO";
+
+/// Names of the environment variables that a successor must not inherit.
+pub const NOT_INHERITED: [&str; 2] = [WATCHDOG_PID, READY_FIFO];
 
 /// Maximum time to wait until the service manager has read all notifications.
 const BARRIER: Duration = Duration::from_secs(2);

@@ -116,5 +116,5 @@ pub use steering::{
 };
 pub use stored::StoredError;
 pub use target::{Target, TargetError};
-pub use vlan::{VlanMode, VlanSet};
+pub use vlan::{UNTAGGED, VlanMode, VlanSet};
 pub use vlog::{VLOG_MODULES, VlogDestination, VlogLevel, VlogSpec, vlog_module};

@@ -6,6 +6,10 @@ use std::str::FromStr;
 use packet::VlanId;
 use serde::{Serialize, Serializer};
 
+/// VLAN in which a bridge of Open vSwitch's database carries untagged frames. Open vSwitch names it VLAN 0, which is
+/// no VLAN identifier here.
+pub const UNTAGGED: VlanId = VlanId::MAX;
+
 /// VLAN mode of a bridge member, which determines the handling of tagged and untagged frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VlanMode {

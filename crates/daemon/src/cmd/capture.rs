@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use dataplane::describe_packet;
 use hyper::body::Bytes;
 use packet::filter::Filter;
 use packet::{FlowKey, PortId};
@@ -23,7 +24,6 @@ use crate::client::{Client, Stream};
 use crate::cmd::apply::quoted;
 use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::failure::Failure;
-use crate::filter::describe;
 
 /// Maximum number of chunks of the pcapng stream that are queued for the reader thread.
 const QUEUE: usize = 256;
@@ -239,7 +239,7 @@ fn line(record: &Record, port: &str) -> String {
     let mut key = FlowKey::default();
     let whole = usize::try_from(record.original_len).unwrap_or(usize::MAX);
     let what = match FlowKey::extract(&record.data, whole, PortId(0), &mut key) {
-        Ok(_) => describe(&key, record.original_len),
+        Ok(_) => describe_packet(&key, record.original_len),
         Err(_) => format!("{} bytes that are no Ethernet frame", record.original_len),
     };
     let comment = record.comment.as_ref().map_or_else(String::new, |comment| format!(" [{comment}]"));

@@ -7,7 +7,6 @@ use model::{Format, Loaded, Machine, Problem, Severity};
 
 use crate::cli::Check;
 use crate::failure::{Failure, Kind};
-use crate::plane::filters;
 use crate::table::counted;
 
 /// Checks the file and prints its mistakes.
@@ -21,7 +20,8 @@ pub fn run(args: &Check) -> Result<(), Failure> {
     let name = args.file.display().to_string();
     let (problems, refused) = match model::load_on(&text, &name, Format::Toml, Some(&machine)) {
         Ok(Loaded { config, mut warnings }) => {
-            let refused = config.filters.iter().filter_map(|(name, filter)| filters::refusal(name, filter));
+            let refused =
+                config.filters.iter().filter_map(|(name, filter)| dataplane::filter_refusal(name, filter));
             let refused: Vec<Problem> =
                 refused.map(|problem| Problem { file: name.clone(), ..problem }).collect();
             if refused.is_empty() && !args.json {

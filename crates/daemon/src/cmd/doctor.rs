@@ -1,11 +1,11 @@
 //! `trivium doctor`: prints the problems of the daemon and the machine, most severe first, each with its fix.
 
+use dataplane::preflight;
 use model::{DoctorFinding, Finding};
 
 use crate::cli::Json;
 use crate::client::Client;
 use crate::failure::{Failure, Kind};
-use crate::plane::doctor::preflight;
 
 /// Prints the problems that the daemon has found. If no daemon runs, prints the problems of the machine only.
 ///

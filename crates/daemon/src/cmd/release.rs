@@ -2,14 +2,13 @@
 
 use crate::cli::Release;
 use crate::failure::{Failure, Kind};
-use crate::plane::pins;
 
 /// Releases the hook of one device, or all hooks.
 ///
 /// # Errors
 /// A hook is in use or cannot be removed, or no hook has this name.
 pub fn run(args: &Release) -> Result<(), Failure> {
-    let released = pins::release(args.device.as_deref());
+    let released = dataplane::release_hooks(args.device.as_deref());
     if let (Some(device), true) = (&args.device, released.is_empty()) {
         let cause = "no daemon has left a hook on a device or for a port of this name";
         return Err(Failure::new(device, cause, "see what is attached with `ip link show`"));

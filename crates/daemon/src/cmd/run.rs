@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use control::{ApplyOptions, ChangeError, Listeners, Plane, PlaneError, Store};
+use dataplane::{DataPlane, GivenSockets, ListenerSet, Prepared, machine};
 use model::{Config, DoctorFinding, Finding, Format, Fragment, Owner};
 use openflow::Sockets;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,9 +24,8 @@ use crate::cmd::check;
 use crate::database::Database;
 use crate::failure::{Failure, Kind};
 use crate::log;
-use crate::notify::Notifier;
+use crate::notify::{self, Notifier};
 use crate::pid_file::PidFile;
-use crate::plane::{DataPlane, GivenSockets, ListenerSet, Prepared, machine};
 use crate::table::counted;
 use crate::unixctl::{self, commands};
 
@@ -369,7 +369,8 @@ fn surroundings(
     let failed = |error| Failure::new("daemon.api", error, "raise the limit of open files (LimitNOFILE)");
     let tcp = listeners.tcp.as_ref().map(|(socket, _)| socket.try_clone()).transpose().map_err(failed)?;
     let unix = listeners.unix.try_clone().map_err(failed)?;
-    Ok(ListenerSet { file: file.to_owned(), socket, unix, tcp, sockets: Arc::clone(sockets) })
+    let not_inherited = &notify::NOT_INHERITED;
+    Ok(ListenerSet { file: file.to_owned(), socket, unix, tcp, sockets: Arc::clone(sockets), not_inherited })
 }
 
 /// Creates the event loop (tokio runtime) of the control plane.

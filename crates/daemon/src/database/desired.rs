@@ -11,7 +11,7 @@ use std::path::Path;
 use model::{
     AfXdp, Bridge, BridgeName, BridgeSettings, Config, DeviceName, Filter, FilterAction, FilterMatch,
     FilterName, FilterRule, Member, Mtu, Patch, Peer, Port, PortKind, PortName, Queues, RateLimit, RateUnit,
-    Tap, Veth, VlanMode, VlanSet, XdpMode, XdpOptions, ZeroCopy,
+    Tap, UNTAGGED, Veth, VlanMode, VlanSet, XdpMode, XdpOptions, ZeroCopy,
 };
 use ovsdb::{Desired, Interface, Mode, Policing, Uuid};
 use packet::{MacAddr, VlanId};
@@ -19,8 +19,6 @@ use packet::{MacAddr, VlanId};
 use super::numbers::{LOCAL, Numbers};
 use super::openflow;
 
-/// VLAN in which the daemon carries the untagged frames of Open vSwitch.
-pub const UNTAGGED: VlanId = VlanId::MAX;
 /// Interface types of Open vSwitch (column `type` of the table Interface) that are supported.
 pub const TYPES: [&str; 6] = ["afxdp", "internal", "patch", "system", "tap", "veth"];
 

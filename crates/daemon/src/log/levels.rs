@@ -12,6 +12,13 @@ const DEFAULT: VlogLevel = VlogLevel::Info;
 /// determines the module. A target that is itself a module name belongs to that module.
 const TARGETS: [(&str, &str); 18] = [
     ("control", "unixctl"),
+    ("dataplane", "dpif"),
+    ("dataplane::flows", "ofproto_dpif"),
+    ("dataplane::open", "netdev_linux"),
+    ("dataplane::pins", "netdev_linux"),
+    ("dataplane::ports", "netdev_linux"),
+    ("dataplane::routers", "ovs_router"),
+    ("dataplane::watch", "netdev_linux"),
     ("netlink", "route_table"),
     ("openflow", "rconn"),
     ("openflow::session", "vconn"),
@@ -20,13 +27,6 @@ const TARGETS: [(&str, &str); 18] = [
     ("trivium", "vswitchd"),
     ("trivium::controllers", "connmgr"),
     ("trivium::database", "bridge"),
-    ("trivium::plane", "dpif"),
-    ("trivium::plane::flows", "ofproto_dpif"),
-    ("trivium::plane::open", "netdev_linux"),
-    ("trivium::plane::pins", "netdev_linux"),
-    ("trivium::plane::ports", "netdev_linux"),
-    ("trivium::plane::routers", "ovs_router"),
-    ("trivium::plane::watch", "netdev_linux"),
     ("trivium::unixctl", "unixctl"),
     ("xdp", "netdev_afxdp"),
 ];
@@ -150,7 +150,7 @@ mod tests {
             ("vconn", "vconn"),
             ("openflow::session::request", "ofproto"),
             ("openflow::controllers", "rconn"),
-            ("trivium::plane::flows::leader", "ofproto_dpif"),
+            ("dataplane::flows::leader", "ofproto_dpif"),
             ("trivium::cmd::run", "vswitchd"),
             ("hyper", "vswitchd"),
         ] {

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use control::{Plane, Store};
-use model::{BridgeCounts, BridgeState, FdbFilter, StaticKey};
+use model::{BridgeCounts, BridgeState, FdbFilter, StaticKey, UNTAGGED};
 use packet::{MacAddr, VlanId};
 use tokio::sync::watch;
 
 use super::{Answer, Commands, known_bridge};
-use crate::database::{Layout, Stations, UNTAGGED};
+use crate::database::{Layout, Stations};
 
 /// Maximum number of MAC table entries that one command prints.
 const LIMIT: usize = 1_000_000;

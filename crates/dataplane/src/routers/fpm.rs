@@ -9,7 +9,7 @@ use netlink::{Follower, Fpm, FpmListener, Mirror};
 use port::netns::Netns;
 
 use super::{Running, object};
-use crate::users::number_of;
+use crate::users::user_id;
 
 /// Returns the FPM source of a router, or `None` if FPM is not configured. If the source `before` has the
 /// same address, the new source shares its socket. While the daemon is `starting`, the function waits until
@@ -43,7 +43,7 @@ pub fn source(
         listener,
         settle: Duration::from_secs(settings.fpm_settle.into()),
         routes: usize::try_from(settings.routes).unwrap_or(usize::MAX),
-        users: settings.fpm_users.iter().filter_map(|user| number_of(user)).collect(),
+        users: settings.fpm_users.iter().filter_map(|user| user_id(user)).collect(),
         remote: settings.fpm_remote,
     }))
 }

@@ -9,7 +9,7 @@ use packet::FlowKey;
 use switch::flow::Program;
 use xdp::flows::FlowTable;
 
-use crate::plane::bridges;
+use crate::bridges;
 
 /// Maximum number of flows that are offloaded for all bridges together. They use a megabyte of kernel memory.
 const FLOWS: u32 = 4096;

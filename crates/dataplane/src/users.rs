@@ -2,7 +2,7 @@
 
 /// Returns the numeric id of a user from `/etc/passwd`, or `None` if there is no such user. If the name is a
 /// number, that number is returned.
-pub fn number_of(user: &str) -> Option<u32> {
+pub fn user_id(user: &str) -> Option<u32> {
     if let Ok(number) = user.parse() {
         return Some(number);
     }
@@ -19,8 +19,8 @@ mod tests {
 
     #[test]
     fn users_are_known_by_name_and_number() {
-        assert_eq!(number_of("root"), Some(0));
-        assert_eq!(number_of("1001"), Some(1001));
-        assert_eq!(number_of("no-such-user"), None);
+        assert_eq!(user_id("root"), Some(0));
+        assert_eq!(user_id("1001"), Some(1001));
+        assert_eq!(user_id("no-such-user"), None);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The flow tables exist as long as their bridge has the setting `openflow`, whatever else changes in the
 //! bridge. The workers' snapshot refers to the tables. OpenFlow sessions run outside the data plane
-//! ([`crate::controllers`]) and access a bridge through its [`OfDatapath`].
+//! and access a bridge through its [`OfDatapath`].
 
 mod clock;
 mod flow_store;

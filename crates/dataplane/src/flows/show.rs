@@ -17,7 +17,7 @@ use port::FrameMemory;
 use switch::flow::{ALL_TABLES, FlowDump, FlowFilter, Match, Pipeline, RuleRef, text};
 
 use super::{Flows, now};
-use crate::plane::ids::Names;
+use crate::ids::Names;
 
 /// Time limit for the slow path to return the next megaflow of a list or to revalidate all megaflows.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -10,9 +10,9 @@ use model::{Finding, Namespace, PortKind, PortName};
 use port::link::{self, Feature, LinkInfo};
 
 use super::{Chart, there};
-use crate::plane::device::{Device, inside, object, place, xdp_features, xdp_features_of};
-use crate::plane::ports::Running;
-use crate::plane::routing;
+use crate::device::{Device, inside, object, place, xdp_features, xdp_features_of};
+use crate::ports::Running;
+use crate::routing;
 
 /// State of the namespaces of ports' devices, by the path of the namespace's file. The state is read for the
 /// first port of a namespace and used for the namespace's other ports.

@@ -21,7 +21,7 @@ use switch::flow::{
 
 use super::records::OfDatapathRecord;
 use super::{is_bare, normal, now, stands_alone, stands_by_itself};
-use crate::plane::DataPlane;
+use crate::DataPlane;
 
 /// Maximum number of queued events (such as flow removals) for one OpenFlow session.
 const EVENTS: usize = 4096;

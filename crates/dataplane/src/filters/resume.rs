@@ -6,7 +6,7 @@ use xdp::Attached;
 use xdp::filter::Filter;
 
 use super::{Filters, Ports, failed, named};
-use crate::plane::open::{Opened, PortSpec};
+use crate::open::{Opened, PortSpec};
 
 impl Filters {
     /// Installs a filter in the hook of a port that a hand-over has opened again, before a packet passes the

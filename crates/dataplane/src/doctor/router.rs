@@ -6,8 +6,8 @@ use port::netfilter;
 
 use super::services::addresses_v6;
 use super::{sysctl, there};
-use crate::plane::device::inside;
-use crate::plane::running_state::RunningState;
+use crate::device::inside;
+use crate::running_state::RunningState;
 
 /// Netfilter chains and sysctls of a router's network namespace that matter for routing by workers.
 struct Seen {

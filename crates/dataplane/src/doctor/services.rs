@@ -10,8 +10,8 @@ use model::{CookieScheme, DoctorFinding, Finding, Namespace, PortKind, Prefix};
 use port::link;
 
 use super::{sysctl, there};
-use crate::plane::device::{inside, place};
-use crate::plane::running_state::RunningState;
+use crate::device::{inside, place};
+use crate::running_state::RunningState;
 
 /// IP addresses and SYN cookie sysctls of one network namespace.
 struct Seen {

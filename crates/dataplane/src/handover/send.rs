@@ -18,7 +18,6 @@ use super::progress::Progress;
 use super::records::{MemoryRecord, Offer, Order, Reply};
 use super::state::HandoverBundle;
 use super::{HandoverError, Link, VERSION};
-use crate::notify::{READY_FIFO, WATCHDOG_PID};
 
 /// Time limit for the successor to become ready. The successor reads block lists and the kernel's routes
 /// while this process continues to forward.
@@ -37,6 +36,9 @@ pub struct ListenerSet {
     pub tcp: Option<TcpListener>,
     /// Listening OpenFlow sockets of bridges, and the socket of `ovs-appctl`.
     pub sockets: Arc<Sockets>,
+    /// Names of the environment variables that the successor must not inherit, because their values concern this
+    /// process.
+    pub not_inherited: &'static [&'static str],
 }
 
 /// A successor process that is prepared to take over.
@@ -63,12 +65,14 @@ impl Successor {
     ) -> Result<Successor, PlaneError> {
         let failed = |error: &dyn std::error::Error| refused(binary, error);
         let (link, theirs) = Link::pair().map_err(|error| failed(&error))?;
-        let child = Command::new(binary)
+        let mut command = Command::new(binary);
+        around.not_inherited.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        let child = command
             .args(["run", "--take-over", "--config"])
             .arg(&around.file)
             .args(around.socket.iter().flat_map(|socket| [OsStr::new("--socket"), socket.as_os_str()]))
-            .env_remove(WATCHDOG_PID)
-            .env_remove(READY_FIFO)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()
             .map_err(|error| failed(&error))?;

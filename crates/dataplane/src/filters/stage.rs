@@ -10,8 +10,8 @@ use xdp::filter::{Blocklist, FilterError, ListView, WorkerFilter};
 
 use super::worker_stage::Stage;
 use super::{Filtering, Filters, failed, no_such_filter};
-use crate::plane::open::PortSpec;
-use crate::plane::ports::{Ports, Running};
+use crate::open::PortSpec;
+use crate::ports::{Ports, Running};
 
 impl Filters {
     /// Returns the name of the rule that would drop a frame received by a port whose workers apply its

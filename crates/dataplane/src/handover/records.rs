@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use xdp::filter::RuleCounters;
 
 use super::counters::CountersState;
-use crate::plane::filters::{Blocks, Expiring};
-use crate::plane::flows::{MegaflowRecord, RulesRecord};
-use crate::plane::foreign::Former;
+use crate::filters::{Blocks, Expiring};
+use crate::flows::{MegaflowRecord, RulesRecord};
+use crate::foreign::Former;
 
 /// Base of the time limit for a hand-over, from the first message to the last. The limit grows with the
 /// number of ports and table entries.

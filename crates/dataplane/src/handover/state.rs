@@ -32,17 +32,17 @@ use super::records::{
     HandoverState, HookRecord, PlaceRecord, PortRecord, QueueKind, QueueRecord, RuleRecord, StationRecord,
     VlanRecord,
 };
-use crate::plane::af_xdp;
-use crate::plane::bridges;
-use crate::plane::device::{Device, inside, object};
-use crate::plane::fault;
-use crate::plane::filters::{Expiring, Filters};
-use crate::plane::open::{self, Footprint, Opened, PortSpec};
-use crate::plane::pins::Claim;
-use crate::plane::ports::{self, Returned, Running};
-use crate::plane::publish::compose;
-use crate::plane::routers::{Routers, is_mirror};
-use crate::plane::running_state::RunningState;
+use crate::af_xdp;
+use crate::bridges;
+use crate::device::{Device, inside, object};
+use crate::fault;
+use crate::filters::{Expiring, Filters};
+use crate::open::{self, Footprint, Opened, PortSpec};
+use crate::pins::Claim;
+use crate::ports::{self, Returned, Running};
+use crate::publish::compose;
+use crate::routers::{Routers, is_mirror};
+use crate::running_state::RunningState;
 
 /// Hand-over state together with its file descriptors.
 #[derive(Debug, Default)]

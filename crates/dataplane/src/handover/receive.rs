@@ -16,10 +16,10 @@ use port::FrameMemory;
 use super::records::{HandoverState, MemoryRecord, Offer, Order, Reply};
 use super::state::{HandoverBundle, Parts, Rebuilt};
 use super::{HandoverError, Link, VERSION};
-use crate::plane::filters::Filters;
-use crate::plane::routers::Routers;
-use crate::plane::running_state::RunningState;
-use crate::plane::{engine_config, fault, machine};
+use crate::filters::Filters;
+use crate::routers::Routers;
+use crate::running_state::RunningState;
+use crate::{engine_config, fault, machine};
 
 /// Time limit for each message from the predecessor, which may have to stop its workers before it sends. If
 /// the predecessor ends, this is detected without waiting for the time limit.

@@ -1,9 +1,28 @@
-//! The data plane of the daemon, which consists of the engine, the ports, the hooks and the switch. This file
-//! starts the data plane, runs its housekeeping threads, and shuts it down. The file `requests.rs` answers
+//! The data plane of one daemon, which consists of the engine, the ports, the hooks and the switch. The crate applies
+//! configurations to them, answers the control plane, and hands all state over to a successor process.
+//!
+//! ```text
+//!   control (API, diff, apply) ──> Plane, implemented by DataPlane (requests.rs)
+//!                                    │ lock of the running configuration (running_state.rs)
+//!                                    ├── change.rs, open.rs ──> ports, hooks (port, xdp)
+//!                                    ├── publish.rs ──────────> snapshot of the workers (engine)
+//!                                    └── flows/, routers/, filters/, steering.rs
+//!   predecessor ──> handover/ (unix socket with descriptors) ──> successor
+//! ```
+//!
+//! This file starts the data plane, runs its housekeeping threads, and shuts it down. The file `requests.rs` answers
 //! the control plane, and `upgrade.rs` hands all state over to a successor process.
 //!
 //! One lock guards the running configuration ([`running_state::RunningState`]). The engine is not behind this
-//! lock, because readers of the engine never block. No code in this module runs in the packet path.
+//! lock, because readers of the engine never block. No code in this crate runs in the packet path.
+//!
+//! ```
+//! // A configuration is checked against the machine before a data plane is started with it.
+//! let text = "[port.a]\nkind = \"tap\"\n";
+//! let machine = dataplane::machine();
+//! let loaded = model::load_on(text, "trivium.toml", model::Format::Toml, Some(&machine)).expect("no problems");
+//! assert_eq!(loaded.config.ports.len(), 1);
+//! ```
 
 mod af_xdp;
 mod bridges;
@@ -12,10 +31,11 @@ mod custom_program;
 mod data_plane;
 mod device;
 mod devices;
-pub mod doctor;
+mod doctor;
 mod dump;
 mod fault;
-pub mod filters;
+mod file;
+mod filters;
 mod flows;
 mod foreign;
 mod handover;
@@ -31,8 +51,9 @@ mod open;
 mod opened;
 mod orphans;
 mod pace;
+mod packet_filter;
 mod parallel;
-pub mod pins;
+mod pins;
 mod port_spec;
 mod ports;
 mod program_requests;
@@ -47,6 +68,7 @@ mod samples;
 mod snoop;
 mod steering;
 mod upgrade;
+mod users;
 mod view;
 mod watch;
 mod watches;
@@ -74,10 +96,15 @@ use running_state::RunningState;
 use watches::Watches;
 
 pub use data_plane::DataPlane;
+pub use doctor::preflight;
+pub use filters::refusal as filter_refusal;
 pub use flows::OfDatapath;
 pub use handover::HandoverError;
 pub use handover::receive::{GivenSockets, Prepared};
 pub use handover::send::ListenerSet;
+pub use packet_filter::describe as describe_packet;
+pub use pins::{Released, release as release_hooks};
+pub use users::user_id;
 
 /// Interval between two polls of the ports' devices by the housekeeping thread.
 const LOOK: Duration = Duration::from_millis(250);

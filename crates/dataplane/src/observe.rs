@@ -31,7 +31,7 @@ use super::ids::Names;
 use super::lock::locked;
 use super::watches::Watched;
 use super::{rules, words};
-use crate::filter;
+use crate::packet_filter;
 
 /// Interval at which a capture or trace thread reads the workers' rings.
 const PERIOD: Duration = Duration::from_millis(2);
@@ -220,7 +220,7 @@ pub fn trace(
         cause: error.to_string(),
         fix: "correct the filter".to_owned(),
     })?;
-    let filter = TraceFilter::new(filter::compile(wanted, port), limit).and(also);
+    let filter = TraceFilter::new(packet_filter::compile(wanted, port), limit).and(also);
     let (weak, generation) = (Arc::downgrade(plane), engine.generation());
     let run = move |(mut rings, watching, watched): (Vec<Consumer<Box<Traced>>>, Watching, Watched)| {
         let clock = WallClock::now();
@@ -283,7 +283,7 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
         packet: traced
             .key
             .as_ref()
-            .map_or_else(|| unreadable(traced.len), |key| filter::describe(key, traced.len)),
+            .map_or_else(|| unreadable(traced.len), |key| packet_filter::describe(key, traced.len)),
         steps,
         verdict,
     }
@@ -344,7 +344,7 @@ fn worker_explains(explained: &Explained, names: &Names, name: &str, frame: &[u8
         packet: explained
             .key
             .as_ref()
-            .map_or_else(|| unreadable(length), |key| filter::describe(key, length)),
+            .map_or_else(|| unreadable(length), |key| packet_filter::describe(key, length)),
         steps,
         tier: Tier::Tables,
         outputs: outputs.collect(),
@@ -363,7 +363,7 @@ fn summary(frame: &[u8]) -> String {
     let mut key = FlowKey::default();
     let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
     match FlowKey::extract(frame, frame.len(), PortId(0), &mut key) {
-        Ok(_) => filter::describe(&key, length),
+        Ok(_) => packet_filter::describe(&key, length),
         Err(reason) => reason.name().to_owned(),
     }
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use control::{FailureKind, PlaneError};
 use engine::worker::monotonic;
-use model::{TracePacket, TraceRequest};
+use model::{TracePacket, TraceRequest, UNTAGGED};
 use packet::{DropReason, PortId, VlanId, spec};
 use switch::flow::{
     Arrival, Field, Flow, NormalNote, Op, Pipeline, Resolved, STAGES, TraceReport, Translated,
@@ -17,7 +17,6 @@ use switch::flow::{
 };
 
 use super::show::Shown;
-use crate::database::UNTAGGED;
 use tree::Tree;
 
 /// Returns the API error for an invalid trace request, worded as by Open vSwitch.
