@@ -17,7 +17,8 @@ FLOORS = {
     "engine": 3, "offload": 3, "openflow": 3, "ovsdb": 3, "netlink": 3,
     "control": 4, "fleet": 4,
     "dataplane": 5,
-    "daemon": 6, "testbed": 6,
+    "cli": 6,
+    "daemon": 7, "testbed": 7,
 }
 
 # Crates that packets pass through: no asynchronous runtime, not even in their tests.

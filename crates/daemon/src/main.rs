@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   trivium run ──> cmd/run ──> dataplane (engine, port, xdp, switch)  <── control (API, diff, apply)
-//!   trivium show|top|capture|... ──> cmd/* ──> client ──HTTP over the unix socket──> control
+//!   trivium show|top|capture|... ──> cli ──HTTP over the unix socket──> control
 //! ```
 //!
 //! Exit codes:
@@ -13,22 +13,21 @@
 //! - 3: the configuration is refused.
 //! - 4: the daemon does not answer.
 
-mod cli;
-mod client;
 mod cmd;
 mod controllers;
 mod database;
 mod demo;
-mod failure;
-mod live;
 mod log;
 mod notify;
-mod pcap;
 mod pid_file;
-mod table;
 mod unixctl;
 
 use std::process::ExitCode;
+
+use cli::OtherCommands;
+use cli::args::Cli;
+
+use cmd::{bench, demo as demo_command, run, xdp};
 
 /// Memory allocator that counts allocations. `trivium bench` uses the counts to show that the data path
 /// allocates no memory.
@@ -37,7 +36,13 @@ static HEAP: sync::heap::CountingHeap = sync::heap::CountingHeap;
 
 fn main() -> ExitCode {
     quiet_at_closed_pipes();
-    match cmd::execute(cli::Cli::read()) {
+    let others = OtherCommands {
+        run: run::run,
+        bench: bench::run,
+        demo: demo_command::run,
+        xdp_bench: xdp::bench::run,
+    };
+    match cli::execute(Cli::read(), &others) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.print();

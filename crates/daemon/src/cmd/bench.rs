@@ -8,8 +8,8 @@ use engine::bench::{Churn, Decision, Figures, Load, Options, Popularity, Report,
 use flate2::read::MultiGzDecoder;
 use serde_json::{Map, Value, json};
 
-use crate::cli::Bench;
-use crate::failure::Failure;
+use cli::args::Bench;
+use cli::failure::Failure;
 use sync::heap;
 
 /// Runs a scenario and prints the result.

@@ -1,8 +1,8 @@
 //! `trivium demo`, and the process that cleans up if the demo is killed.
 
-use crate::cli::Demo;
 use crate::demo::{self, lab};
-use crate::failure::Failure;
+use cli::args::Demo;
+use cli::failure::Failure;
 
 /// Runs the demo, or the clean-up process if `--reap` is given.
 ///

@@ -7,26 +7,25 @@
 //! - systemd receives READY, RELOADING and WATCHDOG notifications.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cli::args::Run;
+use cli::failure::{Failure, Kind};
+use cli::table::counted;
+use cli::{print_problems, read_configuration};
 use control::{ApplyOptions, ChangeError, Listeners, Plane, PlaneError, Store};
 use dataplane::{DataPlane, GivenSockets, ListenerSet, Prepared, machine};
 use model::{Config, DoctorFinding, Finding, Format, Fragment, Owner};
 use openflow::Sockets;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::Run;
-use crate::cmd::check;
 use crate::database::Database;
-use crate::failure::{Failure, Kind};
 use crate::log;
 use crate::notify::{self, Notifier};
 use crate::pid_file::PidFile;
-use crate::table::counted;
 use crate::unixctl::{self, commands};
 
 /// Number of threads of the control plane's event loop.
@@ -390,14 +389,14 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// Reads and checks the configuration file. If the file has mistakes, prints all of them and returns a
 /// failure.
 pub fn load(path: &Path) -> Result<Config, Failure> {
-    let text = check::read(path)?;
+    let text = read_configuration(path)?;
     match model::load_on(&text, &path.display().to_string(), Format::Toml, Some(&machine())) {
         Ok(loaded) => {
             loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             Ok(loaded.config)
         }
         Err(problems) => {
-            check::print(&problems);
+            print_problems(&problems);
             Err(Failure::told(Kind::Refused))
         }
     }
@@ -559,27 +558,17 @@ fn change_failure(error: &ChangeError) -> Failure {
     match error {
         ChangeError::Plane(error) => plane_failure(error.clone()),
         ChangeError::Problems(problems) => {
-            check::print(problems);
+            print_problems(problems);
             Failure::told(Kind::Refused)
         }
         other => failure(other, "config"),
     }
 }
 
-/// Runs a client command on a new event loop until it completes.
-///
-/// # Errors
-/// The failure of the command.
-pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new("trivium", error, "raise the limit of open files"))?
-        .block_on(work)
-}
-
 #[cfg(test)]
 mod tests {
+    use cli::event_loop::block_on;
+
     use super::*;
 
     #[test]

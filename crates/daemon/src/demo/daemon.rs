@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use crate::demo::lab::Lab;
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 /// Maximum time to wait for the start or the end of the daemon.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal};
 
 use crate::demo::reaper::Reaper;
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 /// Number of the host that sends the UDP flood. The filter of its port drops the flood.
 pub const FLOODER: u8 = 3;

@@ -26,11 +26,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::Demo;
-use crate::client::{Client, Stream};
-use crate::cmd::top;
-use crate::failure::{Failure, Kind};
-use crate::live::{self, Rates};
+use cli::args::Demo;
+use cli::client::{Client, Stream};
+use cli::failure::{Failure, Kind};
+use cli::live::{self, Rates};
 use daemon::Daemon;
 use lab::Lab;
 use routing::{Frr, Routed};
@@ -265,7 +264,7 @@ async fn watch_on(
     let mut tick = tokio::time::interval(Duration::from_millis(50));
     loop {
         tokio::select! {
-            counters = top::next(stream) => {
+            counters = live::next(stream) => {
                 let gone = || Failure::new("demo", "the daemon has ended", "look at its output above");
                 rates.update(counters.ok_or_else(gone)?);
                 let gbps = tcp.gbps();
@@ -282,9 +281,34 @@ async fn watch_on(
             () = stop.asked() => return Ok(()),
             _ = tick.tick() => {
                 let over = deadline.is_some_and(|deadline| Instant::now() >= deadline) || tcp.is_over();
-                if over || (terminal.is_some() && top::quit_pressed()) {
+                if over || (terminal.is_some() && live::quit_pressed()) {
                     return Ok(());
                 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cli::args::{Cli, Command};
+    use packet::{filter::Filter, spec};
+
+    use super::*;
+
+    #[test]
+    fn every_hint_of_the_demo_is_understood() {
+        for hint in HINTS {
+            let words = hint.split(['#', ';']).next().into_iter().flat_map(str::split_whitespace);
+            match Cli::read_from(["trivium"].into_iter().chain(words)).map(|cli| cli.command) {
+                Ok(Command::Trace(trace)) => {
+                    assert!(Filter::parse(&trace.filter.join(",")).is_ok(), "{hint}")
+                }
+                Ok(Command::Explain(explain)) => {
+                    assert!(spec::parse(&explain.packet.join(",")).is_ok(), "{hint}");
+                }
+                Ok(_) => {}
+                Err(error) => panic!("{hint}: {error}"),
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 /// The clean-up process, and the pipe to it. The kernel closes the pipe when the demo ends.
 #[derive(Debug)]

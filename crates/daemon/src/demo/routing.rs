@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use model::RouteEntry;
 
-use crate::client::Client;
 use crate::demo::lab::{self, Lab};
 use crate::demo::traffic::answered;
-use crate::failure::Failure;
+use cli::client::Client;
+use cli::failure::Failure;
 
 /// Directory of FRR's daemons in the Debian package.
 const FRR: &str = "/usr/lib/frr";

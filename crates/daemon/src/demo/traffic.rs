@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use model::FilterState;
 use xdp::live::{Generator, Traffic, Vary};
 
-use crate::client::Client;
 use crate::demo::lab::{FLOOD_PORT, FLOODED, FLOODER, HOSTS, Lab, RULED};
-use crate::failure::Failure;
+use cli::client::Client;
+use cli::failure::Failure;
 
 /// Number of echo requests from each host to each other host of its VLAN.
 const PINGS: u64 = 5;

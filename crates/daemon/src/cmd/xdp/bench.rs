@@ -12,9 +12,9 @@ use serde_json::json;
 
 use self::lab::{Lab, cores};
 use self::plane::Plane;
-use crate::cli::XdpBench;
-use crate::failure::Failure;
-use crate::table::Table;
+use cli::args::XdpBench;
+use cli::failure::Failure;
+use cli::table::Table;
 
 /// Measures one scenario and prints the result.
 ///

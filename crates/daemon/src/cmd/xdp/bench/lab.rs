@@ -17,8 +17,8 @@ use xdp::live::{Bench, Generator, Redirect, Reflect, Sink, Traffic, scattered};
 use xdp::{AttachMode, Attached, Counter, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
 
 use super::plane::{LISTED, Plane, traffic};
-use crate::cli::XdpScenario;
-use crate::failure::Failure;
+use cli::args::XdpScenario;
+use cli::failure::Failure;
 
 /// Time for which traffic flows before each measurement begins (warm-up).
 const WARM: Duration = Duration::from_millis(200);

@@ -2,7 +2,7 @@
 
 use xdp::live::{Order, Traffic, Vary};
 
-use crate::cli::XdpScenario;
+use cli::args::XdpScenario;
 
 /// Number of prefixes in the block list. The traffic has twice as many source addresses, so that half of them
 /// are blocked.

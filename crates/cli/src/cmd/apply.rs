@@ -1,0 +1,124 @@
+//! `trivium apply FILE`, `trivium confirm` and `trivium rollback`.
+
+use hyper::Method;
+use hyper::body::Bytes;
+
+use control::{Outcome, PendingReport};
+
+use crate::args::{Apply, Json};
+use crate::client::Client;
+use crate::cmd::check::read_configuration;
+use crate::failure::{Failure, Kind};
+use crate::table::counted;
+
+/// Applies a configuration file and prints the differences to the previous configuration, with the daemon's
+/// notices.
+///
+/// # Errors
+/// The file is refused. Nothing has changed in that case.
+pub async fn apply(client: &Client, args: &Apply) -> Result<(), Failure> {
+    let text = read_configuration(&args.file)?;
+    // The daemon would close the connection without reading a longer body.
+    if text.len() > model::LIMIT_BYTES {
+        let cause = format!("the file has {} bytes, and at most {} are read", text.len(), model::LIMIT_BYTES);
+        let fix =
+            "put the prefixes of filters into a block list's file, or flows into the daemon over the API";
+        return Err(Failure::new(args.file.display().to_string(), cause, fix).of_kind(Kind::Refused));
+    }
+    let mut path = format!("/v1/config?file={}", quoted(&args.file.display().to_string()));
+    if args.dry_run {
+        path.push_str("&dry_run=true");
+    }
+    if args.force {
+        path.push_str("&force=true");
+    }
+    if let Some(seconds) = args.confirm {
+        path.push_str(&format!("&confirm={seconds}"));
+    }
+    let answer =
+        client.request(Method::PUT, &path, "application/toml", Bytes::from(text)).await?.success()?;
+    if args.json {
+        println!("{}", String::from_utf8_lossy(&answer.body).trim());
+        return Ok(());
+    }
+    print(&client.read(&answer)?, args.dry_run);
+    Ok(())
+}
+
+/// Prints the result of an applied configuration change, or of a dry run with `--dry-run`.
+pub fn tell(outcome: &Outcome) {
+    for warning in &outcome.warnings {
+        eprintln!("{warning}");
+    }
+    print!("{}", outcome.plan);
+    for notice in &outcome.notices {
+        println!("{} {}: {}", notice.severity, notice.object, notice.finding);
+    }
+}
+
+fn print(outcome: &Outcome, dry_run: bool) {
+    tell(outcome);
+    let count = outcome.plan.lines.len();
+    let changes = counted(count, "change");
+    match (count, dry_run, outcome.confirm_within_s) {
+        (0, _, _) => println!("nothing differs"),
+        (_, true, _) => println!("{changes}; nothing was done (dry run)"),
+        (_, _, Some(seconds)) => {
+            println!("{changes} applied; rolled back in {seconds} s unless `trivium confirm` is given");
+        }
+        _ => println!(
+            "{changes} applied; to keep them over a restart, write them into the file that `trivium run -c` names"
+        ),
+    }
+}
+
+/// Confirms the change that is on trial (`trivium apply --confirm`), so that the daemon keeps it.
+///
+/// # Errors
+/// No change is on trial.
+pub async fn confirm(client: &Client, args: Json) -> Result<(), Failure> {
+    let report: PendingReport = client.send(Method::POST, "/v1/config/confirm", &()).await?;
+    match args.json {
+        true => println!("{}", serde_json::to_string(&report).unwrap_or_default()),
+        false => println!("{}", report.last),
+    }
+    Ok(())
+}
+
+/// Undoes the change that is on trial (`trivium apply --confirm`).
+///
+/// # Errors
+/// No change is on trial, or the data plane cannot go back.
+pub async fn roll_back(client: &Client, args: Json) -> Result<(), Failure> {
+    let outcome: Outcome = client.send(Method::DELETE, "/v1/config/pending", &()).await?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&outcome).unwrap_or_default());
+        return Ok(());
+    }
+    tell(&outcome);
+    println!("rolled back: {}", counted(outcome.plan.lines.len(), "change"));
+    Ok(())
+}
+
+/// Percent-encodes a text for use in a URL.
+pub fn quoted(text: &str) -> String {
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/' | b':');
+    text.bytes().fold(String::new(), |mut all, byte| {
+        match plain(byte) {
+            true => all.push(char::from(byte)),
+            false => all.push_str(&format!("%{byte:02X}")),
+        }
+        all
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn names_survive_a_query() {
+        assert_eq!(quoted("/etc/a b&c=ü.toml"), "/etc/a%20b%26c%3D%C3%BC.toml");
+    }
+}

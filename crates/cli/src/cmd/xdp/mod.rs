@@ -1,0 +1,36 @@
+//! `trivium xdp`: commands for the driver hooks of ports, with one file for each command.
+
+mod dump;
+mod filter;
+mod generate;
+mod monitor;
+mod program;
+mod status;
+mod steering;
+
+use crate::args::{Xdp, XdpBench};
+use crate::client::Client;
+use crate::event_loop::block_on;
+use crate::failure::Failure;
+
+/// Executes a subcommand of `trivium xdp`. `bench` executes `trivium xdp bench`.
+///
+/// # Errors
+/// The failure of the subcommand.
+pub fn run(
+    client: &Client,
+    command: &Xdp,
+    bench: fn(&XdpBench) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match command {
+        Xdp::Status(args) => block_on(status::status(client, args)),
+        Xdp::Monitor(args) => block_on(monitor::monitor(client, args)),
+        Xdp::Dump(args) => block_on(dump::dump(client, args)),
+        Xdp::Load(args) => block_on(program::load(client, args)),
+        Xdp::Unload(args) => block_on(program::unload(client, args)),
+        Xdp::Gen(args) => generate::run(args),
+        Xdp::Bench(args) => bench(args),
+        Xdp::Filter(args) => block_on(filter::filter(client, args)),
+        Xdp::Steering(args) => block_on(steering::steering(client, args)),
+    }
+}

@@ -1,0 +1,28 @@
+//! The command line of the `trivium` binary: its grammar, and the commands that talk to a daemon or need none.
+//!
+//! ```text
+//!   words ──> args (grammar) ──> cmd/* ──> client ──HTTP over the unix socket──> control
+//!                                  └─────> table, live (output), failure (exit code)
+//! ```
+//!
+//! Commands that consist of more than a conversation with a daemon are in crates above this one. The binary passes
+//! them to [`execute`] as [`OtherCommands`].
+//!
+//! ```
+//! // The grammar accepts a command line without a daemon.
+//! let line = cli::args::Cli::read_from(["trivium", "show", "ports", "--json"]).expect("a command line");
+//! assert!(matches!(line.command, cli::args::Command::Show(show) if show.json));
+//! assert!(cli::args::Cli::read_from(["trivium", "show", "harbours"]).is_err());
+//! ```
+
+pub mod args;
+pub mod client;
+mod cmd;
+pub mod event_loop;
+pub mod failure;
+pub mod live;
+mod pcap;
+pub mod table;
+
+pub use cmd::check::{print_problems, read_configuration};
+pub use cmd::{OtherCommands, execute};
