@@ -18,7 +18,8 @@ FLOORS = {
     "control": 4, "fleet": 4,
     "dataplane": 5,
     "cli": 6,
-    "daemon": 7, "testbed": 7,
+    "bench": 7, "demo": 7,
+    "daemon": 8, "testbed": 8,
 }
 
 # Crates that packets pass through: no asynchronous runtime, not even in their tests.

@@ -2,7 +2,7 @@
 //! crates with each other.
 //!
 //! ```text
-//!   trivium run ──> cmd/run ──> dataplane (engine, port, xdp, switch)  <── control (API, diff, apply)
+//!   trivium run ──> run ──> dataplane (engine, port, xdp, switch)  <── control (API, diff, apply)
 //!   trivium show|top|capture|... ──> cli ──HTTP over the unix socket──> control
 //! ```
 //!
@@ -13,21 +13,18 @@
 //! - 3: the configuration is refused.
 //! - 4: the daemon does not answer.
 
-mod cmd;
 mod controllers;
 mod database;
-mod demo;
 mod log;
 mod notify;
 mod pid_file;
+mod run;
 mod unixctl;
 
 use std::process::ExitCode;
 
 use cli::OtherCommands;
 use cli::args::Cli;
-
-use cmd::{bench, demo as demo_command, run, xdp};
 
 /// Memory allocator that counts allocations. `trivium bench` uses the counts to show that the data path
 /// allocates no memory.
@@ -38,9 +35,9 @@ fn main() -> ExitCode {
     quiet_at_closed_pipes();
     let others = OtherCommands {
         run: run::run,
-        bench: bench::run,
-        demo: demo_command::run,
-        xdp_bench: xdp::bench::run,
+        bench: bench::memory::run,
+        demo: demo::run,
+        xdp_bench: bench::hook::run,
     };
     match cli::execute(Cli::read(), &others) {
         Ok(()) => ExitCode::SUCCESS,

@@ -151,7 +151,7 @@ mod tests {
             ("openflow::session::request", "ofproto"),
             ("openflow::controllers", "rconn"),
             ("dataplane::flows::leader", "ofproto_dpif"),
-            ("trivium::cmd::run", "vswitchd"),
+            ("trivium::run", "vswitchd"),
             ("hyper", "vswitchd"),
         ] {
             assert_eq!(module(target), of, "{target}");

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal};
 
-use crate::demo::reaper::Reaper;
+use crate::reaper::Reaper;
 use cli::failure::Failure;
 
 /// Number of the host that sends the UDP flood. The filter of its port drops the flood.
@@ -247,7 +247,7 @@ impl Lab {
              destination_port = {FLOOD_PORT}\n"
         ));
         if self.routed {
-            let mut routed = include_str!("../../../../examples/frr/trivium.toml").to_owned();
+            let mut routed = include_str!("../../../examples/frr/trivium.toml").to_owned();
             for name in [WEST, EAST] {
                 let namespace = self.named(name);
                 routed = routed

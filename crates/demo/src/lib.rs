@@ -12,9 +12,14 @@
 //! The router with FRR is described in [`routing`]. All namespaces and files of the lab are removed at the
 //! end, whether the demo ends by its time limit, Ctrl-C, an error or a kill. The demo process itself removes
 //! them. If it is killed, the [`reaper`] removes them. If both are killed, the next demo removes them.
+//!
+//! ```
+//! // The demo suggests commands of the binary.
+//! assert!(demo::HINTS.iter().any(|hint| hint.starts_with("show ports")));
+//! ```
 
 mod daemon;
-pub mod lab;
+mod lab;
 mod reaper;
 mod routing;
 mod traffic;
@@ -34,6 +39,9 @@ use daemon::Daemon;
 use lab::Lab;
 use routing::{Frr, Routed};
 use traffic::{Echoes, Flood, Pings, Tcp};
+
+/// Number of threads of the demo's event loop.
+const EVENT_THREADS: usize = 2;
 
 /// Duration of one iperf3 run in seconds if the demo has no time limit.
 const SLICE: u64 = 10;
@@ -69,11 +77,16 @@ impl Findings {
     }
 }
 
-/// Builds the lab, runs the daemon, generates and shows traffic, and cleans up.
+/// Builds the lab, runs the daemon, generates and shows traffic, and cleans up. If `--reap` is given, the function
+/// is the process that cleans up after a demo that is killed.
 ///
 /// # Errors
 /// A requirement is missing, or traffic did not cross the lab.
 pub fn run(args: &Demo) -> Result<(), Failure> {
+    if let Some(prefix) = &args.reap {
+        lab::reap(prefix);
+        return Ok(());
+    }
     let outcome = attempt(args);
     let found = *outcome.as_ref().unwrap_or(&Findings::default());
     let (loss, gbps) = (found.pings.loss(), (found.tcp_gbps * 1000.0).round() / 1000.0);
@@ -102,7 +115,11 @@ pub fn run(args: &Demo) -> Result<(), Failure> {
 fn attempt(args: &Demo) -> Result<Findings, Failure> {
     lab::check()?;
     lab::sweep();
-    let runtime = crate::cmd::run::runtime()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(EVENT_THREADS)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("demo", error, "raise the limit of tasks"))?;
     // Signals are handled from here on, so that an early request to stop works even if the process inherited
     // an ignored SIGINT.
     let mut stop = {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use model::FilterState;
 use xdp::live::{Generator, Traffic, Vary};
 
-use crate::demo::lab::{FLOOD_PORT, FLOODED, FLOODER, HOSTS, Lab, RULED};
+use crate::lab::{FLOOD_PORT, FLOODED, FLOODER, HOSTS, Lab, RULED};
 use cli::client::Client;
 use cli::failure::Failure;
 

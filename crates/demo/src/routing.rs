@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use model::RouteEntry;
 
-use crate::demo::lab::{self, Lab};
-use crate::demo::traffic::answered;
+use crate::lab::{self, Lab};
+use crate::traffic::answered;
 use cli::client::Client;
 use cli::failure::Failure;
 
@@ -37,10 +37,10 @@ const DAEMONS: [(&str, &str, &str); 7] = [
     ("hub", "zebra", ""),
     (lab::WEST, "zebra", ""),
     (lab::EAST, "zebra", ""),
-    ("hub", "bgpd", include_str!("../../../../examples/frr/edge-bgpd.conf")),
-    ("hub", "ospfd", include_str!("../../../../examples/frr/edge-ospfd.conf")),
-    (lab::WEST, "bgpd", include_str!("../../../../examples/frr/west-bgpd.conf")),
-    (lab::EAST, "ospfd", include_str!("../../../../examples/frr/east-ospfd.conf")),
+    ("hub", "bgpd", include_str!("../../../examples/frr/edge-bgpd.conf")),
+    ("hub", "ospfd", include_str!("../../../examples/frr/edge-ospfd.conf")),
+    (lab::WEST, "bgpd", include_str!("../../../examples/frr/west-bgpd.conf")),
+    (lab::EAST, "ospfd", include_str!("../../../examples/frr/east-ospfd.conf")),
 ];
 
 /// Measured results of the routing part of the demo.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::demo::lab::Lab;
+use crate::lab::Lab;
 use cli::failure::Failure;
 
 /// Maximum time to wait for the start or the end of the daemon.
