@@ -17,7 +17,7 @@ FLOORS = {
     "engine": 3, "offload": 3, "openflow": 3, "ovsdb": 3, "netlink": 3,
     "control": 4, "fleet": 4,
     "dataplane": 5,
-    "cli": 6,
+    "cli": 6, "ovs": 6,
     "bench": 7, "demo": 7,
     "daemon": 8, "testbed": 8,
 }

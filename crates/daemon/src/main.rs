@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   trivium run ──> run ──> dataplane (engine, port, xdp, switch)  <── control (API, diff, apply)
+//!                   └──> ovs (database, ovs-appctl, controllers)
 //!   trivium show|top|capture|... ──> cli ──HTTP over the unix socket──> control
 //! ```
 //!
@@ -13,13 +14,11 @@
 //! - 3: the configuration is refused.
 //! - 4: the daemon does not answer.
 
-mod controllers;
-mod database;
 mod log;
 mod notify;
 mod pid_file;
 mod run;
-mod unixctl;
+mod vlog;
 
 use std::process::ExitCode;
 

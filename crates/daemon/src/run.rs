@@ -20,13 +20,15 @@ use control::{ApplyOptions, ChangeError, Listeners, Plane, PlaneError, Store};
 use dataplane::{DataPlane, GivenSockets, ListenerSet, Prepared, machine};
 use model::{Config, DoctorFinding, Finding, Format, Fragment, Owner};
 use openflow::Sockets;
+use ovs::controllers;
+use ovs::database::Database;
+use ovs::unixctl::{self, commands};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::database::Database;
 use crate::log;
 use crate::notify::{self, Notifier};
 use crate::pid_file::PidFile;
-use crate::unixctl::{self, commands};
+use crate::vlog;
 
 /// Number of threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
@@ -220,8 +222,11 @@ impl Service {
             }
         }
         let (reconnect, reconnects) = tokio::sync::mpsc::unbounded_channel();
-        let answer =
-            |path: PathBuf| answer(&path, &sockets, commands::general(&store, database.as_ref(), reconnect));
+        let answer = |path: PathBuf| {
+            let mut all = commands::general(&store, database.as_ref(), reconnect);
+            vlog::add(&mut all);
+            answer(&path, &sockets, all)
+        };
         let served = unixctl.map(answer).transpose();
         let _unixctl = go_on(served, taken_over, &store).await?;
         let kept =
@@ -232,8 +237,7 @@ impl Service {
             let _ = stopped.await;
         }));
         let (open, opened) = tokio::sync::oneshot::channel();
-        let sessions =
-            crate::controllers::run(Arc::clone(&plane), api_path, sockets, database, reconnects, open);
+        let sessions = controllers::run(Arc::clone(&plane), api_path, sockets, database, reconnects, open);
         let sessions = tokio::spawn(sessions);
         // Clients that wait for readiness connect to bridges next.
         let _ = opened.await;

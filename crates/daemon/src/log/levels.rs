@@ -23,11 +23,11 @@ const TARGETS: [(&str, &str); 18] = [
     ("openflow", "rconn"),
     ("openflow::session", "vconn"),
     ("openflow::session::request", "ofproto"),
+    ("ovs::controllers", "connmgr"),
+    ("ovs::database", "bridge"),
+    ("ovs::unixctl", "unixctl"),
     ("ovsdb", "ovsdb_idl"),
     ("trivium", "vswitchd"),
-    ("trivium::controllers", "connmgr"),
-    ("trivium::database", "bridge"),
-    ("trivium::unixctl", "unixctl"),
     ("xdp", "netdev_afxdp"),
 ];
 
@@ -151,6 +151,8 @@ mod tests {
             ("openflow::session::request", "ofproto"),
             ("openflow::controllers", "rconn"),
             ("dataplane::flows::leader", "ofproto_dpif"),
+            ("ovs::database", "bridge"),
+            ("ovsdb::client", "ovsdb_idl"),
             ("trivium::run", "vswitchd"),
             ("hyper", "vswitchd"),
         ] {

@@ -2,8 +2,8 @@
 
 use model::vlog_module;
 
-use super::{Answer, Commands};
 use crate::log;
+use ovs::unixctl::{Answer, Commands};
 
 /// Maximum number of arguments of one `vlog/*` command.
 const MOST: usize = 64;

@@ -13,7 +13,6 @@ mod datapath;
 mod fdb;
 mod trace;
 mod upcall;
-mod vlog;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

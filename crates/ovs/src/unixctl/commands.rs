@@ -5,10 +5,10 @@ use std::sync::Arc;
 use control::Store;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Commands, absent, bridge, coverage, datapath, fdb, trace, upcall, vlog};
+use super::{Commands, absent, bridge, coverage, datapath, fdb, trace, upcall};
 use crate::database::Database;
 
-/// Returns the registry of all commands.
+/// Returns the registry with all commands of this crate.
 ///
 /// - `database`: source of OpenFlow port numbers, present if an OVSDB server is followed.
 /// - `reconnect`: channel that receives the name of the bridge whose controllers are to be reconnected, or
@@ -35,6 +35,5 @@ pub fn general(
     fdb::add(&mut commands, store, stations);
     trace::add(&mut commands, store);
     upcall::add(&mut commands, store);
-    vlog::add(&mut commands);
     commands
 }
