@@ -1,6 +1,7 @@
 //! Changes the settings of a port while the port runs.
 
 use std::net::IpAddr;
+use xdp::StageChange;
 
 use control::{FailureKind, PlaneError};
 use engine::Engine;
@@ -60,7 +61,7 @@ fn change_hook(
     }
     let Some(hook) = &mut running.hook else { return Ok(()) };
     if !wanted.routed && hook.route().is_some() {
-        hook.set_route(None).map_err(|error| failed(name, &error))?;
+        hook.set_stage(StageChange::Route(None)).map_err(|error| failed(name, &error))?;
     }
     let (former, sockets, is_locked) = (running.footprint.former, &running.sockets, running.is_locked);
     let ifindex = hook.ifindex();

@@ -11,6 +11,7 @@ use control::{DumpRequest, FailureKind, PlaneError};
 use model::CapturedFrame;
 use packet::{FlowKey, PortId};
 use tokio::sync::mpsc::Sender;
+use xdp::StageChange;
 use xdp::Verdict;
 use xdp::dump::{Dump, DumpConfig, Dumped};
 
@@ -51,7 +52,7 @@ pub fn start(
                 fix: "wait until that capture has ended".to_owned(),
             });
         }
-        hook.set_dump(Some(&dump)).map_err(failed)?;
+        hook.set_stage(StageChange::Dump(Some(&dump))).map_err(failed)?;
         Ok(hook.link_id())
     })?;
     let (weak, port) = (Arc::downgrade(plane), request.port.clone());
@@ -74,7 +75,7 @@ pub fn clear(running_state: &mut RunningState) {
     for (name, running) in &mut running_state.ports {
         let Some(hook) = &mut running.hook else { continue };
         if hook.dumps().unwrap_or(false)
-            && let Err(error) = hook.set_dump(None)
+            && let Err(error) = hook.set_stage(StageChange::Dump(None))
         {
             tracing::warn!(port = %name, %error, "a predecessor's capture stays around its hook");
         }
@@ -117,7 +118,7 @@ fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     let Some(plane) = plane.upgrade() else { return };
     let mut running_state = locked(&plane.running_state);
     let hook = hook_of(&mut running_state, port).ok().filter(|hook| hook.link_id() == link);
-    if let Some(Err(error)) = hook.map(|hook| hook.set_dump(None)) {
+    if let Some(Err(error)) = hook.map(|hook| hook.set_stage(StageChange::Dump(None))) {
         tracing::warn!(port, %error, "the capture around its hook could not be taken away");
     }
 }

@@ -21,6 +21,7 @@ use offload::{BridgeOffload, HookPort, port_stage};
 use packet::{PortId, QueueId};
 use port::af_xdp::statistics;
 use switch::Bridge;
+use xdp::StageChange;
 use xdp::bridge::{BridgeCounts, BridgeDevices, BridgePort, BridgeStage, Mark, Orders};
 use xdp::flows::{FlowPort, FlowStage, FlowTable};
 use xdp::{Attached, Features};
@@ -106,8 +107,8 @@ impl Stage {
 
     fn put_on(&self, hook: &mut Attached) -> Result<(), xdp::Error> {
         match self {
-            Stage::Stations(stage) => hook.set_bridge(Some(stage)),
-            Stage::Flows(stage, _) => hook.set_flows(Some(stage)),
+            Stage::Stations(stage) => hook.set_stage(StageChange::Bridge(Some(stage))),
+            Stage::Flows(stage, _) => hook.set_stage(StageChange::Flows(Some(stage))),
         }
     }
 }
@@ -281,10 +282,10 @@ impl HookOffload {
         let Some(hook) = &mut running.hook else { return Ok(None) };
         let Some((bridge_name, bridge, kind)) = wanted else {
             if hook.has_bridge() {
-                hook.set_bridge(None)?;
+                hook.set_stage(StageChange::Bridge(None))?;
             }
             if hook.has_flows() {
-                hook.set_flows(None)?;
+                hook.set_stage(StageChange::Flows(None))?;
             }
             // The hook of a port that now belongs to a router is connected by `follow_routers` and must stay
             // connected.

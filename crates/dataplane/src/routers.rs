@@ -43,6 +43,7 @@ use packet::{PortId, QueueId, WorkerId};
 use port::tap::TapQueue;
 use port::{FramePool, Queue};
 use sync::qsbr::Domain;
+use xdp::StageChange;
 use xdp::route::RouteCounts;
 
 use super::ids::Names;
@@ -375,7 +376,7 @@ impl Routers {
             let Some(hook) = running.hook.as_mut().filter(|hook| hook.route().is_some()) else { continue };
             let home = config.router_of(name.as_str());
             if home.is_none_or(|(router, _)| !self.all.contains_key(router))
-                && let Err(error) = hook.set_route(None)
+                && let Err(error) = hook.set_stage(StageChange::Route(None))
             {
                 tracing::error!(port = %name, %error, "its hook still routes");
             }

@@ -15,6 +15,7 @@ use control::PlaneError;
 use model::{Namespace, PortName, Routing};
 use port::{link, netfilter};
 use xdp::LocalAddresses;
+use xdp::StageChange;
 use xdp::fib::{FibCount, FibPort, FibStage, Takes};
 
 use super::device::{failed, inside, object, place, xdp_features};
@@ -137,7 +138,7 @@ impl<K: Ord + Clone> Failures<K> {
 /// Returns an error if the hook's program cannot be replaced.
 pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
     match &mut running.hook {
-        Some(hook) if hook.fib().is_some() => hook.set_fib(None),
+        Some(hook) if hook.fib().is_some() => hook.set_stage(StageChange::Fib(None)),
         _ => Ok(()),
     }
 }
@@ -178,7 +179,7 @@ fn equip(name: &PortName, running: &mut Running, seen: &Place, has: bool) -> Res
             };
             hook.update_locals(&seen.locals)?;
             stage.set_devices(&seen.takes)?;
-            if fresh { hook.set_fib(Some(&stage)) } else { Ok(()) }
+            if fresh { hook.set_stage(StageChange::Fib(Some(&stage))) } else { Ok(()) }
         };
         set().map_err(|error| failed(name, &error))?;
         if !has {

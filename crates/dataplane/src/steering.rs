@@ -14,6 +14,7 @@ use model::{
     SteeringRequest, SteeringSent, SteeringShare, SteeringState, SteeringTable, SteeringTarget,
 };
 use xdp::Attached;
+use xdp::StageChange;
 use xdp::filter::Moment;
 use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering, online_cpus};
 
@@ -140,7 +141,11 @@ impl SteeringPolicies {
         let failed = |error: xdp::Error| super::device::failed(port, &error);
         let present = hook.steering_id().map_err(failed)?;
         let Some(name) = wanted else {
-            return if present.is_some() { hook.set_steering(None).map_err(failed) } else { Ok(()) };
+            return if present.is_some() {
+                hook.set_stage(StageChange::Steering(None)).map_err(failed)
+            } else {
+                Ok(())
+            };
         };
         let taken = self.ids();
         let running = self.running.get_mut(name).ok_or_else(|| {
@@ -148,7 +153,11 @@ impl SteeringPolicies {
             PlaneError::not_found(super::device::object(port), cause, "see `trivium show steering`")
         })?;
         if let Some(kernel) = &running.kernel {
-            return if kernel.is_on(hook) { Ok(()) } else { hook.set_steering(Some(kernel)).map_err(failed) };
+            return if kernel.is_on(hook) {
+                Ok(())
+            } else {
+                hook.set_stage(StageChange::Steering(Some(kernel))).map_err(failed)
+            };
         }
         let taken = taken.map_err(failed)?;
         let left = present.is_some_and(|id| !taken.contains(&id));
@@ -161,7 +170,7 @@ impl SteeringPolicies {
             Some(kernel) => kernel,
             None => running.make(owner(name)).map_err(failed)?,
         };
-        hook.set_steering(Some(&kernel)).map_err(failed)?;
+        hook.set_stage(StageChange::Steering(Some(&kernel))).map_err(failed)?;
         running.kernel = Some(kernel);
         Ok(())
     }
@@ -393,7 +402,7 @@ impl Steered {
         for hook in ports.values_mut().filter_map(|running| running.hook.as_mut()) {
             // The hook's steering is compared, because the port's steering name may be about to change.
             if hook.steering_id()? == Some(before) && !kernel.is_on(hook) {
-                hook.set_steering(Some(&*kernel))?;
+                hook.set_stage(StageChange::Steering(Some(&*kernel)))?;
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! The text form of the differences between two configurations, for people and programs. Each object has one line with the sign `+`, `-`, `~` or
-//! `!`.
+//! The text form of the differences between two configurations, for people and programs. Each object has one
+//! line with the sign `+`, `-`, `~` or `!`.
 //!
 //! The sign `!` marks settings that take effect after a restart of the daemon. A port or a router that is
 //! removed and added again is one `~` line, which includes its memberships.

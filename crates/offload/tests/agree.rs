@@ -17,6 +17,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, FdbEntry, StaticMac, VlanMode, VlanSet};
 use testbed::{Lab, require};
+use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage};
 use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter};
 use xdp::{
@@ -149,7 +150,7 @@ impl Hooks {
                         let own = FlowPort { port, partial_checksums: stage.partial_checksums };
                         let known = Some((&stage, offload.table()));
                         let stage = FlowStage::new(&own, &one, flows.table(), &devices, known).unwrap();
-                        one.prepare_flows(Some(&stage)).unwrap()
+                        one.prepare_stage(StageChange::Flows(Some(&stage))).unwrap()
                     }
                 };
                 Ok((one, program))
@@ -217,7 +218,7 @@ fn bridge_program(
     devices: &BridgeDevices,
 ) -> Loaded {
     let stage = BridgeStage::new(stage, one, offload.table(), devices).unwrap();
-    one.prepare_bridge(Some(&stage)).unwrap()
+    one.prepare_stage(StageChange::Bridge(Some(&stage))).unwrap()
 }
 
 /// Returns the hook of a port. The device of port 4 does not accept redirected frames.
@@ -455,7 +456,7 @@ fn the_hook_forgets_with_the_bridge() {
             let stage =
                 BridgeStage::new(&stage, &hooks.attached[at], hooks.offload.table(), &hooks.devices).unwrap();
             stage.orders().set_now(later);
-            hooks.attached[at].prepare_bridge(Some(&stage)).unwrap()
+            hooks.attached[at].prepare_stage(StageChange::Bridge(Some(&stage))).unwrap()
         })
         .collect();
     assert!(crosses(&hooks, 7, 0));

@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use switch::flow::{ExtendedKey, Field, Flow, Op, Program, SetBits, rewrite};
 use testbed::{Lab, require};
+use xdp::StageChange;
 use xdp::bridge::BridgeDevices;
 use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter, Refused};
 use xdp::{
@@ -287,7 +288,7 @@ impl Hook {
                 PortProgram::load(&config).unwrap().attach(ifindex, AttachMode::Native, None).unwrap();
             let port = FlowPort { port: IN.0, partial_checksums: false };
             let stage = FlowStage::new(&port, &attached, &table, &devices, None).unwrap();
-            let loaded = attached.prepare_flows(Some(&stage)).unwrap();
+            let loaded = attached.prepare_stage(StageChange::Flows(Some(&stage))).unwrap();
             Ok((attached, loaded, stage))
         });
         let (attached, loaded, stage) = made.unwrap();

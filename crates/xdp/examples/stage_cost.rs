@@ -10,6 +10,7 @@ use packet::MacAddr;
 use router::{Adjacencies, Fib, NeighbourMirror, NextHop, Path, TableMirror};
 use sync::qsbr::Domain;
 use sync::readers::{ExternalReaders, Readers};
+use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
@@ -91,17 +92,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let port = attach(Owner::Bridged)?;
     let (stations, devices) = bridge(output)?;
     let stage = BridgeStage::new(&MEMBER, &port, &stations, &devices)?;
-    show("bridge, both stations known", &port.prepare_bridge(Some(&stage))?)?;
+    show("bridge, both stations known", &port.prepare_stage(StageChange::Bridge(Some(&stage)))?)?;
     for (stage, normal) in [("a cached flow, by one port", false), ("a cached flow by NORMAL", true)] {
         let stage_of = flow(&port, &stations, &devices, normal)?;
-        show(stage, &port.prepare_flows(Some(&stage_of))?)?;
+        show(stage, &port.prepare_stage(StageChange::Flows(Some(&stage_of)))?)?;
     }
     drop(port);
     let port = attach(Owner::Routed)?;
     let own = FibPort { mac: [2, 0, 0, 0, 0, 2], check_sources: false, partial_checksums: false };
     let stage = FibStage::new(&own, &port)?;
     stage.set_devices(&[(output, Takes::MultiBuffer)].into())?;
-    show("the kernel's routing, one route", &port.prepare_fib(Some(&stage))?)?;
+    show("the kernel's routing, one route", &port.prepare_stage(StageChange::Fib(Some(&stage)))?)?;
     Ok(())
 }
 

@@ -15,8 +15,9 @@ use crate::flows::{FLOWS_WORDS, FlowMaps};
 use crate::object::{
     BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, ROUTE_CONF, ROUTE_LINKS, ROUTE_VLANS, STEER_CONF,
 };
-use crate::program::{MAP_NAMES, Maps, Stages};
+use crate::program::{MAP_NAMES, Maps};
 use crate::route::{LINK_SECRETS, ROUTE_WORDS, RouteMaps, VLAN_WORDS, Vlans, link_secrets};
+use crate::stages::Stages;
 use crate::steer::{STEER_WORDS, SteerMaps};
 use crate::user::UserProgram;
 use crate::{Constants, Error, PinPath, sys};

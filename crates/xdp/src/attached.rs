@@ -6,16 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::attach::{self, AttachMode, Candidate};
-use crate::bridge::{BridgeMaps, BridgeStage, Orders};
+use crate::bridge::Orders;
 use crate::build::Build;
 use crate::counters::Counters;
-use crate::dump::Dump;
 use crate::fib::FibStage;
-use crate::filter::{Filter, FilterMaps};
-use crate::flows::{FlowMaps, FlowStage};
-use crate::program::{Maps, Stages};
+use crate::program::Maps;
 use crate::route::RouteStage;
-use crate::steer::{self, SteerMaps, Steering};
+use crate::stages::{StageChange, Stages};
+use crate::steer;
 use crate::user::UserProgram;
 use crate::{
     Constants, Error, Fallback, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys,
@@ -264,53 +262,25 @@ impl Attached {
         Loaded::new(Constants::from(config), locals, self.build, Some(&self.maps), stages)
     }
 
-    /// Loads this port's program with another filter, or without a filter if `filter` is `None`. The attached
-    /// program is unchanged until the loaded one is passed to [`Attached::swap`].
+    /// Loads this port's program with another stage, or without it. The attached program is unchanged until the
+    /// loaded one is passed to [`Attached::swap`].
     ///
     /// # Errors
-    /// Returns [`Error::Load`] if the kernel refuses the program.
-    pub fn prepare_filter(&self, filter: Option<&Filter>) -> Result<Loaded, Error> {
-        let filter = filter.map(|filter| Arc::clone(filter.maps()));
-        let stages = Stages { filter, ..self.stages.clone() };
+    /// Returns [`Error::Load`] if the kernel refuses the program. For a flow steering, also returns
+    /// [`Error::Map`].
+    pub fn prepare_stage(&self, change: StageChange<'_>) -> Result<Loaded, Error> {
+        let stages = self.stages.with(change, self.build, self.mode)?;
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Loads this port's program with another bridge stage, or without a bridge stage if `bridge` is `None`.
-    /// A program with a bridge stage has no stage of cached flows and no virtual router stage. The attached
-    /// program is unchanged until the loaded one is passed to [`Attached::swap`].
+    /// Replaces a stage of the port's program, or removes it. Each frame is processed by the program either with
+    /// the old stage or with the new one. Later replacements of the program keep the stage.
     ///
     /// # Errors
-    /// Returns [`Error::Load`] if the kernel refuses the program.
-    pub fn prepare_bridge(&self, bridge: Option<&BridgeStage>) -> Result<Loaded, Error> {
-        let bridge = bridge.map(|bridge| Arc::clone(bridge.maps()));
-        let route = self.stages.route.clone().filter(|_| bridge.is_none());
-        let flows = self.stages.flows.clone().filter(|_| bridge.is_none());
-        let stages = Stages { bridge, flows, route, ..self.stages.clone() };
-        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
-    }
-
-    /// Loads this port's program with another stage of cached OpenFlow flows, or without it if `flows` is
-    /// `None`. A program with a stage of cached flows has no bridge stage and no virtual router stage. The
-    /// attached program is unchanged until the loaded one is passed to [`Attached::swap`].
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`] if the kernel refuses the program.
-    pub fn prepare_flows(&self, flows: Option<&FlowStage>) -> Result<Loaded, Error> {
-        let flows = flows.map(|flows| Arc::clone(flows.maps()));
-        let route = self.stages.route.clone().filter(|_| flows.is_none());
-        let bridge = self.stages.bridge.clone().filter(|_| flows.is_none());
-        let stages = Stages { bridge, flows, route, ..self.stages.clone() };
-        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
-    }
-
-    /// Replaces the program stage that forwards by cached OpenFlow flows, or removes it if `flows` is `None`.
-    /// Without the stage, the worker forwards the frames of these flows. Each frame is processed by either
-    /// the old stage or the new one. Later replacements of the program keep the stage.
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`] or [`Error::Swap`]. The old stage stays in place on failure.
-    pub fn set_flows(&mut self, flows: Option<&FlowStage>) -> Result<(), Error> {
-        let loaded = self.prepare_flows(flows)?;
+    /// Returns the errors of [`Attached::prepare_stage`], or [`Error::Swap`]. The old stage stays in place on
+    /// failure.
+    pub fn set_stage(&mut self, change: StageChange<'_>) -> Result<(), Error> {
+        let loaded = self.prepare_stage(change)?;
         self.swap(loaded)
     }
 
@@ -318,34 +288,6 @@ impl Attached {
     #[must_use]
     pub fn has_flows(&self) -> bool {
         self.stages.flows.is_some()
-    }
-
-    pub(crate) fn flow_maps(&self) -> Option<&Arc<FlowMaps>> {
-        self.stages.flows.as_ref()
-    }
-
-    /// Replaces the bridge stage, which forwards frames to known MAC addresses (stations) in the XDP program,
-    /// or removes it if `bridge` is `None`. Without the stage, the worker forwards these frames. Each frame is
-    /// processed by either the old stage or the new one. Later replacements of the program keep the stage.
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`] or [`Error::Swap`]. The old stage stays in place on failure.
-    pub fn set_bridge(&mut self, bridge: Option<&BridgeStage>) -> Result<(), Error> {
-        let loaded = self.prepare_bridge(bridge)?;
-        self.swap(loaded)
-    }
-
-    /// Adds a packet capture around the port's program, or removes it if `dump` is `None`. Each frame is
-    /// processed by the program either with or without the capture. Later replacements of the program keep
-    /// the capture.
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`] or [`Error::Swap`]. The program stays as it was on failure.
-    pub fn set_dump(&mut self, dump: Option<&Dump>) -> Result<(), Error> {
-        let dump = dump.map(|dump| Arc::clone(dump.maps()));
-        let stages = Stages { dump, ..self.stages.clone() };
-        let loaded = Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)?;
-        self.swap(loaded)
     }
 
     /// Returns whether the program runs with a packet capture around it. This includes a capture that a
@@ -375,73 +317,10 @@ impl Attached {
         &self.maps
     }
 
-    pub(crate) fn bridge_maps(&self) -> Option<&Arc<BridgeMaps>> {
-        self.stages.bridge.as_ref()
-    }
-
-    /// Loads this port's program with another kernel routing stage, or without it if `fib` is `None`. A
-    /// program with a kernel routing stage has no virtual router stage. The attached program is unchanged
-    /// until the loaded one is passed to [`Attached::swap`].
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`] if the kernel refuses the program.
-    pub fn prepare_fib(&self, fib: Option<&FibStage>) -> Result<Loaded, Error> {
-        let fib = fib.map(|fib| Arc::clone(fib.maps()));
-        let route = self.stages.route.clone().filter(|_| fib.is_none());
-        let stages = Stages { fib, route, ..self.stages.clone() };
-        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
-    }
-
-    /// Replaces the program stage that forwards by the kernel's routes, or removes it if `fib` is `None`.
-    /// Without the stage, the kernel's stack forwards the packets. With the stage, no frame is redirected to
-    /// a socket. Each frame is processed by either the old stage or the new one. Later replacements of the
-    /// program keep the stage.
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`] or [`Error::Swap`]. The old stage stays in place on failure.
-    pub fn set_fib(&mut self, fib: Option<&FibStage>) -> Result<(), Error> {
-        let loaded = self.prepare_fib(fib)?;
-        self.swap(loaded)
-    }
-
     /// Returns the program's kernel routing stage. Returns `None` if the program has no such stage.
     #[must_use]
     pub fn fib(&self) -> Option<FibStage> {
         self.stages.fib.as_ref().map(|maps| FibStage::over(Arc::clone(maps)))
-    }
-
-    /// Loads this port's program with another virtual router stage, or without it if `route` is `None`. A
-    /// program with a virtual router stage has no bridge stage, no stage of cached flows and no kernel
-    /// routing stage, because a port has one function. Its owner is [`crate::Owner::Routed`]. The attached
-    /// program is unchanged until the loaded one is passed to [`Attached::swap`].
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`] if the kernel refuses the program.
-    pub fn prepare_route(&self, route: Option<&RouteStage>) -> Result<Loaded, Error> {
-        let stages = match route {
-            None => Stages { route: None, ..self.stages.clone() },
-            Some(route) => {
-                let route = Some(Arc::clone(route.maps()));
-                Stages { route, bridge: None, flows: None, fib: None, ..self.stages.clone() }
-            }
-        };
-        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
-    }
-
-    /// Replaces the virtual router stage of the port's program, or removes it if `route` is `None`.
-    ///
-    /// - With a stage, the port belongs to a virtual router and has the MAC address in the stage's
-    ///   configuration. Packets that are not for the kernel are routed by the stage or sent to the worker.
-    /// - Without a stage, the port is a plain routed port, where the kernel receives the packets for this host.
-    ///
-    /// Each frame is processed by either the old stage or the new one. Later replacements of the program keep
-    /// the stage.
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`] or [`Error::Swap`]. The old stage stays in place on failure.
-    pub fn set_route(&mut self, route: Option<&RouteStage>) -> Result<(), Error> {
-        let loaded = self.prepare_route(route)?;
-        self.swap(loaded)
     }
 
     /// Returns the program's virtual router stage. Returns `None` if the program has no such stage.
@@ -462,36 +341,12 @@ impl Attached {
     /// number of receive queues, returns a new one.
     pub(crate) fn orders(&self) -> Result<Arc<Orders>, Error> {
         let queues = self.constants().queues;
-        let known = self.bridge_maps().map(|maps| maps.orders());
-        let known = known.or(self.flow_maps().map(|maps| maps.orders())).or(self.route_orders());
+        let known = self.stages.bridge.as_ref().map(|maps| maps.orders());
+        let known = known.or(self.stages.flows.as_ref().map(|maps| maps.orders())).or(self.route_orders());
         match known.filter(|orders| orders.queues() == queues) {
             Some(orders) => Ok(Arc::clone(orders)),
             None => Ok(Arc::new(Orders::new(queues)?)),
         }
-    }
-
-    /// Loads this port's program with the present flows and table of a flow steering, or without flow
-    /// steering if `steering` is `None`. The attached program is unchanged until the loaded one is passed to
-    /// [`Attached::swap`].
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`] or [`Error::Map`].
-    pub fn prepare_steering(&self, steering: Option<&Steering>) -> Result<Loaded, Error> {
-        let steer = steering.map(|steering| steering.maps(self.build, self.mode)).transpose()?;
-        let stages = Stages { steer, ..self.stages.clone() };
-        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
-    }
-
-    /// Replaces the port's flow steering, which selects the worker, the kernel or another CPU as the target
-    /// of a frame. Removes it if `steering` is `None`. Each frame is processed with either the old steering
-    /// or the new one. Later replacements of the program keep the steering.
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`], [`Error::Map`] or [`Error::Swap`]. The old steering stays in place on
-    /// failure.
-    pub fn set_steering(&mut self, steering: Option<&Steering>) -> Result<(), Error> {
-        let loaded = self.prepare_steering(steering)?;
-        self.swap(loaded)
     }
 
     /// Returns the kernel id that identifies the port's flow steering ([`Steering::id`]). Returns `None` if the
@@ -518,21 +373,6 @@ impl Attached {
         steer::Kind::of(self.build, self.mode()).sends_to_cpus()
     }
 
-    pub(crate) fn steer_maps(&self) -> Option<&Arc<SteerMaps>> {
-        self.stages.steer.as_ref()
-    }
-
-    /// Loads the present rules of a filter into the port's program, or removes the filter if `filter` is
-    /// `None`. Each frame is processed with either the old rules or the new ones. Later replacements of the
-    /// program keep the rules.
-    ///
-    /// # Errors
-    /// Returns [`Error::Load`] or [`Error::Swap`]. The old rules stay in place on failure.
-    pub fn set_filter(&mut self, filter: Option<&Filter>) -> Result<(), Error> {
-        let loaded = self.prepare_filter(filter)?;
-        self.swap(loaded)
-    }
-
     /// Returns the kernel id that identifies the port's filter ([`Filter::id`]). Returns `None` if the port has
     /// no filter.
     ///
@@ -540,10 +380,6 @@ impl Attached {
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn filter_id(&self) -> Result<Option<u32>, Error> {
         self.stages.filter.as_ref().map(|maps| maps.id()).transpose()
-    }
-
-    pub(crate) fn filter_maps(&self) -> Option<&Arc<FilterMaps>> {
-        self.stages.filter.as_ref()
     }
 
     /// Replaces the port's program atomically by `loaded`. Each frame is processed by either the old program

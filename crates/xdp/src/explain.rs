@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::fib::FibStage;
-use crate::program::Stages;
+use crate::stages::Stages;
 use crate::steer::{ExactFlow, SteerTo};
 use crate::{Attached, Counter, Error, Loaded, Verdict};
 

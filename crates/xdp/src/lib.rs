@@ -64,6 +64,7 @@ mod port_stages;
 mod program;
 pub mod ring;
 pub mod route;
+mod stages;
 pub mod steer;
 #[allow(unsafe_code, reason = "bpf(2) and libbpf are C interfaces; every block states why it holds")]
 mod sys;
@@ -86,6 +87,7 @@ pub use mode::{Fallback, Mode, ProgramOnDevice};
 pub use pin::PinPath;
 pub use placeholder::Placeholders;
 pub use program::{LOCAL_CAPACITY, Loaded, PortProgram};
+pub use stages::StageChange;
 pub use test_run::TestRun;
 pub use verdict::Verdict;
 

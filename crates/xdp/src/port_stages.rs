@@ -8,6 +8,7 @@ use crate::fib::{FibPort, FibStage};
 use crate::filter::{Compiled, Filter};
 use crate::flows::{FlowPort, FlowStage, FlowTable};
 use crate::route::{Own, RouteStage};
+use crate::stages::StageChange;
 use crate::steer::Steering;
 use crate::{Attached, Error, Loaded};
 
@@ -29,7 +30,7 @@ impl BridgeStage {
     /// Returns whether a port's program runs exactly this bridge stage.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
-        port.bridge_maps().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
+        port.stages().bridge.as_ref().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
     }
 }
 
@@ -54,7 +55,7 @@ impl FlowStage {
     /// Returns whether a port's program runs exactly this stage of cached flows.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
-        port.flow_maps().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
+        port.stages().flows.as_ref().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
     }
 }
 
@@ -74,14 +75,14 @@ impl Filter {
     /// old rules or the new ones. All programs are loaded before the first one is put in place.
     ///
     /// # Errors
-    /// Returns the errors of [`Filter::replace`] and [`Attached::set_filter`]. The rules are unchanged on
+    /// Returns the errors of [`Filter::replace`] and [`Attached::set_stage`]. The rules are unchanged on
     /// failure. The exception is a failed link update ([`Error::Swap`]), after which some ports may have the
     /// new rules and others the old ones.
     pub fn replace_on(&mut self, compiled: &Compiled, ports: &mut [&mut Attached]) -> Result<(), Error> {
         let before = self.rules();
         self.replace(compiled)?;
         let loaded: Result<Vec<Loaded>, Error> =
-            ports.iter().map(|port| port.prepare_filter(Some(self))).collect();
+            ports.iter().map(|port| port.prepare_stage(StageChange::Filter(Some(self)))).collect();
         let loaded = loaded.inspect_err(|_| self.restore(before))?;
         for (port, loaded) in ports.iter_mut().zip(loaded) {
             port.swap(loaded)?;
@@ -95,13 +96,13 @@ impl Filter {
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn of(port: &Attached) -> Result<Option<Filter>, Error> {
-        port.filter_maps().map(Filter::over).transpose()
+        port.stages().filter.as_ref().map(Filter::over).transpose()
     }
 
     /// Returns whether a port's program runs the present rule set of this filter.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
-        port.filter_maps().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
+        port.stages().filter.as_ref().is_some_and(|maps| Arc::ptr_eq(maps, self.maps()))
     }
 }
 
@@ -142,12 +143,12 @@ impl Steering {
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn of(port: &Attached) -> Result<Option<Steering>, Error> {
         let steering = |maps| Steering::over_maps(maps, port.build(), port.mode());
-        port.steer_maps().map(steering).transpose()
+        port.stages().steer.as_ref().map(steering).transpose()
     }
 
     /// Returns whether a port's program has exactly this flow steering.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
-        port.steer_maps().is_some_and(|maps| self.has_maps(maps))
+        port.stages().steer.as_ref().is_some_and(|maps| self.has_maps(maps))
     }
 }

@@ -6,21 +6,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::bridge::{BridgeMaps, KnownStations};
 use crate::build::Build;
 use crate::config::QUEUES_MAX;
 use crate::counters::Counters;
-use crate::dump::DumpMaps;
-use crate::fib::FibMaps;
-use crate::filter::{Filter, FilterMaps};
-use crate::flows::FlowMaps;
-use crate::object::{
-    BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, Opened, ROUTE_CONF, ROUTE_LINKS, ROUTE_VLANS,
-    STEER_CONF, dump_object, port_object, services_dump_object, services_object,
-};
+use crate::filter::Filter;
+use crate::object::{Opened, dump_object, port_object, services_dump_object, services_object};
 use crate::placeholder::Placeholders;
-use crate::route::{AnswerMaps, PuntMaps, RouteMaps, RouteStage};
-use crate::steer::{SteerMaps, Steering};
+use crate::route::RouteStage;
+use crate::stages::Stages;
+use crate::steer::Steering;
 use crate::sys::{MapKind, MapSpec};
 use crate::{
     Constants, Counter, Error, LocalAddresses, Mode, Owner, ProgramConfig, ProgramInfo, TestRun, Verdict,
@@ -236,45 +230,6 @@ impl PortProgram {
     }
 }
 
-/// Optional stages of a port's program, with their maps.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Stages {
-    pub filter: Option<Arc<FilterMaps>>,
-    pub bridge: Option<Arc<BridgeMaps>>,
-    pub flows: Option<Arc<FlowMaps>>,
-    pub fib: Option<Arc<FibMaps>>,
-    pub route: Option<Arc<RouteMaps>>,
-    /// Maps of the flow steering for the program's build. `None` without a flow steering.
-    pub steer: Option<Arc<SteerMaps>>,
-    /// Maps of the packet capture around all other stages. `None` without a capture.
-    pub dump: Option<Arc<DumpMaps>>,
-}
-
-impl Stages {
-    /// Returns the station table that the bridge stage or the stage of cached flows reads. Returns `None` if
-    /// no stage reads a station table.
-    fn known(&self) -> Option<&KnownStations> {
-        let bridge = self.bridge.as_ref().map(|bridge| &bridge.known);
-        bridge.or(self.flows.as_ref().and_then(|flows| flows.known.as_ref()))
-    }
-
-    /// Returns the names of the stages that are present, as [`needs`] uses them.
-    fn names(&self) -> Vec<&'static str> {
-        let there = [
-            (true, needs::STEER),
-            (self.filter.is_some(), needs::FILTER),
-            (self.bridge.is_some() || self.flows.is_some(), needs::BRIDGE),
-            (self.flows.is_some(), needs::RULES),
-            (self.fib.is_some(), needs::FIB),
-            (self.route.is_some(), needs::ROUTE),
-            (self.route.as_ref().is_some_and(|route| route.answers().is_some()), needs::ANSWERS),
-            (self.steer.is_some(), needs::FLOWS),
-            (self.dump.is_some(), needs::DUMP),
-        ];
-        there.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect()
-    }
-}
-
 /// A program that is loaded and verified by the kernel and not attached yet, with its maps.
 #[derive(Debug)]
 pub struct Loaded {
@@ -289,95 +244,6 @@ pub struct Loaded {
     /// Set of shared placeholder programs to which `program` belongs. `None` if `program` is the port's own
     /// program.
     pub(crate) placeholders: Option<Placeholders>,
-}
-
-/// Sets the constants and the maps of all stages. Excludes the maps of absent stages from loading.
-fn set_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> {
-    set_switch_stages(opened, stages)?;
-    set_route_stages(opened, stages)
-}
-
-/// Sets the constants and the maps of the filter stage, the bridge stage and the stage of cached flows.
-fn set_switch_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> {
-    match &stages.filter {
-        None => FilterMaps::names().try_for_each(|name| opened.leave_out(name))?,
-        Some(filter) => {
-            let conf: Vec<u8> = filter.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            opened.set_section(FILTER_CONF, &conf)?;
-            filter.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
-        }
-    }
-    match stages.known() {
-        None => opened.leave_out(KnownStations::NAME)?,
-        Some(known) => {
-            let conf: Vec<u8> = known.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            opened.set_section(BRIDGE_CONF, &conf)?;
-        }
-    }
-    if let Some(bridge) = &stages.bridge {
-        bridge.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
-    }
-    match &stages.flows {
-        None => FlowMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-        Some(flows) => {
-            let conf: Vec<u8> = flows.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            opened.set_section(FLOWS_CONF, &conf)?;
-            flows.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
-        }
-    }
-    if stages.bridge.is_none() && stages.flows.is_none() {
-        let orders = stages.route.as_ref().and_then(|route| route.orders());
-        let orders: Vec<_> = orders.into_iter().flat_map(|orders| orders.maps()).collect();
-        for name in BridgeMaps::SHARED {
-            match orders.iter().find(|(known, _)| *known == name) {
-                Some((_, map)) => opened.reuse(name, *map)?,
-                None => opened.leave_out(name)?,
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Sets the constants and the maps of the routing stages and of the flow steering.
-fn set_route_stages(opened: &mut Opened, stages: &Stages) -> Result<(), Error> {
-    match &stages.fib {
-        None => FibMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-        Some(fib) => {
-            let conf: Vec<u8> = fib.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            opened.set_section(FIB_CONF, &conf)?;
-            fib.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
-        }
-    }
-    match &stages.route {
-        None => RouteMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-        Some(route) => {
-            let conf: Vec<u8> = route.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            opened.set_section(ROUTE_CONF, &conf)?;
-            opened.set_section(ROUTE_VLANS, &route.vlans.bytes())?;
-            route.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
-        }
-    }
-    match stages.route.as_ref().and_then(|route| route.answers()) {
-        None => AnswerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-        Some(answers) => {
-            let secrets: Vec<u8> = answers.secrets().iter().flat_map(|number| number.to_ne_bytes()).collect();
-            opened.set_section(ROUTE_LINKS, &secrets)?;
-            answers.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
-        }
-    }
-    match stages.route.as_ref().and_then(|route| route.punts()) {
-        None => PuntMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-        Some(punts) => punts.list().try_for_each(|(name, map)| opened.reuse(name, map))?,
-    }
-    match &stages.steer {
-        None => SteerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-        Some(steer) => {
-            let conf: Vec<u8> = steer.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            opened.set_section(STEER_CONF, &conf)?;
-            steer.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
-        }
-    }
-    Ok(())
 }
 
 impl Loaded {
@@ -403,10 +269,6 @@ impl Loaded {
             (Some(_), false) => Opened::new(dump_object(), build.dumping())?,
             (Some(_), true) => Opened::new(services_dump_object(), build.dumping())?,
         };
-        if let Some(dump) = &stages.dump {
-            opened.set_section(DUMP_CONF, &dump.constants)?;
-            dump.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
-        }
         let counters = u32::try_from(Counter::ALL.len()).unwrap_or(u32::MAX);
         let bytes = constants.to_bytes(counters, stages.route.is_some());
         let declared = opened.constants().and_then(|c| c.get(12..16).map(<[u8]>::to_vec));
@@ -422,7 +284,7 @@ impl Loaded {
                 }
             }
         }
-        set_stages(&mut opened, &stages)?;
+        stages.set(&mut opened)?;
         let object = opened
             .load()
             .map_err(|error| needs::lacking(&stages.names(), sys::has_helper).unwrap_or(error))?;

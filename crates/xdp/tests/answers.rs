@@ -18,6 +18,7 @@ use router::{Decision, Scratch};
 use support::router::{FAR, NEAR, ethernet, ipv4, ipv6};
 use support::{Namespace, PacketSocket, config};
 use tables::{ANSWER, MAC, MTU, OWN_SOURCES, PORT, Rig, TAG, Tables, VLANS, frame, hop, next_hops, sent};
+use xdp::StageChange;
 use xdp::bridge::Mark;
 use xdp::fib::Takes;
 use xdp::live::{Pass, Sink, Traffic, Vary};
@@ -217,7 +218,7 @@ impl Line {
         let stage = RouteStage::answering(&PORT, &own, &tables.answers, &ANSWER);
         let loaded = PortProgram::load(&config(Owner::Routed, WhenDown::Drop)).unwrap();
         let mut port = loaded.attach(near[0], AttachMode::Native, None).unwrap();
-        port.set_route(Some(&stage)).unwrap();
+        port.set_stage(StageChange::Route(Some(&stage))).unwrap();
         Line { namespace, port, tables, far, near, _own: own }
     }
 
@@ -324,7 +325,7 @@ fn no_frame_overtakes_one_that_went_up() {
     let own = Own::new("blue").unwrap();
     let stage = RouteStage::answering(&PORT, &own, &rig.tables.answers, &ANSWER).with_vlans(VLANS);
     let stage = stage.in_order(attached).unwrap();
-    let loaded = attached.prepare_route(Some(&stage)).unwrap();
+    let loaded = attached.prepare_stage(StageChange::Route(Some(&stage))).unwrap();
     let way = |frame: &[u8]| {
         let (verdict, counter, after) = rig.router.see(&loaded, frame);
         if counter == Counter::Steered {
@@ -390,11 +391,11 @@ fn a_successor_goes_on_with_the_order() {
         RouteStage::answering(&PORT, &own, &line.tables.answers, &ANSWER).in_order(port).unwrap()
     };
     let first = stage(&line.port);
-    line.port.set_route(Some(&first)).unwrap();
+    line.port.set_stage(StageChange::Route(Some(&first))).unwrap();
     line.port.route_orders().unwrap().finish(0, 41);
     // A change of constants keeps the order, and so does adoption by another process.
     let second = stage(&line.port).with_vlans(VLANS);
-    line.port.set_route(Some(&second)).unwrap();
+    line.port.set_stage(StageChange::Route(Some(&second))).unwrap();
     assert!(!first.is_same(&second).unwrap());
     assert_eq!(line.port.route_orders().unwrap().numbers(0).1, 41);
     let adopted = Attached::from_fds(line.port.into_fds()).unwrap();

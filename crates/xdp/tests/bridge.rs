@@ -7,6 +7,7 @@ mod support;
 use std::os::fd::{AsFd, OwnedFd};
 
 use support::{Namespace, config, unbound_socket};
+use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Mark, Place, StationTable};
 use xdp::live::{Generator, Pass, Sink, Traffic};
 use xdp::{AttachMode, Attached, Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
@@ -70,7 +71,7 @@ impl Rig {
     }
 
     fn loaded(&self, stage: &BridgeStage) -> Loaded {
-        self.attached.prepare_bridge(Some(stage)).unwrap()
+        self.attached.prepare_stage(StageChange::Bridge(Some(stage))).unwrap()
     }
 
     /// Returns the verdict on a frame, the counter that it incremented, and the frame afterwards.
@@ -380,7 +381,7 @@ fn no_frame_overtakes_one_that_went_up() {
     assert_eq!(way(&loaded, &unknown), Counter::Steered);
     port.learning = false;
     let mut rig = rig;
-    rig.attached.set_bridge(Some(&stage)).unwrap();
+    rig.attached.set_stage(StageChange::Bridge(Some(&stage))).unwrap();
     let next = rig.stage(port);
     assert_eq!(next.orders().numbers(0), orders.numbers(0));
     assert!(stage.is_on(&rig.attached) && !next.is_on(&rig.attached));
@@ -424,7 +425,7 @@ fn frames_cross_between_devices_and_pins_keep_them_crossing() {
     table.insert(key(VLAN, traffic.source_mac), place(1), 0);
     table.insert(key(VLAN, traffic.destination_mac), place(2), 0);
     let stage = BridgeStage::new(&PORT, &attached, &table, &devices).unwrap();
-    attached.set_bridge(Some(&stage)).unwrap();
+    attached.set_stage(StageChange::Bridge(Some(&stage))).unwrap();
     let mut generator = Generator::new(&traffic).unwrap();
     let all_arrive = |generator: &mut Generator| {
         let before = sink.sunk().unwrap().packets;
@@ -443,7 +444,7 @@ fn frames_cross_between_devices_and_pins_keep_them_crossing() {
     adopted.swap(again).unwrap();
     all_arrive(&mut generator);
     assert_eq!(adopted.counters().unwrap().get(Counter::Bridged), 30_000);
-    adopted.set_bridge(None).unwrap();
+    adopted.set_stage(StageChange::Bridge(None)).unwrap();
     generator.send(1000).unwrap();
     support::eventually("they follow when_down", || {
         adopted.counters().unwrap().get(Counter::DownDropped) >= 1000

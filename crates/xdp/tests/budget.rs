@@ -10,6 +10,7 @@ use std::fs;
 use std::time::Duration;
 
 use support::{Namespace, config};
+use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
 use xdp::dump::{Dump, DumpConfig};
 use xdp::fib::{FibPort, FibStage};
@@ -123,7 +124,7 @@ fn with_bridge(tagged: bool, partial_checksums: bool) -> ProgramInfo {
     let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Drop)).unwrap();
     let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
     let stage = bridge_stage(&attached, tagged, partial_checksums);
-    attached.prepare_bridge(Some(&stage)).unwrap().info().unwrap()
+    attached.prepare_stage(StageChange::Bridge(Some(&stage))).unwrap().info().unwrap()
 }
 
 fn bridge_stage(attached: &Attached, tagged: bool, partial_checksums: bool) -> BridgeStage {
@@ -150,7 +151,7 @@ fn with_flows(partial_checksums: bool, asks_stations: bool) -> ProgramInfo {
     let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Drop)).unwrap();
     let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
     attached
-        .prepare_flows(Some(&flow_stage(&attached, partial_checksums, asks_stations)))
+        .prepare_stage(StageChange::Flows(Some(&flow_stage(&attached, partial_checksums, asks_stations))))
         .unwrap()
         .info()
         .unwrap()
@@ -172,7 +173,7 @@ fn with_dump(rules: Vec<Rule>) -> ProgramInfo {
     let filter = Filter::new(&filter, FilterSizes::default(), None).unwrap();
     let loaded = PortProgram::load_filtered(&config(Owner::Routed, WhenDown::Drop), &filter).unwrap();
     let mut attached = loaded.attach(near, AttachMode::Native, None).unwrap();
-    attached.set_dump(Some(&Dump::new(&DumpConfig::default()).unwrap())).unwrap();
+    attached.set_stage(StageChange::Dump(Some(&Dump::new(&DumpConfig::default()).unwrap()))).unwrap();
     attached.info().unwrap()
 }
 
@@ -183,7 +184,7 @@ fn with_fib(check_sources: bool, partial_checksums: bool) -> ProgramInfo {
     let loaded = PortProgram::load(&config(Owner::Routed, WhenDown::Pass)).unwrap();
     let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
     let stage = fib_stage(&attached, check_sources, partial_checksums);
-    attached.prepare_fib(Some(&stage)).unwrap().info().unwrap()
+    attached.prepare_stage(StageChange::Fib(Some(&stage))).unwrap().info().unwrap()
 }
 
 fn fib_stage(attached: &Attached, check_sources: bool, partial_checksums: bool) -> FibStage {
@@ -211,7 +212,7 @@ fn with_order() -> ProgramInfo {
         PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &route_stage(true)).unwrap();
     let mut attached = loaded.attach(near, AttachMode::Native, None).unwrap();
     let stage = answers_stage(false, Sources::Any).in_order(&attached).unwrap();
-    attached.set_route(Some(&stage)).unwrap();
+    attached.set_stage(StageChange::Route(Some(&stage))).unwrap();
     attached.info().unwrap()
 }
 
@@ -224,7 +225,7 @@ fn with_route() -> ProgramInfo {
     let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
     let steering = SteerConfig { capacity: 16, table: true, metadata: true, cpu_queue: 64 };
     let steering = Steering::new(&steering).unwrap();
-    attached.prepare_steering(Some(&steering)).unwrap().info().unwrap()
+    attached.prepare_stage(StageChange::Steering(Some(&steering))).unwrap().info().unwrap()
 }
 
 /// Returns filters of one field, and of every field with every action.
@@ -360,22 +361,22 @@ fn every_combination_of_stages_loads() {
         let program = load(&config(owner, WhenDown::Drop)).unwrap();
         let mut port = program.attach(near, AttachMode::Native, None).unwrap();
         match room {
-            "bridge" => port.set_bridge(Some(&bridge_stage(&port, true, true))).unwrap(),
-            "rules" => port.set_flows(Some(&flow_stage(&port, true, true))).unwrap(),
-            "fib" => port.set_fib(Some(&fib_stage(&port, true, true))).unwrap(),
-            "route" => port.set_route(Some(&route_stage(true))).unwrap(),
+            "bridge" => port.set_stage(StageChange::Bridge(Some(&bridge_stage(&port, true, true)))).unwrap(),
+            "rules" => port.set_stage(StageChange::Flows(Some(&flow_stage(&port, true, true)))).unwrap(),
+            "fib" => port.set_stage(StageChange::Fib(Some(&fib_stage(&port, true, true)))).unwrap(),
+            "route" => port.set_stage(StageChange::Route(Some(&route_stage(true)))).unwrap(),
             "answers" => {
                 let stage = answers_stage(true, Sources::Strict).in_order(&port).unwrap();
-                port.set_route(Some(&stage)).unwrap();
+                port.set_stage(StageChange::Route(Some(&stage))).unwrap();
             }
             _ => {}
         }
         for filter in &filters {
-            port.set_filter(filter.as_ref()).unwrap();
+            port.set_stage(StageChange::Filter(filter.as_ref())).unwrap();
             for steering in [None, Some(&steering)] {
-                port.set_steering(steering).unwrap();
+                port.set_stage(StageChange::Steering(steering)).unwrap();
                 for dump in [Some(&dump), None] {
-                    port.set_dump(dump).unwrap_or_else(|error| {
+                    port.set_stage(StageChange::Dump(dump)).unwrap_or_else(|error| {
                         panic!(
                             "{build}, {room}, filter {}, steering {}: {error}",
                             filter.is_some(),

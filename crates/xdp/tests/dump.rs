@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use support::xsk::Xsk;
 use support::{Namespace, awaited, config, ethernet, to_us};
+use xdp::StageChange;
 use xdp::dump::{Dump, DumpConfig, Dumped};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rate, Rule, RuleSet, Unit};
 use xdp::live::{Generator, Order, Replay, Traffic};
@@ -50,7 +51,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     let plain = hook.info().unwrap().tag;
     let dump = Dump::new(&DumpConfig { snap: 64, ..DumpConfig::default() }).unwrap();
     let reader = dump.reader().unwrap();
-    hook.set_dump(Some(&dump)).unwrap();
+    hook.set_stage(StageChange::Dump(Some(&dump))).unwrap();
     assert!(hook.dumps().unwrap());
     generator.send(4).unwrap();
     let all = dumped(&reader, 4);
@@ -69,7 +70,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     let only = DumpConfig { verdicts: vec![Verdict::Redirect], entry: false, ..DumpConfig::default() };
     let dump = Dump::new(&only).unwrap();
     let second = dump.reader().unwrap();
-    hook.set_dump(Some(&dump)).unwrap();
+    hook.set_stage(StageChange::Dump(Some(&dump))).unwrap();
     generator.send(4).unwrap();
     hook.set_socket(0, xsk.fd()).unwrap();
     generator.send(2).unwrap();
@@ -80,7 +81,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     assert_eq!((dump.missed().unwrap(), reader.poll(Duration::ZERO).unwrap().len()), (0, 0));
 
     // Afterwards the program is the original one, on the same maps.
-    hook.set_dump(None).unwrap();
+    hook.set_stage(StageChange::Dump(None)).unwrap();
     assert_eq!(hook.info().unwrap().tag, plain);
     generator.send(2).unwrap();
     assert_eq!(second.poll(Duration::ZERO).unwrap(), []);
@@ -97,7 +98,7 @@ fn a_capture_stays_through_changes_of_the_program() {
     let mut hook = port(b, None);
     let dump = Dump::new(&DumpConfig::default()).unwrap();
     let reader = dump.reader().unwrap();
-    hook.set_dump(Some(&dump)).unwrap();
+    hook.set_stage(StageChange::Dump(Some(&dump))).unwrap();
     let frames = numbered(1, 60);
     let mut generator = generator(a, &frames);
     let passing = hook.prepare(&config(Owner::Bridged, WhenDown::Pass)).unwrap();
@@ -122,7 +123,7 @@ fn a_capture_stays_through_changes_of_the_program() {
     ];
     let rules = Compiled::new(&RuleSet { rules: list, ..RuleSet::default() }).unwrap();
     let filter = Filter::new(&rules, FilterSizes::default(), None).unwrap();
-    hook.set_filter(Some(&filter)).unwrap();
+    hook.set_stage(StageChange::Filter(Some(&filter))).unwrap();
     generator.send(2).unwrap();
     let told: Vec<_> = dumped(&reader, 2)
         .iter()
@@ -131,7 +132,7 @@ fn a_capture_stays_through_changes_of_the_program() {
     let (dropped, limited) = ((Counter::FilterDropped, "all"), (Counter::FilterLimited, "slow"));
     let ways = [dropped, limited];
     assert_eq!(told, ways.map(|(way, rule)| (Verdict::Drop, way, rule)));
-    hook.set_dump(None).unwrap();
+    hook.set_stage(StageChange::Dump(None)).unwrap();
     generator.send(1).unwrap();
     let counters = hook.counters().unwrap();
     assert_eq!(
@@ -151,7 +152,7 @@ fn a_full_ring_costs_copies_and_no_frames() {
     let mut hook = port(b, None);
     let dump = Dump::new(&DumpConfig { ring_bytes: 4096, ..DumpConfig::default() }).unwrap();
     let reader = dump.reader().unwrap();
-    hook.set_dump(Some(&dump)).unwrap();
+    hook.set_stage(StageChange::Dump(Some(&dump))).unwrap();
     let mut generator = Generator::new(&Traffic::to(a)).unwrap();
     generator.send(10_000).unwrap();
     awaited("all of them", || (hook.counters().unwrap().seen() == 10_000).then_some(()));
@@ -169,7 +170,7 @@ fn one_call_reads_a_bounded_number_of_records() {
     let mut hook = port(b, None);
     let dump = Dump::new(&DumpConfig { snap: 64, ..DumpConfig::default() }).unwrap();
     let reader = dump.reader().unwrap();
-    hook.set_dump(Some(&dump)).unwrap();
+    hook.set_stage(StageChange::Dump(Some(&dump))).unwrap();
     let sent = MOST * 2 + 100;
     Generator::new(&Traffic::to(a)).unwrap().send(sent as u64).unwrap();
     awaited("all of them", || (hook.counters().unwrap().seen() == sent as u64).then_some(()));
@@ -190,7 +191,7 @@ fn jumbo_frames_are_captured() {
     let mut hook = port(b, None);
     let dump = Dump::new(&DumpConfig { snap: 2048, ..DumpConfig::default() }).unwrap();
     let reader = dump.reader().unwrap();
-    hook.set_dump(Some(&dump)).unwrap();
+    hook.set_stage(StageChange::Dump(Some(&dump))).unwrap();
     let frame: Vec<u8> =
         ethernet(to_us(), &[], 0x88b5, &(0..8000).map(|at: u32| at.to_le_bytes()[0]).collect::<Vec<_>>());
     support::PacketSocket::on(namespace.index("va")).send(&frame);
@@ -208,11 +209,11 @@ fn a_pinned_hook_is_adopted_with_a_capture_around_it() {
     let pin = PinPath::new(&format!("dump-test-{}", std::process::id())).unwrap();
     let mut hook = port(b, Some(pin.clone()));
     let dump = Dump::new(&DumpConfig::default()).unwrap();
-    hook.set_dump(Some(&dump)).unwrap();
+    hook.set_stage(StageChange::Dump(Some(&dump))).unwrap();
     drop((hook, dump));
     let mut hook = adopt(&pin).unwrap().unwrap();
     assert!(hook.dumps().unwrap());
-    hook.set_dump(None).unwrap();
+    hook.set_stage(StageChange::Dump(None)).unwrap();
     assert!(!hook.dumps().unwrap());
     generator(a, &numbered(1, 60)).send(3).unwrap();
     assert_eq!(hook.counters().unwrap().get(Counter::DownDropped), 3);

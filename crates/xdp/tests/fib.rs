@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use support::router::{FAR, NEAR, Router, ethernet, ipv4, ipv6, seal};
 use support::{config, sh};
+use xdp::StageChange;
 use xdp::fib::{FibCount, FibPort, FibStage, Takes};
 use xdp::live::{Generator, Pass, Sink, Traffic};
 use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown};
@@ -315,7 +316,7 @@ fn explain_tells_the_device_and_counts_nothing() {
     let mut devices = router.takes(Takes::Frames, Takes::Frames);
     devices.insert(5000, Takes::Frames);
     stage.set_devices(&devices).unwrap();
-    router.attached.set_fib(Some(&stage)).unwrap();
+    router.attached.set_stage(StageChange::Fib(Some(&stage))).unwrap();
     let (before, counts) = (router.attached.counters().unwrap(), stage.counts().unwrap());
 
     let frame = ipv4(BEHIND, 60, |_| ());
@@ -352,7 +353,7 @@ fn frames_cross_and_pins_keep_them_crossing() {
     let loaded = PortProgram::load(&config(Owner::Routed, WhenDown::Pass)).unwrap();
     let mut attached = loaded.attach(near, AttachMode::Native, Some(pin.clone())).unwrap();
     stage.set_devices(&router.takes(Takes::Frames, Takes::Frames)).unwrap();
-    attached.set_fib(Some(&stage)).unwrap();
+    attached.set_stage(StageChange::Fib(Some(&stage))).unwrap();
     router.pass.remove(1);
     // A process that lists links may hold the old link for a moment.
     let sink =
@@ -387,7 +388,7 @@ fn frames_cross_and_pins_keep_them_crossing() {
     // Another specialisation keeps the counts. Without the stage the stack forwards.
     let next = FibStage::new(&FibPort { check_sources: true, ..Router::port() }, &adopted).unwrap();
     assert_eq!(next.count(router.near[1]).unwrap().packets, 30_000);
-    adopted.set_fib(None).unwrap();
+    adopted.set_stage(StageChange::Fib(None)).unwrap();
     all_arrive();
     assert!(adopted.fib().is_none());
     assert_eq!(adopted.counters().unwrap().get(Counter::FibForwarded), 30_000);

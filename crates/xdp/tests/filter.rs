@@ -12,6 +12,7 @@ use proptest::test_runner::{Config, TestRunner};
 use support::oracle::{Oracle, Outcome};
 use support::stacks::{self, FAR4, FAR6, NEAR4, NEAR6, Random, Segment};
 use support::{Namespace, PacketSocket, config, packets};
+use xdp::StageChange;
 use xdp::filter::{
     Action, Base, Blocklist, Compiled, Filter, FilterError, FilterSizes, Frame, Judged, Look, Match, Moment,
     Pattern, Prefix, Rule, RuleCounters, RuleSet, Tally, TcpFlags, Unreadable, VlanMatch, WorkerFilter,
@@ -447,7 +448,7 @@ fn what_rules_drop_never_reaches_a_service() {
     for (name, rules) in closed() {
         let set = |unreadable| Compiled::new(&RuleSet { rules: rules.clone(), unreadable }).unwrap();
         let filter = Filter::new(&set(Unreadable::Drop), FilterSizes::default(), None).unwrap();
-        port.set_filter(Some(&filter)).unwrap();
+        port.set_stage(StageChange::Filter(Some(&filter))).unwrap();
         assert_eq!(services.deliver(&of_known), [0, 0], "{name}");
         let [closed, open] = services.deliver(&frames);
         assert_eq!(
@@ -485,7 +486,7 @@ fn what_rules_drop_never_reaches_a_service() {
     let (_, rules) = closed().swap_remove(0);
     let lax = Compiled::new(&RuleSet { rules, unreadable: Unreadable::Pass }).unwrap();
     let filter = Filter::new(&lax, FilterSizes::default(), None).unwrap();
-    port.set_filter(Some(&filter)).unwrap();
+    port.set_stage(StageChange::Filter(Some(&filter))).unwrap();
     assert_eq!(services.deliver(&of_known), [1, 0], "headers beyond the sixth are not read, and tags are");
     drop((port, services.namespace));
 }

@@ -7,6 +7,7 @@ mod support;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::{Namespace, config, frame4};
+use xdp::StageChange;
 use xdp::filter::{
     Action, Blocklist, Compiled, Filter, FilterError, FilterSizes, Match, Pattern, Rate, Rule, RuleCounters,
     RuleSet, SourceBits, TcpFlags, Unit, VlanMatch,
@@ -44,7 +45,7 @@ fn rules_are_replaced_under_load_without_a_gap() {
     let (far, near) = namespace.veth("va", "vb", "");
     let mut filter = Filter::new(&drop_all("kept"), FilterSizes::default(), None).unwrap();
     let mut port = attach(near, None);
-    port.set_filter(Some(&filter)).unwrap();
+    port.set_stage(StageChange::Filter(Some(&filter))).unwrap();
     let dropped = |port: &Attached| port.counters().unwrap().get(Counter::FilterDropped);
     let by_both = |all: u64, filter: &Filter| (1..all).contains(&counted(filter, "kept").packets);
     let sent = namespace.under_load(&Traffic::to(far), || {
@@ -76,7 +77,7 @@ fn pinned_filter_outlives_its_owner_and_is_adopted() {
     let set = || compiled([rule("listed", listed.clone(), Action::Drop)]);
     let filter = Filter::new(&set(), FilterSizes::default(), Some(&list)).unwrap();
     let mut port = attach(near, Some(pin.clone()));
-    port.set_filter(Some(&filter)).unwrap();
+    port.set_stage(StageChange::Filter(Some(&filter))).unwrap();
     // Another owner of the frames keeps the filter.
     port.swap(port.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
     drop((port, filter, list));
@@ -97,7 +98,7 @@ fn pinned_filter_outlives_its_owner_and_is_adopted() {
     generator.send(10).unwrap();
     support::eventually("frames", || counted(&filter, "others").packets == 10);
     assert_eq!((counted(&filter, "listed").packets, list.len()), (100, 0));
-    port.set_filter(None).unwrap();
+    port.set_stage(StageChange::Filter(None)).unwrap();
     assert!(Filter::of(&port).unwrap().is_none());
     port.detach().unwrap();
 }

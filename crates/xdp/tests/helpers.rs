@@ -21,6 +21,7 @@ use support::compile::compiled_file;
 use support::router::{FAR, NEAR, Router, ipv4};
 use support::{Namespace, config, ethernet, frame4, to_us};
 use tables::{ANSWER, MAC, Rig, TAG, VLANS, sent, tagged};
+use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, Mark};
 use xdp::filter::{Action, Compiled, CookieScheme, Filter, FilterSizes, Match, Rule, RuleSet, SynCookie};
 use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter};
@@ -385,7 +386,7 @@ fn flows() {
     let attached = PortProgram::load(&config).unwrap().attach(near, AttachMode::Native, None).unwrap();
     let port = FlowPort { port: 1, partial_checksums: false };
     let stage = FlowStage::new(&port, &attached, &table, &devices, None).unwrap();
-    let loaded = attached.prepare_flows(Some(&stage)).unwrap();
+    let loaded = attached.prepare_stage(StageChange::Flows(Some(&stage))).unwrap();
     let frame = frame4(Ipv4Addr::new(198, 51, 100, 7), |ip| {
         // UDP without a checksum, as long as the packet.
         ip[24..26].copy_from_slice(&20_u16.to_be_bytes());

@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use support::compile::one;
 use support::xsk::Xsk;
 use support::{LOCAL4, Namespace, PacketSocket, config, eventually, frame4};
+use xdp::StageChange;
 use xdp::live::{Generator, Traffic};
 use xdp::user::UserProgram;
 use xdp::{
@@ -142,7 +143,7 @@ fn a_change_replaces_the_placeholder() {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
     let mut port = attach(near, &bridged(), &Placeholders::default(), None);
-    port.set_fib(None).unwrap();
+    port.set_stage(StageChange::Fib(None)).unwrap();
     assert!(!port.is_placeholder());
     assert_eq!(on_device(near), OWN);
     let routed = config(Owner::Routed, WhenDown::Pass);

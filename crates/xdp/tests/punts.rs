@@ -18,6 +18,7 @@ use proptest::test_runner::{Config, TestRunner};
 use support::config;
 use support::router::{FAR, NEAR, ipv4, ipv6};
 use tables::{ANSWER, Rig, tagged};
+use xdp::StageChange;
 use xdp::route::{Own, PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RoutePort, RouteStage};
 use xdp::{Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
 
@@ -407,7 +408,7 @@ fn known_neighbours_are_told_from_forged_ones() {
     let mut own = Own::new("blue").unwrap();
     own.insert(IpAddr::from([10, 0, 1, 1])).unwrap();
     let stage = RouteStage::answering(&PORT, &own, &rig.tables.answers, &ANSWER).limited(&limits, INTERFACE);
-    let loaded = rig.router.attached.prepare_route(Some(&stage)).unwrap();
+    let loaded = rig.router.attached.prepare_stage(StageChange::Route(Some(&stage))).unwrap();
     let see = |frame: &[u8]| seen(&limits, || rig.router.see(&loaded, frame).1);
     let arp = |mac: [u8; 6], ip: [u8; 4]| {
         let mut frame = frame("arp");

@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 
 use support::router::{NEAR, ethernet, ipv4, ipv6};
 use support::{Namespace, config, unbound_socket};
+use xdp::StageChange;
 use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
 use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
 
@@ -135,7 +136,7 @@ fn a_successor_finds_them() {
     assert!(found.is_same(&stage).unwrap());
     assert!(!found.is_same(&RouteStage::new(&PORT, &own).with_vlans([(1, None)])).unwrap());
     // After removal, the program has no VLANs.
-    port.set_route(Some(&RouteStage::new(&PORT, &own))).unwrap();
+    port.set_stage(StageChange::Route(Some(&RouteStage::new(&PORT, &own)))).unwrap();
     drop(port);
     let port = adopt(&pin).unwrap().unwrap();
     assert_eq!(port.route().unwrap().vlans().count(), 0);

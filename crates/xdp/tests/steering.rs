@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use support::xsk::Xsk;
 use support::{LOCAL4, Namespace, config, eventually, packets, unbound_socket};
+use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Mark, Place, StationTable};
 use xdp::fib::{FibPort, FibStage};
 use xdp::filter::Moment;
@@ -466,7 +467,7 @@ fn a_bridged_port_numbers_what_a_flow_sends_up() {
         partial_checksums: false,
     };
     let stage = BridgeStage::new(&port, &attached, &table, &devices).unwrap();
-    attached.set_bridge(Some(&stage)).unwrap();
+    attached.set_stage(StageChange::Bridge(Some(&stage))).unwrap();
     let mut steering = Steering::new(&SteerConfig { metadata: true, ..FLOWS }).unwrap();
     let see = |loaded: Loaded| {
         let before = attached.counters().unwrap();
@@ -475,14 +476,17 @@ fn a_bridged_port_numbers_what_a_flow_sends_up() {
         (Counter::ALL.into_iter().find(|c| after.get(*c) != before.get(*c)).unwrap(), run.frame)
     };
     // Frames between known stations are bridged, unless a flow decides otherwise.
-    assert_eq!(see(attached.prepare_steering(Some(&steering)).unwrap()).0, Counter::Bridged);
+    assert_eq!(
+        see(attached.prepare_stage(StageChange::Steering(Some(&steering))).unwrap()).0,
+        Counter::Bridged
+    );
     steering.insert(udp(), to(SteerTo::Kernel)).unwrap();
-    let (counter, after) = see(attached.prepare_steering(Some(&steering)).unwrap());
+    let (counter, after) = see(attached.prepare_stage(StageChange::Steering(Some(&steering))).unwrap());
     assert_eq!((counter, noted(&after).1), (Counter::SteerKernel, &frame[..]));
     assert_eq!(Mark::read(after[8..16].try_into().unwrap()), None, "it does not go up, so it has no number");
     steering.insert(udp(), FlowEntry { mark: 0xabc, ..to(SteerTo::Worker) }).unwrap();
     for number in 1..3 {
-        let (counter, after) = see(attached.prepare_steering(Some(&steering)).unwrap());
+        let (counter, after) = see(attached.prepare_stage(StageChange::Steering(Some(&steering))).unwrap());
         let (meta, rest) = noted(&after);
         assert_eq!((counter, rest, meta.mark), (Counter::DownDropped, &frame[..], 0xabc));
         assert_eq!(Mark::read(after[8..16].try_into().unwrap()), Some(Mark(number)));
@@ -490,7 +494,7 @@ fn a_bridged_port_numbers_what_a_flow_sends_up() {
     }
     // Without metadata only the number is in front of the frame.
     let bare = steering.like(&FLOWS).unwrap();
-    let (_, after) = see(attached.prepare_steering(Some(&bare)).unwrap());
+    let (_, after) = see(attached.prepare_stage(StageChange::Steering(Some(&bare))).unwrap());
     assert_eq!(Mark::read(after[..8].try_into().unwrap()), Some(Mark(3)));
     assert_eq!(after[8..], frame[..]);
 }
@@ -503,10 +507,10 @@ fn a_port_in_the_kernels_routing_is_spread_by_the_table() {
     let loaded = PortProgram::load(&config(Owner::Routed, WhenDown::Pass)).unwrap();
     let mut attached = loaded.attach(near, AttachMode::Native, None).unwrap();
     let port = FibPort { mac: [2, 0, 0, 0, 0, 2], check_sources: false, partial_checksums: false };
-    attached.set_fib(Some(&FibStage::new(&port, &attached).unwrap())).unwrap();
+    attached.set_stage(StageChange::Fib(Some(&FibStage::new(&port, &attached).unwrap()))).unwrap();
     let mut steering = Steering::new(&ALL).unwrap();
     steering.set_table(&[SteerTo::Cpu(0); STEER_BUCKETS], false).unwrap();
-    attached.set_steering(Some(&steering)).unwrap();
+    attached.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     let frame = frame(UDP);
     let says = attached.explain(&frame).unwrap();
     // The reason of the stage, and the CPU of the table.
@@ -566,7 +570,7 @@ fn frames_reach_the_cpu_that_they_are_sent_to() {
         let sends = mode == Mode::Native;
         assert_eq!(port.sends_to_cpus(), sends);
         let mut steering = Steering::new(&ALL).unwrap();
-        port.set_steering(Some(&steering)).unwrap();
+        port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
         let mut generator = Generator::new(&Traffic::to(far)).unwrap();
         let mut received = 0;
         for cpu in online_cpus().unwrap() {
@@ -604,7 +608,7 @@ fn what_a_cpus_full_queue_loses_is_told() {
     let mut steering = Steering::new(&SteerConfig { cpu_queue: 1, ..ALL }).unwrap();
     let cpu = *online_cpus().unwrap().last().unwrap();
     steering.set_table(&[SteerTo::Cpu(cpu); STEER_BUCKETS], true).unwrap();
-    port.set_steering(Some(&steering)).unwrap();
+    port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     let (_, maps) = xdp::program_by_id(port.info().unwrap().id).unwrap();
     let map = maps.iter().find(|map| map.name == "steer_cpus").unwrap().id;
     let losses = Losses::watch().unwrap();
@@ -631,7 +635,7 @@ fn sockets_read_hash_and_mark_in_front_of_frames() {
         let socket = Xsk::bound(near, 0);
         port.set_socket(0, socket.fd()).unwrap();
         let mut steering = Steering::new(&ALL).unwrap();
-        port.set_steering(Some(&steering)).unwrap();
+        port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
         let mut generator = Generator::new(&Traffic::to(far)).unwrap();
         generator.send(1).unwrap();
         let first = support::awaited("a frame", || socket.receive_noted());
@@ -651,7 +655,7 @@ fn flows_and_tables_change_under_load_without_loss() {
     let (far, near) = namespace.veth("va", "vb", "");
     let mut port = attached(near, AttachMode::Native, None);
     let mut steering = Steering::new(&ALL).unwrap();
-    port.set_steering(Some(&steering)).unwrap();
+    port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     steering.set_table(&[SteerTo::Kernel; STEER_BUCKETS], true).unwrap();
     let both = |met: &Counters| met.get(Counter::SteerCpu) > 0 && met.get(Counter::SteerKernel) > 0;
     let sent = namespace.under_load(&Traffic { flows: 64, ..Traffic::to(far) }, || {
@@ -668,7 +672,7 @@ fn flows_and_tables_change_under_load_without_loss() {
             if round.is_multiple_of(20) {
                 // The whole stage is replaced too.
                 steering = steering.like(&SteerConfig { capacity: 64 + u32::from(round), ..ALL }).unwrap();
-                port.set_steering(Some(&steering)).unwrap();
+                port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
             }
             steering.remove(&generated).unwrap();
             round = if round == 60_000 { 200 } else { round + 1 };
@@ -690,7 +694,7 @@ fn a_pinned_steering_outlives_its_owner_and_is_adopted() {
     let pin = PinPath::new(&format!("xdp-t{}-steer", std::process::id())).unwrap();
     let mut port = attached(near, AttachMode::Native, Some(pin.clone()));
     let mut steering = Steering::new(&ALL).unwrap();
-    port.set_steering(Some(&steering)).unwrap();
+    port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     let mut generator = Generator::new(&Traffic::to(far)).unwrap();
     let generated = flow("10.0.1.2", "10.0.2.2", 17, Some((1024, 9)));
     let last = *online_cpus().unwrap().last().unwrap();
@@ -716,7 +720,7 @@ fn a_pinned_steering_outlives_its_owner_and_is_adopted() {
     assert_eq!(hits.packets, 10);
     // The steering continues under a new owner, which can change it.
     let mut steering = found.like(&ALL).unwrap();
-    port.set_steering(Some(&steering)).unwrap();
+    port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     steering.insert(generated, FlowEntry { to: SteerTo::Kernel, ..entry }).unwrap();
     generator.send(10).unwrap();
     for _ in 0..10 {
@@ -727,7 +731,7 @@ fn a_pinned_steering_outlives_its_owner_and_is_adopted() {
     // A swap by the owner keeps the steering, which can be removed.
     port.swap(port.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
     assert!(steering.is_on(&port));
-    port.set_steering(None).unwrap();
+    port.set_stage(StageChange::Steering(None)).unwrap();
     assert!(port.steering_id().unwrap().is_none() && Steering::of(&port).unwrap().is_none());
     port.detach().unwrap();
 }
@@ -746,7 +750,7 @@ fn programs_of_both_builds_share_a_steering() {
     }];
     assert!(ports[0].multi_buffer() && !ports[1].multi_buffer());
     for port in &mut ports {
-        port.set_steering(Some(&steering)).unwrap();
+        port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
         assert!(steering.is_on(port));
         let says = port.explain(&frame(UDP)).unwrap();
         assert_eq!((says.verdict, says.way), CPU);

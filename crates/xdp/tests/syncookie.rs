@@ -7,6 +7,7 @@ mod support;
 use std::time::Duration;
 
 use support::{Namespace, config, ethernet, to_us};
+use xdp::StageChange;
 use xdp::filter::{
     Action, Compiled, CookieCounters, CookieScheme, Filter, FilterError, FilterSizes, Match, Rule, RuleSet,
     SynCookie, TcpFlags,
@@ -743,7 +744,7 @@ fn a_hook_is_explained_and_adopted() {
     let config = config(Owner::Bridged, WhenDown::Pass);
     let mut port =
         PortProgram::load(&config).unwrap().attach(near, AttachMode::Native, Some(pin.clone())).unwrap();
-    port.set_filter(Some(&filter)).unwrap();
+    port.set_stage(StageChange::Filter(Some(&filter))).unwrap();
     let syn = segment(SYN);
     let said = port.explain(&syn.frame()).unwrap();
     assert_eq!((said.way, said.verdict), (Counter::FilterAnswered, Verdict::Redirect));
@@ -757,7 +758,7 @@ fn a_hook_is_explained_and_adopted() {
 
     // The running program remembers the client, and so does a successor.
     let run = |frame: &[u8], port: &xdp::Attached, filter: &Filter| {
-        port.prepare_filter(Some(filter)).unwrap().test_run(frame).unwrap().verdict
+        port.prepare_stage(StageChange::Filter(Some(filter))).unwrap().test_run(frame).unwrap().verdict
     };
     assert_eq!(run(&reset.frame(), &port, &filter), Verdict::Drop);
     drop((port, filter));

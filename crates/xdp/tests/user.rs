@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use support::compile::{EXAMPLES, compiled, compiled_file, one};
 use support::{LOCAL4, Namespace, config, ethernet, eventually, frame4, ipv4, sh, to_us};
+use xdp::StageChange;
 use xdp::dump::{Dump, DumpConfig};
 use xdp::live::{Generator, Order, Replay, Traffic};
 use xdp::user::{UserError, UserProgram};
@@ -345,7 +346,7 @@ fn a_dump_shows_what_goes_on() {
     port.set_user(load(&compiled(CHOOSER))).unwrap();
     let dump = Dump::new(&DumpConfig::default()).unwrap();
     let reader = dump.reader().unwrap();
-    port.set_dump(Some(&dump)).unwrap();
+    port.set_stage(StageChange::Dump(Some(&dump))).unwrap();
     assert_eq!((on_device(near).as_str(), port.dumps().unwrap()), ("chooser", true));
     let frames = [numbered(1), numbered(9), numbered(1), numbered(8)];
     generator(far, &frames).send(4).unwrap();
@@ -358,7 +359,7 @@ fn a_dump_shows_what_goes_on() {
     // The capture continues when another custom program is set.
     port.set_user(load(&reflector())).unwrap();
     assert!(port.dumps().unwrap());
-    port.set_dump(None).unwrap();
+    port.set_stage(StageChange::Dump(None)).unwrap();
     assert_eq!((on_device(near).as_str(), port.info().unwrap().name.as_str()), ("reflector", "trivium_port"));
 }
 

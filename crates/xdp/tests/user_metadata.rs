@@ -11,6 +11,7 @@ use packet::spec;
 use support::compile::one;
 use support::xsk::Xsk;
 use support::{Namespace, awaited, config, unbound_socket};
+use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Mark, Place, StationTable};
 use xdp::live::{Generator, Traffic};
 use xdp::steer::{ExactFlow, FlowEntry, SteerConfig, SteerMeta, SteerTo, Steering};
@@ -97,7 +98,7 @@ impl Rig {
         let frame = frame();
         assert!(table.insert(key(&frame[6..12]), place(1), 5) && table.insert(key(&frame[..6]), place(2), 5));
         let stage = BridgeStage::new(&PORT, &attached, &table, &devices).unwrap();
-        attached.set_bridge(Some(&stage)).unwrap();
+        attached.set_stage(StageChange::Bridge(Some(&stage))).unwrap();
         stage.orders().finish(0, 0);
         Rig { attached, table, stage, _devices: devices, _socket: socket, _namespace: namespace }
     }
@@ -170,7 +171,7 @@ fn the_hash_stands_sixteen_bytes_before_the_frame() {
     need_root!();
     let mut rig = Rig::new();
     let mut steering = Steering::new(&STEER).unwrap();
-    rig.attached.set_steering(Some(&steering)).unwrap();
+    rig.attached.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     let frame = frame();
     for (number, (metadata, _)) in (1..).zip(LEFT.into_iter().filter(|(_, headroom)| *headroom == 0)) {
         rig.attached.set_user(leaving(metadata, 0)).unwrap();
@@ -192,10 +193,10 @@ fn the_hash_stands_sixteen_bytes_before_the_frame() {
 fn a_port_that_puts_nothing_there_keeps_it() {
     need_root!();
     let mut rig = Rig::new();
-    rig.attached.set_bridge(None).unwrap();
+    rig.attached.set_stage(StageChange::Bridge(None)).unwrap();
     let bare = Steering::new(&SteerConfig { metadata: false, ..STEER }).unwrap();
     for steering in [None, Some(&bare)] {
-        rig.attached.set_steering(steering).unwrap();
+        rig.attached.set_stage(StageChange::Steering(steering)).unwrap();
         rig.attached.set_user(leaving(12, 0)).unwrap();
         let (_, counter, after) = rig.see(&frame());
         assert_eq!((counter, after), (Counter::Steered, [&[0xee; 12], &frame()[..]].concat()));
@@ -238,7 +239,7 @@ fn a_frame_without_room_goes_on_without() {
     }
     // Space for the number and not for the hash, for neither, and for both.
     let steering = Steering::new(&STEER).unwrap();
-    rig.attached.set_steering(Some(&steering)).unwrap();
+    rig.attached.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     for (unmarked, (room, length)) in (1..).zip([(12, 8), (4, 0)]) {
         rig.attached.set_user(leaving(0, ROOM - room)).unwrap();
         let after = rig.up(&frame);
@@ -262,12 +263,12 @@ fn a_socket_reads_both_behind_a_users_program() {
     port.set_socket(0, socket.fd()).unwrap();
     let (table, devices) = (StationTable::new(64, 1).unwrap(), BridgeDevices::new().unwrap());
     let stage = BridgeStage::new(&PORT, &port, &table, &devices).unwrap();
-    port.set_bridge(Some(&stage)).unwrap();
+    port.set_stage(StageChange::Bridge(Some(&stage))).unwrap();
     let steering = Steering::new(&STEER).unwrap();
     let mut generator = Generator::new(&Traffic::to(far)).unwrap();
     let mut hashes = Vec::new();
     for (number, metadata) in (1..).zip([0, 0, 4, 8, 12, 32]) {
-        port.set_steering((number > 1).then_some(&steering)).unwrap();
+        port.set_stage(StageChange::Steering((number > 1).then_some(&steering))).unwrap();
         port.set_user(leaving(metadata, 0)).unwrap();
         generator.send(1).unwrap();
         let (before, _) = awaited("a frame", || socket.receive_noted());

@@ -10,6 +10,7 @@ use packet::MacAddr;
 use port::link;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Blocklist, Compiled, Filter, FilterSizes, Match, Prefix, Rule, RuleSet};
@@ -199,7 +200,7 @@ impl Lab {
             Plane::BridgeRedirect => {
                 let sink = Sink::attach(self.sink, native)?;
                 let mut port = PortProgram::load(&port())?.attach(self.device, native, None)?;
-                port.set_bridge(Some(&self.bridge(&port)?))?;
+                port.set_stage(StageChange::Bridge(Some(&self.bridge(&port)?)))?;
                 Running::Hooked(sink, Box::new(port))
             }
         })
@@ -232,7 +233,7 @@ impl Lab {
         let own = FibPort { mac, check_sources: false, partial_checksums: false };
         let stage = FibStage::new(&own, &port)?;
         stage.set_devices(&[(self.output, Takes::MultiBuffer)].into())?;
-        port.set_fib(Some(&stage))?;
+        port.set_stage(StageChange::Fib(Some(&stage)))?;
         Ok(port)
     }
 

@@ -28,6 +28,7 @@ use std::sync::atomic::AtomicBool;
 use control::{FailureKind, PlaneError};
 use model::{Config, CookieState, FilterName, FilterState, PortName, RuleState};
 use xdp::Attached;
+use xdp::StageChange;
 use xdp::filter::{
     Blocklist, Compiled, CookieCounters, Filter, FilterError, FilterSizes, Moment, Prefix, RULES_MAX,
     RuleCounters, RuleSet, Tally, Unreadable,
@@ -341,7 +342,11 @@ impl Filters {
         let failed = |error: xdp::Error| super::device::failed(port, &error);
         let present = hook.filter_id().map_err(failed)?;
         let Some(name) = wanted else {
-            return if present.is_some() { hook.set_filter(None).map_err(failed) } else { Ok(()) };
+            return if present.is_some() {
+                hook.set_stage(StageChange::Filter(None)).map_err(failed)
+            } else {
+                Ok(())
+            };
         };
         let taken = self.ids();
         let running = self.running.get_mut(name).ok_or_else(|| no_such_filter(port, name))?;
@@ -349,7 +354,11 @@ impl Filters {
             // Equal counters are not sufficient: a hook from a predecessor has the counters with its own
             // rules.
             let same = kernel.filter.is_on(hook);
-            return if same { Ok(()) } else { hook.set_filter(Some(&kernel.filter)).map_err(failed) };
+            return if same {
+                Ok(())
+            } else {
+                hook.set_stage(StageChange::Filter(Some(&kernel.filter))).map_err(failed)
+            };
         }
         let taken = taken.map_err(failed)?;
         let left = present.is_some_and(|id| !taken.contains(&id));
@@ -455,7 +464,7 @@ impl Filtering {
         let sizes = FilterSizes { rules: RULES_MAX, ..FilterSizes::default() };
         let list = self.list.as_ref().or(made.as_ref());
         let filter = Filter::new(&self.definition.compiled, sizes, list)?;
-        hook.set_filter(Some(&filter))?;
+        hook.set_stage(StageChange::Filter(Some(&filter)))?;
         self.list = self.list.take().or(made);
         Ok(Kernel { filter, followed: Arc::default() })
     }

@@ -3,6 +3,7 @@
 use control::PlaneError;
 use model::{FilterName, PortName};
 use xdp::Attached;
+use xdp::StageChange;
 use xdp::filter::Filter;
 
 use super::{Filters, Ports, failed, named};
@@ -43,7 +44,9 @@ impl Filters {
             for other in having.filter_map(|other| other.hook.as_ref()) {
                 let shared = Filter::of(other).map_err(|error| failed(name, &error))?;
                 if let Some(filter) = shared {
-                    return hook.set_filter(Some(&filter)).map_err(|error| failed(name, &error));
+                    return hook
+                        .set_stage(StageChange::Filter(Some(&filter)))
+                        .map_err(|error| failed(name, &error));
                 }
             }
         }

@@ -14,6 +14,7 @@ use netlink::Programs;
 use router::{NeighbourMirror, TableMirror};
 use sync::qsbr::Domain;
 use sync::readers::{ExternalReaders, Memory, Readers};
+use xdp::StageChange;
 use xdp::fib::Takes;
 use xdp::route::{
     AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, ROUTE_INTERFACES, RouteCounts, RoutePort,
@@ -336,12 +337,12 @@ pub fn put(
     if attached.route().is_some_and(|stands| stands.is_same(&stage).unwrap_or(false)) {
         return Ok(());
     }
-    let done = attached.set_route(Some(&stage));
+    let done = attached.set_stage(StageChange::Route(Some(&stage)));
     match (done, hook) {
         (Err(error), Some(hook)) if stage.is_answering() => {
             tracing::warn!(port = %object(name), %error, "its routes are not answered in the driver hook");
             hook.refuse(name);
-            attached.set_route(Some(&wanted.plain()))
+            attached.set_stage(StageChange::Route(Some(&wanted.plain())))
         }
         (done, _) => done,
     }

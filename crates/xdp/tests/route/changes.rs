@@ -1,6 +1,7 @@
 //! Tests of changes of a running router hook.
 
 use super::*;
+use xdp::StageChange;
 
 /// Sends frames by the ten thousand until `done` is set, and checks that each has this outcome.
 fn stream(loaded: &Loaded, frame: &[u8], way: Counter, done: &AtomicBool) {
@@ -169,7 +170,7 @@ fn another_ethernet_address_takes_effect() {
     moves(&port, &frame, Counter::DownDropped);
     let moved = RoutePort { mac: [2, 0, 0, 0, 7, 7], ..PORT };
     assert!(port.route().unwrap().is_for(&PORT, &own).unwrap());
-    port.set_route(Some(&RouteStage::new(&moved, &own))).unwrap();
+    port.set_stage(StageChange::Route(Some(&RouteStage::new(&moved, &own)))).unwrap();
     assert_eq!(port.route().unwrap().port(), moved);
     assert!(!port.route().unwrap().is_for(&PORT, &own).unwrap());
     moves(&port, &frame, Counter::RouteStation);

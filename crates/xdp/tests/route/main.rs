@@ -24,6 +24,7 @@ use proptest::test_runner::{Config, TestRunner};
 use support::router::{NEAR, ethernet, ipv4, ipv6, seal};
 use support::xsk::Xsk;
 use support::{Namespace, PacketSocket, awaited, config, enter, eventually, sh, unbound_socket};
+use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
 use xdp::dump::{Dump, DumpConfig};
 use xdp::fib::{FibPort, FibStage};
@@ -367,7 +368,7 @@ fn the_filter_comes_before_and_steering_around() {
     };
     let filter = Compiled::new(&RuleSet { rules: vec![rule], ..RuleSet::default() }).unwrap();
     let filter = Filter::new(&filter, FilterSizes::default(), None).unwrap();
-    port.set_filter(Some(&filter)).unwrap();
+    port.set_stage(StageChange::Filter(Some(&filter))).unwrap();
     let now = |port: &Attached| port.prepare(&config(Owner::Routed, WhenDown::Drop)).unwrap();
     let bad = |to| ipv4(to, 60, |ip| ip[12..16].copy_from_slice(&[203, 0, 113, 9]));
     let (transit, local) = (ipv4(BEHIND, 60, |_| ()), ipv4(OWN4, 60, |_| ()));
@@ -387,7 +388,7 @@ fn the_filter_comes_before_and_steering_around() {
         protocol: 17,
         ports: Some((1024, 9)),
     };
-    port.set_steering(Some(&steering)).unwrap();
+    port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     let loaded = now(&port);
     assert_eq!(see(&loaded, &transit), (Verdict::Drop, Counter::DownDropped));
     steering.set_table(&[SteerTo::Kernel; STEER_BUCKETS], true).unwrap();
@@ -425,22 +426,22 @@ fn a_port_stands_in_one_room() {
     let kernel = FibPort { mac: PORT.mac, check_sources: false, partial_checksums: false };
     let fib = FibStage::new(&kernel, &port).unwrap();
     let rooms = |port: &Attached| (port.has_bridge(), port.fib().is_some(), port.route().is_some());
-    port.set_bridge(Some(&bridge)).unwrap();
+    port.set_stage(StageChange::Bridge(Some(&bridge))).unwrap();
     assert_eq!((rooms(&port), port.constants().owner), ((true, false, false), Owner::Bridged));
-    port.set_route(Some(&stage)).unwrap();
+    port.set_stage(StageChange::Route(Some(&stage))).unwrap();
     assert_eq!((rooms(&port), port.constants().owner), ((false, false, true), Owner::Routed));
-    port.set_fib(Some(&fib)).unwrap();
+    port.set_stage(StageChange::Fib(Some(&fib))).unwrap();
     assert_eq!(rooms(&port), (false, true, false));
-    port.set_route(Some(&stage)).unwrap();
+    port.set_stage(StageChange::Route(Some(&stage))).unwrap();
     assert_eq!(rooms(&port), (false, false, true));
-    port.set_bridge(Some(&bridge)).unwrap();
+    port.set_stage(StageChange::Bridge(Some(&bridge))).unwrap();
     assert_eq!(rooms(&port), (true, false, false));
-    port.set_route(Some(&stage)).unwrap();
+    port.set_stage(StageChange::Route(Some(&stage))).unwrap();
     // Removing stages that are not present keeps the stage.
-    port.set_fib(None).unwrap();
-    port.set_bridge(None).unwrap();
+    port.set_stage(StageChange::Fib(None)).unwrap();
+    port.set_stage(StageChange::Bridge(None)).unwrap();
     assert_eq!(rooms(&port), (false, false, true));
-    port.set_route(None).unwrap();
+    port.set_stage(StageChange::Route(None)).unwrap();
     assert_eq!((rooms(&port), port.constants().owner), ((false, false, false), Owner::Routed));
 }
 
@@ -453,7 +454,7 @@ fn the_build_for_linear_frames_says_the_same() {
     let loaded = PortProgram::load_linear(&config(Owner::Routed, WhenDown::Drop)).unwrap();
     let port = loaded.attach(near, AttachMode::Native, None).unwrap();
     assert!(!port.multi_buffer());
-    let loaded = port.prepare_route(Some(&RouteStage::new(&PORT, &own))).unwrap();
+    let loaded = port.prepare_stage(StageChange::Route(Some(&RouteStage::new(&PORT, &own)))).unwrap();
     assert!(!loaded.multi_buffer());
     for (frame, says) in [
         (ipv4(BEHIND, 60, |_| ()), (Verdict::Drop, Counter::DownDropped)),
@@ -474,7 +475,7 @@ fn captures_and_explanations_tell_the_reason() {
     let mut port = attached(near, &PORT, &own);
     let dump = Dump::new(&DumpConfig::default()).unwrap();
     let reader = dump.reader().unwrap();
-    port.set_dump(Some(&dump)).unwrap();
+    port.set_stage(StageChange::Dump(Some(&dump))).unwrap();
     let fine = ipv4(BEHIND, 60, |_| ());
     let told = [
         (fine.clone(), Verdict::Drop, Counter::DownDropped),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use xdp::StageChange;
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::live::Pass;
 use xdp::{AttachMode, Attached, Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
@@ -98,7 +99,7 @@ impl Router {
     pub fn stage(&self, port: &FibPort) -> (FibStage, Loaded) {
         let stage = FibStage::new(port, &self.attached).unwrap();
         stage.set_devices(&self.takes(Takes::Frames, Takes::MultiBuffer)).unwrap();
-        let loaded = self.attached.prepare_fib(Some(&stage)).unwrap();
+        let loaded = self.attached.prepare_stage(StageChange::Fib(Some(&stage))).unwrap();
         (stage, loaded)
     }
 

@@ -18,6 +18,7 @@ use router::{
 };
 use sync::qsbr::{Domain, Reader};
 use sync::readers::{ExternalReaders, Readers};
+use xdp::StageChange;
 use xdp::fib::Takes;
 use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
 use xdp::{Counter, Loaded, Verdict};
@@ -202,7 +203,7 @@ impl Rig {
         own.insert("fd00:1::1".parse().unwrap()).unwrap();
         let stage =
             RouteStage::answering(&PORT, &own, &tables.answers, answer).with_vlans(vlans.iter().copied());
-        let loaded = router.attached.prepare_route(Some(&stage)).unwrap();
+        let loaded = router.attached.prepare_stage(StageChange::Route(Some(&stage))).unwrap();
         let interface =
             |at: usize| Interface { port: PortId(0), mac: MacAddr(MAC[at]), mtu: MTU[at], vrrp: false };
         let asks = || vec![Lookup::table_for(Selector::ALL, tables.fib.view())];
