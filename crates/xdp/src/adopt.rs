@@ -33,8 +33,8 @@ impl Attached {
         Attached::from_link(link, Some(Maps { xsks, local4, local6, counters }), pin)
     }
 
-    /// Restores the state of a port from its BPF link. The maps are found through the link's program, and the
-    /// constants are read from one of the maps.
+    /// Restores the state of an attached port program from its BPF link. The maps are found through the link's program.
+    /// The program's constants are read from one of these maps.
     fn from_link(link: OwnedFd, maps: Option<Maps>, pin: Option<PinPath>) -> Result<Attached, Error> {
         let object = || match &pin {
             Some(pin) => pin.directory().display().to_string(),
@@ -177,7 +177,7 @@ impl MapsOfProgram {
         Ok(conf.filter(|conf| conf.first().is_some_and(|present| *present > 0)))
     }
 
-    /// Returns a constants section as an array of words. Returns `None` if the program does not read the
+    /// Returns a constants section of the program as an array of words. Returns `None` if the program does not read the
     /// section.
     fn words<const BYTES: usize, const WORDS: usize>(
         &self,

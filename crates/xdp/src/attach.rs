@@ -32,7 +32,7 @@ impl AttachMode {
     }
 }
 
-/// A new BPF link, with the XDP mode that it uses and the attempts that failed before.
+/// A new BPF link, with the XDP mode that it uses and the attach attempts that failed before.
 #[derive(Debug)]
 pub(crate) struct Linked {
     pub link: OwnedFd,
@@ -112,8 +112,8 @@ fn refuse_foreign(ifindex: u32, device: &str) -> Result<(), Error> {
     }
 }
 
-/// Adds a failed attempt to the list of attempts. The attempt is not added if the list has one with an equal
-/// mode and reason.
+/// Adds a failed attach attempt to the list `tried`. The attempt is not added if the list has one with an equal mode
+/// and reason.
 fn record(tried: &mut Vec<Fallback>, refusal: Fallback) {
     let same = |earlier: &Fallback| {
         earlier.mode == refusal.mode && earlier.errno == refusal.errno && earlier.reason == refusal.reason
@@ -123,9 +123,8 @@ fn record(tried: &mut Vec<Fallback>, refusal: Fallback) {
     }
 }
 
-/// Returns the record of a refused attempt with the driver's error message. The kernel call that creates a
-/// link returns only an error number. The attempt is therefore repeated over netlink, which carries the
-/// driver's message.
+/// Returns the record of a refused attach attempt with the driver's error message. The kernel call that creates a link
+/// returns only an error number. The attempt is therefore repeated over netlink, which carries the driver's message.
 fn refusal(
     ifindex: u32,
     program: BorrowedFd<'_>,

@@ -337,8 +337,8 @@ impl Attached {
         self.stages.route.as_ref().and_then(|route| route.orders())
     }
 
-    /// Returns the frame order state that the program already uses. If that state does not exist or has another
-    /// number of receive queues, returns a new one.
+    /// Returns the frame order state (sequence numbers of frames) that the program already uses. If that state does not
+    /// exist or has another number of receive queues, returns a new one.
     pub(crate) fn orders(&self) -> Result<Arc<Orders>, Error> {
         let queues = self.constants().queues;
         let known = self.stages.bridge.as_ref().map(|maps| maps.orders());

@@ -31,5 +31,5 @@ pub(crate) use stage::STAGE;
 #[cfg(test)]
 pub(crate) use table::{LENGTH_HIGH, LENGTH_LOW, PORT, PROTECTED, REACHED, STATIC, TAGGED};
 
-/// Maximum number of bridge ports in one process: `BRIDGE_PORTS`.
+/// Maximum number of bridge ports in one process. The BPF programs call this limit `BRIDGE_PORTS`.
 pub const BRIDGE_PORTS: u32 = 1024;

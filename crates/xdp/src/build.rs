@@ -1,4 +1,5 @@
-//! Builds of a port's program, and the names of their programs in the BPF objects.
+//! Builds of a port's XDP program with and without multi-buffer support, and the names of their programs in the BPF
+//! objects.
 
 /// The two builds of a port's program, which differ in multi-buffer support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -58,7 +58,7 @@ pub struct ProgramConfig {
 /// Size of `struct trivium_conf` in bytes. The struct consists of four 32-bit words in host byte order.
 pub(crate) const CONF_SIZE: usize = 16;
 
-/// `TRIVIUM_OWNER_ROUTER`: value of the owner word for a port with a virtual router stage.
+/// Value of the owner word in `struct trivium_conf` (`TRIVIUM_OWNER_ROUTER`) for a port with a virtual router stage.
 pub(crate) const OWNER_ROUTER: u32 = 2;
 
 impl Owner {

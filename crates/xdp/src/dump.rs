@@ -14,7 +14,7 @@ const MISSED: &str = "dump_missed";
 const FRAMES: &str = "dump_frames";
 /// Size of `struct dump_record` in bytes.
 pub(crate) const RECORD_SIZE: usize = 48;
-/// Maximum number of bytes captured of each frame: `DUMP_SNAP_MAX`.
+/// Maximum number of bytes that a capture records of each frame (`DUMP_SNAP_MAX`).
 pub const SNAP_MAX: u32 = 2048;
 /// Size of `struct dump_frame` in bytes.
 pub(crate) const FRAME_SIZE: u32 = 48 + 3 * SNAP_MAX;

@@ -139,7 +139,7 @@ pub enum Error {
         /// Error that the kernel returned for the socket.
         source: io::Error,
     },
-    /// The number of local addresses exceeds the capacity of the map.
+    /// The number of local addresses exceeds the capacity of the program's map of local addresses.
     #[error("XDP program: {count} local {family} addresses are too many; the hook holds {capacity}")]
     LocalsFull {
         /// Family of the addresses: `IPv4` or `IPv6`.
@@ -274,7 +274,7 @@ pub enum Error {
     NotOurs {
         /// Name of the pin or descriptor that is not a port program.
         object: String,
-        /// Description of the object that was found there.
+        /// Description of the object that was found at the pin or behind the descriptor.
         found: String,
     },
     /// A custom program is attached to the device, but the port's program that it calls no longer exists.

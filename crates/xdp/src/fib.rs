@@ -25,11 +25,12 @@ const NEAR_COUNTS: &str = "fib_near_counts";
 /// Name of the map with the packet and byte counts of other output devices, by device index. The map also has
 /// the entry [`GONE`], and an entry for each device that is or was an output device.
 const COUNTS: &str = "fib_counts";
-/// `FIB_MULTI_BUFFER`: bit of a device map key. The bit is set for a device that accepts multi-buffer frames.
+/// Bit of a key in the device map (`FIB_MULTI_BUFFER`). A device that accepts multi-buffer frames has a second key with
+/// this bit.
 const MULTI_BUFFER: u32 = 1 << 31;
-/// Number of 32-bit words of `struct fib_conf`.
+/// Number of 32-bit words of `struct fib_conf` (the constants of the kernel routing stage).
 pub(crate) const FIB_WORDS: usize = 6;
-/// Maximum number of output devices of a kernel routing stage: `FIB_DEVICES`.
+/// Maximum number of output devices of a kernel routing stage (`FIB_DEVICES` in the BPF program).
 pub const FIB_DEVICES: u32 = 4096;
 /// Map key for the sum of the counts of deleted devices. No device has this index.
 const GONE: u32 = 0;

@@ -9,7 +9,8 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 pub(crate) const ORDERS: &str = "bridge_orders";
 pub(crate) const BUCKETS: &str = "bridge_buckets";
-/// Number of cache lines of flow hash buckets for each receive queue: `BRIDGE_BUCKET_LINES`.
+/// Number of cache lines of hash buckets for each receive queue (`BRIDGE_BUCKET_LINES`). A bucket holds the sequence
+/// number of the last frame of its flows that went to the worker.
 pub(super) const BUCKET_LINES: u32 = 256;
 /// Size of the order state of a receive queue in 64-bit words.
 const WORDS: usize = 16;
@@ -20,8 +21,8 @@ const DONE: usize = 8;
 const NOW: usize = 9;
 const HOLD: usize = 10;
 const BYPASS: usize = 11;
-/// `BRIDGE_MARK`: constant that is combined with the sequence number in an encoded `Mark`. It distinguishes a
-/// mark from other bytes.
+/// Constant (`BRIDGE_MARK`) that is combined with the sequence number in an encoded `Mark`. The constant distinguishes
+/// a mark from other bytes in front of a frame.
 const MARK: u32 = 0x5472_6976;
 
 /// Sequence number of a frame among the frames that one receive queue sends to the worker. The XDP program
@@ -128,8 +129,8 @@ impl Orders {
         (half(read(SENT)), half(read(DONE)))
     }
 
-    /// Returns the number of frames that went to the worker only because earlier frames of their flow had not
-    /// left the worker yet. The number wraps at 2^32. Frames without space for a sequence number are not
+    /// Returns the number of frames of a receive queue that went to the worker only because earlier frames of their
+    /// flow had not left the worker yet. The number wraps at 2^32. Frames without space for a sequence number are not
     /// included, because the worker cannot report when they leave.
     #[must_use]
     pub fn waiting(&self, queue: u32) -> u32 {

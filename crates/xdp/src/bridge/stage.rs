@@ -11,12 +11,12 @@ use super::{BridgeDevices, Orders, StationTable};
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
-/// Number of 32-bit words of `struct bridge_conf`.
+/// Number of 32-bit words of `struct bridge_conf` (the constants of the bridge stage).
 pub(crate) const BRIDGE_WORDS: usize = 10;
 /// `BRIDGE_NO_VLAN`: VLAN value in the constants for a port whose untagged frames belong to no VLAN.
 const NO_VLAN: u32 = 0xffff;
-/// `BRIDGE_STAGE`: the bridge stage reads the station table. With `BRIDGE_FOR_FLOWS`, the stage of cached flows
-/// reads it.
+/// First word of the constants (`enum bridge_presence`) if the bridge stage reads the station table. The value is
+/// `FOR_FLOWS` if the stage of cached flows reads the table.
 pub(crate) const STAGE: u32 = 1;
 pub(crate) const FOR_FLOWS: u32 = 2;
 
@@ -63,7 +63,7 @@ pub(crate) struct BridgeMaps {
 }
 
 impl BridgeStage {
-    /// Creates a bridge stage that uses this frame order state.
+    /// Creates a bridge stage that uses the frame order state `orders`.
     pub(crate) fn with_orders(
         port: &BridgePort,
         orders: Arc<Orders>,

@@ -67,8 +67,8 @@ impl Place {
     }
 }
 
-/// Returns a seed whose bits are mixed (the finalizer of splitmix64). The upper bits of a product with the
-/// result depend on all bits of the seed.
+/// Mixes the bits of the hash function's seed (the finalizer of splitmix64). When a key is multiplied by the result,
+/// the upper bits of the product depend on all bits of the seed.
 fn mixed(seed: u64) -> u64 {
     let seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let seed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

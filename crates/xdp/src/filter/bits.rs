@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::FilterError;
 
-/// Error of a table of classes that is full.
+/// Error for a frame field whose values form more than 65,536 classes.
 const CLASSES_FULL: FilterError =
     FilterError::Tables { table: "field of ports, lengths or addresses", limit: "65536 classes" };
 
@@ -52,7 +52,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Returns the class of a bit row. Adds a new class if the row is not present yet.
+    /// Returns the class number of a bit row. Adds a new class if the row is not present yet.
     pub fn of(&mut self, bits: &Bits) -> Result<u32, FilterError> {
         if let Some(number) = self.numbers.get(bits) {
             return Ok(*number);

@@ -34,9 +34,9 @@ pub struct Blocklist {
     expiring: BTreeMap<Moment, BTreeSet<Prefix>>,
 }
 
-/// Access to a block list's lookup table for workers. The view shows later additions and removals in this
-/// table. When the list gets a new table ([`ListView::is_of`] then returns false), the view keeps showing the
-/// old table, which no longer changes.
+/// View of a block list's lookup table for workers. The view shows later additions and removals in this table. When the
+/// list gets a new table ([`ListView::is_of`] then returns false), the view keeps showing the old table, which no
+/// longer changes.
 #[derive(Debug, Clone)]
 pub struct ListView(Arc<Mapped>);
 
@@ -176,7 +176,7 @@ impl Blocklist {
     /// `false` if the prefix was not present.
     ///
     /// # Errors
-    /// Returns [`Error::Map`] if another table was needed and could not be created.
+    /// Returns [`Error::Map`] if another lookup table was needed and could not be created.
     pub fn remove(&mut self, prefix: Prefix) -> Result<bool, Error> {
         if !self.prefixes.remove(prefix) {
             return Ok(false);
@@ -281,8 +281,8 @@ impl Blocklist {
         Ok(())
     }
 
-    /// Adds a prefix to the lookup table that the XDP program reads. Returns `Full` if the table has no
-    /// space for it.
+    /// Adds a prefix to the lookup table that the XDP program reads. Returns `Full` if the table has no space for the
+    /// prefix.
     fn write(&self, prefix: Prefix) -> Result<(), Full> {
         let words = Words(self.memory.words());
         match prefix.address() {
@@ -423,7 +423,7 @@ impl Prefixes {
         Ok(())
     }
 
-    /// Writes all prefixes to a lookup table. Returns the prefixes that do not fit.
+    /// Writes all prefixes to a lookup table. Returns the prefixes that do not fit into the table.
     fn fill(&self, words: Words<'_>, layout: &Layout) -> BTreeSet<Prefix> {
         let mut unlisted = BTreeSet::new();
         for (address, length) in &self.v4 {
@@ -447,7 +447,7 @@ impl Prefixes {
     }
 }
 
-/// Returns a random number for use as a hash factor. Senders of packets cannot know it.
+/// Returns a random number for use as a hash factor. Senders of packets cannot know the number.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -511,7 +511,7 @@ fn build_once(prefixes: &Prefixes, attempt: usize, random: impl FnMut() -> u64) 
     Ok(Table { map, memory: Arc::new(memory), layout, unlisted })
 }
 
-/// Puts the lookup table `map` into the slot of an outer map, in place of the present one.
+/// Puts the lookup table `map` into the slot of an outer map, in place of the present table.
 fn put(outer: BorrowedFd<'_>, map: BorrowedFd<'_>) -> Result<(), Error> {
     sys::map_update(outer, &0_u32.to_ne_bytes(), &map.as_raw_fd().to_ne_bytes())
         .map_err(|source| Error::Map { map: OUTER, operation: "replace the table of", source })

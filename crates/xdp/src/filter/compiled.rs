@@ -35,7 +35,7 @@ pub(crate) const CONF_WORDS: usize = 90;
 /// `SCRATCH` is the index of the flag for a test run that must not change any state.
 pub(super) const USES: usize = 4;
 pub(super) const SCRATCH: usize = 5;
-/// `FILTER_USES_COOKIES`: at least one rule of the filter has SYN cookies.
+/// Bit in the word `USES` (`FILTER_USES_COOKIES`): at least one rule of the filter has SYN cookies.
 pub(super) const USES_COOKIES: u32 = 16;
 
 /// Contents of `struct filter_conf` as 32-bit words.
@@ -61,8 +61,8 @@ pub struct Compiled {
     pub(super) classes: Vec<u16>,
     pub(super) tries: Vec<u32>,
     pub(super) rows: Vec<u64>,
-    /// Classes of the values that byte patterns require. The key is the index of the place and the value
-    /// required there.
+    /// Classes of the values that byte patterns require. The key consists of the index of a place in the frame and the
+    /// value that a pattern requires at this place.
     pub(super) probes: BTreeMap<(u32, u64), u32>,
 }
 
@@ -157,8 +157,9 @@ fn takes_unreadable(rule: &Rule, family: Family) -> bool {
 }
 
 impl RuleSet {
-    /// Returns whether unreadable frames about which no rule has decided are dropped. This is the case if a
-    /// rule drops or limits frames by header fields, unless the rule set states that unreadable frames pass.
+    /// Returns whether the filter drops unreadable frames (frames whose headers it cannot read) about which no rule has
+    /// decided. This is the case if a rule drops or limits frames by header fields, unless the rule set states that
+    /// unreadable frames pass.
     #[must_use]
     pub fn drops_unreadable(&self) -> bool {
         self.unreadable == Unreadable::Drop && self.rules.iter().any(stops_by_headers)
@@ -356,8 +357,8 @@ fn ranges(list: &[std::ops::RangeInclusive<u16>]) -> Option<Vec<(usize, usize)>>
     (!list.is_empty()).then(|| list.iter().map(range).collect())
 }
 
-/// Returns the ranges of values that a rule matches in the VLAN field. Identifier 0 stands for untagged
-/// frames. Returns `None` if the rule matches any value.
+/// Returns the ranges of values that a rule matches in the VLAN field. A range of VLAN identifiers that begins with 0
+/// also matches untagged frames. Returns `None` if the rule matches any value.
 fn vlans(matches: &Match) -> Option<Vec<(usize, usize)>> {
     const UNTAGGED: (usize, usize) = (1 << 12, 1 << 12);
     let range = |vlan: &VlanMatch| match vlan {
@@ -378,9 +379,9 @@ fn flags(matches: &Match) -> Option<Vec<(usize, usize)>> {
     Some(fits.map(|flags| (usize::from(flags), usize::from(flags))).collect())
 }
 
-/// Returns the ranges of values that a rule matches in the combined field of family, fragment state and
-/// protocol (`struct filter_key`). Returns `None` if the rule matches any value. `reads` is whether any rule
-/// of the set examines headers. If no rule does, no frame is unreadable.
+/// Returns the ranges of values that a rule matches in the combined field of family, fragment state and protocol
+/// (`struct filter_key`). Returns `None` if the rule matches any value. `reads` is whether any rule of the set examines
+/// headers. If no rule examines headers, the program classifies no frame as unreadable.
 fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
     let Match { families, fragments, protocols, .. } = &rule.matches;
     let is_any = families.is_empty() && fragments.is_empty() && protocols.is_empty();
@@ -418,7 +419,8 @@ fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
     Some(kinds)
 }
 
-/// Returns the byte patterns of a rule in pieces of eight bytes, as the XDP program compares them.
+/// Returns the byte patterns of a rule in pieces of up to eight bytes, the unit in which the XDP program compares them.
+/// Each piece has its place in the frame and the value that the pattern requires.
 fn pieces(matches: &Match) -> impl Iterator<Item = (Place, u64)> + '_ {
     matches.patterns.iter().flat_map(|pattern| {
         pattern.bytes.chunks(8).zip(0..).map(|(bytes, number)| {

@@ -1,6 +1,6 @@
-//! State of filter rules with SYN cookies: clients that have returned a cookie, detected SYN floods, and counts
-//! of SYNs. The state belongs to a filter and is kept when the filter's rule set is replaced. It is created
-//! when the filter gets its first rule with SYN cookies.
+//! State of filter rules with SYN cookies: clients that have returned a cookie, detected SYN floods, and counts of
+//! SYNs. The state belongs to a filter and is kept when the filter's rule set is replaced. The state is created when
+//! the filter gets its first rule with SYN cookies.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,8 @@ const PASSED: &str = "filter_passed";
 const CLAIMS: &str = "filter_claims";
 const SERVICES: &str = "filter_services";
 const ANSWERS: &str = "filter_answers";
-/// Maximum number of rules with SYN cookies in the old and the new rule set together: `FILTER_SERVICES_MAX`.
+/// Maximum number of rules with SYN cookies (`FILTER_SERVICES_MAX`). While a rule set is replaced, the rules of the old
+/// and the new rule set count together.
 pub(crate) const SERVICES_CAPACITY: u32 = 128;
 /// Number of 64-bit words of `struct filter_answer`.
 pub(crate) const ANSWER_WORDS: usize = 5;
@@ -58,8 +59,8 @@ pub(crate) struct CookieMaps {
     clients: OwnedFd,
     /// Times at which the last SYN was passed to each address and port of a service.
     passed: OwnedFd,
-    /// Connections that were open before a cookie was required for them. Forged segments can displace only
-    /// entries of this map.
+    /// Connections that were open before a cookie was required for them. Forged segments can displace entries of this
+    /// map, but not entries of `clients`.
     learned: OwnedFd,
     /// Connections of which one segment was seen. A further segment can move such a connection to `learned`.
     claims: OwnedFd,
@@ -93,7 +94,7 @@ pub(super) fn check_kernel(rule: &str, has: impl Fn(ffi::bpf_func_id) -> bool) -
 }
 
 impl CookieMaps {
-    /// Creates the maps with space for this number of clients.
+    /// Creates the maps with space for `clients` clients that have returned a cookie.
     pub fn new(clients: u32) -> Result<CookieMaps, Error> {
         Ok(CookieMaps {
             clients: create(CLIENTS, MapKind::LruHash, CLIENT_SIZE, 8, clients)?,

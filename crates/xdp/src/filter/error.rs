@@ -46,7 +46,7 @@ pub enum FilterError {
         /// Maximum value that the field can have.
         most: u16,
     },
-    /// The value has TCP flags outside the mask, so the rule can never match.
+    /// The rule requires a TCP flag that its mask does not select, so the rule can never match.
     #[error(
         "filter rule \"{rule}\": TCP flags {value:#04x} are not all in the mask {mask:#04x}; add them to the mask"
     )]
@@ -150,7 +150,7 @@ pub enum FilterError {
         /// Length in bits of the prefix that was given.
         length: u8,
     },
-    /// The text is not an address prefix. The value is the text.
+    /// The text that this variant contains is not an address prefix.
     #[error("prefix \"{0}\": not an address with a length, such as 192.0.2.0/24 or 2001:db8::/32")]
     PrefixText(String),
     /// A table of the compiled rule set would exceed its limit.
@@ -160,7 +160,7 @@ pub enum FilterError {
     Tables {
         /// Name of the table that would exceed its limit.
         table: &'static str,
-        /// Maximum size of the table.
+        /// Maximum size of the table, as text for the error message.
         limit: &'static str,
     },
     /// A line of a block list does not begin with an address or a prefix.

@@ -24,15 +24,16 @@ const WHOLE: u32 = 0;
 const FIRST: u32 = 1;
 const LATER: u32 = 2;
 const UNREADABLE: u32 = 3;
-/// Base of offsets at the IP header. This and the next two constants are values of `enum filter_base`.
+/// Value of `enum filter_base` for byte offsets that are counted from the IP header. The next two constants are the
+/// values for offsets from the transport header and from the payload.
 const NETWORK: usize = 1;
 const TRANSPORT_BASE: usize = 2;
 const PAYLOAD: usize = 3;
-/// Maximum number of IPv6 extension headers examined: `IPV6_EXTENSIONS_MAX`.
+/// Maximum number of IPv6 extension headers that the filter examines in a packet (`IPV6_EXTENSIONS_MAX`).
 const EXTENSIONS: usize = 6;
-/// Maximum number of VLAN tags examined: `FILTER_TAGS_MAX`.
+/// Maximum number of VLAN tags that the filter examines in a frame (`FILTER_TAGS_MAX`).
 const TAGS: usize = 16;
-/// `FILTER_FRAGMENT6_LEAST`: minimum offset in bytes of an IPv6 fragment that cannot overlap a TCP header.
+/// Minimum offset in bytes at which an IPv6 fragment cannot overlap a TCP header (`FILTER_FRAGMENT6_LEAST`).
 const FRAGMENT6_LEAST: u16 = 64;
 const TCP: u32 = 6;
 const TCP_HEADER: usize = 20;
@@ -64,8 +65,8 @@ pub struct Frame<'f> {
     pub length: usize,
     /// Whether the frame will be cut into several frames at transmission (TSO, USO).
     pub is_uncut: bool,
-    /// Function that copies the bytes at an offset that `head` does not contain. Returns `false` if the frame
-    /// ends before the last byte.
+    /// Function that copies the bytes at an offset of the frame to a buffer. Called for bytes that `head` does not
+    /// contain. Returns `false` if the frame ends before the last requested byte.
     pub rest: &'f dyn Fn(usize, &mut [u8]) -> bool,
 }
 
@@ -76,8 +77,8 @@ impl<'f> Frame<'f> {
         Frame { head: bytes, length: bytes.len(), is_uncut: false, rest: &no_more }
     }
 
-    /// Copies the bytes at an offset of the frame to `piece`. Returns `false` if the frame ends before the
-    /// last byte.
+    /// Copies the bytes at an offset of the frame to `piece`. Returns `false` if the frame ends before the last
+    /// requested byte.
     pub(super) fn load(&self, offset: usize, piece: &mut [u8]) -> bool {
         let Some(end) = offset.checked_add(piece.len()) else { return false };
         match self.head.get(offset..end) {

@@ -1,14 +1,14 @@
 //! Limits of a filter and the sizes of its maps. The limits are equal to those in
 //! `bpf/include/filter_layout.h`.
 
-/// Maximum number of rules in one set: `FILTER_RULES_MAX`.
+/// Maximum number of rules in one rule set (`FILTER_RULES_MAX`).
 pub const RULES_MAX: usize = 4096;
-/// Maximum number of rules with cookies in one set: half of `FILTER_SERVICES_MAX`.
+/// Maximum number of rules with SYN cookies in one rule set: half of `FILTER_SERVICES_MAX`.
 pub const SERVICES_MAX: usize = 64;
-/// Maximum number of distinct places (base, offset, mask) of eight bytes each that the patterns of a set may
-/// examine: `FILTER_PROBES_MAX`.
+/// Maximum number of distinct places (base, offset, mask) of eight bytes each that the byte patterns of a rule set may
+/// examine (`FILTER_PROBES_MAX`).
 pub const PROBES_MAX: usize = 8;
-/// Maximum length of a pattern in bytes.
+/// Maximum length of a byte pattern in bytes.
 pub const PATTERN_MAX: usize = 32;
 
 /// Sizes of the maps that a filter keeps when its rule set is replaced.
@@ -22,8 +22,8 @@ pub struct FilterSizes {
     pub sources: u32,
     /// Size of the ring buffer for samples in bytes. A power of two and a multiple of the page size.
     pub samples: u32,
-    /// Maximum number of clients, or connections of clients, that are stored for rules with SYN cookies. When
-    /// there are more, the least recently seen one is evicted.
+    /// Maximum number of clients, or connections of clients, that are stored for rules with SYN cookies. When there are
+    /// more, the least recently seen client or connection is evicted.
     pub clients: u32,
 }
 

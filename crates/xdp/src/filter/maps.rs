@@ -149,7 +149,8 @@ pub struct Filter {
     clients: u32,
 }
 
-/// Rules of a filter at one time, by which [`Filter::restore`] can return to them.
+/// Saved rules of a filter, with their maps and counter indices. [`Filter::restore`] puts the rules back into the
+/// filter.
 pub(crate) struct FilterRules(Arc<FilterMaps>, Slots);
 
 /// Counters of a rule since the rule was added.
@@ -246,8 +247,8 @@ impl Filter {
         Ok(Filter { maps: Arc::clone(maps), slots, clients: FilterSizes::default().clients })
     }
 
-    /// Sets the block list for later rule sets ([`Filter::replace`]). Programs with the present rule set
-    /// continue to use its block list.
+    /// Sets the block list for later rule sets ([`Filter::replace`]). Programs that run the present rule set continue
+    /// to use the present block list.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -438,7 +439,8 @@ fn set_maps(
     Ok(FilterMaps { conf: compiled.conf, set, shared, cookies })
 }
 
-/// Creates an array map that contains these bytes. The array has at least one element.
+/// Creates an array map that contains the `length` bytes of `bytes`. An element has `value` bytes. The array has at
+/// least one element.
 fn filled(
     name: &'static str,
     value: usize,

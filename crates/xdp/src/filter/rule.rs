@@ -51,7 +51,7 @@ pub struct Rule {
     /// Name of the rule: 1 to 63 letters, digits, `-`, `_` and `.`. Counters and buckets belong to the name.
     /// A rule that replaces another rule of equal name keeps its counters and buckets.
     pub name: String,
-    /// Priority of the rule. Higher priorities are tried first.
+    /// Priority of the rule. Rules of higher priority are tried first.
     pub priority: u32,
     /// Conditions that a frame must meet to match the rule.
     pub matches: Match,
@@ -94,15 +94,16 @@ pub enum Action {
 /// Parameters of a rule with SYN cookies: `bpf/include/stage_syncookie.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SynCookie {
-    /// How the service accepts a connection after the client has returned its cookie.
+    /// Scheme by which the service accepts a connection after the client has returned its cookie.
     pub scheme: CookieScheme,
-    /// Rate of SYNs per second above which the filter requires cookies. With `None` it always requires cookies.
+    /// Rate of SYNs per second above which the filter requires cookies. With `None` the filter always requires cookies.
     pub above: Option<u32>,
     /// IPv4 TTL or IPv6 hop limit of the filter's SYN-ACK segments, 1 to 255.
     pub ttl: u8,
 }
 
-/// How the service accepts a connection after the client has returned its cookie.
+/// SYN cookie scheme of a rule. The scheme determines how the service accepts a connection after the client has
+/// returned its cookie: by means of the cookie, or by a second SYN of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CookieScheme {
     /// The kernel of this host accepts the connection by means of the cookie, so the service must run on this
@@ -112,10 +113,9 @@ pub enum CookieScheme {
         /// Maximum segment size (MSS option) in the filter's SYN-ACK segments, in bytes. `None` stands for 1460
         /// for IPv4 and 1440 for IPv6.
         mss: Option<u16>,
-        /// Window scale that the service's kernel uses, 0 to 14. If it is set, the filter's SYN-ACK segments
-        /// carry the options SACK, timestamps and window scale, and the service's timestamps must not have a
-        /// random offset (`net.ipv4.tcp_timestamps = 2`). With `None` the segments carry none of the three
-        /// options.
+        /// Window scale that the service's kernel uses, 0 to 14. If the window scale is set, the filter's SYN-ACK
+        /// segments carry the options SACK, timestamps and window scale, and the service's timestamps must not have a
+        /// random offset (`net.ipv4.tcp_timestamps = 2`). With `None` the segments carry none of the three options.
         window_scale: Option<u8>,
     },
     /// The client returns the cookie in a RST and sends its SYN again, as TCP clients do by themselves. The
@@ -289,7 +289,7 @@ pub struct Pattern {
     pub mask: Vec<u8>,
 }
 
-/// An IPv4 or IPv6 address prefix. Bits beyond its length are zero.
+/// An IPv4 or IPv6 address prefix. Bits of the address beyond the prefix length are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     address: IpAddr,

@@ -1,6 +1,6 @@
-//! Samples of frames that filter rules have selected. The XDP program writes the first 128 bytes of a sampled
-//! frame to a ring buffer, from which one reader takes them. While the ring buffer is full, matching frames
-//! are counted and not sampled.
+//! Samples of frames that filter rules have selected. The XDP program writes the first 128 bytes of a sampled frame to
+//! a ring buffer, from which one reader takes the samples. While the ring buffer is full, matching frames are counted
+//! and not sampled.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

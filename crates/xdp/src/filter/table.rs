@@ -11,13 +11,13 @@ const LENGTHS: usize = 1;
 const LENGTHS_MAX: usize = 128;
 const STATES: usize = 192;
 const STATE_LINES: usize = 1 << 16;
-/// Index of the first line of the hash tables, which follow the states of the IPv4 /24 blocks.
+/// Index of the first line of the hash tables. These lines follow the lines with the states of the IPv4 /24 blocks.
 const TABLES: usize = STATES + STATE_LINES;
 const PROBES: usize = 8;
 const USED: u64 = 1 << 47;
 const RESERVED: u64 = u64::MAX - 1;
-/// Value of a hash table slot from which a prefix was removed. The value is the complement of a value with
-/// which no source address begins.
+/// Value of a hash table slot from which an IPv6 prefix was removed. A slot holds the complement of the first 64 bits
+/// of a prefix. The complement of this value is a multicast prefix, with which no source address begins.
 const REMOVED: u64 = 1;
 
 /// Index, in the first line of the table, of the word that states whether ::/0 is listed (`enum block_word`).
@@ -25,8 +25,8 @@ const REMOVED: u64 = 1;
 const ALL6: usize = 4;
 const HIGH: usize = 4;
 const LOW: usize = 5;
-/// Index of the word with the first line of a hash table in the table's description. `MASK` is the index of the
-/// word with the number of lines less one.
+/// Index of the word, in the description of a hash table, that holds the number of the table's first line. `MASK` is
+/// the index of the word with the number of lines less one.
 const BASE: usize = 0;
 const MASK: usize = 1;
 /// Index of the word with the hash factor in the description of the IPv4 hash table. `SHIFT` is the index of
@@ -118,7 +118,7 @@ fn home6(high: u64, low: u64, factors: [u64; 4]) -> u64 {
     sum >> 32
 }
 
-/// Layout of a block list's lookup table, sized by the entries to be stored.
+/// Layout of a block list's lookup table, sized for the number of prefixes to be stored.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     v4: Region,
@@ -213,9 +213,9 @@ impl Words<'_> {
         }
     }
 
-    /// Changes the bits of the listed addresses in an IPv4 /28 block, which is identified by its upper 28
-    /// bits. The state of the /24 block that contains it is not changed. Returns [`Full`] if the hash table
-    /// has no space for the block.
+    /// Changes the bits of the listed addresses in an IPv4 /28 block, which is identified by its upper 28 bits. The
+    /// state of the enclosing /24 block is not changed. Returns [`Full`] if the hash table has no space for the /28
+    /// block.
     pub fn set_block(&self, layout: &Layout, block: u32, change: impl Fn(u16) -> u16) -> Result<(), Full> {
         let want = USED | u64::from(block);
         for line in layout.v4.probes(layout.v4.home4(block)) {
@@ -233,8 +233,8 @@ impl Words<'_> {
         Err(Full)
     }
 
-    /// Adds an IPv6 prefix with a length of 1 to 128 bits. Returns [`Full`] if the hash table of this prefix
-    /// length has no space, or if the layout has no hash table for the length.
+    /// Adds an IPv6 prefix with a length of 1 to 128 bits. Returns [`Full`] if the hash table of this prefix length has
+    /// no space, or if the layout has no hash table for this length.
     pub fn add6(&self, layout: &Layout, address: u128, length: u8) -> Result<(), Full> {
         let Some((region, high, low)) = locate(layout, address, length) else { return Err(Full) };
         if high >= RESERVED {
@@ -376,7 +376,8 @@ mod tests {
         (0..layout.lines() * LINE).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// Adds these addresses to a list with space for them, and returns the number that fit.
+    /// Adds `addresses` to the lookup table of a block list with space for them. Returns the number of addresses that
+    /// the table then lists.
     fn placed(addresses: &[u128], random: impl FnMut() -> u64) -> usize {
         let layout = Layout::new(64, &BTreeMap::from([(128, addresses.len().max(64))]), random);
         let memory = memory(&layout);
