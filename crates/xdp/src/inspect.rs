@@ -29,9 +29,9 @@ pub fn inspect(ifindex: u32) -> Result<Option<ProgramOnDevice>, Error> {
     Ok(Some(ProgramOnDevice { id, name: name.unwrap_or_default(), mode, link }))
 }
 
-/// Returns the id of the BPF link by which this program is attached to this device. The kernel does not report
-/// the namespace of a link, so links are compared by program id and device index. Returns `None` if there is no
-/// such link.
+/// Returns the id of the BPF link by which the program with the id `program` is attached to the device `ifindex`. The
+/// kernel does not report the namespace of a link, so links are compared by program id and device index. Returns `None`
+/// if there is no such link.
 fn holding_link(program: u32, ifindex: u32) -> io::Result<Option<u32>> {
     let mut at = 0;
     while let Some(id) = sys::link_next(at)? {
@@ -193,7 +193,7 @@ pub struct MapInfo {
     pub value_size: u32,
     /// Maximum number of elements of the map. For a ring buffer, this is its size in bytes.
     pub max_entries: u32,
-    /// Kernel memory that the map uses, in bytes. `None` if the kernel does not report it.
+    /// Kernel memory that the map uses, in bytes. `None` if the kernel does not report the memory use.
     pub bytes: Option<u64>,
 }
 

@@ -1,10 +1,9 @@
 //! Traffic generation, sinks and forwarding inside the kernel, for tests and benchmarks.
 //!
-//! - [`Generator`] sends live frames.
+//! - [`Generator`] sends frames to a device.
 //! - [`Sink`] counts and drops frames.
-//! - [`Pass`] runs on the peers of veth devices.
-//! - [`Redirect`] forwards frames without any other processing. It is the reference for measurements of data
-//!   planes.
+//! - [`Pass`] passes frames to the kernel. It runs on the peers of veth devices, to which frames are redirected.
+//! - [`Redirect`] forwards frames without any other processing. It is the reference for measurements of data planes.
 //!
 //! A frame that is redirected to a veth device arrives only if the peer runs an XDP program or GRO. Otherwise
 //! the frame is lost without an error. A sink also drops ARP, so the neighbours must be static entries.
@@ -38,14 +37,14 @@ const BATCH: u32 = 64;
 /// between two attempts.
 const POOL_ATTEMPTS: u32 = 500;
 const POOL_PAUSE: Duration = Duration::from_millis(20);
-/// Interval at which a generator with a rate limit sends. A system call takes about 20 us while the program is
-/// parked on a device, and 25 ms otherwise.
+/// Interval at which a generator with a rate limit sends. A system call takes about 20 us while the generator's program
+/// is attached to a device ([`Generator::parked`]), and 25 ms otherwise.
 const PACE: Duration = Duration::from_millis(1);
 
 /// Amount of traffic that a generator has given to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offered {
-    /// Number of frames given to the device. The counters of the device show whether it accepted them.
+    /// Number of frames given to the device. The counters of the device show whether the device accepted the frames.
     pub packets: u64,
     /// Time from the first to the last frame.
     pub elapsed: Duration,
@@ -74,7 +73,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Loads a traffic generator for this traffic.
+    /// Loads a traffic generator that sends the frames that `traffic` describes.
     ///
     /// # Errors
     /// Returns [`Error::Generator`] for a parameter that is out of range, and [`Error::Load`].
@@ -108,7 +107,8 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Returns whether the program is parked, that is, attached to a device. System calls are then faster.
+    /// Returns whether the generator's program is attached to a device. The system calls that send frames are then
+    /// faster.
     #[must_use]
     pub fn parked(&self) -> bool {
         self.parked.is_some()

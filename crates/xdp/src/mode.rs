@@ -52,7 +52,7 @@ impl fmt::Display for Mode {
 pub struct ProgramOnDevice {
     /// Id of the program in the kernel.
     pub id: u32,
-    /// Name of the program, up to 15 characters. Empty when the kernel does not show it.
+    /// Name of the program, up to 15 characters. Empty when the kernel does not show the name.
     pub name: String,
     /// XDP mode in which the program runs.
     pub mode: Mode,

@@ -59,10 +59,10 @@ const NEEDS: [Need; 22] = [
     need(DUMP, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
 ];
 
-/// Returns an error that names a helper that these program stages need and the kernel lacks. `has` returns
+/// Returns an error that names a helper that the program stages `stages` need and the kernel lacks. `has` returns
 /// whether the kernel has a helper. Returns `None` if no helper is missing. Also returns `None` if even
-/// `bpf_map_lookup_elem` seems to be missing, because the process then lacks the privilege to probe and the
-/// refusal has another cause.
+/// `bpf_map_lookup_elem` seems to be missing, because the process then lacks the privilege to probe and the refusal has
+/// another cause.
 pub(crate) fn lacking(stages: &[&str], has: impl Fn(ffi::bpf_func_id) -> bool) -> Option<Error> {
     if !has(ffi::BPF_FUNC_map_lookup_elem) {
         return None;

@@ -128,8 +128,8 @@ impl Opened {
         Error::Object { object: self.embedded.name, what }
     }
 
-    /// Returns the initial bytes of the constants of a port's program. Returns `None` if the object does not
-    /// have them.
+    /// Returns the initial bytes of the constants of a port's program. Returns `None` if the object has no such
+    /// constants.
     pub(crate) fn constants(&self) -> Option<Vec<u8>> {
         let map = self.open.maps().find(|map| map.name() == CONF)?;
         map.initial_value().map(<[u8]>::to_vec)
@@ -150,8 +150,8 @@ impl Opened {
         if done { Ok(()) } else { Err(self.lacks(section)) }
     }
 
-    /// Excludes a map of the object from loading. The program must not refer to the map once its constants are
-    /// set.
+    /// Excludes a map of the object from loading. The program must not refer to the map once the program's constants
+    /// are set.
     pub(crate) fn leave_out(&mut self, name: &'static str) -> Result<(), Error> {
         let done = self
             .open

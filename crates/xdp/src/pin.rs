@@ -124,7 +124,7 @@ impl PinPath {
         make_directories(&self.directory).map_err(|source| self.error("make the directory", source))
     }
 
-    /// Creates the parent of all pin directories. If it exists, restricts access to it.
+    /// Creates the parent of all pin directories. If this directory exists, restricts access to it.
     fn make_parent(&self) -> Result<(), Error> {
         let parent = self.root.join("trivium");
         let user = sys::effective_user();

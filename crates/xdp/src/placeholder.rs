@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::object::{Opened, placeholder_object};
 use crate::{Constants, Counter, Error};
 
-/// Placeholder programs of a process, which ports with equal constants share. Clones share the same programs.
+/// Placeholder programs of a process. Ports with equal constants share one of them. Clones of the value share the
+/// programs.
 #[derive(Debug, Clone, Default)]
 pub struct Placeholders(Arc<Mutex<Vec<Placeholder>>>);
 
@@ -25,7 +26,8 @@ struct Placeholder {
 }
 
 impl Placeholders {
-    /// Returns the program with this name for these constants. The program is loaded when it is first needed.
+    /// Returns the placeholder program with the name `name` and these constants. The program is loaded when it is first
+    /// needed.
     pub(crate) fn program(&self, name: &'static str, constants: Constants) -> Result<OwnedFd, Error> {
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let suits = |known: &&Placeholder| known.name == name && known.constants == constants;

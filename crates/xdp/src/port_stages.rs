@@ -1,5 +1,5 @@
-//! Stages in relation to the port whose program runs them. A new stage shares maps with the present program of
-//! the port. The stages of a port that was taken over are read from its program.
+//! Functions of program stages that need the port whose program runs the stage. A new stage shares maps with the
+//! present program of the port. The stages of a port that was taken over are read from its program.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::steer::Steering;
 use crate::{Attached, Error, Loaded};
 
 impl BridgeStage {
-    /// Creates a bridge stage for the program of `attached`. If that program already has a frame order state,
-    /// the stage uses it.
+    /// Creates a bridge stage for the program of `attached`. If that program already has a frame order state, the stage
+    /// uses this state.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -35,10 +35,9 @@ impl BridgeStage {
 }
 
 impl FlowStage {
-    /// Creates a stage of cached flows for the program of `attached`. If that program already has a frame
-    /// order state, the stage uses it. `stations` holds the bridge configuration of the port and the bridge's
-    /// station table, for flows with the action `NORMAL`. If it is `None`, packets of such flows go to the
-    /// worker.
+    /// Creates a stage of cached flows for the program of `attached`. If that program already has a frame order state,
+    /// the stage uses this state. `stations` holds the bridge configuration of the port and the bridge's station table,
+    /// for flows with the action `NORMAL`. With `None`, packets of such flows go to the worker.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -107,9 +106,9 @@ impl Filter {
 }
 
 impl Own {
-    /// Returns the own addresses that the program of a port reads. The port was taken over from another
-    /// process. The programs of the router's other ports read these tables too (see [`RouteStage::is_for`]).
-    /// Returns `None` if the program has no virtual router stage. `router` is the router's name in errors.
+    /// Returns the router's own IP addresses that the program of a port reads. The port was taken over from another
+    /// process. The programs of the router's other ports read the same tables (see [`RouteStage::is_for`]). Returns
+    /// `None` if the program has no virtual router stage. `router` is the router's name in errors.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -119,10 +118,10 @@ impl Own {
 }
 
 impl RouteStage {
-    /// Returns a copy of the stage that keeps the frame order between XDP program and worker. A frame that
-    /// the XDP program forwards never overtakes an earlier frame of its flow that went to a worker. Frames to
-    /// the worker have sequence numbers, and [`Orders::finish`](crate::bridge::Orders::finish) reports the number
-    /// up to which all frames have left. If the port's program already has an order state, the stage uses it.
+    /// Returns a copy of the stage that keeps the frame order between XDP program and worker. A frame that the XDP
+    /// program forwards never overtakes an earlier frame of its flow that went to a worker. Frames to the worker have
+    /// sequence numbers, and [`Orders::finish`](crate::bridge::Orders::finish) reports the number up to which all
+    /// frames have left the worker. If the port's program already has an order state, the stage uses this state.
     ///
     /// Frame order cannot be kept on a port in generic mode, because several CPUs may process the frames of
     /// one receive queue.

@@ -174,8 +174,8 @@ impl PortProgram {
         PortProgram::load_stages(config, Build::Frags, Stages { steer, ..Stages::default() })
     }
 
-    /// Loads a port's program like [`PortProgram::load`], with a virtual router stage. The owner of the port
-    /// is [`Owner::Routed`].
+    /// Loads a port's program like [`PortProgram::load`], with a virtual router stage. The owner constant of the
+    /// program is always [`Owner::Routed`].
     ///
     /// # Errors
     /// Returns the errors of [`PortProgram::load`].
@@ -184,8 +184,8 @@ impl PortProgram {
         PortProgram::load_stages(config, Build::Frags, Stages { route, ..Stages::default() })
     }
 
-    /// Loads a port's program like [`PortProgram::load`], in the build without multi-buffer support.
-    /// [`Loaded::attach`] uses this build if a driver refuses the other one.
+    /// Loads a port's program like [`PortProgram::load`], in the build without multi-buffer support. [`Loaded::attach`]
+    /// uses this build if a driver refuses the build with multi-buffer support.
     ///
     /// # Errors
     /// Returns the errors of [`PortProgram::load`].
@@ -346,8 +346,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Puts an AF_XDP socket into the socket map's slot of a receive queue. The socket must have a receive
-    /// ring. It receives frames when it is bound to the device and the queue.
+    /// Puts an AF_XDP socket into the socket map's slot of a receive queue. The socket must have a receive ring. The
+    /// socket receives frames when it is bound to the device and the queue.
     ///
     /// # Errors
     /// Returns [`Error::QueueOutOfRange`] or [`Error::Socket`].
@@ -355,8 +355,8 @@ impl Loaded {
         set_socket(&self.maps, self.constants.queues, "the loaded program", queue, socket)
     }
 
-    /// Runs the program once on a frame and returns the result. The frame is treated as received on queue 0
-    /// of a device without a name. Nothing is forwarded.
+    /// Runs the program once on a frame and returns the result. The frame is treated as received on queue 0 of a device
+    /// without a name. No frame is forwarded.
     ///
     /// # Errors
     /// Returns [`Error::TestRun`] if the kernel refuses the test run.
@@ -364,8 +364,8 @@ impl Loaded {
         self.test_run_from(frame, None, 1)
     }
 
-    /// Runs the program `repeat` times on a frame and returns the result with the mean time of a run. The
-    /// frame is treated as received on the given queue of the given device, which must exist.
+    /// Runs the program `repeat` times on a frame and returns the result with the mean time of a run. The frame is
+    /// treated as received on the device with the index and on the queue in `ingress`. The device must exist.
     ///
     /// # Errors
     /// Returns [`Error::TestRun`] if the kernel refuses the test run.

@@ -46,28 +46,29 @@ pub(crate) use punts::PuntMaps;
 pub(crate) use punts::{PEER_SIZE, PUNT_COUNT_SIZE, PUNT_FRAME_SIZE, STATE_WORDS};
 pub use punts::{PUNT_CLASSES, PUNT_PEERS, PuntLimits, PuntPeer, PuntRate};
 
-/// Maximum number of a virtual router's own addresses of each address family: `ROUTE_OWN`.
+/// Maximum number of own IP addresses of a virtual router for each address family (`ROUTE_OWN`).
 pub const OWN_CAPACITY: usize = 65_536;
 
-/// Number of 32-bit words of `struct route_conf`.
+/// Number of 32-bit words of `struct route_conf` (the constants of the virtual router stage).
 pub(crate) const ROUTE_WORDS: usize = 14;
-/// Size of the array `route_vlans` in 32-bit words. Each word holds the entries of two VLANs.
+/// Size in 32-bit words of the array `route_vlans`, which maps VLANs to interfaces of the router. Each word holds the
+/// entries of two VLANs.
 pub(crate) const VLAN_WORDS: usize = 2048;
 /// `ROUTE_VLAN_UP`: entry in `route_vlans` for a VLAN that is an interface of the router, but whose frames the
 /// XDP program always sends to the worker.
 const VLAN_UP: u16 = u16::MAX;
-/// `ROUTE_HAS_VLANS`: flag in the first word of `struct route_conf`. Some VLANs are interfaces of the router.
+/// Flag in the first word of `struct route_conf` (`ROUTE_HAS_VLANS`): at least one VLAN is an interface of the router.
 const HAS_VLANS: u32 = 2;
-/// `ROUTE_HAS_SERVICE`: flag in the first word of `struct route_conf`. Frames with a service tag (IEEE 802.1ad)
-/// of a VLAN of the router go to the worker.
+/// Flag in the first word of `struct route_conf` (`ROUTE_HAS_SERVICE`): frames with a service tag (IEEE 802.1ad) of a
+/// VLAN of the router go to the worker.
 const HAS_SERVICE: u32 = 4;
-/// `ROUTE_ORDERED`: flag in the first word of `struct route_conf`. Frames to the worker have sequence numbers,
-/// and the XDP program does not forward a frame while earlier frames of its flow are in the worker.
+/// Flag in the first word of `struct route_conf` (`ROUTE_ORDERED`): frames to the worker have sequence numbers, and the
+/// XDP program does not forward a frame while earlier frames of its flow are in the worker.
 const ORDERED: u32 = 8;
-/// `ROUTE_LIMITED`: flag in the first word of `struct route_conf`. The rate of control traffic to the kernel is
+/// Flag in the first word of `struct route_conf` (`ROUTE_LIMITED`): the rate of control traffic to the kernel is
 /// limited.
 const LIMITED: u32 = 16;
-/// Index in `struct route_conf` of the first word that concerns forwarding by routes.
+/// Index in `struct route_conf` of the first word that concerns the forwarding of packets by routes.
 const ANSWERS_AT: usize = 4;
 /// Index in `struct route_conf` of the interface number of the port, which receives its untagged frames.
 const INTERFACE_AT: usize = 12;
@@ -78,16 +79,16 @@ const OWN6: &str = "route_own6";
 const OWN_BITS: &str = "route_own_bits";
 /// Number of 64-bit words for each address family in the bit array of own addresses: `struct route_own_bits`.
 pub(crate) const OWN_WORDS: usize = 1024;
-/// Multipliers of the hash by which an own address selects its bit: `ROUTE_MIX` and `ROUTE_MIX_LOW`.
+/// Multipliers of the hash that selects the bit of an own address in the bit array: `ROUTE_MIX` and `ROUTE_MIX_LOW`.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const MIX_LOW: u64 = 0xd6e8_feb8_6659_fd93;
 /// Map value of each own address. Programs only look up whether an address is present, and do not read the
 /// value.
 const THERE: [u8; 4] = 1_u32.to_ne_bytes();
 
-/// Own addresses of one virtual router: the IP addresses at which the host itself receives packets, including
-/// the broadcast addresses of subnets. The XDP programs of all its ports read them and pass packets to an own
-/// address to the kernel. Packets to multicast and link-local addresses go to the kernel in any case.
+/// Own addresses of one virtual router: the IP addresses at which the host itself receives packets, including the
+/// broadcast addresses of subnets. The XDP programs of all the router's ports read these addresses and pass packets to
+/// an own address to the kernel. Packets to multicast and link-local addresses go to the kernel in any case.
 ///
 /// This value must be the only writer of the kernel maps.
 #[derive(Debug)]
@@ -337,7 +338,7 @@ fn no_bits() -> Result<OwnedFd, Error> {
     sys::map_create(spec, None).map_err(failed(OWN_BITS, "create"))
 }
 
-/// Creates a bit array in which all bits are set, so the stage always reads the hash tables. It is used for the
+/// Creates a bit array in which all bits are set, so the stage always reads the hash tables. This array is used for the
 /// tables of a predecessor process that had no bit array.
 fn all_bits() -> Result<OwnedFd, Error> {
     let bits = no_bits()?;
@@ -451,10 +452,10 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage that limits the rate of control traffic to the kernel by `limits`.
-    /// `interface` is the interface number of the port, which receives its untagged frames. Packets from known
-    /// neighbours have classes of their own. The stage recognises a known neighbour by the routes by which it
-    /// forwards, so it knows none without these routes.
+    /// Returns a copy of the stage that limits the rate of control traffic to the kernel by `limits`. `interface` is
+    /// the interface number of the port, which receives its untagged frames. Packets from known neighbours have classes
+    /// of their own. The stage recognises a known neighbour by the routes by which it forwards. A stage without these
+    /// routes therefore recognises no neighbour.
     #[must_use]
     pub fn limited(self, limits: &PuntLimits, interface: u16) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -464,8 +465,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage that sends packets with IPv4 options or an IPv6 hop-by-hop header to the
-    /// worker and not to the kernel. The worker checks the source address before the kernel forwards such a
+    /// Returns a copy of the stage that sends packets with IPv4 options or an IPv6 hop-by-hop header to the worker and
+    /// not to the kernel. The worker checks the source address by the mode `sources` before the kernel forwards such a
     /// packet.
     #[must_use]
     pub fn with_source_check(self, sources: Sources) -> RouteStage {
@@ -525,7 +526,7 @@ impl RouteStage {
         Ok(alike && same_order && tables(self)? == tables(other)? && limits(self)? == limits(other)?)
     }
 
-    /// Returns whether the stage itself forwards packets by routes. If not, the workers forward them.
+    /// Returns whether the stage itself forwards packets by routes. If not, the workers forward the packets.
     #[must_use]
     pub fn is_answering(&self) -> bool {
         self.maps.answers.is_some()

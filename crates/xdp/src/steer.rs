@@ -1,6 +1,6 @@
-//! Flow steering. It selects whether a frame of a port goes to the worker, to the kernel, or to the kernel on
-//! another CPU. Entries for exact flows come first. A table that is indexed by the flow hash applies to the
-//! other frames.
+//! Flow steering of a port's XDP program. The steering selects whether a frame goes to the worker, to the kernel, or to
+//! the kernel on another CPU. Entries for exact flows come first. A table that is indexed by the flow hash applies to
+//! the other frames.
 //!
 //! ```text
 //!  frame --> [filter] --> exact flow? --> stage of the function --> table[hash % 256] --> socket of the queue | kernel | CPU
@@ -47,8 +47,8 @@ pub struct SteerConfig {
     /// Whether the program writes the flow hash and the mark as metadata in front of frames for a socket or the
     /// kernel (see `struct steer_meta`).
     pub metadata: bool,
-    /// Length in frames of the queue to each target CPU, 1 to [`STEER_QUEUE_MAX`]. Frames that exceed it are
-    /// lost.
+    /// Length in frames of the queue to each target CPU, 1 to [`STEER_QUEUE_MAX`]. Frames that do not fit into the
+    /// queue are lost.
     pub cpu_queue: u32,
 }
 
@@ -63,8 +63,8 @@ pub struct SteerMeta {
 }
 
 impl SteerMeta {
-    /// Length of the metadata in bytes. The metadata is immediately in front of the frame. Its last eight bytes
-    /// are the frame's sequence number ([`crate::bridge::Mark`]), or zero.
+    /// Length of the metadata in bytes. The metadata is immediately in front of the frame. The last eight bytes of the
+    /// metadata are the frame's sequence number ([`crate::bridge::Mark`]), or zero.
     pub const LEN: usize = 16;
 
     /// Decodes the metadata in front of a frame. Frames of a port have metadata only if
@@ -83,8 +83,8 @@ impl SteerMeta {
 pub struct Steering {
     config: SteerConfig,
     shared: Arc<Shared>,
-    /// Maps of the flow steering for each [`Kind`] of program. They are created when a program of this kind
-    /// first needs them.
+    /// Maps of the flow steering for each [`Kind`] of program. The maps for a kind are created when a program of this
+    /// kind first needs them.
     maps: [OnceLock<Arc<SteerMaps>>; 3],
     /// CPUs in the CPU maps, to which the flow steering may send frames.
     cpus: BTreeSet<u32>,
@@ -168,8 +168,8 @@ impl Steering {
         }
     }
 
-    /// Returns the flow steering over the maps of a program that was taken over from another process. The
-    /// program has this build and runs in this mode.
+    /// Returns the flow steering over the maps of a program that was taken over from another process. `build` and
+    /// `mode` are the build and the XDP mode of this program.
     pub(crate) fn over_maps(maps: &Arc<SteerMaps>, build: Build, mode: Mode) -> Result<Steering, Error> {
         let [_, capacity, table, metadata] = maps.conf;
         let config = SteerConfig { capacity, table: table != 0, metadata: metadata != 0, cpu_queue: 0 };
@@ -248,7 +248,7 @@ impl Steering {
         maps.conf == self.config.words() && Arc::ptr_eq(&maps.shared, &self.shared)
     }
 
-    /// Adds an exact flow, or replaces the entry of one that is present. The counts of a present flow are
+    /// Adds an exact flow, or replaces the entry of an exact flow that is present. The counts of a present flow are
     /// kept.
     ///
     /// # Errors

@@ -61,9 +61,9 @@ pub struct UserProgram {
 }
 
 impl UserProgram {
-    /// Loads a custom program from a compiled BPF object, with maps of its own. The program is the one named
-    /// `wanted`. With `None`, it is the only XDP program of the object. `multi_buffer` is whether the port's
-    /// program supports multi-buffer frames. The program is not attached yet.
+    /// Loads a custom program from a compiled BPF object, with maps of its own. `wanted` is the name of the program.
+    /// With `None`, loads the only XDP program of the object. `multi_buffer` is whether the port's program supports
+    /// multi-buffer frames. The program is not attached yet.
     ///
     /// # Errors
     /// Returns [`Error::User`], with the verifier's log if the kernel refuses the program, or [`Error::Map`].
@@ -163,8 +163,8 @@ impl UserProgram {
         &self.name
     }
 
-    /// Returns whether the program can continue with the port's program, because it refers to `trivium_next`.
-    /// If it cannot, no frame reaches the port's program.
+    /// Returns whether the program can continue with the port's program, because it refers to `trivium_next`. If the
+    /// custom program cannot continue, no frame reaches the port's program.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         self.goes_on
@@ -208,9 +208,8 @@ impl UserProgram {
         Err(UserError::Buffers { program: self.name.clone(), multi_buffer: self.multi_buffer }.into())
     }
 
-    /// Runs the custom program, and the program that it continues with, once on a frame. The frame is treated
-    /// as received on queue 0 of a device without a name. Nothing is transmitted, but the program may write
-    /// to its maps.
+    /// Runs the custom program, and the program that it continues with, once on a frame. The frame is treated as
+    /// received on queue 0 of a device without a name. No frame is transmitted, but the program may write to its maps.
     ///
     /// # Errors
     /// Returns [`Error::TestRun`] if the kernel refuses the test run.

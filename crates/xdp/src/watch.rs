@@ -172,8 +172,8 @@ impl Losses {
         Ok(Losses { map, each, _links: links, left_out })
     }
 
-    /// Returns a reader that takes the single loss events out of the ring buffer. Returns `None` unless the
-    /// count was started with [`Losses::watch_each`].
+    /// Returns a reader that takes the single loss events out of the ring buffer. Returns `None` unless the counting
+    /// was started with [`Losses::watch_each`].
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -197,7 +197,7 @@ impl Losses {
         &self.left_out
     }
 
-    /// Returns the losses since the count was started, by device, event and reason.
+    /// Returns the losses since the counting was started, by device, event and reason.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

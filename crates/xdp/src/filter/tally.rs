@@ -19,7 +19,7 @@ const COST_SHIFT: u32 = 16;
 const ATTEMPTS: usize = 4;
 /// Maximum number of source prefixes that have a bucket at a time, as in the XDP program.
 const SOURCES: usize = 65_536;
-/// Number of table slots among which the bucket of one source is placed. The slots take two cache lines.
+/// Number of table slots in one of which the bucket of a source is placed. The slots take two cache lines.
 const WAYS: usize = 8;
 /// Maximum number of counter rows of a rule. Workers with an index below this number have rows of their own,
 /// and all other workers share one additional row.
@@ -50,7 +50,7 @@ impl Tally {
         Tally { inherited: counted.into_iter().map(figures).collect(), ..Tally::default() }
     }
 
-    /// Adds the counts of rules that are not in the filter at present. They become the counts of rules with
+    /// Adds the counts of rules that are not in the filter at present. These counts are the first counts of rules with
     /// these names that are added later.
     pub fn inherit(&mut self, counted: impl IntoIterator<Item = RuleCounters>) {
         for rule in counted.into_iter().filter(|rule| !self.rules.contains_key(&rule.name)) {
@@ -250,8 +250,8 @@ impl Sources {
         Sources { hasher: RandomState::new(), sets: (0..SOURCES / WAYS).map(|_| Set::default()).collect() }
     }
 
-    /// Returns whether a frame of this source exceeds the rate limit of a rule. A frame that does not exceed
-    /// it is charged to the bucket of the source.
+    /// Returns whether a frame from the source `address` exceeds the rate limit of a rule. A frame that does not exceed
+    /// the limit is charged to the bucket of the source.
     pub fn exceeded(&self, rule: u64, family: u32, address: u128, charge: Charge) -> bool {
         let hash = self.hasher.hash_one((rule, family, address)).max(1);
         let index = usize::try_from(hash >> 32).unwrap_or(0) % self.sets.len().max(1);
@@ -278,7 +278,7 @@ impl Sources {
 mod tests {
     use super::*;
 
-    /// Cost in a bucket that corresponds to one tick for each packet.
+    /// Cost of one tick for each packet, as a fixed-point number.
     const ONE: u64 = 1 << COST_SHIFT;
 
     #[test]

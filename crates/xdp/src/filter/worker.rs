@@ -117,8 +117,8 @@ struct Rows {
 }
 
 impl WorkerFilter {
-    /// Creates the filter for ports without an XDP program. Its frames are counted in `tally`. If `list` is
-    /// `None`, no source is in the block list.
+    /// Creates the filter for ports without an XDP program. Frames that match rules are counted in `tally`. If `list`
+    /// is `None`, no source is in the block list.
     ///
     /// # Errors
     /// Returns [`FilterError::NeedsHook`] if a rule samples frames or has SYN cookies.
@@ -149,7 +149,7 @@ impl WorkerFilter {
         self.compiled.rules()
     }
 
-    /// Returns whether the filter was created from exactly this value of compiled rules.
+    /// Returns whether the filter was created from the value `compiled` itself, and not from an equal copy.
     #[must_use]
     pub fn is_of(&self, compiled: &Arc<Compiled>) -> bool {
         Arc::ptr_eq(&self.compiled, compiled)
@@ -161,8 +161,8 @@ impl WorkerFilter {
         self.list.as_ref()
     }
 
-    /// Returns the decision of the filter on a frame. Each rule that matches the frame before the decision
-    /// counts it.
+    /// Returns the decision of the filter on a frame. Each rule that matches the frame counts the frame, up to the rule
+    /// that decides.
     #[must_use]
     pub fn judge(&self, frame: &Frame<'_>, look: Look) -> Judged {
         if self.rules.is_empty() {
@@ -259,7 +259,7 @@ impl WorkerFilter {
         Some(rows)
     }
 
-    /// Adds the bit row of a field to the selected rows. Returns `None` if no rule can match the frame.
+    /// Adds the bit row of a field to the selected rows. Returns `None` if no rule can match the frame any more.
     fn ask(&self, rows: &mut Rows, row: usize) -> Option<()> {
         if let Some(place) = rows.row.get_mut(rows.count) {
             *place = row;

@@ -1,4 +1,4 @@
-//! Stage of cached flows in one port's XDP program: its constants, and its maps.
+//! Stage of cached flows in one port's XDP program: the constants and the maps of the stage.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::table::{COUNTS, FlowTable, HINTS_MAP};
 use crate::Error;
 use crate::bridge::{self, BridgeDevices, BridgePort, KnownStations, Orders, StationTable};
 
-/// Number of 32-bit words of `struct flows_conf`.
+/// Number of 32-bit words of `struct flows_conf` (the constants of the stage of cached flows).
 pub(crate) const FLOWS_WORDS: usize = 20;
 /// Index of the first secret hash factor in `struct flows_conf`. Each factor takes two 32-bit words.
 const FACTORS: usize = 4;
@@ -44,7 +44,7 @@ pub(crate) struct FlowMaps {
 }
 
 impl FlowStage {
-    /// Creates a stage of cached flows that uses this frame order state.
+    /// Creates a stage of cached flows that uses the frame order state `orders`.
     pub(crate) fn with_orders(
         port: &FlowPort,
         orders: Arc<Orders>,

@@ -19,7 +19,7 @@ pub(super) const STATE: &str = "flow_state";
 pub(super) const HINTS_MAP: &str = "flow_hints";
 pub(super) const FRAMES: &str = "flow_frames";
 
-/// Maximum number of masks in the table: `FLOW_MASKS`.
+/// Maximum number of distinct flow masks in the table (`FLOW_MASKS`).
 pub(crate) const MASKS: u32 = 8;
 /// Number of flows in a hash line: `FLOW_PLACES`.
 pub(crate) const PLACES: u32 = 8;
@@ -278,8 +278,8 @@ fn half(word: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Checks that keys with two words that differ in their highest bits have different hashes. A sum of
-    /// products of whole words with odd numbers would lose this difference for any numbers.
+    /// Checks that keys with two words that differ in their highest bits have different hashes. A sum of products of
+    /// whole words with odd numbers would lose this difference, whatever the numbers are.
     #[test]
     fn keys_that_differ_in_highest_bits_do_not_collide() {
         let key: [u64; 8] = std::array::from_fn(|word| 0x0102_0304_0506_0708 << word);

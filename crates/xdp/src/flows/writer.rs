@@ -22,13 +22,13 @@ pub enum Refused {
 /// reservation, flows that each need a new mask would evict each other's masks forever.
 const KEPT: Duration = Duration::from_secs(2);
 
-/// A mask of the table, with the state of its index.
+/// A flow mask of the table, with the state of the mask's index.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mask {
     words: [u64; 8],
     /// Number of flows in the table that use the mask.
     users: usize,
-    /// Whether all program runs in progress have read the whole mask.
+    /// Whether every run of an XDP program in progress sees the complete mask.
     is_known: bool,
     /// Sequence number of the mask among all masks written to the table, from 1. 0 if the index is free.
     nth: u64,
@@ -124,8 +124,8 @@ impl FlowWriter {
         Ok(slot)
     }
 
-    /// Returns the index of a mask that all program runs in progress have read. Returns an error if the mask is
-    /// new or no index is free.
+    /// Returns the index of a mask that every run of an XDP program in progress sees completely. Returns an error if
+    /// the mask is new or no index is free.
     fn number(&mut self, mask: &[u64; 8]) -> Result<u32, Refused> {
         let known = self.masks.iter().position(|known| known.nth > 0 && known.words == *mask);
         if let Some(at) = known {

@@ -1,5 +1,5 @@
-//! XDP programs for devices on the other side of a test or benchmark. Each program stays attached until its
-//! value is dropped.
+//! XDP programs that sink, reflect or forward frames, for the peer devices of a test or benchmark. Each program stays
+//! attached until its value is dropped.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -179,8 +179,8 @@ impl Reflect {
     }
 }
 
-/// A program that forwards all received frames to another device by a device map. Its rate is an upper bound
-/// for data planes that use XDP redirects.
+/// A program that forwards all received frames to another device by a device map. The rate of this program is an upper
+/// bound for data planes that use XDP redirects.
 #[derive(Debug)]
 pub struct Redirect {
     linked: Linked,
@@ -188,7 +188,7 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// Attaches the program to the device `ifindex`. It forwards frames to the device `target`. Both devices
+    /// Attaches the program to the device `ifindex`. The program forwards frames to the device `target`. Both devices
     /// must be in the calling thread's network namespace.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::sys::{self, MapKind, MapSpec};
 
 const PROGRAM: &str = "filterbench";
 const KERNELS_MAP: &str = "kernels_map";
-/// Length in bytes of a frame with Ethernet, IPv4, UDP and padding.
+/// Length in bytes of the frame that the benchmark generates: Ethernet, IPv4 and UDP headers, and padding.
 const FRAME: usize = 60;
 
 /// Work of the benchmark program for each frame.
@@ -25,7 +25,7 @@ pub enum LookUp<'a> {
     KernelsMap(&'a KernelsMap),
 }
 
-/// A longest-prefix-match map of the kernel (LPM trie), for comparison.
+/// A longest-prefix-match map of the kernel (LPM trie), for comparison with the filter.
 #[derive(Debug)]
 pub struct KernelsMap(OwnedFd);
 

@@ -7,7 +7,7 @@ use crate::object::{Opened, replay_object};
 use crate::{Error, sys};
 
 const FRAMES: &str = "replay_frames";
-/// Maximum length of a frame in bytes: `REPLAY_FRAME_MAX`.
+/// Maximum length of a replayed frame in bytes (`REPLAY_FRAME_MAX`).
 pub(crate) const FRAME_MAX: usize = 1522;
 const FRAME_MIN: usize = 14;
 /// Size of `struct replay_frame` in bytes.
@@ -26,7 +26,7 @@ pub struct Replay<'a> {
     pub order: Order,
     /// Rate in packets per second, like [`super::Traffic::rate`].
     pub rate: Option<u64>,
-    /// Whether the program is parked on the device, like [`super::Traffic::park`].
+    /// Whether the program is attached to the device while it sends frames, like [`super::Traffic::park`].
     pub park: bool,
 }
 

@@ -3,7 +3,7 @@
 use super::traffic::{Order, Protocol, Traffic};
 use crate::Error;
 
-/// Number of bytes that the program writes into each frame: `LIVEGEN_HEADER`.
+/// Number of bytes at the beginning of each frame that the program writes (`LIVEGEN_HEADER`).
 const HEADER: usize = 60;
 const ETHERNET: usize = 14;
 const TAG: usize = 4;

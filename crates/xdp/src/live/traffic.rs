@@ -74,13 +74,12 @@ pub struct Traffic {
     pub protocol: Protocol,
     /// Destination port of the first flow. The source port of the first flow is 1024.
     pub destination_port: u16,
-    /// Rate in packets per second. With a rate and a parked program, the frames of one millisecond are sent
-    /// in a burst. `None` sends at full rate.
+    /// Rate in packets per second. With a rate and a program that is attached to a device ([`Traffic::park`]), the
+    /// frames of one millisecond are sent in a burst. `None` sends at full rate.
     pub rate: Option<u64>,
-    /// Whether the program is attached to the device while it generates frames (parked). It passes received
-    /// frames to the kernel. If the program is not attached, the kernel rewrites its XDP dispatcher twice in
-    /// each system call, at the first use and at the release of the program, and waits about 25 ms for all
-    /// CPUs.
+    /// Whether the program is attached to the device while it generates frames. The attached program passes received
+    /// frames to the kernel. If the program is not attached, the kernel rewrites its XDP dispatcher twice in each
+    /// system call, at the first use and at the release of the program, and waits about 25 ms for all CPUs.
     pub park: bool,
     /// Index of an unused device to which the program is attached in place of the transmitting device. This is
     /// needed when the transmitting device has another program or must receive frames. `None` attaches the

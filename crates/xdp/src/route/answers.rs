@@ -1,6 +1,6 @@
-//! Route tables by which XDP programs forward. The tables of a router are in memory that the programs of its
-//! ports read. The crate `router` writes the routes and neighbours. This module creates the tables, and sets
-//! the output interfaces of the router.
+//! Route tables by which XDP programs forward packets. The tables of a router are in memory that the programs of its
+//! ports read. The crate `router` writes the routes and neighbours. This module creates the tables, and sets the output
+//! interfaces of the router.
 //!
 //! ```text
 //!   route_trie4, _trie6 ──path──► route_paths ──► one next hop, or a bucket of route_groups ──► route_nexthops
@@ -53,8 +53,8 @@ const WORDS_LEAST: u32 = 1 << 17;
 /// Maximum size of a trie in 64-bit words. A trie of this size takes 1 GiB.
 const WORDS_MOST: u32 = 1 << 27;
 
-/// `ROUTE_TAKES`: flag of an output interface whose device accepts redirected frames. `ROUTE_TAKES_MULTI` is
-/// the flag for multi-buffer frames. Both are in the word with the MAC address.
+/// `ROUTE_TAKES`: flag of an output interface whose device accepts redirected frames. `ROUTE_TAKES_MULTI` is the flag
+/// for multi-buffer frames. Both flags are in the word with the MAC address.
 const TAKES: u64 = 1 << 48;
 const TAKES_MULTI: u64 = 1 << 49;
 /// `ROUTE_TAG`: shift of the VLAN identifier in the first word of an output interface.
@@ -72,11 +72,11 @@ pub struct AnswerSizes {
     pub words4: u32,
     /// Size of the IPv6 trie in 64-bit words. The size is rounded up to a power of two from 2^17 to 2^27.
     pub words6: u32,
-    /// Number of entries of the path table, including path 0.
+    /// Number of entries of the path table, including path 0, which stands for no path.
     pub paths: u32,
     /// Number of entries of the table of next hop groups.
     pub groups: u32,
-    /// Number of entries of the neighbour table, including neighbour 0.
+    /// Number of entries of the neighbour table, including neighbour 0, which stands for no neighbour.
     pub neighbours: u32,
 }
 
@@ -256,58 +256,58 @@ impl Answers {
         self.words[nth].clone()
     }
 
-    /// Returns the words of the IPv4 trie, for its writer.
+    /// Returns the memory of the IPv4 route trie, which the crate `router` writes.
     #[must_use]
     pub fn four(&self) -> Words {
         self.words(0)
     }
 
-    /// Returns the words of the IPv6 trie, for its writer.
+    /// Returns the memory of the IPv6 route trie, which the crate `router` writes.
     #[must_use]
     pub fn six(&self) -> Words {
         self.words(1)
     }
 
-    /// Returns the words of the path table, for its writer.
+    /// Returns the memory of the path table, which the crate `router` writes.
     #[must_use]
     pub fn paths(&self) -> Words {
         self.words(2)
     }
 
-    /// Returns the words of the table of next hop groups, for its writer.
+    /// Returns the memory of the table of next hop groups, which the crate `router` writes.
     #[must_use]
     pub fn groups(&self) -> Words {
         self.words(3)
     }
 
-    /// Returns the words of the neighbour table, for its writer.
+    /// Returns the memory of the neighbour table, which the crate `router` writes.
     #[must_use]
     pub fn neighbours(&self) -> Words {
         self.words(4)
     }
 
-    /// Returns the words of the hash table of on-link addresses, for its writer.
+    /// Returns the memory of the hash table of on-link addresses, which the crate `router` writes.
     #[must_use]
     pub fn links(&self) -> Words {
         self.words(5)
     }
 
     /// Returns the secret values of the hash by which on-link destinations are looked up. The writer of
-    /// [`Answers::links`] needs them.
+    /// [`Answers::links`] needs these values.
     #[must_use]
     pub fn link_secrets(&self) -> [u64; LINK_SECRETS] {
         self.maps.secrets
     }
 
-    /// Returns the words with the packet and byte counts of each neighbour. They hold the counts of all
-    /// neighbours for the first CPU, then for the second CPU, and so on.
+    /// Returns the words with the packet and byte counts of each neighbour. The words hold the counts of all neighbours
+    /// for the first CPU, then for the second CPU, and so on.
     #[must_use]
     pub fn sent(&self) -> Words {
         self.words(6)
     }
 
-    /// Sets the address families for which the XDP programs forward by routes. Packets of the other families
-    /// go to the worker, from the next frame on.
+    /// Sets the address families for which the XDP programs forward packets by routes. Packets of the other families go
+    /// to the worker, from the next frame on.
     pub fn answer(&self, ipv4: bool, ipv6: bool) {
         if let [word] = self.switch.as_ref() {
             word.store(u64::from(ipv4) | u64::from(ipv6) << 1, Ordering::Release);
@@ -321,9 +321,9 @@ impl Answers {
         (word & 1 != 0, word & 2 != 0)
     }
 
-    /// Sets the output interface with this number. With `None` the XDP programs send no packets to this
-    /// interface. When the kernel device of the interface changes, the number is unused for some milliseconds.
-    /// This prevents that a frame leaves by one device with the source MAC address of the other.
+    /// Sets the output interface with this number. With `None` the XDP programs send no packets to this interface. When
+    /// the kernel device of the interface changes, the XDP programs do not use the number for some milliseconds. This
+    /// prevents that a frame leaves by one device with the source MAC address of the other.
     pub fn set_interface(&self, number: u16, interface: Option<&AnswerInterface>) {
         let at = 2 * usize::from(number);
         let Some([from, to]) = self.interfaces.as_ref().get(at..at + 2) else { return };

@@ -24,9 +24,9 @@ const PEERS: &str = "punt_peers";
 const COUNTS: &str = "punt_counts";
 const FRAMES: &str = "punt_frames";
 
-/// Number of 64-bit words of `struct punt_rate`.
+/// Number of 64-bit words of `struct punt_rate` (the rate limit of one class).
 const RATE_WORDS: usize = 3;
-/// Number of secret hash values in `struct punt_state`. They follow the rates.
+/// Number of secret hash values in `struct punt_state`. These values follow the rates.
 const SECRETS: usize = 4;
 /// Number of 64-bit words at the beginning of `struct punt_state` that programs do not change: rates and secret
 /// hash values.
@@ -129,7 +129,7 @@ pub struct PuntLimits {
     peers: BTreeSet<PuntPeer>,
 }
 
-/// Kernel maps of a router's limits.
+/// Kernel maps of a router's rate limits of control traffic.
 #[derive(Debug)]
 pub(crate) struct PuntMaps([OwnedFd; 4]);
 
@@ -174,11 +174,11 @@ impl PuntLimits {
         bucket.chain(shares).for_each(|until| until.store(0, Ordering::Relaxed));
     }
 
-    /// Replaces the known peers. Peers beyond [`PUNT_PEERS`] are ignored, and a peer in both sets stays present
-    /// throughout.
+    /// Replaces the known peers. Peers beyond [`PUNT_PEERS`] are ignored, and a peer that is in the old and in the new
+    /// set stays present throughout.
     ///
     /// # Errors
-    /// Returns [`Error::Map`] if an operation on a kernel map fails. A further call tries the rest again.
+    /// Returns [`Error::Map`] if an operation on a kernel map fails. A further call tries the remaining changes again.
     pub fn set_peers(&mut self, wanted: &BTreeSet<PuntPeer>) -> Result<(), Error> {
         let failed = |operation| move |source| Error::Map { map: PEERS, operation, source };
         let wanted: BTreeSet<PuntPeer> = wanted.iter().take(PUNT_PEERS).copied().collect();
@@ -218,7 +218,7 @@ impl PuntLimits {
 }
 
 impl PuntMaps {
-    /// Names of all maps that only a program with these limits has.
+    /// Names of all maps that only a program with rate limits of control traffic has.
     pub const NAMES: [&'static str; 4] = [STATE, PEERS, COUNTS, FRAMES];
 
     fn create() -> Result<PuntMaps, Error> {
@@ -266,7 +266,7 @@ impl PuntMaps {
         Ok(scratch)
     }
 
-    /// Restores the limits of a program that is already in the kernel. `take` returns a map of the program by its
+    /// Restores the rate limits of a program that is already in the kernel. `take` returns a map of the program by its
     /// name.
     pub fn adopt(take: impl FnMut(&'static str) -> Result<OwnedFd, Error>) -> Result<PuntMaps, Error> {
         let maps: Vec<OwnedFd> = PuntMaps::NAMES.into_iter().map(take).collect::<Result<_, _>>()?;

@@ -8,7 +8,7 @@ use crate::filter::Moment;
 pub(super) const KEY_SIZE: usize = 40;
 pub(super) const VALUE_SIZE: usize = 24;
 
-/// `STEER_NO_VLAN`: VLAN value for frames that are untagged or have a priority tag.
+/// `STEER_NO_VLAN`: VLAN value in an encoded flow for frames that are untagged or have a priority tag.
 const NO_VLAN: u16 = 0xffff;
 /// Value of `enum steer_kind` for an IPv4 flow. The next two constants are the value for an IPv6 flow and the
 /// flag of a flow with ports.
@@ -31,7 +31,7 @@ pub struct ExactFlow {
     pub destination: IpAddr,
     /// IP protocol number. For IPv6, this is the header that follows the extension headers.
     pub protocol: u8,
-    /// Source port and destination port. They are required for TCP, UDP and SCTP, and not allowed for other
+    /// Source port and destination port. Both ports are required for TCP, UDP and SCTP, and not allowed for other
     /// protocols.
     pub ports: Option<(u16, u16)>,
 }

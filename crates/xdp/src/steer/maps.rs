@@ -17,7 +17,7 @@ const CPUS: &str = "steer_cpus";
 
 /// Number of hash buckets in the table of a flow steering: `STEER_BUCKETS`.
 pub const STEER_BUCKETS: usize = 256;
-/// Number of 32-bit words of `struct steer_conf`.
+/// Number of 32-bit words of `struct steer_conf` (the constants of the flow steering).
 pub(crate) const STEER_WORDS: usize = 4;
 /// Size of `struct steer_table` in bytes. The last word but one states whether the table was set at run time,
 /// and the last word identifies the steering policy.
@@ -38,7 +38,7 @@ pub struct SteerCount {
     pub bytes: u64,
 }
 
-/// Maps of a flow steering that all its programs share, whatever their kind.
+/// Maps that programs of all kinds share in one flow steering.
 #[derive(Debug)]
 pub(crate) struct Shared {
     flows: OwnedFd,
@@ -159,7 +159,7 @@ impl Shared {
         u32::from_ne_bytes([a, b, c, d])
     }
 
-    /// Stores a number that identifies the steering policy. It is the last word of the table, which the program
+    /// Stores a number that identifies the steering policy. The number is the last word of the table, which the program
     /// does not read.
     pub fn set_owner(&self, owner: u32) {
         let (table, live) = self.read_table();

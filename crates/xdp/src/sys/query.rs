@@ -17,7 +17,7 @@ pub(crate) struct MapDetails {
     pub key_size: u32,
     pub value_size: u32,
     pub max_entries: u32,
-    /// Kernel memory that the map uses, in bytes. `None` if the kernel does not report it.
+    /// Kernel memory that the map uses, in bytes. `None` if the kernel does not report the memory use.
     pub bytes: Option<u64>,
 }
 
@@ -37,8 +37,8 @@ pub(crate) fn map_details(map: BorrowedFd<'_>) -> io::Result<MapDetails> {
     })
 }
 
-/// Returns the kernel memory that a map or a program uses, in bytes, from the descriptor's file in /proc.
-/// Returns `None` if the file does not contain it.
+/// Returns the kernel memory that a map or a program uses, in bytes, from the descriptor's file in /proc. Returns
+/// `None` if the file does not contain this value.
 fn memory(object: BorrowedFd<'_>) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", object.as_raw_fd())).ok()?;
     text.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()

@@ -41,7 +41,7 @@ pub(crate) fn map_entries_per_cpu<const N: usize>(map: BorrowedFd<'_>) -> io::Re
     Ok(entries)
 }
 
-/// Adds an element to a per-CPU hash table with 64-bit values. Its value is zero on every CPU.
+/// Adds an element to a per-CPU hash table with 64-bit values. The value of the element is zero on every CPU.
 pub(crate) fn map_zero_per_cpu(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     check_sizes(map, key.len(), Some(size_of::<u64>()))?;
     let zeros = vec![0_u64; cpus()?];

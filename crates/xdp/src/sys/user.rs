@@ -1,5 +1,5 @@
-//! Kernel calls for custom programs. They ensure that only this crate pins the maps of a custom program. They
-//! also bind a map to a custom program whose instructions do not refer to the map.
+//! Kernel calls for custom programs. These calls ensure that only this crate pins the maps of a custom program, and
+//! bind a map to a custom program whose instructions do not refer to the map.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
