@@ -193,40 +193,40 @@ impl MapsOfProgram {
         Ok(Some(conf))
     }
 
-    /// Removes the maps of the program's filter from the list and returns them. Returns `None` if the program
+    /// Removes the maps of the program's filter from this list of maps and returns them. Returns `None` if the program
     /// has no filter.
     fn filter(&mut self) -> Result<Option<FilterMaps>, Error> {
         let conf = self.stage::<{ 4 * CONF_WORDS }, CONF_WORDS>(FILTER_CONF)?;
         conf.map(|conf| FilterMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Removes the station table that the program reads from the list and returns it. Returns `None` if the
+    /// Removes the station table that the program reads from this list of maps and returns it. Returns `None` if the
     /// program reads no station table.
     fn stations(&mut self) -> Result<Option<KnownStations>, Error> {
         let conf = self.stage::<{ 4 * BRIDGE_WORDS }, BRIDGE_WORDS>(BRIDGE_CONF)?;
         conf.map(|conf| KnownStations::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Removes the maps of the program's bridge stage from the list and returns them.
+    /// Removes the maps of the program's bridge stage from this list of maps and returns them.
     fn bridge(&mut self, known: KnownStations) -> Result<BridgeMaps, Error> {
         BridgeMaps::adopt(known, |name| self.take(name))
     }
 
-    /// Removes the maps of the program's stage of cached flows from the list and returns them. Returns `None`
+    /// Removes the maps of the program's stage of cached flows from this list of maps and returns them. Returns `None`
     /// if the program does not have this stage.
     fn flows(&mut self, known: Option<KnownStations>) -> Result<Option<FlowMaps>, Error> {
         let conf = self.stage::<{ 4 * FLOWS_WORDS }, FLOWS_WORDS>(FLOWS_CONF)?;
         conf.map(|conf| FlowMaps::adopt(conf, known, |name| self.take(name))).transpose()
     }
 
-    /// Removes the maps of the program's kernel routing stage from the list and returns them. Returns `None`
+    /// Removes the maps of the program's kernel routing stage from this list of maps and returns them. Returns `None`
     /// if the program does not have this stage.
     fn fib(&mut self) -> Result<Option<FibMaps>, Error> {
         let conf = self.stage::<{ 4 * FIB_WORDS }, FIB_WORDS>(FIB_CONF)?;
         conf.map(|conf| FibMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Removes the maps of the program's virtual router stage from the list and returns them. Returns `None`
+    /// Removes the maps of the program's virtual router stage from this list of maps and returns them. Returns `None`
     /// if the program does not have this stage.
     fn route(&mut self) -> Result<Option<RouteMaps>, Error> {
         let Some(conf) = self.stage::<{ 4 * ROUTE_WORDS }, ROUTE_WORDS>(ROUTE_CONF)? else { return Ok(None) };
@@ -239,7 +239,7 @@ impl MapsOfProgram {
         RouteMaps::adopt(conf, vlans, secrets, |name| self.take(name)).map(Some)
     }
 
-    /// Removes the maps of the program's flow steering from the list and returns them. Returns `None` if the
+    /// Removes the maps of the program's flow steering from this list of maps and returns them. Returns `None` if the
     /// program has no flow steering.
     fn steer(&mut self) -> Result<Option<SteerMaps>, Error> {
         let conf = self.stage::<{ 4 * STEER_WORDS }, STEER_WORDS>(STEER_CONF)?;

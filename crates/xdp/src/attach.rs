@@ -85,7 +85,7 @@ pub(crate) fn attach(
     Err(Error::Attach { device, tried })
 }
 
-/// The build of a port's program without multi-buffer support. It is loaded when it is first needed.
+/// The build of a port's program without multi-buffer support. The program is loaded when it is first needed.
 enum LinearProgram<F> {
     Unasked(F),
     Known(Option<OwnedFd>),

@@ -36,7 +36,7 @@ pub struct Attached {
     pub(crate) stages: Stages,
     /// Custom program that the link runs in front of the port's program.
     pub(crate) user: Option<UserProgram>,
-    /// Whether the link runs a placeholder program ([`crate::Placeholders`]). There is no custom program then.
+    /// Whether the link runs a placeholder program ([`crate::Placeholders`]). The port then has no custom program.
     pub(crate) is_placeholder: bool,
 }
 
@@ -366,8 +366,8 @@ impl Attached {
         Some((flows > 0, table > 0))
     }
 
-    /// Returns whether a flow steering can send this port's frames to other CPUs. If it cannot, frames that
-    /// the steering sends to the kernel stay on the CPU that received them.
+    /// Returns whether a flow steering can send this port's frames to other CPUs. If not, frames that the steering
+    /// sends to the kernel stay on the CPU that received them.
     #[must_use]
     pub fn sends_to_cpus(&self) -> bool {
         steer::Kind::of(self.build, self.mode()).sends_to_cpus()

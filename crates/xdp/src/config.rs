@@ -9,16 +9,16 @@ use libbpf_rs::libbpf_sys as ffi;
 /// Maximum number of receive queues of one port, which is the maximum number of slots of the socket map.
 pub(crate) const QUEUES_MAX: u32 = 1 << 16;
 
-/// Function that receives the frames of a port. It determines which frames the XDP program passes to the
-/// kernel.
+/// Function of a port (such as bridging or routing), which receives the port's frames. The function determines which
+/// frames the XDP program passes to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// The port belongs to a bridge or another function that takes all frames. Every frame goes to the AF_XDP
     /// socket of its receive queue, and no frame goes to the kernel.
     Bridged,
-    /// The port is a routed port. The kernel receives ARP and other non-IP protocols, multicast and
-    /// broadcast, fragments, malformed headers and packets to its own addresses. All other frames go to the
-    /// socket of their receive queue. Headers behind one or two VLAN tags are examined too.
+    /// The port is a routed port. The kernel receives ARP and other non-IP protocols, multicast and broadcast,
+    /// fragments, malformed headers and packets to the port's local addresses. All other frames go to the socket of
+    /// their receive queue. Headers behind one or two VLAN tags are examined too.
     Routed,
 }
 

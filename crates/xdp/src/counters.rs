@@ -1,4 +1,4 @@
-//! Packet counters of a port's XDP program, one for each outcome. The kernel keeps them per CPU, and this
+//! Packet counters of a port's XDP program, one for each outcome. The kernel keeps the counters per CPU, and this
 //! module sums them over the CPUs. The order of the counters is `enum trivium_counter` in
 //! `bpf/include/trivium_layout.h`.
 

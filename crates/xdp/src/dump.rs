@@ -12,11 +12,11 @@ use crate::{Counter, Error, Verdict};
 const RING: &str = "dump_ring";
 const MISSED: &str = "dump_missed";
 const FRAMES: &str = "dump_frames";
-/// Size of `struct dump_record` in bytes.
+/// Size of `struct dump_record` (the description of a captured frame) in bytes.
 pub(crate) const RECORD_SIZE: usize = 48;
 /// Maximum number of bytes that a capture records of each frame (`DUMP_SNAP_MAX`).
 pub const SNAP_MAX: u32 = 2048;
-/// Size of `struct dump_frame` in bytes.
+/// Size of `struct dump_frame` (the memory in which a program builds a record of the capture) in bytes.
 pub(crate) const FRAME_SIZE: u32 = 48 + 3 * SNAP_MAX;
 
 /// Configuration of a packet capture.
@@ -48,7 +48,7 @@ impl Default for DumpConfig {
 }
 
 impl DumpConfig {
-    /// Encodes the configuration as `struct dump_conf`.
+    /// Encodes the configuration as `struct dump_conf` (the constants of the capture).
     fn constants(&self) -> [u8; 16] {
         let verdicts = self.verdicts.iter().fold(0, |bits, verdict| bits | 1 << verdict.code());
         let words = [self.snap.clamp(1, SNAP_MAX), verdicts, u32::from(self.entry), u32::from(self.exit)];

@@ -186,12 +186,12 @@ pub enum Error {
     /// The filter rules or the block list cannot be used.
     #[error(transparent)]
     Filter(#[from] crate::filter::FilterError),
-    /// The number of rules exceeds the capacity for which the maps of the filter were created.
+    /// The number of filter rules exceeds the capacity for which the maps of the filter were created.
     #[error(
         "filter: {count} rules are more than the {capacity} that it was made for; make it anew with room for them"
     )]
     FilterFull {
-        /// Number of rules that were given.
+        /// Number of filter rules in the new rule set.
         count: usize,
         /// Maximum number of rules of the filter.
         capacity: usize,

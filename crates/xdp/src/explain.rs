@@ -1,6 +1,6 @@
-//! Explains how a port's XDP program processes a frame, by a test run. The test run uses a second copy of the
-//! program, with copies of all maps to which the program writes. It does not change the port's counters,
-//! tables, frame sequence numbers or rate limits, and no frame is transmitted.
+//! Explains how a port's XDP program processes a frame, by a test run. The test run uses a second copy of the program,
+//! with copies of all maps to which the program writes. The test run does not change the port's counters, tables, frame
+//! sequence numbers or rate limits, and no frame is transmitted.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct HookSays {
     /// Names of the filter rules that match the frame, in matching order. The Boolean is whether the rule
     /// acted on the frame (dropped, passed, sampled or limited it).
     pub rules: Vec<(String, bool)>,
-    /// Number of the port to which the program redirects the frame. `None` if it does not redirect the frame
+    /// Number of the port to which the program redirects the frame. `None` if the program does not redirect the frame
     /// to a port.
     pub to: Option<u16>,
     /// Index, in the router's neighbour table, of the next hop that a route selects. `None` if no route of a

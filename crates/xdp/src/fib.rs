@@ -64,7 +64,7 @@ pub enum Takes {
 pub struct FibCount {
     /// Number of packets that the stage has forwarded.
     pub packets: u64,
-    /// Number of bytes, without frame check sequences.
+    /// Number of bytes of the forwarded packets, without frame check sequences.
     pub bytes: u64,
 }
 

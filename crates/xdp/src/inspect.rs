@@ -191,7 +191,7 @@ pub struct MapInfo {
     pub key_size: u32,
     /// Size of a value of the map in bytes.
     pub value_size: u32,
-    /// Maximum number of elements of the map. For a ring buffer, this is its size in bytes.
+    /// Maximum number of elements of the map. For a ring buffer, this is the size of the buffer in bytes.
     pub max_entries: u32,
     /// Kernel memory that the map uses, in bytes. `None` if the kernel does not report the memory use.
     pub bytes: Option<u64>,
@@ -250,9 +250,8 @@ fn map_kind(kind: u32) -> Option<&'static str> {
     })
 }
 
-/// A request for run-time statistics of BPF programs. While the value exists, the kernel counts the runs of
-/// every BPF program and their time, which costs about 20 ns for each run. Other processes may make such
-/// requests too.
+/// A request for run-time statistics of BPF programs. While the value exists, the kernel counts the runs of every BPF
+/// program and the time of the runs, which costs about 20 ns for each run. Other processes may make such requests too.
 #[derive(Debug)]
 pub struct RunStatistics {
     _while_open: OwnedFd,

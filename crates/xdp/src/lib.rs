@@ -91,8 +91,8 @@ pub use stages::StageChange;
 pub use test_run::TestRun;
 pub use verdict::Verdict;
 
-/// Waits until every BPF program run that is in progress has ended, which takes some milliseconds. Objects
-/// that these runs may have looked up can be reused afterwards.
+/// Waits until every BPF program run that is in progress has ended, which takes some milliseconds. Maps, slots and
+/// other objects that these runs may have looked up can be reused afterwards.
 pub fn wait_for_programs() {
     sys::wait_for_programs();
 }

@@ -33,8 +33,8 @@ use crate::{Error, ProgramInfo, sys};
 const PER_CALL: u64 = 1 << 18;
 /// Number of frames that the kernel takes from the page pool and passes to the device in one batch.
 const BATCH: u32 = 64;
-/// Number of attempts to send when the kernel cannot provide a page pool. The second constant is the pause
-/// between two attempts.
+/// Maximum number of attempts to send frames while the kernel cannot provide a page pool. The second constant is the
+/// pause between two attempts.
 const POOL_ATTEMPTS: u32 = 500;
 const POOL_PAUSE: Duration = Duration::from_millis(20);
 /// Interval at which a generator with a rate limit sends. A system call takes about 20 us while the generator's program
@@ -46,12 +46,12 @@ const PACE: Duration = Duration::from_millis(1);
 pub struct Offered {
     /// Number of frames given to the device. The counters of the device show whether the device accepted the frames.
     pub packets: u64,
-    /// Time from the first to the last frame.
+    /// Time from the first to the last frame given to the device.
     pub elapsed: Duration,
 }
 
 impl Offered {
-    /// Returns the mean rate in packets per second.
+    /// Returns the mean rate of the frames given to the device, in packets per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         // The conversion is exact up to 2^53 packets.
@@ -86,7 +86,7 @@ impl Generator {
         Generator::over(&opened.load()?, "livegen", frame, traffic.order, traffic.rate, park)
     }
 
-    /// Creates a generator from a loaded program. Each run of the program receives a copy of `frame`.
+    /// Creates a generator from a loaded program. Each run of the program starts from a copy of `frame`.
     fn over(
         object: &InKernel,
         name: &'static str,

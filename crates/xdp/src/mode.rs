@@ -18,7 +18,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the flag that requests this mode, for creating a link and for netlink.
+    /// Returns the kernel flag that requests this XDP mode, for creating a link and for netlink.
     pub(crate) const fn flag(self) -> u32 {
         match self {
             Mode::Native => ffi::XDP_FLAGS_DRV_MODE,
@@ -56,7 +56,7 @@ pub struct ProgramOnDevice {
     pub name: String,
     /// XDP mode in which the program runs.
     pub mode: Mode,
-    /// Id of the BPF link that holds the program. `None` if the program was attached by netlink (`ip link`).
+    /// Id of the BPF link that attaches the program. `None` if the program was attached by netlink (`ip link`).
     pub link: Option<u32>,
 }
 

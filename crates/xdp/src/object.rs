@@ -9,8 +9,7 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
 
 use crate::{Error, log};
 
-/// Wrapper that aligns the bytes of an object. ELF readers need the alignment of the structures in the
-/// object.
+/// Wrapper that aligns the bytes of a BPF object. ELF readers need the alignment of the structures in the object.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
@@ -33,13 +32,13 @@ pub(crate) fn port_object() -> Embedded {
     embed!("trivium")
 }
 
-/// Returns the object of port programs with SYN cookie support. It is used for filters that have rules with
+/// Returns the BPF object of port programs with SYN cookie support. The object is used for filters that have rules with
 /// SYN cookies.
 pub(crate) fn services_object() -> Embedded {
     embed!("services")
 }
 
-/// Returns the object of the placeholder program.
+/// Returns the BPF object of the placeholder program.
 pub(crate) fn placeholder_object() -> Embedded {
     embed!("placeholder")
 }
@@ -68,7 +67,7 @@ pub(crate) fn dump_object() -> Embedded {
     embed!("dump")
 }
 
-/// Returns the object of port programs with a packet capture and SYN cookie support. It is used for filters
+/// Returns the BPF object of port programs with a packet capture and SYN cookie support. The object is used for filters
 /// that have rules with SYN cookies.
 pub(crate) fn services_dump_object() -> Embedded {
     embed!("services_dump")
@@ -140,7 +139,7 @@ impl Opened {
         self.set_section(CONF, bytes)
     }
 
-    /// Sets the bytes of the constants in the section with this name.
+    /// Sets the bytes of the constants in the section of the BPF object with this name.
     pub(crate) fn set_section(&mut self, section: &'static str, bytes: &[u8]) -> Result<(), Error> {
         let done = self
             .open

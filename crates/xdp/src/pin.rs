@@ -23,9 +23,9 @@ use crate::{Error, sys};
 /// Mount point of the BPF file system.
 const BPFFS: &str = "/sys/fs/bpf";
 const NAME_MAX: usize = 64;
-/// Mode of pin directories: access only for the owner.
+/// Access mode of pin directories: access only for the owner.
 const PRIVATE: u32 = 0o700;
-/// Mode bits of the group and of other users.
+/// Access mode bits of the group and of other users.
 const OTHERS: u32 = 0o077;
 const LINK: &str = "link";
 const USER: &str = "user";
@@ -52,7 +52,7 @@ impl PinPath {
         PinPath::under(Path::new(BPFFS), name)
     }
 
-    /// Returns the pin path of `name` under another mount point of a BPF file system.
+    /// Returns the pin path of `name` under the mount point `root` of a BPF file system.
     ///
     /// # Errors
     /// Returns [`Error::PinName`] when the name is not a plain file name.
@@ -64,7 +64,7 @@ impl PinPath {
         Ok(PinPath { root: root.to_owned(), directory: root.join("trivium").join(name) })
     }
 
-    /// Returns the pin directory, which holds `link` and one file for each map.
+    /// Returns the pin directory, which holds the pin of the BPF link (`link`) and one pin for each map.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -161,7 +161,7 @@ impl PinPath {
         sys::pin(object, &path).map_err(|source| Error::Pin { path, operation: "pin", source })
     }
 
-    /// Opens the pinned link. Returns `None` when no link is pinned.
+    /// Opens the BPF link in the pin directory. Returns `None` when no link is pinned.
     pub(crate) fn open_link(&self) -> Result<Option<OwnedFd>, Error> {
         match sys::pinned(&self.file(LINK)) {
             Ok(link) => Ok(Some(link)),
@@ -298,8 +298,8 @@ fn make_directories(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
 }
 
-/// Restricts access to a directory to the user `user`. If another user than `user` and root owns the directory,
-/// gives it to `user`, removes other users' files in it, and returns true. Such files or locks on them can
+/// Restricts access to a directory to the user `user`. If another user than `user` and root owns the directory, gives
+/// the directory to `user`, removes other users' files in it, and returns true. Such files or locks on them can
 /// therefore not prevent a start of the daemon.
 fn protect(path: &Path, user: u32) -> io::Result<bool> {
     let is_foreign = |owner: u32| owner != user && owner != 0;

@@ -19,7 +19,7 @@ pub struct Placeholders(Arc<Mutex<Vec<Placeholder>>>);
 /// A loaded placeholder program.
 #[derive(Debug)]
 struct Placeholder {
-    /// Name of the program in the object.
+    /// Name of the program in the BPF object.
     name: &'static str,
     constants: Constants,
     program: OwnedFd,

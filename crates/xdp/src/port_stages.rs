@@ -59,8 +59,8 @@ impl FlowStage {
 }
 
 impl FibStage {
-    /// Creates a kernel routing stage for the program of `attached`. If the program already has such a stage,
-    /// its output devices and counts are kept.
+    /// Creates a kernel routing stage for the program of `attached`. If the program already has a kernel routing stage,
+    /// the output devices and counts of that stage are kept.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

@@ -25,7 +25,7 @@ use crate::{
 /// `TRIVIUM_LOCAL_CAPACITY`.
 pub const LOCAL_CAPACITY: usize = 4096;
 
-/// Names of the maps that are kept when a program is replaced, in the order of [`Maps::list`].
+/// Names of the port's maps that are kept when its program is replaced, in the order of [`Maps::list`].
 pub(crate) const MAP_NAMES: [&str; 4] = ["xsks", "local4", "local6", "counters"];
 
 /// Maps of a port that are kept when its program is replaced, handed over or pinned.
@@ -66,14 +66,14 @@ impl Maps {
         [(a, xsks), (b, local4), (c, local6), (d, counters)]
     }
 
-    /// Copies the local addresses from the maps `others` to these maps.
+    /// Copies the port's local addresses from the maps `others` to these maps.
     pub(crate) fn copy_locals(&self, others: &Maps) -> Result<(), Error> {
         copy_keys::<4>("local4", others.local4.as_fd(), self.local4.as_fd())?;
         copy_keys::<16>("local6", others.local6.as_fd(), self.local6.as_fd())
     }
 
-    /// Adds the addresses in `locals` that the maps lack. Then removes addresses that are not in `locals`,
-    /// unless `keep_others` is set.
+    /// Adds the local addresses in `locals` that the maps lack. Then removes addresses that are not in `locals`, unless
+    /// `keep_others` is set.
     pub(crate) fn set_locals(&self, locals: &LocalAddresses, keep_others: bool) -> Result<(), Error> {
         check_capacity(locals)?;
         set_keys("local4", self.local4.as_fd(), &octets(&locals.v4, Ipv4Addr::octets), keep_others)?;
@@ -147,8 +147,7 @@ where
 pub struct PortProgram;
 
 impl PortProgram {
-    /// Loads a port's program with maps of its own. The program is specialised by `config` and verified by
-    /// the kernel.
+    /// Loads a port's program and creates its maps. The program is specialised by `config` and verified by the kernel.
     ///
     /// # Errors
     /// Returns [`Error::Queues`], [`Error::LocalsFull`], or [`Error::Load`] with the verifier's log.
@@ -247,8 +246,8 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads a program with its constants set by `constants` and `stages`. If `share` is given, the program uses
-    /// those maps in place of new maps.
+    /// Loads a port's program with its constants set by `constants` and `stages`. If `share` is given, the program uses
+    /// these maps in place of new maps.
     pub(crate) fn new(
         mut constants: Constants,
         locals: Option<LocalAddresses>,
@@ -298,8 +297,8 @@ impl Loaded {
         Ok(Loaded { constants, locals, build, program: object.program()?, maps, stages, placeholders: None })
     }
 
-    /// Loads the build without multi-buffer support on the maps of this program, for drivers that refuse
-    /// multi-buffer programs.
+    /// Loads the build without multi-buffer support with the maps of this program, for drivers that refuse multi-buffer
+    /// programs.
     pub(crate) fn linear(&self) -> Result<OwnedFd, Error> {
         if let Some(placeholders) = &self.placeholders {
             return placeholders.program(Build::Linear.placeholder(), self.constants);
@@ -316,7 +315,7 @@ impl Loaded {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// Returns the constants by which the program is specialised.
+    /// Returns the constants that were written into the program before it was loaded.
     #[must_use]
     pub fn constants(&self) -> Constants {
         self.constants
@@ -328,7 +327,7 @@ impl Loaded {
         self.build == Build::Frags
     }
 
-    /// Returns the number of packets for each outcome (`Counters`). Test runs are counted too.
+    /// Returns the number of packets for each outcome of the program (`Counters`). Test runs are counted too.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

@@ -70,7 +70,7 @@ const ORDERED: u32 = 8;
 const LIMITED: u32 = 16;
 /// Index in `struct route_conf` of the first word that concerns the forwarding of packets by routes.
 const ANSWERS_AT: usize = 4;
-/// Index in `struct route_conf` of the interface number of the port, which receives its untagged frames.
+/// Index in `struct route_conf` of the router's interface number for the untagged frames of the port.
 const INTERFACE_AT: usize = 12;
 /// Index in `struct route_conf` of the mode of the reverse path check.
 const SOURCES_AT: usize = 13;
@@ -96,8 +96,8 @@ pub struct Own {
     router: String,
     maps: Arc<OwnMaps>,
     bits: Mapped,
-    /// Number of present addresses that have this bit of the bit array, by index of the bit. Bits without
-    /// addresses are omitted.
+    /// Number of present own addresses that share a bit of the bit array, by index of the bit. Bits without addresses
+    /// are omitted.
     held: BTreeMap<usize, usize>,
     addresses: BTreeSet<IpAddr>,
 }
@@ -140,8 +140,8 @@ pub(crate) struct RouteMaps {
     orders: Option<Arc<Orders>>,
 }
 
-/// Contents of `route_vlans`: one entry for each VLAN identifier. The entry is 0 if the VLAN is not an
-/// interface of the router. Otherwise it is the interface number plus 1, or [`VLAN_UP`].
+/// Contents of `route_vlans`: one entry for each VLAN identifier. The entry is 0 if the VLAN is not an interface of the
+/// router. Otherwise the entry is the interface number plus 1, or [`VLAN_UP`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vlans(Box<[u16]>);
 
@@ -150,7 +150,7 @@ impl Vlans {
         Vlans(vec![0; 2 * VLAN_WORDS].into())
     }
 
-    /// Decodes the entries from the words of `route_vlans` in a loaded program.
+    /// Decodes the VLAN entries from the words of `route_vlans` in a loaded program.
     pub fn read(words: &[u32; VLAN_WORDS]) -> Vlans {
         let halves = |word: &u32| {
             let [a, b, c, d] = word.to_ne_bytes();
@@ -159,7 +159,7 @@ impl Vlans {
         Vlans(words.iter().flat_map(halves).collect())
     }
 
-    /// Encodes the entries as the bytes of `route_vlans`.
+    /// Encodes the VLAN entries as the bytes of `route_vlans`.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|number| number.to_ne_bytes()).collect()
     }
@@ -178,7 +178,7 @@ impl Vlans {
 }
 
 impl Own {
-    /// Creates the tables for a router without own addresses. `router` is the router's name in errors.
+    /// Creates the tables of own addresses for a router without own addresses. `router` is the router's name in errors.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -198,8 +198,8 @@ impl Own {
         Own::over(router, maps, v4.chain(v6).collect())
     }
 
-    /// Takes over kernel maps that contain `addresses`. Writes the bit array again, because the previous writer
-    /// may have ended after it wrote an address and before it wrote the address's bit.
+    /// Takes over the kernel maps of own addresses, which contain `addresses`. Writes the bit array again, because the
+    /// previous writer may have ended after it wrote an address and before it wrote the address's bit.
     fn over(router: &str, maps: Arc<OwnMaps>, addresses: BTreeSet<IpAddr>) -> Result<Own, Error> {
         let bits = Mapped::new(maps.bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
         let mut held = BTreeMap::new();
@@ -216,7 +216,7 @@ impl Own {
         Ok(Own { router: router.to_owned(), maps, bits, held, addresses })
     }
 
-    /// Adds an own address. Returns `false` if the address is present already.
+    /// Adds an own address of the router. Returns `false` if the address is present already.
     ///
     /// # Errors
     /// Returns [`Error::OwnFull`] if the table has no space, or [`Error::Own`] if a map operation fails.
@@ -229,7 +229,7 @@ impl Own {
         Ok(true)
     }
 
-    /// Removes an own address. Returns `false` if the address was not present.
+    /// Removes an own address of the router. Returns `false` if the address was not present.
     ///
     /// # Errors
     /// Returns [`Error::Own`] if a map operation fails. Nothing changes on failure.
@@ -241,9 +241,8 @@ impl Own {
         Ok(true)
     }
 
-    /// Replaces the own addresses by `wanted`. An address that is in the old and in the new set stays present
-    /// throughout. New addresses are added before old ones are removed, unless the table has no space for
-    /// both.
+    /// Replaces the router's own addresses by `wanted`. An address that is in the old and in the new set stays present
+    /// throughout. New addresses are added before old ones are removed, unless the table has no space for both.
     ///
     /// # Errors
     /// Returns [`Error::OwnFull`] if the table has no space, or [`Error::Own`] if a map operation fails.
@@ -270,20 +269,20 @@ impl Own {
         Ok(())
     }
 
-    /// Returns the name of the router that errors contain.
+    /// Returns the name of the virtual router. Errors contain this name.
     #[must_use]
     pub fn router(&self) -> &str {
         &self.router
     }
 
-    /// Returns the own addresses that are present.
+    /// Returns the router's own addresses that are in the tables.
     #[must_use]
     pub fn addresses(&self) -> &BTreeSet<IpAddr> {
         &self.addresses
     }
 
-    /// Returns the kernel's id of the map of IPv4 addresses. Virtual router stages with equal ids belong to
-    /// the same router.
+    /// Returns the kernel's id of the map of own IPv4 addresses. Virtual router stages with equal ids belong to the
+    /// same router.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -311,8 +310,8 @@ impl Own {
         Ok(())
     }
 
-    /// Records that an address with the index `bit` in the bit array was added (`there`) or removed. The bit is
-    /// set while at least one of its addresses is present.
+    /// Records that an own address with the index `bit` in the bit array was added (`there`) or removed. The bit is set
+    /// while at least one address with this index is present.
     fn mark(&mut self, bit: usize, there: bool) {
         let held = self.held.entry(bit).or_default();
         *held = if there { *held + 1 } else { held.saturating_sub(1) };
@@ -347,7 +346,7 @@ fn all_bits() -> Result<OwnedFd, Error> {
     Ok(bits)
 }
 
-/// Returns the index of the bit of an address in the bit array. The bits of IPv6 follow those of IPv4.
+/// Returns the index of the bit of an own address in the bit array. The bits of IPv6 follow those of IPv4.
 /// `route_is_own4` and `route_is_own6` of the XDP program compute equal indices.
 fn bit_of(address: &IpAddr) -> usize {
     let hash = |mixed: u64| usize::try_from(mixed >> 48).unwrap_or(0);
@@ -403,7 +402,7 @@ impl OwnMaps {
 }
 
 impl RouteStage {
-    /// Creates the virtual router stage of a port. `own` holds the own addresses of the router.
+    /// Creates the virtual router stage of a port. `own` holds the router's own IP addresses.
     #[must_use]
     pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
         let (conf, vlans) = (words(port), Vlans::none());
@@ -443,8 +442,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage in which frames with a service tag (IEEE 802.1ad) of one of the stage's
-    /// VLANs go to the worker.
+    /// Returns a copy of the stage that sends frames with a service tag (IEEE 802.1ad) of one of the stage's VLANs to
+    /// the worker.
     #[must_use]
     pub fn with_service_tags(self) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -484,8 +483,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns the frame order state that the XDP program shares with the workers. Returns `None` without
-    /// [`RouteStage::in_order`].
+    /// Returns the frame order state that the XDP program shares with the workers. Returns `None` if the stage does not
+    /// keep frame order ([`RouteStage::in_order`]).
     #[must_use]
     pub fn orders(&self) -> Option<&Arc<Orders>> {
         self.maps.orders()
@@ -509,7 +508,7 @@ impl RouteStage {
         Ok(self.maps.conf == words(port) && self.own_id()? == own.id()?)
     }
 
-    /// Returns whether both stages have equal constants and read the same kernel maps.
+    /// Returns whether two virtual router stages have equal constants and read the same kernel maps.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -526,13 +525,13 @@ impl RouteStage {
         Ok(alike && same_order && tables(self)? == tables(other)? && limits(self)? == limits(other)?)
     }
 
-    /// Returns whether the stage itself forwards packets by routes. If not, the workers forward the packets.
+    /// Returns whether the stage itself forwards packets by routes. Otherwise the workers forward the packets.
     #[must_use]
     pub fn is_answering(&self) -> bool {
         self.maps.answers.is_some()
     }
 
-    /// Returns the configuration with which the stage was created.
+    /// Returns the configuration with which the virtual router stage was created.
     #[must_use]
     pub fn port(&self) -> RoutePort {
         let [_, vrrp, first, second, ..] = self.maps.conf;
@@ -540,7 +539,7 @@ impl RouteStage {
         RoutePort { mac: [a, b, c, d, e, f], vrrp: vrrp != 0 }
     }
 
-    /// Returns the identifier of the router's own addresses ([`Own::id`]).
+    /// Returns the kernel's id that identifies the tables of the router's own addresses ([`Own::id`]).
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -562,8 +561,8 @@ impl RouteMaps {
         [(OWN4, v4.as_fd()), (OWN6, v6.as_fd()), (OWN_BITS, bits.as_fd())]
     }
 
-    /// Returns the maps of the routes by which the stage forwards. Returns `None` if the stage does not
-    /// forward.
+    /// Returns the maps of the routes by which the stage forwards packets. Returns `None` if the stage does not forward
+    /// packets.
     pub fn answers(&self) -> Option<&AnswerMaps> {
         self.answers.as_deref()
     }
@@ -579,7 +578,7 @@ impl RouteMaps {
         self.orders.as_ref()
     }
 
-    /// Returns a copy that refers to the same kernel maps.
+    /// Returns a copy of the stage that refers to the same kernel maps.
     fn shared(&self) -> RouteMaps {
         let RouteMaps { conf, vlans, own, answers, punts, orders } = self;
         let (own, answers, orders) = (Arc::clone(own), answers.clone(), orders.clone());

@@ -44,7 +44,7 @@ pub struct BridgeDevices {
 }
 
 impl BridgeDevices {
-    /// Creates the devices map and the counts map. No port has a device yet.
+    /// Creates the map of output devices and the map of packet counts. No port has an output device yet.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -52,7 +52,7 @@ impl BridgeDevices {
         Ok(BridgeDevices { devices: create(DEVICES, MapKind::Devices, 4)?, counts: new_counts()? })
     }
 
-    /// Returns duplicates of the descriptors of the devices map and the counts map.
+    /// Returns duplicates of the descriptors of the map of output devices and the map of packet counts.
     pub(crate) fn duplicate(&self) -> Result<[OwnedFd; 2], Error> {
         let duplicate = |map, fd: &OwnedFd| {
             fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })

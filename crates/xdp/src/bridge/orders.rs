@@ -34,7 +34,8 @@ impl Mark {
     /// Size of the encoded sequence number in front of the frame, in bytes.
     pub const LEN: usize = 8;
 
-    /// Decodes a sequence number. Returns `None` if the bytes do not contain a valid mark.
+    /// Decodes a sequence number from the bytes in front of a frame. Returns `None` if the bytes do not contain a valid
+    /// mark.
     #[must_use]
     pub fn read(bytes: [u8; Mark::LEN]) -> Option<Mark> {
         let word = u64::from_ne_bytes(bytes);
@@ -43,8 +44,8 @@ impl Mark {
     }
 }
 
-/// Order state for all receive queues of a port. It contains sequence numbers of frames that went to the
-/// worker, by which the XDP program forwards a frame only after earlier frames of its flow have left the
+/// Order state for all receive queues of a port. The state contains the sequence numbers of frames that went to the
+/// worker. By these numbers the XDP program forwards a frame only after earlier frames of its flow have left the
 /// worker.
 #[derive(Debug)]
 pub struct Orders {
@@ -87,8 +88,8 @@ impl Orders {
         [(ORDERS, self.map.as_fd()), (BUCKETS, self.buckets.as_fd())]
     }
 
-    /// Creates an order state for a test run, with as many receive queues as this one. No frame is pending in
-    /// it.
+    /// Creates an order state for a test run, with as many receive queues as this one. No frame is pending in the new
+    /// state.
     pub(crate) fn scratch(&self) -> Result<Orders, Error> {
         let orders = Orders::new(self.queues())?;
         orders.set_bypass(self.is_bypassed());
@@ -106,7 +107,7 @@ impl Orders {
         self.memory.words().iter().skip(place).step_by(WORDS)
     }
 
-    /// Returns the number of receive queues.
+    /// Returns the number of receive queues of the port.
     #[must_use]
     pub fn queues(&self) -> u32 {
         u32::try_from(self.memory.words().len() / WORDS).unwrap_or(u32::MAX)
@@ -120,8 +121,8 @@ impl Orders {
         }
     }
 
-    /// Returns two sequence numbers of a receive queue. All frames up to the second number have left the
-    /// worker. The first is the number of the last frame that went to the worker.
+    /// Returns two sequence numbers of a receive queue. The first is the number of the last frame that went to the
+    /// worker. All frames up to the second number have left the worker.
     #[must_use]
     pub fn numbers(&self, queue: u32) -> (u32, u32) {
         let read = |place| self.word(queue, place).map_or(0, |word| word.load(Ordering::Acquire));

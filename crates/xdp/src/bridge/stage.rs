@@ -115,7 +115,7 @@ impl KnownStations {
         (TABLE, self.table.as_fd())
     }
 
-    /// Returns a copy for a test run. The copy has a new station table with the stations of this one.
+    /// Returns a copy for a test run. The copy has a new station table with the stations of the present table.
     pub fn scratch(&self) -> Result<KnownStations, Error> {
         let failed = |map, operation| move |source| Error::Map { map, operation, source };
         let entries = sys::map_info(self.table.as_fd()).map_err(failed(TABLE, "query"))?.max_entries;

@@ -141,9 +141,9 @@ fn action(rule: &Rule) -> Result<(), FilterError> {
     }
 }
 
-/// Checks that a rate limit is within the bounds for which the 64-bit arithmetic of the XDP program cannot
-/// overflow. A packet costs less than 2^47 ticks of a sixteenth of a nanosecond, a byte less than 2^31, and a
-/// burst less than 2^60. Returns the cause and advice if the rate is out of bounds.
+/// Checks that a rate limit is within the bounds for which the 64-bit arithmetic of the XDP program cannot overflow. A
+/// packet costs less than 2^47 ticks of a sixteenth of a nanosecond, a byte less than 2^31, and a burst less than 2^60.
+/// If the rate is out of bounds, returns the cause and advice for the error message.
 fn rate(rate: &Rate) -> Option<(&'static str, &'static str)> {
     if rate.amount == 0 || rate.burst == 0 || rate.per.is_zero() {
         return Some(("a rate or a burst of zero lets nothing through", "use the action drop"));
@@ -171,8 +171,8 @@ fn rate(rate: &Rate) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// Checks that a rule with SYN cookies matches either all segments of a connection or none. Returns the cause
-/// and advice if it does not.
+/// Checks that a rule with SYN cookies matches either all segments of a connection or none. If not, returns the cause
+/// and advice for the error message.
 fn service(matches: &Match) -> Option<(&'static str, &'static str)> {
     if matches.protocols != [TCP] {
         return Some(("cookies are TCP's", "let it match TCP alone"));

@@ -23,12 +23,13 @@ pub(super) const LISTED: usize = 6;
 pub(super) const SOURCE: usize = 7;
 pub(super) const DESTINATION: usize = 8;
 
-/// Number of entries of a class table in one cache line.
+/// Number of entries of a class table (from field value to class) in one cache line.
 pub(super) const LINE: usize = 32;
 /// Maximum number of 64-bit words of all bit rows together. This many words take 512 MiB.
 const ROW_WORDS_MAX: usize = 1 << 26;
 
-/// Number of 32-bit words of `struct filter_conf` that precede the words of the frame fields.
+/// Number of 32-bit words of `struct filter_conf` (the constants of the filter stage) that precede the words of the
+/// frame fields.
 pub(super) const HEAD_WORDS: usize = 6;
 pub(crate) const CONF_WORDS: usize = 90;
 /// Index in `struct filter_conf` of the word with the features that the rules use (`enum filter_uses`).
@@ -38,7 +39,7 @@ pub(super) const SCRATCH: usize = 5;
 /// Bit in the word `USES` (`FILTER_USES_COOKIES`): at least one rule of the filter has SYN cookies.
 pub(super) const USES_COOKIES: u32 = 16;
 
-/// Contents of `struct filter_conf` as 32-bit words.
+/// Contents of `struct filter_conf` (the constants of the filter stage) as 32-bit words.
 pub(super) type Conf = [u32; CONF_WORDS];
 
 /// A piece of a frame that byte patterns of rules examine, with the mask of the examined bits. Each distinct

@@ -20,12 +20,12 @@ const ANSWERS: &str = "filter_answers";
 /// Maximum number of rules with SYN cookies (`FILTER_SERVICES_MAX`). While a rule set is replaced, the rules of the old
 /// and the new rule set count together.
 pub(crate) const SERVICES_CAPACITY: u32 = 128;
-/// Number of 64-bit words of `struct filter_answer`.
+/// Number of 64-bit words of `struct filter_answer` (the counts of a rule with SYN cookies).
 pub(crate) const ANSWER_WORDS: usize = 5;
-/// Size of `struct filter_client` in bytes.
+/// Size of `struct filter_client` (the key of a client, connection or service) in bytes.
 pub(crate) const CLIENT_SIZE: u32 = 44;
 
-/// Kernel helpers that SYN cookies need, each with its name.
+/// Kernel helpers that programs with SYN cookies call, each with its name.
 const HELPERS: [(ffi::bpf_func_id, &str); 4] = [
     (ffi::BPF_FUNC_tcp_raw_gen_syncookie_ipv4, "bpf_tcp_raw_gen_syncookie_ipv4"),
     (ffi::BPF_FUNC_tcp_raw_gen_syncookie_ipv6, "bpf_tcp_raw_gen_syncookie_ipv6"),
@@ -40,7 +40,7 @@ pub struct CookieCounters {
     pub answered: u64,
     /// Number of segments that contained a valid cookie.
     pub valid: u64,
-    /// Number of segments without a valid cookie from clients that must return one. The scheme "cookie" drops
+    /// Number of segments without a valid cookie from clients that must return a cookie. The scheme "cookie" drops
     /// these segments, and the scheme "retry" passes them.
     pub invalid: u64,
     /// Number of SYNs that were dropped because they could not be answered. Such SYNs are fragments, are
@@ -57,7 +57,8 @@ pub struct CookieCounters {
 pub(crate) struct CookieMaps {
     /// Clients that have returned a cookie.
     clients: OwnedFd,
-    /// Times at which the last SYN was passed to each address and port of a service.
+    /// Times at which the last SYN was passed to each address and port of a service. A SYN passes at intervals, so that
+    /// the service's kernel keeps accepting SYN cookies.
     passed: OwnedFd,
     /// Connections that were open before a cookie was required for them. Forged segments can displace entries of this
     /// map, but not entries of `clients`.
@@ -133,8 +134,8 @@ impl CookieMaps {
         })
     }
 
-    /// Returns a copy for a test run. The copy has new counts and new flood states. It shares the entries of
-    /// clients, which a test run does not change.
+    /// Returns a copy for a test run. The copy has new counts and new flood states. The entries of clients are shared
+    /// with the original, because a test run does not change them.
     pub fn scratch(&self) -> Result<CookieMaps, Error> {
         let duplicate = |map, of: &OwnedFd| {
             of.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
@@ -159,7 +160,7 @@ impl CookieMaps {
         fresh.into_iter().try_for_each(|slot| self.put(*slot, [0, Moment::now().0]))
     }
 
-    /// Removes the entries of a rule that was removed from the filter.
+    /// Removes the SYN cookie entries of a rule that was removed from the filter.
     pub fn forget(&self, slot: u32) -> Result<(), Error> {
         let failed = |map| move |source| Error::Map { map, operation: "delete from", source };
         let key = slot.to_ne_bytes();
@@ -200,7 +201,8 @@ impl CookieMaps {
         Ok(keys.into_iter().map(u32::from_ne_bytes).collect())
     }
 
-    /// Reads the `struct filter_service` of a rule. Returns `None` if the rule has no entry.
+    /// Reads the flood state of a rule (`struct filter_service`): the time until which SYNs are answered because of
+    /// their rate, and the time at which the rule was added. Returns `None` if the rule has no entry.
     fn service(&self, slot: u32) -> Result<Option<[u64; 2]>, Error> {
         let bytes = match sys::map_lookup::<16>(self.services.as_fd(), slot) {
             Ok(bytes) => bytes,

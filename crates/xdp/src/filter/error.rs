@@ -10,12 +10,12 @@ use super::limits::{PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
 /// Reason why rules cannot be compiled to a filter, or why a block list cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// The number of rules exceeds the number that one filter can have.
+    /// The number of filter rules exceeds the number that one filter can have.
     #[error(
         "filter: {count} rules, with the one for unreadable frames, are too many; one filter holds {RULES_MAX}: join prefixes and ports of alike rules, or use the block list"
     )]
     TooManyRules {
-        /// Number of rules that were given.
+        /// Number of filter rules, including the additional rule for unreadable frames.
         count: usize,
     },
     /// The rule's name contains characters that are not allowed, or has an invalid length.
@@ -87,7 +87,7 @@ pub enum FilterError {
     TooManyPlaces {
         /// Name of the rule that exceeds the limit.
         rule: String,
-        /// Number of distinct places including the one that exceeds the limit.
+        /// Number of distinct places in a frame, including the place that exceeds the limit.
         count: usize,
     },
     /// The rule has conditions that exclude each other.
@@ -127,9 +127,9 @@ pub enum FilterError {
     Cookie {
         /// Name of the rule with SYN cookies.
         rule: String,
-        /// Description of what is wrong with the parameters.
+        /// Description of what is wrong with the SYN cookie parameters.
         cause: &'static str,
-        /// Advice on valid values of the parameters.
+        /// Advice on valid values of the SYN cookie parameters.
         advice: &'static str,
     },
     /// The action of the rule is supported only by an XDP program, and the port has none.
@@ -142,7 +142,7 @@ pub enum FilterError {
         /// Name of the action in configuration files.
         action: &'static str,
     },
-    /// The prefix length exceeds the number of bits of an address of the family.
+    /// The prefix length exceeds the number of bits of an address of the prefix's family.
     #[error("prefix {address}/{length}: too long; IPv4 has 32 bits and IPv6 128")]
     PrefixLength {
         /// Address of the prefix that was given.

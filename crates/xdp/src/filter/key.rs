@@ -7,8 +7,8 @@ use super::compiled::{Conf, DESTINATION_PORT, FIELDS, FLAGS, HEAD_WORDS, SOURCE_
 
 /// Index in `struct filter_conf` of the flag that states whether rules examine fields after the IP header.
 const TRANSPORT: usize = 3;
-/// Port value of a frame without ports. The next two constants are the values of frames without a VLAN and
-/// without TCP flags.
+/// Value of the port fields in a `Key` for a frame without ports. The next two constants are the values for frames
+/// without a VLAN and without TCP flags.
 const NO_PORT: u32 = 65_536;
 const NO_VLAN: u32 = 4096;
 const NO_FLAGS: u32 = 256;
@@ -42,8 +42,8 @@ const TCP_HEADER: usize = 20;
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     ports: bool,
-    /// Whether rules match fields of the TCP header after the ports. Mirrors `asks_tcp()` of the XDP program,
-    /// without rules with SYN cookies, which only the XDP program supports.
+    /// Whether rules match fields of the TCP header after the ports. Mirrors `asks_tcp()` of the XDP program, except
+    /// for rules with SYN cookies, which only the XDP program supports.
     tcp: bool,
 }
 
@@ -95,7 +95,7 @@ fn no_more(_: usize, _: &mut [u8]) -> bool {
     false
 }
 
-/// Fields of a frame that rules match. Mirrors `struct filter_key`.
+/// Fields of a frame that filter rules match. Mirrors `struct filter_key`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     /// Source address of the packet. An IPv4 address uses the first four octets.
@@ -108,13 +108,13 @@ pub(super) struct Key {
     pub destination_port: u32,
     pub vlan: u32,
     pub flags: u32,
-    /// Offset in the frame of each header from which byte patterns count (`enum filter_base`). `None` if the
-    /// frame does not have the header.
+    /// Offset in the frame of each header from which the offsets of byte patterns are counted (`enum filter_base`).
+    /// `None` if the frame does not have the header.
     pub base: [Option<usize>; 4],
 }
 
 impl Key {
-    /// Returns the fields of a frame. `head` contains the first bytes of the frame.
+    /// Returns the fields of a frame that filter rules match. `head` contains the first bytes of the frame.
     pub fn of(head: &[u8], conf: &Conf) -> Key {
         let mut key = Key {
             source: [0; 16],
@@ -169,7 +169,7 @@ impl Key {
         (!is_tag(ethertype)).then_some((ethertype, at))
     }
 
-    /// Returns the value of the field that combines family, fragment state and protocol.
+    /// Returns the value of the filter field that combines family, fragment state and protocol.
     pub fn kind(&self) -> u32 {
         self.family << 10 | self.fragment << 8 | self.protocol
     }

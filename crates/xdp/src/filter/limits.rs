@@ -14,13 +14,13 @@ pub const PATTERN_MAX: usize = 32;
 /// Sizes of the maps that a filter keeps when its rule set is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterSizes {
-    /// Maximum number of rules of any later rule set, including the rule for unreadable frames. 1 to 4096.
+    /// Maximum number of filter rules of any later rule set, including the rule for unreadable frames. 1 to 4096.
     pub rules: usize,
     /// Maximum number of source prefixes with a rate limit bucket at a time. When there are more, the bucket
     /// of the least recently seen source is evicted. The evicted source starts with a full bucket when it is
     /// seen again.
     pub sources: u32,
-    /// Size of the ring buffer for samples in bytes. A power of two and a multiple of the page size.
+    /// Size of the ring buffer for sampled frames in bytes. A power of two and a multiple of the page size.
     pub samples: u32,
     /// Maximum number of clients, or connections of clients, that are stored for rules with SYN cookies. When there are
     /// more, the least recently seen client or connection is evicted.

@@ -12,10 +12,10 @@ use crate::Error;
 use crate::map_copy::copy_array;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
-/// Names of the maps that are created for each rule set, in the order of `FilterMaps::set`.
+/// Names of the filter's maps that are created for each rule set, in the order of `FilterMaps::set`.
 const SET_MAPS: [&str; 5] =
     ["filter_classes", "filter_tries", "filter_rows", "filter_rules", "filter_probes"];
-/// Names of the maps that are kept when the rule set is replaced.
+/// Names of the filter's maps that are kept when the rule set is replaced.
 const SHARED_MAPS: [&str; 6] =
     ["filter_counts", "filter_buckets", "filter_sources", "filter_samples", MISSED, blocklist::OUTER];
 /// Name of the map that counts the samples lost because the ring buffer was full.
@@ -153,7 +153,7 @@ pub struct Filter {
 /// filter.
 pub(crate) struct FilterRules(Arc<FilterMaps>, Slots);
 
-/// Counters of a rule since the rule was added.
+/// Counters of a filter rule since the rule was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleCounters {
     /// Name of the rule.
@@ -204,8 +204,8 @@ impl Filter {
         Ok(Filter { maps, slots, clients: sizes.clients })
     }
 
-    /// Creates the maps of another rule set for this filter. Programs use the old rule set until
-    /// [`crate::Attached::set_filter`] is called for them. [`Filter::replace_on`] does both.
+    /// Creates the maps of another rule set for this filter. The XDP programs of ports use the old rule set until
+    /// [`crate::Attached::set_filter`] is called for these ports. [`Filter::replace_on`] does both.
     ///
     /// # Errors
     /// Returns [`Error::FilterFull`], [`Error::NoCookies`] or [`Error::Map`]. The filter is unchanged on

@@ -80,7 +80,7 @@ pub enum Action {
     },
     /// Drops frames that exceed a rate. Later rules are tried for frames within the rate.
     RateLimit {
-        /// Rate up to which frames pass.
+        /// Maximum rate, in packets or bytes, at which frames pass.
         rate: Rate,
         /// Prefix lengths of the source addresses that share a rate limit bucket. With `None` all frames
         /// share one bucket of the rule.
@@ -130,13 +130,13 @@ pub enum CookieScheme {
 /// A rate limit with a token bucket: `amount` units for each period `per`, and a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Unit in which `amount` and `burst` are counted.
+    /// Unit (packets or bytes) in which `amount` and `burst` are counted.
     pub unit: Unit,
-    /// Number of units for each period.
+    /// Number of packets or bytes for each period.
     pub amount: u64,
-    /// Period in which `amount` units are allowed.
+    /// Period in which `amount` packets or bytes are allowed.
     pub per: Duration,
-    /// Maximum number of units that pass at once after an idle period (depth of the token bucket).
+    /// Maximum number of packets or bytes that pass at once after an idle period (depth of the token bucket).
     pub burst: u64,
 }
 
@@ -169,7 +169,7 @@ impl Moment {
         Moment(crate::sys::monotonic_ns())
     }
 
-    /// Returns the point in time that is `time` later than this one.
+    /// Returns the point in time that is `time` later than `self`.
     #[must_use]
     pub fn after(self, time: Duration) -> Moment {
         Moment(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
@@ -180,27 +180,30 @@ impl Moment {
 /// condition that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Match {
-    /// Protocol families of the frame: the EtherType after all VLAN tags.
+    /// Protocol families that a frame may have to match the rule. The family is given by the EtherType after all VLAN
+    /// tags.
     pub families: Vec<Family>,
-    /// Fragment states of the IP packet.
+    /// Fragment states that the IP packet may have to match the rule.
     pub fragments: Vec<Fragment>,
-    /// IP protocol numbers. For IPv6, this is the header that follows the extension headers.
+    /// IP protocol numbers that match the rule. For IPv6, the number is that of the header that follows the extension
+    /// headers.
     pub protocols: Vec<u8>,
     /// Prefixes of source addresses, one of which must contain the frame's source.
     pub sources: Vec<Prefix>,
     /// Prefixes of destination addresses, one of which must contain the frame's destination.
     pub destinations: Vec<Prefix>,
-    /// Source ports of TCP, UDP, DCCP, SCTP and UDP-Lite.
+    /// Ranges of source ports that match the rule, for TCP, UDP, DCCP, SCTP and UDP-Lite.
     pub source_ports: Vec<RangeInclusive<u16>>,
-    /// Destination ports of TCP, UDP, DCCP, SCTP and UDP-Lite.
+    /// Ranges of destination ports that match the rule, for TCP, UDP, DCCP, SCTP and UDP-Lite.
     pub destination_ports: Vec<RangeInclusive<u16>>,
-    /// Frame lengths in bytes, without frame check sequence. Longer frames count as 65535.
+    /// Ranges of frame lengths that match the rule, in bytes without frame check sequence. Longer frames count as
+    /// 65535.
     pub lengths: Vec<RangeInclusive<u16>>,
-    /// VLANs of the frame, by its outermost tag with an identifier other than 0.
+    /// VLANs that match the rule. The VLAN of a frame is that of the outermost tag with an identifier other than 0.
     pub vlans: Vec<VlanMatch>,
     /// TCP flags that must be set or not set. `None` matches any flags.
     pub tcp_flags: Option<TcpFlags>,
-    /// Byte patterns at offsets in the frame. A frame must match all of them.
+    /// Byte patterns at offsets in the frame. A frame must match all patterns.
     pub patterns: Vec<Pattern>,
     /// Whether the source IP address must be in the filter's block list.
     pub listed: bool,
@@ -225,9 +228,9 @@ pub enum Family {
 pub enum Fragment {
     /// The packet is not fragmented, or is the only fragment.
     Whole,
-    /// The packet is the first of several fragments, which contains the transport header.
+    /// The packet is the first of several fragments. This fragment contains the transport header.
     First,
-    /// The packet is a fragment other than the first, which contains no ports.
+    /// The packet is a fragment other than the first. Such a fragment contains no ports.
     Later,
     /// The fields that rules match cannot be reached in the frame. This applies to frames of any [`Family`]
     /// with one of the following:
@@ -362,8 +365,8 @@ impl std::fmt::Display for Prefix {
 }
 
 impl RuleSet {
-    /// Returns a copy of the rule set without the rules that have expired at the time `now`. Returns `None`
-    /// if no rule has expired.
+    /// Returns a copy of the rule set without the filter rules that have expired at the time `now`. Returns `None` if
+    /// no rule has expired.
     #[must_use]
     pub fn without_expired(&self, now: Moment) -> Option<RuleSet> {
         let alive = |rule: &&Rule| rule.expires.is_none_or(|at| at > now);

@@ -10,14 +10,15 @@ use super::maps::{MISSED, Shared};
 use crate::Error;
 use crate::ring::{self, RingReader, WallClock};
 
-/// Number of bytes of `struct filter_sample` in front of the first bytes of the frame.
+/// Number of bytes of `struct filter_sample` (the description of a sampled frame) in front of the first bytes of the
+/// frame.
 const HEADER: usize = 24;
 const MAP: &str = "filter_samples";
 
 /// A frame that a filter rule sampled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// Time of arrival in nanoseconds since 1970.
+    /// Time of arrival of the frame in nanoseconds since 1970.
     pub at_ns: u64,
     /// Index of the counters of the rule that sampled the frame. [`Filter::rule_at`] returns the rule's name.
     pub slot: u32,

@@ -59,7 +59,7 @@ impl State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// A hash table inside the lookup table of a block list.
+/// A hash table inside the lookup table of a block list. It holds IPv4 /28 blocks, or the IPv6 prefixes of one length.
 #[derive(Debug, Clone, Copy)]
 struct Region {
     base: usize,
@@ -278,7 +278,7 @@ impl Words<'_> {
         }
     }
 
-    /// Returns whether an IPv4 address is listed. Mirrors `listed4()` of the XDP program.
+    /// Returns whether a prefix of the block list covers an IPv4 address. Mirrors `listed4()` of the XDP program.
     pub fn lists4(&self, address: u32) -> bool {
         match self.state(address >> 8) {
             State::None => return false,
@@ -300,7 +300,7 @@ impl Words<'_> {
         false
     }
 
-    /// Returns whether an IPv6 address is listed. Mirrors `search6()` of the XDP program.
+    /// Returns whether a prefix of the block list covers an IPv6 address. Mirrors `search6()` of the XDP program.
     pub fn lists6(&self, address: u128) -> bool {
         if self.seen(ALL6) != 0 {
             return true;
@@ -346,7 +346,7 @@ impl Words<'_> {
         self.0.get(at).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Sets whether the prefix ::/0, which covers all IPv6 addresses, is listed.
+    /// Sets whether the block list contains the prefix ::/0, which covers all IPv6 addresses.
     pub fn set_all6(&self, all: bool) {
         self.set(ALL6, u64::from(all));
     }

@@ -1,6 +1,6 @@
-//! Counters and rate limit buckets of filter rules on ports without an XDP program. They are kept when the rule
-//! set of the filter is replaced. Rules have a counter and a bucket by name, and rate limits per source have a
-//! bucket for each source. Workers share the state without locks.
+//! Counters and rate limit buckets of filter rules on ports without an XDP program. The counters and buckets are kept
+//! when the rule set of the filter is replaced. Rules have a counter and a bucket by name, and rate limits per source
+//! have a bucket for each source. Workers share the state without locks.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -17,7 +17,7 @@ const TICK_SHIFT: u32 = 4;
 const COST_SHIFT: u32 = 16;
 /// Maximum number of attempts to take tokens from a bucket that other workers change at the same time.
 const ATTEMPTS: usize = 4;
-/// Maximum number of source prefixes that have a bucket at a time, as in the XDP program.
+/// Maximum number of source prefixes that have a rate limit bucket at a time, as in the XDP program.
 const SOURCES: usize = 65_536;
 /// Number of table slots in one of which the bucket of a source is placed. The slots take two cache lines.
 const WAYS: usize = 8;
@@ -25,7 +25,7 @@ const WAYS: usize = 8;
 /// and all other workers share one additional row.
 const ROWS_MAX: usize = 64;
 
-/// Counters and rate limit buckets of a filter's rules. They are shared by all ports without an XDP program.
+/// Counters and rate limit buckets of a filter's rules. All ports without an XDP program share this state.
 #[derive(Debug, Default)]
 pub struct Tally {
     rules: BTreeMap<String, Arc<RuleTally>>,
@@ -174,7 +174,7 @@ pub(super) struct Charge {
     /// Whether a full bucket allows a frame that costs more than the bucket holds. The bucket is then empty for
     /// longer.
     debt: bool,
-    /// Whether the bucket is only read (dry run).
+    /// Whether the rate limit bucket is only read (dry run).
     dry: bool,
 }
 

@@ -16,7 +16,7 @@ use super::{
 };
 
 const ROWS: usize = FIELDS + PROBES_MAX;
-/// Maximum frame length in bytes that rules can match. A longer frame is treated as a frame of this length.
+/// Maximum frame length in bytes that filter rules can match. A longer frame is treated as a frame of this length.
 const LENGTH_MAX: u32 = 65_535;
 
 /// Rules of a filter in the form that workers apply. The value is immutable. When the rule set or the table of
@@ -51,9 +51,9 @@ pub enum Judged {
 pub struct Look {
     /// Time at which rules expire and buckets refill.
     pub now: Moment,
-    /// Index of the worker, which selects the counter row.
+    /// Index of the worker, which selects the row in which the worker counts.
     pub worker: usize,
-    /// Whether the run leaves counters and buckets unchanged.
+    /// Whether the run leaves counters and rate limit buckets unchanged.
     pub dry: bool,
 }
 

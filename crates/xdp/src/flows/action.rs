@@ -7,7 +7,7 @@
 pub struct Bits<const N: usize> {
     /// New octets of the field, in network byte order. Bits that are not set in `mask` are ignored.
     pub value: [u8; N],
-    /// Mask of the bits that are written.
+    /// Mask of the bits that are written to the field.
     pub mask: [u8; N],
 }
 
@@ -52,9 +52,9 @@ pub struct FlowAction {
     pub push: Option<(u16, u16)>,
 }
 
-/// Size of `struct flow_entry` in octets.
+/// Size of `struct flow_entry` (a cached flow with its actions) in octets.
 pub(crate) const ENTRY_BYTES: usize = 256;
-/// Flag of an entry whose actions drop the packet. This and the following constants are the flags of `enum
+/// Flag of a cached flow whose actions drop the packet. This and the following constants are the flags of `enum
 /// flow_does`.
 pub(crate) const DROPS: u32 = 1;
 pub(crate) const POPS: u32 = 2;
@@ -62,7 +62,7 @@ pub(crate) const PUSHES: u32 = 4;
 pub(crate) const SETS_IP: u32 = 8;
 pub(crate) const NORMAL: u32 = 16;
 
-/// Encodes a flow as `struct flow_entry`. `mask` is the index of the flow's mask.
+/// Encodes a cached flow as `struct flow_entry`. `mask` is the index of the flow's mask.
 pub(super) fn entry(key: &[u64; 8], mask: u32, action: &FlowAction) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
     let mut put = |at: usize, part: &[u8]| {

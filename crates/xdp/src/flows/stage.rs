@@ -38,8 +38,8 @@ pub(crate) struct FlowMaps {
     orders: Arc<Orders>,
     devices: OwnedFd,
     counts: OwnedFd,
-    /// Counts map and exact-match cache that a test run writes in place of those of the flow table. `None` if
-    /// the stage is not a copy for a test run.
+    /// Counts map and mask cache that a test run writes in place of those of the flow table. `None` if the stage is not
+    /// a copy for a test run.
     scratch: Option<[OwnedFd; 2]>,
 }
 

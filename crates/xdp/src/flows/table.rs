@@ -21,13 +21,14 @@ pub(super) const FRAMES: &str = "flow_frames";
 
 /// Maximum number of distinct flow masks in the table (`FLOW_MASKS`).
 pub(crate) const MASKS: u32 = 8;
-/// Number of flows in a hash line: `FLOW_PLACES`.
+/// Number of cached flows in a line of the hash table (`FLOW_PLACES`).
 pub(crate) const PLACES: u32 = 8;
-/// Number of entries of the exact-match cache in front of the table: `FLOW_HINTS`.
+/// Number of entries of the mask cache in front of the table (`FLOW_HINTS`). An entry holds the index of the mask that
+/// the last packet with this hash matched.
 pub(crate) const HINTS: u32 = 4096;
-/// Size of `struct flow_count` in octets.
+/// Size of `struct flow_count` (the packet counts of a cached flow) in octets.
 pub(crate) const COUNT_BYTES: usize = 32;
-/// Size of `struct flow_frame` in octets.
+/// Size of `struct flow_frame` (the fields that the program reads from a frame) in octets.
 pub(crate) const FRAME_BYTES: u32 = 80;
 const COUNT_WORDS: usize = COUNT_BYTES / 8;
 
@@ -36,7 +37,7 @@ const COUNT_WORDS: usize = COUNT_BYTES / 8;
 pub struct FlowCounts {
     /// Number of packets that the flow matched.
     pub packets: u64,
-    /// Number of octets of the packets, with the length at reception.
+    /// Number of octets of the matched packets, with the length at reception.
     pub bytes: u64,
     /// Time of the last packet in nanoseconds of CLOCK_MONOTONIC, with the resolution of the kernel's timer
     /// tick.
@@ -118,7 +119,7 @@ impl FlowTable {
         })
     }
 
-    /// Returns the maximum number of flows in the table.
+    /// Returns the maximum number of cached flows in the table.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.maps.counted.words().len() / COUNT_WORDS
@@ -181,7 +182,7 @@ impl FlowTable {
         FlowCounts { packets: read(0), bytes: read(1), used_ns: read(2) }
     }
 
-    /// Creates a counts map and an exact-match cache for a test run.
+    /// Creates a counts map and a mask cache for a test run.
     pub(super) fn scratch(&self) -> Result<[OwnedFd; 2], Error> {
         let entries = u32::try_from(self.capacity()).unwrap_or(u32::MAX);
         let counts = create(COUNTS, MapKind::Mappable, COUNT_BYTES, entries)?;

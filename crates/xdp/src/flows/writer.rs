@@ -1,4 +1,4 @@
-//! Insertion of flows into the table of cached flows, and their removal.
+//! Insertion of flows into the table of cached flows, and removal of flows from it.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ struct Slot {
 pub struct FlowWriter {
     table: FlowTable,
     masks: [Mask; MASKS as usize],
-    /// Number of masks that were written so far.
+    /// Number of flow masks that were written to the table so far.
     written: u64,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
@@ -71,7 +71,7 @@ impl FlowWriter {
         }
     }
 
-    /// Returns the table that this value writes.
+    /// Returns the flow table that this value writes.
     #[must_use]
     pub fn table(&self) -> &FlowTable {
         &self.table
@@ -151,15 +151,15 @@ impl FlowWriter {
         self.masks.get_mut(usize::try_from(number).ok()?)
     }
 
-    /// Returns the number of masks that were written so far. A caller that begins to wait for running
-    /// programs passes this number to [`FlowWriter::settle`] after the wait.
+    /// Returns the number of flow masks that were written so far. A caller that begins to wait for running programs
+    /// passes this number to [`FlowWriter::settle`] after the wait.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Reports that a wait for running programs ([`crate::wait_for_programs`]) has ended. `written` is the
-    /// number of masks that were written before the wait began. New flows may use these masks from now on.
+    /// Reports that a wait for running programs ([`crate::wait_for_programs`]) has ended. `written` is the number of
+    /// flow masks that were written before the wait began. New flows may use these masks from now on.
     pub fn settle(&mut self, written: u64) {
         self.masks.iter_mut().filter(|mask| mask.nth <= written).for_each(|mask| mask.is_known = true);
     }

@@ -8,7 +8,7 @@ use crate::object::{InKernel, Opened, bench_object};
 use crate::user::UserProgram;
 use crate::{Attached, Error, Mode, ProgramInfo, sys};
 
-/// The programs of `bpf/bench.bpf.c`.
+/// The programs of `bpf/bench.bpf.c`, which tests and benchmarks attach to peer devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bench {
     /// Program that [`Sink::attach`] attaches.
@@ -30,7 +30,7 @@ impl Bench {
     pub const ALL: [Bench; 6] =
         [Bench::Sink, Bench::SinkReading, Bench::Pass, Bench::Reflect, Bench::Redirect, Bench::Route];
 
-    /// Returns the name of the program in the kernel.
+    /// Returns the name of the benchmark program in the kernel.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Bench {
         Opened::new(bench_object(), self.name())?.load()
     }
 
-    /// Loads the program as a custom program that can be put in front of a port's program.
+    /// Loads the benchmark program as a custom program that can be put in front of a port's program.
     ///
     /// # Errors
     /// Returns the errors of [`UserProgram::load`].
@@ -55,7 +55,7 @@ impl Bench {
         UserProgram::load(bench_object().bytes, Some(self.name()), port.multi_buffer())
     }
 
-    /// Loads the program and returns the kernel's information about it. The program is not attached.
+    /// Loads the benchmark program and returns the kernel's information about it. The program is not attached.
     ///
     /// # Errors
     /// Returns [`Error::Load`] or [`Error::Query`].
@@ -108,7 +108,7 @@ impl Sink {
         Ok(Sink { linked: put_on(&object, ifindex, allowed)?, sunk: object.map("sunk")? })
     }
 
-    /// Returns the number of packets and bytes dropped so far.
+    /// Returns the number of packets and bytes that the sink has dropped so far.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -141,7 +141,7 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Attaches the program to a device of the calling thread's network namespace.
+    /// Attaches the program that passes all frames to a device of the calling thread's network namespace.
     ///
     /// # Errors
     /// Returns the errors of [`crate::Loaded::attach`].
@@ -164,7 +164,7 @@ pub struct Reflect {
 }
 
 impl Reflect {
-    /// Attaches the program to a device of the calling thread's network namespace.
+    /// Attaches the program that sends frames back to a device of the calling thread's network namespace.
     ///
     /// # Errors
     /// Returns the errors of [`crate::Loaded::attach`].

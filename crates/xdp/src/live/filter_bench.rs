@@ -30,7 +30,8 @@ pub enum LookUp<'a> {
 pub struct KernelsMap(OwnedFd);
 
 impl KernelsMap {
-    /// Creates a map with a /32 prefix for each number in a range. The address of a number is given by
+    /// Creates a longest-prefix-match map with a /32 prefix for each number in a range. The address of a number is
+    /// given by [`scattered`].
     /// [`scattered`].
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -49,13 +50,14 @@ impl KernelsMap {
     }
 }
 
-/// A program that gives each frame a different source address and runs the filter on it.
+/// A benchmark program that gives each frame a different source address and runs the filter on the frame.
 #[derive(Debug)]
 pub struct FilterBench {
     program: OwnedFd,
 }
 
-/// Returns an IPv4 address for a number. Different numbers give different addresses, which are spread over the
+/// Returns an IPv4 address for a number, for use as a source address of a benchmark. Different numbers give different
+/// addresses, which are spread over the whole address space.
 /// whole address space.
 #[must_use]
 pub fn scattered(number: u32) -> Ipv4Addr {

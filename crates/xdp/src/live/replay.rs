@@ -10,7 +10,7 @@ const FRAMES: &str = "replay_frames";
 /// Maximum length of a replayed frame in bytes (`REPLAY_FRAME_MAX`).
 pub(crate) const FRAME_MAX: usize = 1522;
 const FRAME_MIN: usize = 14;
-/// Size of `struct replay_frame` in bytes.
+/// Size of `struct replay_frame` (a recorded frame with its length) in bytes.
 pub(crate) const VALUE_SIZE: usize = 4 + FRAME_MAX + 2;
 /// Maximum number of frames in one replay. This many frames take 100 MB of kernel memory.
 const CAPACITY: usize = 1 << 16;
@@ -22,7 +22,7 @@ pub struct Replay<'a> {
     pub ifindex: u32,
     /// Frames to send, of 14 to 1522 bytes each. There are at most 65536 frames.
     pub frames: &'a [Vec<u8>],
-    /// Order in which the frames are sent. After the last frame, the first is sent again.
+    /// Order in which the frames are sent. After the last frame, the first frame is sent again.
     pub order: Order,
     /// Rate in packets per second, like [`super::Traffic::rate`].
     pub rate: Option<u64>,

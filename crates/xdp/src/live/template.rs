@@ -17,7 +17,7 @@ const DESTINATION_MAC: u32 = 4;
 const DESTINATION: u32 = 8;
 const SOURCE: u32 = 16;
 
-/// Size of `struct livegen_conf` in bytes.
+/// Size of `struct livegen_conf` (the constants of the generator's program) in bytes.
 pub(crate) const CONF_SIZE: usize = HEADER + 11 * 4;
 
 pub(super) struct Template<'a> {
@@ -98,7 +98,8 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Encodes the traffic parameters and the first frame as `struct livegen_conf`.
+    /// Encodes the traffic parameters and the first frame as `struct livegen_conf` (the constants of the generator's
+    /// program).
     pub(super) fn constants(&self) -> [u8; CONF_SIZE] {
         let t = self.traffic;
         let vary = [

@@ -40,7 +40,7 @@ pub(crate) const LINE_SIZE: u32 = 64;
 pub(crate) const INTERFACE_SIZE: u32 = 16;
 pub(crate) const SENT_SIZE: u32 = 16;
 pub(crate) const COUNT_SIZE: u32 = 32;
-/// Size of `struct steer_frame` in bytes.
+/// Size of `struct steer_frame` (the fields that the program reads from a frame) in bytes.
 pub(crate) const FRAME_SIZE: u32 = 112;
 /// Maximum number of output interfaces of a virtual router: `ROUTE_INTERFACES`.
 pub const ROUTE_INTERFACES: u32 = 1024;
@@ -48,19 +48,19 @@ pub const ROUTE_INTERFACES: u32 = 1024;
 pub const ROUTE_PORTS: u32 = 1024;
 /// Number of kernel maps for the route tables of a virtual router.
 const MAPS: usize = 12;
-/// Minimum size of a trie in 64-bit words. A trie with only the root node is smaller.
+/// Minimum size of a route trie in 64-bit words. A trie with only the root node is smaller.
 const WORDS_LEAST: u32 = 1 << 17;
-/// Maximum size of a trie in 64-bit words. A trie of this size takes 1 GiB.
+/// Maximum size of a route trie in 64-bit words. A trie of this size takes 1 GiB.
 const WORDS_MOST: u32 = 1 << 27;
 
 /// `ROUTE_TAKES`: flag of an output interface whose device accepts redirected frames. `ROUTE_TAKES_MULTI` is the flag
 /// for multi-buffer frames. Both flags are in the word with the MAC address.
 const TAKES: u64 = 1 << 48;
 const TAKES_MULTI: u64 = 1 << 49;
-/// `ROUTE_TAG`: shift of the VLAN identifier in the first word of an output interface.
+/// `ROUTE_TAG`: shift of the VLAN identifier in the first word of an entry of the output interface table.
 const TAG: u32 = 52;
-/// `ROUTE_WHERE_PORT`: shift of the port number in the second word of an output interface. `ROUTE_PORT` and
-/// `ROUTE_MTU` are the masks of port number and MTU.
+/// `ROUTE_WHERE_PORT`: shift of the port number in the second word of an entry of the output interface table.
+/// `ROUTE_PORT` and `ROUTE_MTU` are the masks of port number and MTU.
 const WHERE_PORT: u32 = 20;
 const PORT: u64 = 0xfff;
 const MTU: u64 = 0xf_ffff;
@@ -68,11 +68,11 @@ const MTU: u64 = 0xf_ffff;
 /// Sizes of a virtual router's route tables for XDP programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerSizes {
-    /// Size of the IPv4 trie in 64-bit words. The size is rounded up to a power of two from 2^17 to 2^27.
+    /// Size of the IPv4 route trie in 64-bit words. The size is rounded up to a power of two from 2^17 to 2^27.
     pub words4: u32,
-    /// Size of the IPv6 trie in 64-bit words. The size is rounded up to a power of two from 2^17 to 2^27.
+    /// Size of the IPv6 route trie in 64-bit words. The size is rounded up to a power of two from 2^17 to 2^27.
     pub words6: u32,
-    /// Number of entries of the path table, including path 0, which stands for no path.
+    /// Number of entries of the path table (from a route to its next hops), including path 0, which stands for no path.
     pub paths: u32,
     /// Number of entries of the table of next hop groups.
     pub groups: u32,
@@ -105,12 +105,12 @@ pub enum Sources {
     Any,
     /// Strict mode: a route to the source must lead out of the interface that received the packet.
     Strict,
-    /// Loose mode: a route to the source must exist, by any interface.
+    /// Loose mode: a route to the source must exist and may lead out of any interface.
     Loose,
 }
 
 impl Sources {
-    /// Returns the mode of the check as a value of `enum route_sources`.
+    /// Returns the mode of the reverse path check as a value of `enum route_sources`.
     pub(crate) const fn word(self) -> u32 {
         match self {
             Sources::Any => 0,
@@ -123,9 +123,9 @@ impl Sources {
 /// Parameters for forwarding packets of one port by routes in the XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerPort {
-    /// Number of the port. [`AnswerInterface::port`] contains this number.
+    /// Number of the port in its process. [`AnswerInterface::port`] contains this number.
     pub number: u16,
-    /// Interface number of the port, which receives its untagged frames (see [`Answers::set_interface`]).
+    /// Interface number for the untagged frames of the port (see [`Answers::set_interface`]).
     pub interface: u16,
     /// Reverse path check for packets on all interfaces of the port. The XDP program drops packets that fail
     /// the check.
@@ -168,8 +168,8 @@ impl fmt::Debug for Words {
     }
 }
 
-/// Route tables of one virtual router that the XDP programs of all its ports read. With empty tables the
-/// programs forward nothing.
+/// Route tables of one virtual router that the XDP programs of all its ports read. With empty tables the programs
+/// forward no packets.
 #[derive(Debug)]
 pub struct Answers {
     maps: Arc<AnswerMaps>,
@@ -193,7 +193,7 @@ pub(crate) struct AnswerMaps {
 /// Number of secret values of the hash by which on-link destinations are looked up: `ROUTE_LINK_SECRETS`.
 pub const LINK_SECRETS: usize = 12;
 
-/// Decodes the secret hash values from 32-bit words of a program's constants.
+/// Decodes the secret values of the hash of on-link destinations from 32-bit words of a program's constants.
 pub(crate) fn link_secrets(words: &[u32; 2 * LINK_SECRETS]) -> [u64; LINK_SECRETS] {
     let mut secrets = [0; LINK_SECRETS];
     for (secret, halves) in secrets.iter_mut().zip(words.chunks_exact(2)) {
@@ -207,7 +207,7 @@ pub(crate) fn link_secrets(words: &[u32; 2 * LINK_SECRETS]) -> [u64; LINK_SECRET
 }
 
 impl Answers {
-    /// Creates the route tables. The memory of all tables is allocated immediately.
+    /// Creates the route tables with the given sizes. The memory of all tables is allocated immediately.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -411,7 +411,8 @@ impl AnswerMaps {
         self.maps[at].as_fd()
     }
 
-    /// Returns the constants of `struct route_conf` from the member `answers` on.
+    /// Returns the constants of `struct route_conf` that concern the forwarding by routes (from the member `answers`
+    /// on).
     pub fn conf(&self, port: &AnswerPort) -> [u32; 10] {
         let less = |count: u32| count - 1;
         [
@@ -428,7 +429,7 @@ impl AnswerMaps {
         ]
     }
 
-    /// Returns the kernel's id of one of the maps. The ids are equal for programs of the same router.
+    /// Returns the kernel's id of one of the route table maps. The ids are equal for programs of the same router.
     pub fn id(&self) -> Result<u32, Error> {
         let failed = |source| Error::Map { map: SWITCH, operation: "query", source };
         sys::map_info(self.get(SWITCH)).map(|info| info.id).map_err(failed)
@@ -463,8 +464,8 @@ impl AnswerMaps {
         Ok(AnswerMaps { maps: all(maps)?, ..*self })
     }
 
-    /// Returns the number of the port to which a packet was redirected, and the index of the neighbour,
-    /// according to the counts. Returns `None` if no packet was redirected.
+    /// Returns the number of the port to which a packet was redirected, and the index of the neighbour that received
+    /// the packet, according to the counts. Returns `None` if no packet was redirected.
     pub fn sent_to(&self) -> Result<Option<(u16, u32)>, Error> {
         let failed = |source| Error::Map { map: SENT, operation: "map", source };
         let sent = Mapped::new(self.get(SENT)).map_err(failed)?;
