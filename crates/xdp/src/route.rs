@@ -452,9 +452,9 @@ impl RouteStage {
     }
 
     /// Returns a copy of the stage that limits the rate of control traffic to the kernel by `limits`. `interface` is
-    /// the interface number of the port, which receives its untagged frames. Packets from known neighbours have classes
-    /// of their own. The stage recognises a known neighbour by the routes by which it forwards. A stage without these
-    /// routes therefore recognises no neighbour.
+    /// the router's interface number for the untagged frames of the port. Packets from known neighbours belong to
+    /// separate classes of control packets. The stage recognises a known neighbour by the routes by which it forwards.
+    /// A stage without these routes therefore recognises no neighbour.
     #[must_use]
     pub fn limited(self, limits: &PuntLimits, interface: u16) -> RouteStage {
         let mut maps = self.maps.shared();

@@ -32,7 +32,7 @@ use maps::{FLOWS, Shared};
 
 /// Maximum number of slots for exact flows in a flow steering.
 pub const STEER_FLOWS_MAX: u32 = 1 << 20;
-/// Maximum length in frames of the queue by which frames reach another CPU. The kernel sets this limit.
+/// Maximum length, in frames, of the queue that carries frames to another CPU. The kernel sets this limit.
 pub const STEER_QUEUE_MAX: u32 = 16_384;
 
 /// Configuration of a flow steering.
@@ -91,8 +91,8 @@ pub struct Steering {
     flows: BTreeMap<ExactFlow, (u32, FlowEntry)>,
     /// Exact flows that expire, ordered by the time of expiry.
     ending: BTreeSet<(Moment, ExactFlow)>,
-    /// Slots that are not used by an exact flow. A released slot is reused last, because running programs may
-    /// still count in it for a moment.
+    /// Slots for exact flows that are not in use. A released slot is reused last, because running programs may still
+    /// count in it for a moment.
     free: VecDeque<u32>,
 }
 
@@ -137,15 +137,15 @@ impl Kind {
         }
     }
 
-    /// Returns whether programs of this kind can send frames to another CPU. If they cannot, the kernel
-    /// processes the frames for another CPU on the CPU that received them.
+    /// Returns whether programs of this kind can send frames to another CPU. If not, the kernel processes frames that
+    /// are steered to another CPU on the CPU that received them.
     pub fn sends_to_cpus(self) -> bool {
         self != Kind::Generic
     }
 }
 
 impl Steering {
-    /// Creates a flow steering without exact flows. Every bucket of its table selects the worker.
+    /// Creates a flow steering without exact flows. Every bucket of its table selects the worker as the target.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -187,8 +187,8 @@ impl Steering {
         Ok(steering)
     }
 
-    /// Returns a flow steering with the flows, table and counts of this one, and another configuration.
-    /// Programs use the present steering until [`crate::Attached::set_steering`] is called with the new one.
+    /// Returns a flow steering with the flows, table and counts of `self` and with another configuration. Programs use
+    /// the present steering until [`crate::Attached::set_steering`] is called with the returned one.
     ///
     /// # Errors
     /// Returns [`Error::SteerFull`] or [`Error::Map`]. Nothing changes on failure.
@@ -216,8 +216,8 @@ impl Steering {
         Ok(other)
     }
 
-    /// Returns the number that `Steering::set_owner` has stored to identify the steering policy. Returns 0 if
-    /// no number was stored.
+    /// Returns the number that identifies the steering policy to which the flows and counts belong
+    /// (`Steering::set_owner`). Returns 0 if no number was stored.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.shared.owner()
@@ -235,7 +235,7 @@ impl Steering {
         self.config
     }
 
-    /// Returns the kernel's id of the counts map. Programs with equal ids have the same flow steering.
+    /// Returns the kernel's id of the map of steering counts. Programs with equal ids have the same flow steering.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -308,7 +308,7 @@ impl Steering {
         Ok(gone)
     }
 
-    /// Returns the entry of an exact flow. Returns `None` if the flow is not present.
+    /// Returns the target, mark and expiry of an exact flow. Returns `None` if the flow is not present.
     #[must_use]
     pub fn get(&self, flow: &ExactFlow) -> Option<FlowEntry> {
         self.flows.get(flow).map(|(_, entry)| *entry)
@@ -331,14 +331,14 @@ impl Steering {
         self.flows.is_empty()
     }
 
-    /// Returns the target of each bucket of the table. The Boolean is whether the table was set at run time.
+    /// Returns the target of each hash bucket of the table. The Boolean is whether the table was set at run time.
     #[must_use]
     pub fn table(&self) -> ([SteerTo; STEER_BUCKETS], bool) {
         self.shared.read_table()
     }
 
-    /// Sets the target of each bucket of the table. The buckets change one after the other. `live` is `true` if
-    /// the table is set at run time, and `false` if it is set by the configuration.
+    /// Sets the target of each hash bucket of the table. The buckets change one after the other. `live` is `true` if
+    /// the table is set at run time, and `false` if the configuration sets the table.
     ///
     /// # Errors
     /// Returns [`Error::SteerCpu`] or [`Error::Map`]. The table is unchanged on failure.
@@ -357,8 +357,8 @@ impl Steering {
         self.shared.counts()
     }
 
-    /// Returns the number of frames without metadata, because the driver left no headroom in front of the
-    /// frame.
+    /// Returns the number of frames to which the program could not add metadata, because the driver left no headroom in
+    /// front of the frame.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -386,7 +386,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Returns whether an exact flow or a bucket of the table has, or has had, a CPU as target.
+    /// Returns whether a CPU is, or was, the target of an exact flow or of a bucket of the table.
     #[must_use]
     pub fn names_cpus(&self) -> bool {
         !self.cpus.is_empty()
@@ -418,7 +418,7 @@ impl Steering {
 }
 
 impl SteerConfig {
-    /// Encodes the configuration as `struct steer_conf`.
+    /// Encodes the configuration as `struct steer_conf` (the constants of the flow steering).
     fn words(&self) -> [u32; STEER_WORDS] {
         [1, self.capacity, u32::from(self.table), u32::from(self.metadata)]
     }

@@ -62,13 +62,13 @@ pub(crate) fn link_create(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> 
     owned(unsafe { ffi::bpf_link_create(program.as_raw_fd(), target, ffi::BPF_XDP, &raw const options) })
 }
 
-/// Replaces the program of a link atomically.
+/// Replaces the program of an XDP link atomically.
 pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: null options are allowed and mean "replace the present program".
     check(unsafe { ffi::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) }).map(drop)
 }
 
-/// Detaches a link from its device, even if other processes have the link open.
+/// Detaches an XDP link from its device, even if other processes have the link open.
 pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the call takes a descriptor and no memory.
     check(unsafe { ffi::bpf_link_detach(link.as_raw_fd()) }).map(drop)
@@ -104,7 +104,7 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     Ok(LinkInfo { is_xdp, id: info.id, program: info.prog_id, ifindex })
 }
 
-/// Returns the id of the next link after `id`. Returns `None` if there is no further link.
+/// Returns the id of the next BPF link after the id `id`. Returns `None` if there is no further link.
 pub(crate) fn link_next(id: u32) -> io::Result<Option<u32>> {
     let mut next = 0;
     // SAFETY: the call writes one u32.
@@ -130,7 +130,7 @@ pub(crate) fn map_by_id(id: u32) -> io::Result<OwnedFd> {
     owned(unsafe { ffi::bpf_map_get_fd_by_id(id) })
 }
 
-/// Properties of a program, as the kernel reports them, with the ids of its maps.
+/// Properties of a BPF program, as the kernel reports them, with the ids of its maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawProgramInfo {
     pub id: u32,
@@ -144,7 +144,7 @@ pub(crate) struct RawProgramInfo {
     pub maps: Vec<u32>,
 }
 
-/// Maximum number of map ids that are read for a program. Every program of this crate has fewer maps.
+/// Maximum number of map ids that are read for a BPF program. Every program of this crate has fewer maps.
 const MAPS_MAX: usize = 64;
 
 pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<RawProgramInfo> {
@@ -177,7 +177,7 @@ fn name_of(raw: &[std::ffi::c_char]) -> String {
     raw.iter().take_while(|c| **c != 0).map(|c| char::from(c.to_ne_bytes()[0])).collect()
 }
 
-/// Properties of a map, as the kernel reports them.
+/// Properties of a BPF map, as the kernel reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MapInfo {
     pub id: u32,
@@ -201,7 +201,7 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     })
 }
 
-/// Types of maps that this crate creates without the declaration of a BPF object.
+/// Types of BPF maps that this crate creates without the declaration of a BPF object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapKind {
     /// Array that user space can map into its memory (mmap).
@@ -234,7 +234,7 @@ pub(crate) enum MapKind {
     Sockets,
 }
 
-/// Name, type and sizes of a map to create.
+/// Name, type and sizes of a BPF map to create.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MapSpec {
     pub name: &'static str,
@@ -314,7 +314,7 @@ fn check_sizes(map: BorrowedFd<'_>, key: usize, value: Option<usize>) -> io::Res
     }
 }
 
-/// Writes one element of a map. The map must not be a per-CPU map.
+/// Writes one element of a BPF map. The map must not be a per-CPU map.
 pub(crate) fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     check_sizes(map, key.len(), Some(value.len()))?;
     // SAFETY: both buffers are as long as the map's key and value, checked above.
@@ -322,7 +322,7 @@ pub(crate) fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::R
         .map(drop)
 }
 
-/// Removes one element of a map. Returns `Ok(false)` if the element was not present.
+/// Removes one element of a BPF map. Returns `Ok(false)` if the element was not present.
 pub(crate) fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
     check_sizes(map, key.len(), None)?;
     // SAFETY: the key is as long as the map's, checked above.
@@ -333,7 +333,7 @@ pub(crate) fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Returns all keys of a map. The caller must be the map's only writer.
+/// Returns all keys of a BPF map. The caller must be the map's only writer.
 pub(crate) fn map_keys<const N: usize>(map: BorrowedFd<'_>) -> io::Result<Vec<[u8; N]>> {
     check_sizes(map, N, None)?;
     let mut keys = Vec::new();
@@ -364,8 +364,8 @@ pub(crate) fn map_lookup<const V: usize>(map: BorrowedFd<'_>, key: u32) -> io::R
     Ok(value)
 }
 
-/// Returns the value of one element of a map. Returns `None` if the element is not present. The map must not
-/// be a per-CPU map.
+/// Returns the value of one element of a BPF map. Returns `None` if the element is not present. The map must not be a
+/// per-CPU map.
 pub(crate) fn map_get<const V: usize>(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<Option<[u8; V]>> {
     check_sizes(map, key.len(), Some(V))?;
     let mut value = [0_u8; V];
@@ -401,7 +401,7 @@ pub(crate) fn map_lookup_per_cpu(map: BorrowedFd<'_>, key: u32, words: usize) ->
     Ok(values)
 }
 
-/// Writes `value` as the value of one element of a per-CPU map for every CPU.
+/// Writes `value` to one element of a per-CPU map, as the value for every CPU.
 pub(crate) fn map_fill_per_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> io::Result<()> {
     check_sizes(map, size_of::<u32>(), Some(size_of_val(value)))?;
     // SAFETY: the call takes and returns integers.
@@ -414,8 +414,8 @@ pub(crate) fn map_fill_per_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> 
     .map(drop)
 }
 
-/// Writes `value` as the value of one element of a per-CPU map for the first CPU, and zeros for the other
-/// CPUs.
+/// Writes `value` to one element of a per-CPU map, as the value for the first CPU. The values for the other CPUs are
+/// set to zero.
 pub(crate) fn map_write_one_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> io::Result<()> {
     check_sizes(map, size_of::<u32>(), Some(size_of_val(value)))?;
     // SAFETY: the call takes and returns integers.
@@ -441,7 +441,7 @@ pub(crate) fn pinned(path: &Path) -> io::Result<OwnedFd> {
     owned(unsafe { ffi::bpf_obj_get(path.as_ptr()) })
 }
 
-/// Returns whether this path is on a BPF file system.
+/// Returns whether `path` is on a BPF file system.
 pub(crate) fn is_bpffs(path: &Path) -> io::Result<bool> {
     let path = c_path(path)?;
     // SAFETY: the struct holds integers only.
@@ -472,7 +472,7 @@ pub(crate) fn effective_user() -> u32 {
 /// XDP features of a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeviceFeatures {
-    /// Bits of `enum netdev_xdp_act`.
+    /// XDP features as bits of `enum netdev_xdp_act`.
     pub bits: u64,
     pub zero_copy_segments: u32,
 }

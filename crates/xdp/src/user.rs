@@ -36,8 +36,8 @@ use crate::{Error, ProgramInfo, TestRun, Verdict, log};
 /// Name of the program array through which a custom program calls the port's program. A process that takes over
 /// a port recognises a custom program by a map of this name.
 pub(crate) const NEXT: &str = "trivium_next";
-/// Name of the program array for a custom program that does not refer to `trivium_next`. Such a program never
-/// calls the port's program.
+/// Name of the program array that is bound to a custom program without a reference to `trivium_next`. Such a program
+/// never calls the port's program.
 const UNUSED: &str = "trivium_unused";
 /// Maximum number of lines of the verifier's log that an error contains. The last lines are kept, because
 /// they show the cause.
@@ -170,7 +170,7 @@ impl UserProgram {
         self.goes_on
     }
 
-    /// Returns the kernel's information about the custom program.
+    /// Returns the kernel's information about the custom program, such as its id and number of instructions.
     ///
     /// # Errors
     /// Returns [`Error::Query`] if a query of the kernel fails.
@@ -178,7 +178,7 @@ impl UserProgram {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// Puts `program` into the tail call slot of the custom program.
+    /// Puts `program` into the tail call slot of the custom program, which then continues with `program`.
     pub(crate) fn lead_to(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         sys::map_update(self.next.as_fd(), &0_u32.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
@@ -249,8 +249,9 @@ fn opened(object: &[u8]) -> Result<OpenObject, Error> {
     })
 }
 
-/// Selects the program `wanted` of the object, or its only XDP program if `wanted` is `None`. Only that program
-/// will be loaded. Returns the name of the program, and whether it supports multi-buffer frames.
+/// Selects the program `wanted` of the BPF object, or the object's only XDP program if `wanted` is `None`. Only the
+/// selected program will be loaded. Returns the name of the program, and whether the program supports multi-buffer
+/// frames.
 fn choose(open: &mut OpenObject, wanted: Option<&str>) -> Result<(String, bool), Error> {
     struct Candidate {
         name: String,

@@ -9,7 +9,7 @@ use libbpf_rs::libbpf_sys as ffi;
 pub enum Verdict {
     /// The program stopped because of a defect, or returned an unknown code. The kernel drops the frame.
     Aborted,
-    /// The kernel drops the frame, as the program has decided.
+    /// The kernel drops the frame, because the program returned `XDP_DROP`.
     Drop,
     /// The frame goes to the kernel's stack.
     Pass,
@@ -24,7 +24,7 @@ impl Verdict {
     pub const ALL: [Verdict; 5] =
         [Verdict::Aborted, Verdict::Drop, Verdict::Pass, Verdict::Transmit, Verdict::Redirect];
 
-    /// Returns the name of the verdict.
+    /// Returns the name of the XDP verdict.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

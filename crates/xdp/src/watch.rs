@@ -13,9 +13,9 @@ use crate::{Error, Verdict};
 const MAP: &str = "watch_losses";
 const RING: &str = "watch_ring";
 const MISSED: &str = "watch_missed";
-/// Size of `struct watch_key` in bytes. The struct has four words.
+/// Size of `struct watch_key` (device, event and reason of a loss) in bytes. The struct has four words.
 const KEY_SIZE: usize = 16;
-/// Size of `struct watch_told` in bytes.
+/// Size of `struct watch_told` (a single loss event) in bytes.
 const TOLD_SIZE: usize = 32;
 /// Maximum number of entries in the map of loss counts: `WATCH_CAPACITY`.
 const CAPACITY: u32 = 4096;
@@ -30,9 +30,9 @@ pub enum LossEvent {
     Redirect,
     /// The driver of the target device did not accept a redirected frame.
     Device,
-    /// The device did not accept a frame with the verdict `XDP_TX`.
+    /// The device did not accept a frame that the program sent back by the receiving device (verdict `XDP_TX`).
     Transmit,
-    /// The queue of the target CPU was full.
+    /// The queue to the CPU to which the frame was redirected was full.
     Cpu,
 }
 
@@ -73,10 +73,10 @@ pub struct Loss {
     /// Index of the receiving device in its namespace. For losses on the way to another CPU, this is the
     /// kernel's id of the CPU map.
     pub ifindex: u32,
-    /// Point at which the frames were lost.
+    /// Point in the kernel at which the frames were lost.
     pub event: LossEvent,
-    /// Verdict of the program, number of the target CPU, or error number, depending on the event. 0 if the
-    /// driver gives none.
+    /// Reason for the loss: verdict of the program, number of the target CPU, or error number, depending on the event.
+    /// 0 if the driver gives no reason.
     pub code: u32,
     /// Number of frames that were lost.
     pub frames: u64,
@@ -110,8 +110,8 @@ impl Loss {
 pub struct LossAt {
     /// Time of the loss in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Point, reason and number of the frames that were lost in this event. If a device or a CPU did not accept
-    /// a batch, the event has several frames.
+    /// Point, reason and number of the frames that were lost in this event. If a device or a CPU did not accept a batch
+    /// of frames, the event has several frames.
     pub loss: Loss,
 }
 
@@ -122,7 +122,7 @@ struct Each {
     missed: OwnedFd,
 }
 
-/// Counts of losses on the whole machine. Losses are counted until the value is dropped.
+/// Counts of the frames that XDP loses on the whole machine. Losses are counted until the value is dropped.
 #[derive(Debug)]
 pub struct Losses {
     map: OwnedFd,
@@ -132,7 +132,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Starts to count losses. [`Losses::left_out`] returns the events that this kernel cannot report.
+    /// Starts to count lost frames. [`Losses::left_out`] returns the loss events that this kernel cannot report.
     ///
     /// # Errors
     /// Returns [`Error::Map`] without the required privilege.
@@ -140,7 +140,7 @@ impl Losses {
         Losses::begin(None)
     }
 
-    /// Starts to count losses like [`Losses::watch`], and also writes each loss to a ring buffer of
+    /// Starts to count lost frames like [`Losses::watch`], and also writes each loss event to a ring buffer of
     /// `ring_bytes` bytes. The size must be a power of two and at least one page.
     ///
     /// # Errors
@@ -181,8 +181,8 @@ impl Losses {
         self.each.as_ref().map(|each| RingReader::new(RING, each.ring.as_fd(), told)).transpose()
     }
 
-    /// Returns the number of losses that were not written to the ring buffer because it was full. The result
-    /// of [`Losses::read`] includes these losses.
+    /// Returns the number of loss events that were not written to the ring buffer because it was full. The result of
+    /// [`Losses::read`] includes these losses.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -190,14 +190,14 @@ impl Losses {
         self.each.as_ref().map_or(Ok(0), |each| ring::missed(MISSED, each.missed.as_fd()))
     }
 
-    /// Returns the events that this kernel cannot report. Each event has the error of the attempt to attach to
-    /// its tracepoint.
+    /// Returns the loss events that this kernel cannot report. Each event has the error of the attempt to attach to its
+    /// tracepoint.
     #[must_use]
     pub fn left_out(&self) -> &[(LossEvent, Error)] {
         &self.left_out
     }
 
-    /// Returns the losses since the counting was started, by device, event and reason.
+    /// Returns the numbers of frames lost since the counting was started, by device, event and reason.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -230,7 +230,7 @@ fn attach(event: LossEvent, map: BorrowedFd<'_>, each: Option<&Each>) -> Result<
     sys::trace(program.as_fd()).map_err(|source| Error::Query { what, source })
 }
 
-/// Decodes a loss from a `struct watch_key`. `frames` is the number of lost frames. Returns `None` if the
+/// Decodes a loss from a `struct watch_key`. `frames` is the number of lost frames. Returns `None` if the number of the
 /// event is unknown.
 fn loss(key: &[u8], frames: u64) -> Option<Loss> {
     let mut words = key.chunks_exact(4).filter_map(|word| Some(u32::from_ne_bytes(word.try_into().ok()?)));
@@ -239,7 +239,7 @@ fn loss(key: &[u8], frames: u64) -> Option<Loss> {
     Some(Loss { netns, ifindex, event, code, frames })
 }
 
-/// Decodes a loss event from a `struct watch_told`. Returns `None` if the event is unknown.
+/// Decodes a single loss event from a `struct watch_told`. Returns `None` if the number of the event is unknown.
 fn told(bytes: &[u8], clock: WallClock) -> Option<LossAt> {
     let bytes = bytes.get(..TOLD_SIZE)?;
     let at_ns = clock.at(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?));

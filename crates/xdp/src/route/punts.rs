@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
-/// Number of classes of control packets: `PUNT_CLASSES`.
+/// Number of classes of control packets with separate rate limits (`PUNT_CLASSES`).
 pub const PUNT_CLASSES: usize = 22;
 /// Maximum number of known peers of a router's routing protocols: `PUNT_PEERS`.
 pub const PUNT_PEERS: usize = 8192;
@@ -26,27 +26,29 @@ const FRAMES: &str = "punt_frames";
 
 /// Number of 64-bit words of `struct punt_rate` (the rate limit of one class).
 const RATE_WORDS: usize = 3;
-/// Number of secret hash values in `struct punt_state`. These values follow the rates.
+/// Number of secret hash values in `struct punt_state`. The hash values follow the rates.
 const SECRETS: usize = 4;
 /// Number of 64-bit words at the beginning of `struct punt_state` that programs do not change: rates and secret
 /// hash values.
 const CONSTANTS: usize = RATE_WORDS * PUNT_CLASSES + SECRETS;
-/// `PUNT_SHARES`: number of shares for interfaces in each class, and number of shares for sources.
+/// Number of shares (parts of a class's rate) for interfaces in each class (`PUNT_SHARES`). Sources have the same
+/// number of shares.
 const SHARES: usize = 256;
-/// Number of 64-bit words of `struct punt_state`.
+/// Number of 64-bit words of `struct punt_state` (rates, token buckets and shares of a router).
 pub(crate) const STATE_WORDS: usize = CONSTANTS + PUNT_CLASSES + 2 * PUNT_CLASSES * SHARES;
-/// Size of `struct punt_peer` in bytes.
+/// Size of `struct punt_peer` (a known peer of a routing protocol) in bytes.
 pub(crate) const PEER_SIZE: usize = 40;
-/// Sizes of `struct punt_frame` and `struct punt_count` in bytes.
+/// Sizes in bytes of `struct punt_frame` (working memory for one frame) and `struct punt_count` (the counts of a
+/// class).
 pub(crate) const PUNT_FRAME_SIZE: u32 = 184;
 pub(crate) const PUNT_COUNT_SIZE: u32 = 16;
-/// `PUNT_IPV6`: flag of the kind of an IPv6 peer in `struct punt_peer`.
+/// `PUNT_IPV6`: flag in the field `kind` of `struct punt_peer` for an IPv6 peer.
 const IPV6: u16 = 0x100;
 const NS_PER_S: u64 = 1_000_000_000;
 /// Map value of each known peer. Programs only look up whether a peer is present, and do not read the value.
 const THERE: [u8; 4] = 1_u32.to_ne_bytes();
 
-/// A known peer of the host's routing daemons. Packets from known peers belong to classes of their own.
+/// A known peer of the host's routing daemons. Control packets from known peers belong to classes of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PuntPeer {
     /// A TCP session, such as a BGP session: local address and port, then address and port of the peer.
@@ -58,7 +60,7 @@ pub enum PuntPeer {
 }
 
 impl PuntPeer {
-    /// Encodes the peer as a key of the map of known peers: `struct punt_peer`.
+    /// Encodes the peer as `struct punt_peer`, the key of the map of known peers.
     fn bytes(self) -> [u8; PEER_SIZE] {
         let (kind, interface, here, far) = match self {
             PuntPeer::Session(here, far) => (0, 0, Some(here), far),
@@ -85,7 +87,7 @@ impl PuntPeer {
     }
 }
 
-/// Returns an address as a field of `struct punt_peer`. An IPv4 address has the first four bytes.
+/// Encodes an IP address as a field of `struct punt_peer`. An IPv4 address takes the first four bytes.
 fn address_field(address: Option<IpAddr>) -> [u8; 16] {
     match address {
         None => [0; 16],
@@ -102,16 +104,16 @@ fn address_field(address: Option<IpAddr>) -> [u8; 16] {
 /// Rate limit of one class of control packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PuntRate {
-    /// Rate in packets per second. With 0, no packet of the class passes.
+    /// Rate of control packets per second. With 0, no packet of the class passes.
     pub packets: u32,
-    /// Number of packets that may pass at once after an idle period (depth of the token bucket).
+    /// Number of control packets that may pass at once after an idle period (depth of the token bucket).
     pub burst: u32,
     /// Number of packets of the burst that stay reserved for interfaces and sources within their shares.
     pub reserve: u32,
 }
 
 impl PuntRate {
-    /// Encodes the rate as `struct punt_rate`.
+    /// Encodes the rate limit as `struct punt_rate`.
     fn words(self) -> [u64; RATE_WORDS] {
         let Some(interval) = NS_PER_S.checked_div(self.packets.into()) else { return [0; RATE_WORDS] };
         let ahead = |packets: u32| u64::from(packets).saturating_sub(1) * interval;
@@ -119,7 +121,7 @@ impl PuntRate {
     }
 }
 
-/// Limits of the control traffic that the XDP programs of one router's ports pass to the kernel.
+/// Rate limits of the control traffic that the XDP programs of one router's ports pass to the kernel.
 ///
 /// This value must be the only writer of the known peers.
 #[derive(Debug)]
@@ -134,8 +136,8 @@ pub struct PuntLimits {
 pub(crate) struct PuntMaps([OwnedFd; 4]);
 
 impl PuntLimits {
-    /// Creates rate limits without known peers, by which no packet passes. [`PuntLimits::set_rate`] sets the
-    /// rate of each class.
+    /// Creates rate limits without known peers. No packet passes until [`PuntLimits::set_rate`] has set the rate of its
+    /// class.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -149,8 +151,8 @@ impl PuntLimits {
         Ok(PuntLimits { maps: Arc::new(maps), state, peers: BTreeSet::new() })
     }
 
-    /// Sets the rate of the class with this index, which is below [`PUNT_CLASSES`]. The token bucket and the shares of
-    /// the class are full afterwards, unless the class has this rate already.
+    /// Sets the rate of the class of control packets with this index, which is below [`PUNT_CLASSES`]. The token bucket
+    /// and the shares of the class are full afterwards, unless the class has this rate already.
     pub fn set_rate(&self, class: usize, rate: PuntRate) {
         let state = self.state.words();
         let words = rate.words();
@@ -174,8 +176,8 @@ impl PuntLimits {
         bucket.chain(shares).for_each(|until| until.store(0, Ordering::Relaxed));
     }
 
-    /// Replaces the known peers. Peers beyond [`PUNT_PEERS`] are ignored, and a peer that is in the old and in the new
-    /// set stays present throughout.
+    /// Replaces the known peers of the routing daemons. Peers beyond [`PUNT_PEERS`] are ignored, and a peer that is in
+    /// the old and in the new set stays present throughout.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails. A further call tries the remaining changes again.
@@ -197,7 +199,8 @@ impl PuntLimits {
         Ok(())
     }
 
-    /// Returns the number of packets of a class that passed to the kernel, and the number that were dropped.
+    /// Returns the number of packets of a class of control packets that passed to the kernel, and the number of packets
+    /// that were dropped.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -244,7 +247,7 @@ impl PuntMaps {
         PuntMaps::NAMES.into_iter().zip(self.0.iter().map(AsFd::as_fd))
     }
 
-    /// Returns the kernel's id of one of the maps. The ids are equal for programs of the same router.
+    /// Returns the kernel's id of one of the rate limit maps. The ids are equal for programs of the same router.
     pub fn id(&self) -> Result<u32, Error> {
         let failed = |source| Error::Map { map: STATE, operation: "query", source };
         sys::map_info(self.get(0)).map(|info| info.id).map_err(failed)

@@ -29,7 +29,7 @@ pub struct ExactFlow {
     pub source: IpAddr,
     /// Destination address, of the same family as the source address.
     pub destination: IpAddr,
-    /// IP protocol number. For IPv6, this is the header that follows the extension headers.
+    /// IP protocol number. For IPv6, the number is that of the header that follows the extension headers.
     pub protocol: u8,
     /// Source port and destination port. Both ports are required for TCP, UDP and SCTP, and not allowed for other
     /// protocols.
@@ -39,16 +39,16 @@ pub struct ExactFlow {
 /// Reason why an exact flow is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
-    /// One address is IPv4 and the other is IPv6.
+    /// The source address and the destination address of the exact flow are of different families.
     #[error("its addresses are of different families; give two of one family")]
     Families,
-    /// A flow of TCP, UDP or SCTP has no ports.
+    /// An exact flow of TCP, UDP or SCTP has no ports.
     #[error("flows of its protocol have ports; give both")]
     NoPorts,
-    /// A flow of another protocol has ports.
+    /// An exact flow of a protocol other than TCP, UDP and SCTP has ports.
     #[error("flows of its protocol have no ports; leave them out")]
     Ports,
-    /// The VLAN number is not in the range 1 to 4095.
+    /// The VLAN identifier of the exact flow is not in the range 1 to 4095.
     #[error("its VLAN is none; use 1 to 4095, or leave it out for untagged frames")]
     Vlan,
 }
@@ -68,18 +68,18 @@ pub enum SteerTo {
 /// Target, mark and expiry of an exact flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowEntry {
-    /// Target to which the flow's frames are sent.
+    /// Target to which the frames of the exact flow are sent.
     pub to: SteerTo,
     /// Mark that is written to the metadata of the flow's frames ([`super::SteerMeta`]).
     pub mark: u32,
-    /// Time of CLOCK_MONOTONIC from which the entry is ignored. `None` if the entry does not expire.
+    /// Time of CLOCK_MONOTONIC from which the program ignores the entry. `None` if the entry does not expire.
     pub expires: Option<Moment>,
     /// Whether the entry was added at run time, and not by the configuration.
     pub live: bool,
 }
 
 impl SteerTo {
-    /// Returns the number of the CPU. Returns `None` if the target is not a CPU.
+    /// Returns the number of the target CPU. Returns `None` if the target is not a CPU.
     #[must_use]
     pub const fn cpu(self) -> Option<u32> {
         match self {
@@ -88,7 +88,7 @@ impl SteerTo {
         }
     }
 
-    /// Encodes the target as `enum steer_to`.
+    /// Encodes the steering target as `enum steer_to`.
     pub(super) const fn code(self) -> u32 {
         match self {
             SteerTo::Worker => 1,
@@ -122,7 +122,7 @@ const fn has_ports(protocol: u8) -> bool {
 }
 
 impl ExactFlow {
-    /// Encodes the flow as `struct steer_key`.
+    /// Encodes the exact flow as `struct steer_key`, the key of the map of exact flows.
     pub(super) fn key(&self) -> Result<[u8; KEY_SIZE], FlowError> {
         let mut key = [0; KEY_SIZE];
         let kind = match (self.source, self.destination) {
@@ -198,7 +198,7 @@ impl fmt::Display for ExactFlow {
 }
 
 impl FlowEntry {
-    /// Encodes the entry as `struct steer_flow`. `slot` is the index of the flow's counts.
+    /// Encodes the entry of an exact flow as `struct steer_flow`. `slot` is the index of the flow's counts.
     pub(super) fn value(&self, slot: u32) -> [u8; VALUE_SIZE] {
         let mut value = [0; VALUE_SIZE];
         let words = [self.to.code(), self.mark, slot, u32::from(self.live)];
@@ -209,7 +209,7 @@ impl FlowEntry {
         value
     }
 
-    /// Decodes the slot and the entry from `struct steer_flow`.
+    /// Decodes the entry of an exact flow from `struct steer_flow`, with the index of the flow's counts.
     pub(super) fn from_value(value: &[u8; VALUE_SIZE]) -> (u32, FlowEntry) {
         let word = |at: usize| {
             value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)

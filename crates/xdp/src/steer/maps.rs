@@ -19,8 +19,8 @@ const CPUS: &str = "steer_cpus";
 pub const STEER_BUCKETS: usize = 256;
 /// Number of 32-bit words of `struct steer_conf` (the constants of the flow steering).
 pub(crate) const STEER_WORDS: usize = 4;
-/// Size of `struct steer_table` in bytes. The last word but one states whether the table was set at run time,
-/// and the last word identifies the steering policy.
+/// Size of `struct steer_table` (the targets of the hash buckets) in bytes. The last word but one states whether the
+/// table was set at run time, and the last word identifies the steering policy.
 const TABLE_SIZE: u32 = 1032;
 /// Index of the count of frames without metadata: `STEER_COUNT_UNMARKED` of `enum steer_counted`. The following
 /// constants are the indices of the counts for the targets worker, kernel and other CPUs.
@@ -79,7 +79,7 @@ fn wide(number: u32) -> usize {
 }
 
 impl Shared {
-    /// Creates the maps with slots for `capacity` exact flows.
+    /// Creates the maps of a flow steering with slots for `capacity` exact flows.
     pub fn new(capacity: u32) -> Result<Shared, Error> {
         let slots = capacity.max(1);
         let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -112,7 +112,7 @@ impl Shared {
         sys::map_delete(self.flows.as_fd(), key)
     }
 
-    /// Returns all exact flows in the kernel map, with their slots and entries.
+    /// Returns all exact flows in the kernel map, with the indices of their counts and their entries.
     pub fn read_flows(&self) -> Result<Vec<(ExactFlow, u32, FlowEntry)>, Error> {
         let failed = |source| Error::Map { map: FLOWS, operation: "read", source };
         let mut flows = Vec::new();
@@ -151,7 +151,8 @@ impl Shared {
         (std::array::from_fn(|at| SteerTo::from_code(code(at))), code(STEER_BUCKETS) != 0)
     }
 
-    /// Returns the number that [`Shared::set_owner`] has stored. Returns 0 if no number was stored.
+    /// Returns the number that identifies the steering policy ([`Shared::set_owner`]). Returns 0 if no number was
+    /// stored.
     pub fn owner(&self) -> u32 {
         let last =
             self.table_memory.words().get(STEER_BUCKETS / 2).map_or(0, |word| word.load(Ordering::Relaxed));
@@ -166,7 +167,8 @@ impl Shared {
         self.write(&table, live, owner);
     }
 
-    /// Writes the targets of all buckets, two buckets at a time. The program reads each bucket atomically.
+    /// Writes the targets of all hash buckets to the table, two buckets at a time. The program reads each bucket
+    /// atomically.
     pub fn write_table(&self, table: &[SteerTo; STEER_BUCKETS], live: bool) {
         self.write(table, live, self.owner());
     }
@@ -188,7 +190,7 @@ impl Shared {
         Ok(SteerCount { packets: sum(0), bytes: sum(1) })
     }
 
-    /// Returns the frame and byte counts of each target. CPUs that received no frames are left out.
+    /// Returns the frame and byte counts of each steering target. CPUs that received no frames are left out.
     pub fn counts(&self) -> Result<Vec<(SteerTo, SteerCount)>, Error> {
         let mut counts = Vec::new();
         for at in COUNT_WORKER..self.entries()? {

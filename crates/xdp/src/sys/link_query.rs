@@ -9,17 +9,18 @@ use std::os::fd::AsRawFd;
 
 use super::{ifindex_arg, owned};
 
-/// Length of `struct nlmsghdr` in bytes.
+/// Length of the netlink message header (`struct nlmsghdr`) in bytes.
 const HEADER: usize = 16;
-/// Length of `struct ifinfomsg` in bytes.
+/// Length of the header of a link message (`struct ifinfomsg`) in bytes.
 const INFO: usize = 16;
-/// Length of the header of an attribute (`struct nlattr`) in bytes.
+/// Length of the header of a netlink attribute (`struct nlattr`) in bytes.
 const ATTRIBUTE: usize = 4;
-/// Mask of an attribute's type without its flag bits.
+/// Mask of a netlink attribute's type without its flag bits.
 const TYPE: u16 = 0x3fff;
 const IFLA_EXT_MASK: u16 = 29;
 const IFLA_XDP: u16 = 43;
-/// Flag of `IFLA_EXT_MASK` by which the kernel omits the statistics of the device from its reply.
+/// Flag in the attribute `IFLA_EXT_MASK` of a request. With this flag, the kernel omits the statistics of the device
+/// from its reply.
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
@@ -36,7 +37,7 @@ pub(crate) struct ProgramIds {
     pub offload: u32,
 }
 
-/// Returns the XDP programs on a device of the calling thread's network namespace.
+/// Returns the ids of the XDP programs on a device of the calling thread's network namespace.
 pub(crate) fn programs_on(ifindex: u32) -> io::Result<ProgramIds> {
     let request = request(ifindex_arg(ifindex)?);
     // SAFETY: the call takes integers, and the result is checked.
@@ -81,7 +82,7 @@ fn negative_errno(result: i32) -> i32 {
     if result < 0 { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { result }
 }
 
-/// Returns an RTM_GETLINK request for one device.
+/// Returns a netlink request (RTM_GETLINK) for one device.
 fn request(ifindex: i32) -> Vec<u8> {
     let length = HEADER + INFO + ATTRIBUTE + 4;
     let flags = u16::try_from(libc::NLM_F_REQUEST).unwrap_or_default();
@@ -102,7 +103,7 @@ fn request(ifindex: i32) -> Vec<u8> {
     bytes
 }
 
-/// Parses the kernel's reply to [`request`].
+/// Parses the kernel's reply to [`request`] and returns the ids of the XDP programs in it.
 fn programs_in(answer: &[u8]) -> io::Result<ProgramIds> {
     let malformed = || io::Error::from_raw_os_error(libc::EBADMSG);
     let length = number(answer, 0).and_then(|length| usize::try_from(length).ok()).ok_or_else(malformed)?;
@@ -139,7 +140,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
 
-/// Returns the attributes in `bytes`, each with its type and its value. The iteration ends at an attribute
+/// Returns the netlink attributes in `bytes`, each with its type and its value. The iteration ends at an attribute
 /// whose length is invalid.
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;

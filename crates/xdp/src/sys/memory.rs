@@ -1,4 +1,4 @@
-//! Memory mapping of an array map. BPF programs access the memory at the same time, so it is read and written
+//! Memory mapping of an array map. BPF programs access the memory at the same time, so the memory is read and written
 //! only in whole aligned 64-bit words.
 
 use std::io;

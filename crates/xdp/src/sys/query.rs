@@ -1,4 +1,4 @@
-//! Further kernel queries: memory use of maps, run-time statistics of programs, and availability of helpers.
+//! Kernel queries of the memory use of maps, the run-time statistics of programs, and the availability of helpers.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use super::{check, name_of, owned, size32};
 
-/// Properties of a map that are needed only for display.
+/// Properties of a BPF map that are needed only for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MapDetails {
     pub id: u32,
@@ -50,7 +50,7 @@ pub(crate) fn enable_run_time_statistics() -> io::Result<OwnedFd> {
     owned(unsafe { ffi::bpf_enable_stats(ffi::BPF_STATS_RUN_TIME) })
 }
 
-/// Returns whether the kernel allows XDP programs to call a helper.
+/// Returns whether the kernel allows XDP programs to call a BPF helper.
 pub(crate) fn has_helper(helper: ffi::bpf_func_id) -> bool {
     // SAFETY: the call takes integers, and no options.
     unsafe { ffi::libbpf_probe_bpf_helper(ffi::BPF_PROG_TYPE_XDP, helper, std::ptr::null()) == 1 }

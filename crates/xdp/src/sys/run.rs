@@ -9,7 +9,7 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use super::{check, size32};
 
-/// Parameters of a test run.
+/// Parameters of a test run of an XDP program.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RunRequest<'a> {
     pub frame: &'a [u8],
@@ -17,11 +17,11 @@ pub(crate) struct RunRequest<'a> {
     /// without a name and queue 0.
     pub ingress: Option<(u32, u32)>,
     pub repeat: i32,
-    /// Number of frames that a live run transmits in one batch. `None` for a test run that transmits nothing.
+    /// Number of frames that a live test run transmits in one batch. `None` for a test run that transmits no frames.
     pub live_batch: Option<u32>,
 }
 
-/// Result of a test run. The frame is empty for a live run.
+/// Result of a test run of an XDP program. The frame is empty for a live test run, which transmits its frames.
 #[derive(Debug, Clone)]
 pub(crate) struct RunResult {
     pub verdict: u32,

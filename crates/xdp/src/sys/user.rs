@@ -51,8 +51,8 @@ pub(crate) fn wait_by_map() -> io::Result<()> {
     map_update(outer.as_fd(), &0_u32.to_ne_bytes(), &inner.as_raw_fd().to_ne_bytes())
 }
 
-/// Binds a map to a program. The program then keeps the map open and lists it, even if the program's
-/// instructions do not refer to it.
+/// Binds a map to a program. The program then keeps the map open and lists the map, even if the program's instructions
+/// do not refer to it.
 pub(crate) fn bind_map(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the call takes two descriptors. Null options are allowed.
     check(unsafe { ffi::bpf_prog_bind_map(program.as_raw_fd(), map.as_raw_fd(), ptr::null()) }).map(drop)

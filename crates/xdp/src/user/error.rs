@@ -9,7 +9,7 @@ pub enum UserError {
     /// libbpf cannot read the BPF object of the custom program.
     #[error("the file is no BPF object that can be loaded: {said}")]
     Object {
-        /// Error message that libbpf gave.
+        /// Error message of libbpf for the BPF object.
         said: String,
     },
     /// The BPF object has no XDP program.
@@ -26,7 +26,7 @@ pub enum UserError {
         /// Names of the programs in the object, each with its section.
         others: Vec<(String, String)>,
     },
-    /// The BPF object has several XDP programs, and no name was given.
+    /// The BPF object has several XDP programs, and no program name was given.
     #[error("the object has several XDP programs: {}", names.join(", "))]
     Several {
         /// Names of the XDP programs in the object.
