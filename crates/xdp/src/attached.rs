@@ -528,8 +528,8 @@ pub struct HandOver {
     pub fds: [OwnedFd; 5],
     /// Path where the port's program is pinned. `None` if the program is not pinned.
     pub pin: Option<PinPath>,
-    /// Custom program in front of the port's program. The successor finds this program through the link. The
-    /// value must be kept until the successor has done so, because closing it disconnects the port's program
-    /// from the custom program.
+    /// Custom program in front of the port's program. The successor finds this program through the link. The value must
+    /// be kept until the successor has found the program, because closing the value disconnects the port's program from
+    /// the custom program.
     pub user: Option<UserProgram>,
 }

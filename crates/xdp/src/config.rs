@@ -44,7 +44,7 @@ pub struct LocalAddresses {
 /// Complete configuration of one port's program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramConfig {
-    /// Function that receives the frames of the port.
+    /// Function (such as bridging or routing) that receives the frames of the port.
     pub owner: Owner,
     /// Treatment of frames from a receive queue that has no socket.
     pub when_down: WhenDown,
@@ -55,7 +55,8 @@ pub struct ProgramConfig {
     pub locals: LocalAddresses,
 }
 
-/// Size of `struct trivium_conf` in bytes. The struct consists of four 32-bit words in host byte order.
+/// Size of `struct trivium_conf` (the constants of a port's program) in bytes. The struct consists of four 32-bit words
+/// in host byte order.
 pub(crate) const CONF_SIZE: usize = 16;
 
 /// Value of the owner word in `struct trivium_conf` (`TRIVIUM_OWNER_ROUTER`) for a port with a virtual router stage.
@@ -87,20 +88,20 @@ impl WhenDown {
     }
 }
 
-/// Part of a `ProgramConfig` that is fixed when the program is loaded.
+/// Constants of a port's program: the part of a `ProgramConfig` that is fixed when the program is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Constants {
-    /// Function that receives the frames of the port.
+    /// Function (such as bridging or routing) that receives the frames of the port.
     pub owner: Owner,
     /// Treatment of frames from a receive queue that has no socket.
     pub when_down: WhenDown,
-    /// Number of slots of the socket map.
+    /// Number of slots of the socket map, one for each receive queue.
     pub queues: u32,
 }
 
 impl Constants {
-    /// Encodes the constants as `struct trivium_conf`. `counters` is the number of counters that the BPF
-    /// object declares. `router` is whether the program has a virtual router stage.
+    /// Encodes the constants of a port's program as `struct trivium_conf`. `counters` is the number of counters that
+    /// the BPF object declares. `router` is whether the program has a virtual router stage.
     pub(crate) fn to_bytes(self, counters: u32, router: bool) -> [u8; CONF_SIZE] {
         let owner = if router { OWNER_ROUTER } else { self.owner.code() };
         let words = [owner, self.when_down.verdict(), self.queues, counters];
@@ -111,8 +112,8 @@ impl Constants {
         bytes
     }
 
-    /// Decodes the constants from `struct trivium_conf`. Returns `None` if no program of this crate can have
-    /// these constants.
+    /// Decodes the constants of a port's program from `struct trivium_conf`. Returns `None` if no program of this crate
+    /// can have these constants.
     pub(crate) fn from_bytes(bytes: &[u8; CONF_SIZE]) -> Option<Constants> {
         let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let owner = Owner::from_code(word(0)?)?;

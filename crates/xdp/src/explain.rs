@@ -9,10 +9,11 @@ use crate::stages::Stages;
 use crate::steer::{ExactFlow, SteerTo};
 use crate::{Attached, Counter, Error, Loaded, Verdict};
 
-/// Result of a port's XDP program for a frame, found by a test run.
+/// Result of a test run of a port's XDP program: what the program does with a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSays {
-    /// Packet counter that the program incremented for the frame, which shows its outcome.
+    /// Packet counter that the program incremented for the frame. The counter shows what the program did with the
+    /// frame.
     pub way: Counter,
     /// Verdict of the program. For a frame that goes to the worker, this is the verdict of `when_down`,
     /// because a test run has no socket.
@@ -43,9 +44,9 @@ pub struct HookSays {
 }
 
 impl Attached {
-    /// Returns the result of the port's own program for a frame of at least 14 bytes. The test run treats the
-    /// frame as received on the first queue, with no earlier frame of its flow still in a worker. The calling
-    /// thread must be in the device's network namespace.
+    /// Returns what the port's own program does with a frame of at least 14 bytes, found by a test run. The test run
+    /// treats the frame as received on the first queue, with no earlier frame of its flow still in a worker. The
+    /// calling thread must be in the device's network namespace.
     ///
     /// # Errors
     /// Returns [`Error::Map`], [`Error::Load`] or [`Error::TestRun`].

@@ -258,7 +258,7 @@ fn keys(map: BorrowedFd<'_>) -> std::io::Result<BTreeSet<u32>> {
     Ok(sys::map_keys::<4>(map)?.into_iter().map(u32::from_ne_bytes).collect())
 }
 
-/// Encodes the configuration `port` as `struct fib_conf`.
+/// Encodes the configuration `port` as `struct fib_conf` (the constants of the kernel routing stage).
 fn words(port: &FibPort) -> [u32; FIB_WORDS] {
     let [a, b, c, d, e, f] = port.mac;
     let (sources, partial) = (u32::from(port.check_sources), u32::from(port.partial_checksums));

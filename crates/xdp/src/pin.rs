@@ -343,7 +343,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of one test, removed on drop.
+    /// A temporary directory of one test, which is removed when the value is dropped.
     struct Scratch(PathBuf);
 
     impl Scratch {

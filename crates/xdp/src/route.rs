@@ -585,8 +585,8 @@ impl RouteMaps {
         RouteMaps { conf: *conf, vlans: vlans.clone(), own, answers, punts: punts.clone(), orders }
     }
 
-    /// Returns a copy for a test run, with new counts, new rate limits and a new frame order state. A test run
-    /// with the copy changes no state of the router. No frame is pending in the new order state.
+    /// Returns a copy for a test run, with new counts, new rate limits and a new frame order state. A test run with the
+    /// copy changes no state of the router. The new order state records that no frame is in a worker.
     pub fn scratch(&self) -> Result<RouteMaps, Error> {
         let answers = self.answers.as_ref().map(|answers| answers.scratch().map(Arc::new)).transpose()?;
         let orders = self.orders.as_ref().map(|orders| orders.scratch().map(Arc::new)).transpose()?;
@@ -626,7 +626,7 @@ fn create(name: &'static str, key: u32) -> Result<OwnedFd, Error> {
     sys::map_create(spec, None).map_err(failed(name, "create"))
 }
 
-/// Encodes the configuration `port` as `struct route_conf`.
+/// Encodes the configuration `port` as `struct route_conf` (the constants of the virtual router stage).
 fn words(port: &RoutePort) -> [u32; ROUTE_WORDS] {
     let [a, b, c, d, e, f] = port.mac;
     let (first, second) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, 0, 0]));

@@ -103,8 +103,8 @@ pub(crate) fn new_counts() -> Result<OwnedFd, Error> {
     create(COUNTS, MapKind::PerCpuArray, 32)
 }
 
-/// Returns the number of the first port to which a packet was redirected, according to `counts`. Returns `None`
-/// if no packet was redirected.
+/// Returns the number of the port to which a test run redirected its packet, according to the packet counts `counts`.
+/// Returns `None` if no packet was redirected.
 pub(crate) fn sent_to(counts: BorrowedFd<'_>) -> Result<Option<u16>, Error> {
     for port in 0..BRIDGE_PORTS {
         let words = sys::map_lookup_per_cpu(counts, port, 4);

@@ -88,8 +88,8 @@ impl Orders {
         [(ORDERS, self.map.as_fd()), (BUCKETS, self.buckets.as_fd())]
     }
 
-    /// Creates an order state for a test run, with as many receive queues as this one. No frame is pending in the new
-    /// state.
+    /// Creates an order state for a test run, with as many receive queues as this one. The new state records that no
+    /// frame is in a worker.
     pub(crate) fn scratch(&self) -> Result<Orders, Error> {
         let orders = Orders::new(self.queues())?;
         orders.set_bypass(self.is_bypassed());

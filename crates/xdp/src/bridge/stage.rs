@@ -158,8 +158,8 @@ impl BridgeMaps {
         own.into_iter().chain(self.orders.maps())
     }
 
-    /// Returns a copy with a new station table, new counts and a new frame order state. A test run with the
-    /// copy therefore changes nothing. No frame is pending in the new order state.
+    /// Returns a copy with a new station table, new counts and a new frame order state. A test run with the copy
+    /// therefore changes no state of the bridge. The new order state records that no frame is in a worker.
     pub fn scratch(&self) -> Result<BridgeMaps, Error> {
         let failed = |source| Error::Map { map: DEVICES, operation: "duplicate", source };
         Ok(BridgeMaps {
@@ -170,8 +170,8 @@ impl BridgeMaps {
         })
     }
 
-    /// Returns the number of the port to which a packet was redirected, according to the counts. Returns `None`
-    /// if no packet was redirected.
+    /// Returns the number of the port to which a test run redirected its packet, according to the packet counts.
+    /// Returns `None` if no packet was redirected.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
         sent_to(self.counts.as_fd())
     }

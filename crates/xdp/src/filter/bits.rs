@@ -68,7 +68,7 @@ impl Classes {
     }
 }
 
-/// A table that maps each value of a frame field to its class.
+/// A table that maps each value of a frame field to its class (the set of rules that the value matches).
 #[derive(Debug)]
 pub(super) struct Table {
     pub classes: Vec<u16>,

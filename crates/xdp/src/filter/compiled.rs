@@ -104,7 +104,7 @@ impl Compiled {
         self.rules.iter().find(|rule| matches!(rule.action, Action::SynCookie(_)))
     }
 
-    /// Returns the size of the tables in the kernel in bytes.
+    /// Returns the size in bytes that the tables of the compiled rules have in the kernel.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.classes.len() * 2 + self.tries.len() * 4 + self.rows.len() * 8 + self.rules.len() * 128

@@ -174,7 +174,7 @@ impl Key {
         self.family << 10 | self.fragment << 8 | self.protocol
     }
 
-    /// Reads an IPv4 header into the fields. Returns `false` if the fixed part of the header cannot be read.
+    /// Reads the fields of an IPv4 header into the key. Returns `false` if the fixed part of the header cannot be read.
     fn ipv4(&mut self, head: &[u8], at: usize, asked: Option<Asked>) -> bool {
         let Some(ip) = head.get(at..at + 20) else { return false };
         let (version, words) = (ip[0] >> 4, usize::from(ip[0] & 15));
@@ -210,7 +210,7 @@ impl Key {
         true
     }
 
-    /// Reads an IPv6 header into the fields. Returns `false` if the fixed part of the header cannot be read.
+    /// Reads the fields of an IPv6 header into the key. Returns `false` if the fixed part of the header cannot be read.
     fn ipv6(&mut self, head: &[u8], at: usize, asked: Option<Asked>) -> bool {
         let Some(ip) = head.get(at..at + 40) else { return false };
         if ip[0] >> 4 != 6 {
@@ -232,8 +232,8 @@ impl Key {
         true
     }
 
-    /// Reads the IPv6 extension headers (RFC 8200, section 4) up to the transport header. `end` is the offset
-    /// at which the packet ends. Returns `false` if the transport header is not found.
+    /// Reads the IPv6 extension headers (RFC 8200, section 4) and the transport header into the key. `end` is the
+    /// offset at which the packet ends. Returns `false` if the transport header is not found.
     fn extensions(&mut self, head: &[u8], mut at: usize, mut next: u8, end: usize, asked: Asked) -> bool {
         for _ in 0..=EXTENSIONS {
             self.protocol = u32::from(next);
@@ -272,7 +272,7 @@ impl Key {
         false
     }
 
-    /// Reads the transport header into the fields. `end` is the offset at which the packet ends.
+    /// Reads the fields of the transport header into the key. `end` is the offset at which the packet ends.
     fn transport(&mut self, head: &[u8], at: usize, end: usize, asked: Asked) {
         if at > end {
             self.fragment = UNREADABLE;

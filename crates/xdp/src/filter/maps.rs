@@ -61,9 +61,9 @@ impl FilterMaps {
         sys::map_info(counts.as_fd()).map(|info| info.id).map_err(failed)
     }
 
-    /// Returns a copy with new counters, buckets and samples. A test run with the copy therefore changes
-    /// nothing. The buckets of rules have their present fill level in the copy, and the buckets of single
-    /// sources are full. The entries of clients of SYN cookies are shared.
+    /// Returns a copy with new counters, buckets and samples. A test run with the copy therefore changes no state of
+    /// the filter. The buckets of rules have their present fill level in the copy, and the buckets of single sources
+    /// are full. The entries of clients of SYN cookies are shared.
     pub fn scratch(&self) -> Result<FilterMaps, Error> {
         let duplicate = |map, fd: &OwnedFd| {
             fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })

@@ -34,7 +34,7 @@ pub struct Tally {
     inherited: BTreeMap<String, [u64; 4]>,
     /// Rate limit buckets of single sources. `None` until the first rule with a rate limit per source.
     sources: Option<Arc<Sources>>,
-    /// Number of counter rows of each rule, one row for each worker. `None` until the first rule is added.
+    /// Number of counter rows of each rule. A worker counts in its own row. `None` until the first rule is added.
     rows: Option<usize>,
     /// Number of the rule that was added last, by which rules are distinguished in the table of sources.
     next: u64,

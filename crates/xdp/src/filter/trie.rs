@@ -17,8 +17,8 @@ pub(super) const IS_NODE: u32 = 1 << 31;
 /// Maximum number of trie entries of a filter. This many entries take 128 MiB.
 const ENTRIES_MAX: usize = 1 << 25;
 
-/// An address field of the filter: the bit rows of its classes, and the indices of the root nodes for IPv4
-/// and IPv6.
+/// Compiled form of the source or destination address field: the bit rows of its classes, and the indices of the root
+/// nodes of the IPv4 trie and the IPv6 trie.
 #[derive(Debug)]
 pub(super) struct AddressField {
     pub rows: Classes,
@@ -26,8 +26,8 @@ pub(super) struct AddressField {
     pub root6: u32,
 }
 
-/// Adds the tries of an address field to `entries`. `wanted` holds the prefixes that each rule matches. An
-/// empty list matches any address. Returns `None` if every rule matches any address.
+/// Adds the tries of the source or destination address field to `entries`. `wanted` holds the prefixes that each rule
+/// matches. An empty list matches any address. Returns `None` if every rule matches any address.
 pub(super) fn address_field(
     entries: &mut Vec<u32>,
     wanted: &[&[Prefix]],

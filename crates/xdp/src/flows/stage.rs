@@ -108,8 +108,8 @@ impl FlowMaps {
         &self.orders
     }
 
-    /// Returns a copy with new counts and a new frame order state. A test run with the copy therefore changes
-    /// nothing. No frame is pending in the new order state.
+    /// Returns a copy with new counts and a new frame order state. A test run with the copy therefore changes no state
+    /// of the flows. The new order state records that no frame is in a worker.
     pub fn scratch(&self) -> Result<FlowMaps, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "duplicate", source };
         Ok(FlowMaps {
@@ -123,8 +123,8 @@ impl FlowMaps {
         })
     }
 
-    /// Returns the number of the port to which a packet was redirected, according to the counts. Returns `None`
-    /// if no packet was redirected.
+    /// Returns the number of the port to which a test run redirected its packet, according to the packet counts.
+    /// Returns `None` if no packet was redirected.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
         bridge::sent_to(self.counts.as_fd())
     }

@@ -464,8 +464,8 @@ impl AnswerMaps {
         Ok(AnswerMaps { maps: all(maps)?, ..*self })
     }
 
-    /// Returns the number of the port to which a packet was redirected, and the index of the neighbour that received
-    /// the packet, according to the counts. Returns `None` if no packet was redirected.
+    /// Returns the number of the port to which a test run redirected its packet, and the index of the packet's
+    /// neighbour (next hop), according to the packet counts. Returns `None` if no packet was redirected.
     pub fn sent_to(&self) -> Result<Option<(u16, u32)>, Error> {
         let failed = |source| Error::Map { map: SENT, operation: "map", source };
         let sent = Mapped::new(self.get(SENT)).map_err(failed)?;
