@@ -32,8 +32,8 @@ const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
 /// Maximum number of packets that one busy poll of an AF_XDP socket processes.
 const BUSY_POLL_BUDGET: u32 = 64;
 
-/// Lower bound of the maximum number of queues that `queues = "all"` serves. It matters on machines with few
-/// CPUs.
+/// Lower bound of the maximum number of queues that `queues = "all"` serves. The bound applies on machines with
+/// fewer than eight CPUs.
 const LEAST_MOST_QUEUES: u16 = 16;
 
 /// Parameters for opening a device as a port.
@@ -51,7 +51,7 @@ pub struct Request<'a> {
     pub has_function: bool,
     /// Whether the port has a filter.
     pub is_filtered: bool,
-    /// Whether the kernel also transmits packets on the device.
+    /// Whether the kernel also transmits packets on the device, as on a router interface.
     pub speaks: bool,
     /// Whether the daemon created the device. Such a device is one end of a veth pair whose other end
     /// completes all checksums.
@@ -240,15 +240,15 @@ fn most_queues() -> u16 {
     u16::try_from(2 * cpus).unwrap_or(u16::MAX).max(LEAST_MOST_QUEUES)
 }
 
-/// Returns the number of receive queues that the device uses. If the driver does not report the number,
-/// returns the number with which the device was created.
+/// Returns the number of receive queues that a device uses. If the driver does not report the number, returns
+/// the number of receive queues with which the device was created.
 fn device_queues(info: &LinkInfo) -> u16 {
     let queues = link::channels(&info.name).map(|channels| channels.rx()).ok().filter(|queues| *queues > 0);
     u16::try_from(queues.unwrap_or(info.rx_queues).max(1)).unwrap_or(u16::MAX)
 }
 
-/// Attaches the hook's program to the device. A suitable pinned hook is adopted, otherwise a new hook is
-/// attached. `queues` is the number of queues that the device has. The returned flag is true if a suitable
+/// Attaches a hook to the device. If an earlier daemon process left a suitable pinned hook, adopts this hook
+/// instead. `queues` is the number of queues that the device has. The returned flag is true if a suitable
 /// pinned hook was found.
 fn hook(
     request: &Request<'_>,
@@ -283,7 +283,7 @@ fn hook(
 enum Left {
     /// A pinned hook that can be adopted for the requested port.
     Fits(Box<Attached>),
-    /// The device has no hook of the earlier process any more. `Some` holds the custom program that ran
+    /// The device has no hook of the earlier daemon process any more. `Some` holds the custom program that ran
     /// before the former hook's own program.
     Program(Option<UserProgram>),
 }
@@ -369,13 +369,13 @@ fn has_filter(hook: &Attached) -> bool {
     hook.filter_id().is_ok_and(|filter| filter.is_some())
 }
 
-/// Installs the port's own program in a hook whose program drops every frame until the filter is installed.
-/// The hook must have its filter. If workers process the port's packets, the function also puts the sockets
-/// into the hook's XSKMAP.
+/// Installs the port's own program in a hook whose program drops every frame until the filter is installed. The
+/// hook must have its filter. If workers process the port's packets, the function also puts the port's AF_XDP
+/// sockets into the hook's XSKMAP.
 ///
 /// # Errors
-/// Returns an error if the kernel refuses the program or an entry of the map. The hook then continues to drop
-/// all frames.
+/// Returns an error if the kernel refuses the program or an entry of the XSKMAP. The hook then continues to
+/// drop all frames.
 pub fn unlock(
     name: &PortName,
     wanted: &PortSpec,
@@ -391,7 +391,7 @@ pub fn unlock(
 /// If the port has no function, removes the sockets from the map.
 ///
 /// # Errors
-/// Returns an error if an entry of the map cannot be written.
+/// Returns an error if an entry of the XSKMAP cannot be written.
 pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_function: bool) -> Result<(), xdp::Error> {
     for (id, socket) in sockets {
         let queue = u32::from(id.0);
@@ -414,8 +414,8 @@ pub fn completes(options: &XdpOptions, own: bool) -> bool {
     }
 }
 
-/// Opens one AF_XDP socket per queue. If workers process the port's packets and the hook does not wait for
-/// its filter, each socket is also put into its entry of the hook's XSKMAP.
+/// Opens one AF_XDP socket per queue. If workers process the port's packets and `is_locked` is false (the hook
+/// already has the port's filter), each socket is also put into its entry of the hook's XSKMAP.
 fn sockets(
     request: &Request<'_>,
     ifname: &str,

@@ -1,4 +1,4 @@
-//! Converts the configuration of bridges into the switch's configuration.
+//! Converts the configuration of bridges into the settings of the crate `switch`.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,8 +13,8 @@ use super::ids::Names;
 /// Running bridges, indexed by name.
 pub type Bridges = BTreeMap<BridgeName, Arc<Bridge>>;
 
-/// Converts one bridge's configuration into the settings that the switch uses. Ports that are not running are
-/// left out.
+/// Converts one bridge's configuration into the settings that the crate `switch` uses. Ports that are not
+/// running are left out.
 pub fn told(
     config: &Config,
     name: &BridgeName,
@@ -64,7 +64,8 @@ fn mode(mode: &model::VlanMode) -> VlanMode {
     }
 }
 
-/// Returns the running bridges for `config`. Bridges that already exist in `before` keep their MAC tables.
+/// Creates the running bridges that `config` describes. Bridges that already exist in `before` keep their MAC
+/// tables.
 pub fn build(config: &Config, before: &Bridges, names: &mut Names) -> Bridges {
     for gone in before.iter().filter(|(name, _)| !config.bridges.contains_key(*name)) {
         names.bridges.release(gone.1.id().0);
@@ -85,8 +86,8 @@ pub fn build(config: &Config, before: &Bridges, names: &mut Names) -> Bridges {
     bridges
 }
 
-/// Returns a random seed for the hash tables. An attacker who does not know the seed cannot choose addresses
-/// that collide in one bucket.
+/// Returns a random seed for the hash tables of bridges. An attacker who does not know the seed cannot choose
+/// addresses that collide in one bucket.
 pub fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

@@ -16,8 +16,8 @@ use super::open::{self, ETHERNET_MTU, PortSpec};
 use super::ports::{self, Running, engine_failed, even_rss_table};
 use super::routing;
 
-/// Changes a running port to the settings in `wanted`. If an error occurs after some settings were changed,
-/// the caller changes the port back.
+/// Changes a running port to the settings in `wanted`. If an error occurs after some settings were changed, the
+/// caller restores the former settings.
 ///
 /// # Errors
 /// Returns an error if the device, the hook or a worker refuses a setting.
@@ -49,7 +49,8 @@ pub fn change(
     Ok(())
 }
 
-/// Updates the hook to the port's new function and to the action for the time when the daemon does not run.
+/// Updates a port's hook after the port's function (bridge or router) or the hook's action for the time without
+/// a running daemon has changed.
 fn change_hook(
     name: &PortName,
     running: &mut Running,
@@ -83,7 +84,7 @@ fn change_hook(
     })
 }
 
-/// Sets the desired MTU and addresses on the device.
+/// Sets the configured MTU and addresses on a port's device.
 fn change_device(
     engine: &Engine,
     name: &PortName,
@@ -126,7 +127,7 @@ fn change_device(
     Ok(())
 }
 
-/// Applies the desired settings to the far end of a veth pair. Both ends exist.
+/// Applies the configured settings to the two ends of an existing veth pair.
 fn amend_pair(
     name: &PortName,
     pair: &VethConfig,
@@ -160,14 +161,14 @@ fn amend_tap(ifindex: u32, old: &Tap, new: &Tap, mtu: u32) -> Result<(), LinkErr
     wanted.iter().try_for_each(|(address, prefix)| link::add_address(ifindex, *address, *prefix))
 }
 
-/// Returns the addresses that the former configuration gave to an interface and that the new one does not
-/// contain.
+/// Returns the addresses that the former configuration gave to an interface and that the new configuration does
+/// not contain.
 fn obsolete(before: &[InterfaceAddress], wanted: &[(IpAddr, u8)]) -> Vec<(IpAddr, u8)> {
     let before = before.iter().map(|address| (address.address, address.prefix));
     before.filter(|address| !wanted.contains(address)).collect()
 }
 
-/// Returns whether the two configurations differ in a setting of the device itself.
+/// Returns whether two configurations of a port differ in a setting of the port's device, such as its MTU.
 fn device_differs(before: &PortSpec, wanted: &PortSpec) -> bool {
     let kinds = match (&before.port.kind, &wanted.port.kind) {
         (PortKind::Veth(old), PortKind::Veth(new)) => {

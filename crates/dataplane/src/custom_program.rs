@@ -1,5 +1,6 @@
-//! Custom programs that run before ports' own programs. When a port gets another hook, its custom program is
-//! moved to it. Custom programs are loaded and unloaded through the API (`program_requests.rs`).
+//! Custom XDP programs of users, which run before the ports' own XDP programs. When a port gets another hook,
+//! the custom program is moved to the new hook. Custom programs are loaded and unloaded through the API
+//! (`program_requests.rs`).
 
 use model::{DoctorFinding, Finding, PortName};
 use xdp::Attached;
@@ -7,7 +8,8 @@ use xdp::user::UserProgram;
 
 use super::device::object;
 
-/// Moves a custom program from a port's former hook to its next hook. Returns a diagnostic about the result.
+/// Moves a custom program from a port's former hook to its next hook. Returns a diagnostic which states whether
+/// this succeeded.
 pub fn give(name: &PortName, hook: Option<&mut Attached>, user: UserProgram) -> DoctorFinding {
     let program = user.name().to_owned();
     let given = hook.map(|hook| hook.set_user(user));
@@ -34,7 +36,7 @@ pub fn give(name: &PortName, hook: Option<&mut Attached>, user: UserProgram) -> 
 }
 
 /// Returns a diagnostic which states that a changed port keeps its custom program. Returns `None` if the port
-/// has none.
+/// has no custom program.
 pub fn stays(name: &PortName, hook: &Attached) -> Option<DoctorFinding> {
     let finding = format!("the user's program {} stays in front of its hook", hook.user()?.name());
     Some(DoctorFinding { object: object(name), severity: Finding::Ok, finding, fix: String::new() })

@@ -29,14 +29,15 @@ pub struct DataPlane {
     /// QSBR domain (quiescent-state based reclamation of memory) of which the workers are readers.
     pub(super) domain: Arc<Domain>,
     pub(super) memory: Arc<FrameMemory>,
-    /// Settings of `[memory]` with which the frame memory was created, by this process or by a predecessor.
+    /// Settings of the configuration section `[memory]` with which the frame memory was created, by this
+    /// process or by a predecessor.
     pub(super) made_by: model::Memory,
     pub(super) running_state: Mutex<RunningState>,
     /// State of IGMP and MLD snooping. This lock is taken before `running_state`.
     pub(super) snooping: Mutex<Snooping>,
     /// Subscriptions to the devices in the ports' namespaces. This lock is taken after `running_state`.
     pub(super) devices: Mutex<DeviceWatches>,
-    /// Captures and traces that are running.
+    /// Running packet captures and packet traces of API clients.
     pub(super) watches: Watches,
     /// Engine configuration with which the workers were started. Later changes of the running configuration
     /// do not change this value.
@@ -53,7 +54,7 @@ pub struct DataPlane {
     /// Start of the period that the port counters cover: the start of this process or of its first
     /// predecessor.
     pub(super) started: Instant,
-    /// Whether the start of the daemon is complete. After that, a new port whose device is missing is
+    /// Whether the start of the daemon is complete. After the start, a new port whose device is missing is
     /// refused.
     pub(super) settled: AtomicBool,
     pub(super) me: Weak<DataPlane>,
@@ -73,7 +74,8 @@ impl DataPlane {
         self.with_engine(work).unwrap_or_else(|| Err(handed_over()))
     }
 
-    /// Returns a copy of the names of ports and bridges, to which trace steps refer by number.
+    /// Returns a copy of the assignment of numbers to port and bridge names. The steps of packet traces contain
+    /// these numbers.
     pub fn names(&self) -> Names {
         locked(&self.running_state).names.clone()
     }

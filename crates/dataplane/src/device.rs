@@ -1,4 +1,4 @@
-//! Kernel devices behind ports: their namespace, their state, and the name under which their hook is pinned.
+//! Kernel devices of ports: the namespace and state of a device, and the name under which its hook is pinned.
 //!
 //! A device is identified by namespace and ifindex. A device in another namespace is opened on a thread
 //! inside that namespace.
@@ -21,8 +21,8 @@ pub struct Device {
     pub name: String,
     /// Namespace of the device. `None` is the daemon's own namespace.
     pub namespace: Option<Namespace>,
-    /// Device number and inode of the namespace's file. They differ for a new namespace that was created
-    /// under an old name.
+    /// Device number and inode of the namespace's file. These numbers show whether a new namespace was created
+    /// under the old name.
     pub namespace_file: Option<(u64, u64)>,
     /// Interface index of the device in its namespace.
     pub ifindex: u32,
@@ -124,7 +124,8 @@ pub fn xdp_features_among(devices: &BTreeSet<u32>) -> BTreeMap<u32, Features> {
 }
 
 /// Returns the XDP features of one device in the calling thread's namespace. All features are absent if the
-/// kernel does not report them. In contrast to `xdp::features`, the kernel lists no other devices.
+/// kernel does not report them. In contrast to `xdp::features`, this function does not make the kernel list all
+/// devices.
 pub fn xdp_features_of(ifindex: u32) -> Features {
     Features::from_bits(netdev::xdp_features_of(ifindex).ok().flatten().unwrap_or_default(), 0)
 }
@@ -149,7 +150,8 @@ pub fn place(namespace: Option<&Namespace>) -> PathBuf {
     namespace.map_or_else(|| Path::new("").to_owned(), Namespace::path)
 }
 
-/// Converts `error` into an API error about a port. The text of the error's sources is not repeated.
+/// Converts `error` into an API error about a port. If the message of the error already contains the messages
+/// of its sources, these are not repeated.
 pub fn failed(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(port), error, "correct that, then apply again; `trivium doctor` may tell more")
 }

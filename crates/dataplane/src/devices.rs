@@ -38,7 +38,7 @@ struct Watched {
     /// Device number and inode of the namespace's file.
     identity: Option<(u64, u64)>,
     state: State,
-    /// Whether it was already logged that the kernel does not answer.
+    /// Whether the daemon has already logged that the kernel cannot list the namespace's devices.
     is_silent: bool,
     listed: Instant,
     /// Earliest time at which the namespace's devices may be listed again.
@@ -51,9 +51,9 @@ impl Watched {
         Instant::now() >= self.not_before
     }
 
-    /// Records that a listing has begun at `begin` and has ended now. The data plane is locked during a
-    /// listing, and the owner of a namespace with thousands of devices can cause listings all the time.
-    /// Therefore, listings may take at most a tenth of the time.
+    /// Records that a listing of the namespace's devices began at `begin` and has ended now. The data plane is
+    /// locked during a listing, and the owner of a namespace with thousands of devices can cause listings all
+    /// the time. Therefore, listings may take at most a tenth of the time.
     fn has_listed(&mut self, begin: Instant) {
         let now = Instant::now();
         self.not_before = now + LISTING_SHARE * now.duration_since(begin);
@@ -63,9 +63,9 @@ impl Watched {
 enum State {
     /// The subscription is open, and the devices of the namespace are known.
     Followed(LinkWatch),
-    /// The namespace does not exist. The text is the reason.
+    /// The namespace does not exist or cannot be entered. The text is the error message.
     Missing(String),
-    /// The kernel does not answer now (no descriptors or memory left). The devices are unknown.
+    /// The kernel cannot list the devices now (for example, no file descriptors or memory are left).
     Unknown,
 }
 
@@ -75,9 +75,9 @@ pub enum Devices<'a> {
     /// The namespace exists and its devices are known. The pair is the device number and the inode of the
     /// namespace's file, and is `None` for the daemon's own namespace.
     Known(&'a LinkWatch, Option<(u64, u64)>),
-    /// The namespace does not exist. The text is the reason.
+    /// The namespace does not exist or cannot be entered. The text is the error message.
     Missing(&'a str),
-    /// The kernel does not answer now, and the devices are unknown.
+    /// The kernel cannot list the devices now. The devices are unknown.
     Unknown,
 }
 
@@ -88,7 +88,7 @@ impl DeviceWatches {
         DeviceWatches { epoll, namespaces: BTreeMap::new() }
     }
 
-    /// Returns the descriptor that becomes readable when notifications are pending.
+    /// Returns the epoll descriptor that becomes readable when device notifications are pending.
     pub fn readiness(&self) -> Option<Arc<OwnedFd>> {
         self.epoll.clone()
     }
@@ -181,7 +181,8 @@ impl Watched {
         };
     }
 
-    /// Logs that the kernel does not answer. The message is logged only once until the kernel answers again.
+    /// Logs that the kernel cannot list the namespace's devices. The message is logged only once until a
+    /// listing succeeds.
     fn unknown(&mut self, error: &str) -> State {
         if !std::mem::replace(&mut self.is_silent, true) {
             let namespace = place(self.namespace.as_ref());
@@ -191,7 +192,7 @@ impl Watched {
     }
 }
 
-/// Blocks until device notifications are pending or `deadline` has passed.
+/// Blocks the calling thread until device notifications are pending or `deadline` has passed.
 pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
     let left = deadline.saturating_duration_since(Instant::now());
     let waited = readiness.zip(left.try_into().ok()).map(|(readiness, timeout)| {
@@ -203,8 +204,8 @@ pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
     }
 }
 
-/// Returns the device number and the inode of a namespace's file. They differ for a new namespace that was
-/// created under an old name.
+/// Returns the device number and the inode of a namespace's file. These numbers show whether a new namespace
+/// was created under the old name.
 ///
 /// # Errors
 /// Returns an error if the file does not exist.

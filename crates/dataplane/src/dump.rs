@@ -1,7 +1,7 @@
-//! Captures at a port's hook, for the API. A capture program is attached around the hook's program, and a
-//! thread reads the captured frames from its BPF ring buffer. When the client closes the capture, the hook's
-//! own program is restored. Frames are dropped from the capture and counted if the client is too slow. The
-//! capture never delays packets.
+//! Packet captures at a port's hook, for API clients. A capture program is attached around the hook's program,
+//! and a thread reads the captured frames from its BPF ring buffer. When the client closes the capture, the
+//! hook's own program is restored. Frames are dropped from the capture and counted if the client is too slow.
+//! The capture never delays packets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -25,7 +25,8 @@ use super::running_state::RunningState;
 /// connected.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Starts a capture at a port's hook. The capture lasts until the client closes `to` or the hook is removed.
+/// Starts a packet capture at a port's hook. The capture lasts until the client closes the channel `to` or the
+/// hook is removed.
 pub fn start(
     plane: &Arc<DataPlane>,
     request: DumpRequest,
@@ -113,7 +114,8 @@ fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delive
     }
 }
 
-/// Removes the capture from a port's hook. Nothing is done if the port has another hook by now.
+/// Removes the capture from a port's hook. Nothing is done if the port has got another hook since the capture
+/// began.
 fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     let Some(plane) = plane.upgrade() else { return };
     let mut running_state = locked(&plane.running_state);
@@ -123,11 +125,11 @@ fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     }
 }
 
-/// State of the delivery of frames from the ring to the client.
+/// State of the delivery of captured frames from the BPF ring buffer to the client.
 struct Delivery {
     request: DumpRequest,
     listener: Listener,
-    /// Kernel ID of the filter that was installed in the hook when this was last read.
+    /// Kernel ID of the filter that was installed in the hook when the ID was last read.
     filter: Option<u32>,
 }
 

@@ -11,15 +11,15 @@
 
 use port::Queue;
 
-/// Returns a queue that fails as `TRIVIUM_FAULT` specifies. Always returns `None` in builds without fault
-/// injection.
+/// Returns a port queue that fails as the environment variable `TRIVIUM_FAULT` specifies. Always returns `None`
+/// in builds without fault injection.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn queue() -> Option<Box<dyn Queue>> {
     None
 }
 
-/// Returns a queue that fails as `TRIVIUM_FAULT` specifies. Returns `None` if the variable names no fault of
-/// a queue.
+/// Returns a port queue that fails as the environment variable `TRIVIUM_FAULT` specifies. Returns `None` if the
+/// variable names no fault of a queue.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn queue() -> Option<Box<dyn Queue>> {
     match std::env::var("TRIVIUM_FAULT").ok()?.as_str() {
@@ -39,19 +39,19 @@ pub fn step(_name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this process is a successor that is taking over. The steps of the hand-over fail only in such a
-/// process.
+/// Whether this process is a successor that is taking over the data plane. The steps of the hand-over fail only
+/// in such a process.
 #[cfg(any(debug_assertions, feature = "fault"))]
 static TAKES_OVER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Sets whether this process is a successor that is taking over.
+/// Sets whether this process is a successor that is taking over the data plane.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn takes_over(now: bool) {
     TAKES_OVER.store(now, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Sets whether this process is a successor that is taking over. Has no effect in builds without fault
-/// injection.
+/// Sets whether this process is a successor that is taking over the data plane. Has no effect in builds without
+/// fault injection.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn takes_over(_now: bool) {}
 
@@ -97,7 +97,7 @@ fn file() -> Option<std::path::PathBuf> {
 mod faulty {
     use port::{Batch, Capabilities, FramePool, Queue, QueueStatus};
 
-    /// A queue that fails when packets are received: it panics, or it hangs while a file exists.
+    /// A port queue that fails when packets are received: it panics, or it hangs while a file exists.
     pub struct FaultyQueue {
         /// Path of the file during whose existence the queue hangs. `None` means that the queue panics.
         pub hang: Option<std::path::PathBuf>,

@@ -42,14 +42,14 @@ use records::OfDatapathRecord;
 pub use records::{MegaflowRecord, RulesRecord};
 pub use show::Shown;
 
-/// Capacity of a worker's megaflow cache, and maximum number of different megaflow masks of one port. The
-/// slow path limits itself to fewer megaflows, so that ports with few flows that are added late find space.
+/// Capacity of a worker's megaflow cache, and maximum number of different megaflow masks of one port. The slow
+/// path installs fewer megaflows than this capacity, so that space is left for ports that are added later.
 const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 250_000, masks: 256 };
 
 /// Time limit for the slow path to revalidate all megaflows of the workers' caches once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Interval at which a caller checks whether a slow-path thread that it stops has ended.
+/// Interval at which the function that stops the slow path checks whether the slow-path thread has ended.
 const HALT_LOOK: Duration = Duration::from_micros(200);
 
 /// Renames a rule file that cannot be read, so that it is not overwritten, and returns the diagnostic about
@@ -94,7 +94,8 @@ pub struct Flowing {
     of_datapath: Arc<OfDatapath>,
 }
 
-/// Flow tables of all OpenFlow bridges. A long change by a controller may keep a bridge's tables locked.
+/// Flow tables of all OpenFlow bridges. A hand-over waits until none of the tables is locked, because a long
+/// change by a controller may keep a bridge's tables locked.
 pub struct Held(Vec<(BridgeName, Arc<FlowTables>)>);
 
 impl Held {
@@ -133,7 +134,7 @@ impl Held {
 /// of the 300 bytes that the size estimate of a hand-over message adds for each flow entry.
 const RULE_OCTETS: usize = 1_500;
 
-/// A running slow-path thread, its adjustable settings, and read access to its state.
+/// A running slow-path thread (which processes upcalls), its adjustable settings, and read access to its state.
 struct Deciding {
     knobs: Arc<SlowPathConfig>,
     view: Arc<SlowPathView>,
@@ -184,7 +185,7 @@ impl Barriers {
 
 /// Effect of a configuration change on the ports of one OpenFlow bridge.
 struct Followed {
-    /// Whether the bridge has lost ports by the change.
+    /// Whether the change has removed ports from the bridge.
     has_lost: bool,
     /// Whether ports were added to the flow tables, removed or changed.
     is_changed: bool,
@@ -193,9 +194,9 @@ struct Followed {
 /// Removed ports and bridges whose megaflows may still be in the workers' caches.
 #[derive(Debug, Default)]
 struct Stale {
-    /// Bridges that have lost ports since the caches were last cleaned.
+    /// Bridges from which ports were removed since the workers' caches were last cleaned.
     bridges: BTreeSet<BridgeName>,
-    /// Whether bridges were removed. A barrier of any bridge also removes their megaflows.
+    /// Whether bridges were removed. A barrier of any bridge also removes the megaflows of the removed bridges.
     has_bridges: bool,
 }
 
@@ -219,7 +220,7 @@ pub struct Flows {
     known: Vec<KnownFlow>,
     /// Diagnostics of rule files that could not be read and were moved aside.
     damaged: Vec<DoctorFinding>,
-    /// OpenFlow datapaths of the bridges with their settings, for the OpenFlow sessions.
+    /// OpenFlow datapaths and OpenFlow settings of the bridges, for the sessions with controllers.
     leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<OfDatapath>)>>,
 }
 
@@ -386,14 +387,14 @@ impl Flows {
         }
     }
 
-    /// Stops the slow path, because its engine stops. The megaflows that the workers had cached are kept for
-    /// the next slow path.
+    /// Stops the slow-path thread, because the engine stops. The megaflows that the workers had cached are kept
+    /// for the next slow path.
     pub fn halt(&mut self) {
         self.halt_by(None);
     }
 
-    /// Like [`Flows::halt`], with a deadline. A thread that has not ended by the deadline is left to end by
-    /// itself. Returns whether the thread has ended.
+    /// Like [`Flows::halt`], with a deadline. A thread that has not ended by the deadline is not waited for any
+    /// longer. Returns whether the thread has ended.
     pub fn halt_by(&mut self, deadline: Option<Instant>) -> bool {
         let Some(deciding) = self.deciding.take() else { return true };
         deciding.knobs.stop.store(true, Ordering::Release);
@@ -427,8 +428,8 @@ impl Flows {
         true
     }
 
-    /// Waits until the workers' caches agree with the changed ports in the flow tables. A change of the
-    /// configuration is acknowledged only after that.
+    /// Waits until the workers' megaflow caches agree with the flow tables whose ports have changed. A change
+    /// of the configuration is acknowledged only after that.
     pub fn settle(&mut self) {
         let changed = std::mem::take(&mut self.changed);
         if self.deciding.is_some() && !self.ask(|name| changed.contains(name)).all_within(PATIENCE) {
@@ -437,8 +438,8 @@ impl Flows {
     }
 
     /// Waits until the workers' caches contain no megaflows of removed ports and bridges. The function waits
-    /// only for the bridges that lost ports. If they take too long, all their megaflows are removed. Returns
-    /// false if no bridge is left or if this also takes too long.
+    /// only for the bridges that lost ports. If this takes too long, all megaflows of these bridges are
+    /// removed. Returns false if no bridge is left or if the removal also takes too long.
     fn are_forgotten(&self, stale: &Stale) -> bool {
         let concerns = |name: &BridgeName| stale.bridges.contains(name);
         let mut own = self.ask(concerns);
@@ -514,8 +515,8 @@ impl Flows {
         &self.damaged
     }
 
-    /// Discards the initial states that no bridge has used. Bridges that are created later start with the
-    /// state of a new bridge.
+    /// Discards the restored initial states (flow tables and port numbers) that no bridge has used. Bridges
+    /// that are created later start with the state of a new bridge.
     pub fn forget_given(&mut self) {
         for name in std::mem::take(&mut self.given).into_keys() {
             tracing::warn!(bridge = %name, "there is no such bridge any more: the rules that were kept of it are forgotten");
@@ -554,8 +555,8 @@ impl Flows {
         self.bridges.get(name).map(|flowing| Function::OpenFlow(Arc::clone(&flowing.bridge)))
     }
 
-    /// Returns a watch receiver for the OpenFlow datapaths of all bridges. The receiver is notified when a
-    /// datapath is added, changed or removed.
+    /// Returns a `tokio` watch receiver for the OpenFlow datapaths of all bridges. The receiver is notified
+    /// when a datapath is added, changed or removed.
     pub fn leaders(&self) -> tokio::sync::watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<OfDatapath>)>> {
         self.leaders.subscribe()
     }
@@ -577,8 +578,8 @@ impl Flowing {
         self.numbers.iter().map(|(port, number)| (port.as_str().to_owned(), *number)).collect()
     }
 
-    /// Applies a changed learning bridge and changed OpenFlow settings to an OpenFlow bridge. Returns whether
-    /// the OpenFlow sessions must be updated.
+    /// Applies changed OpenFlow settings and a changed MAC-learning bridge (for the action `NORMAL`) to an
+    /// OpenFlow bridge. Returns whether the OpenFlow sessions must be updated.
     fn follow(&mut self, name: &BridgeName, bridge: &Arc<switch::Bridge>, settings: &OpenFlow) -> bool {
         if !Arc::ptr_eq(&self.bridge.bridge, bridge) {
             let tables = Arc::clone(&self.tables);
@@ -673,8 +674,8 @@ fn describe(name: &PortName, number: u32, running: &Running, member: &model::Mem
     FlowPort { id: running.id, desc, floods: member.flood, forwards: true, receives: true, live }
 }
 
-/// Returns a locally administered Ethernet address that is derived from the port's name. Controllers see it
-/// as the address of a port without a device address.
+/// Returns a locally administered Ethernet address that is derived from the port's name. The address is
+/// reported to controllers for a port whose device has no Ethernet address.
 fn made_up(name: &PortName) -> MacAddr {
     let mut hasher = DefaultHasher::new();
     name.as_str().hash(&mut hasher);
@@ -705,7 +706,7 @@ fn is_bare(pipeline: &Pipeline) -> bool {
     pipeline.rule_count() == 0
 }
 
-/// Returns whether the flow tables contain only the flow entry of the standalone mode.
+/// Returns whether the flow tables contain only the flow entry of the standalone mode (`NORMAL`).
 fn stands_by_itself(pipeline: &Pipeline) -> bool {
     if pipeline.rule_count() != 1 {
         return false;

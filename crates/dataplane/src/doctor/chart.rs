@@ -10,7 +10,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// Adds a finding about `object`, with the text or command that fixes the problem.
+    /// Adds a finding about `object`. `fix` is a command or a text that states how to fix the problem.
     pub fn note(
         &mut self,
         object: &str,
@@ -23,7 +23,7 @@ impl Chart {
     }
 }
 
-/// Returns the value of a sysctl. Returns `None` if the kernel does not have it.
+/// Returns the value of a sysctl. Returns `None` if the kernel does not have the sysctl.
 pub fn sysctl(path: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/sys/{path}")).ok().map(|text| text.trim().to_owned())
 }

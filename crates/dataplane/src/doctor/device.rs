@@ -88,8 +88,8 @@ pub fn port(
     }
 }
 
-/// State of a port's device and, if its hook forwards packets, of the routing there, read in the device's
-/// namespace.
+/// State of a port's device, read in the device's namespace. If the port's hook forwards by the kernel's
+/// routes, this includes the routing settings of the namespace.
 struct Seen {
     info: LinkInfo,
     features: Vec<Feature>,
@@ -108,7 +108,7 @@ struct Routed {
     /// command that enables it.
     off: Vec<(&'static str, String)>,
     /// Names of devices that have an IP address and do not accept redirected frames. The flag is true for a
-    /// veth.
+    /// veth device.
     unreached: Vec<(String, bool)>,
 }
 
@@ -128,7 +128,7 @@ impl Routed {
     }
 }
 
-/// The findings about one port's device, to which each examination adds.
+/// The examined device of a port, and the list to which each examination adds its findings.
 struct File<'a> {
     chart: &'a mut Chart,
     object: &'a str,
@@ -159,7 +159,7 @@ impl File<'_> {
         self.tell(Finding::Warning, what, format!("{command}, or device = \"{now}\" at the port"));
     }
 
-    /// Reports which capabilities the device's driver has and whether the port uses them.
+    /// Reports which XDP and AF_XDP capabilities the device's driver has and whether the port uses them.
     fn driver(&mut self, seen: &Seen) {
         let Some(hook) = &self.running.hook else { return };
         let name = self.device.driver.clone().or_else(|| seen.info.kind.clone());
@@ -433,9 +433,9 @@ struct Peer {
     gro: bool,
 }
 
-/// Finds the peer of a veth. The search uses the namespace in which the configuration placed the peer, or
-/// otherwise the device's own namespace. Interface indices repeat between namespaces. Therefore, a device
-/// with the peer's index in another namespace need not be the peer.
+/// Finds the other end (the peer) of a port's veth pair. The search uses the namespace in which the
+/// configuration placed the peer, or otherwise the device's own namespace. Interface indices repeat between
+/// namespaces. Therefore, a device with the peer's index in another namespace need not be the peer.
 fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) -> Option<Peer> {
     let index = info.peer?;
     let namespace = match &running.wanted.port.kind {

@@ -1,5 +1,5 @@
-//! Finds the filter rule and the ports to which a sampled or dropped packet belongs. The rule numbers in
-//! samples refer to the filter at the time when the samples are read.
+//! Finds the filter rule that sampled or dropped a packet, and the ports that may have received the packet. The
+//! rule numbers in samples refer to the filter at the time when the samples are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ impl Drop for Followed {
     }
 }
 
-/// Rule that took a sample, and ports that may have received the sampled packet.
+/// Filter rule that took a sample of a packet, and ports that may have received the packet.
 pub struct Taken {
     /// Name of the rule that took the sample. Empty if the rule has been removed.
     pub rule: String,
@@ -34,11 +34,11 @@ pub struct Taken {
 }
 
 impl Filters {
-    /// Reserves the samples of a filter for one client.
+    /// Reserves the samples of a filter for one client, which reads them through the returned value.
     ///
     /// # Errors
     /// Returns an error if there is no such filter, if none of its rules takes samples, if no hook has the
-    /// filter, or if another client already follows it.
+    /// filter, or if another client already reads the filter's samples.
     pub fn follow(&self, name: &str) -> Result<Followed, PlaneError> {
         let missing = || {
             let fix = "see the names with `trivium show filters`";
@@ -72,8 +72,8 @@ impl Filters {
         Ok(Followed { samples: kernel.filter.samples(), id, place: Arc::clone(&kernel.followed) })
     }
 
-    /// Returns the rule and the ports to which a sample belongs. Returns `None` if the filter has been
-    /// replaced or removed.
+    /// Returns the rule that took a sample and the ports that may have received the sampled packet. Returns
+    /// `None` if the filter has been replaced or removed.
     pub fn taken(&self, name: &str, followed: &Followed, sample: &Sample, ports: &Ports) -> Option<Taken> {
         let (name, running) = self.running.get_key_value(name)?;
         let filter =

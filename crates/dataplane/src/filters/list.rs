@@ -12,8 +12,8 @@ use xdp::filter::{Blocklist, Moment, Prefix};
 
 use super::{Blocks, Definition, Filtering, Filters, failed, object, translate};
 
-/// A prefix that an operator has blocked, in the hand-over state. The number is the time at which the block
-/// ends, in nanoseconds of CLOCK_MONOTONIC. `None` means that the block does not end.
+/// A prefix that an operator has blocked by a filter, as hand-over state. The number is the time at which the
+/// block ends, in nanoseconds of CLOCK_MONOTONIC. `None` means that the block does not end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Expiring(String, Option<u64>);
 
@@ -26,7 +26,8 @@ impl Expiring {
             .collect()
     }
 
-    /// Converts hand-over state into blocks. Entries that cannot be decoded are left out.
+    /// Converts hand-over state into blocked prefixes with their end times. Entries that cannot be decoded are
+    /// left out.
     pub fn blocks(all: Vec<Expiring>) -> Blocks {
         let read = |Expiring(prefix, until)| Some((prefix.parse().ok()?, until.map(Moment)));
         all.into_iter().filter_map(read).collect()
@@ -82,7 +83,8 @@ impl Filters {
     /// Applies the prefixes that were read again from the block list's file.
     ///
     /// # Errors
-    /// Returns an error if there is no such filter, or if the kernel refuses. The list is then unchanged.
+    /// Returns an error if there is no such filter, or if the kernel refuses the prefixes. The block list is
+    /// then unchanged.
     pub fn reload(&mut self, name: &str, prefixes: Arc<[Prefix]>) -> Result<Blocked, PlaneError> {
         let (name, running) = self.found(name)?;
         let before = std::mem::replace(&mut running.definition.prefixes, prefixes);
@@ -114,8 +116,8 @@ impl Filters {
 }
 
 impl Filtering {
-    /// Returns the number of prefixes in the filter's block list. Returns `None` if no rule refers to the
-    /// list.
+    /// Returns the number of prefixes in the filter's block list. Returns `None` if no rule of the filter
+    /// refers to a block list.
     pub(super) fn listed(&self) -> Option<u64> {
         if !self.definition.asks_for_list() {
             return None;
@@ -127,8 +129,8 @@ impl Filtering {
         Some(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
-    /// Writes the prefixes of the file and the prefixes that an operator has blocked to the list that hooks
-    /// and workers read.
+    /// Writes the prefixes of the block list's file and the prefixes that an operator has blocked to the table
+    /// that hooks and workers read.
     pub(super) fn write_list(&mut self) -> Result<(), xdp::Error> {
         if self.kernel.is_none() && self.stage.is_none() {
             // The list has no user. The next user creates it.
@@ -163,7 +165,7 @@ impl Filtering {
         self.blocks = blocks;
     }
 
-    /// Logs the number of the list's prefixes that do not fit into its kernel table, if the number has
+    /// Logs the number of prefixes that do not fit into the kernel table of the block list, if this number has
     /// changed since the last call.
     pub(super) fn tell_unlisted(&mut self, name: &FilterName) {
         let unlisted = self.list.as_ref().map(|list| list.unlisted().len()).unwrap_or_default();
@@ -201,7 +203,8 @@ impl Filtering {
 /// Maximum number of prefixes that one diagnostic names.
 const NAMED: usize = 8;
 
-/// Returns a text about the prefixes that do not fit into the list's table. Returns `None` if all fit.
+/// Returns a text about the prefixes that do not fit into the kernel table of a block list. Returns `None` if
+/// all prefixes fit.
 fn unlisted_text(list: &Blocklist) -> Option<String> {
     let unlisted = list.unlisted();
     let named: Vec<String> = unlisted.iter().take(NAMED).map(ToString::to_string).collect();
@@ -216,23 +219,23 @@ fn unlisted_text(list: &Blocklist) -> Option<String> {
 
 impl Filters {
     /// Returns the filters with prefixes that do not fit into the table of their block list, each with a text
-    /// about them.
+    /// about these prefixes.
     pub fn unlisted(&self) -> impl Iterator<Item = (&FilterName, String)> {
         self.running.iter().filter_map(|(name, running)| Some((name, unlisted_text(running.list.as_ref()?)?)))
     }
 }
 
 impl Definition {
-    /// Returns all prefixes of the list: those of the file and those that an operator has blocked. Both are
-    /// written in one change. With two changes, a prefix that is in both could be absent from the list in
-    /// between.
+    /// Returns all prefixes of a filter's block list: those of the list's file and those in `blocks`, which an
+    /// operator has blocked. Both are written in one change. With two changes, a prefix that is in both could
+    /// be absent from the block list in between.
     pub(super) fn with(&self, blocks: &Blocks) -> Vec<Prefix> {
         let besides = blocks.keys().filter(|prefix| !self.lists(prefix));
         self.prefixes.iter().chain(besides).copied().collect()
     }
 
-    /// Writes the end time of each blocked prefix to `list`. Prefixes of the file never end, even if an
-    /// operator has set an end for them.
+    /// Writes the end time of each blocked prefix to `list`. Prefixes of the block list's file have no end
+    /// time, even if an operator has also blocked them with an end time.
     pub(super) fn time(&self, list: &mut Blocklist, blocks: &Blocks) -> Result<(), xdp::Error> {
         let ending = blocks.iter().filter(|(prefix, until)| until.is_some() && !self.lists(prefix));
         ending.into_iter().try_for_each(|(prefix, until)| list.insert(*prefix, *until))
@@ -248,7 +251,8 @@ mod tests {
     use super::super::BlocklistFiles;
     use super::*;
 
-    /// The configuration is applied while the running state is locked. The list was read before.
+    /// Block lists are read before filters are prepared, because the running state is locked during the
+    /// preparation.
     #[test]
     fn a_block_list_is_not_read_while_filters_are_prepared() {
         let path = std::env::temp_dir().join(format!("trivium-blocklist-{}", std::process::id()));

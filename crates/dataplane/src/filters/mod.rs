@@ -58,18 +58,19 @@ pub struct Filters {
 struct Filtering {
     definition: Definition,
     blocks: Blocks,
-    /// Block list of the filter. `None` while no rule refers to it or neither a hook nor a worker uses it.
+    /// Block list of the filter. `None` while no rule refers to the list, or neither a hook nor a worker uses
+    /// the filter.
     list: Option<Blocklist>,
     kernel: Option<Kernel>,
     /// Ingress stage for the workers of ports without a hook. `None` until such a port uses the filter.
     stage: Option<Arc<Stage>>,
-    /// Packet counters of the filter's rules for packets that workers have filtered.
+    /// Counters of the filter's rules for the packets to which workers, and not hooks, have applied the filter.
     tally: Tally,
     /// Number of the block list's prefixes that do not fit into its kernel table, as last logged.
     unlisted: usize,
 }
 
-/// Definition of a filter, from which its kernel objects are created.
+/// Definition of a filter in the configuration, from which the filter's kernel objects are created.
 #[derive(Clone)]
 pub struct Definition {
     wanted: model::Filter,
@@ -91,8 +92,8 @@ struct Kernel {
 /// counters of its rules.
 pub type Changed = Vec<(FilterName, Option<(Definition, Vec<RuleCounters>)>)>;
 
-/// Prefixes of block lists, by the path of the file. They are read before the running state is locked, because
-/// reading a long list takes seconds.
+/// Prefixes in the files of block lists, by the path of the file. The files are read before the running state
+/// is locked, because reading a long file takes seconds.
 #[derive(Default)]
 pub struct BlocklistFiles(BTreeMap<PathBuf, Arc<[Prefix]>>);
 
@@ -114,8 +115,8 @@ impl BlocklistFiles {
         Ok(BlocklistFiles(files))
     }
 
-    /// Returns the prefixes of a file. A file that was not read before the lock, because another change of the
-    /// configuration came first, is read now.
+    /// Returns the prefixes of a file. A file that was not read before the running state was locked, because
+    /// another change of the configuration was applied first, is read now.
     fn prefixes(&self, name: &FilterName, path: &Path) -> Result<Arc<[Prefix]>, PlaneError> {
         match self.0.get(path) {
             Some(prefixes) => Ok(Arc::clone(prefixes)),
@@ -291,18 +292,19 @@ impl Filters {
     }
 
     /// Installs in every port's hook the filter that the port names. For ports without a hook, prepares the
-    /// filter for the workers. [`Filters::ensure_workers`] then publishes it to them.
+    /// filter for the workers. [`Filters::ensure_workers`] then publishes the filter to the workers.
     ///
     /// # Errors
-    /// Returns the error of the first hook that refuses, or an error for a filter that only a hook can apply.
+    /// Returns an error for the first hook that refuses its filter, or an error for a filter that only a hook
+    /// can apply.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
         ports.iter_mut().try_for_each(|(port, running)| self.ensure_hook(port, running))?;
         // After the hooks, because a hook may bring a block list.
         ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted).map(drop))
     }
 
-    /// Installs in a port's hook the filter that the port names. A hook that has dropped all frames for lack
-    /// of its filter then starts to pass frames.
+    /// Installs in a port's hook the filter that the port names. A hook that drops all frames because its
+    /// filter is not installed then starts to pass frames.
     fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
         let wanted = named(running).cloned();
         let Some(hook) = &mut running.hook else { return Ok(()) };
@@ -315,7 +317,8 @@ impl Filters {
     }
 
     /// Sets the ingress stages of ports without a hook for the next snapshot. This must be the last step of a
-    /// change, because a snapshot with the new stages may be published while other steps are undone.
+    /// configuration change, because a snapshot with the new stages may be published while other steps are
+    /// undone.
     ///
     /// # Errors
     /// Returns an error for the first filter that only a hook can apply, or whose block list the kernel
@@ -332,7 +335,7 @@ impl Filters {
     /// Installs a filter in a port's hook, or removes the hook's filter.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses. The hook is then unchanged.
+    /// Returns an error if the kernel refuses the filter. The hook is then unchanged.
     pub fn put(
         &mut self,
         port: &PortName,
@@ -370,7 +373,7 @@ impl Filters {
     /// Installs the filter of a port that has been opened and that the workers do not know yet.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns an error if the kernel refuses the filter.
     pub fn equip(
         &mut self,
         port: &PortName,
@@ -403,7 +406,8 @@ impl Filters {
         self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
     }
 
-    /// Returns the rules with SYN cookies of all filters that are installed in a hook, with their filter.
+    /// Returns the rules with SYN cookies of all filters that are installed in a hook, each with the name of
+    /// its filter.
     pub fn services(&self) -> impl Iterator<Item = (&FilterName, &model::FilterRule, &model::SynCookie)> {
         let running = self.running.iter().filter(|(_, running)| running.kernel.is_some());
         running.flat_map(|(name, running)| {
@@ -430,19 +434,20 @@ impl Filters {
         named(running).is_some_and(|name| self.services().any(|(other, _, _)| other == name))
     }
 
-    /// Returns the prefixes that an operator has blocked while the daemon ran, for a successor.
+    /// Returns the prefixes that an operator has blocked while the daemon ran, for the hand-over to a successor
+    /// process.
     pub fn blocks(&self) -> impl Iterator<Item = (&FilterName, &Blocks)> {
         self.running.iter().map(|(name, running)| (name, &running.blocks))
     }
 
-    /// Returns the rule counters of the workers, for a successor.
+    /// Returns the workers' counters of each filter's rules, for the hand-over to a successor process.
     pub fn counted(&self) -> impl Iterator<Item = (&FilterName, Vec<RuleCounters>)> {
         self.running.iter().map(|(name, running)| (name, running.tally.counters()))
     }
 }
 
 impl Filtering {
-    /// Adopts the filter that a predecessor left in a hook.
+    /// Adopts the kernel objects of the filter that a predecessor process left in a hook.
     fn adopt(&mut self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
         let Some(mut filter) = Filter::of(hook)? else { return self.make(hook) };
         // The predecessor's program may read a list of another format, so it keeps its own until the program

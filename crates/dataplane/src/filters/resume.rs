@@ -16,7 +16,7 @@ impl Filters {
     /// filter. The hooks of resumed ports are not changed.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns an error if the kernel refuses the filter.
     pub fn equip_anew(
         &mut self,
         port: &PortName,
@@ -53,8 +53,8 @@ impl Filters {
         self.put(port, wanted, hook)
     }
 
-    /// Like [`Filters::ensure`], but continues with the next port after an error. Returns the errors of the
-    /// ports that failed.
+    /// Like [`Filters::ensure`], but continues with the next port after an error. Returns the errors of all
+    /// ports whose filter could not be installed.
     pub fn ensure_each(&mut self, ports: &mut Ports) -> Vec<PlaneError> {
         let hooks = ports.iter_mut().filter_map(|(port, running)| self.ensure_hook(port, running).err());
         let mut refused: Vec<PlaneError> = hooks.collect();

@@ -1,5 +1,6 @@
-//! Filter in the workers' ingress stage, for ports without a hook. The filter runs after the headers are
-//! parsed and before the port's function. On other ports, the hook applies the filter at this point.
+//! Filter in the workers' ingress stage, for ports without a hook. The filter runs after the headers are parsed
+//! and before the port's function. On ports with a hook, the hook applies the filter instead, before a worker
+//! receives the packet.
 
 use std::sync::Arc;
 
@@ -34,8 +35,9 @@ impl Filters {
         Ok(Some(stage as Arc<dyn IngressStage>))
     }
 
-    /// Updates the ingress stages of ports after filters have changed. Returns true if a stage was replaced
-    /// and a new snapshot must be published. This function is called after every change.
+    /// Updates the ingress stages of filters that have changed, and assigns them to the ports. Returns true if
+    /// a stage was replaced and a new snapshot must be published. This function is called after every change of
+    /// filters.
     pub fn renewed(&mut self, ports: &mut Ports) -> bool {
         let mut any = false;
         for (name, running) in &mut self.running {
@@ -80,7 +82,7 @@ impl Filtering {
     }
 
     /// Creates the ingress stage again if the rules or the table of the block list have changed. Returns
-    /// whether it was created.
+    /// whether the stage was created.
     fn renew(&mut self) -> Result<bool, xdp::Error> {
         let Some(stage) = &self.stage else { return Ok(false) };
         let same_list = match (stage.0.list(), &self.list) {

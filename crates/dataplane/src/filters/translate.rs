@@ -1,4 +1,4 @@
-//! Converts the filter rules of the configuration into the rules of the hook.
+//! Converts the filter rules of the configuration into the rules that hooks and workers apply.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,8 +10,8 @@ use xdp::filter::{
 
 const TCP: u8 = model::Protocol::TCP.0;
 
-/// Converts a filter's rules into the form of the hook. Wall-clock times are converted to the clock that the
-/// hook reads.
+/// Converts a filter's rules into the rules that the hook applies. Wall-clock times are converted to the clock
+/// that the hook reads.
 pub fn rules(filter: &model::Filter) -> RuleSet {
     let clocks = Clocks::read();
     RuleSet {

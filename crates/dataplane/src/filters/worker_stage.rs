@@ -46,7 +46,7 @@ fn copy_from(packet: &Packet, memory: &FrameMemory, offset: usize, piece: &mut [
 }
 
 impl Stage {
-    /// Returns the name of the rule that would drop a frame. Changes no counter and no rate limit.
+    /// Returns the name of the filter rule that would drop a frame. Changes no counter and no rate limit.
     pub fn ends_at(&self, frame: &[u8]) -> Option<&str> {
         let look = Look { now: Moment::now(), worker: 0, dry: true };
         let (Judged::Drop(rule) | Judged::Limit(rule)) = self.0.judge(&Frame::whole(frame), look) else {

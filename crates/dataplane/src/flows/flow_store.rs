@@ -1,5 +1,5 @@
-//! Writes the OpenFlow rules of bridges to rule files ([`super::stored_flows`]), from which `trivium run --restore`
-//! starts after a kill.
+//! Writes the OpenFlow rules of bridges to rule files ([`super::stored_flows`]), from which `trivium run
+//! --restore` starts after the daemon was killed.
 //!
 //! The file of a bridge is written when its rules have changed, at most twice a second. If there are very
 //! many rules, writing takes at most a fifth of the time. Rules are copied in parts, between which the slow
@@ -20,18 +20,18 @@ use super::stored_flows::{self, KeptError, Moment};
 /// Interval of the check for changed rules, which is also the minimum time between two writes of a bridge's
 /// file.
 pub const LOOK: Duration = Duration::from_millis(500);
-/// Minimum time from the start of a write of a file to the next write, as a multiple of the time that the
-/// write took.
+/// Minimum time from the start of one write of a rule file to the start of the next write, as a multiple of the
+/// time that the write took.
 const SHARE: u32 = 5;
-/// Maximum age of a file that contains rules with timeouts. The file holds the times at which these rules
+/// Maximum age of a rule file that contains rules with timeouts. The file holds the times at which these rules
 /// were last used and changed, so it becomes outdated even if no rule changes.
 const AGED: Duration = Duration::from_secs(10);
 /// Time after which a failed write of a rule file is repeated.
 const RETRY: Duration = Duration::from_secs(5);
-/// Maximum number of rules that are copied during one lock of the tables. Fewer rules are copied if they have
-/// many actions.
+/// Maximum number of rules that are copied during one lock of the flow tables. Fewer rules are copied if the
+/// rules have many actions.
 const PART: usize = 256;
-/// Maximum number of changed rules that are copied together, during one lock of the tables, to complete a
+/// Maximum number of changed rules that are copied together, during one lock of the flow tables, to complete a
 /// copy.
 const FEW: usize = 4096;
 /// Maximum work of copying the actions of the rules that complete a copy, in the units of
@@ -39,7 +39,7 @@ const FEW: usize = 4096;
 const FEW_ACTIONS: usize = 1 << 16;
 /// Maximum number of times that rules are copied again, in parts, because they changed during the copy.
 const ROUNDS: usize = 16;
-/// Time for which the tables stay unlocked between two parts of a copy.
+/// Time for which the flow tables stay unlocked between two parts of a copy.
 const LET_GO: Duration = Duration::from_micros(100);
 
 /// Flow tables and OpenFlow port numbers of a bridge, to be written to its rule file.
@@ -53,12 +53,12 @@ pub struct Kept {
 /// State of a bridge's rule file after the last write.
 struct Written {
     tables: Arc<FlowTables>,
-    /// Version number of the flow tables that the file contains. `None` if the write failed.
+    /// Version number of the flow tables whose rules the file contains. `None` if the write failed.
     version: Option<u64>,
     /// Whether the file contains a rule with a timeout.
     ages: bool,
     at: Instant,
-    /// Earliest time of the next write of the file.
+    /// Earliest time of the next write of the rule file.
     next: Instant,
 }
 
@@ -75,8 +75,8 @@ impl Keeper {
         Keeper { directory, written: BTreeMap::new(), swept: false }
     }
 
-    /// Writes the files that are due. If `last` is true, writes all files. `waiting` contains the bridges
-    /// that do not exist yet and may still need the restored rules in their files.
+    /// Writes the rule files that are due. If `last` is true, writes all rule files. `waiting` contains the
+    /// bridges that do not exist yet and may still need the restored rules in their files.
     pub fn round(&mut self, bridges: BTreeMap<String, Kept>, waiting: &BTreeSet<String>, last: bool) {
         let now = Instant::now();
         let gone: Vec<String> =
@@ -104,7 +104,7 @@ impl Keeper {
         }
     }
 
-    /// Writes a bridge's file. Of consecutive failures, only the first is logged. The first success after
+    /// Writes a bridge's rule file. Of consecutive failures, only the first is logged. The first success after
     /// failures is also logged.
     fn keep(&self, name: &str, bridge: Kept, could: bool) -> Written {
         let at = Instant::now();
@@ -127,7 +127,7 @@ impl Keeper {
         }
     }
 
-    /// Removes the file of a bridge that no longer exists.
+    /// Removes the rule file of a bridge that no longer exists.
     fn forget(&self, name: &str) {
         let _ = std::fs::remove_file(stored_flows::path_of(&self.directory, name));
     }
@@ -243,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    /// A copy during which all rules change again and again contains one state of all rules.
+    /// A copy during which all rules change repeatedly contains all rules as they were at one moment.
     #[test]
     fn a_copy_during_changes_is_of_one_state() {
         const RULES: u16 = 4_600;

@@ -1,4 +1,5 @@
-//! Hook offload for the slow path. Megaflows are offloaded to the driver hook by the crate [`offload`].
+//! Hook offload of OpenFlow flows. The slow path's megaflows are offloaded to the driver hook by the crate
+//! [`offload`].
 
 use std::sync::Arc;
 
@@ -11,14 +12,15 @@ use xdp::flows::FlowTable;
 
 use crate::bridges;
 
-/// Maximum number of flows that are offloaded for all bridges together. They use a megabyte of kernel memory.
+/// Maximum number of flows that are offloaded for all bridges together. The table for these flows uses a
+/// megabyte of kernel memory.
 const FLOWS: u32 = 4096;
 
 /// Offload of the slow path's megaflows to the driver hooks.
 pub(super) struct Hook(FlowOffload);
 
-/// Creates an offload without flows. The offload uses `table`, which is created if it does not exist. `waker`
-/// wakes the slow path when a grace period of the offload ends.
+/// Creates the hook offload of OpenFlow flows, without any offloaded flow. The offload uses `table`, which is
+/// created if it is `None`. `waker` wakes the slow path when a grace period of the offload ends.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the table, or if no thread can be created.

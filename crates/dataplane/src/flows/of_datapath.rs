@@ -44,14 +44,14 @@ pub struct OfDatapath {
     name: String,
     datapath_id: AtomicU64,
     secure: AtomicBool,
-    /// Whether the bridge is in standalone mode. The flag is written with the tables locked, and read without
-    /// the lock.
+    /// Whether the bridge is in standalone mode. The flag is written while the flow tables are locked, and read
+    /// without the lock.
     alone: AtomicBool,
-    /// Whether this process, and not a controller, added the flow entry of the standalone mode.
+    /// Whether this process, and not a controller, added the flow entry of the standalone mode (`NORMAL`).
     begun: AtomicBool,
     tables: Arc<FlowTables>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
-    /// Number of sessions that want to receive each kind of event.
+    /// Number of OpenFlow sessions that want to receive each kind of event.
     interest: Interest,
     /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
     configs: Mutex<BTreeMap<u32, u32>>,
@@ -181,7 +181,7 @@ impl OfDatapath {
         }
     }
 
-    /// Changes the fail mode, and adds or removes the standalone flow entry accordingly.
+    /// Changes the bridge's fail mode. Adds the standalone flow entry (`NORMAL`), or removes it in secure mode.
     pub(super) fn set_fail_mode(&self, mode: FailMode) {
         let secure = !stands_alone(mode);
         if self.secure.swap(secure, Ordering::Relaxed) == secure {
@@ -203,9 +203,9 @@ impl OfDatapath {
         }
     }
 
-    /// Enters (`alone`) or leaves standalone mode. A bridge enters the mode when all its controllers have
-    /// been disconnected for longer than the time limit. A bridge in secure mode never enters it. This
-    /// function blocks until the tables can be locked.
+    /// Enters (`alone`) or leaves standalone mode. A bridge enters the mode when all its controllers have been
+    /// disconnected for longer than the time limit. A bridge in secure mode never enters it. This function
+    /// blocks until the flow tables can be locked.
     pub fn stand_alone(&self, alone: bool) {
         self.tables.change(|pipeline| {
             let alone = self.may_be_alone(alone);
@@ -219,7 +219,7 @@ impl OfDatapath {
         away && !self.secure.load(Ordering::Relaxed)
     }
 
-    /// Applies the table settings of the configuration. A table whose configuration is unchanged keeps the
+    /// Applies the flow table settings of the configuration. A table whose configuration is unchanged keeps the
     /// settings made by controllers.
     pub(super) fn set_tables(&self, tables: &BTreeMap<FlowTableId, FlowTable>) {
         let mut configured = locked(&self.configured);
@@ -266,7 +266,8 @@ impl OfDatapath {
         locked(&self.described).remove(&number);
     }
 
-    /// Returns an iterator that reads the tables in batches. The tables are locked separately for each batch.
+    /// Returns an iterator that reads the bridge's flow tables in batches. The tables are locked separately for
+    /// each batch.
     fn batches<T>(&self, mut next: impl FnMut(&FlowTables) -> Option<Vec<T>> + Send + 'static) -> Batches<T> {
         let tables = Arc::clone(&self.tables);
         Box::new(std::iter::from_fn(move || next(&tables)))
@@ -514,8 +515,8 @@ impl Datapath for OfDatapath {
     }
 }
 
-/// Returns the range of table numbers to which a table modification applies. Returns `None` if there is no
-/// such table.
+/// Returns the range of table numbers to which an OpenFlow table modification applies. Returns `None` if there
+/// is no such table.
 fn tables_of(change: &TableMod) -> Option<Range<u8>> {
     match change.table {
         ALL_TABLES => Some(0..VISIBLE_TABLES),
@@ -524,7 +525,7 @@ fn tables_of(change: &TableMod) -> Option<Range<u8>> {
     }
 }
 
-/// Returns the settings that a table has from controllers after the table modification `change`.
+/// Returns the controllers' settings of a flow table as they are after the table modification `change`.
 fn wishes_after(pipeline: &Pipeline, table: u8, change: &TableMod) -> TableWishes {
     let wishes = pipeline.table_wishes(table).cloned().unwrap_or_default();
     TableWishes {
@@ -535,7 +536,7 @@ fn wishes_after(pipeline: &Pipeline, table: u8, change: &TableMod) -> TableWishe
     }
 }
 
-/// Applies a table modification to all tables in the range.
+/// Applies an OpenFlow table modification to all flow tables in the range `tables`.
 fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) {
     for table in tables {
         let wishes = wishes_after(pipeline, table, change);

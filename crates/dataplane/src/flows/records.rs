@@ -18,7 +18,7 @@ use switch::flow::{
 
 /// Size in octets of the header of an OpenFlow message.
 const HEADER: usize = 8;
-/// Number of flow entries that are added before the events about them are discarded.
+/// Number of flow entries that are added to a bridge before the events about the added entries are discarded.
 const BATCH: usize = 1024;
 
 /// Hand-over state of one OpenFlow bridge: its flow entries, groups, meters, table settings and port numbers.
@@ -35,7 +35,7 @@ pub struct RulesRecord {
     /// Table settings that controllers have made.
     #[serde(default)]
     pub(super) tables: Vec<TableRecord>,
-    /// Match fields to which tunnel options are mapped.
+    /// Geneve tunnel options that controllers have mapped to match fields.
     #[serde(default)]
     pub(super) options: Vec<OptionRecord>,
     /// State of the OpenFlow datapath, only for a successor. Rule files do not contain it.
@@ -179,11 +179,11 @@ impl OptionRecord {
     }
 }
 
-/// Meters and groups of a bridge, shared with its tables.
+/// Meters and groups of a bridge, shared with the bridge's flow tables.
 pub(super) type MetersAndGroups = (Vec<Arc<Meter>>, Vec<Arc<Group>>);
 
-/// Returns the messages that create a bridge's meters and groups. They are encoded without a lock of the
-/// tables, because groups may have many buckets.
+/// Returns the messages that create a bridge's meters and groups. They are encoded while the flow tables are
+/// not locked, because groups may have many buckets.
 pub(super) fn meters_and_groups((meters, groups): &MetersAndGroups) -> (Vec<Message>, Vec<Message>) {
     let meter = |own: &Arc<Meter>| Message::of(|octets| meter::put_mod(octets, own));
     let group = |own: &Arc<Group>| Message::of(|octets| group::put_mod(octets, Version::V15, own));

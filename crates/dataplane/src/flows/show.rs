@@ -21,9 +21,9 @@ use crate::ids::Names;
 
 /// Time limit for the slow path to return the next megaflow of a list or to revalidate all megaflows.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Number of megaflows whose flow entries are looked up during one lock of the tables.
+/// Number of megaflows whose flow entries are looked up during one lock of the flow tables.
 const SLICE: usize = 128;
-/// Maximum total size in octets of the texts in one list.
+/// Maximum total size in octets of the texts in one list of the API.
 const LONGEST: usize = 256 << 20;
 /// Maximum number of flow entries that are listed for one megaflow.
 const RULES: usize = 32;
@@ -87,8 +87,8 @@ fn counts(of: &[(u64, u64)]) -> Vec<FlowCount> {
     of.iter().map(|(packets, bytes)| FlowCount { packets: *packets, bytes: *bytes }).collect()
 }
 
-/// Returns whether a megaflow is in the cache of `worker`. If `worker` is `None`, returns true for every
-/// megaflow.
+/// Returns whether a megaflow is in the megaflow cache of `worker`. If `worker` is `None`, returns true for
+/// every megaflow.
 fn is_of(view: &MegaflowView, worker: Option<u16>) -> bool {
     worker.is_none_or(|worker| view.worker == usize::from(worker))
 }
@@ -98,14 +98,15 @@ const fn ms(ns: u64) -> u64 {
 }
 
 impl Shown {
-    /// Returns the bridge with the given name. Without a name, returns all bridges.
+    /// Returns the name and the flow tables of the requested bridge. Without a bridge name, returns those of
+    /// all bridges.
     fn of(&self, bridge: Option<&String>) -> Result<&[(String, Arc<FlowTables>)], PlaneError> {
         let Some(name) = bridge else { return Ok(&self.bridges) };
         let at = self.bridges.iter().position(|(own, _)| own == name);
         at.and_then(|at| self.bridges.get(at..=at)).ok_or_else(|| PlaneError::no_rules(name))
     }
 
-    /// Reads the lists of all requested bridges and appends them to one list.
+    /// Calls `read` for each bridge that the query requests, and returns all entries in one list.
     fn list<T>(
         &self,
         query: &FlowQuery,
@@ -229,8 +230,8 @@ impl Shown {
         })
     }
 
-    /// Converts megaflows into values of the API. The megaflows are taken from `slice`. Their texts are made
-    /// before the tables are locked.
+    /// Converts megaflows into values of the API. The megaflows are taken from `slice`. The texts of the
+    /// megaflows are made before the flow tables are locked.
     fn megaflow_states(
         &self,
         bridge: &str,
@@ -361,8 +362,9 @@ impl Shown {
 /// Table, priority and match of a flow entry, by which texts refer to it.
 type RuleKey = (u8, u16, Match);
 
-/// Returns the table, priority and match of the flow entries from which a megaflow was computed. Entries that
-/// were removed since are left out. The caller makes texts of them after it has unlocked the tables.
+/// Returns the table, priority and match of the flow entries from which a megaflow was computed. Flow entries
+/// that no longer exist are left out. The caller makes texts of these values after it has unlocked the flow
+/// tables.
 fn rules(pipeline: &Pipeline, of: &[RuleRef]) -> Vec<RuleKey> {
     let known = of.iter().take(RULES).filter_map(|at| pipeline.rule(*at));
     known.map(|rule| (rule.table, rule.priority, rule.matching)).collect()

@@ -28,11 +28,11 @@ use super::records::{Message, OptionRecord, RuleRecord, RulesRecord, TableRecord
 
 const MAGIC: &[u8; 8] = b"TRIVRULE";
 const VERSION: u32 = 4;
-/// Oldest version of the file format that this release reads.
+/// Oldest version of the rule file's format that this release reads.
 const OLDEST: u32 = 2;
-/// Total size in octets of the magic number, the version, the checksum and the length.
+/// Size in octets of a rule file's header: magic number, version, checksum and length.
 const HEAD: usize = 24;
-/// Maximum size in octets of a rule file that is read. Larger files are refused.
+/// Maximum size in octets of a rule file. Larger files are not read.
 const LIMIT: u64 = 4 << 30;
 /// Suffix of the names of rule files.
 const SUFFIX: &str = ".rules";
@@ -40,7 +40,7 @@ const SUFFIX: &str = ".rules";
 /// Reason why a rule file is not used or could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
-    /// The file cannot be read or written.
+    /// The rule file cannot be read or written.
     #[error("{}: it cannot be {what}: {source}; {}", path.display(), fix(source))]
     Io {
         /// Path of the rule file.
@@ -50,7 +50,7 @@ pub enum KeptError {
         /// Error that the operating system returned.
         source: io::Error,
     },
-    /// The content is not a rule file, or is damaged.
+    /// The file is not a rule file, or its content is damaged.
     #[error("{}: {cause}; its bridge begins without these rules, and controllers bring them again", path.display())]
     Content {
         /// Path of the rule file.
@@ -66,19 +66,19 @@ pub enum Damage {
     /// The file does not have the format of a rule file.
     #[error("this is no file of rules")]
     Strange,
-    /// The file has an unsupported format version, because another release wrote it.
+    /// The rule file has an unsupported format version, because another release wrote it.
     #[error("it is of version {0}, and versions {OLDEST} to {VERSION} are read here")]
     Version(u32),
-    /// The file is shorter or longer than its header specifies.
+    /// The rule file is shorter or longer than its header specifies.
     #[error("it is damaged: it does not have the length that it names")]
     Length,
-    /// The checksum in the header does not match the content.
+    /// The checksum in the rule file's header does not match the file's content.
     #[error("it is damaged: its checksum is wrong")]
     Checksum,
-    /// The checksum matches, but a part of the content is invalid.
+    /// The checksum of the rule file is correct, but a part of the content is invalid.
     #[error("it is damaged: its parts do not fit")]
     Parts,
-    /// The file belongs to another bridge, because it was renamed.
+    /// The rule file belongs to another bridge, because the file was renamed.
     #[error("it belongs to another bridge")]
     Bridge,
 }
@@ -94,8 +94,8 @@ fn fix(source: &io::Error) -> &'static str {
     }
 }
 
-/// Boot ID and readings of the monotonic clock and the wall clock at one moment. They give the elapsed time
-/// between two moments even if the machine was booted in between.
+/// Boot ID and readings of the monotonic clock and the wall clock at one moment. From two such values, the
+/// elapsed time can be computed even if the machine was booted in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     boot: [u8; 16],
@@ -117,7 +117,7 @@ impl Moment {
         Moment { boot, monotonic: super::now(), real }
     }
 
-    /// Returns the nanoseconds from `earlier` to `self`. Returns 0 if the clock was set back in between.
+    /// Returns the nanoseconds from `earlier` to `self`. Returns 0 if the wall clock was set back in between.
     fn since(&self, earlier: &Moment) -> u64 {
         if self.boot == earlier.boot {
             self.monotonic.saturating_sub(earlier.monotonic)
@@ -237,7 +237,7 @@ pub(super) fn read(directory: &Path, bridge: &str) -> Result<RulesRecord, KeptEr
     decode(bridge, &octets, &Moment::now()).map_err(|cause| KeptError::Content { path, cause })
 }
 
-/// Rest of a rule file's octets, which have not been decoded yet.
+/// Octets of a rule file that have not been decoded yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -344,8 +344,8 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesRecord, Dama
     Ok(record)
 }
 
-/// Converts a flow entry that was last changed before this boot. The monotonic clock cannot express the time
-/// of that change. Therefore, the hard timeout is shortened to its remaining part, which starts now.
+/// Converts a restored flow entry that was last changed before this boot. The monotonic clock cannot express
+/// the time of that change. Therefore, the hard timeout is shortened to its remaining part, which starts now.
 fn shortened(rule: RuleRecord, life: u64, now: &Moment) -> Result<RuleRecord, Damage> {
     let mut change = rule.read().ok_or(Damage::Parts)?;
     if change.hard_timeout == 0 {

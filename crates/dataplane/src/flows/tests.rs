@@ -5,8 +5,8 @@ use std::sync::mpsc::channel;
 
 use super::*;
 
-/// A slow-path thread that has not ended by the deadline is left behind. A thread that ends in time
-/// returns the megaflows of the workers.
+/// A slow-path thread that has not ended by the deadline is not waited for any longer. A thread that ends in
+/// time returns the megaflows of the workers.
 #[test]
 fn the_slow_path_is_waited_for_until_a_deadline() {
     let deciding = |work: Box<dyn FnOnce() + Send>| {
@@ -38,8 +38,8 @@ fn the_slow_path_is_waited_for_until_a_deadline() {
     assert_eq!(flows.known.len(), 1);
 }
 
-/// A bridge whose megaflows take long to revalidate does not delay changes of other bridges. A change asks
-/// only the bridges that it concerns. The slow path of this test never answers.
+/// A bridge whose megaflows take long to revalidate does not delay changes of other bridges. A change waits
+/// only for the bridges that it affects. The slow path of this test never answers.
 #[test]
 fn a_slow_bridge_delays_no_change_of_another() {
     let mut flows = Flows::default();
