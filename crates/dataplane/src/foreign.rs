@@ -1,5 +1,5 @@
-//! Changes the settings of devices that the daemon did not create for use as bridge ports, and restores them
-//! later.
+//! Changes settings of devices that become bridge ports and that the daemon did not create. Restores the
+//! settings when the devices are no longer bridge ports.
 //!
 //! On a bridged device, the kernel's ARP and IPv6 are disabled, because otherwise the kernel would send its
 //! own frames on the device. Promiscuous mode is enabled. All functions must be called in the device's
@@ -8,7 +8,8 @@
 use port::link::{self, LinkChange, LinkError, LinkInfo};
 use serde::{Deserialize, Serialize};
 
-/// Settings that a device which the daemon did not create had before it became a port.
+/// Settings of a device before the device became a port. They are saved for devices that the daemon did not
+/// create.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Former {
     /// Interface index of the device in its namespace.
@@ -33,8 +34,8 @@ impl Former {
         }
     }
 
-    /// Returns the kernel's default settings. They are used for a device whose former settings an earlier
-    /// process has already changed.
+    /// Returns the kernel's default settings. They are used as the former settings of a device whose settings
+    /// an earlier daemon process has already changed.
     pub fn usual(info: &LinkInfo) -> Self {
         Former {
             ifindex: info.ifindex,
@@ -51,11 +52,11 @@ impl Former {
         self.mtu
     }
 
-    /// Restores the settings of the device that its port has changed. `bridged` means that the port belonged
-    /// to a bridge. `resized` means that the port had set an MTU.
+    /// Restores the settings that were changed when the device became a port. `bridged` means that the port
+    /// belonged to a bridge. `resized` means that the port had set an MTU.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses. No error is returned if the device is gone.
+    /// Returns an error if the kernel refuses a setting. No error is returned if the device no longer exists.
     pub fn restore(&self, bridged: bool, resized: bool) -> Result<(), LinkError> {
         let restored = || {
             if bridged {
@@ -73,7 +74,7 @@ impl Former {
     /// Enables ARP and IPv6 of the kernel on the device again, and restores promiscuous mode.
     ///
     /// # Errors
-    /// Returns an error if the device is gone or the kernel refuses.
+    /// Returns an error if the device no longer exists or the kernel refuses a setting.
     pub fn listen_again(&self) -> Result<(), LinkError> {
         let change =
             LinkChange { arp: Some(self.arp), promiscuous: Some(self.promiscuous), ..LinkChange::default() };
@@ -90,7 +91,7 @@ impl Former {
 /// Disables ARP and IPv6 of the kernel on a device, and enables promiscuous mode.
 ///
 /// # Errors
-/// Returns an error if the kernel refuses.
+/// Returns an error if the kernel refuses a setting.
 pub fn silence(info: &LinkInfo) -> Result<(), SilenceError> {
     link::disable_ipv6(&info.name)?;
     let change = LinkChange { arp: Some(false), promiscuous: Some(true), ..LinkChange::default() };

@@ -40,7 +40,8 @@ const MANY: u32 = 50_000;
 /// Time in nanoseconds for which hooks may forward by offloaded flows without a renewal by the daemon. It
 /// equals the time for which idle flows are kept.
 const LEASE_NS: u64 = 10_000_000_000;
-/// Maximum time for which a reordering guard drops the frames that it would send to the worker.
+/// Maximum time for which a reordering guard drops the frames that it would send to the worker, so that the
+/// worker can finish the earlier frames.
 const HOLD: Duration = Duration::from_millis(20);
 
 /// State of the hook offload of bridged frames, for all ports.
@@ -63,7 +64,7 @@ pub struct HookOffload {
     seconds: u32,
 }
 
-/// Reason for updating the bridge stages of all ports.
+/// Reason for which the bridge stages of all ports' hooks are updated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occasion {
     /// The daemon starts, and no worker forwards traffic yet.
@@ -113,7 +114,7 @@ impl Stage {
     }
 }
 
-/// State of a port whose hook has a bridge stage.
+/// State of a port whose hook has a bridge stage (which forwards bridged frames in the hook).
 struct OffloadedPort {
     bridge: BridgeName,
     id: PortId,
@@ -122,7 +123,7 @@ struct OffloadedPort {
     /// Whether the port's device accepted frames redirected to it (XDP_REDIRECT) when this was last read.
     transmits: bool,
     reached: Option<u32>,
-    /// Counters of each queue at the last poll.
+    /// Counters of each queue of the port at the last poll.
     seen: Vec<Seen>,
 }
 
@@ -147,7 +148,7 @@ impl OffloadedPort {
 /// A port that is a router interface and whose hook has a reordering guard.
 struct RoutedOrder {
     orders: Arc<Orders>,
-    /// Counters of each queue at the last poll.
+    /// Counters of each queue of the port at the last poll.
     seen: Vec<Seen>,
 }
 
@@ -179,8 +180,8 @@ impl CompletionSink for Progress {
 }
 
 impl HookOffload {
-    /// Disables the offload from the next frame on, until the next poll. Workers forward all frames
-    /// meanwhile.
+    /// Disables the hook offload of bridged frames from the next frame on, until the next poll. Workers forward
+    /// all frames meanwhile.
     pub fn forget(&mut self) {
         self.bridges.values_mut().for_each(BridgeOffload::clear);
         for port in self.ports.values().filter(|port| matches!(port.stage, Stage::Flows(..))) {
@@ -240,9 +241,9 @@ impl HookOffload {
         }
     }
 
-    /// Makes the workers of ports that are router interfaces report their progress to the reordering guards
-    /// of these ports. With `anew`, all guards are connected again, because ports may have other workers. A
-    /// hook routes no packet before its guard is connected.
+    /// Makes the workers of ports that are router interfaces report to the reordering guards of these ports
+    /// which frames they have finished. With `anew`, all guards are connected again, because ports may have
+    /// other workers. A hook routes no packet before its guard is connected.
     pub fn follow_routers(&mut self, engine: &Engine, ports: &Ports, anew: bool) {
         self.routed.retain(|name, _| ports.contains_key(name));
         for (name, running) in ports {
@@ -267,8 +268,8 @@ impl HookOffload {
         }
     }
 
-    /// Removes a port's bridge stage if the port needs none. If the port needs another stage, returns the new
-    /// one.
+    /// Removes a port's bridge stage if the port does not need it any more. If the port needs another stage,
+    /// installs the stage in the hook and returns it.
     fn ensure_port<'s>(
         &mut self,
         engine: &Engine,
@@ -386,8 +387,8 @@ impl HookOffload {
         }
     }
 
-    /// Updates the time and the MAC table entries in the hooks. Also refreshes MAC table entries of the
-    /// bridges whose addresses the hooks have seen. This is called a few times a second.
+    /// Updates the current time and the MAC table entries that the hooks read. Also refreshes the ages of the
+    /// bridges' MAC table entries that the hooks have used. This function is called a few times a second.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -519,8 +520,8 @@ impl HookOffload {
     }
 }
 
-/// Makes the reordering guards of these queues drop frames that they would otherwise send to the worker. The
-/// guards do so until the worker has finished all earlier frames, but at most for `HOLD`.
+/// Makes the reordering guards of the queues in `held` drop frames that they would otherwise send to the
+/// worker. The guards do so until the worker has finished all earlier frames, but at most for `HOLD`.
 fn hold(held: &[(Arc<Orders>, u32)]) {
     let begin = Instant::now();
     let mut behind: Vec<(&Orders, u32, u32)> = Vec::new();
@@ -538,7 +539,7 @@ fn hold(held: &[(Arc<Orders>, u32)]) {
     held.iter().for_each(|(orders, queue)| orders.hold(*queue, false));
 }
 
-/// Returns the bridge stage that a port's hook needs. Returns `None` if the hook needs none.
+/// Returns the bridge stage that a port's hook needs. Returns `None` if the hook needs no bridge stage.
 fn wanted<'s>(
     config: &'s Config,
     name: &PortName,
@@ -602,8 +603,8 @@ impl NamespaceFeatures {
     }
 }
 
-/// Makes the workers of a port's queues report their progress to a reordering guard. With `None`, the workers
-/// report no progress.
+/// Makes the workers of a port's queues report to a reordering guard which frames they have finished. With
+/// `None`, the workers do not report.
 fn tell(engine: &Engine, running: &Running, orders: Option<&Arc<Orders>>) {
     for (queue, worker) in &running.queues {
         let to = orders.map(|orders| {

@@ -38,17 +38,18 @@ pub fn read(running_state: &Mutex<RunningState>) -> Result<Vec<HookState>, Plane
     Ok(complete(known(running_state)?))
 }
 
-/// Enables the kernel's counters of the runs of all BPF programs and of their run time. They are enabled
-/// until the returned value is dropped.
+/// Enables the kernel's statistics about BPF programs (number of runs and total run time). The statistics are
+/// enabled until the returned value is dropped.
 ///
 /// # Errors
-/// Returns an error if the kernel does not support these counters.
+/// Returns an error if the kernel does not support these statistics.
 pub fn count_runs() -> Result<RunStatistics, PlaneError> {
     let failed = |error: xdp::Error| PlaneError::failed("hooks", &error, "ask without a measurement");
     RunStatistics::enable().map_err(failed)
 }
 
-/// Returns the state of all hooks that the daemon itself records, with the programs that are attached now.
+/// Returns the part of all hooks' state that the daemon itself records, and the hook programs that are attached
+/// now.
 fn known(running_state: &Mutex<RunningState>) -> Result<Vec<HookState>, PlaneError> {
     let running_state = locked(running_state);
     let with_hook = running_state
@@ -150,7 +151,8 @@ fn program(info: ProgramInfo) -> HookProgram {
     }
 }
 
-/// Adds the data that the kernel reports about the hooks' programs. No lock is needed for this.
+/// Adds the data that the kernel reports about the hooks' programs. The running state need not be locked for
+/// this.
 fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
     for hook in &mut hooks {
         hook.maps = hook.program.as_ref().map_or_else(Vec::new, maps);
@@ -169,7 +171,7 @@ fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
     hooks
 }
 
-/// Returns the maps that a program uses. The list is empty if the program no longer exists.
+/// Returns the BPF maps that a hook program uses. The list is empty if the program no longer exists.
 pub fn maps(program: &HookProgram) -> Vec<HookMap> {
     let found = xdp::program_by_id(program.id);
     found.map_or_else(|_| Vec::new(), |(_, maps)| maps.into_iter().map(map).collect())

@@ -1,12 +1,13 @@
-//! Assignment of numbers to the names of ports and bridges. The data path identifies them by dense numbers,
-//! the API by names. An object keeps its number as long as it exists. The number of a removed port is reused
-//! only when all other numbers are taken, because the port's counters still exist.
+//! Assignment of numbers to the names of ports and bridges. The data path identifies ports and bridges by dense
+//! numbers, the API identifies them by names. A port or bridge keeps its number as long as it exists. The
+//! number of a removed port is reused only when all other numbers are taken, because the port's counters still
+//! exist.
 
 use std::collections::BTreeMap;
 
 use packet::{BridgeId, PortId};
 
-/// An allocator of numbers for names, from 0 up to a limit.
+/// An allocator that assigns numbers below a limit to the names of ports or bridges.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     names: BTreeMap<u16, String>,
@@ -45,12 +46,13 @@ impl Numbers {
         self.names.retain(|_, name| keep(name));
     }
 
-    /// Returns the name to which a number is assigned. Returns the number as text if it is not assigned.
+    /// Returns the name to which a number is assigned. Returns the number as text if it is not assigned to a
+    /// name.
     pub fn name(&self, number: u16) -> String {
         self.names.get(&number).cloned().unwrap_or_else(|| format!("#{number}"))
     }
 
-    /// Returns the number that is assigned to a name. Returns `None` if there is none.
+    /// Returns the number that is assigned to a name. Returns `None` if the name has no number.
     pub fn find(&self, name: &str) -> Option<u16> {
         self.names.iter().find(|(_, own)| *own == name).map(|(number, _)| *number)
     }
@@ -66,7 +68,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Creates empty allocators for ports and bridges.
+    /// Creates allocators of numbers for ports and bridges, without any assigned number.
     pub fn new() -> Self {
         let limit = u16::try_from(engine::counters::MAX_PORTS).unwrap_or(u16::MAX);
         Names { ports: Numbers::below(limit), bridges: Numbers::below(u16::MAX) }

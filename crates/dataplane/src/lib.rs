@@ -108,9 +108,9 @@ pub use users::user_id;
 
 /// Interval between two polls of the ports' devices by the housekeeping thread.
 const LOOK: Duration = Duration::from_millis(250);
-/// Number of polls of the devices per second.
+/// Number of polls of the ports' devices per second.
 const LOOKS: u32 = 4;
-/// Minimum time between two polls of the ports' devices. It limits the CPU time that many device
+/// Minimum time between two polls of the ports' devices, which limits the CPU time that many device
 /// notifications can use.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -118,7 +118,7 @@ impl DataPlane {
     /// Creates frame memory and workers from `config`. The data plane has no ports yet.
     ///
     /// # Errors
-    /// Returns an error if memory or threads cannot be allocated.
+    /// Returns an error if the memory cannot be allocated or the threads cannot be created.
     pub fn start(config: &Config) -> Result<Arc<DataPlane>, PlaneError> {
         let memory = FrameMemory::new(MemoryConfig {
             frames: config.memory.frames,
@@ -193,8 +193,9 @@ impl DataPlane {
         })
     }
 
-    /// Sets the directory in which the OpenFlow rules of bridges are kept. The files are written from
-    /// [`DataPlane::keep_house`] on. If `restore` is true, bridges start with the rules in these files.
+    /// Sets the directory of the files in which the OpenFlow rules of bridges are stored. The files are written
+    /// after [`DataPlane::keep_house`] was called. If `restore` is true, bridges start with the rules in these
+    /// files.
     pub fn keep_rules_in(&self, directory: PathBuf, restore: bool) {
         if restore {
             locked(&self.running_state).flows.restore(&directory);
@@ -203,12 +204,13 @@ impl DataPlane {
     }
 
     /// Discards restored OpenFlow rules that no bridge has used. Bridges that are created later then do not
-    /// start with the rules that are kept under their names.
+    /// start with the rules of earlier bridges of their names.
     pub fn forget_given(&self) {
         locked(&self.running_state).flows.forget_given();
     }
 
-    /// Updates the rule files of the bridges. `last` means that this process ends after the call.
+    /// Updates the files with the OpenFlow rules of the bridges. `last` means that this process ends after the
+    /// call.
     fn keep_rules(&self, last: bool) {
         if let Some(keeper) = locked(&self.keeper).as_mut() {
             let (bridges, waiting) = locked(&self.running_state).flows.kept();
@@ -315,13 +317,14 @@ impl DataPlane {
         *locked(&self.around) = Some(around);
     }
 
-    /// Returns a watch receiver. Its value is the process ID of the successor when one has taken over.
+    /// Returns a `tokio` watch receiver for the process ID of the successor process that has taken over the
+    /// data plane.
     pub fn successor(&self) -> tokio::sync::watch::Receiver<Option<u32>> {
         self.left.subscribe()
     }
 
-    /// Returns a watch receiver for the OpenFlow datapaths of all bridges. The receiver is notified when a
-    /// bridge gains or loses its datapath.
+    /// Returns a `tokio` watch receiver for the OpenFlow datapaths of all bridges. The receiver is notified
+    /// when a bridge gains or loses its datapath.
     pub fn leaders(
         &self,
     ) -> tokio::sync::watch::Receiver<
@@ -373,8 +376,8 @@ impl DataPlane {
         self.handing_over.cancel();
     }
 
-    /// Returns the process ID of the successor that has taken over the data plane. Returns `None` if there is
-    /// none.
+    /// Returns the process ID of the successor that has taken over the data plane. Returns `None` if no
+    /// successor has taken over.
     pub fn left_to(&self) -> Option<u32> {
         *self.left.borrow()
     }
@@ -430,14 +433,16 @@ impl DataPlane {
         routers::ask(name, &follower, look)
     }
 
-    /// Returns a snapshot of the OpenFlow bridges. The running configuration is locked only during the call.
+    /// Returns a snapshot of the OpenFlow bridges, from which lists for the API are made. The running
+    /// configuration is locked only during the call.
     fn shown_flows(&self) -> flows::Shown {
         let running_state = locked(&self.running_state);
         running_state.flows.shown(&running_state.names)
     }
 }
 
-/// Returns the properties of the machine on which the validity of a configuration depends.
+/// Returns the properties of the machine that are needed to check a configuration, such as the number of CPU
+/// cores.
 pub fn machine() -> Machine {
     Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get), frames: None }
 }

@@ -1,5 +1,5 @@
 //! Delivers captured frames from a ring to an API client. Frames that the client does not take in time are
-//! dropped and counted. The count is sent with the next frame.
+//! dropped and counted. The number of dropped frames is sent with the next frame.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use model::CapturedFrame;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Time limit for a client to wait until the previous reader of a ring has been removed. The daemon detects
-/// within about a second that a client has closed its connection.
+/// Time limit for a client to wait until the previous reader of a ring of captured frames has been removed. The
+/// daemon detects within about a second that a client has closed its connection.
 const SUCCESSION: Duration = Duration::from_secs(2);
-/// Interval between two attempts to become the reader of a ring.
+/// Interval between two attempts of a client to become the reader of a ring of captured frames.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Calls `begin` again while it fails with [`FailureKind::Busy`], for at most [`SUCCESSION`]. Therefore, a
@@ -35,9 +35,9 @@ pub fn succeed<T>(mut begin: impl FnMut() -> Result<T, PlaneError>) -> Result<T,
 /// reached the client.
 pub struct Listener {
     to: Sender<CapturedFrame>,
-    /// Total number of frames that did not fit into the ring.
+    /// Total number of captured frames that did not fit into the ring.
     missed: u64,
-    /// Total number of frames that did not fit into the client's queue.
+    /// Total number of captured frames that did not fit into the client's queue.
     lost: u64,
     /// Number of dropped frames that were already reported to the client, or that were dropped before the
     /// client connected.
@@ -51,7 +51,8 @@ impl Listener {
         Listener { to, missed: before, lost: 0, told: before }
     }
 
-    /// Updates the number of frames that did not fit into the ring. An error leaves the number unchanged.
+    /// Updates the total number of captured frames that did not fit into the ring. If `missed` is an error, the
+    /// number stays unchanged.
     pub fn missed(&mut self, missed: Result<u64, xdp::Error>) {
         self.missed = missed.unwrap_or(self.missed);
     }

@@ -1,6 +1,6 @@
-//! MTU of internal ports. Unless the configuration sets one, the MTU equals the lowest MTU of the bridge's
-//! other ports, as in Open vSwitch and in Linux's bridge. A longer packet from the host would be dropped at
-//! the port with the lowest MTU.
+//! MTU of bridges' internal ports. Unless the configuration sets an MTU, the MTU of an internal port equals the
+//! lowest MTU of the bridge's other ports, as in Open vSwitch and in Linux's bridge. A longer packet from the
+//! host would be dropped at the port with the lowest MTU.
 
 use std::net::IpAddr;
 
@@ -75,18 +75,18 @@ fn behind(running_state: &RunningState) -> Vec<(PortName, u32)> {
     behind
 }
 
-/// Returns the MTU in bytes with which a bridge member counts for the MTU of internal ports. Returns `None`
-/// if the member does not count.
+/// Returns the MTU in bytes of a bridge's port, as used to compute the MTU of the bridge's internal ports.
+/// Returns `None` if the port is ignored in this computation.
 ///
-/// The owner of a namespace can set any MTU on the devices there. Therefore, a device in a namespace counts
-/// with at least the MTU that IPv6 requires, unless the configuration itself gives the port a lower MTU.
+/// The owner of a namespace can set any MTU on the devices there. Therefore, the MTU of a device in a namespace
+/// counts as at least the MTU that IPv6 requires, unless the configuration itself gives the port a lower MTU.
 fn least_of(running: &Running) -> Option<u32> {
     let device = running.device.as_ref()?;
     let least = running.wanted.mtu().map_or(IPV6_MTU, |mtu| mtu.min(IPV6_MTU));
     Some(if device.namespace.is_some() { device.mtu.max(least) } else { device.mtu })
 }
 
-/// Returns whether the MTU of a port is set to the lowest MTU of its bridge.
+/// Returns whether the daemon sets the MTU of a port to the lowest MTU of the bridge's other ports.
 fn follows(running: &Running) -> bool {
     matches!(running.wanted.port.kind, PortKind::Internal(_)) && running.wanted.port.mtu.is_none()
 }

@@ -1,6 +1,6 @@
-//! Detection of loops behind a bridge. If many MAC addresses move between two ports every second, the two
-//! ports are probably connected behind the bridge, and frames return through the other port. Workers count
-//! moves ([`switch::BridgeTables::moves_to`]). Housekeeping reads the counts once a second.
+//! Detection of loops behind a bridge. If many MAC addresses move between two ports every second, the two ports
+//! are probably connected behind the bridge, and frames return through the other port. Workers count moves
+//! ([`switch::BridgeTables::moves_to`]). The housekeeping thread reads the counts once a second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use model::{BridgeName, PortName};
 use super::bridges::Bridges;
 use super::ports::Ports;
 
-/// Rate of MAC address moves between two ports, in moves per second, at which a loop is reported.
+/// Minimum rate of MAC address moves between two ports, in moves per second, that is reported as a loop.
 const MANY: u64 = 50;
 /// Minimum time between two log messages about MAC address moves on one bridge.
 const LOG: Duration = Duration::from_secs(60);
 /// Time for which `doctor` continues to report a loop after the last second with many moves.
 const TOLD: Duration = Duration::from_secs(10);
 
-/// Detected MAC address moves of each bridge.
+/// Detected moves of MAC addresses between ports, for each bridge.
 #[derive(Default)]
 pub struct Moves(BTreeMap<BridgeName, Seen>);
 
@@ -65,7 +65,8 @@ impl Moves {
         }
     }
 
-    /// Returns the bridges on which many MAC addresses moved recently, each with the two ports.
+    /// Returns the bridges on which many MAC addresses moved recently, each with the two ports between which
+    /// the addresses moved.
     pub fn moving(&self) -> impl Iterator<Item = (&BridgeName, &Moving)> {
         self.0.iter().filter_map(|(name, seen)| {
             Some((name, seen.moving.as_ref().filter(|moving| moving.at.elapsed() < TOLD)?))
@@ -74,8 +75,8 @@ impl Moves {
 }
 
 impl Seen {
-    /// Compares the total number of moves to each port with those of the last poll. Returns the loop to log,
-    /// or `None` if there is none to log.
+    /// Compares the total number of MAC address moves to each port with that of the last poll. Returns the
+    /// detected loop if it must be logged, otherwise `None`.
     fn count(&mut self, counts: BTreeMap<PortName, u64>, now: Instant) -> Option<Moving> {
         let before = std::mem::replace(&mut self.counts, counts);
         let looked = self.looked.replace(now)?;

@@ -1,9 +1,9 @@
-//! Captures, traces and explanations: packets that the engine records for the API. Each capture and each
-//! trace has a thread that drains the workers' rings. Frames that a slow client cannot take are dropped and
-//! counted. Workers never wait for a client.
+//! Packet captures, packet traces and explanations, which the engine records for API clients. Each capture and
+//! each trace has a thread that drains the workers' rings. Frames that a slow client cannot take are dropped
+//! and counted. Workers never wait for a client.
 //!
 //! The thread is created before the capture or trace begins in the engine. If the thread cannot be created, no
-//! capture or trace is left behind, due to which the engine would refuse all later ones as occupied.
+//! capture or trace without a thread remains in the engine, which would refuse all later captures or traces.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -61,8 +61,8 @@ fn occupied(what: &str, error: &EngineError) -> PlaneError {
     PlaneError { kind, object: what.to_owned(), cause: error.to_string(), fix: "then try again".to_owned() }
 }
 
-/// A guard for captures and traces. While it exists, hooks pass every packet to the workers, because only
-/// workers record packets.
+/// A guard that exists as long as a capture or trace runs. While it exists, hooks pass every packet to the
+/// workers, because only workers record packets.
 struct Watching {
     plane: Weak<DataPlane>,
     generation: u64,
@@ -92,8 +92,8 @@ impl Drop for Watching {
     }
 }
 
-/// Creates a thread that calls `run` with the value that is sent to the returned channel. The thread ends if the
-/// channel is dropped instead.
+/// Creates a thread that calls `run` with the value that is sent to the returned channel. The thread ends if
+/// the channel is dropped without a value.
 fn thread_for<T: Send + 'static>(
     thread: Builder,
     run: impl FnOnce(T) + Send + 'static,
@@ -112,7 +112,8 @@ fn no_thread(object: &str, error: &io::Error) -> PlaneError {
     PlaneError::failed(object, error, "raise the limit of tasks")
 }
 
-/// Starts a capture of one port or of all ports. The capture lasts until the client closes `to`.
+/// Starts a packet capture of one port or of all ports. The capture lasts until the client closes the channel
+/// `to`.
 pub fn capture(
     plane: &Arc<DataPlane>,
     engine: &Engine,
@@ -150,7 +151,7 @@ struct Delivery {
     snap: u32,
     clock: WallClock,
     to: Sender<CapturedFrame>,
-    /// Total number of frames that did not fit into the client's queue.
+    /// Total number of captured frames that did not fit into the client's queue.
     lost: u64,
     /// Total number of frames dropped at the rings or at the client's queue that was already reported to the
     /// client.
@@ -203,7 +204,7 @@ impl Delivery {
     }
 }
 
-/// Starts a trace of the next `count` packets that match the request.
+/// Starts a packet trace of the next `count` packets that match the filter `wanted`.
 pub fn trace(
     plane: &Arc<DataPlane>,
     engine: &Engine,
@@ -256,8 +257,8 @@ pub fn trace(
     Ok(())
 }
 
-/// Sends an event to the client. If the queue is full, waits for space as long as the trace has not ended.
-/// Returns false when the client has closed the queue or the trace has ended.
+/// Sends a trace event to the client. If the client's queue is full, waits for space as long as the trace has
+/// not ended. Returns false when the client has closed the queue or the trace has ended.
 fn deliver(to: &Sender<TraceEvent>, mut event: TraceEvent, watched: &Watched) -> bool {
     loop {
         match to.try_send(event) {
@@ -383,8 +384,8 @@ mod tests {
 
     use super::*;
 
-    /// A thread that cannot be created is reported before there is anything for the thread to end. A thread that
-    /// is given nothing to do ends.
+    /// The failure to create a thread is reported before a capture begins. A thread that gets no value over its
+    /// channel ends.
     #[test]
     fn a_thread_that_cannot_be_created_is_an_error_before_a_capture_begins() {
         let (ran, runs) = mpsc::channel();

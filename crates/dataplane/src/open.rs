@@ -30,10 +30,10 @@ pub use super::port_spec::{ETHERNET_MTU, PortSpec};
 const REPLAY_LIMIT: u64 = 2 << 30;
 
 impl Opened {
-    /// Makes the port's hook pass frames, once the port's filter is installed in the hook.
+    /// Makes the port's hook pass frames. The port's filter must be installed in the hook.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses. The hook then continues to drop all frames.
+    /// Returns an error if the kernel refuses the hook's program. The hook then continues to drop all frames.
     pub fn unlock(&mut self, name: &PortName, wanted: &PortSpec) -> Result<(), PlaneError> {
         if let Some(hook) = self.hook.as_mut().filter(|_| self.is_locked) {
             af_xdp::unlock(name, wanted, hook, &self.sockets)?;
@@ -107,8 +107,8 @@ pub fn open(
     Ok(opened)
 }
 
-/// Returns the error for a port of kind ring. The other end of a ring belongs to a program that embeds the
-/// engine as a library. The daemon is not such a program.
+/// Returns the error for a port of kind `ring`, which the daemon cannot open. The other end of a ring belongs
+/// to a program that embeds the engine as a library. The daemon is not such a program.
 fn no_far_end(name: &PortName) -> PlaneError {
     PlaneError {
         kind: FailureKind::Invalid,
@@ -136,8 +136,8 @@ pub fn absent(kind: &PortKind) -> Option<String> {
     found.ok()?.err().filter(link::LinkError::is_missing).map(|_| format!("there is no device {device}"))
 }
 
-/// Returns the desired settings of a veth pair. `speaks` means that the kernel transmits packets on the near
-/// end.
+/// Returns the configured settings of a port's veth pair. `speaks` means that the kernel transmits packets on
+/// the near end.
 pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     VethConfig {
         netns: port.peer.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
@@ -179,7 +179,7 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
 }
 
 /// Opens a TAP, which the kernel removes when its last queue is closed. `first` is the Ethernet address that
-/// the TAP had before.
+/// the TAP had when the port was open before.
 fn tap(
     name: &PortName,
     port: &model::Tap,
@@ -257,8 +257,8 @@ fn wall_clock() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Closes a port that was opened and is not used after all, and undoes the changes that opening it made on
-/// the machine.
+/// Closes a port that was opened and cannot be used because a later step failed. Undoes the changes that
+/// opening the port made on the machine.
 pub fn abandon(name: &PortName, wanted: &PortSpec, opened: Opened, pool: &mut FramePool) {
     drop(opened.sockets);
     for (_, queue) in opened.queues {
@@ -270,7 +270,8 @@ pub fn abandon(name: &PortName, wanted: &PortSpec, opened: Opened, pool: &mut Fr
     unmake(name, wanted, &opened.footprint);
 }
 
-/// Removes the device that was created for a port, or restores the saved settings of a foreign device.
+/// Removes the device that the daemon created for a port, or restores the saved settings of a device that the
+/// daemon did not create.
 pub fn unmake(name: &PortName, wanted: &PortSpec, footprint: &Footprint) {
     let Some((device, namespace)) = wanted.port.kind.device() else { return };
     let undone = inside(&object(name), namespace, || match (&wanted.port.kind, footprint.former) {

@@ -25,7 +25,7 @@ pub struct Opened {
     /// Status of each queue, in the order of `queues`.
     pub statuses: Vec<QueueStatus>,
     /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are used to fill the hook's
-    /// map and to read the kernel's counters.
+    /// XSKMAP and to read the sockets' counters from the kernel.
     pub sockets: Vec<(QueueId, OwnedFd)>,
     /// Whether the port must complete checksums that the sender of a packet left to offloading.
     pub complete_checksums: bool,
@@ -33,14 +33,14 @@ pub struct Opened {
     pub own: Option<Arc<dyn IngressStage>>,
     /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub max_mtu: u32,
-    /// Changes that opening the port has made on the machine.
+    /// Changes that opening the port has made on the machine (created device, changed settings).
     pub footprint: Footprint,
     /// Whether the port's hook was adopted from an earlier daemon process.
     pub adopted: bool,
     /// Whether the hook drops all frames, because the port's filter is not installed in it yet.
     pub is_locked: bool,
-    /// Lock on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
-    /// in use.
+    /// Lock on the hook's pin, if the hook outlives this process. The lock shows other processes that the hook
+    /// is in use.
     pub claim: Option<Claim>,
     /// Diagnostics about the opening of the port, for the operator.
     pub notes: Vec<DoctorFinding>,
@@ -63,7 +63,7 @@ pub struct Footprint {
 pub struct Diagnostics(pub Vec<DoctorFinding>);
 
 impl Diagnostics {
-    /// Adds a diagnostic about a port.
+    /// Adds a diagnostic about the opening of a port.
     pub fn say(&mut self, port: &PortName, severity: Finding, finding: String, fix: &str) {
         self.0.push(DoctorFinding { object: object(port), severity, finding, fix: fix.to_owned() });
     }

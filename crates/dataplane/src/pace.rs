@@ -1,11 +1,12 @@
 //! Limits the rate of work that a tenant can cause. There is a pause after each round of work, and a pause
-//! between failed attempts.
+//! after each failed attempt of an operation.
 
 use std::time::{Duration, Instant};
 
-/// Minimum pause after a round of work, which limits the CPU time that a tenant can cause.
+/// Minimum pause after a round of work, which limits the CPU time that a tenant can make the daemon use.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Pause after the first failed attempt. The pause doubles with each further failure, up to [`RETRY_MOST`].
+/// Pause after the first failed attempt of an operation. The pause doubles with each further failure, up to
+/// [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
@@ -39,7 +40,8 @@ impl Retry {
         Retry { not_before: now + pause, pause }
     }
 
-    /// Returns whether the pause after the last failed attempt has passed.
+    /// Returns whether the pause after the last failed attempt has passed, so that the operation may be
+    /// attempted again.
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         now >= self.not_before

@@ -1,8 +1,8 @@
-//! Pins of hooks that outlive the daemon. The module records which process uses a pin, and removes pins that
-//! no process uses.
+//! Pins (in the BPF file system) of hooks that outlive the daemon. The module records which process uses a pin,
+//! and removes pins that no process uses.
 //!
-//! A process that uses a pin holds a shared lock on the pin's directory. The kernel releases the lock when
-//! the process ends in any way. A pin that is not locked and has no port in the configuration is an orphan,
+//! A process that uses a pin holds a shared lock on the pin's directory. The kernel releases the lock when the
+//! process ends for any reason. A pin that is not locked and has no port in the configuration is an orphan,
 //! whose hook would stay active forever.
 
 use std::fs::{self, File};
@@ -31,8 +31,8 @@ impl Claim {
         Self::shared(hook, directory)
     }
 
-    /// Converts the reservation of a device into a lock on the pin of the hook that was found or attached
-    /// there. Returns `None` if the hook has no pin.
+    /// Converts the reservation of a device into a lock on the pin of the hook that was found on the device or
+    /// attached to it. Returns `None` if the hook has no pin.
     pub fn after(reserved: Reserved, hook: &Attached) -> Option<Self> {
         let own = hook.pin()?.directory();
         // An adopted hook keeps its pin's directory, and the directory's lock becomes a shared one in one
@@ -63,8 +63,8 @@ impl Claim {
 /// Trivium process opens the device.
 pub struct Reserved(Vec<File>);
 
-/// Reserves a device of the calling thread's network namespace. This must be done before any setting of the
-/// device is changed.
+/// Reserves a device of the calling thread's network namespace. A device must be reserved before any of its
+/// settings is changed.
 ///
 /// # Errors
 /// Returns an error if another process uses the device's hook, under any port name.
@@ -89,8 +89,8 @@ pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, 
     Ok(Reserved(reserved))
 }
 
-/// Makes the pins inaccessible to other users. A user who could open them could lock them, and no daemon could
-/// then reserve their devices.
+/// Makes the pins inaccessible to other users. A user with access to a pin could lock the pin, and no daemon
+/// could then reserve the pin's device.
 fn protect() {
     match PinPath::protect() {
         Ok(false) => {}
@@ -143,8 +143,8 @@ fn taken_apart(name: &str) -> Option<Pinned> {
     })
 }
 
-/// Locks a pin. Returns `None` if a process uses the pin. Other processes cannot use the pin until the
-/// returned file is dropped.
+/// Locks a pin that no process uses. Returns `None` if a process uses the pin. Other processes cannot use the
+/// pin until the returned file is dropped.
 pub(super) fn unused(pin: &PinPath) -> Option<File> {
     let directory = File::open(pin.directory()).ok()?;
     directory.try_lock().ok()?;
@@ -193,8 +193,8 @@ pub struct Released {
     pub outcome: Result<String, PlaneError>,
 }
 
-/// Detaches hooks that ended daemons have left. `wanted` names one port or device. Without it, all such hooks
-/// are detached. For a hook in use, the result is an error.
+/// Detaches hooks that ended daemons have left. `wanted` names one port or device. Without `wanted`, all such
+/// hooks are detached. The result for a hook that is in use is an error.
 pub fn release(wanted: Option<&str>) -> Vec<Released> {
     let mut released = Vec::new();
     for pinned in all() {
@@ -216,8 +216,7 @@ pub fn release(wanted: Option<&str>) -> Vec<Released> {
     released
 }
 
-/// Removes the pin of a device whose namespace has no name. The pin is removed only if the device no longer
-/// exists.
+/// Removes the pin of a hook whose device is in a namespace without a name, if the device no longer exists.
 fn drop_remains(pinned: &Pinned) -> Result<String, PlaneError> {
     match xdp::adopt(&pinned.path) {
         Ok(None) => Ok(String::new()),
@@ -238,7 +237,8 @@ fn in_use(port: &str) -> PlaneError {
     }
 }
 
-/// Returns the namespace with the inode `number`: the daemon's own (`Some(None)`), or one in `/run/netns`.
+/// Returns the network namespace with the inode `number`: the daemon's own namespace (`Some(None)`), or a
+/// namespace in `/run/netns`.
 fn namespace_of(number: u64) -> Option<Option<Namespace>> {
     if inode(Path::new("/proc/self/ns/net")) == Some(number) {
         return Some(None);

@@ -1,4 +1,5 @@
-//! Running ports. Their queues are owned by workers, and they are part of the engine's snapshot.
+//! Running ports. The queues of a running port are owned by workers, and the port is part of the snapshot that
+//! the workers use.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -37,10 +38,10 @@ pub struct Running {
     pub device: Option<Device>,
     /// Hook of the port, if it has one.
     pub hook: Option<Attached>,
-    /// Custom program for the port's next hook, kept while the port has no hook.
+    /// Custom XDP program of the port, kept for the next hook while the port has no hook.
     pub user: Option<UserProgram>,
-    /// Lock on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
-    /// in use.
+    /// Lock on the hook's pin, if the hook outlives this process. The lock shows other processes that the hook
+    /// is in use.
     pub claim: Option<Claim>,
     /// Queues of the port, each with the worker that owns it.
     pub queues: Vec<(QueueId, WorkerId)>,
@@ -50,9 +51,10 @@ pub struct Running {
     /// sockets are not included, because the kernel is queried for their counters directly.
     pub missed: u64,
     /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are used to fill the hook's
-    /// map and to read the kernel's counters. The duplicates are dropped before the queues are closed.
+    /// XSKMAP and to read the sockets' counters from the kernel. The duplicates are dropped before the queues
+    /// are closed.
     pub sockets: Vec<(QueueId, OwnedFd)>,
-    /// Changes that opening the port has made on the machine.
+    /// Changes that opening the port has made on the machine (created device, changed settings).
     pub footprint: Footprint,
     /// Whether the port completes checksums that the sender of a packet left to offloading.
     pub complete_checksums: bool,
@@ -68,7 +70,7 @@ pub struct Running {
     pub not_before: Option<Instant>,
     /// Number of consecutive failed attempts to open the port again.
     pub refusals: u32,
-    /// Time when the port was last opened again. `None` if it never was.
+    /// Time when the port was last opened again. `None` if the port was never opened again.
     pub reopened: Option<Instant>,
     /// Whether the port's hook was adopted from an earlier daemon process.
     pub adopted: bool,
@@ -83,7 +85,8 @@ pub struct Running {
     pub followed_mtu: Option<(u32, bool)>,
 }
 
-/// A queue with its worker, its port and its index, as the engine accepts and returns queues.
+/// A port's queue with its worker, its port and its index, in the form in which the engine accepts and returns
+/// queues.
 pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
 /// Running ports, indexed by name.
@@ -131,7 +134,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Creates a running port. Its queues are assigned to `workers` in turn.
+    /// Creates a running port. The port's queues are assigned to `workers` in turn.
     pub fn assemble(
         id: PortId,
         wanted: PortSpec,
@@ -169,8 +172,8 @@ impl Running {
         (running, queues)
     }
 
-    /// Creates a port that cannot be opened now for the reason `trouble`. The daemon tries again to open the
-    /// port when its device appears.
+    /// Creates a running port without device and queues, because the port cannot be opened now for the reason
+    /// `trouble`. The daemon tries again to open the port when its device appears.
     pub fn waiting(id: PortId, wanted: PortSpec, trouble: String) -> Running {
         let mtu = wanted.port.mtu.map_or(1500, |mtu| u32::from(mtu.get()));
         Running {
@@ -221,8 +224,8 @@ impl Running {
         self.not_before.is_none_or(|time| Instant::now() >= time)
     }
 
-    /// Takes the queues from their workers and closes them. The hook stays attached. The caller must have
-    /// published a snapshot without the port, so that workers send no more packets to the port.
+    /// Takes the port's queues from the workers and closes the queues. The hook stays attached. The caller must
+    /// have published a snapshot without the port, so that workers send no more packets to the port.
     pub fn release_queues(&mut self, engine: &Engine) {
         self.queues.clear();
         // A socket is closed with its last descriptor, and the kernel returns the frames only then.
@@ -248,7 +251,8 @@ impl Running {
         self.claim = None;
     }
 
-    /// Moves the queues to the workers that the current configuration assigns to them. No packet is dropped.
+    /// Moves the port's queues to the workers that the current configuration assigns to the queues. No packet
+    /// is dropped.
     ///
     /// # Errors
     /// Returns an error if a worker does not answer. The queues then stay with their workers.
@@ -313,8 +317,8 @@ impl Running {
     }
 }
 
-/// Sets a new MTU on the queues of a port. Each worker changes its queues between two bursts. Packets
-/// continue to pass.
+/// Sets a new MTU on the queues of a port. Each worker changes its queues between two bursts. The port
+/// continues to receive and transmit packets meanwhile.
 pub fn resize_queues(running: &Running, engine: &Engine, mtu: u32) {
     // The watchdog restarts the process if a worker does not answer.
     let _ = engine.change_queues(running.id, move |queue| resize(queue, mtu));
@@ -337,7 +341,8 @@ pub fn peer_of(running: &Running) -> Option<&PortName> {
     }
 }
 
-/// Connects each patch port whose peer exists. Patch ports without a peer are down until the peer appears.
+/// Connects each patch port to its peer port. Patch ports whose peer does not exist are down until the peer
+/// appears.
 pub fn join(ports: &mut Ports) {
     let lacks = |name: &PortName, running: &Running| {
         let peer = peer_of(running)?;

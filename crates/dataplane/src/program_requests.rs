@@ -22,11 +22,11 @@ fn refused(port: &str, error: &Error) -> PlaneError {
     }
 }
 
-/// Verifies and loads the custom program in an object file for a port. The running configuration is locked
-/// only to read whether the port's hook supports multi-buffer frames.
+/// Loads the custom XDP program in an ELF object file into the kernel, for a port. The running configuration is
+/// locked only to read whether the port's hook supports multi-buffer frames.
 ///
 /// # Errors
-/// Returns an error if there is no such port or hook, or if the program is refused.
+/// Returns an error if there is no such port or hook, or if the kernel refuses the program.
 pub fn load(
     running_state: &Mutex<RunningState>,
     port: &str,
@@ -37,11 +37,11 @@ pub fn load(
     UserProgram::load(bytes, wanted, multi_buffer).map_err(|error| refused(port, &error))
 }
 
-/// Installs a custom program before a port's own program.
+/// Installs a custom XDP program in a port's hook. The custom program then runs before the port's own program.
 ///
 /// # Errors
-/// Returns an error if the port or its hook no longer exists, or if the kernel refuses. The hook is then
-/// unchanged.
+/// Returns an error if the port or its hook no longer exists, or if the kernel refuses the program. The hook is
+/// then unchanged.
 pub fn put(
     running_state: &Mutex<RunningState>,
     port: &str,
@@ -63,7 +63,7 @@ pub fn put(
 ///
 /// # Errors
 /// Returns an error if there is no such port or hook, if the port has no custom program, or if the kernel
-/// refuses.
+/// refuses the removal.
 pub fn take(running_state: &Mutex<RunningState>, port: &str) -> Result<ProgramChange, PlaneError> {
     let mut running_state = locked(running_state);
     let hook = hook_of(&mut running_state, port)?;

@@ -1,5 +1,5 @@
-//! Writes the OpenFlow rules of bridges to rule files ([`super::stored_flows`]), from which `trivium run
-//! --restore` starts after the daemon was killed.
+//! Writes the OpenFlow rules of bridges to rule files ([`super::stored_flows`]), from which
+//! `trivium run --restore` starts after the daemon was killed.
 //!
 //! The file of a bridge is written when its rules have changed, at most twice a second. If there are very
 //! many rules, writing takes at most a fifth of the time. Rules are copied in parts, between which the slow

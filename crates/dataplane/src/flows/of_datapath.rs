@@ -181,7 +181,8 @@ impl OfDatapath {
         }
     }
 
-    /// Changes the bridge's fail mode. Adds the standalone flow entry (`NORMAL`), or removes it in secure mode.
+    /// Changes the bridge's fail mode. Adds the standalone flow entry (`NORMAL`) to a bridge without flow
+    /// entries, or removes it in secure mode.
     pub(super) fn set_fail_mode(&self, mode: FailMode) {
         let secure = !stands_alone(mode);
         if self.secure.swap(secure, Ordering::Relaxed) == secure {

@@ -23,15 +23,17 @@ use super::error::HandoverError;
 /// Number of file descriptors that one call of sendmsg(2) sends, together with one byte. The kernel accepts
 /// at most 253.
 const TOGETHER: usize = 64;
-/// Maximum length of a message's text in bytes.
+/// Maximum length in bytes of the JSON text of a hand-over message.
 pub const LIMIT: usize = 2 << 30;
-/// Maximum number of file descriptors of one message.
+/// Maximum number of file descriptors that belong to one hand-over message.
 const DESCRIPTORS: usize = 65_536;
-/// Length of a message in bytes above which the message is sent and decoded piece by piece.
+/// Length of a message in bytes, above which the sender sends and the receiver decodes the message piece by
+/// piece.
 const LONG: usize = 16 << 20;
 /// Length in bytes of the pieces in which a long message is sent.
 const PIECE: usize = 1 << 20;
-/// Length in bytes of the header of a message: the length of the text, and the number of file descriptors.
+/// Length in bytes of the header of a hand-over message: the length of the text, and the number of file
+/// descriptors.
 const HEAD: usize = 16;
 
 /// One side of the connection between predecessor and successor.
@@ -45,7 +47,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Creates a socket pair. Returns this process's side of the connection, and the socket of the successor.
+    /// Creates a socket pair for a hand-over. Returns this process's side of the connection, and the socket for
+    /// the successor.
     ///
     /// # Errors
     /// Returns an error if descriptors cannot be allocated.
@@ -54,7 +57,8 @@ impl Link {
         Ok((Link::over(ours), theirs))
     }
 
-    /// Creates the successor's side of the connection, over the socket that the predecessor has given to it.
+    /// Creates the successor's side of the connection. `socket` is the socket that the successor got from the
+    /// predecessor.
     pub fn over(socket: UnixStream) -> Link {
         Link { socket, patience: None, until: None }
     }
@@ -75,7 +79,7 @@ impl Link {
         own.into_iter().chain(self.until).min()
     }
 
-    /// Sets the timeouts of the socket. The next call on the socket then returns by `deadline`.
+    /// Sets the timeouts of the socket, so that the next call on the socket returns by `deadline`.
     fn wait_until(&self, deadline: Option<Instant>) -> std::io::Result<()> {
         let Some(deadline) = deadline else { return Ok(()) };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -205,7 +209,8 @@ impl Link {
         Ok(message)
     }
 
-    /// Returns whether the socket still contains received data. The other process must have ended.
+    /// Returns whether the socket still contains received data that was not read. The other process must have
+    /// ended.
     pub fn is_not_at_its_end(&mut self) -> bool {
         !matches!(self.socket.read(&mut [0]), Ok(0))
     }
@@ -231,8 +236,8 @@ impl Link {
     }
 }
 
-/// Text of a message to send. A short message is stored behind the space for its header. Of a long message,
-/// only the number of bytes is counted.
+/// JSON text of a message to send. The text of a short message is stored behind the space for the header. The
+/// text of a long message is not stored, only its length is counted.
 struct Text {
     bytes: Vec<u8>,
     length: usize,
@@ -260,7 +265,7 @@ impl Write for Text {
     }
 }
 
-/// Reader or writer of one message on the connection, with the deadline of the message.
+/// Reader or writer of one hand-over message on the connection, with the deadline for the message.
 struct Timed<'l> {
     link: &'l mut Link,
     deadline: Option<Instant>,
@@ -312,7 +317,7 @@ mod tests {
     /// A list of numbers that is serialised without being stored in memory.
     struct Numbers<'n> {
         count: u32,
-        /// How many of the numbers have been serialised.
+        /// Number of elements of the list that have been serialised.
         written: &'n AtomicU32,
     }
 

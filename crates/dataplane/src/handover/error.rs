@@ -3,10 +3,10 @@
 /// Reason why a hand-over did not take place.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
-    /// The other process has ended or does not answer. The text names the awaited message.
+    /// The other process of the hand-over has ended or does not answer. The text names the awaited message.
     #[error("the other process does not answer while {0} is awaited ({1})")]
     Silent(&'static str, std::io::Error),
-    /// A received message cannot be decoded or arrives out of order.
+    /// A received hand-over message cannot be decoded or arrives out of order.
     #[error(
         "what the other process sent is not understood ({0}); restart the daemon instead of upgrading it"
     )]

@@ -1,4 +1,5 @@
-//! Fuzz test of the hand-over messages. Messages from another release are decoded or refused without a panic.
+//! Fuzz test of the hand-over messages. Arbitrary messages, as another release may send them, are decoded or
+//! refused without a panic.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;

@@ -53,6 +53,6 @@ pub use channel::LIMIT;
 use channel::Link;
 pub use error::HandoverError;
 
-/// Version of the hand-over messages. A successor that does not support the predecessor's version refuses the
-/// hand-over.
+/// Version of the format of the hand-over messages. A successor that does not support the predecessor's version
+/// refuses the hand-over.
 pub const VERSION: u32 = 1;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Progress of the current hand-over. Without a hand-over, all fields are empty.
+/// Progress of the current hand-over, which the watchdog thread and the signal thread read. Without a
+/// hand-over, all fields are empty.
 #[derive(Debug, Default)]
 pub struct Progress(Mutex<State>);
 
@@ -31,7 +32,7 @@ impl Progress {
         self.state().until = Instant::now().checked_add(time);
     }
 
-    /// Ends the time that `within` allowed. The data plane answers again, or another process has
+    /// Ends the time that [`Progress::within`] allowed. The data plane answers again, or another process has
     /// taken it over.
     pub fn over(&self) {
         self.state().until = None;
@@ -42,8 +43,9 @@ impl Progress {
         self.state().until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Records a running successor. The caller must call [`Progress::taken`] or [`Progress::failed`] before
-    /// it waits for the successor's exit. Returns false if hand-overs are cancelled.
+    /// Records a running successor. The caller must call [`Progress::taken`] or [`Progress::failed`] before it
+    /// waits for the successor's exit. Returns false if this process is about to end and hand-overs are
+    /// cancelled.
     pub fn started(&self, successor: u32) -> bool {
         let mut state = self.state();
         state.successor = i32::try_from(successor).ok().and_then(Pid::from_raw);

@@ -21,8 +21,8 @@ use crate::routers::Routers;
 use crate::running_state::RunningState;
 use crate::{engine_config, fault, machine};
 
-/// Time limit for each message from the predecessor, which may have to stop its workers before it sends. If
-/// the predecessor ends, this is detected without waiting for the time limit.
+/// Time limit for each message from the predecessor, which may have to stop its workers before it sends. If the
+/// predecessor ends, the successor detects this without waiting for the time limit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Listening sockets that a predecessor has handed over.
@@ -39,31 +39,31 @@ pub struct GivenSockets {
 /// prepared before traffic stops.
 pub struct Prepared {
     link: Link,
-    /// Part of the configuration that comes from the file.
+    /// Part of the configuration that comes from the configuration file.
     pub file: Config,
-    /// Configuration objects of the owners other than the file.
+    /// Configuration objects of the owners other than the configuration file (API, OVSDB server).
     pub others: BTreeMap<Owner, Fragment>,
     /// Configuration that results from the objects of all owners (file, API, OVSDB server).
     pub merged: Merged,
     /// Frame memory of the predecessor.
     pub memory: Arc<FrameMemory>,
-    /// Settings of `[memory]` with which the frame memory was created.
+    /// Settings of the configuration section `[memory]` with which the frame memory was created.
     pub made_by: model::Memory,
     /// Configuration with which the workers will be started.
     pub workers: EngineConfig,
-    /// Prepared filters, with the tables of those that workers apply. Empty after the take-over.
+    /// Compiled filters of the configuration, with the tables for the workers. Empty after the take-over.
     filters: Filters,
-    /// Prepared routers, with all their routes. `None` after the take-over.
+    /// Routers of the configuration, with all routes read from the kernel. `None` after the take-over.
     routers: Option<Routers>,
     /// Whether the predecessor sends `Order::Commit` before the workers may start.
     commits: bool,
 }
 
 impl Prepared {
-    /// Receives an offer over the standard input, which is a socket, and prepares it.
+    /// Receives the predecessor's offer over the standard input, which is a socket, and prepares the take-over.
     ///
     /// # Errors
-    /// Returns an error if the offer cannot be taken. The predecessor receives the reason and continues.
+    /// Returns an error if the take-over cannot be prepared. The predecessor receives the reason and continues.
     pub fn from_stdin() -> Result<(Prepared, GivenSockets), HandoverError> {
         let own = |error: io::Error| HandoverError::Own(error.to_string());
         let socket = io::stdin().as_fd().try_clone_to_owned().map_err(own)?;
@@ -194,12 +194,12 @@ fn made_by(offer: &Offer, file: &Config) -> model::Memory {
     said.map_or_else(|| model::Memory { frames, frame_size, ..file.memory.clone() }, |said| said.memory)
 }
 
-/// Marks the step `name` of the hand-over. Tests inject failures at these steps.
+/// Marks the step `name` of the hand-over. Tests can inject a failure at each step.
 fn step(name: &str) -> Result<(), HandoverError> {
     fault::step(name).map_err(HandoverError::Own)
 }
 
-/// Reads the part of the predecessor's configuration that comes from the file.
+/// Parses the part of the predecessor's configuration that comes from the configuration file.
 fn configuration(text: &str) -> Result<Config, HandoverError> {
     model::load_handed_over(text, "the predecessor's configuration")
         .map_err(|problems| HandoverError::Own(problems.first().map(ToString::to_string).unwrap_or_default()))

@@ -17,34 +17,34 @@ use crate::foreign::Former;
 /// Base of the time limit for a hand-over, from the first message to the last. The limit grows with the
 /// number of ports and table entries.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time that each port adds to the time limit.
+/// Time that each port adds to the time limit for a hand-over.
 const PER_PORT: Duration = Duration::from_millis(100);
-/// Time that each flow entry, MAC table entry or cached megaflow adds to the time limit.
+/// Time that each flow entry, MAC table entry or cached megaflow adds to the time limit for a hand-over.
 const PER_ENTRY: Duration = Duration::from_micros(20);
 
-/// First message of the predecessor, by which the successor prepares itself. The file descriptors beside this
-/// message are: the frame memory, the API's unix socket, the API's TCP socket if any, and the other unix
-/// sockets.
+/// First message of the predecessor, from which the successor prepares the take-over. The file descriptors
+/// beside this message are: the frame memory, the API's unix socket, the API's TCP socket if any, and the other
+/// unix sockets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
-    /// Version of the message format.
+    /// Version of the format of the hand-over messages.
     pub version: u32,
-    /// Part of the configuration that comes from the file, as TOML.
+    /// Part of the configuration that comes from the configuration file, as TOML.
     pub file: String,
-    /// Objects that were created through the API, in their stored form.
+    /// Configuration objects that were created through the API, in the form in which the daemon stores them.
     pub api: String,
-    /// Objects that an OVSDB server has created, in their stored form.
+    /// Configuration objects that an OVSDB server has created, in the form in which the daemon stores them.
     #[serde(default)]
     pub ovsdb: String,
     /// Frame memory of the predecessor.
     pub memory: MemoryRecord,
-    /// Whether the API's TCP socket is among the descriptors.
+    /// Whether the API's listening TCP socket is among the file descriptors of the message.
     pub tcp: bool,
-    /// Paths of the other unix sockets among the descriptors.
+    /// Paths of the other listening unix sockets among the file descriptors of the message.
     #[serde(default)]
     pub sockets: Vec<PathBuf>,
-    /// Settings of `[memory]` with which the predecessor's frame memory was created, as TOML. Other settings
-    /// in the current configuration take effect at a restart.
+    /// Settings of the configuration section `[memory]` with which the predecessor's frame memory was created,
+    /// as TOML. Other settings in the current configuration take effect at a restart.
     #[serde(default)]
     pub made_by: String,
     /// Whether the predecessor sends [`Order`]s after the hand-over state. A predecessor that does not send
@@ -60,15 +60,15 @@ pub struct MemoryRecord {
     pub frames: u32,
     /// Size of each packet frame in bytes.
     pub frame_size: u32,
-    /// Whether the memory uses reserved huge pages.
+    /// Whether the frame memory uses reserved huge pages.
     pub huge: bool,
-    /// Whether the memory uses transparent huge pages.
+    /// Whether the frame memory uses transparent huge pages.
     #[serde(default)]
     pub transparent: bool,
 }
 
 impl MemoryRecord {
-    /// Returns the kind of pages that the memory uses.
+    /// Returns the kind of pages that the frame memory uses.
     pub fn backing(&self) -> port::Backing {
         match (self.huge, self.transparent) {
             (true, _) => port::Backing::Reserved,
@@ -84,12 +84,12 @@ pub enum Reply {
     /// As an answer to the offer: the successor is prepared to take over. As an answer to the hand-over
     /// state: the workers run.
     Ready,
-    /// The successor cannot continue. The text is the reason.
+    /// The successor cannot continue with the hand-over. The text is the reason.
     Refused(String),
     /// The named ports cannot be resumed. The predecessor closes its descriptors of these ports, so that the
     /// successor can open the ports again. The predecessor then answers with [`Order::Released`].
     Release(Vec<String>),
-    /// The workers are prepared and do not run yet. The predecessor answers with [`Order::Commit`].
+    /// The successor's workers are prepared and do not run yet. The predecessor answers with [`Order::Commit`].
     Resumed,
     /// The successor has received [`Order::Commit`]. From now on, the successor owns the data plane.
     Committed,
@@ -105,13 +105,13 @@ pub enum Order {
 }
 
 /// Hand-over state of the whole data plane. The file descriptors beside this message are, for each port, five
-/// for its hook (if any) and one for each queue that has a descriptor. The descriptors of interface mirrors
-/// follow. The last descriptors are the network namespaces of the entries in `places`.
+/// for its hook (if any) and one for each queue that has a descriptor. The descriptors of mirror devices (see
+/// `vlans`) follow. The last descriptors are the network namespaces of the entries in `places`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct HandoverState {
     /// State of each running port, by port name.
     pub ports: BTreeMap<String, PortRecord>,
-    /// Number by which the data path identifies each bridge, by bridge name.
+    /// Number by which the data path identifies a bridge, for each bridge name.
     pub bridges: BTreeMap<String, u16>,
     /// Learned MAC table entries of each bridge, by bridge name.
     pub stations: BTreeMap<String, Vec<StationRecord>>,
@@ -125,15 +125,16 @@ pub struct HandoverState {
     /// Flow entries of each OpenFlow bridge, by bridge name.
     #[serde(default)]
     pub rules: BTreeMap<String, RulesRecord>,
-    /// Megaflows of OpenFlow bridges that workers have cached. Earlier releases sent other values under
-    /// another name.
+    /// Megaflows of OpenFlow bridges that workers have cached. Earlier releases sent other values in a field
+    /// with another name.
     #[serde(default, rename = "known_flows")]
     pub known: Vec<MegaflowRecord>,
-    /// Devices of routers' mirrored interfaces, by the names that the devices have as ports.
+    /// Mirror devices (TAPs that represent router interfaces), by the names under which the devices have port
+    /// numbers.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanRecord>,
-    /// Numbers of the frames of closed zero-copy sockets, which the kernel may still use. Each group of
-    /// frames has the number of milliseconds until it is free.
+    /// Numbers of the frames of closed zero-copy sockets, which the kernel may still use. Each group of frame
+    /// numbers has the number of milliseconds until the frames are free.
     #[serde(default)]
     pub quarantine: Vec<(Vec<u32>, u64)>,
     /// Device queues that may still use the frames in `quarantine`, in the order of `quarantine`. `None`
@@ -236,7 +237,7 @@ pub struct PortRecord {
     pub counters: CountersState,
 }
 
-/// A device queue. The descriptor of the device's network namespace is sent beside it.
+/// A device queue. The descriptor of the device's network namespace is sent beside the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PlaceRecord {
     /// Inode of the device's network namespace.
@@ -250,7 +251,8 @@ pub struct PlaceRecord {
 /// Hand-over state of a port's hook.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HookRecord {
-    /// Name of the hook's pin. `None` if the hook does not outlive the process.
+    /// Name under which the hook is pinned in the BPF file system. `None` if the hook does not outlive the
+    /// process.
     pub pin: Option<String>,
 }
 
@@ -261,7 +263,7 @@ pub struct QueueRecord {
     pub id: u16,
     /// Number of the worker that owned the queue.
     pub worker: u16,
-    /// Kind of the queue, with the state that this kind has.
+    /// Kind of the queue, with the state that the successor needs for this kind.
     pub kind: QueueKind,
 }
 
@@ -306,7 +308,7 @@ pub enum QueueKind {
         /// Whether UDP segmentation offload is enabled on the TAP.
         uso: bool,
     },
-    /// A queue in memory or in a file. The successor creates it again.
+    /// A queue in memory or in a file. The successor creates such a queue again.
     Anew,
 }
 

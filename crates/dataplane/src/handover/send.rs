@@ -19,8 +19,8 @@ use super::records::{MemoryRecord, Offer, Order, Reply};
 use super::state::HandoverBundle;
 use super::{HandoverError, Link, VERSION};
 
-/// Time limit for the successor to become ready. The successor reads block lists and the kernel's routes
-/// while this process continues to forward.
+/// Time limit for the successor to prepare the take-over. The successor reads block lists and the kernel's
+/// routes while this process continues to forward.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Listening sockets and paths that a successor needs in addition to the data plane.
@@ -53,8 +53,8 @@ impl Successor {
     /// Starts the program `binary` as successor and waits until it is ready to take over.
     ///
     /// # Errors
-    /// Returns an error if the successor does not start, refuses, or does not answer. The successor has then
-    /// ended, and this process is unchanged.
+    /// Returns an error if the successor does not start, refuses the offer, or does not answer. The successor
+    /// has then ended, and this process is unchanged.
     pub fn start(
         binary: &Path,
         around: &ListenerSet,
@@ -132,8 +132,8 @@ impl Successor {
     ///
     /// # Errors
     /// Returns an error if the successor does not take over. The successor has then ended, and this process
-    /// must resume `held`. If the successor may have accessed packets, the descriptors of the AF_XDP sockets
-    /// are closed.
+    /// must resume the data plane from `held`. If the successor may have accessed packets, the descriptors of
+    /// the AF_XDP sockets are closed.
     pub fn take(mut self, held: &mut HandoverBundle) -> Result<u32, HandoverError> {
         self.link.until(Instant::now() + held.state.patience());
         let descriptors: Vec<BorrowedFd<'_>> = held.descriptors.iter().flatten().map(AsFd::as_fd).collect();
@@ -199,7 +199,8 @@ impl Successor {
         }
     }
 
-    /// Kills the successor. When this function returns, the successor accesses nothing any more.
+    /// Kills the successor and waits for its end. After that, the successor no longer accesses the frame memory
+    /// or the rings.
     fn end(&mut self) {
         // After the wait, the process ID may belong to another process.
         self.progress.failed();
@@ -222,7 +223,7 @@ impl Drop for Successor {
     }
 }
 
-/// Converts the error of a hand-over into the API error for the client that requested the upgrade.
+/// Converts the error of a failed hand-over into the API error for the client that requested the upgrade.
 pub fn refused(binary: &Path, error: &dyn std::error::Error) -> PlaneError {
     PlaneError {
         kind: FailureKind::Failed,

@@ -63,7 +63,7 @@ pub struct HandoverBundle {
 }
 
 impl HandoverBundle {
-    /// Creates the state from a message and descriptors that a predecessor has sent.
+    /// Creates the bundle from a message and file descriptors that a predecessor has sent.
     pub fn received(state: HandoverState, descriptors: Vec<OwnedFd>) -> HandoverBundle {
         HandoverBundle {
             state,
@@ -92,8 +92,8 @@ impl HandoverBundle {
         }
     }
 
-    /// Closes the descriptors of all ports with AF_XDP sockets. The successor that has ended may have used
-    /// the rings of these sockets, and this process does not know what the rings contain.
+    /// Closes the descriptors of all ports with AF_XDP sockets. The successor that has ended may have used the
+    /// rings of these sockets, so the content of the rings is unknown to this process.
     pub fn release_sockets(&mut self) {
         let has_sockets =
             |port: &PortRecord| port.queues.iter().any(|queue| matches!(queue.kind, QueueKind::AfXdp { .. }));
@@ -103,13 +103,14 @@ impl HandoverBundle {
     }
 }
 
-/// Parts of the data plane that were rebuilt from the hand-over state, before anything affects the kernel or
-/// the predecessor.
+/// Parts of the data plane that were rebuilt from the hand-over state. Rebuilding these parts changes nothing
+/// in the kernel or in the predecessor.
 pub struct Parts {
     state: HandoverState,
     ports: Vec<Part>,
     vlans: Vec<(String, PortId, Result<TapQueue, HandoverError>)>,
-    /// Device queues that may still use the frames in quarantine, in the order of the quarantine.
+    /// Device queues that may still use the frames in quarantine (frames of closed zero-copy sockets), in the
+    /// order of the quarantine.
     pub(super) places: Vec<Option<Place>>,
     _users: Vec<UserProgram>,
     _claims: BTreeMap<String, Claim>,
@@ -274,7 +275,8 @@ fn af_xdp_record(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
 }
 
 impl Parts {
-    /// Rebuilds ports and mirrors from the descriptors. The function opens no device and accesses no queue.
+    /// Rebuilds ports and mirror devices from the descriptors in `held`. The function opens no device and
+    /// accesses no queue.
     ///
     /// # Errors
     /// Returns an error if a port name is invalid in this release. Without the port, the frames that the
@@ -329,9 +331,9 @@ impl Parts {
         self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
     }
 
-    /// Opens the remaining ports again and prepares everything that the workers need. A port that cannot be
-    /// opened waits for its device. No packet is accessed before [`Rebuilt::run`]. `released` is true if no
-    /// other process has descriptors of the remaining ports.
+    /// Opens the ports that could not be rebuilt from descriptors, and prepares everything that the workers
+    /// need. A port that cannot be opened waits for its device. No packet is accessed before [`Rebuilt::run`].
+    /// `released` is true if no other process has descriptors of the ports to be opened.
     ///
     /// # Errors
     /// Returns an error if the workers or their filters cannot be created.
@@ -432,7 +434,7 @@ impl Parts {
 }
 
 impl Rebuilt {
-    /// Starts the workers. Traffic flows from then on.
+    /// Starts the workers, which then forward traffic.
     ///
     /// # Errors
     /// Returns an error if threads cannot be created.
@@ -463,8 +465,9 @@ fn station(record: &StationRecord) -> Option<FdbEntry> {
     Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
 }
 
-/// Resumes a port or opens it again, and assigns its queues to the workers that had them. A hook that is
-/// created again has the port's filter from the start. A port whose filter cannot be installed is down.
+/// Resumes a port or opens it again, and assigns its queues to the workers that owned them before the
+/// hand-over. A hook that is created again has the port's filter from the start. A port whose filter cannot be
+/// installed is down.
 fn resume(
     name: &PortName,
     record: PortRecord,
