@@ -68,7 +68,7 @@ pub struct Routers {
     /// Routers that cannot be opened now, for example because their namespace is missing, each with the
     /// reason.
     waiting: BTreeMap<RouterName, String>,
-    /// Failed attempts to open routers that wait although their namespace exists.
+    /// Pauses after failed attempts to open routers whose namespace exists.
     retries: BTreeMap<RouterName, Retry>,
     /// Channel that wakes the routing thread when workers or hooks must be updated.
     wake: SyncSender<()>,
@@ -127,8 +127,8 @@ impl Routers {
         self.prepare_some(config, starting, |_| true)
     }
 
-    /// Creates routers that wait, like `prepare`, if their namespace exists and the pause after their last
-    /// failed attempt is over. Routers that fail again continue to wait.
+    /// Tries again to create the routers that could not be opened. A router is tried if its namespace exists
+    /// and the pause after the last failed attempt is over.
     pub fn retry(&mut self, config: &Config, now: Instant) -> Vec<(RouterName, Running)> {
         let due = self.missing(config, now);
         if due.is_empty() {
@@ -169,7 +169,7 @@ impl Routers {
         Ok(prepared)
     }
 
-    /// Records that a router could not be opened, and when the next attempt is due.
+    /// Records that a router could not be opened for the reason `error`, and when the next attempt is due.
     fn wait_for(&mut self, name: &RouterName, wanted: &model::Router, error: PlaneError) {
         let mut why = format!("{} is not there", place(wanted));
         if is_there(wanted) {
@@ -180,7 +180,8 @@ impl Routers {
         self.waiting.insert(name.clone(), why);
     }
 
-    /// Reads the state of all routers' namespaces. This is called before there are workers.
+    /// Creates all routers in `config` by reading the routing state of their namespaces. This function is
+    /// called before workers exist.
     ///
     /// # Errors
     /// Returns the errors of [`Routers::prepare`].
@@ -264,8 +265,8 @@ impl Routers {
         }
     }
 
-    /// Stores the TAP queue of a mirror that a predecessor process has handed over. `name` is the name by
-    /// which the mirror has its port number.
+    /// Stores the TAP queue of a mirror device that a predecessor process has handed over. `name` is the name
+    /// under which the mirror's port number is allocated.
     pub fn give(&mut self, name: String, port: PortId, queue: TapQueue) {
         self.given.insert(name, (port, queue));
     }
@@ -275,7 +276,7 @@ impl Routers {
         self.all.iter().filter(|(_, running)| !running.hook_limits.is_active()).map(|(name, _)| name)
     }
 
-    /// Applies the settings in `config` to routers that run already.
+    /// Applies the settings in `config` (such as rate limits) to running routers.
     pub fn settle(&mut self, config: &Config, ports: &Ports) {
         for (name, running) in &mut self.all {
             let Some(wanted) = config.routers.get(name) else { continue };
@@ -290,7 +291,8 @@ impl Routers {
         }
     }
 
-    /// Returns the queues of punt TAPs that are not assigned to a worker yet, with their port numbers.
+    /// Returns the queues of punt TAPs (by which workers pass packets to the kernel) that are not assigned to a
+    /// worker yet, with the TAPs' port numbers.
     pub fn plug(&mut self, names: &mut Names) -> Vec<(PortId, Box<dyn Queue>)> {
         let mut queues = Vec::new();
         for (name, running) in &mut self.all {
@@ -306,8 +308,8 @@ impl Routers {
         queues
     }
 
-    /// Returns the queues of punt TAPs and mirrors for workers that have not started, with their workers and
-    /// port numbers.
+    /// Returns the queues of punt TAPs and mirror devices, for an engine whose workers have not started. Each
+    /// queue has a worker and a port number.
     pub fn plug_all(&mut self, config: &Config, ports: &Ports, names: &mut Names) -> Vec<Returned> {
         let queue = |(port, queue)| (WorkerId(0), port, QueueId(0), queue);
         let mut queues: Vec<Returned> = self.plug(names).into_iter().map(queue).collect();
@@ -318,7 +320,7 @@ impl Routers {
         queues
     }
 
-    /// Creates new punt TAPs, because the former ones were closed when the workers stopped. Also sets the
+    /// Creates new punt TAPs, because the former punt TAPs were closed when the workers stopped. Also sets the
     /// number of captures and traces to zero.
     pub fn unplugged(&mut self) {
         self.watchers = 0;
@@ -333,7 +335,8 @@ impl Routers {
         }
     }
 
-    /// Returns whether `name` is the name by which a punt TAP or a mirror has its port number.
+    /// Returns whether `name` is a name under which the port number of a router's punt TAP or mirror device is
+    /// allocated.
     pub fn has_port(&self, name: &str) -> bool {
         self.all
             .iter()
@@ -352,7 +355,7 @@ impl Routers {
         functions
     }
 
-    /// Returns the port views of all punt TAPs and mirrors.
+    /// Returns all punt TAPs and mirror devices in the form of ports in the snapshot that workers use.
     pub fn punt_taps<'r>(&'r self, ports: &'r Ports) -> impl Iterator<Item = (PortId, PortView)> + 'r {
         let punt_taps = self.all.values().filter_map(|running| running.punt_tap.port).map(|port| {
             // Packets that the kernel sends on a punt TAP are dropped.
@@ -361,13 +364,14 @@ impl Routers {
         punt_taps.chain(self.all.values().flat_map(|running| running.mirror_ports(ports)))
     }
 
-    /// Sets the carrier of each mirror to the link state of its port.
+    /// Sets the carrier of each mirror device (the TAP of a router interface) to the link state of the
+    /// interface's port.
     pub fn tell_carriers(&mut self, ports: &Ports) {
         self.all.values_mut().for_each(|running| running.tell_carriers(ports));
     }
 
-    /// Installs the routing stage in the hooks of all router interfaces, and removes it from the hooks of
-    /// other ports.
+    /// Installs the routing stage in the hooks of all router interfaces, and removes the stage from the hooks
+    /// of other ports.
     pub fn tell_hooks(&mut self, config: &Config, ports: &mut Ports) {
         for (name, running) in &mut self.all {
             running.tell_hooks(name, config, ports);
@@ -384,7 +388,7 @@ impl Routers {
     }
 
     /// Updates the neighbours, hooks and mirrors of all routers from the state that was read from the kernel.
-    /// This is called once a second.
+    /// This function is called once a second.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -421,7 +425,7 @@ impl Routers {
     }
 
     /// Sets the initial counters of routed packets of a port to those of the hook in the predecessor process.
-    /// Nothing is done if this process already counts for the port.
+    /// Nothing is done if this process has already counted packets of the port.
     pub fn continue_from(&mut self, name: &PortName, before: RouteCounts) {
         if self.counts(name) == RouteCounts::default() {
             self.past.insert(name.clone(), before);
@@ -436,7 +440,8 @@ impl Routers {
         sum
     }
 
-    /// Adds the counters of packets that a router's hooks have routed to those of removed routers.
+    /// Keeps the counters of packets that the hooks of a removed router have routed, so that the ports'
+    /// counters never decrease.
     fn remember(&mut self, running: &Running) {
         let Some(hook) = &running.hook else { return };
         for name in hook.counted() {
@@ -448,7 +453,7 @@ impl Routers {
     /// Returns the numbers of packets and bytes that were sent to each neighbour of a router.
     ///
     /// # Errors
-    /// Returns an error if there is no such router, or if its namespace is not followed.
+    /// Returns an error if there is no such router, or if no thread follows the routing state of its namespace.
     pub fn sent(&self, name: &str) -> Result<routes::Sent, PlaneError> {
         let running = self.all.get(name).ok_or_else(|| PlaneError::no_router(name))?;
         let state = locked(&running.state);
@@ -472,7 +477,7 @@ impl Routers {
     }
 
     /// Returns the routers that have more policy routing rules than the workers support. Each entry has the
-    /// address family and the text for messages.
+    /// address family of the rules and a text for messages.
     pub fn excess_rules(&self) -> Vec<(&RouterName, &'static str, String)> {
         let mut found = Vec::new();
         for (name, running) in &self.all {
@@ -484,7 +489,8 @@ impl Routers {
         found
     }
 
-    /// Returns one closure for each router, which computes the router's state without the lock.
+    /// Returns one closure for each router, which computes the router's state without the lock of the running
+    /// configuration.
     pub fn states(&self, config: &Config, ports: &Ports) -> Vec<StateOf> {
         let state = |(name, wanted): (&RouterName, &model::Router)| -> StateOf {
             let state = RouterState {
@@ -507,10 +513,10 @@ impl Routers {
     }
 
     /// Returns the thread that follows the routing state of a router's namespace. The thread can be queried
-    /// without holding the lock.
+    /// without the lock of the running configuration.
     ///
     /// # Errors
-    /// Returns an error if there is no such router, or if its namespace is not followed.
+    /// Returns an error if there is no such router, or if no thread follows the routing state of its namespace.
     pub fn follower(&self, name: &str) -> Result<Arc<Follower>, PlaneError> {
         let running = self.all.get(name).map(|running| Arc::clone(&running.follower));
         running.ok_or_else(|| PlaneError::no_router(name))
@@ -546,8 +552,8 @@ mod tests {
 
     use super::*;
 
-    /// A router that cannot be opened is not tried again immediately. A namespace that was created again is
-    /// tried without delay.
+    /// The opening of a router that has failed is not tried again immediately. It is tried without delay after
+    /// the router's namespace was created again.
     #[test]
     fn attempts_to_open_a_router_have_pauses() {
         let mut routers = Routers::new(&Domain::new(), 1);

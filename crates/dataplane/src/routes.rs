@@ -10,7 +10,8 @@ use model::{
 use netlink::{Change, Drift, Hop, Kind, Mirror, Path, Paths, Prefix, RouteKey, Routes, Rule, SettingsKey};
 use packet::{FlowKey, L3Kind, MacAddr, PortId};
 
-/// Numbers of packets and bytes that were sent to neighbours, by interface index and neighbour address.
+/// Numbers of packets and bytes that were sent to each neighbour of a router, by interface index and neighbour
+/// address.
 pub type Sent = BTreeMap<(u32, IpAddr), (u64, u64)>;
 
 /// An IPv4 or IPv6 address, with the operations that depend on the address family.
@@ -59,8 +60,8 @@ fn next_hop(mirror: &Mirror, hop: &Hop) -> RouteNextHop {
     }
 }
 
-/// Returns the next hops of the next-hop object `id`. If the object is a group, its members are single next
-/// hops.
+/// Returns the next hops of the kernel's next-hop object `id`. If the object is a group, returns the next hops
+/// of its members.
 fn next_hops_of(mirror: &Mirror, id: u32) -> Vec<RouteNextHop> {
     let Some(object) = mirror.next_hops.get(&id) else { return Vec::new() };
     let own = object.hop.iter().map(|hop| next_hop(mirror, hop));
@@ -101,11 +102,11 @@ fn covers(outer: model::Prefix, inner: model::Prefix) -> bool {
     outer.length() <= inner.length() && shortened == Ok(outer)
 }
 
-/// Maximum number of routes that one call converts. The thread that maintains the mirror is blocked during
-/// the call.
+/// Maximum number of routes that one call of [`routes`] converts. The thread that maintains the mirror (the
+/// copy of the kernel's routing state) is blocked during the call.
 const SLICE: usize = 512;
 
-/// Position from which the next part of a list of routes is read: after the route with the given key.
+/// Position at which the next part of a list of routes begins: after the route with the given key.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// Position after this key among the IPv4 routes. `None` is the first IPv4 route.
@@ -120,7 +121,7 @@ impl Place {
 }
 
 /// Returns the next routes that match the query, IPv4 first, ordered by table and prefix. The second value is
-/// the position at which the list continues, and `None` at its end.
+/// the position at which the list continues, and `None` at the end of the list.
 pub fn routes(mirror: &Mirror, query: RouteQuery, from: Place) -> (Vec<RouteEntry>, Option<Place>) {
     let table = query.table.map(|table| table.0);
     let within = query.prefix.map(|prefix| (prefix.address(), prefix.length()));
@@ -147,8 +148,8 @@ pub fn routes(mirror: &Mirror, query: RouteQuery, from: Place) -> (Vec<RouteEntr
     }
 }
 
-/// Returns the route entries of the first `SLICE` keys. The second value is the last key if there may be
-/// more, otherwise `None`.
+/// Returns the entries of the first `SLICE` routes of `all`. The second value is the key of the last of these
+/// routes if there may be more routes, otherwise `None`.
 fn slice<'m, A: Ip + 'm>(
     mirror: &Mirror,
     all: impl Iterator<Item = (&'m RouteKey<A>, &'m Paths)>,
@@ -187,8 +188,8 @@ fn rule_text(rule: &Rule) -> String {
     words.join(" ")
 }
 
-/// Returns the number in attribute `kind` of a policy routing rule. The attribute is one that the mirror does
-/// not interpret. Returns `None` if the rule does not have it.
+/// Returns the number in attribute `kind` of a policy routing rule. The mirror stores such attributes
+/// uninterpreted. Returns `None` if the rule does not have the attribute.
 fn number(rule: &Rule, kind: u16) -> Option<u32> {
     let (_, value) = rule.other.iter().find(|(own, _)| *own == kind)?;
     value.as_slice().try_into().ok().map(u32::from_ne_bytes)
@@ -215,10 +216,11 @@ fn more_text(kind: u16, value: &[u8]) -> Option<String> {
     }
 }
 
-/// Result of a lookup of a destination in a routing table of the mirror.
+/// Result of a lookup of a destination in a routing table of the mirror (the copy of the kernel's routing
+/// state).
 enum Found {
     Route(Kind, Option<RouteEntry>),
-    /// At the prefix in the text, the kernel selects among several routes by type of service or source
+    /// For the prefix in the text, the kernel selects among several routes by type of service or source
     /// address.
     Divided(String),
 }
@@ -311,12 +313,12 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     why
 }
 
-/// Text of `explain` for a route of the kernel that packets do not follow, because the route did not fit into
-/// the workers' tables.
+/// Text in the result of `trivium explain` for a route of the kernel that packets do not follow, because the
+/// route did not fit into the workers' tables.
 pub const NO_ROOM: &str =
     "it found no room in the router's table (`routes`): packets go by what there is without it";
 
-/// First words of the text for an `explain` step in which the hook routes a packet.
+/// First words of the text of an `explain` step by which the hook routes a packet.
 pub const ROUTED: &str = "a route ";
 
 /// Returns the destination address of an IP packet, as a prefix. Returns `None` if the frame contains no IP
@@ -332,8 +334,8 @@ pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
     to.to_string().parse().ok()
 }
 
-/// Inserts a step about the route into the explanation of a packet that a worker or the hook has routed. The
-/// step is placed before the first step that results from the route.
+/// Inserts a step that names the kernel's route into the explanation of a packet that a worker or the hook has
+/// routed. The step is placed before the first step that results from the route.
 pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     let in_hook = |step: &Step| story.tier == Tier::Hook && step.what.starts_with(ROUTED);
     let place = story.steps.iter().position(|step| step.stage == "function" || in_hook(step));
@@ -354,7 +356,8 @@ pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     story.steps.insert(place, Step { stage: "route".to_owned(), what });
 }
 
-/// Returns at most `limit` neighbours of the mirror as values of the API. `sent` gives their packet counters.
+/// Returns at most `limit` neighbours of the mirror as values of the API. `sent` contains the packet counters
+/// of the neighbours.
 pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEntry> {
     let entry = |(key, known): (&netlink::NeighbourKey, &netlink::Neighbour)| {
         let (packets, bytes) = sent.get(&(key.link, key.address)).copied().unwrap_or_default();
@@ -370,8 +373,8 @@ pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEn
     mirror.neighbours.iter().take(limit).map(entry).collect()
 }
 
-/// Returns at most `limit` next-hop objects of the mirror as values of the API. `sent` gives the packet
-/// counters of their neighbours.
+/// Returns at most `limit` next-hop objects of the mirror as values of the API. `sent` contains the packet
+/// counters of the gateways.
 pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry> {
     let to = |hop: &Hop| Some(sent.get(&(hop.link, hop.gateway?)).copied().unwrap_or_default());
     let entry = |(id, object): (&u32, &netlink::NextHop)| NextHopEntry {
@@ -391,7 +394,8 @@ pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry
     mirror.next_hops.iter().take(limit).map(entry).collect()
 }
 
-/// Returns the total number of routes, neighbours and other objects in the mirror.
+/// Returns the total number of routes, neighbours and other objects in the mirror (the copy of the kernel's
+/// routing state).
 pub fn objects(mirror: &Mirror) -> u64 {
     let all = [
         mirror.links.len(),

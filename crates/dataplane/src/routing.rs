@@ -3,8 +3,8 @@
 //! frames.
 //!
 //! The routing stage only accelerates. If it cannot be installed, the failure is logged and the kernel's
-//! network stack forwards. This module keeps only the pace of its work and the failures that it has logged. All
-//! other state is read from the hook. Therefore, a hand-over needs no record of it.
+//! network stack forwards. This module keeps only the times of its next updates and the failures that it has
+//! logged. All other state is read from the hooks. Therefore, a hand-over transfers no state of this module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -36,8 +36,8 @@ struct Place {
     locals: LocalAddresses,
 }
 
-/// Forwarding in hooks by the kernel's routes: the times of the next updates, and the failures that have been
-/// logged.
+/// Updates of the hooks that forward by the kernel's routes: the times of the next updates, and the failures
+/// that have been logged.
 #[derive(Default)]
 pub struct KernelRouting {
     /// Earliest time at which the devices of a namespace are read again, by the path of the namespace's file.
@@ -49,10 +49,10 @@ pub struct KernelRouting {
 }
 
 impl KernelRouting {
-    /// Installs or updates the routing stage in the hooks of ports that enable it. Removes the stage from other
-    /// hooks. The data plane is locked meanwhile, and the owner of a namespace decides how many devices it has.
-    /// Therefore, the updates of a namespace's ports take at most a tenth of the time. `now` updates all
-    /// namespaces, as after a change of the configuration.
+    /// Installs or updates the routing stage in the hooks of ports that enable forwarding by the kernel's
+    /// routes. Removes the stage from other hooks. The data plane is locked meanwhile, and the owner of a
+    /// namespace decides how many devices it has. Therefore, the updates of a namespace's ports take at most a
+    /// tenth of the time. If `now` is true, all namespaces are updated, as after a change of the configuration.
     pub fn ensure(&mut self, ports: &mut Ports, now: bool) {
         self.ports.retain(|name| ports.contains_key(name));
         let begin = Instant::now();
@@ -107,8 +107,8 @@ impl<K> Default for Failures<K> {
 }
 
 impl<K: Ord + Clone> Failures<K> {
-    /// Records the result of one attempt. Calls `log` if the attempt failed and the cause is not that of the
-    /// last failure.
+    /// Records the result of one attempt. Calls `log` if the attempt failed and the cause differs from that of
+    /// the object's last failure.
     fn record<T, E: Display>(&mut self, object: &K, result: Result<T, E>, log: impl FnOnce(&E)) -> Option<T> {
         match result {
             Ok(done) => {
@@ -143,7 +143,7 @@ pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
     }
 }
 
-/// Reads the state of a namespace that the routing stages of its ports' hooks need.
+/// Reads the state of a namespace that the routing stages of hooks in the namespace need.
 fn look(object: &str, namespace: Option<&Namespace>) -> Result<Place, PlaneError> {
     inside(object, namespace, || {
         let failed = |error: link::LinkError| PlaneError::failed(object, &error, "");
@@ -238,7 +238,8 @@ pub fn counts(ports: &Ports, running: &Running) -> Forwarded {
     forwarded
 }
 
-/// Returns the text about the routing stage for `show ports`. Returns `None` if the hook has no such stage.
+/// Returns the text about a hook's routing stage for `trivium show ports`. Returns `None` if the hook has no
+/// routing stage.
 pub fn state(running: &Running) -> Option<String> {
     running.hook.as_ref()?.fib()?;
     Some("forwards by the kernel's routes".to_owned())

@@ -1,5 +1,5 @@
-//! Text of `explain` about the flow entries that a packet matches, and about the packet fields on which its
-//! megaflow depends.
+//! Text of `explain` about the flow entries that a packet matches, and about the packet fields on which the
+//! packet's megaflow depends.
 
 use engine::Explained;
 use model::Step as Told;
@@ -7,7 +7,7 @@ use packet::record::Step;
 use switch::flow::{TraceLine, TraceReport};
 
 /// Returns whether a trace report contains a flow table lookup. The report of a bridge in standalone mode
-/// contains none, and no step of the packet refers to its flow entry.
+/// contains no lookup, and no step of the packet refers to the bridge's flow entry.
 fn asks_tables(trace_report: &TraceReport) -> bool {
     trace_report.lines.iter().any(|line| matches!(line, TraceLine::Rule { .. } | TraceLine::Miss { .. }))
 }

@@ -56,7 +56,7 @@ pub struct RunningState {
     pub bridges: Bridges,
     /// Running virtual routers.
     pub routers: Routers,
-    /// Running filters, which the ports' hooks or the workers' ingress stage apply.
+    /// Running filters, which the ports' hooks or the workers' ingress stages apply.
     pub filters: Filters,
     /// Running flow steering definitions, which the ports' hooks apply.
     pub steering: SteeringPolicies,
@@ -72,7 +72,7 @@ pub struct RunningState {
     pub seconds: u64,
 }
 
-/// Ports that a change of the configuration removes, adds and modifies.
+/// Names of the ports that a configuration change removes, adds and modifies.
 #[derive(Debug, Default)]
 struct Steps {
     remove: Vec<PortName>,
@@ -80,7 +80,7 @@ struct Steps {
     change: Vec<PortName>,
 }
 
-/// A port that a change has removed, with the settings that are needed to open it again.
+/// A port that a configuration change has removed, with the settings that are needed to open the port again.
 struct Gone {
     name: PortName,
     wanted: PortSpec,
@@ -97,20 +97,21 @@ struct Prepared {
     routers: Vec<(RouterName, routers::Running)>,
 }
 
-/// Completed steps of a change, which `undo` reverts if a later step fails.
+/// Completed steps of a configuration change, which `undo` reverts if a later step fails.
 #[derive(Default)]
 struct Done {
-    /// Filters that the change has added or modified.
+    /// Filters that the configuration change has added or modified, with their former definitions.
     filters: Changed,
-    /// Steering definitions that the change has added or modified.
+    /// Flow steering definitions that the configuration change has added or modified, with their former
+    /// settings.
     steering: steering::Changed,
-    /// New ports that the change has opened and whose queues are not assigned to workers yet.
+    /// New ports that the configuration change has opened and whose queues are not assigned to workers yet.
     early: Vec<(PortName, PortSpec, Opened)>,
-    /// Ports that the change has added.
+    /// Ports that the configuration change has added.
     came: Vec<PortName>,
-    /// Ports that the change has removed.
+    /// Ports that the configuration change has removed.
     gone: Vec<Gone>,
-    /// Running ports that the change has modified completely or partly.
+    /// Running ports whose settings the configuration change has modified, completely or partly.
     changed: Vec<PortName>,
 }
 
@@ -196,7 +197,7 @@ impl RunningState {
         carried_out
     }
 
-    /// Performs the steps of a change that can fail.
+    /// Performs the steps of a configuration change that can fail.
     fn carry_out(
         &mut self,
         engine: &Engine,
@@ -256,8 +257,9 @@ impl RunningState {
         Ok(notes)
     }
 
-    /// Performs the steps of a change that cannot fail: releases devices that are no longer ports, and
-    /// updates the bridges, the snapshot and the numbers of names.
+    /// Performs the steps of a configuration change that cannot fail: releases devices that are no longer
+    /// ports, and updates the bridges and the routers, publishes a snapshot, and releases the numbers of
+    /// removed ports.
     fn settle(
         &mut self,
         engine: &Engine,
@@ -285,8 +287,8 @@ impl RunningState {
         }
     }
 
-    /// Undoes a change that failed. Hooks that a starting daemon has adopted stay attached to their devices,
-    /// and continue to forward as before the adoption.
+    /// Undoes a configuration change that failed. Hooks that a starting daemon has adopted stay attached to
+    /// their devices, and continue to forward as before the adoption.
     fn undo(&mut self, engine: &Engine, done: Done, starting: bool) {
         let Done { filters, steering, early, came, mut gone, changed } = done;
         if starting {
@@ -344,8 +346,8 @@ impl RunningState {
         adopted.for_each(|running| drop(running.hook.take()));
     }
 
-    /// Opens a port again that a failed change had removed. A port that cannot be opened waits for its
-    /// device.
+    /// Opens a port again that a failed configuration change had removed. A port that cannot be opened waits
+    /// for its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
         let Gone { name, wanted, footprint, mut user } = gone;
         let opened = open::open(&name, &wanted, &footprint, busy_wait, None, &mut engine.pool());
@@ -366,28 +368,28 @@ impl RunningState {
         self.steering.expire();
     }
 
-    /// Publishes changed filters to the workers. The hooks already have the changes.
+    /// Publishes changed filters to the workers that apply them. The hooks already have the changes.
     pub fn filters_have_changed(&mut self, engine: &Engine) {
         if self.filters.renewed(&mut self.ports) {
             self.publish(engine);
         }
     }
 
-    /// Returns the name of the filter rule by which a worker would drop `frame` at a port. Returns `None` if
-    /// no rule would drop it.
+    /// Returns the name of the filter rule by which a worker would drop `frame` at a port. Returns `None` if no
+    /// rule would drop the frame.
     pub fn worker_drops(&self, name: &str, frame: &[u8]) -> Option<String> {
         self.filters.ends_at(&self.ports.get(name)?.wanted, frame)
     }
 
-    /// Publishes changes that the routers have read from the kernel, to workers and hooks.
+    /// Publishes to workers and hooks the changes that the virtual routers have read from the kernel.
     pub fn routing_has_changed(&mut self, engine: &Engine) {
         self.routers.tell_hooks(&self.config, &mut self.ports);
         self.hook_offload.follow_routers(engine, &self.ports, false);
         self.publish(engine);
     }
 
-    /// Polls the routers. This is called once a second. A router whose namespace is gone is closed. A router
-    /// whose namespace exists again is opened.
+    /// Polls the virtual routers. This function is called once a second. A router whose namespace no longer
+    /// exists is closed. A router whose namespace exists again is opened.
     pub fn look_at_routers(&mut self, engine: &Engine) {
         if self.routers.close_gone(engine) {
             self.routing_has_changed(engine);
@@ -404,20 +406,21 @@ impl RunningState {
         hook_offload.follow_routers(engine, ports, false);
     }
 
-    /// Updates the hooks that forward by the kernel's routes. This is called once a second.
+    /// Updates the hooks that forward by the kernel's routes. This function is called once a second.
     pub fn look_at_kernel_routing(&mut self) {
         self.kernel_routing.ensure(&mut self.ports, false);
     }
 
-    /// Updates the hook offload to the running configuration. This is called a few times a second.
+    /// Updates the hook offload of bridged frames to the running configuration. This function is called a few
+    /// times a second.
     pub fn look_at_shortcuts(&mut self, engine: &Engine, second: bool) {
         let table = self.flows.table();
         self.hook_offload.look(engine, &self.config, &mut self.ports, &self.bridges, table, second);
     }
 
-    /// Runs a port's hook program on `frame` without sending it, and returns the verdict. The second value is
-    /// the port or device to which the kernel's routes send the frame. Returns `None` if the port has no hook
-    /// or the hook cannot be run.
+    /// Runs a port's hook program on `frame` without sending the frame, and returns the verdict. The second
+    /// value is the port or device to which the kernel's routes send the frame. Returns `None` if the port has
+    /// no hook or the hook cannot be run.
     pub fn hook_says(&self, name: &str, frame: &[u8]) -> Option<(HookSays, Option<String>)> {
         let (name, running) = self.ports.get_key_value(name)?;
         let (hook, device) = (running.hook.as_ref()?, running.device.as_ref()?);
@@ -481,7 +484,8 @@ impl RunningState {
         steps
     }
 
-    /// Returns the new ports whose devices no running port uses. These ports can be opened first.
+    /// Returns the new ports whose devices are not used by a port that the change removes. These ports can be
+    /// opened first.
     fn early<'s>(&self, steps: &'s Steps, new: &Config) -> Vec<&'s PortName> {
         let held: BTreeSet<DeviceKey> =
             steps.remove.iter().filter_map(|name| device_of(&self.config, name)).collect();
@@ -489,7 +493,8 @@ impl RunningState {
         steps.add.iter().filter(|name| !steps.remove.contains(*name)).filter(free).collect()
     }
 
-    /// Returns the number by which the data path identifies a port. If the port has none, allocates a number.
+    /// Returns the number by which the data path identifies a port. Allocates a number if the port does not
+    /// have one.
     fn number(&mut self, name: &PortName) -> Result<PortId, PlaneError> {
         let known = self.names.ports.find(name.as_str());
         known.or_else(|| self.names.ports.take(name.as_str())).map(PortId).ok_or_else(|| PlaneError {
@@ -504,7 +509,8 @@ impl RunningState {
     /// Then makes the port's hook pass frames.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses. The hook then passes no frame.
+    /// Returns an error if the kernel refuses the filter, the steering or the hook's program. The hook then
+    /// passes no frame.
     pub fn equip(
         &mut self,
         name: &PortName,
@@ -570,8 +576,8 @@ impl RunningState {
         Ok(note)
     }
 
-    /// Removes ports. First publishes a snapshot without the ports, so that no worker sends to them, and then
-    /// closes them.
+    /// Removes running ports. First publishes a snapshot without the ports, so that no worker sends to them,
+    /// and then closes them.
     fn drain(&mut self, engine: &Engine, names: &[PortName], gone: &mut Vec<Gone>) {
         // The name keeps its number until the end of the change, so a port that is added again has the same
         // number.
@@ -632,7 +638,7 @@ type OpenedOrWaits = Result<(PortSpec, Opened), String>;
 
 /// Opens ports. While the daemon is `starting`, several ports are opened in parallel, and a port whose device
 /// is missing waits for the device. After an error, no further port is opened. The results are those of the
-/// ports that were attempted.
+/// ports whose opening was attempted.
 fn open_all(
     engine: &Engine,
     names: Vec<PortName>,
@@ -686,8 +692,8 @@ fn former_of(gone: &[Gone], name: &PortName, new: &Config) -> Option<Former> {
     gone.iter().find(|gone| key_of(&gone.wanted).as_ref() == Some(&device))?.footprint.former
 }
 
-/// Returns whether the veth pair of the removed port must be created again, because it does not suit the port
-/// that now uses its device.
+/// Returns whether the veth pair of the removed port must be created again, because the new port that uses the
+/// pair needs other settings.
 fn is_made_anew(gone: &Gone, new: &Config) -> bool {
     let PortKind::Veth(old) = &gone.wanted.port.kind else { return false };
     let key = key_of(&gone.wanted);

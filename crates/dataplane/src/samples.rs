@@ -1,7 +1,7 @@
-//! Delivers samples of filters to API clients. While a client reads a filter's samples, a thread reads them
-//! from the filter's BPF ring buffer. Without a client, the ring stays full of old samples, which a new
-//! client does not receive. Samples are dropped and counted if the client is too slow. A client never delays
-//! packets.
+//! Delivers packet samples of filters to API clients. While a client reads a filter's samples, a thread reads
+//! the samples from the filter's BPF ring buffer. Without a client, the ring stays full of old samples, which a
+//! new client does not receive. Samples are dropped and counted if the client is too slow. A client never
+//! delays packets.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,11 +19,11 @@ use super::listener::{Listener, succeed};
 use super::lock::locked;
 use super::ports::no_such_port;
 
-/// Maximum time for which the thread waits for samples before it checks whether the client is still
+/// Maximum time for which the thread that reads samples waits before it checks whether the client is still
 /// connected.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Sends a filter's samples until the client closes `to` or the filter is removed.
+/// Sends a filter's packet samples until the client closes the channel `to` or the filter is removed.
 pub fn start(
     plane: &Arc<DataPlane>,
     request: SampleRequest,
@@ -50,7 +50,7 @@ pub fn start(
         .map_err(|error| failed(&error))
 }
 
-/// State of the delivery of a filter's samples from the ring to the client.
+/// State of the delivery of a filter's samples from the BPF ring buffer to the client.
 struct Delivery {
     request: SampleRequest,
     followed: Followed,
@@ -67,8 +67,8 @@ impl Delivery {
         while self.empty(&reader, plane) {}
     }
 
-    /// Reads all samples that are in the ring. Returns false when the client has closed its queue or the
-    /// filter has been removed.
+    /// Reads all samples that are in the BPF ring buffer. Returns false when the client has closed its queue or
+    /// the filter has been removed.
     fn empty(&mut self, reader: &RingReader<Sample>, plane: &Weak<DataPlane>) -> bool {
         let Ok(samples) = reader.poll(PERIOD) else { return false };
         self.listener.missed(self.followed.samples.missed());

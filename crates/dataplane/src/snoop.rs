@@ -1,5 +1,5 @@
 //! IGMP and MLD snooping: reads copies of IGMP and MLD packets from the workers, and publishes the resulting
-//! multicast groups to them.
+//! multicast groups to the workers.
 //!
 //! Each worker has one ring for the copies. When the ring is full, the worker drops further copies. This is
 //! harmless, because hosts repeat their reports.
@@ -18,14 +18,15 @@ use sync::spsc::Consumer;
 use super::bridges::seed;
 use super::running_state::RunningState;
 
-/// Maximum number of packet copies that one poll reads from one worker's ring. It limits the CPU time that
+/// Maximum number of packet copies that one poll reads from one worker's ring. This limits the CPU time that
 /// many IGMP or MLD reports can use.
 const BUDGET: usize = 4096;
 /// Maximum number of bytes of an IGMP or MLD packet that are parsed.
 const LONGEST: usize = 2048;
 
-/// A group member listed by the snooper. The fields are the VLAN identifier, the group address (`None` if the
-/// port leads to a multicast router), the port, and the seconds since the last report.
+/// A member of a multicast group, or a port that leads to a multicast router. The fields are the VLAN
+/// identifier, the group address (`None` if the port leads to a multicast router), the port, and the seconds
+/// since the last report.
 pub type ListedMember = (u16, Option<std::net::IpAddr>, PortId, u32);
 
 /// IGMP and MLD snoopers of all bridges.
@@ -40,13 +41,13 @@ pub struct Snooping {
 struct Source {
     rings: Vec<Consumer<Punt>>,
     pool: FramePool,
-    /// Generation number of the engine whose workers own the rings.
+    /// Generation number of the engine whose workers write into the rings.
     generation: u64,
 }
 
 impl Snooping {
-    /// Returns unread packet copies to the frame pool and drops the rings. The engine must have stopped. The
-    /// state of the multicast groups is kept.
+    /// Returns unread copies of IGMP and MLD packets to the frame pool and drops the workers' rings. The engine
+    /// must have stopped. The state of the multicast groups is kept.
     pub fn detach(&mut self) {
         let Some(Source { rings, mut pool, .. }) = self.source.take() else { return };
         for mut ring in rings {
@@ -56,8 +57,8 @@ impl Snooping {
         }
     }
 
-    /// Opens the rings of `engine`'s workers for packet copies, unless they are already open. If a worker
-    /// does not answer, the next poll tries again.
+    /// Opens the rings of `engine`'s workers for copies of IGMP and MLD packets, unless they are already open.
+    /// If a worker does not answer, the next poll tries again.
     fn attach(&mut self, engine: &Engine, running_state: &mut RunningState) {
         if self.source.as_ref().is_some_and(|source| source.generation == engine.generation()) {
             return;
@@ -78,8 +79,8 @@ impl Snooping {
         }
     }
 
-    /// Reads the packet copies of the workers and publishes groups that have changed. If `second` is true,
-    /// also removes expired groups.
+    /// Reads the workers' copies of IGMP and MLD packets, and publishes multicast groups that have changed. If
+    /// `second` is true, also removes expired groups.
     pub fn look(&mut self, running_state: &mut RunningState, engine: &Engine, second: bool) {
         self.attach(engine, running_state);
         self.follow(running_state, second);
@@ -100,8 +101,8 @@ impl Snooping {
         }
     }
 
-    /// Returns the group members that a bridge's snooper has recorded. Returns `None` if the bridge has no
-    /// snooper.
+    /// Returns the multicast group members that a bridge's snooper has recorded. Returns `None` if the bridge
+    /// has no snooper.
     pub fn listed(&self, bridge: &str) -> Option<Vec<ListedMember>> {
         self.snoopers.get(bridge).map(|snooper| snooper.listed(monotonic()))
     }
@@ -112,8 +113,8 @@ impl Snooping {
         self.snoopers.get_mut(bridge).map(Snooper::flush).is_some()
     }
 
-    /// Creates a snooper for each bridge that enables snooping. If `second` is true, also removes ports and
-    /// VLANs that no longer exist from the snoopers.
+    /// Creates an IGMP and MLD snooper for each bridge that enables snooping. If `second` is true, also removes
+    /// ports and VLANs that no longer exist from the snoopers.
     fn follow(&mut self, running_state: &RunningState, second: bool) {
         let snoops = |name: &BridgeName| {
             running_state.config.bridges.get(name).is_some_and(|bridge| bridge.settings.snooping)

@@ -2,8 +2,8 @@
 //! first needs them. They are shared by all ports that name the definition, and can be changed under traffic.
 //!
 //! Changes that the API makes while the daemon runs (flows, or another table) are stored only in the kernel,
-//! with a mark. A successor finds them in the hooks, after a hand-over and after a kill. When the last hook
-//! of a definition is removed, the kernel objects are deleted.
+//! with a mark. A successor process finds these changes in the hooks, after a hand-over or after the daemon was
+//! killed. When the last hook of a definition is removed, the kernel objects are deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,9 +21,9 @@ use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Stee
 use super::open::{Opened, PortSpec};
 use super::ports::{Ports, Running};
 
-/// Returns the number by which a definition's flows and counters are identified in the kernel. Definitions
-/// with other names have other numbers. The number is never 0. It is an FNV-1a hash of the name, because
-/// successors of other releases must compute an equal number.
+/// Returns the number by which the kernel objects identify the flows and counters of a steering definition.
+/// Definitions with different names have different numbers. The number is never 0. It is an FNV-1a hash of the
+/// name, because successors of other releases must compute an equal number.
 fn owner(name: &SteeringName) -> u32 {
     let hash = name
         .as_str()
@@ -44,15 +44,15 @@ struct Steered {
     kernel: Option<Steering>,
 }
 
-/// Record of changed definitions, for undoing the changes. Each entry has the definition's former
-/// configuration, or `None` if it is new.
+/// Record of changed definitions, for undoing the changes. Each entry has the former configuration of the
+/// definition, or `None` if the definition is new.
 pub type Changed = Vec<(SteeringName, Option<SteeringPolicy>)>;
 
 impl SteeringPolicies {
     /// Checks the steering definitions of the new configuration. The running definitions do not change.
     ///
     /// # Errors
-    /// Returns an error if a target CPU is not online.
+    /// Returns an error if the CPU of a steering target is not online.
     pub fn prepare(&self, new: &Config) -> Result<Vec<(SteeringName, SteeringPolicy)>, PlaneError> {
         let differs = |name: &SteeringName, wanted: &SteeringPolicy| {
             self.running.get(name).is_none_or(|it| it.wanted != *wanted)
@@ -67,11 +67,11 @@ impl SteeringPolicies {
             .collect()
     }
 
-    /// Applies changed definitions on all ports that use them. The changes are recorded in `changed` even if
-    /// one of them fails.
+    /// Applies changed steering definitions on all ports that use them. The changes are recorded in `changed`
+    /// even if one of them fails.
     ///
     /// # Errors
-    /// Returns an error if a table is full, or if the kernel refuses.
+    /// Returns an error if the table of exact flows is full, or if the kernel refuses a change.
     pub fn change(
         &mut self,
         prepared: Vec<(SteeringName, SteeringPolicy)>,
@@ -113,7 +113,7 @@ impl SteeringPolicies {
         }
     }
 
-    /// Removes definitions that the new configuration does not contain.
+    /// Removes steering definitions that the new configuration does not contain.
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.steering.contains_key(name));
     }
@@ -121,7 +121,7 @@ impl SteeringPolicies {
     /// Installs in every port's hook the steering definition that the port names.
     ///
     /// # Errors
-    /// Returns the error of the first hook that refuses.
+    /// Returns an error for the first hook that refuses its definition.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
         for (port, running) in ports {
             let wanted = named(running).cloned();
@@ -178,7 +178,7 @@ impl SteeringPolicies {
     /// Installs the steering definition of a port that was opened and that the workers do not know yet.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns an error if the kernel refuses the definition.
     pub fn equip(
         &mut self,
         port: &PortName,
@@ -188,7 +188,7 @@ impl SteeringPolicies {
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.steering(), hook))
     }
 
-    /// Returns the kernel IDs of the running steering definitions.
+    /// Returns the kernel IDs of the kernel objects of all running steering definitions.
     fn ids(&self) -> Result<Vec<u32>, xdp::Error> {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(Steering::id).collect()
     }
@@ -204,7 +204,7 @@ impl SteeringPolicies {
         )
     }
 
-    /// Removes expired flows. The housekeeping calls this function regularly.
+    /// Removes steering flows whose time has ended. The housekeeping thread calls this function regularly.
     pub fn expire(&mut self) {
         let now = Moment::now();
         for (name, running) in &mut self.running {
@@ -303,7 +303,7 @@ impl SteeringPolicies {
         Ok(SteeringDone { changed: wide(done.len()), flows: wide(kernel.len()) })
     }
 
-    /// Returns the steering table of a definition: the target of each bucket.
+    /// Returns the steering table of a definition: the target of each bucket of the flow hash.
     ///
     /// # Errors
     /// Returns an error if there is no such definition, or if it has no table.
@@ -342,7 +342,7 @@ impl SteeringPolicies {
     }
 }
 
-/// Undoes the changes of flows in `done`, from the last one to the first.
+/// Undoes the changes of steering flows in `done`, from the last change to the first.
 fn undo(kernel: &mut Steering, done: Vec<(ExactFlow, Option<FlowEntry>)>) {
     for (flow, before) in done.into_iter().rev() {
         let undone = match before {
@@ -372,8 +372,8 @@ impl Steered {
         Ok(kernel)
     }
 
-    /// Adopts the steering that a predecessor left in a hook, including the changes that the API had made.
-    /// Flows and counters of a definition with another name are not adopted.
+    /// Adopts the flow steering that a predecessor process left in a hook, including the changes that API
+    /// clients made. Flows and counters of a definition with another name are not adopted.
     fn adopt(&self, hook: &Attached, owner: u32) -> Result<Option<Steering>, xdp::Error> {
         let Some(left) = Steering::of(hook)? else { return Ok(None) };
         // Earlier releases did not set an owner.
@@ -388,8 +388,8 @@ impl Steered {
         Ok(Some(kernel))
     }
 
-    /// Updates the kernel objects to the configured definition. Also installs them in the hook of every port
-    /// that uses the definition.
+    /// Updates the kernel objects of the steering definition to its configuration. Also installs the kernel
+    /// objects in the hook of every port that uses the definition.
     fn rewrite(&mut self, ports: &mut Ports, table: bool) -> Result<(), xdp::Error> {
         let config = self.config();
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
@@ -449,8 +449,8 @@ impl Steered {
     }
 }
 
-/// Writes the configured flows of a definition to the kernel. If `table` is true, also writes the steering
-/// table.
+/// Writes the configured flows of a steering definition to the kernel. If `table` is true, also writes the
+/// steering table.
 fn write(wanted: &SteeringPolicy, kernel: &mut Steering, table: bool) -> Result<(), xdp::Error> {
     let flows: BTreeMap<ExactFlow, FlowEntry> = wanted.flows.iter().map(entry).collect();
     let gone: BTreeSet<ExactFlow> = kernel
@@ -521,8 +521,8 @@ fn told(to: SteerTo) -> SteeringTarget {
     }
 }
 
-/// Returns a table of 256 hash buckets that repeats the targets in `table`, which must have at least one
-/// target.
+/// Returns a steering table of 256 hash buckets, in which the targets in `table` repeat. `table` must have at
+/// least one target.
 fn repeated(table: &[SteeringTarget]) -> [SteerTo; STEER_BUCKETS] {
     std::array::from_fn(|at| table.get(at % table.len().max(1)).map_or(SteerTo::Worker, |to| meant(*to)))
 }
@@ -532,7 +532,7 @@ pub fn named(running: &Running) -> Option<&SteeringName> {
     running.wanted.steering()
 }
 
-/// Returns an error if the CPU of a target is not online.
+/// Returns an error if the CPU of a steering target is not online.
 fn check_cpus(name: &SteeringName, targets: impl Iterator<Item = SteeringTarget>) -> Result<(), PlaneError> {
     let cpus: BTreeSet<u32> = targets.filter_map(|to| meant(to).cpu()).collect();
     if cpus.is_empty() {

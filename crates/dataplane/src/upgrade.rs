@@ -17,11 +17,11 @@ use super::lock::locked;
 use super::routers::Routers;
 use super::running_state::RunningState;
 
-/// Time limit for stopping the workers in a hand-over, and for resuming after a failed hand-over. During this
-/// time, the daemon notifies the watchdog although the data plane does not answer.
+/// Time limit for stopping the workers in a hand-over, and for resuming the data plane after a failed
+/// hand-over. During this time, the daemon notifies the watchdog although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
-/// Time limit in an upgrade for long changes to unlock the flow tables of bridges, and for the slow path to
-/// finish pending upcalls. An upgrade that exceeds the limit is abandoned.
+/// Time limit in an upgrade for waiting until long changes have unlocked the flow tables of bridges, and until
+/// the slow path has processed pending upcalls. An upgrade that exceeds the limit is abandoned.
 const RULES: Duration = Duration::from_secs(10);
 /// Time limit for OpenFlow and `ovs-appctl` sessions to end before their sockets are handed over.
 const SESSIONS_END: Duration = Duration::from_millis(100);

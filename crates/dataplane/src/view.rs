@@ -104,7 +104,7 @@ fn port_counters(
 }
 
 /// Returns the number of frames that the hook or the kernel dropped before a worker received them. The causes
-/// are: the hook found no socket, a ring was full, or no frame buffer was free.
+/// are: the hook found no AF_XDP socket, the socket's receive ring was full, or no frame buffer was free.
 fn missed(running: &Running, hook: &xdp::Counters) -> u64 {
     let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
     let lost = |(_, socket): &(QueueId, OwnedFd)| {
@@ -119,8 +119,8 @@ fn hook_counters(running: &Running) -> xdp::Counters {
     running.hook.as_ref().and_then(|hook| hook.counters().ok()).unwrap_or_default()
 }
 
-/// Reasons for which the hook drops packets. Each entry has the hook's counter, the name of the reason, and
-/// its meaning.
+/// Reasons for which a port's hook drops packets. Each entry has the hook's counter, the name of the reason,
+/// and its meaning.
 const HOOK_DROPS: [(Counter, &str, &str); 7] = [
     (Counter::FilterDropped, DropReason::FilterDropped.name(), DropReason::FilterDropped.explain()),
     (Counter::FilterLimited, DropReason::FilterLimited.name(), DropReason::FilterLimited.explain()),
@@ -152,8 +152,9 @@ const MISSED: (&str, &str) = (
      or `memory.frames`.",
 );
 
-/// Returns the dropped packets of a port by reason: name, meaning, and number of packets. Reasons without
-/// packets are left out. The sum of the numbers is [`PortCounters::drops`] plus [`PortCounters::rx_missed`].
+/// Returns the dropped packets of a port by drop reason: name of the reason, its meaning, and number of
+/// packets. Reasons without packets are left out. The sum of the numbers is [`PortCounters::drops`] plus
+/// [`PortCounters::rx_missed`].
 fn lost(running: &Running, totals: &PortTotals) -> Vec<(&'static str, &'static str, u64)> {
     let hook = hook_counters(running);
     let reasons = DropReason::ALL.iter().zip(&totals.drops);
@@ -229,7 +230,7 @@ fn vlans(mode: &model::VlanMode) -> String {
     }
 }
 
-/// Returns the MAC table entries of all bridges that match the filter.
+/// Returns the MAC table entries of all bridges that match `filter`.
 pub fn fdb(running_state: &RunningState, filter: &FdbFilter) -> Vec<FdbEntry> {
     let limit = filter.limit.unwrap_or(usize::MAX);
     let mut found = Vec::new();
@@ -283,7 +284,7 @@ fn worker(running_state: &RunningState, view: &WorkerView, load: Option<&Load>) 
     }
 }
 
-/// Returns the counters of all pipeline stages, in the order in which a packet passes them.
+/// Returns the counters of all pipeline stages of the workers, in the order in which a packet passes them.
 pub fn stages(engine: &Engine) -> Vec<StageState> {
     let views = engine.stage_views();
     views
@@ -316,8 +317,8 @@ pub fn drops(running_state: &RunningState, engine: &Engine) -> Vec<DropState> {
     all
 }
 
-/// Returns the counters for live views such as `trivium top`. `at_ns` is the time of the reading in
-/// nanoseconds.
+/// Returns the counters for live views such as `trivium top`. `at_ns` is the time in nanoseconds at which the
+/// counters are read.
 pub fn counters(running_state: &RunningState, engine: &Engine, loads: &[Load], at_ns: u64) -> Counters {
     let mut drops: BTreeMap<String, u64> = BTreeMap::new();
     let mut ports = BTreeMap::new();

@@ -17,7 +17,7 @@ use super::open;
 use super::ports::{Running, resize_queues};
 use super::running_state::RunningState;
 
-/// Minimum time between two attempts to open a port again. It doubles with each failed attempt, up to
+/// Minimum time between two attempts to open a port again. This time doubles with each failed attempt, up to
 /// [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_millis(1_600);
@@ -28,7 +28,7 @@ const SETTLED: Duration = Duration::from_secs(10);
 const RESTLESS: Duration = Duration::from_secs(1);
 const RESTLESS_MOST: Duration = Duration::from_secs(8);
 
-/// Share of a worker's time spent on packets, above which the worker counts as fully loaded.
+/// Share of a worker's time that is spent on packets, above which the worker counts as fully loaded.
 const FULL: f64 = 0.98;
 
 /// Load of a worker during the last second.
@@ -41,7 +41,7 @@ pub struct Load {
     cycles: [u64; 3],
 }
 
-/// Reads the workers' cycle counters and computes each worker's load. This is called once a second.
+/// Reads the workers' cycle counters and computes each worker's load. This function is called once a second.
 pub fn sample(loads: &mut Vec<Load>, views: &[WorkerView]) {
     loads.resize(views.len(), Load::default());
     for (load, view) in loads.iter_mut().zip(views) {
@@ -59,7 +59,7 @@ fn ratio(part: u64, all: u64) -> f64 {
     part as f64 / all as f64
 }
 
-/// Removes aged MAC table entries and detects MAC moves. This is called once a second.
+/// Removes aged MAC table entries and detects MAC moves. This function is called once a second.
 pub fn age(running_state: &mut RunningState) {
     let now = monotonic().secs;
     for bridge in running_state.bridges.values() {
@@ -70,11 +70,11 @@ pub fn age(running_state: &mut RunningState) {
 
 /// Result of the comparison of a port's recorded device with the kernel's device.
 enum Seen {
-    /// The device is in the recorded state.
+    /// The device is in the state that the daemon has recorded.
     Same,
     /// The device exists, and its state differs from the recorded state.
     Differs(LinkInfo),
-    /// The device no longer exists. The text is the reason.
+    /// The device or its namespace no longer exists. The text is the reason, for messages.
     Gone(String),
     /// The device does not exist, and the daemon can create it again.
     Missing,
@@ -83,8 +83,8 @@ enum Seen {
 }
 
 /// Compares all ports with their devices and handles the differences. Returns whether anything changed. If
-/// `second` is true, the function also creates missing devices of the daemon, and attaches hooks again that
-/// another program has detached.
+/// `second` is true, the function also creates missing devices that the daemon had created, and attaches hooks
+/// again that another program has detached.
 pub fn look(
     running_state: &mut RunningState,
     engine: &Engine,
@@ -138,7 +138,7 @@ fn forget_stations(running_state: &RunningState) {
     }
 }
 
-/// Returns whether another attempt to open the port is allowed now.
+/// Returns whether another attempt to open the port `name` is allowed now.
 fn may_be_tried(running_state: &RunningState, name: &PortName) -> bool {
     running_state.ports.get(name).is_some_and(Running::may_be_tried)
 }
@@ -148,7 +148,7 @@ fn lacks_hook(running: &Running) -> bool {
     running.hook.as_ref().is_some_and(|hook| hook.is_alive().is_ok_and(|alive| !alive))
 }
 
-/// Opens a port again, because another program has detached its hook.
+/// Opens a port again, because another program has detached the port's hook from the device.
 fn put_back(running_state: &mut RunningState, engine: &Engine, name: &PortName) -> bool {
     let Some(running) = running_state.ports.get_mut(name) else { return false };
     running.hooks_lost += 1;
@@ -186,8 +186,8 @@ fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
     }
 }
 
-/// Updates a port whose device has another state than before or exists again. Returns whether the port
-/// changed.
+/// Updates a port whose device has changed its state (such as carrier, MTU or name) or exists again. Returns
+/// whether the port changed.
 fn differs(running_state: &mut RunningState, engine: &Engine, name: &PortName, info: &LinkInfo) -> bool {
     let Some(running) = running_state.ports.get_mut(name) else { return false };
     if running.device.is_none() || running.trouble.is_some() {
@@ -212,7 +212,7 @@ fn differs(running_state: &mut RunningState, engine: &Engine, name: &PortName, i
     true
 }
 
-/// Closes the queues of a port whose device has disappeared. The port then waits for the device.
+/// Closes the queues of a port whose device no longer exists. The port then waits for the device.
 fn gone(running_state: &mut RunningState, engine: &Engine, name: &PortName, why: &str) -> bool {
     let Some(running) = running_state.ports.get_mut(name) else { return false };
     if running.device.is_none() && running.trouble.as_deref() == Some(why) {

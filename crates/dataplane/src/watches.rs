@@ -1,4 +1,5 @@
-//! Captures and traces that are running. A hand-over ends them and waits until they have ended.
+//! Running packet captures and packet traces. A hand-over ends them and waits until their threads no longer
+//! access the workers' rings.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -6,22 +7,23 @@ use std::time::Duration;
 
 use super::lock::locked;
 
-/// Time limit for a capture or trace to end.
+/// Time limit for a capture or trace to end before a hand-over continues.
 const END: Duration = Duration::from_secs(1);
 
-/// Running captures and traces, which end before the workers do.
+/// Running packet captures and packet traces, which must end before the workers stop.
 #[derive(Default)]
 pub struct Watches(Mutex<Vec<Watch>>);
 
-/// Part of a capture or trace by which a hand-over waits for the end of the capture or trace.
+/// Record of a running capture or trace, by which a hand-over ends the capture or trace and waits for its end.
 struct Watch {
     over: Arc<AtomicBool>,
-    /// Channel that is disconnected when the thread of the capture or trace no longer accesses its rings.
+    /// Channel that is disconnected when the thread of the capture or trace no longer accesses the workers'
+    /// rings.
     done: mpsc::Receiver<()>,
 }
 
-/// The part of a capture or trace that its thread owns. The thread drops the value after its last access to
-/// the rings.
+/// Value that the thread of a capture or trace owns. The thread drops the value after its last access to the
+/// workers' rings.
 pub struct Watched {
     over: Arc<AtomicBool>,
     _done: mpsc::Sender<()>,
@@ -35,7 +37,7 @@ impl Watched {
 }
 
 impl Watches {
-    /// Records a capture or trace that starts. The returned value belongs to the thread of the capture or
+    /// Records that a capture or trace starts. The returned value belongs to the thread of the capture or
     /// trace.
     pub fn begin(&self) -> Watched {
         let (over, (sender, done)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
@@ -45,7 +47,7 @@ impl Watches {
         Watched { over, _done: sender }
     }
 
-    /// Ends all captures and traces. Waits until none of their threads accesses a ring any more.
+    /// Ends all captures and traces. Waits until none of their threads accesses the workers' rings any more.
     pub fn end(&self) {
         let all = std::mem::take(&mut *locked(&self.0));
         all.iter().for_each(|watch| watch.over.store(true, Ordering::Release));

@@ -18,13 +18,13 @@ pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
     (told.collect(), verdict(steps, names))
 }
 
-/// Outcome of a packet whose processing ends in the hook.
+/// Outcome of a packet whose processing ends in the hook, for `explain`.
 pub struct End {
-    /// Name of the drop reason. `None` if the hook does not drop the packet.
+    /// Name of the reason for which the hook drops the packet. `None` if the hook does not drop the packet.
     pub drop: Option<&'static str>,
     /// Whether the kernel's network stack receives the packet.
     pub to_kernel: bool,
-    /// Description of the outcome in one sentence.
+    /// Description of the packet's outcome in one sentence.
     pub verdict: String,
 }
 
@@ -38,8 +38,9 @@ impl End {
     }
 }
 
-/// Returns the texts of the steps in the hook, and the outcome in the hook. The outcome is `None` if the
-/// packet continues to a worker. `routed` is the device to which the kernel's routes send the packet.
+/// Returns the texts of the steps by which a hook processes a packet, and the outcome in the hook. The outcome
+/// is `None` if the packet continues to a worker. `routed` is the device to which the kernel's routes send the
+/// packet.
 pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>, Option<End>) {
     let step = |what: String| Told { stage: "hook".to_owned(), what };
     let rules = says.rules.iter().map(|(rule, acted)| {
@@ -147,10 +148,11 @@ fn anew(frame: &[u8]) -> String {
     }
 }
 
-/// Reason in the text of a step for a hook counter that has no text of its own.
+/// Reason in the text of a step, for hook counters without a more precise text.
 const UNTOLD: &str = "so its counter says";
 
-/// Returns a text with the reason why the hook passes a frame to the kernel.
+/// Returns a text with the reason for which the hook passes a frame to the kernel's network stack. `way` is the
+/// hook's counter for this reason.
 fn left(way: Counter) -> &'static str {
     match way {
         Counter::PassedControl => "it is neither IPv4 nor IPv6",
@@ -192,8 +194,8 @@ fn left(way: Counter) -> &'static str {
     }
 }
 
-/// Returns the name of the drop reason if the packet was dropped and no copy of it was transmitted. Otherwise
-/// returns `None`.
+/// Returns the name of the drop reason if `steps` drop the packet and transmit no copy of it. Otherwise returns
+/// `None`.
 pub fn dropped(steps: &[Step]) -> Option<&'static str> {
     if steps.iter().any(|step| matches!(step, Step::Transmitted { .. })) {
         return None;
@@ -205,7 +207,7 @@ pub fn dropped(steps: &[Step]) -> Option<&'static str> {
     })
 }
 
-/// Returns the meaning of a drop reason, without the advice to use `trivium explain`.
+/// Returns the text about the meaning of a drop reason, without the advice to use `trivium explain`.
 fn explained(reason: packet::DropReason) -> String {
     let text = reason.explain();
     text.replace("; see which by `trivium explain`", ": those above")

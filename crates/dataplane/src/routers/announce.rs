@@ -1,8 +1,8 @@
-//! Announces a router's addresses when their Ethernet address has changed, because the device was created
-//! again or got another Ethernet address. Without an announcement, neighbours would send to the old Ethernet
-//! address until they resolve the address again. The announcements are gratuitous ARP (RFC 5227, section 3)
-//! and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel sends them only with the
-//! sysctls `arp_notify` and `ndisc_notify`.
+//! Announces a router's addresses when their Ethernet address has changed, because the device was created again
+//! or got another Ethernet address. Without an announcement, neighbours would send to the old Ethernet address
+//! until the neighbours resolve the IP address again. The announcements are gratuitous ARP (RFC 5227, section
+//! 3) and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel sends such announcements
+//! only with the sysctls `arp_notify` and `ndisc_notify`.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -29,7 +29,8 @@ const ROUTER: u8 = 0x80;
 const OVERRIDE: u8 = 0x20;
 
 impl Running {
-    /// Sends announcements of the addresses whose Ethernet address has changed.
+    /// Sends announcements (ARP, neighbour discovery) of the router's IP addresses whose Ethernet address has
+    /// changed.
     pub fn announce(&mut self, name: &RouterName, config: &Config, ports: &Ports) {
         let is_up = |port: &PortName| ports.get(port).is_some_and(|running| running.is_up());
         let devices =
@@ -68,8 +69,8 @@ impl Running {
     }
 }
 
-/// Sends announcements, which must be sorted by device. One socket is used for each device, because the
-/// kernel takes milliseconds to close a socket. Returns the number of announcements sent.
+/// Sends announcements of the addresses in `due`, which must be sorted by device. One socket is used for each
+/// device, because the kernel takes milliseconds to close a socket. Returns the number of announcements sent.
 fn send_all<S>(
     due: &[Own],
     routes: bool,
@@ -85,7 +86,8 @@ fn send_all<S>(
     sent
 }
 
-/// Returns the frame that announces an address. `routes` means that the host is a router.
+/// Returns the ARP or neighbour discovery frame that announces an IP address. `routes` means that the host is a
+/// router.
 fn frame(address: IpAddr, mac: MacAddr, routes: bool) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => {

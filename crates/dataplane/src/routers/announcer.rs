@@ -1,5 +1,5 @@
-//! Detects that the Ethernet address of a router's IP address has changed, and keeps the announcements that
-//! are due.
+//! Detects that the Ethernet address of a router's IP address has changed, and records the announcements that
+//! must still be sent.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,17 +7,19 @@ use std::net::IpAddr;
 
 use packet::MacAddr;
 
-/// Number of announcements of each changed address. They are sent once a second, because the first one may be
-/// sent before the link at the other end is up.
+/// Number of announcements of each IP address whose Ethernet address has changed. They are sent once a second,
+/// because the first one may be sent before the link at the other end is up.
 pub const TIMES: u8 = 3;
 
-/// Maximum number of announcements that are sent at one time. The remaining ones follow a second later.
+/// Maximum number of announcements that are sent at one time. The remaining announcements are sent a second
+/// later.
 pub const AT_ONCE: usize = 64;
 
-/// Number of table entries above which entries of addresses that no longer exist are removed.
+/// Number of recorded IP addresses, above which the recorded addresses that no longer exist are removed.
 const KNOWN: usize = 4096;
 
-/// Last seen Ethernet addresses of a router's own addresses, and the announcements that are due.
+/// Last seen Ethernet addresses of a router's own IP addresses, and the numbers of announcements that must
+/// still be sent.
 #[derive(Default)]
 pub struct Announcer {
     known: BTreeMap<Place, MacAddr>,
@@ -36,8 +38,8 @@ pub struct Own {
 }
 
 impl Announcer {
-    /// Compares the current addresses of devices that are up with the last seen ones, and returns the
-    /// addresses to announce now. This is called once a second.
+    /// Compares the Ethernet addresses of the router's IP addresses with the last seen ones, and returns the IP
+    /// addresses to announce now. This function is called once a second.
     pub fn look(&mut self, own: &[Own]) -> Vec<Own> {
         for it in own {
             if self.known.insert(it.place.clone(), it.mac).is_some_and(|before| before != it.mac) {

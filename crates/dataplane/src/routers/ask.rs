@@ -8,19 +8,19 @@ use netlink::{Follower, Mirror, NetlinkError};
 
 use super::super::routes;
 
-/// Time limit for a router's thread to answer. A tenant can keep the thread busy with changes.
+/// Time limit for the thread that follows a router's namespace to answer a request. A tenant can keep the
+/// thread busy with changes.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Time limit for the comparison of a router's tables with the kernel's routes. The comparison reads all
-/// routes, several times if some differ.
+/// Time limit for the comparison of a router's copy of the routing state with the kernel's. The comparison
+/// reads all routes, several times if some differ.
 const CHECK_LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls `look` with a router's copy of the kernel's routing state (the mirror), on the thread that maintains
 /// the copy, and returns the result.
 ///
 /// # Errors
-/// Returns an error if the router's namespace is no longer followed, or if the thread does not answer in
-/// time.
+/// Returns an error if the thread has ended or does not answer in time.
 pub fn ask<R: Send + 'static>(
     name: &str,
     follower: &Follower,
@@ -29,10 +29,10 @@ pub fn ask<R: Send + 'static>(
     follower.look_within(ANSWER_LIMIT, look).map_err(|error| ended(name, &error))
 }
 
-/// Compares the tables of a router with the kernel's tables, and repairs differences.
+/// Compares a router's copy of the kernel's routing state with this state, and repairs differences in the copy.
 ///
 /// # Errors
-/// Returns the errors of [`ask`], or an error if the kernel's tables cannot be read.
+/// Returns the errors of [`ask`], or an error if the kernel's routing state cannot be read.
 pub fn drift(name: &str, follower: &Follower) -> Result<DriftState, PlaneError> {
     let found = follower.check_within(CHECK_LIMIT).map_err(|error| ended(name, &error))?;
     Ok(routes::drift(&found, ask(name, follower, routes::objects)?))

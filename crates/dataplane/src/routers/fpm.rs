@@ -11,9 +11,10 @@ use port::netns::Netns;
 use super::{Running, object};
 use crate::users::user_id;
 
-/// Returns the FPM source of a router, or `None` if FPM is not configured. If the source `before` has the
-/// same address, the new source shares its socket. While the daemon is `starting`, the function waits until
-/// an address in use becomes free, because a predecessor may use it during an upgrade.
+/// Returns the FPM source of a router, or `None` if FPM is not configured. If the running router `before` has
+/// the same FPM address and namespace, the new source shares its listening socket. While the daemon is
+/// `starting`, the function waits until an address in use becomes free, because a predecessor may use it during
+/// an upgrade.
 ///
 /// # Errors
 /// Returns an error if no socket can listen on the address.
@@ -48,16 +49,16 @@ pub fn source(
     }))
 }
 
-/// State of a router's FPM sessions, possibly without the number of routes. See [`Standing::told`].
+/// State of a router's FPM sessions. [`Standing::told`] adds the number of routes if it is missing.
 pub struct Standing {
     state: FpmState,
-    /// Number of routes that the FPM session has announced. `None` if the number must be read from the
-    /// mirror.
+    /// Number of routes that the FPM session has announced. `None` if the number must be read from the mirror
+    /// (the daemon's copy of the kernel's routing state).
     named: Option<u64>,
 }
 
 impl Standing {
-    /// Returns the complete FPM state, with the number of routes that sessions have announced.
+    /// Returns the complete FPM state, with the number of routes that FRR has announced.
     pub fn told(self, mirror: &Mirror) -> FpmState {
         FpmState { routes: self.named.unwrap_or_else(|| mirror.announced()), ..self.state }
     }

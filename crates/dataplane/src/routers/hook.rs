@@ -2,8 +2,8 @@
 //! interfaces is kept in memory that the hook programs of the router's ports read.
 //!
 //! The offload only accelerates. If it cannot be installed, the failure is logged and workers route all
-//! packets. The follower's thread writes the tables, and sets in the [`Switch`] for which address families
-//! the tables are complete. The hooks' update writes everything else.
+//! packets. The follower's thread writes the tables, and sets in the [`Switch`] for which address families the
+//! tables are complete. The periodic update of the hooks writes all other state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,12 +37,13 @@ const GROUPS: u32 = 512;
 const WORDS4: u32 = 1 << 19;
 const WORDS6: u32 = 1 << 18;
 
-/// Offload state of a router: the tables for its hooks, and its interfaces.
+/// Offload of a router's routes to hooks: the routing tables for the hooks, and the router's interfaces.
 pub struct Hook {
     switch: Switch,
     /// Router interfaces on which hooks may send packets, by interface number.
     outputs: BTreeMap<u16, (PortName, AnswerInterface)>,
-    /// Counters of interfaces that were removed. They are kept so that a port's counters never decrease.
+    /// Counters of packets that hooks have routed at interfaces that were removed. They are kept so that a
+    /// port's counters never decrease.
     past: BTreeMap<PortName, RouteCounts>,
     /// Ports for which the kernel refused the hook program with offloaded routing.
     refused: BTreeSet<PortName>,
@@ -66,9 +67,10 @@ pub struct Wanted<'a> {
     pub interface: u16,
     pub sources: Sources,
     pub seed: u32,
-    /// VLANs of the port that are router interfaces, each with its interface number.
+    /// Outer VLAN IDs of the port's VLANs, each with the number of the router interface by which the hook
+    /// routes. `None` if workers route the packets of the VLAN.
     pub vlans: Vec<(u16, Option<u16>)>,
-    /// Whether some VLANs of the port have a service tag (802.1ad) as their outer tag.
+    /// Whether the outer tag of some VLANs of the port is a service tag (802.1ad).
     pub service: bool,
     /// Limits of the control traffic that the hook passes to the kernel.
     pub limits: &'a HookLimits,
@@ -92,11 +94,11 @@ fn memory(words: Words) -> Memory {
 }
 
 impl Hook {
-    /// Creates empty tables for the hooks. Returns the offload state, and the handles by which the follower's
-    /// thread writes the tables. The workers are QSBR readers of `domain`.
+    /// Creates empty routing tables for the hooks of a router's ports. Returns the offload state, and the
+    /// handles by which the follower's thread writes the tables. The workers are QSBR readers of `domain`.
     ///
     /// # Errors
-    /// Returns an error if the kernel has no memory for the tables, or if the privilege is missing.
+    /// Returns an error if the kernel has no memory for the tables, or if this process lacks the privilege.
     pub fn new(
         router: &RouterName,
         settings: &RouterSettings,
@@ -226,7 +228,7 @@ impl Hook {
         }
     }
 
-    /// Returns the interfaces on which hooks may send packets.
+    /// Returns the router interfaces on which hooks may send packets, by interface number.
     fn look(
         &self,
         router: &RouterName,
@@ -273,7 +275,7 @@ impl Hook {
         seen.into_iter().filter_map(takes).collect()
     }
 
-    /// Removes a router interface from the hooks' tables, and keeps its counters.
+    /// Removes a router interface from the hooks' tables, and keeps the counters of the interface.
     fn leave(&mut self, number: u16) {
         let Some((name, gone)) = self.outputs.remove(&number) else { return };
         self.answers().set_interface(number, None);
@@ -296,7 +298,7 @@ impl Hook {
         sum
     }
 
-    /// Returns the ports for which counters of routed packets exist.
+    /// Returns the ports for which counters of packets routed by hooks exist.
     pub fn counted(&self) -> BTreeSet<PortName> {
         self.past.keys().chain(self.outputs.values().map(|(name, _)| name)).cloned().collect()
     }
@@ -310,8 +312,8 @@ pub fn add(sum: &mut RouteCounts, more: RouteCounts) {
     sum.tx_bytes += more.tx_bytes;
 }
 
-/// Creates the tables for the hooks. Returns `None` if the settings do not enable the offload. If the tables
-/// cannot be created, logs the failure and returns `None`.
+/// Creates the routing tables for the hooks of a router's ports. Returns `None` if the settings do not enable
+/// the offload. If the tables cannot be created, logs the failure and returns `None`.
 pub fn wanted(
     router: &RouterName,
     settings: &RouterSettings,
@@ -324,8 +326,8 @@ pub fn wanted(
     made.inspect_err(|error| tracing::warn!(%error, "its routes are not answered in the driver hook")).ok()
 }
 
-/// Installs the routing stage of a port in its hook's program. If the kernel refuses the stage with the
-/// offload, installs the stage without it.
+/// Installs the routing stage in the program of a port's hook. If the kernel refuses the stage with offloaded
+/// routes, installs the stage without offloaded routes.
 pub fn put(
     hook: &mut Option<Hook>,
     name: &PortName,

@@ -1,5 +1,6 @@
-//! Limits of the control traffic that the hooks of a router's ports pass to the kernel. They have the same rates
-//! and known peers as the limits of the workers' punts, with token buckets of their own.
+//! Limits of the control traffic that the hooks of a router's ports pass to the kernel. These limits have the
+//! same rates and known peers as the limits of the workers' punts (packets that workers pass to the kernel).
+//! The hooks have separate token buckets.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +11,15 @@ use xdp::route::{PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RouteStage};
 
 /// Rate limits of control traffic to the kernel, which the hooks of one router's ports apply.
 pub struct HookLimits {
-    /// Token buckets and known peers. `None` if the kernel has refused the tables. Hooks then limit nothing.
+    /// BPF maps with the token buckets and the known peers. `None` if the kernel has refused the maps. Hooks
+    /// then do not limit the control traffic.
     limits: Option<PuntLimits>,
-    /// Whether the failure to write the known peers was already logged.
+    /// Whether a failure to write the known peers to the BPF maps was already logged.
     is_failure_logged: bool,
 }
 
 impl HookLimits {
-    /// Creates limits with the rates in `settings`. Logs a warning if the kernel refuses the tables.
+    /// Creates limits with the rates in `settings`. Logs a warning if the kernel refuses the BPF maps.
     pub fn new(router: &RouterName, settings: &RouterSettings) -> HookLimits {
         let limits = PuntLimits::new().inspect_err(|error| {
             tracing::warn!(%router, %error, "hooks do not limit the control traffic to the kernel");
@@ -60,8 +62,8 @@ impl HookLimits {
         }
     }
 
-    /// Returns the routing stage of a port with these limits. `interface` is the number of the port's own
-    /// router interface.
+    /// Returns the routing stage `stage` of a port, extended by these limits. `interface` is the number of the
+    /// port's own router interface.
     pub fn limit(&self, stage: RouteStage, interface: u16) -> RouteStage {
         match &self.limits {
             Some(limits) => stage.limited(limits, interface),
@@ -70,7 +72,7 @@ impl HookLimits {
     }
 
     /// Returns the number of packets of a class of control traffic that hooks passed to the kernel, and the
-    /// number that they dropped.
+    /// number of packets that hooks dropped.
     pub fn counted(&self, class: PuntClass) -> (u64, u64) {
         let index = class as usize;
         let limits = self.limits.as_ref().filter(|_| index < PUNT_CLASSES);

@@ -18,14 +18,14 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Whether the hooks' tables contain all needed routes, for IPv4 and for IPv6.
+    /// Whether the hooks' routing tables contain all routes that packets may need, for IPv4 and for IPv6.
     known: (bool, bool),
-    /// Whether a capture or trace needs every packet to pass the workers.
+    /// Whether a capture or trace runs. Every packet must then pass the workers.
     watched: bool,
 }
 
 impl Switch {
-    /// Creates a switch for these routing tables of the hooks. The offload is off.
+    /// Creates a switch for the hooks' routing tables `answers`. The offload is off at first.
     pub fn new(answers: Answers) -> Switch {
         Switch(Arc::new(Shared { answers, state: Mutex::default() }))
     }

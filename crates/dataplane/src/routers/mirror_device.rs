@@ -15,20 +15,21 @@ use super::messages::object;
 
 /// A TAP in the kernel that represents a router interface.
 pub struct MirrorDevice {
-    /// Name of the TAP that represents the interface.
+    /// Name of the TAP in the router's namespace.
     pub device: String,
-    /// Number by which the data path identifies the mirror as a port.
+    /// Number by which the data path identifies the mirror device as a port.
     pub port: PortId,
     pub control: TapControl,
     /// Carrier state that was last set on the device. `None` if a predecessor set it.
     pub carrier: Option<bool>,
 }
 
-/// TAP queues of mirrors that a predecessor process has handed over, by the names by which the mirrors have
-/// their port numbers.
+/// TAP queues of mirror devices that a predecessor process has handed over, by the names under which the
+/// devices' port numbers are allocated.
 pub type Given = BTreeMap<String, (PortId, TapQueue)>;
 
-/// A router interface that has a mirror: the port, and the VLAN tags if the interface is a VLAN of the port.
+/// A router interface that has a mirror device: the port, and the VLAN tags if the interface is a VLAN of the
+/// port.
 pub type Key = (PortName, Option<VlanTags>);
 
 /// Returns the name of the kernel's device by which a port is known in its router's namespace.
@@ -36,8 +37,8 @@ pub fn device<'c>(config: &'c Config, port: &'c PortName) -> Option<&'c str> {
     config.ports.get(port).map(|own| RouterPort::device(port, &own.kind))
 }
 
-/// Returns the interfaces of a router that need a mirror according to `config`, with the names of the
-/// mirrors' devices.
+/// Returns the interfaces of a router that need a mirror device according to `config`, with the names of these
+/// devices.
 pub fn wanted<'c>(
     router: &'c model::Router,
     config: &'c Config,
@@ -53,8 +54,8 @@ pub fn wanted<'c>(
     })
 }
 
-/// Returns the name by which a mirror has its port number. The name contains a slash, which is not allowed in
-/// the names of configured ports.
+/// Returns the name under which the port number of a mirror device is allocated. The name contains a slash,
+/// which is not allowed in the names of configured ports.
 pub fn port_name(router: &RouterName, device: &str) -> String {
     format!("{router}/{device}")
 }
@@ -64,13 +65,13 @@ pub fn alias(device: &str) -> String {
     format!("trivium:{device}")
 }
 
-/// Returns whether a port name is the name of a mirror.
+/// Returns whether a port name is the name of a mirror device.
 pub fn is_port(name: &str) -> bool {
     name.contains('/')
 }
 
 impl MirrorDevice {
-    /// Closes the queues of the mirror's TAP.
+    /// Closes the queues of the mirror device, which stays in the kernel.
     pub fn close(self, engine: Option<&Engine>) {
         let Some(engine) = engine else { return };
         let mut pool = engine.pool();
@@ -78,7 +79,7 @@ impl MirrorDevice {
         queues.into_iter().for_each(|(_, _, queue)| queue.close(&mut pool));
     }
 
-    /// Closes the queues of the mirror and deletes its device.
+    /// Closes the queues of the mirror device and deletes the device in the kernel.
     pub fn remove(self, router: &RouterName, namespace: Option<&Namespace>, engine: Option<&Engine>) {
         let device = self.device.clone();
         self.close(engine);
@@ -97,7 +98,7 @@ impl MirrorDevice {
     }
 }
 
-/// Converts the error of an operation on a mirror of the router `name` into an API error.
+/// Converts the error of an operation on a mirror device of the router `name` into an API error.
 pub fn failed(name: &RouterName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(name), error, "")
 }

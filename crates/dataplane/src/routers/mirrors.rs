@@ -1,13 +1,14 @@
-//! Mirrors of interfaces for which the kernel has no device of its own. Such interfaces are VLANs of ports
-//! (the kernel may lack VLAN devices, and the daemon consumes the port's frames), and ports that the kernel
-//! does not know. A mirror is a TAP in the router's namespace, named `DEVICE.VLAN` or like the port.
+//! Mirrors (TAP devices) of router interfaces for which the kernel has no device of its own. Such interfaces
+//! are VLANs of ports (the kernel may lack VLAN devices, and the daemon consumes the port's frames), and ports
+//! that the kernel does not know. A mirror is a TAP in the router's namespace, named `DEVICE.VLAN` or like the
+//! port.
 //!
 //! Settings that an operator or a routing daemon makes on the TAP (addresses, MTU, Ethernet address, up or
 //! down) apply to the interface. Packets that workers punt for the interface are received on the TAP. Packets
 //! that the kernel sends on the TAP leave by the port, with the VLAN's tag.
 //!
-//! When the daemon ends, the TAPs stay with all their settings. In a hand-over, the successor receives their
-//! queues. Therefore, the TAPs never go down.
+//! When the daemon ends, the TAPs stay with all their settings. In a hand-over, the successor receives the
+//! queues of the TAPs. Therefore, the TAPs never go down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,10 +29,10 @@ use super::mirror_device::{Given, Key, MirrorDevice, alias, failed, port_name, w
 use super::punt_tap::TAP_MTU;
 use super::{Running, object};
 
-/// Checks that no device of another origin already has the name of a mirror to be created.
+/// Checks that no device that the daemon did not create already has the name of a mirror device to be created.
 ///
 /// # Errors
-/// Returns an error for the first mirror whose name a foreign device has.
+/// Returns an error for the first mirror device whose name another device has.
 pub fn check(
     name: &RouterName,
     router: &model::Router,
@@ -67,8 +68,8 @@ pub fn check(
 }
 
 impl Running {
-    /// Creates mirrors that are configured and whose port exists. Removes mirrors that are not configured any
-    /// more. Returns the queues of the new mirrors.
+    /// Creates the mirror devices that the configuration needs and whose port exists. Removes mirror devices
+    /// that the configuration no longer needs. Returns the queues of the new devices.
     pub fn follow_mirrors(
         &mut self,
         name: &RouterName,
@@ -146,16 +147,16 @@ impl Running {
         queues
     }
 
-    /// Moves the mirrors of the router `before`, which this router replaces, to this router. Nothing is done
-    /// if the two routers are in different namespaces.
+    /// Moves the mirror devices of the router `before`, which this router replaces, to this router. Nothing is
+    /// done if the two routers are in different namespaces.
     pub fn inherit_mirrors(&mut self, before: &mut Running) {
         if before.wanted.settings.namespace == self.wanted.settings.namespace {
             self.mirrors = std::mem::take(&mut before.mirrors);
         }
     }
 
-    /// Sets the carrier of each mirror to the link state of its port. Drops mirrors whose device was removed,
-    /// so that they are created again.
+    /// Sets the carrier of each mirror device to the link state of the mirrored port. Drops mirrors whose
+    /// device was removed, so that the devices are created again.
     pub fn watch_mirrors(&mut self, name: &RouterName, engine: &Engine, ports: &Ports) {
         let seen: BTreeSet<String> = locked(&self.state).seen.devices.keys().cloned().collect();
         let namespace = self.wanted.settings.namespace.clone();
@@ -173,7 +174,7 @@ impl Running {
         self.tell_carriers(ports);
     }
 
-    /// Sets the carrier of each mirror to the link state of its port.
+    /// Sets the carrier of each mirror device to the link state of the mirrored port.
     pub fn tell_carriers(&mut self, ports: &Ports) {
         for ((port, _), own) in &mut self.mirrors {
             let up = ports.get(port).is_some_and(|port| port.is_up());
@@ -183,7 +184,7 @@ impl Running {
         }
     }
 
-    /// Returns the mirrors as ports of the data path. A packet that the kernel sends on a mirror is
+    /// Returns the mirror devices as ports of the data path. A packet that the kernel sends on a mirror is
     /// transmitted by the mirrored port, with the VLAN's tag.
     pub fn mirror_ports<'p>(&'p self, ports: &'p Ports) -> impl Iterator<Item = (PortId, PortView)> + 'p {
         self.mirrors.iter().map(|((name, vlan), own)| {
@@ -197,13 +198,14 @@ impl Running {
         })
     }
 
-    /// Returns whether `name` is the name by which one of the router's mirrors has its port number.
+    /// Returns whether `name` is the name under which the port number of one of the router's mirror devices is
+    /// allocated.
     pub fn has_mirror(&self, router: &RouterName, name: &str) -> bool {
         self.mirrors.values().any(|own| port_name(router, &own.device) == name)
     }
 
-    /// Closes the queues of all mirrors of the router. The kernel removes the devices together with their
-    /// namespace.
+    /// Closes the queues of all mirror devices of the router. The kernel removes the devices together with
+    /// their namespace.
     pub fn close_mirrors(&mut self, engine: &Engine) {
         std::mem::take(&mut self.mirrors).into_values().for_each(|own| own.close(Some(engine)));
     }

@@ -1,4 +1,5 @@
-//! State that a router's thread reads from the kernel by netlink, and writes for workers and hooks.
+//! State of a router that the router's thread reads from the kernel over netlink and prepares for workers and
+//! hooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +15,7 @@ use router::{FibError, Lookup};
 use super::super::lock::locked;
 use super::hook_switch::Switch;
 
-/// State that the thread following a router's namespace writes.
+/// State of a router that is maintained by the thread that follows the router's namespace.
 pub struct State {
     pub router: RouterName,
     pub feed: Feed,
@@ -28,34 +29,35 @@ pub struct State {
     pub seen: ObservedNamespace,
     /// Neighbours (interface index and IP address) whose entry in the kernel is permanent (`NUD_PERMANENT`).
     pub permanent: BTreeSet<(u32, IpAddr)>,
-    /// Switch that enables the hooks' offload. `None` if the router does not use the offload.
+    /// Switch that enables the offload of routes to hooks. `None` if the router does not use this offload.
     pub switch: Option<Switch>,
     pub wake: SyncSender<()>,
     pub refused: Option<Instant>,
-    /// Errors about routes that found no space in the tables while the current changes are applied. The
-    /// routes may fit when readers no longer use the memory that the changes have freed.
+    /// Errors about routes that did not fit into the tables while the current changes are applied. The routes
+    /// may fit when readers no longer use the memory that the changes have freed.
     pub errors: Vec<FibError>,
-    /// Whether interface numbers have changed since the state was last read.
+    /// Whether interface numbers have changed since the devices, addresses and policy routing rules were last
+    /// read.
     pub is_renumbered: bool,
 }
 
-/// State of a router's namespace that is not routes or neighbours: devices, addresses and policy routing
-/// rules.
+/// State of a router's namespace except for routes and neighbours: devices, addresses and policy routing rules.
 #[derive(Default)]
 pub struct ObservedNamespace {
     pub devices: BTreeMap<String, Netdev>,
     pub own: (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>),
-    /// Addresses and prefix lengths of the interfaces' devices, by interface index.
+    /// IP addresses and prefix lengths of the devices of router interfaces, by interface index.
     pub addresses: BTreeMap<u32, Vec<(IpAddr, u8)>>,
     pub four: Vec<Lookup>,
     pub six: Vec<Lookup>,
     pub tables: Vec<u32>,
-    /// Number of policy routing rules of IPv4 and of IPv6, if there are more than the workers support. The
-    /// kernel then routes all packets of the address family. `None` if the workers support all rules.
+    /// Number of policy routing rules of IPv4 and of IPv6, if there are more rules than the workers support.
+    /// The kernel then routes all packets of the address family. `None` if the workers support all rules of the
+    /// address family.
     pub excess_rules: [Option<usize>; 2],
 }
 
-/// State of the kernel's device of a router interface.
+/// State of the kernel device that belongs to a router interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Netdev {
     pub index: u32,
@@ -74,10 +76,10 @@ pub fn excess(count: usize) -> String {
     )
 }
 
-/// Applies changes of the mirror to the tables of workers and hooks. Returns how the route tables were
-/// affected. If routes or neighbours find no space, the function waits until readers no longer use freed
-/// memory, and tries again. The state is not locked meanwhile, and one grace period is enough for all
-/// changes.
+/// Applies changes of the mirror (the copy of the kernel's routing state) to the tables of workers and hooks.
+/// Returns how the route tables were affected. If routes or neighbours do not fit, the function waits until
+/// readers no longer use freed memory, and tries again. The state is not locked meanwhile, and one grace period
+/// is enough for all changes.
 pub fn apply(state: &Mutex<State>, mirror: &Mirror, changes: &[Change]) -> FibOutcome {
     let mut grace = locked(state).apply(mirror, changes);
     while let Some(period) = grace {
@@ -88,8 +90,8 @@ pub fn apply(state: &Mutex<State>, mirror: &Mirror, changes: &[Change]) -> FibOu
 }
 
 impl State {
-    /// Applies changes of the mirror to the tables of workers and hooks. If a change finds no space, returns
-    /// a grace period, after which it may find space.
+    /// Applies changes of the mirror (the copy of the kernel's routing state) to the tables of workers and
+    /// hooks. If a route or neighbour does not fit, returns a grace period, after which it may fit.
     fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Option<GracePeriod> {
         self.errors = self.feed.apply(mirror, changes);
         for change in changes {
@@ -110,8 +112,8 @@ impl State {
         self.feed.grace()
     }
 
-    /// Tries again to install routes and neighbours that found no space. Returns the next grace period if
-    /// some were installed and others still find no space.
+    /// Tries again to install routes and neighbours that did not fit into the tables. Returns the next grace
+    /// period if some were installed and others still do not fit.
     fn retry(&mut self, mirror: &Mirror) -> Option<GracePeriod> {
         let has_progress = self.feed.retry(mirror);
         self.look_if(false, mirror);
@@ -132,8 +134,8 @@ impl State {
         outcome
     }
 
-    /// Reads devices, addresses and rules again, if `is_changed` or if the numbers of the mirrored route
-    /// tables have changed since the last read.
+    /// Reads devices, addresses and policy routing rules again from the mirror, if `is_changed` is true or if
+    /// the numbers of the mirrored route tables have changed since the last read.
     fn look_if(&mut self, is_changed: bool, mirror: &Mirror) {
         if is_changed || !self.feed.tables().eq(self.seen.tables.iter().copied()) {
             self.look(mirror);
@@ -142,7 +144,8 @@ impl State {
         }
     }
 
-    /// Reads devices, addresses and rules again, if interface numbers have changed since they were last read.
+    /// Reads devices, addresses and policy routing rules again from the mirror, if interface numbers have
+    /// changed since the last read.
     pub fn look_renumbered(&mut self, mirror: &Mirror) {
         if self.is_renumbered {
             self.look(mirror);
@@ -150,7 +153,8 @@ impl State {
         }
     }
 
-    /// Reads devices, addresses and rules from the mirror. Routes and neighbours are not read.
+    /// Reads devices, addresses and policy routing rules from the mirror (the copy of the kernel's routing
+    /// state). Routes and neighbours are not read.
     pub fn look(&mut self, mirror: &Mirror) {
         self.is_renumbered = false;
         let mut devices = BTreeMap::new();

@@ -1,18 +1,20 @@
-//! Selection of the neighbours that a router reports to the kernel, because packets use or need them. The
-//! kernel then keeps their entries reachable or resolves them. One round reports at most [`PROMPTS`]
-//! neighbours. Gateways come first. If there are more neighbours, successive rounds report them in turn.
+//! Selection of the neighbours that a router reports to the kernel, because packets use these neighbours or
+//! need their Ethernet addresses. The kernel then keeps the neighbour entries reachable or resolves them. One
+//! round reports at most [`PROMPTS`] neighbours. Gateways are reported first. If there are more neighbours,
+//! successive rounds report them in turn.
 
 use std::net::IpAddr;
 
 /// Maximum number of neighbours that one round reports to the kernel.
 const PROMPTS: usize = 512;
-/// Number of neighbours in one round that is reserved for neighbours that are not gateways.
+/// Number of neighbours in one round of reports that is reserved for neighbours that are not gateways.
 const OF_OTHERS: usize = PROMPTS / 4;
 
 /// A neighbour: the ifindex of its device, and its IP address.
 type Key = (u32, IpAddr);
 
-/// Positions up to which neighbours have been reported: one among gateways, and one among other neighbours.
+/// Positions up to which neighbours have been reported to the kernel: one among gateways, and one among other
+/// neighbours.
 #[derive(Debug, Default)]
 pub struct Prompts {
     gateways: Turn,
@@ -30,7 +32,7 @@ impl Prompts {
     }
 }
 
-/// The neighbour that was reported last. `None` before the first round.
+/// The neighbour that was last reported to the kernel. `None` before the first round.
 #[derive(Debug, Default)]
 struct Turn(Option<Key>);
 
@@ -57,7 +59,7 @@ mod tests {
         (0..count).map(|at| (device, IpAddr::from((0x0a00_0000 + at).to_be_bytes()))).collect()
     }
 
-    /// If there are more neighbours than fit into one round, each of them is reported in some round, and
+    /// If there are more neighbours than one round reports, each neighbour is reported in some round, and
     /// gateways are reported sooner.
     #[test]
     fn all_neighbours_have_their_turn() {

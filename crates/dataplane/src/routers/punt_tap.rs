@@ -12,7 +12,7 @@ use super::object;
 
 /// Prefix of the device names of punt TAPs. A number follows it.
 const TAP: &str = "trivium";
-/// Number of device names that are tried for a punt TAP.
+/// Number of device names that are tried when a punt TAP is created.
 const TAPS: u32 = 256;
 /// MTU of punt TAPs in bytes. It is larger than the largest packet that ports carry.
 pub const TAP_MTU: u32 = 9_216;
@@ -23,15 +23,15 @@ pub struct PuntTap {
     pub mac: MacAddr,
     /// Number by which the data path identifies the punt TAP as a port. `None` until workers know the TAP.
     pub port: Option<PortId>,
-    /// Queue of the punt TAP. `None` when a worker owns it.
+    /// Queue of the punt TAP. `None` when a worker owns the queue.
     pub queue: Option<Box<dyn Queue>>,
 }
 
 impl PuntTap {
-    /// Creates a punt TAP.
+    /// Creates a router's punt TAP in the namespace of the router.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses, or if all names are in use.
+    /// Returns an error if the kernel refuses the TAP, or if all device names for punt TAPs are in use.
     pub fn make(router: &RouterName, namespace: Option<&Namespace>) -> Result<PuntTap, PlaneError> {
         let failed = |error: &TapError| PlaneError::failed(object(router), error, "");
         let made = (0..TAPS).map(|number| {
@@ -58,7 +58,7 @@ impl PuntTap {
         Ok(PuntTap { name, mac, port: None, queue })
     }
 
-    /// Returns the name by which the punt TAP has its port number.
+    /// Returns the name under which the port number of a router's punt TAP is allocated.
     pub fn port_name(router: &RouterName) -> String {
         format!("kernel of {router}")
     }
@@ -73,9 +73,9 @@ fn full(router: &RouterName) -> PlaneError {
     }
 }
 
-/// Sets the kernel's sysctls of a punt TAP. The reverse-path filter must not be strict, because packets on
-/// the TAP were received on other devices. The kernel must not send packets of its own on the TAP, because
-/// the TAP is not a link.
+/// Sets the kernel's sysctls of a punt TAP. The reverse-path filter must not be strict, because packets on the
+/// TAP were received on other devices. The kernel must not send packets of its own on the TAP, because the TAP
+/// leads to no network.
 fn settings(tap: &str) {
     let path =
         |version: &str, device: &str, name: &str| format!("/proc/sys/net/{version}/conf/{device}/{name}");

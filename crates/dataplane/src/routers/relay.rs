@@ -2,9 +2,9 @@
 //! sockets in the router's namespace.
 //!
 //! Broadcasts and multicasts of clients are punted to the kernel on the interface's device or its mirror.
-//! Therefore, ordinary sockets receive them. Each interface has two sockets for each address family. One
-//! socket is bound to the interface's device, for clients. The other one is bound to the interface's address.
-//! It serves other relays and servers, whose replies may arrive on any interface.
+//! Therefore, ordinary sockets receive them. Each interface has two sockets for each address family. One socket
+//! is bound to the interface's device, for clients. The other one is bound to the interface's address. This
+//! socket serves other relays, and DHCP servers, whose replies may arrive on any interface.
 //!
 //! The relay keeps no state between messages, and its sockets are shared. Therefore, a successor process can
 //! open its own sockets beside them.
@@ -54,7 +54,7 @@ type Wanted = BTreeMap<Key, Service>;
 /// DHCP relay of a router's interfaces. The relay stops when this value is dropped.
 pub struct Relay {
     wanted: Wanted,
-    /// Name of the router's punt TAP.
+    /// Name of the router's punt TAP, on which replies of servers may also arrive.
     punt_tap: String,
     counts: BTreeMap<Key, Arc<Counts>>,
     stop: Arc<OwnedFd>,
@@ -78,8 +78,9 @@ fn wanted(router: &model::Router, config: &Config) -> Wanted {
 }
 
 impl Relay {
-    /// Starts, restarts or stops the relay according to the router's configuration. `follower` follows the
-    /// router's namespace, and `state` is the follower's state. `punt_tap` is the name of the router's punt TAP.
+    /// Starts, restarts or stops the DHCP relay according to the router's configuration. `follower` follows the
+    /// router's namespace, and `state` is the follower's state. `punt_tap` is the name of the router's punt
+    /// TAP.
     pub fn settle(
         relay: &mut Option<Relay>,
         name: &RouterName,
@@ -125,7 +126,8 @@ impl Relay {
         }
     }
 
-    /// Returns the relay's counters for a device. Returns `None` if the relay does not serve the device.
+    /// Returns the counters of the DHCP relay for a device and a DHCP version. Returns `None` if the relay does
+    /// not serve the device.
     pub fn state(&self, device: &str, version: Version) -> Option<DhcpRelayState> {
         self.counts.get(&(device.to_owned(), version)).map(|counts| counts.state())
     }
@@ -147,7 +149,7 @@ struct Thread {
     state: Arc<Mutex<State>>,
     stop: Arc<OwnedFd>,
     interface_relays: RelayInterfaces,
-    /// Interfaces on which DHCP cannot be relayed and whose failure was already logged.
+    /// Interfaces on which DHCP cannot be relayed, and for which this was already logged.
     failed: BTreeSet<Key>,
 }
 
@@ -171,7 +173,7 @@ impl Thread {
         }
     }
 
-    /// Waits for DHCP messages, for at most a second. Returns whether the thread must stop.
+    /// Waits for DHCP messages, for at most a second. Returns whether the relay's thread must stop.
     fn wait(&self) -> bool {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let mut polled = vec![PollFd::from_borrowed_fd((*self.stop).as_fd(), PollFlags::IN)];
@@ -205,8 +207,8 @@ impl Thread {
         }
     }
 
-    /// Opens sockets for devices and addresses that have appeared, and closes those of devices and addresses
-    /// that have disappeared.
+    /// Opens sockets of the DHCP relay for devices and addresses that have appeared, and closes the sockets of
+    /// devices and addresses that have disappeared.
     fn look(&mut self) {
         let keys: Vec<Key> = self.wanted.keys().cloned().collect();
         let punt_tap = self.punt_tap.clone();
@@ -287,7 +289,7 @@ impl Thread {
 }
 
 /// Returns the current state of a device and its name. The state contains the device's lowest address of the
-/// family whose scope is larger than link-local. Returns `None` if the device cannot be served.
+/// family whose scope is larger than link-local. Returns `None` if DHCP cannot be relayed on the device.
 fn place(mirror: &Mirror, device: u32, version: Version) -> Option<(Place, String)> {
     let link = mirror.links.get(&device)?;
     let mac = MacAddr(link.address.as_slice().try_into().ok()?);

@@ -53,30 +53,33 @@ pub struct Running {
     /// Mirror devices of interfaces for which the kernel has no device of its own: VLANs of ports, and ports
     /// that the kernel does not know.
     pub mirrors: BTreeMap<(PortName, Option<VlanTags>), MirrorDevice>,
-    /// Interfaces whose mirror device could not be created. Their failure was already logged.
+    /// Interfaces whose mirror device could not be created. The failures were already logged.
     pub mirrorless: BTreeSet<(PortName, Option<VlanTags>)>,
     /// DHCP relay of the router. `None` if no interface uses it.
     pub relay: Option<Relay>,
     /// Last seen Ethernet addresses of the router's IP addresses. A changed Ethernet address is announced to
     /// the neighbours.
     pub announcer: Announcer,
-    /// Number of packets that had been sent to each neighbour at the last poll. The key is the interface
-    /// index and the IP address.
+    /// Number of packets that had been sent to each neighbour when the counters were last read. The key is the
+    /// interface index and the IP address.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
-    /// Positions up to which neighbours have been reported to the kernel.
+    /// Positions up to which neighbours have been reported to the kernel, as input of the next round of
+    /// reports.
     pub prompts: Prompts,
     /// Whether the failure to read the kernel's BGP sessions was already logged.
     pub lacks_sessions: bool,
 }
 
-/// Returns the size of a routing trie for `routes` routes, in 64-bit words. Two words for each route are
-/// enough for a full routing table and later changes. The minimum is the size of the trie's root.
+/// Returns the size of a routing trie (the longest-prefix-match table) for `routes` routes, in 64-bit words.
+/// Two words for each route are enough for a full routing table and later changes. The minimum is the size of
+/// the trie's root.
 fn words(routes: u32) -> usize {
     usize::try_from(routes).unwrap_or(usize::MAX).saturating_mul(2).max(1 << 21)
 }
 
 impl Running {
-    /// Reads the routing state of the router's namespace, and starts the thread that follows its changes.
+    /// Reads the routing state of the router's namespace, and starts the thread that follows changes of this
+    /// state.
     pub fn start(
         name: &RouterName,
         wanted: &model::Router,
@@ -152,7 +155,7 @@ impl Running {
         })
     }
 
-    /// Assigns numbers to the router's interfaces. Interfaces that already have a number keep it.
+    /// Assigns numbers to the router's interfaces. Interfaces that already have a number keep this number.
     pub fn number(&self, config: &Config, ports: &Ports, name: &RouterName) -> Result<(), PlaneError> {
         let device = |port: &PortName| mirror_device::device(config, port).map(str::to_owned);
         let mut wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
@@ -353,8 +356,8 @@ impl Running {
         self.mirrors.iter().filter_map(vlan).collect()
     }
 
-    /// Reports the neighbours that packets have used to the kernel, so that their entries stay reachable.
-    /// Also makes the kernel resolve gateways that it does not know.
+    /// Reports to the kernel the neighbours to which packets were sent, so that the kernel's neighbour entries
+    /// stay reachable. Also makes the kernel resolve gateways whose Ethernet address is unknown.
     pub fn prompt(&mut self, name: &RouterName) {
         let (used, permanent) = {
             let state = locked(&self.state);
@@ -392,9 +395,9 @@ impl Running {
         }
     }
 
-    /// Updates the peers of the router's routing daemons, which the punt limits treat separately. The peers
-    /// are the remote ends of the kernel's BGP sessions, at the interfaces where they are neighbours, and the
-    /// gateways of the kernel's routes.
+    /// Updates the known peers of the host's routing daemons, whose packets have separate punt limits. The
+    /// peers are the remote ends of the kernel's BGP sessions, at the interfaces where they are neighbours, and
+    /// the gateways of the kernel's routes.
     pub fn learn_peers(&mut self, name: &RouterName) {
         let sessions = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
             port::tcp_sessions::tcp_sessions(BGP).map_err(|error| {
@@ -484,8 +487,8 @@ impl Vlan {
     }
 }
 
-/// Returns the outer VLAN IDs of a port's VLANs. Each has the number of the router interface by which the
-/// port's hook routes, or `None` if workers route.
+/// Returns the outer VLAN IDs of a port's VLANs. Each VLAN ID has the number of the router interface by which
+/// the port's hook routes, or `None` if workers route the packets of the VLAN.
 fn of_hook<'v>(vlans: impl Iterator<Item = &'v Vlan>) -> Vec<(u16, Option<u16>)> {
     let mut all = BTreeMap::new();
     for vlan in vlans {
@@ -511,7 +514,7 @@ fn reverse_path(asks: Rpf) -> ReversePath {
     }
 }
 
-/// Returns a random number.
+/// Returns a random number, which seeds the flow hash of a router.
 fn fastrand() -> u32 {
     use std::hash::{BuildHasher, RandomState};
     u32::try_from(RandomState::new().hash_one(0) >> 32).unwrap_or(1)

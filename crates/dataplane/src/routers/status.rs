@@ -112,7 +112,7 @@ struct WantedInterface {
     /// Configured name of the device from which the interface has its addresses.
     device: String,
     miss: Miss,
-    /// Tags of a VLAN interface. `None` for the interface of the port itself.
+    /// VLAN tags of the interface. `None` for the interface of the port itself.
     vlan: Option<VlanTags>,
 }
 

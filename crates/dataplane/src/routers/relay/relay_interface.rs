@@ -15,13 +15,13 @@ use router::dhcp6;
 
 use super::version::{Key, Version};
 
-/// Maximum number of messages per second that an interface's relay accepts in each direction.
+/// Maximum number of DHCP messages per second that the relay accepts for an interface, in each direction.
 const RATE: u32 = 1_000;
-/// Maximum number of messages per second that the relay accepts from one client. Clients with equal hashes
+/// Maximum number of DHCP messages per second that the relay accepts from one client. Clients with equal hashes
 /// share the limit.
 const CLIENT_RATE: u32 = 16;
 const CLIENTS: usize = 1_024;
-/// Maximum number of messages per second that the relay accepts from one other relay.
+/// Maximum number of DHCP messages per second that the relay accepts from one other relay.
 const RELAY_RATE: u32 = 250;
 /// Interface index of the loopback device, on which messages from this host to itself arrive.
 const LOOPBACK: u32 = 1;
@@ -92,7 +92,7 @@ pub struct RelayInterface {
     /// not answer ARP.
     frames: FrameSender,
     allowed: Vec<IpAddr>,
-    /// Devices to which the kernel's routes to each server lead. The server's replies may arrive only on
+    /// Devices to which the kernel's routes to each DHCP server lead. The server's replies may arrive only on
     /// these devices.
     ways: BTreeMap<IpAddr, Vec<u32>>,
     /// Whether the relay accepts messages from the clients' side that another relay has already forwarded.
@@ -146,31 +146,31 @@ impl RelayInterface {
     }
 }
 
-/// Limits of the messages that the relay sends to servers.
+/// Limits of the DHCP messages that the relay forwards to servers.
 struct Limits {
-    /// Messages that clients send on the link.
+    /// Limits of DHCP messages that clients send on the link.
     clients: Requests,
-    /// Messages that other relays send to the interface's address. Any host that has a route to the address can send
-    /// such messages, so they do not use up the limit of the clients.
+    /// Limits of DHCP messages that other relays send to the interface's address. Any host that has a route to
+    /// the address can send such messages, so they do not use up the limit of the clients.
     relays: Requests,
 }
 
 impl Limits {
-    /// Accepts one message for the servers. Returns false if a limit is exceeded. `by_address` is true if the message
-    /// arrived at the interface's own address, and not by multicast or broadcast on the link.
+    /// Accepts one DHCP message for the servers. Returns false if a limit is exceeded. `by_address` is true if
+    /// the message arrived at the interface's own address, and not by multicast or broadcast on the link.
     fn take(&mut self, by_address: bool, from: impl Hash, client: impl Hash) -> bool {
         let now = Instant::now();
         if by_address { self.relays.take(from, now) } else { self.clients.take(client, now) }
     }
 }
 
-/// Numbers of messages that the relay still accepts in the current second: one for all senders together, and
-/// one for each sender.
+/// Limits of the DHCP messages per second that the relay accepts: one for all senders together, and one for
+/// each sender.
 struct Requests {
     all: Allowance,
-    /// Allowance of each sender, indexed by the hash of the sender. Several senders may share an allowance.
+    /// Message counter of each sender, indexed by the hash of the sender. Several senders may share a counter.
     each: Box<[Allowance]>,
-    /// Maximum number of messages per second of one sender.
+    /// Maximum number of messages per second that the relay accepts from one sender.
     rate: u32,
     hasher: RandomState,
 }
@@ -181,7 +181,8 @@ impl Requests {
         Requests { all: Allowance::default(), each, rate, hasher: RandomState::new() }
     }
 
-    /// Accepts one message of a sender. Returns false if the sender's limit or the common limit is exceeded.
+    /// Accepts one DHCP message of a sender. Returns false if the sender's limit or the common limit is
+    /// exceeded.
     fn take(&mut self, sender: impl Hash, now: Instant) -> bool {
         let place = usize::try_from(self.hasher.hash_one(sender) % CLIENTS as u64).unwrap_or(0);
         let rate = self.rate;
@@ -190,7 +191,7 @@ impl Requests {
     }
 }
 
-/// Number of messages that are still accepted in the current second.
+/// Counter of the messages in the current second, which limits the number of messages per second.
 #[derive(Default)]
 struct Allowance {
     since: Option<Instant>,
@@ -312,8 +313,8 @@ pub fn take6(
 }
 
 impl RelayInterface {
-    /// Reads the kernel's routes to the servers, in the calling thread's namespace. Replies may also arrive
-    /// on the device `extra`.
+    /// Reads the kernel's routes to the DHCP servers, in the calling thread's namespace. Replies of the servers
+    /// may also arrive on the device `extra`.
     pub fn find_ways(&mut self, extra: Option<u32>) {
         let ways = |server: &IpAddr| {
             // Without a route to the server, no message is sent to it and no reply is accepted from it.
@@ -324,9 +325,9 @@ impl RelayInterface {
         self.ways = self.allowed.iter().map(ways).collect();
     }
 
-    /// Returns whether a reply may be sent to a client. Its source must be one of the interface's servers,
-    /// and it must have arrived on a device to which the route to this server leads. A refused reply is
-    /// counted.
+    /// Returns whether a server's DHCP reply may be sent to a client. The source of the reply must be one of
+    /// the interface's servers, and the reply must have arrived on a device to which the route to this server
+    /// leads. A refused reply is counted.
     fn lets_down(&mut self, from: IpAddr, arrived_by: u32) -> bool {
         let is_routed = self.ways.get(&from).is_some_and(|ways| ways.contains(&arrived_by));
         let refused = if !is_routed && (arrived_by != LOOPBACK || !self.allowed.contains(&from)) {
@@ -340,8 +341,8 @@ impl RelayInterface {
         false
     }
 
-    /// Sends the message that a server has encapsulated in a reply. Its receiver is a client on the link, or
-    /// another relay, which may be off-link.
+    /// Sends the DHCPv6 message that a server has encapsulated in a relay reply. The receiver is a client on
+    /// the link, or another relay, which may be off-link.
     fn deliver(&self, reply: &dhcp6::Reply<'_>) {
         let on_link = reply.peer.is_unicast_link_local();
         let port = if reply.to_relay { dhcp6::SERVER_PORT } else { dhcp6::CLIENT_PORT };
@@ -355,7 +356,8 @@ impl RelayInterface {
 mod tests {
     use super::*;
 
-    /// A client that sends 5,000 messages a second does not prevent the service of other clients.
+    /// A client that sends 5,000 messages a second does not prevent the relay from accepting messages of other
+    /// clients.
     #[test]
     fn one_client_leaves_the_relay_to_others() {
         let (mut requests, begin) = (Requests::new(CLIENT_RATE), Instant::now());
