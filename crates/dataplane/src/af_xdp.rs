@@ -53,15 +53,15 @@ pub struct Request<'a> {
     pub is_filtered: bool,
     /// Whether the kernel also transmits packets on the device, as on a router interface.
     pub speaks: bool,
-    /// Whether the daemon created the device. Such a device is one end of a veth pair whose other end
-    /// completes all checksums.
+    /// Whether the daemon created the device. Such a device is one end of a veth pair whose other end sends
+    /// only packets with complete checksums.
     pub own: bool,
     /// MTU in bytes to set on the device. `None` leaves the MTU as it is.
     pub mtu: Option<u32>,
-    /// Saved settings that the device had before this process used it. `None` if they are not known.
+    /// Saved settings that the device had before this process used the device. `None` if they are not known.
     pub former: Option<Former>,
     /// Ethernet addresses of the two ends of a veth pair that the daemon created. If the pair must be created
-    /// again, it gets these addresses.
+    /// again, the new pair gets these addresses.
     pub ends: EndAddresses,
     /// Time limit for waiting until the kernel releases the previous AF_XDP socket of a queue.
     pub busy_wait: Duration,

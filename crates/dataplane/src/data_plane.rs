@@ -33,9 +33,10 @@ pub struct DataPlane {
     /// process or by a predecessor.
     pub(super) made_by: model::Memory,
     pub(super) running_state: Mutex<RunningState>,
-    /// State of IGMP and MLD snooping. This lock is taken before `running_state`.
+    /// State of IGMP and MLD snooping. This lock is taken before the lock of `running_state`.
     pub(super) snooping: Mutex<Snooping>,
-    /// Subscriptions to the devices in the ports' namespaces. This lock is taken after `running_state`.
+    /// Subscriptions to the kernel's notifications about devices in the ports' namespaces. This lock is taken
+    /// after the lock of `running_state`.
     pub(super) devices: Mutex<DeviceWatches>,
     /// Running packet captures and packet traces of API clients.
     pub(super) watches: Watches,

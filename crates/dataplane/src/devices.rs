@@ -26,8 +26,8 @@ pub const LISTING_SHARE: u32 = 10;
 /// Device subscriptions, indexed by the path of the namespace's file. The empty path is the daemon's own
 /// namespace.
 pub struct DeviceWatches {
-    /// Epoll instance for all subscriptions. `None` if the kernel refused a file descriptor. Notifications
-    /// are then read four times a second.
+    /// Epoll instance for all device subscriptions. `None` if the kernel refused a file descriptor.
+    /// Notifications are then read four times a second.
     epoll: Option<Arc<OwnedFd>>,
     namespaces: BTreeMap<PathBuf, Watched>,
 }

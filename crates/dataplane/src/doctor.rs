@@ -26,7 +26,7 @@ use super::watch::Load;
 
 pub use machine::preflight;
 
-/// Number of consecutive seconds of full load after which a worker is reported.
+/// Number of consecutive seconds of full load, after which `doctor` reports a worker.
 const FULL_SECS: u32 = 3;
 
 /// Returns the findings about services and routers, for the reply to a change of the configuration. Findings

@@ -52,8 +52,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Interval at which the function that stops the slow path checks whether the slow-path thread has ended.
 const HALT_LOOK: Duration = Duration::from_micros(200);
 
-/// Renames a rule file that cannot be read, so that it is not overwritten, and returns the diagnostic about
-/// it.
+/// Renames a rule file that cannot be read, so that the file is not overwritten. Returns the diagnostic about
+/// the file.
 fn put_aside(bridge: &str, path: &Path, error: &stored_flows::KeptError) -> DoctorFinding {
     let fix = match control::put_aside(path) {
         Ok(aside) => {
@@ -84,7 +84,7 @@ fn log_of_flows() -> FlowListener {
 
 /// Running state of an OpenFlow bridge.
 pub struct Flowing {
-    /// Flow tables of the bridge.
+    /// OpenFlow flow tables of the bridge.
     pub tables: Arc<FlowTables>,
     /// The OpenFlow bridge in the form of the snapshot that workers use.
     bridge: Arc<FlowBridge>,
@@ -154,7 +154,7 @@ struct Given {
 struct Barriers {
     asked: usize,
     completed: usize,
-    /// Receives one value for each completed barrier.
+    /// Channel that receives one value for each completed barrier.
     is_done: std::sync::mpsc::Receiver<()>,
 }
 
@@ -187,7 +187,7 @@ impl Barriers {
 struct Followed {
     /// Whether the change has removed ports from the bridge.
     has_lost: bool,
-    /// Whether ports were added to the flow tables, removed or changed.
+    /// Whether ports of the flow tables were added, removed or changed.
     is_changed: bool,
 }
 
@@ -478,7 +478,7 @@ impl Flows {
         self.bridges.iter().map(record).collect()
     }
 
-    /// Returns the megaflows that workers had cached, as hand-over state.
+    /// Returns the megaflows that workers had cached when the slow path was stopped, as hand-over state.
     pub fn known(&self) -> Vec<MegaflowRecord> {
         self.known.iter().map(MegaflowRecord::of).collect()
     }
@@ -509,8 +509,8 @@ impl Flows {
         }
     }
 
-    /// Returns the diagnostics of rule files that could not be read. Each names the path to which the file
-    /// was moved.
+    /// Returns the diagnostics of rule files that could not be read. Each diagnostic names the path to which
+    /// the file was moved.
     pub fn damaged(&self) -> &[DoctorFinding] {
         &self.damaged
     }

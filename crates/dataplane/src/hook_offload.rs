@@ -34,11 +34,11 @@ use super::ports::{Ports, Running};
 /// Interval in seconds at which all MAC table entries in the hooks are compared with the bridges' tables. In
 /// between, the hook itself removes an entry whose address appears on another port.
 const DOUBT: u32 = 5;
-/// Rate in frames per second at which the reordering guard sends frames to a worker, above which a short loss
-/// of frames is accepted in order to move the flows to the hook.
+/// Limit for the frames per second that a reordering guard sends to a worker. Above this limit, a short loss of
+/// frames is accepted in order to move the flows to the hook.
 const MANY: u32 = 50_000;
-/// Time in nanoseconds for which hooks may forward by offloaded flows without a renewal by the daemon. It
-/// equals the time for which idle flows are kept.
+/// Time in nanoseconds for which hooks may forward by offloaded flows without a renewal by the daemon. This
+/// time equals the time for which idle megaflows stay cached.
 const LEASE_NS: u64 = 10_000_000_000;
 /// Maximum time for which a reordering guard drops the frames that it would send to the worker, so that the
 /// worker can finish the earlier frames.
@@ -47,8 +47,8 @@ const HOLD: Duration = Duration::from_millis(20);
 /// State of the hook offload of bridged frames, for all ports.
 #[derive(Default)]
 pub struct HookOffload {
-    /// Kernel tables of the devices to which hooks can redirect frames. They are created when the first port needs
-    /// them.
+    /// BPF maps with the devices to which hooks can redirect frames. The maps are created when the first port
+    /// needs them.
     devices: Option<BridgeDevices>,
     bridges: BTreeMap<BridgeName, BridgeOffload>,
     ports: BTreeMap<PortName, OffloadedPort>,
@@ -71,7 +71,7 @@ pub enum Occasion {
     Start,
     /// The configuration has changed. Ports may have other workers than before the change.
     Change,
-    /// The periodic update of the offload, a few times a second.
+    /// The periodic update of the hook offload, a few times a second.
     Poll,
 }
 
@@ -120,7 +120,8 @@ struct OffloadedPort {
     id: PortId,
     config: Kind,
     stage: Stage,
-    /// Whether the port's device accepted frames redirected to it (XDP_REDIRECT) when this was last read.
+    /// Whether the port's device accepted redirected frames (XDP_REDIRECT) when the XDP features of the device
+    /// were last read.
     transmits: bool,
     reached: Option<u32>,
     /// Counters of each queue of the port at the last poll.
@@ -335,8 +336,8 @@ impl HookOffload {
         Ok(Some((bridge_name, kind, stage)))
     }
 
-    /// Records a stage that was installed in a port's hook, and allows other hooks to redirect frames to the
-    /// port's device.
+    /// Records a bridge stage that was installed in a port's hook, and allows other hooks to redirect frames to
+    /// the port's device.
     fn enter(&mut self, engine: &Engine, entering: Entering<'_>, features: &mut NamespaceFeatures) {
         let Entering { name, running, bridge, kind, stage } = entering;
         let Some(devices) = &self.devices else { return };
@@ -575,7 +576,7 @@ struct NamespaceFeatures {
 }
 
 impl NamespaceFeatures {
-    /// Creates a cache for the devices of `ports`. No device is queried yet.
+    /// Creates a cache of XDP features for the devices of `ports`. No device is queried yet.
     fn new(ports: &Ports) -> NamespaceFeatures {
         let mut devices: BTreeMap<PathBuf, BTreeSet<u32>> = BTreeMap::new();
         for device in ports.values().filter_map(|running| running.device.as_ref()) {

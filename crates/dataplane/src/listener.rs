@@ -15,7 +15,7 @@ const SUCCESSION: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Calls `begin` again while it fails with [`FailureKind::Busy`], for at most [`SUCCESSION`]. Therefore, a
-/// command that starts right after another one has ended is not refused.
+/// client that starts a capture right after another client has ended is not refused.
 ///
 /// # Errors
 /// Returns the last error of `begin`.

@@ -33,7 +33,8 @@ impl PortSpec {
         self.bridged || self.routed
     }
 
-    /// Returns whether the kernel also transmits packets on the port's device.
+    /// Returns whether the kernel also transmits packets on the port's device, because the port is a router
+    /// interface or the port's hook forwards by the kernel's routes.
     pub fn speaks(&self) -> bool {
         let routing = self.port.kind.xdp().is_some_and(|options| options.routing.is_some());
         !self.bridged && (self.routed || routing)
@@ -56,7 +57,7 @@ impl PortSpec {
         self.port.kind.xdp()?.steering.as_ref()
     }
 
-    /// Returns the MTU in bytes that the configuration sets.
+    /// Returns the MTU in bytes that the configuration sets for the port.
     pub fn mtu(&self) -> Option<u32> {
         self.port.mtu.map(|mtu| u32::from(mtu.get()))
     }

@@ -26,7 +26,8 @@ fn refused(port: &str, error: &Error) -> PlaneError {
 /// locked only to read whether the port's hook supports multi-buffer frames.
 ///
 /// # Errors
-/// Returns an error if there is no such port or hook, or if the kernel refuses the program.
+/// Returns an error if there is no such port or hook, if the file contains no valid program, or if the kernel
+/// refuses the program.
 pub fn load(
     running_state: &Mutex<RunningState>,
     port: &str,

@@ -116,7 +116,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Position of the first route of the whole list.
+    /// Position of the first route of a list of routes.
     pub const START: Place = Place::Four(None);
 }
 
@@ -243,8 +243,8 @@ fn found<A: Ip + std::fmt::Display>(
     }
 }
 
-/// Returns the rules and routes that decide how packets to an address or prefix are forwarded. If a rule has
-/// further conditions besides the destination, the result states that the rule may decide otherwise.
+/// Returns the policy routing rule and the route that decide how packets to an address or prefix are forwarded.
+/// Rules with conditions besides the destination are skipped, and the result names these rules.
 pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     let mut why = RouteWhy { of, rule: None, route: None, chosen: Vec::new() };
     for rule in mirror.rules.iter().filter(|rule| rule.v6 == of.address().is_ipv6()) {
@@ -410,8 +410,8 @@ pub fn objects(mirror: &Mirror) -> u64 {
     all.into_iter().sum::<usize>() as u64
 }
 
-/// Converts the differences between the mirror and the kernel's routing state into a value of the API.
-/// `checked` is the number of objects that were compared.
+/// Converts the differences between the mirror (the copy of the kernel's routing state) and this state into a
+/// value of the API. `checked` is the number of objects that were compared.
 pub fn drift(found: &Drift, checked: u64) -> DriftState {
     let name = |change: &Change| match change {
         Change::Link(index) => format!("device #{index}"),
@@ -439,7 +439,7 @@ pub fn drift(found: &Drift, checked: u64) -> DriftState {
     }
 }
 
-/// Returns the addresses of a device, each with its prefix length.
+/// Returns the IP addresses of a device as text, each with its prefix length.
 pub fn addresses(mirror: &Mirror, device: u32) -> Vec<String> {
     let own = mirror.addresses.iter().filter(|address| address.link == device);
     own.map(|address| format!("{}/{}", address.local, address.prefix_length)).collect()

@@ -258,8 +258,8 @@ impl RunningState {
     }
 
     /// Performs the steps of a configuration change that cannot fail: releases devices that are no longer
-    /// ports, and updates the bridges and the routers, publishes a snapshot, and releases the numbers of
-    /// removed ports.
+    /// ports, updates the bridges and the routers, publishes a snapshot, and releases the numbers of removed
+    /// ports.
     fn settle(
         &mut self,
         engine: &Engine,

@@ -21,9 +21,9 @@ use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Stee
 use super::open::{Opened, PortSpec};
 use super::ports::{Ports, Running};
 
-/// Returns the number by which the kernel objects identify the flows and counters of a steering definition.
-/// Definitions with different names have different numbers. The number is never 0. It is an FNV-1a hash of the
-/// name, because successors of other releases must compute an equal number.
+/// Returns the number by which the kernel objects identify the flows and counters of a steering definition. The
+/// number is never 0. It is an FNV-1a hash of the name, because successors of other releases must compute an
+/// equal number.
 fn owner(name: &SteeringName) -> u32 {
     let hash = name
         .as_str()

@@ -27,7 +27,7 @@ const RULES: Duration = Duration::from_secs(10);
 const SESSIONS_END: Duration = Duration::from_millis(100);
 
 impl DataPlane {
-    /// Starts the program `binary` as successor and hands the data plane to it.
+    /// Starts the program `binary` as successor process and hands the data plane over to this process.
     pub(super) fn upgrade_to(&self, binary: &Path) -> Result<(), PlaneError> {
         let around = locked(&self.around);
         let around = around.as_ref().ok_or_else(handed_over)?;
@@ -42,8 +42,8 @@ impl DataPlane {
         given
     }
 
-    /// Stops the workers and hands all state over to `successor`. If the successor does not take over,
-    /// resumes the data plane in this process and returns an error.
+    /// Stops the workers and hands all state over to `successor`. If the successor does not take over, resumes
+    /// the data plane in this process and returns an error.
     fn hand_over(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
         // Before anything stops, wait for changes that hold rule tables. The upgrade is refused if the wait
         // takes too long.

@@ -1,6 +1,6 @@
-//! Housekeeping of devices and workers, which runs a few times a second. It handles devices that disappear,
-//! appear again, are renamed, are set down or change their MTU. It also ages MAC tables and measures the load
-//! of the workers.
+//! Housekeeping of devices and workers, which runs a few times a second. It handles ports' devices that
+//! disappear, appear again, are renamed, are set down or change their MTU. It also ages MAC tables and measures
+//! the load of the workers.
 
 use std::time::{Duration, Instant};
 

@@ -22,7 +22,7 @@ pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
 pub struct End {
     /// Name of the reason for which the hook drops the packet. `None` if the hook does not drop the packet.
     pub drop: Option<&'static str>,
-    /// Whether the kernel's network stack receives the packet.
+    /// Whether the hook passes the packet to the kernel's network stack.
     pub to_kernel: bool,
     /// Description of the packet's outcome in one sentence.
     pub verdict: String,

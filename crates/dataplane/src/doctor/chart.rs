@@ -4,7 +4,7 @@ use std::fs;
 
 use model::{DoctorFinding, Finding, Namespace};
 
-/// A list of findings to which the examinations add.
+/// A list to which the examinations of `doctor` add their findings.
 pub struct Chart {
     pub findings: Vec<DoctorFinding>,
 }

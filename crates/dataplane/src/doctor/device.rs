@@ -276,9 +276,9 @@ impl File<'_> {
         self.tell(Finding::Advice, what, fix);
     }
 
-    /// Returns the command that makes a veth accept redirected frames (XDP_REDIRECT). The veth driver enables
-    /// them when the peer's GRO changes while the peer is up, or when the device itself is set up, but not
-    /// when the peer is set up with GRO later.
+    /// Returns the command that makes a veth accept redirected frames (XDP_REDIRECT). The veth driver starts to
+    /// accept such frames when the peer's GRO changes while the peer is up, or when the device itself is set
+    /// up. It does not start when the peer is set up with GRO later.
     fn gro(&self, info: &LinkInfo) -> String {
         let Some(peer) = find_peer(self.object, self.running, self.device, info) else {
             return "at the peer: `ethtool -K PEER gro on`; if it is on, off first".to_owned();
@@ -472,7 +472,7 @@ struct Unreached {
 }
 
 impl Place {
-    /// Returns the addresses of the devices in the calling thread's namespace.
+    /// Returns the IP addresses of the devices in the calling thread's namespace.
     fn addresses(&mut self) -> &Addresses {
         self.addresses.get_or_insert_with(Addresses::look)
     }
@@ -503,13 +503,14 @@ impl Place {
 struct Addresses(BTreeMap<u32, Vec<String>>);
 
 impl Addresses {
-    /// Reads the addresses from the kernel. Routes are not read, because a full table takes seconds.
+    /// Reads the IP addresses of all devices from the kernel. Routes are not read, because reading a full
+    /// routing table takes seconds.
     fn look() -> Addresses {
         let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
         Addresses::new(link::addresses_v4().unwrap_or_default(), &v6)
     }
 
-    /// Indexes addresses by device. `v6` is the content of `/proc/net/if_inet6`, whose second column is the
+    /// Indexes IP addresses by device. `v6` is the content of `/proc/net/if_inet6`, whose second column is the
     /// interface index in hexadecimal digits.
     fn new(v4: Vec<(u32, Ipv4Addr)>, v6: &str) -> Addresses {
         let mut by_device: BTreeMap<u32, Vec<String>> = BTreeMap::new();

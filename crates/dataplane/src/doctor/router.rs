@@ -19,7 +19,7 @@ struct Seen {
     ipv6_is_off: bool,
 }
 
-/// Returns the findings about the namespaces of all running routers.
+/// Returns the findings about kernel settings in the network namespaces of all running routers.
 pub fn examine(running_state: &RunningState) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     for (name, router) in &running_state.config.routers {
@@ -90,7 +90,7 @@ pub fn unlimited(running_state: &RunningState) -> Vec<DoctorFinding> {
     running_state.routers.without_hook_limits().map(finding).collect()
 }
 
-/// Reads the state of the calling thread's network namespace.
+/// Reads the netfilter chains and the forwarding sysctls of the calling thread's network namespace.
 fn look() -> Seen {
     let is_off = |path: &str| sysctl(path).as_deref() == Some("0");
     let is_wide = |address: &std::net::Ipv6Addr| !address.is_loopback() && !address.is_unicast_link_local();

@@ -87,7 +87,8 @@ fn covers(prefixes: &[Prefix], address: IpAddr) -> bool {
     })
 }
 
-/// Returns the state of each namespace that contains a port's device or a veth peer.
+/// Returns the IP addresses and the SYN cookie sysctls of each namespace that contains a port's device or a
+/// veth peer.
 fn namespaces(running_state: &RunningState) -> Vec<Seen> {
     let mut all: BTreeMap<PathBuf, Option<Namespace>> = BTreeMap::new();
     for running in running_state.ports.values() {

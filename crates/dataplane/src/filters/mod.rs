@@ -8,9 +8,9 @@
 //!               (an error changes nothing)                   `ensure`: each port's hook gets the filter that the port names
 //! ```
 //!
-//! A filter that a killed predecessor left in a pinned hook is adopted with its counters. It is identified by
-//! the filter name in the port's configuration. After a hand-over, filters are adopted when the configuration
-//! is first applied.
+//! A filter that a killed predecessor left in a pinned hook is adopted with its counters. The adopted filter is
+//! identified by the filter name in the port's configuration. After a hand-over, filters are adopted when the
+//! configuration is first applied.
 
 mod follow;
 mod list;
@@ -81,15 +81,15 @@ pub struct Definition {
     prefixes: Arc<[Prefix]>,
 }
 
-/// Kernel objects of a filter.
+/// Kernel objects of a filter, such as its BPF maps.
 struct Kernel {
     filter: Filter,
     /// Whether a client reads the filter's samples.
     followed: Arc<AtomicBool>,
 }
 
-/// Record of changed filters, for undoing the changes. Each entry has the filter's former definition and the
-/// counters of its rules.
+/// Record of changed filters, for undoing the changes. Each entry has the filter's former definition and rule
+/// counters, or `None` for a new filter.
 pub type Changed = Vec<(FilterName, Option<(Definition, Vec<RuleCounters>)>)>;
 
 /// Prefixes in the files of block lists, by the path of the file. The files are read before the running state
@@ -488,7 +488,7 @@ impl Filtering {
         Ok(Some(list))
     }
 
-    /// Writes the definition's rules to every hook that has the filter.
+    /// Writes the current rules of the filter to every hook in which the filter is installed.
     fn write_rules(&mut self, ports: &mut Ports) -> Result<(), xdp::Error> {
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
         let mut hooks: Vec<&mut Attached> = Vec::new();
@@ -610,7 +610,8 @@ fn cookie_state(action: &model::FilterAction, counted: Option<&CookieCounters>) 
     })
 }
 
-/// Returns the filter that the configuration of a running port names. Returns `None` if it names none.
+/// Returns the name of the filter in the configuration of a running port. Returns `None` if the port has no
+/// filter.
 pub fn named(running: &Running) -> Option<&FilterName> {
     running.wanted.filter()
 }

@@ -23,12 +23,12 @@ pub fn rules(filter: &model::Filter) -> RuleSet {
     }
 }
 
-/// Converts a prefix of the configuration into the hook's type.
+/// Converts an IP prefix of the configuration into the prefix type of the filters in hooks.
 pub fn prefix(prefix: model::Prefix) -> Option<Prefix> {
     Prefix::new(prefix.address(), prefix.length()).ok()
 }
 
-/// Readings of the wall clock and of the hook's clock, taken at one moment.
+/// Readings of the wall clock and of the hook's clock at one moment, for the conversion of times.
 #[derive(Clone, Copy)]
 struct Clocks {
     since_1970: Duration,

@@ -42,7 +42,7 @@ const ROUNDS: usize = 16;
 /// Time for which the flow tables stay unlocked between two parts of a copy.
 const LET_GO: Duration = Duration::from_micros(100);
 
-/// Flow tables and OpenFlow port numbers of a bridge, to be written to its rule file.
+/// Flow tables and OpenFlow port numbers of a bridge, to be written to the bridge's rule file.
 pub struct Kept {
     /// Flow tables of the bridge.
     pub tables: Arc<FlowTables>,
@@ -55,7 +55,7 @@ struct Written {
     tables: Arc<FlowTables>,
     /// Version number of the flow tables whose rules the file contains. `None` if the write failed.
     version: Option<u64>,
-    /// Whether the file contains a rule with a timeout.
+    /// Whether the rule file contains a rule with a timeout.
     ages: bool,
     at: Instant,
     /// Earliest time of the next write of the rule file.

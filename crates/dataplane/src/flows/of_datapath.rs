@@ -140,8 +140,8 @@ impl OfDatapath {
         }
     }
 
-    /// Restores the hand-over state of a predecessor. After a kill, `record` is `None`, because only the flow
-    /// entries were restored.
+    /// Restores the hand-over state of a predecessor. If the predecessor was killed, `record` is `None`,
+    /// because only the flow entries were restored.
     pub(super) fn take_over(&self, record: Option<OfDatapathRecord>) {
         let Some(OfDatapathRecord { configs, fragments, begun, alone }) = record else {
             let begun = !self.secure.load(Ordering::Relaxed) && stands_by_itself(&self.tables.lock());
@@ -237,7 +237,7 @@ impl OfDatapath {
         *configured = tables.clone();
     }
 
-    /// Converts the configuration of a flow table into the settings that the switch uses.
+    /// Converts the configuration of a flow table into the settings that the crate `switch` uses.
     fn bounds(&self, number: FlowTableId, table: &FlowTable) -> TableBounds {
         let group = |name: &String| {
             let part = text::sub_field(name);
@@ -545,8 +545,9 @@ fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) 
     }
 }
 
-/// Applies changes of flow entries, groups and meters that a session has requested, and reports them to the
-/// listeners as one event. Returns the packet-outs among the requests, translated for execution.
+/// Applies changes of flow entries, groups and meters that an OpenFlow session has requested, and reports all
+/// changes as one event to the listening sessions. Returns the packet-outs among the requests, translated for
+/// execution.
 fn modify_for(
     pipeline: &mut Pipeline,
     changes: &[Mod],
@@ -580,8 +581,8 @@ mod tests {
 
     use super::*;
 
-    /// `port_mod` locks the tables and then the port configuration. The hand-over must not hold the latter while it
-    /// waits for the tables, because both would wait for ever.
+    /// `port_mod` locks the tables and then the port configuration. The hand-over must not lock the port
+    /// configuration while it waits for the tables, because both would wait for ever.
     #[test]
     fn a_hand_over_does_not_hold_port_settings_while_it_waits_for_the_tables() {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));

@@ -1,6 +1,6 @@
-//! Hand-over state of a bridge's flow entries, groups, meters and port numbers. A successor process or a rule
-//! file ([`super::stored_flows`]) receives it. The state consists of OpenFlow 1.5 messages that would create the
-//! objects, and of the counters of each flow entry.
+//! Hand-over state of a bridge's flow entries, groups, meters and port numbers. This state is sent to a
+//! successor process, or written to a rule file ([`super::stored_flows`]). The state consists of OpenFlow 1.5
+//! messages that would create the objects, and of the counters of each flow entry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct RulesRecord {
     pub(super) rules: Vec<RuleRecord>,
     /// OpenFlow port numbers of the bridge's ports, by port name.
     pub numbers: BTreeMap<String, u32>,
-    /// Table settings that controllers have made.
+    /// Flow table settings that controllers have made.
     #[serde(default)]
     pub(super) tables: Vec<TableRecord>,
     /// Geneve tunnel options that controllers have mapped to match fields.
@@ -56,7 +56,7 @@ impl RulesRecord {
 pub(super) struct OfDatapathRecord {
     /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
     pub configs: BTreeMap<u32, u32>,
-    /// Setting for the handling of IP fragments: `OFPC_FRAG_*` bits.
+    /// Setting of the OpenFlow switch for the handling of IP fragments: `OFPC_FRAG_*` bits.
     #[serde(default)]
     pub fragments: u16,
     /// Whether the daemon, and not a controller, added the flow entry of the standalone mode.
@@ -83,7 +83,7 @@ impl MegaflowRecord {
     }
 }
 
-/// Settings that controllers have made for a table. The fields are the table number, the name, whether
+/// Settings that controllers have made for a flow table. The fields are the table number, the name, whether
 /// eviction is enabled, the vacancy thresholds in percent, and the table-miss behaviour (0 default, 1
 /// controller, 2 continue, 3 drop).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -206,8 +206,8 @@ impl RulesRecord {
         }
     }
 
-    /// Adds all objects of the hand-over state to a new bridge. Returns the number of objects that the bridge
-    /// refused.
+    /// Adds all flow entries, groups, meters and settings of the hand-over state to a new bridge. Returns how
+    /// many of these objects the bridge refused.
     pub fn give(&self, pipeline: &mut Pipeline, now: u64) -> usize {
         let mut refused = 0;
         let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));

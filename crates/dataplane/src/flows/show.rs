@@ -31,7 +31,7 @@ const RULES: usize = 32;
 /// Snapshot of the running OpenFlow bridges, from which lists are made without locking the configuration.
 pub struct Shown {
     bridges: Vec<(String, Arc<FlowTables>)>,
-    /// Learning bridges that execute the action `NORMAL`, in the order of `bridges`.
+    /// MAC-learning bridges that execute the action `NORMAL`, in the order of `bridges`.
     learning: Vec<Arc<switch::Bridge>>,
     names: Names,
     slow_path: Option<Arc<SlowPathView>>,
@@ -52,7 +52,7 @@ impl Flows {
     }
 }
 
-/// A list of bounded length, to which entries are added.
+/// A list of bounded length for the API, to which entries are added.
 struct List<T> {
     entries: Vec<T>,
     /// Maximum number of entries in the list.
@@ -269,7 +269,8 @@ impl Shown {
         described.into_iter().zip(of_rules).map(with_rules).collect()
     }
 
-    /// Returns the memory and the entries that the caches use. See [`control::Plane::caches`].
+    /// Returns the memory use of frames, flow tables and flow caches, the counters of each worker's flow cache,
+    /// and the state of the slow path. See [`control::Plane::caches`].
     pub fn caches(&self, engine: &Engine, frames: &FrameMemory) -> CachesState {
         let mut caches = CachesState::default();
         let mut memory = |consumer: String, bytes: u64| caches.memory.push(MemoryState { consumer, bytes });
@@ -338,7 +339,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Returns the flow tables of a bridge, and the learning bridge that executes its action `NORMAL`.
+    /// Returns the flow tables of a bridge, and the MAC-learning bridge that executes the action `NORMAL`.
     pub fn one(&self, bridge: &str) -> Result<(&FlowTables, &switch::Bridge), PlaneError> {
         let mut all = self.bridges.iter().zip(&self.learning);
         let found = all.find(|((own, _), _)| own == bridge);
@@ -359,7 +360,7 @@ impl Shown {
     }
 }
 
-/// Table, priority and match of a flow entry, by which texts refer to it.
+/// Table, priority and match of a flow entry, by which texts refer to the entry.
 type RuleKey = (u8, u16, Match);
 
 /// Returns the table, priority and match of the flow entries from which a megaflow was computed. Flow entries

@@ -150,7 +150,7 @@ fn count(to: &mut Vec<u8>, of: usize) {
     to.extend(u32::try_from(of).unwrap_or(u32::MAX).to_be_bytes());
 }
 
-/// Appends a flow entry in the file's format to `to`.
+/// Appends a flow entry to `to`, in the format of the rule file.
 pub(super) fn put_rule(to: &mut Vec<u8>, rule: &RuleRecord) {
     let RuleRecord(message, packets, bytes, created, used, metered, changed) = rule;
     put(to, &message.0);
@@ -447,8 +447,8 @@ mod tests {
         assert_eq!(decode("br0", &file, &moment(1, 110, 0)).unwrap_err(), Damage::Version(1));
     }
 
-    /// A restored hard timeout counts from the entry's last change, as before the kill. If the machine was
-    /// booted in between, the remaining time counts from the restore.
+    /// A restored hard timeout counts from the flow entry's last change, as before. If the machine was booted
+    /// in between, the remaining time counts from the restore.
     #[test]
     fn a_rule_that_was_changed_lately_lives_on() {
         let mut pipeline = Pipeline::new();
@@ -475,8 +475,8 @@ mod tests {
         }
     }
 
-    /// Arbitrary octets are decoded or refused without a panic, also behind a correct header. Decoded flow
-    /// entries are added to a bridge and stay equal when they are converted into hand-over state.
+    /// Arbitrary octets in a rule file are decoded or refused without a panic, also behind a correct header.
+    /// Decoded flow entries are added to a bridge and stay equal when they are converted into hand-over state.
     #[test]
     fn any_octets_are_read_or_refused() {
         let now = moment(1, 110, 0);

@@ -49,7 +49,7 @@ pub struct Prepared {
     pub memory: Arc<FrameMemory>,
     /// Settings of the configuration section `[memory]` with which the frame memory was created.
     pub made_by: model::Memory,
-    /// Configuration with which the workers will be started.
+    /// Engine configuration with which the workers will be started.
     pub workers: EngineConfig,
     /// Compiled filters of the configuration, with the tables for the workers. Empty after the take-over.
     filters: Filters,
@@ -184,9 +184,9 @@ impl Prepared {
     }
 }
 
-/// Returns the settings of `[memory]` with which the predecessor's frame memory was created. If the
-/// predecessor does not send them, returns the settings in the configuration file, with the actual size of
-/// the memory.
+/// Returns the settings of the configuration section `[memory]` with which the predecessor's frame memory was
+/// created. If the predecessor does not send them, returns the settings in the configuration file, with the
+/// actual size of the memory.
 fn made_by(offer: &Offer, file: &Config) -> model::Memory {
     let said = Some(&offer.made_by).filter(|text| !text.is_empty());
     let said = said.and_then(|text| model::load(text, "the predecessor's memory").ok());

@@ -100,7 +100,7 @@ pub enum Reply {
 pub enum Order {
     /// The predecessor has closed its descriptors of the ports that [`Reply::Release`] named.
     Released,
-    /// The successor may start its workers. It must first confirm with [`Reply::Committed`].
+    /// The successor may start its workers. The successor must first confirm with [`Reply::Committed`].
     Commit,
 }
 
@@ -148,7 +148,7 @@ pub struct HandoverState {
 }
 
 impl HandoverState {
-    /// Returns the number of file descriptors that are sent for a port.
+    /// Returns the number of file descriptors that are sent for a port (for its hook and its queues).
     pub fn share(port: &PortRecord) -> usize {
         usize::from(port.hook.is_some()) * 5
             + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count()
@@ -163,7 +163,7 @@ impl HandoverState {
         PATIENCE + PER_PORT * count(self.ports.len()) + PER_ENTRY * count(learned + rules)
     }
 
-    /// Returns the prefixes that an operator has blocked, by filter.
+    /// Returns the prefixes that an operator has blocked, by filter name.
     pub fn blocks(&self) -> BTreeMap<FilterName, Blocks> {
         let blocks = |(name, all): (&String, &Vec<Expiring>)| {
             Some((name.parse().ok()?, Expiring::blocks(all.clone())))
@@ -171,7 +171,7 @@ impl HandoverState {
         self.blocks.iter().filter_map(blocks).collect()
     }
 
-    /// Returns the worker counters of the filters' rules, by filter.
+    /// Returns the worker counters of the filters' rules, by filter name.
     pub fn counted(&self) -> BTreeMap<FilterName, Vec<RuleCounters>> {
         let counted = |(name, rules): (&String, &Vec<RuleRecord>)| {
             Some((name.parse().ok()?, rules.iter().cloned().map(RuleCounters::from).collect()))

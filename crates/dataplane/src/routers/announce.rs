@@ -1,8 +1,8 @@
-//! Announces a router's addresses when their Ethernet address has changed, because the device was created again
-//! or got another Ethernet address. Without an announcement, neighbours would send to the old Ethernet address
-//! until the neighbours resolve the IP address again. The announcements are gratuitous ARP (RFC 5227, section
-//! 3) and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel sends such announcements
-//! only with the sysctls `arp_notify` and `ndisc_notify`.
+//! Announces a router's IP addresses when their Ethernet address has changed, because the device was created
+//! again or got another Ethernet address. Without an announcement, neighbours would send to the old Ethernet
+//! address until the neighbours resolve the IP address again. The announcements are gratuitous ARP (RFC 5227,
+//! section 3) and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel sends such
+//! announcements only with the sysctls `arp_notify` and `ndisc_notify`.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -12,8 +12,8 @@ use super::super::routes;
 /// thread busy with changes.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Time limit for the comparison of a router's copy of the routing state with the kernel's. The comparison
-/// reads all routes, several times if some differ.
+/// Time limit for the comparison of a router's copy of the routing state with the state in the kernel. The
+/// comparison reads all routes, several times if some differ.
 const CHECK_LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls `look` with a router's copy of the kernel's routing state (the mirror), on the thread that maintains

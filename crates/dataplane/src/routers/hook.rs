@@ -32,8 +32,8 @@ pub const PATHS: u32 = 65_536;
 /// Maximum number of next-hop groups in the hooks. Workers route the packets whose route uses a group beyond
 /// this number.
 const GROUPS: u32 = 512;
-/// Minimum size of the IPv4 routing trie in the hooks, in words. It leaves space for routes that are added
-/// later.
+/// Minimum size of the IPv4 routing trie in the hooks, in words. This size leaves space for routes that are
+/// added later.
 const WORDS4: u32 = 1 << 19;
 const WORDS6: u32 = 1 << 18;
 
@@ -63,7 +63,7 @@ pub struct ObservedNamespace<'a> {
 pub struct Wanted<'a> {
     pub of: RoutePort,
     pub own: &'a Own,
-    /// Number of the router interface that the port itself has, in addition to its VLANs.
+    /// Number of the port's own router interface. The VLANs of the port have other interfaces.
     pub interface: u16,
     pub sources: Sources,
     pub seed: u32,
@@ -77,7 +77,7 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Returns the routing stage for a port whose routes are not offloaded.
+    /// Returns the routing stage for a hook that does not route by offloaded routes.
     fn plain(&self) -> RouteStage {
         self.tagged(RouteStage::new(&self.of, self.own))
     }
@@ -169,8 +169,8 @@ impl Hook {
         })
     }
 
-    /// Records that the kernel refused the hook program with offloaded routing for a port. The port's routes
-    /// are then not offloaded.
+    /// Records that the kernel refused the hook program with offloaded routing for a port. The port's hook then
+    /// does not route by offloaded routes.
     pub fn refuse(&mut self, name: &PortName) {
         self.refused.insert(name.clone());
     }

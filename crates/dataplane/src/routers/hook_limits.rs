@@ -44,7 +44,8 @@ impl HookLimits {
         }
     }
 
-    /// Replaces the known peers (for example BGP neighbours) of the host's routing daemons.
+    /// Replaces the known peers (for example BGP neighbours) of the host's routing daemons, whose packets have
+    /// separate limits.
     pub fn set_peers(&mut self, router: &RouterName, peers: &BTreeSet<Peer>) {
         let Some(limits) = &mut self.limits else { return };
         let peer = |peer: &Peer| match *peer {

@@ -120,7 +120,7 @@ impl State {
         if has_progress { self.feed.grace() } else { None }
     }
 
-    /// Returns how the route tables were affected since the last call, and logs refused routes.
+    /// Returns how the changes since the last call have affected the route tables, and logs refused routes.
     fn outcome(&mut self) -> FibOutcome {
         let outcome = self.feed.take_outcome();
         let errors = std::mem::take(&mut self.errors);

@@ -22,7 +22,7 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Returns the neighbours to report in this round, and advances the positions.
+    /// Returns the neighbours to report to the kernel in this round, and advances the positions.
     pub fn next(&mut self, gateways: Vec<Key>, others: Vec<Key>) -> Vec<Key> {
         let reserved = others.len().min(OF_OTHERS);
         let mut chosen = self.gateways.next(gateways, PROMPTS - reserved);

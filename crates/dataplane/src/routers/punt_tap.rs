@@ -10,7 +10,7 @@ use port::tap::{Tap, TapConfig, TapError};
 use super::super::device::inside;
 use super::object;
 
-/// Prefix of the device names of punt TAPs. A number follows it.
+/// Prefix of the device names of punt TAPs, which is followed by a number.
 const TAP: &str = "trivium";
 /// Number of device names that are tried when a punt TAP is created.
 const TAPS: u32 = 256;

@@ -471,7 +471,7 @@ impl Running {
     }
 }
 
-/// A VLAN of a port that is a router interface.
+/// A VLAN of a port. The VLAN is a router interface.
 struct Vlan {
     port: PortName,
     tags: VlanTags,
