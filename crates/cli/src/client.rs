@@ -65,7 +65,7 @@ impl Client {
         self.read(&answer)
     }
 
-    /// Sends a JSON body and reads the JSON answer.
+    /// Sends a request with a JSON body for the API resource at `path`, and parses the JSON answer.
     ///
     /// # Errors
     /// The daemon does not answer or refuses the request, or the answer is not the expected JSON.
@@ -80,7 +80,7 @@ impl Client {
         self.read(&answer)
     }
 
-    /// Parses the JSON body of an answer.
+    /// Parses the JSON body of an API answer.
     ///
     /// # Errors
     /// The body is not the expected JSON.
@@ -92,7 +92,8 @@ impl Client {
         })
     }
 
-    /// Sends a request with a body and reads the whole answer, also if its status reports an error.
+    /// Sends a request with a body of content type `kind` for the API resource at `path`. Reads the whole
+    /// answer, also if the answer's HTTP status reports an error.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -113,7 +114,7 @@ impl Client {
         Ok(Answer { status, body })
     }
 
-    /// Opens a stream (live counters, a capture, a trace).
+    /// Opens the stream that the API resource at `path` sends (live counters, a capture, a trace).
     ///
     /// # Errors
     /// The daemon does not answer or refuses the request.
@@ -182,7 +183,7 @@ impl Client {
     }
 
     /// Connects to the daemon. While the listen queue of the socket is full (`EAGAIN`), the client tries
-    /// again without a time limit. A caller that limits the time drops the future.
+    /// again without a time limit. A caller limits the time by dropping the future.
     async fn connect(&self) -> Result<UnixStream, Failure> {
         loop {
             match UnixStream::connect(&self.socket).await {

@@ -1,4 +1,4 @@
-//! Failure of a command, with its object, its cause, the next step for the user, and the exit code.
+//! Failure of a command: the object, the cause, the next step for the user, and the exit code.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -6,11 +6,11 @@ use std::process::ExitCode;
 /// The failure of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Object of the failure, such as `port.web1` or a file name.
+    /// Object on which the command failed, such as `port.web1` or a file name.
     pub object: String,
     /// Cause of the failure.
     pub cause: String,
-    /// Next step for the user.
+    /// Next step for the user. Empty if there is none.
     pub fix: String,
     /// Kind of the failure, which determines the exit code.
     pub kind: Kind,
@@ -53,7 +53,7 @@ impl Failure {
         }
     }
 
-    /// Returns the exit code of the process.
+    /// Returns the exit code of the process, which the kind of the failure determines.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self.kind {
             Kind::Failed | Kind::Silent => 1,

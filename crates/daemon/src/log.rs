@@ -6,9 +6,10 @@
 //!                    └── filter of FILE ───── daemon.log_file, lines as ovs-vswitchd writes them
 //! ```
 //!
-//! Filters are built from [`Levels`]. Each module of Open vSwitch stands for the tracing targets with
-//! messages of its kind. Until the console's levels are changed, `RUST_LOG` is the console's filter. The
-//! daemon writes nothing to syslog. Under systemd, the journal receives standard error.
+//! Log filters are built from [`Levels`]. Each log module of Open vSwitch covers the tracing targets (Rust
+//! module paths) whose messages are of the same kind. Until the console's levels are changed, the console's
+//! filter is `--log-level` or `RUST_LOG`. The daemon writes nothing to syslog. Under systemd, the journal
+//! receives standard error.
 
 mod file;
 mod levels;
@@ -41,8 +42,8 @@ struct Log {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the log on standard error. The level is `level` if given. Otherwise, it is `RUST_LOG`, or `info` if
-/// that variable is not set.
+/// Starts the log on standard error. `level` is the log filter, in the syntax of `RUST_LOG`. Without `level`,
+/// the filter is the variable `RUST_LOG`, or `info` if that variable is not set.
 ///
 /// # Errors
 /// `level` is not a valid filter, or a log has already been set up.
@@ -89,7 +90,7 @@ fn log() -> Result<&'static Log, String> {
     LOG.get().ok_or_else(|| "there is no log".to_owned())
 }
 
-/// Applies the levels of the configuration and opens the configured log file.
+/// Applies log level specifications (in the syntax of `vlog/set`), and opens the log file `file` if given.
 ///
 /// # Errors
 /// A specification is invalid, or the file cannot be opened.
@@ -101,7 +102,8 @@ pub fn configure(specifications: &[String], file: Option<&Path>) -> Result<(), S
     }
 }
 
-/// Changes log levels or a pattern. `text` is an argument of `vlog/set`.
+/// Changes the log levels of modules, or the pattern of log lines. `text` is a specification: one argument of
+/// the command `vlog/set`.
 ///
 /// # Errors
 /// The specification is invalid. The message has Open vSwitch's wording.
@@ -109,12 +111,12 @@ pub fn set(text: &str) -> Result<(), String> {
     log()?.set(text.parse()?)
 }
 
-/// Returns the levels of all modules in the format of `vlog/list`.
+/// Returns the log levels of all modules in the format of `vlog/list`.
 pub fn list() -> Result<String, String> {
     Ok(log()?.levels().list())
 }
 
-/// Returns the patterns of all destinations in the format of `vlog/list-pattern`.
+/// Returns the log line patterns of all destinations in the format of `vlog/list-pattern`.
 pub fn list_patterns() -> Result<String, String> {
     Ok(log()?.file.patterns())
 }
@@ -172,7 +174,8 @@ impl Log {
         }
     }
 
-    /// Builds the filter of a destination from its levels and installs it.
+    /// Builds the log filter of a destination (standard error or log file) from the destination's levels, and
+    /// installs the filter.
     fn apply(&self, destination: VlogDestination) -> Result<(), String> {
         let directives = self.levels().directives(destination);
         match destination {

@@ -1,10 +1,10 @@
 //! PID file of the daemon. The file is locked while the daemon runs, as Open vSwitch's programs do (fcntl(2),
 //! F_SETLK).
 //!
-//! Scripts read the process id from the file. `ovs-appctl` accepts the file if the process that it names
-//! holds the lock, and connects to the socket `NAME.PID.ctl` beside the file. The process takes the file's
-//! name as its command name. `ovs-ctl` uses the command name to detect that another process has the process
-//! id.
+//! Scripts read the process id from the file. `ovs-appctl` accepts the file if the process with this id holds
+//! the lock, and connects to the socket `NAME.PID.ctl` beside the file. The daemon sets its command name to
+//! the file's name without the extension. By the command name, `ovs-ctl` detects that the process id now
+//! belongs to another program.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -74,7 +74,8 @@ impl PidFile {
         Ok(file)
     }
 
-    /// Leaves the file in place for a successor and removes only the symbolic link of this process.
+    /// Leaves the PID file in place for a successor process, and removes only the symbolic link of this
+    /// process.
     pub fn leave(mut self) {
         self.unlink();
         self.path = PathBuf::new();

@@ -127,7 +127,7 @@ fn walk(path: &Path) -> io::Result<(OwnedFd, OsString)> {
 }
 
 /// Returns the target of a symbolic link that root or the daemon's own user owns. `error` is the error with
-/// which the name could not be opened as a directory. The function returns it if the name is no symbolic
+/// which the name could not be opened as a directory. The function returns `error` if the name is no symbolic
 /// link.
 fn followed(at: impl AsFd, name: &OsStr, error: Errno) -> io::Result<std::path::PathBuf> {
     let metadata = statat(&at, name, AtFlags::SYMLINK_NOFOLLOW)?;

@@ -45,7 +45,8 @@ struct Sessions {
     /// Datapath id that the controllers of the bridge have received.
     datapath_id: u64,
     controllers: Controllers,
-    /// Time without a connected active controller after which the bridge enters standalone mode.
+    /// Time without a connected active controller (one to which the daemon connects) after which the bridge
+    /// enters standalone mode.
     patience: Duration,
     /// Time since which no active controller has been connected. `None` while one is connected.
     away: Option<Instant>,
@@ -59,7 +60,7 @@ struct Sessions {
 /// Maintains the OpenFlow sessions of the data plane's bridges until the data plane ends.
 ///
 /// - `api`: path of the API socket. Sockets of bridges are created in its directory.
-/// - `sockets`: listening sockets, which a successor takes over.
+/// - `sockets`: listening sockets of the bridges, which a successor process takes over.
 /// - `database`: database whose controller rows receive the status of the sessions.
 /// - `reconnects`: channel with the name of each bridge whose sessions end and start again, or `None` for all
 ///   bridges.
@@ -121,14 +122,15 @@ fn socket(name: &BridgeName, directory: &Path) -> PathBuf {
     directory.join(format!("{name}.mgmt"))
 }
 
-/// Waits until the socket accepts connections. A socket file that an earlier daemon left refuses connections.
+/// Waits until a bridge's management socket accepts connections. A socket file that an earlier daemon left
+/// refuses connections.
 async fn until_open(path: &Path) {
     while tokio::net::UnixStream::connect(path).await.is_err() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Starts, updates and ends sessions according to the bridges that currently use OpenFlow.
+/// Starts, updates and ends OpenFlow sessions according to the bridges that currently use OpenFlow.
 async fn follow(
     plane: &Arc<DataPlane>,
     leaders: &mut watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<OfDatapath>)>>,
@@ -162,8 +164,8 @@ async fn follow(
     }
 }
 
-/// Returns the time without a controller after which a bridge enters standalone mode: three times the longest
-/// inactivity probe, as in Open vSwitch.
+/// Returns the time without a connected controller after which a bridge enters standalone mode: three times
+/// the longest inactivity probe, as in Open vSwitch.
 fn patience(settings: &OpenFlow) -> Duration {
     let probe = |controller: &Controller| controller.inactivity_probe_ms.filter(|probe| *probe > 0);
     let longest = settings.controllers.iter().map(|own| probe(own).unwrap_or(USUAL_PROBE_MS)).max();
@@ -171,7 +173,7 @@ fn patience(settings: &OpenFlow) -> Duration {
 }
 
 /// Makes a bridge enter standalone mode if none of its active controllers has been connected for the time
-/// limit. Passive controllers do not count. The function does not block.
+/// `patience`. Passive controllers (listeners such as `ptcp:`) do not count. The function does not block.
 fn watch_over(name: &BridgeName, led: &mut Sessions) {
     let status = led.controllers.status();
     let mut active = status.iter().filter(|own| !own.address.is_passive()).peekable();
@@ -207,8 +209,8 @@ fn watch_over(name: &BridgeName, led: &mut Sessions) {
     led.alone = alone;
 }
 
-/// Writes the status of all controllers into their rows of the database. The elapsed seconds in the status
-/// are updated only if `clock` is set or the connection state changed.
+/// Writes the connection status of all controllers into the controllers' rows of the database. The elapsed
+/// seconds in the status are updated only if `clock` is set or the connection state changed.
 fn tell(database: &Database, sessions: &Led, clock: bool) {
     let desired = Arc::clone(&database.layout.borrow().desired);
     let before = database.controllers.borrow().clone();
@@ -243,7 +245,8 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
     });
 }
 
-/// Keys of the column `status` whose values grow with time even if the connection does not change.
+/// Keys of the column `status` (table Controller) whose values grow with time even if the connection does not
+/// change.
 const SECONDS: [&str; 2] = ["sec_since_connect", "sec_since_disconnect"];
 
 /// Returns the values of the column `status` (ovs-vswitchd.conf.db(5), table Controller) for an OpenFlow
@@ -300,8 +303,8 @@ fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Targ
         .collect()
 }
 
-/// Returns the session settings for a controller. Settings that the configuration does not contain have their
-/// defaults.
+/// Returns the OpenFlow session settings for a controller. Settings that the configuration does not contain
+/// have their defaults.
 fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Target {
     let usual = Target::new(address);
     let time = |ms: u32| Duration::from_millis(ms.into());
@@ -324,7 +327,8 @@ fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Tar
     }
 }
 
-/// Returns the user ids whose processes may connect to passive listeners. `None` means all users.
+/// Returns the ids of the users whose processes may connect to passive listeners (such as `ptcp:`). `named`
+/// lists user names. `None` means all users.
 fn users(named: &[String]) -> Option<Vec<u32>> {
     let all = named.iter().any(|user| user == Controller::ALL_USERS);
     (!all).then(|| named.iter().filter_map(|user| user_id(user)).collect())

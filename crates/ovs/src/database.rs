@@ -1,5 +1,6 @@
-//! Configuration from an OVSDB server. The database is one owner of configuration objects. The daemon follows
-//! the tables of the database, applies each state of the tables as a whole, and writes the result back.
+//! Configuration from an OVSDB server. The database is one of the owners of configuration objects, like the
+//! configuration file and the API. The daemon follows the tables of the database, applies each state of the
+//! tables as a whole, and writes the result back.
 //!
 //! ```text
 //!   ovsdb-server ──> ovsdb::Client ──Desired──> DesiredConfig (ports, bridges, refused interfaces)
@@ -7,10 +8,10 @@
 //!        └── SwitchStatus: numbers, errors, states, statistics, cur_cfg <── states of ports ──┘
 //! ```
 //!
-//! Interfaces that cannot be configured are left out, and the column `error` contains the reason. The rest is
-//! applied. If the data plane refuses a plan, the port that the refusal names is left out of the next
-//! attempt. `cur_cfg` is updated after a state of the tables has been applied. While the server is away, the
-//! daemon keeps the last configuration from the tables.
+//! Interfaces that cannot be configured are left out, and the interface's column `error` contains the reason.
+//! The rest is applied. If the data plane refuses the configuration, the port that the refusal names is left
+//! out of the next attempt. The column `cur_cfg` is updated after a state of the tables has been applied.
+//! While the server is away, the daemon keeps the last configuration from the tables.
 
 mod desired;
 mod numbers;
@@ -33,7 +34,7 @@ use numbers::Numbers;
 
 pub use self::openflow::allows_remote;
 
-/// Interval at which the daemon compares link states and looks for missing devices.
+/// Interval at which the daemon checks link states for changes, and checks whether missing devices exist now.
 const TICK: Duration = Duration::from_secs(1);
 /// Default and shortest interval at which interface statistics are written to the database.
 /// `other_config:stats-update-interval` can make it longer.
@@ -43,7 +44,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Maximum time for which the start of the daemon waits for the tables of the database.
 const FIRST: Duration = Duration::from_secs(3);
 
-/// State of the database's tables that was applied last, for the OpenFlow sessions and `ovs-appctl`.
+/// Last applied state of the OVSDB tables, for the OpenFlow sessions and `ovs-appctl`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
     /// Configuration that the tables request, including controllers, fail modes and flow tables.
@@ -59,13 +60,14 @@ impl Layout {
     }
 }
 
-/// Static MAC table entries that are not in the database: the port's name for each bridge and entry.
+/// Static MAC table entries that are not in the database: the port name by bridge name and entry key (VLAN
+/// and MAC address).
 pub type Stations = BTreeMap<String, BTreeMap<StaticKey, String>>;
 
 /// Channels between the task that follows the OVSDB server and the rest of the daemon.
 #[derive(Clone, Debug)]
 pub struct Database {
-    /// Last applied state of the tables. The value changes after each state of the tables that was applied.
+    /// Last applied state of the OVSDB tables. The value changes when a new state has been applied.
     pub layout: watch::Receiver<Layout>,
     /// Status of each OpenFlow controller by database row. The OpenFlow sessions write the status.
     pub controllers: Arc<watch::Sender<BTreeMap<Uuid, ControllerStatus>>>,
@@ -75,7 +77,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Starts the task that follows the OVSDB server of the settings. Returns `None` if the settings name no
+    /// Starts the task that applies the tables of the OVSDB server. Returns `None` if the settings name no
     /// server.
     pub fn follow(store: &Arc<Store>, plane: &Arc<DataPlane>, settings: &model::Ovsdb) -> Option<Database> {
         let target = settings.database.clone()?;
@@ -107,8 +109,8 @@ impl Database {
         Some(Database { layout: laid_out, controllers, stations, first: first_done })
     }
 
-    /// Waits until the tables have been applied once, at most [`FIRST`]. Returns whether they were applied.
-    /// The wait is limited because a server may be away for days.
+    /// Waits until the daemon has read the OVSDB tables and tried to apply them once, at most [`FIRST`].
+    /// Returns `false` if this time was too short. The wait is limited because a server may be away for days.
     pub async fn settled(&mut self) -> bool {
         let settled = timeout(FIRST, self.first.wait_for(|first| *first)).await.is_ok();
         if !settled {
@@ -117,7 +119,7 @@ impl Database {
         settled
     }
 
-    /// Waits until the tables have been applied once, without a time limit.
+    /// Waits until the daemon has read the OVSDB tables and tried to apply them once, without a time limit.
     pub async fn read(&mut self) {
         // An error means that the follower has ended.
         let _ = self.first.wait_for(|first| *first).await;
@@ -142,7 +144,7 @@ struct Follower {
     told_statistics: Option<Instant>,
     /// State of the tables that the daemon tried to apply last. `None` forces another attempt.
     tried: Option<Arc<Desired>>,
-    /// Time at which [`Self::tried`] is applied again because parts of it were refused.
+    /// Time at which [`Self::tried`] is applied again because the data plane refused parts of this state.
     retry_at: Option<Instant>,
 }
 
@@ -183,7 +185,8 @@ impl Follower {
         blocking(move || missing.iter().any(|device| port::link::find(device).is_ok())).await.unwrap_or(false)
     }
 
-    /// Applies the tables, and leaves out the interfaces and bridges that the data plane refuses.
+    /// Applies the OVSDB tables as configuration, without the interfaces and bridges that the data plane
+    /// refuses.
     async fn apply(&mut self, desired: &Arc<Desired>) {
         let mut left_out = LeftOut::default();
         self.tried = Some(Arc::clone(desired));
@@ -227,9 +230,9 @@ impl Follower {
         }
     }
 
-    /// Returns the last interface that does not run yet, which is then left out of the configuration. An
-    /// error that names no object (for example too few frames) is attributed to this interface. If there are
-    /// too many bridges, returns the last bridge that does not run yet.
+    /// Returns the interface to leave out after an error that names no object (for example too few frames):
+    /// the last one by port name of the interfaces that do not run yet. If there are too many bridges,
+    /// returns the last bridge that does not run yet.
     fn newest(&self, wanted: &DesiredConfig, error: &ChangeError) -> LeftOut {
         if named(error).iter().any(|(object, _)| object == "bridge")
             && let Some(row) = wanted.newest_bridge(&self.store.merged().config)
@@ -267,7 +270,8 @@ impl Follower {
         });
     }
 
-    /// Writes the status of all rows into the database. Statistics are included if their interval has passed.
+    /// Writes the status of all bridges, interfaces and controllers into the database. Interface statistics
+    /// are updated only if their interval has passed.
     async fn tell(&mut self, desired: &Arc<Desired>) {
         let plane = Arc::clone(&self.plane);
         let Some(states) = blocking(move || plane.ports()).await else { return };
@@ -314,7 +318,8 @@ fn log_changes(before: &Layout, after: &Layout, wanted: &DesiredConfig) {
     differ(after, before, "added");
 }
 
-/// Adds the static entries to the configuration. Entries whose bridge or port does not exist are skipped.
+/// Adds static MAC table entries to the bridges of the configuration. Entries whose bridge or port does not
+/// exist are skipped.
 fn add_stations(config: &mut Config, stations: &Stations) {
     for (name, bridge) in &mut config.bridges {
         for (key, port) in stations.get(name.as_str()).into_iter().flatten() {
@@ -337,7 +342,7 @@ fn same(one: &Desired, other: &Desired) -> bool {
     numberless(one) == numberless(other)
 }
 
-/// Returns whether the error of a change is temporary, so that the change is tried again soon.
+/// Returns whether the error of a configuration change is temporary. The change is then tried again soon.
 fn is_passing(error: &ChangeError) -> bool {
     match error {
         ChangeError::Pending { .. } | ChangeError::Interrupted => true,
@@ -346,7 +351,8 @@ fn is_passing(error: &ChangeError) -> bool {
     }
 }
 
-/// Returns the path of each object that an error names, together with the text of the error.
+/// Returns the path of each configuration object that an error names (such as `port.NAME`), with the error's
+/// text.
 fn named(error: &ChangeError) -> Vec<(String, String)> {
     match error {
         ChangeError::Problems(problems) => problems

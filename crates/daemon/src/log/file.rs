@@ -27,7 +27,7 @@ const CONSOLE: &str = "%D{%Y-%m-%dT%H:%M:%SZ}|%05N|%c%T|%p|%m";
 /// Open vSwitch's default pattern of log lines for log files.
 const FILE: &str = "%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c%T|%p|%m";
 
-/// Names of the threads that appear in log lines without a thread name, as Open vSwitch's main thread does.
+/// Names of the threads whose log lines contain no thread name, like the lines of Open vSwitch's main thread.
 const MAIN: [&str; 3] = ["main", "control", "ovs-vswitchd"];
 
 /// The log file. Its path and its open file can be replaced while other threads write messages.
@@ -41,7 +41,7 @@ struct State {
     path: Option<PathBuf>,
     file: Option<File>,
     /// Pattern of each destination's log lines, in the order of [`VlogDestination`]. Only lines of the log
-    /// file are formatted by their pattern.
+    /// file are formatted by a pattern. The other patterns are only listed.
     patterns: [String; 3],
 }
 
@@ -75,8 +75,8 @@ impl LogFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the file at `path` as log file for all further lines. Returns whether it is another file than
-    /// before.
+    /// Opens the file at `path` as log file for all further lines. Returns `false` if this file is already
+    /// open as log file.
     pub fn open(&self, path: &Path) -> io::Result<bool> {
         let file = open(path)?;
         let mut state = self.state();
@@ -93,8 +93,8 @@ impl LogFile {
         self.state().file = None;
     }
 
-    /// Returns the path of the log file, also after the file was closed. Returns `None` if none was ever
-    /// opened.
+    /// Returns the path of the log file, also after the file was closed. Returns `None` if no log file was
+    /// ever opened.
     pub fn path(&self) -> Option<PathBuf> {
         self.state().path.clone()
     }
@@ -112,7 +112,7 @@ impl LogFile {
         named.as_ref().map(place) == open.as_ref().map(place)
     }
 
-    /// Sets the pattern of a destination, or of all destinations.
+    /// Sets the log line pattern of a destination. `None` means all destinations.
     pub fn set_pattern(&self, destination: Option<VlogDestination>, pattern: &str) {
         let mut state = self.state();
         for (known, own) in VlogDestination::ALL.into_iter().zip(&mut state.patterns) {
@@ -122,7 +122,7 @@ impl LogFile {
         }
     }
 
-    /// Returns the patterns in the format of `vlog/list-pattern`.
+    /// Returns the log line patterns of all destinations in the format of `vlog/list-pattern`.
     pub fn patterns(&self) -> String {
         let [syslog, console, file] = self.state().patterns.clone();
         format!(
@@ -166,8 +166,8 @@ impl Write for Lines<'_> {
     }
 }
 
-/// Formatter of the fields of messages and spans, without colours. The log file has a separate type for this
-/// because spans store their formatted fields by formatter type.
+/// Formatter of the fields of messages and spans for the log file, without colours. The log file needs a
+/// formatter type of its own, because spans store their formatted fields by formatter type.
 #[derive(Default)]
 pub struct PlainFields(DefaultFields);
 

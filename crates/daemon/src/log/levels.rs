@@ -1,4 +1,4 @@
-//! Log levels of modules by destination, and their conversion into tracing filters.
+//! Log levels for each destination and log module, and the conversion of these levels into tracing filters.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ const TARGETS: [(&str, &str); 18] = [
     ("xdp", "netdev_afxdp"),
 ];
 
-/// Returns the module to which messages with this tracing target belong.
+/// Returns the Open vSwitch module to which messages with this tracing target belong.
 pub fn module(target: &str) -> &'static str {
     if let Ok(at) = VLOG_MODULES.binary_search(&target) {
         return VLOG_MODULES.get(at).copied().unwrap_or("vswitchd");
@@ -40,8 +40,8 @@ pub fn module(target: &str) -> &'static str {
     of.max_by_key(|(prefix, _)| prefix.len()).map_or("vswitchd", |(_, module)| module)
 }
 
-/// Log levels of the destinations syslog, console and log file. A destination has one level for all modules,
-/// and other levels for single modules.
+/// Log levels of the destinations syslog, console and log file. A destination has a default level, and
+/// different levels for single modules.
 #[derive(Clone, Debug)]
 pub struct Levels([Of; 3]);
 

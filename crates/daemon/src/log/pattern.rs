@@ -22,7 +22,7 @@ pub struct Parts<'a> {
     pub uptime: Duration,
 }
 
-/// Formats a log line by a pattern.
+/// Formats a log line by a pattern. In the pattern, `%` and a letter stand for one value of `parts`.
 pub fn line(pattern: &str, parts: &Parts<'_>) -> String {
     let mut line = String::new();
     let mut rest = pattern.chars().peekable();

@@ -1,5 +1,5 @@
-//! Conversion of the database's tables into configuration objects. Each part of the tables that cannot be
-//! configured gets a reason.
+//! Conversion of the database's tables into configuration objects. For each part of the tables that cannot be
+//! configured, the result contains a reason.
 //!
 //! Untagged frames belong to VLAN 0 in Open vSwitch. Trivium has no VLAN 0, so VLAN 4094 ([`UNTAGGED`])
 //! replaces it, and the tables may not name VLAN 4094. Frames that arrive with the tag 4094 are dropped, also
@@ -55,9 +55,9 @@ pub struct DesiredConfig {
     pub lacks: BTreeMap<Uuid, String>,
     /// Remarks on settings of bridges that have no effect, by bridge name.
     remarks: BTreeMap<String, String>,
-    /// Database row of the interface from which each port is derived.
+    /// Database row of the interface from which each port is derived, by port name.
     pub rows: BTreeMap<PortName, Uuid>,
-    /// Database row of each bridge in the configuration.
+    /// Database row of each bridge in the configuration, by bridge name.
     bridge_rows: BTreeMap<BridgeName, Uuid>,
     /// Names of the interfaces in the tables, by database row.
     names: BTreeMap<Uuid, String>,
@@ -76,9 +76,10 @@ impl DesiredConfig {
         interfaces.chain(self.remarks.iter().map(|(name, why)| (name.as_str(), why.as_str())))
     }
 
-    /// Removes the controllers of bridges whose Unix sockets are not in the run directory, and adds remarks about
-    /// them. As in Open vSwitch, a client of the database must not make the daemon connect to other sockets of the
-    /// machine or replace them. A listener's name begins with the name of its bridge and a dot.
+    /// Removes the controllers of bridges whose Unix sockets are not in the run directory, and adds a remark
+    /// about each of them. As in Open vSwitch, a client of the database must not make the daemon connect to
+    /// other sockets of the machine or replace such sockets. The name of a listening socket must begin with
+    /// the name of its bridge and a dot.
     pub fn restrict_sockets(&mut self, run_directory: &Path) {
         for (name, bridge) in &mut self.config.bridges {
             let Some(openflow) = &mut bridge.settings.openflow else { continue };
@@ -96,7 +97,7 @@ impl DesiredConfig {
         }
     }
 
-    /// Returns the database row of the last bridge that `running` does not contain.
+    /// Returns the database row of the last bridge by name that the running configuration does not contain.
     pub fn newest_bridge(&self, running: &Config) -> Option<Uuid> {
         let newest = self.bridge_rows.iter().rev().find(|(bridge, _)| !running.bridges.contains_key(*bridge));
         newest.map(|(_, row)| *row)
@@ -140,8 +141,8 @@ impl DesiredConfig {
     }
 }
 
-/// Converts the tables into configuration objects. `ring_size` is the number of entries of AF_XDP rings. The
-/// function looks for devices and may block.
+/// Converts the OVSDB tables into configuration objects, without the parts in `left_out`. `ring_size` is the
+/// number of entries of AF_XDP rings. The function checks whether network devices exist, and may block.
 pub fn read(desired: &Desired, ring_size: u32, left_out: &LeftOut) -> DesiredConfig {
     let is_there = |device: &str| port::link::find(device).is_ok();
     read_with(desired, ring_size, left_out, &is_there)
@@ -353,8 +354,8 @@ fn kind(
     }
 }
 
-/// Returns the XDP options of an interface from `options:xdp-mode` and `options:n_rxq`, which have the
-/// meaning of Open vSwitch's type `afxdp`.
+/// Returns the XDP options of an interface from `options:xdp-mode` and `options:n_rxq`. Both have the same
+/// meaning as for Open vSwitch's interface type `afxdp`.
 fn xdp_options(interface: &Interface, ring_size: u32) -> Result<XdpOptions, String> {
     let mut xdp = XdpOptions { ring_size, ..XdpOptions::default() };
     (xdp.mode, xdp.zero_copy) = match interface.options.get("xdp-mode").map(String::as_str) {
@@ -376,7 +377,7 @@ fn xdp_options(interface: &Interface, ring_size: u32) -> Result<XdpOptions, Stri
     Ok(xdp)
 }
 
-/// Converts the VLAN settings of a row of the table Port.
+/// Converts the VLAN settings of a row of the table Port into the VLAN mode of a bridge port.
 fn vlans(wanted: &ovsdb::VlanMode) -> Result<VlanMode, String> {
     let vlan = |number: u16| match VlanId::new(number) {
         _ if number == 0 => Ok(UNTAGGED),
@@ -417,8 +418,8 @@ fn policing_name(interface: &str) -> String {
     format!("policing.{interface}")
 }
 
-/// Converts the ingress policing settings of an interface into rules of a filter in the interface's hook.
-/// Absent burst sizes have the defaults of `ovs-vswitchd`.
+/// Converts the ingress policing settings of an interface into rate limit rules for the filter of the
+/// interface's hook (its XDP program). Absent burst sizes have the defaults of `ovs-vswitchd`.
 fn policing(wanted: Policing) -> Result<Filter, String> {
     const MOST: u64 = 1_000_000_000_000;
     let limit = |name: &str, unit, rate: Option<u64>, burst: Option<u64>| {
@@ -473,14 +474,15 @@ fn settings(desired: &Desired, bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSe
     }
 }
 
-/// Returns a locally administered MAC address for a bridge's own interface. It is derived from the row's
-/// UUID, so that it stays the same after a restart.
+/// Returns a locally administered MAC address for a bridge's own interface. The address is derived from the
+/// UUID of the bridge's row, so that the address stays the same after a restart.
 fn own_mac(row: Uuid) -> MacAddr {
     let bytes = row.0.to_be_bytes();
     MacAddr([0x02, bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]])
 }
 
-/// Returns `other_config:datapath-id` if it is valid. Otherwise, returns the MAC address with leading zeros.
+/// Returns the datapath id of a bridge: `other_config:datapath-id` if valid, otherwise the bridge's MAC
+/// address with leading zeros.
 fn datapath_id(bridge: &ovsdb::Bridge, mac: MacAddr) -> String {
     let digits = |text: &String| {
         let digits = text.strip_prefix("0x").unwrap_or(text);

@@ -1,6 +1,6 @@
 //! Assignment of OpenFlow port numbers. A bridge's own interface has the number 65534. Each other interface
-//! has the number that its row requests. If that number is absent or taken, the interface keeps its previous
-//! number. If it has none, it gets the lowest free number.
+//! has the number that its database row requests. If the row requests no number, or that number is taken, the
+//! interface keeps its previous number. An interface without a previous number gets the lowest free number.
 //!
 //! An interface keeps its number as long as it is in the tables. The number survives a restart because it is
 //! stored in the database.

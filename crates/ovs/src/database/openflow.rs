@@ -11,8 +11,8 @@ use model::{
 use ovsdb::{Bridge, Desired, FailMode};
 use switch::flow::text::sub_field;
 
-/// Returns the OpenFlow settings of a bridge. Returns `None` for a MAC-learning bridge, which hooks can serve
-/// without the daemon.
+/// Returns the OpenFlow settings of a bridge. Returns `None` for a bridge that forwards by MAC learning.
+/// Driver hooks (XDP programs) can forward the frames of such a bridge without the daemon.
 ///
 /// Like every bridge of Open vSwitch, a bridge forwards by OpenFlow rules. The exception is a bridge with
 /// `other_config:openflow=false`, a fail mode other than `secure`, and no controller.
@@ -110,8 +110,9 @@ fn controller(row: &ovsdb::Controller, allow_remote: bool, passive_users: &[Stri
     }
 }
 
-/// Returns the reason why a bridge must not use a controller's Unix socket. Returns `None` if the socket is in the
-/// run directory, or if the target is no Unix socket.
+/// Returns the reason why a bridge must not use the Unix socket that a controller's target names. Returns
+/// `None` if the socket is allowed, or if the target is no Unix socket. A socket must be in the run
+/// directory, and a listening socket must be named `BRIDGE.NAME`.
 pub fn refused_socket(target: &str, bridge: &BridgeName, run_directory: &Path) -> Option<String> {
     let (kind, path) = target.split_once(':').filter(|(kind, _)| matches!(*kind, "unix" | "punix"))?;
     let socket = FileUse { field: String::new(), path: path.into(), content: false };
@@ -128,7 +129,8 @@ pub fn refused_socket(target: &str, bridge: &BridgeName, run_directory: &Path) -
     ))
 }
 
-/// Returns a remark for each OpenFlow column of the bridge that has no effect.
+/// Returns a remark for each database column whose OpenFlow settings for the bridge are partly without
+/// effect.
 pub fn remarks(desired: &Desired, bridge: &Bridge) -> Vec<String> {
     let mut remarks = Vec::new();
     let strange: Vec<&str> = bridge

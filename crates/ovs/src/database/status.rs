@@ -8,8 +8,8 @@ use ovsdb::{BridgeStatus, Desired, InterfaceStatus, SwitchStatus};
 use super::desired::{DesiredConfig, TYPES};
 use super::numbers::Numbers;
 
-/// Returns the status to write to the database for all rows. If `before` is given, the statistics are copied
-/// from it.
+/// Returns the status of all bridges and interfaces, which the daemon writes to the database. If the previous
+/// status `before` is given, the interface statistics are copied from `before`.
 pub fn told(
     desired: &Desired,
     wanted: &DesiredConfig,
