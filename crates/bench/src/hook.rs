@@ -1,6 +1,6 @@
-//! `trivium xdp bench`: measures the frame rate of the hook between temporary veth pairs, and compares it
-//! with that of a minimal XDP program with an equal effect. The generator runs on one core. The NAPI of the
-//! receiving device runs in a thread on another core.
+//! `trivium xdp bench`: measures the frame rate of the hook between temporary veth pairs, and compares this
+//! rate with the rate of a minimal XDP program with an equal effect. The generator runs on one core. The NAPI
+//! of the receiving device runs in a thread on another core.
 
 mod lab;
 mod plane;
@@ -57,8 +57,8 @@ impl Measured {
     }
 }
 
-/// Measures all variants of the scenario. The thread must be in a new network namespace, which ends with the
-/// thread.
+/// Measures all variants of the scenario in all rounds. The thread must be in a new network namespace, which
+/// ends with the thread.
 fn measure(args: &XdpBench) -> Result<Vec<Measured>, Failure> {
     let lab = Lab::new(args.scenario)?;
     let planes = Plane::of(args.scenario);

@@ -132,7 +132,7 @@ pub enum Command {
     Man(Man),
 }
 
-/// `trivium completions`
+/// Arguments of `trivium completions`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Completions {
     /// The shell
@@ -140,7 +140,7 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
-/// `trivium man`
+/// Arguments of `trivium man`.
 #[derive(Clone, Debug, Args)]
 pub struct Man {
     /// The directory, which must exist

@@ -38,7 +38,7 @@ const BARRIER: Duration = Duration::from_secs(2);
 pub struct Notifier {
     target: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
-    /// Path of the FIFO for the first report of readiness. `None` after the report.
+    /// Path of the FIFO for the first report of readiness. `None` without a FIFO, and after the report.
     fifo: Mutex<Option<PathBuf>>,
 }
 

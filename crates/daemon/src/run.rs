@@ -93,7 +93,7 @@ fn held(pid: &Pid) -> MutexGuard<'_, Option<PidFile>> {
     pid.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Stops using the PID file and keeps it, so that a successor process can lock it.
+/// Releases the PID file without removing the file, so that a successor process can lock the file.
 fn leave(pid: &Pid) {
     if let Some(own) = held(pid).take() {
         own.leave();
@@ -116,7 +116,7 @@ struct Service {
     socket: Option<PathBuf>,
     config: Config,
     /// State from a predecessor process: the configuration objects that do not come from the file (API,
-    /// OVSDB), and the settings of the frame memory.
+    /// OVSDB), and the settings of the frame memory. `None` without a predecessor.
     given: Option<(BTreeMap<Owner, Fragment>, model::Memory)>,
     plane: Arc<DataPlane>,
     listeners: Listeners,
@@ -282,8 +282,8 @@ async fn go_on<T: Default>(
     }
 }
 
-/// Takes over the sockets of a predecessor. The result also contains the resources that this process hands
-/// over to its own successor.
+/// Takes over the listening sockets of a predecessor process. The result also contains the resources that
+/// this process hands over to its own successor.
 fn adopt(
     file: &Path,
     socket: Option<PathBuf>,
@@ -298,7 +298,8 @@ fn adopt(
     Ok((listeners, sockets, around))
 }
 
-/// Returns the socket's absolute path. A successor needs it because it may have another working directory.
+/// Returns the socket's absolute path. A successor process needs the absolute path because its working
+/// directory may differ.
 fn absolute(socket: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(socket).map_err(|error| failure_at("--socket", &error, socket))
 }
@@ -348,7 +349,7 @@ fn rules_of(config: &Config) -> PathBuf {
     config.daemon.state_dir.join("rules")
 }
 
-/// Serves `ovs-appctl` at the unix socket `path`.
+/// Starts the task that serves `ovs-appctl` at the unix socket `path`.
 fn answer(
     path: &Path,
     sockets: &Arc<Sockets>,
@@ -411,8 +412,9 @@ fn status(plane: &DataPlane) -> String {
     format!("{}, {}", counted(ports, "port"), counted(bridges, "bridge"))
 }
 
-/// Signals to the daemon. They are kept until [`watch_signals`] handles them. Readiness is reported only by a value
-/// of this type, because without handlers the signals end the process without clean-up.
+/// Handlers of signals to the daemon. Received signals are kept until [`watch_signals`] handles them.
+/// Readiness is reported only by a value of this type, because without handlers the signals end the process
+/// without clean-up.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

@@ -1,5 +1,5 @@
-//! Daemon of the demo. This binary runs as a child process in the hub's network namespace, with its log in a
-//! file.
+//! Daemon of the demo. This binary runs as a child process in the demo's network namespace for the daemon
+//! (the hub), with its log in a file.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -26,7 +26,7 @@ impl Daemon {
     /// Starts the daemon and waits until it is ready.
     ///
     /// # Errors
-    /// The daemon does not start. The failure contains the end of its log.
+    /// The daemon does not start. The failure contains the end of the daemon's log.
     pub fn start(lab: &Lab) -> Result<Daemon, Failure> {
         let (file, log) = (lab.directory().join("trivium.toml"), lab.directory().join("log"));
         let failed = |path: &Path| {

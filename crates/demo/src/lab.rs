@@ -1,5 +1,5 @@
-//! Network namespaces of the demo. The daemon creates the veth pairs in them, so all devices are removed
-//! together with the namespaces.
+//! Network namespaces of the demo. The daemon creates veth pairs between the namespaces, so all devices are
+//! removed together with the namespaces.
 
 use std::fs;
 use std::io::Read;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal};
 use crate::reaper::Reaper;
 use cli::failure::Failure;
 
-/// Number of the host that sends the UDP flood. The filter of its port drops the flood.
+/// Number of the host that sends the UDP flood. The filter of the host's port drops the flood.
 pub const FLOODER: u8 = 3;
 /// Number of the host to which the UDP flood is sent.
 pub const FLOODED: u8 = 4;
@@ -20,8 +20,8 @@ pub const FLOOD_PORT: u16 = 9;
 
 /// Number of hosts in the lab: two in VLAN 10, two in VLAN 20, and two behind the OpenFlow bridge.
 pub const HOSTS: u8 = 6;
-/// Number of the first host behind the OpenFlow bridge. The other one, which is the last host, pings it
-/// continuously.
+/// Number of the first host behind the OpenFlow bridge. The last host, which is also behind this bridge,
+/// pings the first host continuously.
 pub const RULED: u8 = 5;
 /// Name of the OpenFlow bridge.
 pub const RULES: &str = "of0";
@@ -47,7 +47,7 @@ pub struct Lab {
 /// Checks the requirements of the demo.
 ///
 /// # Errors
-/// A requirement is missing. The failure names it.
+/// A requirement is missing. The failure names the missing requirement.
 pub fn check() -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         let cause = "network namespaces and AF_XDP need root";
@@ -163,7 +163,7 @@ impl Lab {
         format!("{}-hub", self.prefix)
     }
 
-    /// Returns the full name of the network namespace with this short name.
+    /// Returns the full name of the lab's network namespace with the short name `name` (such as `west`).
     pub fn named(&self, name: &str) -> String {
         format!("{}-{name}", self.prefix)
     }
@@ -192,7 +192,7 @@ impl Lab {
         if host < RULED { "br0" } else { RULES }
     }
 
-    /// Returns the connection target by which `ovs-ofctl` reaches the OpenFlow bridge.
+    /// Returns the connection target of the OpenFlow bridge for `ovs-ofctl`.
     pub fn rules(&self) -> String {
         format!("unix:{}/{RULES}.mgmt", self.directory.display())
     }

@@ -14,7 +14,7 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// Starts the clean-up process for the lab with this prefix.
+    /// Starts the clean-up process for the lab whose namespace names have this prefix.
     ///
     /// # Errors
     /// The process cannot be started.

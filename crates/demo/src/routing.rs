@@ -1,6 +1,6 @@
-//! Router of the demo: FRR above Trivium's router and at two neighbours, one with BGP and one with OSPF,
-//! configured from the files of `examples/frr`. The router is left out with a message if FRR is not
-//! installed.
+//! Router of the demo. FRR runs for Trivium's router and at two neighbouring routers, one with BGP (west) and
+//! one with OSPF (east). FRR is configured from the files of `examples/frr`. The router is left out with a
+//! message if FRR is not installed.
 //!
 //! ```text
 //!   10.50.0.0/24 ... ── west 10.98.1.2 ──BGP── 10.98.1.1 edge 10.98.2.1 ──OSPF── 10.98.2.2 east ── 10.60.0.1
@@ -21,15 +21,15 @@ use cli::failure::Failure;
 
 /// Directory of FRR's daemons in the Debian package.
 const FRR: &str = "/usr/lib/frr";
-/// Maximum time to wait for the routing sessions. OSPF needs several of its timer intervals.
+/// Maximum time to wait for the routes of BGP and OSPF. OSPF needs several of its timer intervals.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Number of echo requests from the network behind west to the network behind east.
 const PINGS: u64 = 50;
-/// IPv4 address in the network behind west, announced by BGP.
+/// IPv4 address in the network behind the neighbour west, announced by BGP.
 const FROM: &str = "10.50.7.1";
-/// IPv4 address in the network behind east, announced by OSPF.
+/// IPv4 address in the network behind the neighbour east, announced by OSPF.
 pub const TO: &str = "10.60.0.1";
-/// Number of prefixes that west announces.
+/// Number of prefixes that the neighbour west announces by BGP.
 const ANNOUNCED: usize = 100;
 
 /// Daemons of FRR: the namespace, the program, and the configuration of each.
@@ -77,10 +77,10 @@ pub struct Frr {
 }
 
 impl Frr {
-    /// Sets the addresses of the router and the addresses behind its neighbours, and starts all daemons.
+    /// Sets the addresses of the router and the addresses behind its neighbours, and starts all FRR daemons.
     ///
     /// # Errors
-    /// A daemon cannot be started.
+    /// An address cannot be set, or an FRR daemon cannot be started.
     pub fn start(lab: &Lab) -> Result<Frr, Failure> {
         for (name, address, device) in [
             ("hub", "10.98.1.1/24", "west"),
@@ -109,7 +109,7 @@ impl Frr {
     /// results.
     ///
     /// # Errors
-    /// The program ping or the daemon does not answer.
+    /// `ping` cannot be started, the daemon does not answer, or the kernel's counters cannot be read.
     pub async fn show(&self, lab: &Lab, client: &Client) -> Result<Routed, Failure> {
         let begin = Instant::now();
         let mut routed = Routed::default();

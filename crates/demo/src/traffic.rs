@@ -28,7 +28,7 @@ pub struct Pings {
     pub sent: u64,
     /// Number of echo requests between hosts of one VLAN that were answered.
     pub received: u64,
-    /// Number of answered echo requests between hosts of different VLANs. It must be 0.
+    /// Number of answered echo requests between hosts of different VLANs. The number must be 0.
     pub leaked: u64,
 }
 
@@ -148,7 +148,8 @@ async fn dropped(client: &Client) -> Result<u64, Failure> {
 pub struct Echoes {
     child: Child,
     answers: Arc<AtomicU64>,
-    /// Number of echo replies when the result was last printed.
+    /// Number of echo replies at the last output. Each output shows only the replies since the previous
+    /// output.
     told: AtomicU64,
 }
 

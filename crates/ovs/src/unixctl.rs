@@ -32,12 +32,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-/// Maximum length of a request in bytes.
+/// Maximum length of a JSON-RPC request in bytes.
 const REQUEST_LIMIT: usize = 1 << 20;
 /// Maximum number of clients that are served at the same time. Further clients wait.
 const CLIENT_LIMIT: usize = 32;
 
-/// Result of a command: the output, or an error message.
+/// Result of an `ovs-appctl` command: the output, or an error message.
 pub type Answer = Result<String, String>;
 
 type Run = Box<dyn Fn(&[String]) -> Answer + Send + Sync>;
@@ -55,8 +55,8 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// Adds a command. `arguments` is the allowed range of the number of arguments. `run` executes the
-    /// command and may block.
+    /// Adds a command to the registry. `arguments` is the allowed range of the number of arguments. `run`
+    /// executes the command and may block.
     pub fn add(
         &mut self,
         name: &'static str,
@@ -79,7 +79,7 @@ impl Commands {
         text
     }
 
-    /// Runs a command.
+    /// Runs the command with this name.
     ///
     /// # Errors
     /// The command does not exist, the number of arguments is wrong, or the command itself fails.
@@ -109,7 +109,7 @@ fn known_bridge(plane: &dyn Plane, bridge: &str, unknown: &str) -> Result<(), St
     if runs { Ok(()) } else { Err(unknown.to_owned()) }
 }
 
-/// A unix socket that is bound but not served yet.
+/// Server whose unix socket is bound, but which does not serve clients yet.
 pub struct Server {
     listener: std::os::unix::net::UnixListener,
     path: PathBuf,
@@ -117,8 +117,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`. Uses the socket that a predecessor handed over for this path. Without one, creates
-    /// a socket and replaces a stale socket file. Only root may connect.
+    /// Listens at `path`. Uses the socket that a predecessor process handed over for this path. Without such
+    /// a socket, creates a socket and replaces a stale socket file. Only root may connect.
     ///
     /// # Errors
     /// The socket cannot be bound, or the file at `path` is no socket.

@@ -29,13 +29,13 @@ use crate::{LabError, Process, eventually};
 /// next packet arrives on another port.
 const STEP: Duration = Duration::from_millis(60);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time before the first input packet, in which all ports open.
+/// Time before the first input packet. All ports open within this time.
 const LEAD: Duration = Duration::from_secs(1);
-/// Packet spec of the first frame on each port. The frame marks the start of the time line of the port. A
-/// bridge never forwards the frame.
+/// First frame that each port receives, in the syntax of `trivium explain`. The send times of the port's
+/// input packets count from this frame. A bridge never forwards the frame.
 const CLOCK: &str = "eth_src=02:00:00:00:ff:ff,eth_dst=01:80:c2:00:00:0e,eth_type=0x88cc";
-/// Drop reasons of the first frame. The second reason applies if the frame arrives before the port is a
-/// member of the bridge.
+/// Reasons for which a bridge port drops the frame [`CLOCK`]. The second reason applies if the frame arrives
+/// before the port is a member of the bridge.
 const CLOCK_REASONS: [&str; 2] = ["reserved-multicast", "no-function"];
 
 /// One golden test case.
@@ -104,15 +104,15 @@ impl Case {
         fs::write(&path, result).map_err(|error| LabError::system(path.display().to_string(), error))
     }
 
-    /// Returns the names of the ports in the configuration, in order.
+    /// Returns the names of the ports in the configuration, in the order of the file.
     fn ports(&self) -> Vec<String> {
         let names =
             self.config.lines().filter_map(|line| line.trim().strip_prefix("[port.")?.strip_suffix(']'));
         names.map(str::to_owned).collect()
     }
 
-    /// Runs `binary` with the configuration and packets of the case in `directory`, which is created. Returns
-    /// the output packets and drops as text.
+    /// Runs the daemon `binary` with the configuration and the packets of the case. `directory` is created
+    /// for the files of the run. Returns the output packets and drops as text.
     ///
     /// # Errors
     /// Returns an error if the daemon does not start, or does not receive all packets.

@@ -21,7 +21,7 @@ impl Deref for Host {
 }
 
 impl Host {
-    /// Makes a namespace a host and connects it to a hub by a veth pair.
+    /// Creates a host from a namespace, and connects the host to a hub by a veth pair.
     pub(crate) fn create(
         namespace: Namespace,
         hub: &Namespace,
@@ -39,7 +39,7 @@ impl Host {
     /// delayed by address resolution, and later packets would overtake them.
     ///
     /// # Errors
-    /// Returns an error if a device with one of the names exists.
+    /// Returns an error if the host still has a device `eth0`, or the hub has a device with the host's name.
     pub fn plug_again(&self, hub: &Namespace, mac: &str, neighbours: &[&Host]) -> Result<(), LabError> {
         self.plug(hub, 1, Some(mac), neighbours)
     }
@@ -70,7 +70,8 @@ impl Host {
         Ok(())
     }
 
-    /// Sets checksum and segmentation offload of the host's device to `state` ("on" or "off").
+    /// Sets checksum and segmentation offload of the host's device to `state` ("on" or "off"). Disables
+    /// receive offload (GRO) in both cases.
     ///
     /// # Errors
     /// Returns the error of ethtool.
@@ -111,7 +112,7 @@ impl Host {
             .ok_or(LabError::Output { command: "ip -o link show eth0".into(), output: line })
     }
 
-    /// Adds a permanent neighbour entry for `other`. The host then needs no ARP.
+    /// Adds a permanent neighbour entry for the host `other`. This host then needs no ARP to reach `other`.
     ///
     /// # Errors
     /// Returns an error if either device does not exist.

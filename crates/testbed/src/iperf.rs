@@ -14,11 +14,11 @@ pub struct Iperf {
     pub retransmits: u64,
 }
 
-/// Runs an iperf3 server in the namespace `server` and a client in the namespace `client` for `seconds`
-/// seconds.
+/// Runs an iperf3 server in the namespace `server`, and for `seconds` seconds a client in the namespace
+/// `client`. The client connects to `address`.
 ///
 /// # Errors
-/// Returns an error if the server or the client fails. The error contains the output.
+/// Returns an error if the server or the client fails. The error contains the output of the failed program.
 pub fn iperf_tcp(
     client: &Namespace,
     server: &Namespace,

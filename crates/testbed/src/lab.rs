@@ -10,7 +10,7 @@ use crate::{Host, LabError, Namespace, namespace};
 
 const PREFIX: &str = "tv-";
 
-/// A set of namespaces. Their names have a prefix that no other lab uses.
+/// A set of network namespaces for a test. The names begin with a prefix that no other lab uses.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,

@@ -1,6 +1,6 @@
-//! Fuzz tests for decoders in the binary crate. `fuzz/` cannot link a binary crate. Therefore these decoders
-//! run in ordinary tests. The tests run them with the committed seeds in `fuzz/seeds/TARGET`, and then for
-//! some seconds with random mutations of the seeds.
+//! Fuzz tests for decoders in the binary crate, which `fuzz/` cannot link. Therefore these decoders run in
+//! ordinary tests. A test runs a decoder with the committed seeds in `fuzz/seeds/TARGET`, and then for some
+//! seconds with random mutations of the seeds.
 
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};

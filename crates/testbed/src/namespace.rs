@@ -63,7 +63,7 @@ impl Namespace {
         PathBuf::from("/run/netns").join(self.name())
     }
 
-    /// Returns a command line that runs in the namespace. The command is not started.
+    /// Returns a command that will run the command line `line` in the namespace. The command is not started.
     pub fn command<S: AsRef<OsStr>>(&self, line: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path().display())).arg("--").args(line);

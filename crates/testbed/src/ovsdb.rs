@@ -25,8 +25,8 @@ pub struct OvsdbServer {
 }
 
 impl OvsdbServer {
-    /// Creates a database with one empty Open_vSwitch row in `directory`, which must not exist, and starts
-    /// the server.
+    /// Creates a database with one empty Open_vSwitch row in `directory`, which must not contain a database,
+    /// and starts the server.
     ///
     /// # Errors
     /// Returns an error if the package is not installed, or the server does not start.

@@ -35,7 +35,7 @@ pub enum Feature {
     Part(&'static str),
     /// Action that sets the named field. The frame that leaves, or the next table, must have the new value.
     Set(&'static str),
-    /// Execution of the action or instruction that the row names.
+    /// Execution of the action or instruction that the text names.
     Action(&'static str),
 }
 
@@ -46,7 +46,7 @@ pub struct PacketCase {
     pub proves: Vec<Feature>,
     /// OpenFlow version of the client, as in `ovs-ofctl -O`.
     pub version: &'static str,
-    /// `ovs-ofctl` commands that run before the flow entries are added. Each has a command word and an
+    /// `ovs-ofctl` commands that run before the flow entries are added, each with a command word and an
     /// argument.
     pub setup: Vec<(&'static str, String)>,
     /// Flow entries of the bridge. The bridge has no other flow entries during the case.
@@ -67,7 +67,8 @@ pub struct Step {
     /// All frames that must leave the bridge, each with its output port. The order of frames on different
     /// ports is not significant.
     pub leaves: Vec<(u8, Vec<u8>)>,
-    /// Text that a line printed by `ovs-ofctl monitor` must contain. `None`: the output is not checked.
+    /// Text that one line of the output of `ovs-ofctl monitor` must contain. `None`: the output is not
+    /// checked.
     pub packet_in: Option<String>,
     /// Match for `ovs-ofctl dump-flows`, and text that a line printed by this command after the step must
     /// contain. `None`: the flow entries are not checked.

@@ -49,8 +49,8 @@ impl Process {
         Ok(Process { child, line, output, readers })
     }
 
-    /// Returns the process ID of the command. `nsenter` replaces itself by the command, and the ID remains
-    /// valid.
+    /// Returns the process ID of the command. For a command in a namespace, `nsenter` replaces itself by the
+    /// command, which keeps the process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -101,7 +101,7 @@ impl Process {
         }
     }
 
-    /// Returns the output so far. The lines of both streams are in order of arrival.
+    /// Returns the output so far: the lines of standard output and standard error in order of arrival.
     pub fn output(&self) -> String {
         self.output.seen.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
     }

@@ -42,8 +42,8 @@ pub fn skip(why: &str) {
     written.unwrap_or_else(|error| panic!("{}: {error}; no skip can be recorded there", path.display()));
 }
 
-/// Returns from the test unless the test runs as root and the named commands exist. The test is then visibly
-/// skipped, or fails in CI.
+/// Returns from the calling test unless the test runs as root and the named commands exist. A test that
+/// returns here is visibly skipped. In CI, the test fails instead.
 #[macro_export]
 macro_rules! require {
     ($($command:literal),* $(,)?) => {

@@ -65,8 +65,8 @@ impl UdpFlow {
         Self::start_on(from, to, rate, PORT)
     }
 
-    /// Like [`UdpFlow::start`], but with a given destination port. Several flows between two hosts can
-    /// therefore exist at one time.
+    /// Like [`UdpFlow::start`], but with a given destination port. With different ports, several flows
+    /// between two hosts can exist at one time.
     ///
     /// # Errors
     /// Returns an error if a socket cannot be opened.
@@ -109,7 +109,7 @@ impl UdpFlow {
 
     /// Returns the sequence number of the next packet. The packet with this number and all packets with
     /// higher numbers are sent after this call. Therefore the configuration at the time of the call applies
-    /// to them.
+    /// to these packets.
     pub fn next_number(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
@@ -201,8 +201,8 @@ impl UdpReceiver {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Waits until no packet has arrived for one read time-out (20 ms). Returns statistics in which only the
-    /// values of the receiver are set.
+    /// Stops the receiver when no packet has arrived for one read time-out (20 ms). Returns statistics in
+    /// which the sender's value `sent` is 0.
     pub fn stop(self) -> FlowReport {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -302,7 +302,7 @@ fn receive(socket: &UdpSocket, count: &AtomicU64, below: &AtomicU64, stop: &Atom
     }
 }
 
-/// Histogram of delays, with eight classes for each power of two.
+/// Histogram of packet delays in nanoseconds, with eight classes for each power of two.
 struct Delays([u64; 512]);
 
 impl Default for Delays {

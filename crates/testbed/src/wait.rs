@@ -9,7 +9,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Polls until `condition` returns `true`.
 ///
 /// # Errors
-/// Returns [`LabError::TimedOut`] with the description `what` if `timeout` has elapsed.
+/// Returns [`LabError::TimedOut`] if `timeout` has elapsed. The error describes the awaited event by `what`.
 pub fn wait_until(
     what: &str,
     timeout: Duration,
@@ -21,8 +21,8 @@ pub fn wait_until(
 /// Polls until `attempt` returns a value, and returns this value.
 ///
 /// # Errors
-/// Returns [`LabError::TimedOut`] with the description `what` and the last error of `attempt` if `timeout`
-/// has elapsed.
+/// Returns [`LabError::TimedOut`] if `timeout` has elapsed. The error describes the awaited event by `what`,
+/// and contains the last error of `attempt`.
 pub fn eventually<T>(
     what: &str,
     timeout: Duration,

@@ -1,4 +1,4 @@
-//! Devices and XDP programs between which `trivium xdp bench` measures.
+//! Devices and XDP programs with which `trivium xdp bench` measures.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -23,7 +23,7 @@ use cli::failure::Failure;
 
 /// Time for which traffic flows before each measurement begins (warm-up).
 const WARM: Duration = Duration::from_millis(200);
-/// Maximum time to wait until the kernel starts the NAPI thread.
+/// Maximum time to wait until the kernel starts the receiving device's NAPI thread.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Number of the receiving device's port in the bridge stage of the XDP program.
 const DEVICE_PORT: u16 = 1;
@@ -51,7 +51,7 @@ pub fn cores() -> (usize, usize) {
 ///
 /// - from generator (g) to device (d), which receives the frames.
 /// - from output (o) to sink (s), which carries redirected frames.
-/// - a pair on which the generator's program is parked.
+/// - an unused pair, to which the generator's program is attached.
 pub struct Lab {
     scenario: XdpScenario,
     names: Names,
@@ -64,8 +64,8 @@ pub struct Lab {
     listed: Option<Blocklist>,
 }
 
-/// Names of the devices. The names are unique on the machine, because the kernel names a NAPI thread after
-/// its device.
+/// Names of the receiving device and of the sink. The names are unique on the machine, because the kernel
+/// names a NAPI thread after its device.
 struct Names {
     device: String,
     sink: String,
@@ -138,7 +138,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Measures the frames per second that a program (or the kernel) processes.
+    /// Measures the number of frames per second that a variant (an XDP program or the kernel) processes.
     ///
     /// # Errors
     /// The kernel refuses a program or its counters.
@@ -223,8 +223,8 @@ impl Lab {
         Ok(Running::Port(Box::new(loaded.attach(self.device, AttachMode::Native, None)?)))
     }
 
-    /// Loads the port's program with the XDP stage that forwards by the kernel's routes to the output, and
-    /// attaches it to the receiving device.
+    /// Loads the port's program with the XDP stage that forwards by the kernel's routes to the output device,
+    /// and attaches the program to the receiving device.
     fn routing(&self) -> Result<Attached, xdp::Error> {
         let locals = LocalAddresses { v4: OWN.map(Ipv4Addr::from).into(), ..LocalAddresses::default() };
         let config = ProgramConfig { owner: Owner::Routed, when_down: WhenDown::Pass, queues: 1, locals };

@@ -10,7 +10,8 @@ use super::Cli;
 
 const COMMAND: &str = "cargo test -p cli --lib args::reference";
 
-/// Returns a help text for a table cell or a paragraph. Angle brackets outside code are escaped.
+/// Returns a help text as one line of Markdown, for a table cell or a paragraph. Angle brackets outside code
+/// are escaped.
 fn prose(text: &str) -> String {
     let line = text.lines().collect::<Vec<_>>().join(" ");
     let parts = line.split('`').enumerate();
@@ -19,7 +20,7 @@ fn prose(text: &str) -> String {
     escaped.collect::<Vec<_>>().join("`")
 }
 
-/// Returns an argument as it is typed, such as `-n, --number <N>`.
+/// Returns the option names of an argument with its value's placeholder, such as `-n, --number <N>`.
 fn typed(arg: &Arg) -> String {
     let usage = arg.to_string();
     match arg.get_short() {
@@ -51,7 +52,7 @@ fn meaning(arg: &Arg) -> String {
     text
 }
 
-/// Adds a table of arguments, if there are any.
+/// Appends a Markdown table of the visible arguments to `text`, unless there are none.
 fn arguments<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
     let shown: Vec<&Arg> = arguments.filter(|arg| !arg.is_hide_set()).collect();
     if shown.is_empty() {
@@ -63,7 +64,7 @@ fn arguments<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
     }
 }
 
-/// Adds the sections of a command and of its subcommands.
+/// Appends the sections of a command and of its subcommands to the page `text`.
 fn section(text: &mut String, name: &str, command: &Command) {
     let about = command.get_about().map(|about| prose(&about.to_string())).unwrap_or_default();
     let end = if about.ends_with('.') { "" } else { "." };
@@ -87,7 +88,8 @@ fn section(text: &mut String, name: &str, command: &Command) {
     }
 }
 
-/// Returns whether every command has the argument.
+/// Returns whether every command has the argument (such as `--help`). The tables of commands omit such
+/// arguments.
 fn everywhere(arg: &Arg) -> bool {
     ["socket", "timeout", "help", "version"].contains(&arg.get_id().as_str())
 }

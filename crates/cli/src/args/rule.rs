@@ -44,8 +44,8 @@ pub struct RuleRemove {
     pub rule: model::RuleName,
 }
 
-/// Fields of `[[filter.NAME.rule]]` under the configuration's names. Lists are separated by commas. The
-/// daemon checks the values, as for a file.
+/// Fields of a filter rule, named as in `[[filter.NAME.rule]]` of the configuration. Lists are separated by
+/// commas. The daemon checks the values as it checks the values of a file.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct RuleFields {
     /// Name of the rule. Counters belong to the name
@@ -162,7 +162,8 @@ fn value(text: &str) -> Result<Value, String> {
     Ok(text.parse::<i64>().map_or_else(|_| Value::from(text), Value::from))
 }
 
-/// Parses `KEY=VALUE,...` into a table. `bytes` and `mask` are hexadecimal digits and always stay strings.
+/// Parses `KEY=VALUE,...` into a JSON object. `bytes` and `mask` are hexadecimal digits and always stay
+/// strings.
 fn table(text: &str) -> Result<Value, String> {
     let mut table = Map::new();
     for field in text.split(',') {

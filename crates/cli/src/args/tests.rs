@@ -269,7 +269,7 @@ fn examples(command: &str, argument: &str) -> Vec<String> {
     found
 }
 
-/// Checks that the text describes a packet, or that it names a file from which the packet would be read.
+/// Checks that the text is a valid packet description, or that it begins with `@` and names a capture file.
 fn assert_packet(text: &str) {
     assert!(text.starts_with('@') || spec::parse(text).is_ok(), "{text}: {:?}", spec::parse(text));
 }
@@ -314,13 +314,14 @@ fn assert_typed(line: &str) {
     }
 }
 
-/// Returns the command lines in the code blocks of a document.
+/// Returns the `trivium` command lines in the shell code blocks of a document.
 fn typed(document: &str) -> impl Iterator<Item = &str> {
     let blocks = document.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.flat_map(str::lines).filter(|line| line.starts_with("trivium "))
 }
 
-/// Returns the command lines behind a prompt of root in a document, up to a pipe.
+/// Returns the `trivium` command lines that follow a root prompt (`# `) in a document, each up to the first
+/// pipe.
 fn prompted(document: &str) -> impl Iterator<Item = &str> {
     let lines = document.lines().filter_map(|line| line.trim_start().strip_prefix("# "));
     lines.filter_map(|line| line.split(" | ").next()).filter(|line| line.starts_with("trivium "))

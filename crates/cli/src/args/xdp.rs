@@ -445,7 +445,7 @@ pub enum SteeringCommand {
     },
 }
 
-/// Exact flow of a steering command.
+/// Arguments that identify an exact flow (addresses, protocol, ports and VLAN) in a steering command.
 #[derive(Clone, Debug, Args)]
 pub struct FlowArgs {
     /// Name of the steering. Optional if there is only one

@@ -88,7 +88,7 @@ pub async fn confirm(client: &Client, args: Json) -> Result<(), Failure> {
 /// Undoes the change that is on trial (`trivium apply --confirm`).
 ///
 /// # Errors
-/// No change is on trial, or the data plane cannot go back.
+/// No change is on trial, or the data plane refuses the previous configuration.
 pub async fn roll_back(client: &Client, args: Json) -> Result<(), Failure> {
     let outcome: Outcome = client.send(Method::DELETE, "/v1/config/pending", &()).await?;
     if args.json {

@@ -28,7 +28,7 @@ use crate::failure::Failure;
 /// Maximum number of chunks of the pcapng stream that are queued for the reader thread.
 const QUEUE: usize = 256;
 
-/// Captures until a limit is reached, or SIGINT or SIGTERM arrives.
+/// Captures packets until a limit is reached, or SIGINT or SIGTERM arrives.
 ///
 /// # Errors
 /// The port does not exist, the filter expression is invalid, the file cannot be written, or the daemon ends
@@ -148,8 +148,7 @@ impl Read for Chunks {
 /// Destination to which captured packets are written.
 enum Sink {
     Lines,
-    /// A pcapng file, and the interfaces described in it. The key is the interface's number in the daemon's
-    /// stream.
+    /// A pcapng file, and the interfaces described in the file by their numbers in the daemon's stream.
     File(Box<Writer<Box<dyn Write + Send>>>, BTreeMap<u32, Interface>),
 }
 

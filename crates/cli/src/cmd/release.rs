@@ -3,10 +3,10 @@
 use crate::args::Release;
 use crate::failure::{Failure, Kind};
 
-/// Releases the hook of one device, or all hooks.
+/// Removes the hook that an ended daemon left on a device, or all such hooks.
 ///
 /// # Errors
-/// A hook is in use or cannot be removed, or no hook has this name.
+/// A hook is in use or cannot be removed, or there is no hook on a device or for a port of this name.
 pub fn run(args: &Release) -> Result<(), Failure> {
     let released = dataplane::release_hooks(args.device.as_deref());
     if let (Some(device), true) = (&args.device, released.is_empty()) {

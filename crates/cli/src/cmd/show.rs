@@ -160,7 +160,8 @@ async fn named<T: DeserializeOwned + Serialize>(
     Ok(())
 }
 
-/// Returns the first words of a port's reason, without the kernel's error text that follows.
+/// Returns the first words of the reason why a port does not use a faster mode, without the kernel's error
+/// text.
 fn beginning(reason: &str) -> &str {
     /// Maximum length of the result in characters.
     const LENGTH: usize = 40;
@@ -168,8 +169,8 @@ fn beginning(reason: &str) -> &str {
     reason.char_indices().nth(LENGTH).map_or(reason, |(end, _)| reason[..end].trim_end())
 }
 
-/// Returns the current fault of a port, and the reasons why its sockets or hook do not use a faster mode. The
-/// reasons are shortened unless `whole` is set, as it is when only one port is shown.
+/// Returns the current fault of a port, and the reasons why the port's sockets or hook do not use a faster
+/// mode. The reasons are shortened unless `whole` is set, as it is when only one port is shown.
 fn note(port: &PortState, whole: bool) -> String {
     let mut notes: Vec<String> = port.trouble.iter().cloned().collect();
     for reason in &port.reasons {

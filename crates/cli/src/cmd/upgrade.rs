@@ -9,7 +9,7 @@ use crate::args::Upgrade;
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// Requests that the daemon starts the new binary and hands over to it.
+/// Requests that the daemon starts the new binary and hands over to the new process.
 ///
 /// # Errors
 /// The successor does not take over. The running daemon then continues.

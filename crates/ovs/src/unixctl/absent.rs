@@ -15,8 +15,8 @@ struct Kind {
     /// usage of a command.
     shows: &'static [(&'static str, &'static str)],
     /// Commands that change an object. Each entry has the name, the usage, the minimum and maximum number of
-    /// arguments, the number of arguments from which on one of them is the name of an object, and the output
-    /// if no argument is the name of an object.
+    /// arguments, the minimum number of arguments with which one argument names an object, and the output if
+    /// no argument names an object.
     changes: &'static [(&'static str, &'static str, usize, usize, usize, &'static str)],
     /// Error message for an unknown object name: for commands that show objects, and for commands that change
     /// an object.

@@ -1,4 +1,4 @@
-//! General commands of `ovs-appctl` (`exit`, `version`), and the registry of all commands.
+//! General commands of `ovs-appctl` (`exit`, `version`), and the creation of the registry of all commands.
 
 use std::sync::Arc;
 

@@ -42,8 +42,8 @@ impl History {
         }
     }
 
-    /// Returns the average number of events per second over the last `time`, or over the lifetime of a
-    /// younger process. `count` is the current counter value.
+    /// Returns the average number of occurrences of an event per second over the last `time`, or since the
+    /// start if the process is younger. `count` is the current value of the event's counter.
     fn rate(&self, event: &str, count: u64, now: Instant, time: Duration) -> f64 {
         let all = if time > MINUTE { &self.minutes } else { &self.recent };
         // The newest sample that is at least `time` old.
@@ -151,8 +151,8 @@ fn show(events: &Events, history: &History, now: Instant) -> String {
     text
 }
 
-/// Returns the number of objects of each kind and the memory usage on one line, in the format of
-/// `ovs-vswitchd`.
+/// Returns the number of objects of each kind (such as bridges and ports) and the memory usage on one line,
+/// in the format of `ovs-vswitchd`.
 fn memory(plane: &dyn Plane) -> String {
     let bridges = plane.bridges();
     let caches = plane.caches();

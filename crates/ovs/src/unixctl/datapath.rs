@@ -17,10 +17,11 @@ pub const DATAPATH: &str = "netdev@trivium";
 /// Maximum number of cached flows that one command prints.
 const FLOWS: usize = 100_000;
 
-/// OpenFlow number of a bridge's own interface (`OFPP_LOCAL` of OpenFlow 1.0).
+/// OpenFlow port number of a bridge's own interface (`OFPP_LOCAL` of OpenFlow 1.0).
 const LOCAL: u16 = 65_534;
 
-/// Features of the datapath under Open vSwitch's names and in its order (`dpif/show-dp-features`).
+/// Features of the datapath with their values, under Open vSwitch's names and in the order of
+/// `dpif/show-dp-features`.
 const FEATURES: [(&str, &str); 26] = [
     ("Masked set action", "Yes"),
     ("Tunnel push pop", "No"),
@@ -204,8 +205,8 @@ fn is_more(option: &str) -> bool {
     matches!(option, "-m" | "--more")
 }
 
-/// Returns whether ports are printed by name and not by number. The default is by name if `--more` is given,
-/// otherwise by number.
+/// Returns whether ports are printed by name and not by number, as `--names` or `--no-names` requests.
+/// Without both options, ports are printed by name only if `--more` is given.
 fn wants_names(options: &[String]) -> bool {
     let asked = options.iter().rev().find_map(|option| match option.as_str() {
         "--names" => Some(true),

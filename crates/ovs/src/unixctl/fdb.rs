@@ -30,8 +30,8 @@ pub type Sides = Option<(watch::Receiver<Layout>, Arc<watch::Sender<Stations>>)>
 struct Fdb {
     plane: Arc<dyn Plane>,
     sides: Sides,
-    /// Values of each bridge's counters at the last `fdb/stats-clear`. They are subtracted from the printed
-    /// counters.
+    /// Values that each bridge's MAC table counters had at the last `fdb/stats-clear`. These values are
+    /// subtracted from the printed counters.
     cleared: Mutex<BTreeMap<String, BridgeCounts>>,
 }
 
@@ -60,8 +60,8 @@ fn word(arguments: &[String], at: usize) -> &str {
     arguments.get(at).map_or("", String::as_str)
 }
 
-/// Parses the VLAN argument of `fdb/add`. 0 means untagged, and so does a text that is not a 16-bit number.
-/// Other numbers that are no VLAN ID are an error.
+/// Parses the VLAN argument of `fdb/add` and `fdb/del`. 0 means untagged, and so does a text that is not a
+/// 16-bit number. Other numbers that are no VLAN ID are an error.
 fn vlan(text: &str) -> Result<VlanId, String> {
     match text.parse::<u16>() {
         Err(_) | Ok(0) => Ok(UNTAGGED),
@@ -84,7 +84,7 @@ impl Fdb {
             .ok_or_else(|| NO_BRIDGE.to_owned())
     }
 
-    /// Returns a function that converts the names of a bridge and its port into the printed port number. The
+    /// Returns a function that converts a bridge name and a port name into the port number to print. The
     /// bridge's own interface is printed as `LOCAL`.
     fn number(&self) -> impl Fn(&str, &str) -> String {
         let layout = self.layout();
@@ -99,7 +99,7 @@ impl Fdb {
         }
     }
 
-    /// Returns a function that converts a VLAN into the printed VLAN id. The VLAN that stands for untagged
+    /// Returns a function that converts a VLAN into the VLAN id to print. The VLAN that stands for untagged
     /// frames is printed as 0.
     fn shown_vlan(&self, bridge: &str) -> impl Fn(VlanId) -> u16 {
         let ours = self.layout().desired.bridges.contains_key(bridge);
@@ -123,8 +123,9 @@ impl Fdb {
         Ok(text)
     }
 
-    /// Parses the arguments of a command that identify a static entry. Returns the entry's key, and the
-    /// channel for static entries. Returns an error if the bridge does not come from the database.
+    /// Parses the arguments that identify a static MAC table entry of a bridge. Returns the entry's key, and
+    /// the channel that sets the static entries. Returns an error if the bridge does not come from the
+    /// database.
     fn entry(
         &self,
         bridge: &str,
@@ -142,8 +143,8 @@ impl Fdb {
         }
     }
 
-    /// Waits until the MAC table contains the static entry with the port `port`. If `port` is `None`, waits
-    /// until the MAC table does not contain the static entry.
+    /// Waits until the bridge's MAC table contains the static entry `key` on the port `port`. If `port` is
+    /// `None`, waits until the MAC table does not contain the static entry.
     fn until(&self, bridge: &str, key: StaticKey, port: Option<&str>) -> Answer {
         let filter = FdbFilter {
             bridge: Some(bridge.to_owned()),

@@ -9,7 +9,7 @@ fn one(name: &'static str, flows: &[&str], frame: &[u8], leaves: &[(u8, &[u8])])
     PacketCase::new(&[Action(name)], flows, vec![Step::new(1, frame, leaves)])
 }
 
-/// Returns the case, changed to another OpenFlow version.
+/// Returns the case with the OpenFlow version of its client replaced by `version`.
 fn spoken(version: &'static str, case: PacketCase) -> PacketCase {
     PacketCase { version, ..case }
 }

@@ -102,8 +102,8 @@ async fn some_routers(client: &Client, router: Option<&str>) -> Result<Vec<Route
     }
 }
 
-/// Returns the API path of the resource `asked` of the named router. Without a name, the daemon must have
-/// only one router. Several routers without a name are an error.
+/// Returns the API path of the resource `asked` (such as `routes`) of the router that the arguments name.
+/// Without a name, the daemon must have only one router. Several routers without a name are an error.
 async fn path(client: &Client, args: &OfRouter, asked: &str) -> Result<String, Failure> {
     if let Some(name) = &args.router {
         return Ok(format!("/v1/routers/{}/{asked}", quoted(name)));
@@ -120,7 +120,7 @@ async fn path(client: &Client, args: &OfRouter, asked: &str) -> Result<String, F
     }
 }
 
-/// Prints a note that a list may be incomplete, if the number of entries has reached the limit.
+/// Prints a note that a list may be incomplete, if the number of entries has reached the requested limit.
 fn tell_more(count: usize, limit: u64, json: bool) {
     if !json && u64::try_from(count).is_ok_and(|count| count >= limit) {
         println!("these are the first {limit}; --limit asks for more");

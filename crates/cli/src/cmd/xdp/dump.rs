@@ -10,7 +10,7 @@ use crate::cmd::capture;
 use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::failure::Failure;
 
-/// Captures until a limit is reached or Ctrl-C is pressed.
+/// Captures frames of a port's hook until a limit is reached or Ctrl-C is pressed.
 ///
 /// # Errors
 /// The port has no hook, the filter expression is invalid, or the file cannot be written.

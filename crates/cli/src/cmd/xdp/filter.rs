@@ -70,7 +70,7 @@ async fn remove(client: &Client, args: &RuleRemove) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Receives the sampled frames of a filter until a limit is reached or Ctrl-C is pressed.
+/// Prints or writes the frames that rules of a filter sample, until a limit is reached or Ctrl-C is pressed.
 async fn samples(client: &Client, args: &FilterSamples) -> Result<(), Failure> {
     let packets = args.filter.join(",");
     // The expression is also parsed here, so that errors are reported without a daemon.

@@ -21,7 +21,7 @@ use self::mixture::{Ends, FRAMES_MAX, Mixture};
 use crate::args::{FrameOrder, FrameProtocol, Varied, XdpGen};
 use crate::failure::Failure;
 
-/// Interface index of the loopback device, which is the input device of kernel-generated frames.
+/// Interface index of the loopback device. The kernel reports losses of generated frames with this device.
 const LOOPBACK: u32 = 1;
 
 /// Sends the requested frames and prints a report.
@@ -48,7 +48,8 @@ struct Recorded {
     left_out: usize,
 }
 
-/// Sends the frames and prints the report. The thread must be in the network namespace of the device.
+/// Sends the frames that the arguments describe, and prints a report. The thread must be in the network
+/// namespace of the device.
 fn send(args: &XdpGen) -> Result<(), Failure> {
     let failed = |error: xdp::Error| Failure::new(&args.device, error, "");
     let index =
@@ -110,8 +111,8 @@ fn offer(args: &XdpGen, generator: &mut Generator) -> Result<Offered, xdp::Error
     offered
 }
 
-/// Returns the number of generated frames that were lost when they were sent to a device of this network
-/// namespace.
+/// Returns the number of generated frames that were lost so far when they were sent to a device of this
+/// network namespace.
 fn lost(losses: &Losses) -> Result<u64, xdp::Error> {
     use std::os::linux::fs::MetadataExt;
     let inode = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());

@@ -23,21 +23,21 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// as a burst within one [`PERIOD`].
 const RING_BYTES: u32 = 256 << 10;
 
-/// Numbers of frames in the hooks of all ports within one interval.
+/// Frame counts of the hooks of all ports within one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 struct Interval {
     elapsed_ns: u64,
     ports: BTreeMap<String, Flow>,
 }
 
-/// Numbers of frames in the hook of one port within one interval.
+/// Frame counts of the hook of one port within one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 struct Flow {
     /// Number of frames that the hook's program received.
     seen: u64,
     /// Number of frames for which the program returned each XDP verdict, by the verdict's name.
     ways: BTreeMap<String, u64>,
-    /// Frames that the kernel lost after the XDP verdict.
+    /// Frames that the kernel lost after the XDP verdict, by tracepoint and reason.
     lost: Vec<Lost>,
 }
 
@@ -57,15 +57,15 @@ struct Each {
     lost: Lost,
 }
 
-/// Readings of the hooks' counters and of the kernel's loss counters at one moment.
+/// Values of the hooks' counters and of the kernel's loss counters at one moment.
 struct Moment {
     at: Instant,
     hooks: Vec<HookState>,
     losses: Vec<Loss>,
 }
 
-/// Prints the frames of each interval once a second. Ends after the given number of seconds or when Ctrl-C is
-/// pressed.
+/// Prints the frame counts of the last second once a second. Ends after the given number of seconds or when
+/// Ctrl-C is pressed.
 ///
 /// # Errors
 /// The daemon does not answer, or the port has no hook.
@@ -132,8 +132,8 @@ async fn each(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a loss with the names of the ports whose hook may have caused it, or `None` if there is no such
-/// port.
+/// Converts a loss of frames into a loss event with the names of the ports whose hook may have caused the
+/// loss. Returns `None` if there is no such port.
 fn told(loss: &LossAt, hooks: &[HookState]) -> Option<Each> {
     let LossAt { at_ns, loss } = *loss;
     let ports: Vec<String> =
@@ -206,7 +206,8 @@ fn is_of(loss: &Loss, hook: &HookState) -> bool {
     u64::from(loss.netns) == hook.netns && loss.ifindex == hook.ifindex
 }
 
-/// Formats an interval with one line for each verdict and each loss. Each line states frames per second.
+/// Formats the frame rates of an interval. Each port has one line for all frames, and one for each verdict
+/// and each loss.
 fn text(interval: &Interval) -> String {
     let rate = |frames: u64| {
         let rate = u128::from(frames) * 1_000_000_000 / u128::from(interval.elapsed_ns.max(1));

@@ -1,5 +1,5 @@
-//! `trivium xdp steering`: shows and changes flow steering, which consists of single flows with a target of
-//! their own and of a table that maps hash buckets to targets.
+//! `trivium xdp steering`: shows and changes flow steering. A steering definition has exact flows, each with
+//! a target (worker, kernel or CPU), and a table that maps hash buckets of the other flows to targets.
 
 use hyper::Method;
 use model::{
@@ -16,7 +16,8 @@ use crate::table::{Table, short};
 /// Executes a subcommand of `trivium xdp steering`.
 ///
 /// # Errors
-/// The daemon does not answer, the steering does not exist, or the daemon refuses the flow or the table.
+/// The daemon does not answer, the steering definition does not exist, or the daemon refuses the flow or the
+/// table.
 pub async fn steering(client: &Client, command: &SteeringCommand) -> Result<(), Failure> {
     match command {
         SteeringCommand::Show { name, json } => {
@@ -135,7 +136,8 @@ fn folded(buckets: &[SteeringTarget]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the given name of a steering definition. Without a name, returns the name of the only one.
+/// Returns the given name of a steering definition. Without a name, returns the name of the only steering
+/// definition.
 async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name.clone());

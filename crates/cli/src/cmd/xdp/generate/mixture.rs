@@ -1,5 +1,5 @@
-//! Frames of several lengths or over IPv6, which the kernel's BPF generator cannot make. The frames are built
-//! here and sent repeatedly in order.
+//! Frames of several lengths or over IPv6, which the BPF generator (`bpf/livegen.bpf.c`) cannot make. The
+//! frames are built here, and the generator sends them repeatedly.
 //!
 //! One round contains each length as often as its weight states. Rounds are repeated until every flow has had
 //! each position of the round once. Each flow then has an equal mixture of lengths, and the number of frames
@@ -83,7 +83,7 @@ pub struct Mixture<'a> {
 }
 
 impl Mixture<'_> {
-    /// Builds all frames of the sequence in the order in which they are sent.
+    /// Builds all frames of the sequence.
     ///
     /// # Errors
     /// [`Error::Generator`] if a value is out of range.
@@ -139,7 +139,8 @@ impl Mixture<'_> {
         Ok(shares)
     }
 
-    /// Builds one frame. The frame equals the one of the BPF generator, except that all checksums are valid.
+    /// Builds one frame. The frame equals the frame that the BPF generator makes, except that all checksums
+    /// are valid.
     fn frame(&self, length: u16, flow: u32) -> Vec<u8> {
         let traffic = self.traffic;
         let mac = |[a, b, rest @ ..]: [u8; 6], varies| {
@@ -169,7 +170,7 @@ impl Mixture<'_> {
     }
 
     /// Returns the source and destination address of a flow, computed as in `bpf/livegen.bpf.c`. If IPv6
-    /// sources vary, each source keeps its first 32 bits, and the next 32 bits are pseudo-random.
+    /// sources vary, the source addresses differ only in their second 32 bits, which are pseudo-random.
     fn ends_of(&self, flow: u32) -> Ends {
         let vary = self.traffic.vary;
         let further = if vary.destination { flow } else { 0 };
