@@ -114,7 +114,7 @@ fn churn(churn: &Churn) -> (String, Value) {
 }
 
 /// Formats the results of a scenario as text and as JSON. In the JSON object, the field `rows` lists the rows
-/// of the results. If there is only one row and it has no name, the row itself is the JSON object.
+/// of the results. If the only row has no name, the row itself is the JSON object.
 fn figures(figures: &Figures) -> (String, Value) {
     let mut text = format!("{}:\n", figures.scenario);
     let mut rows = Vec::new();

@@ -131,7 +131,7 @@ pub fn reopen() -> Result<(), String> {
     log.open(&path).map_err(|error| error.to_string())
 }
 
-/// Closes the log file until it is opened again. Messages are not written to the file meanwhile.
+/// Closes the log file until [`reopen`] is called. Messages are not written to the file meanwhile.
 ///
 /// # Errors
 /// The log has not been started.

@@ -33,7 +33,7 @@ pub const NOT_INHERITED: [&str; 2] = [WATCHDOG_PID, READY_FIFO];
 /// Maximum time to wait until the service manager has read all notifications.
 const BARRIER: Duration = Duration::from_secs(2);
 
-/// Connection to the service manager. Without a service manager, notifications have no effect.
+/// Connection to the service manager (systemd). Without a service manager, notifications have no effect.
 #[derive(Debug)]
 pub struct Notifier {
     target: Option<(UnixDatagram, SocketAddr)>,
@@ -43,7 +43,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Creates a notifier from the environment variables.
+    /// Creates a notifier from environment variables such as `NOTIFY_SOCKET`.
     pub fn from_environment() -> Self {
         let target = std::env::var_os("NOTIFY_SOCKET").and_then(|name| target(&name).ok());
         let watchdog = watchdog(|key| std::env::var(key).ok(), std::process::id());
@@ -111,8 +111,9 @@ fn write_ready(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).custom_flags(flags).open(path)?.write_all(b"ready\n")
 }
 
-/// Sends a barrier to the service manager and waits until the manager has read it. The manager then closes
-/// its end of a pipe, which the daemon observes as a hang-up of the other end.
+/// Sends a barrier (`BARRIER=1`) to the service manager and waits until the manager has read all messages up
+/// to the barrier. The manager then closes its end of a pipe, which the daemon observes as a hang-up of the
+/// other end.
 fn barrier(socket: &UnixDatagram, address: &SocketAddr) -> io::Result<()> {
     let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let descriptors = [theirs.as_fd()];

@@ -24,8 +24,8 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Locks the file and writes the id of this process to it. `socket` is the path of the socket for
-    /// `ovs-appctl`.
+    /// Locks the PID file and writes the id of this process to the file. `socket` is the path of the socket
+    /// for `ovs-appctl`.
     ///
     /// # Errors
     /// Another process holds the lock ([`io::ErrorKind::WouldBlock`]), or the file cannot be written.
@@ -33,8 +33,8 @@ impl PidFile {
         PidFile::lock(path, socket, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Waits until the predecessor, which is about to end, has released its lock. Then locks the file and
-    /// writes the ID of this process to it.
+    /// Waits until the predecessor process, which is about to end, has released its lock of the PID file.
+    /// Then locks the file and writes the ID of this process to the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -97,8 +97,8 @@ impl Drop for PidFile {
     }
 }
 
-/// Creates the symbolic link `NAME.PID.ctl` to the socket and returns its path. Returns `None` if the socket
-/// itself has this name.
+/// Creates the symbolic link `NAME.PID.ctl` to the socket for `ovs-appctl`, and returns the link's path.
+/// Returns `None` if the socket itself has this name.
 fn link(path: &Path, socket: &Path) -> Option<io::Result<PathBuf>> {
     let name = format!("{}.{}.ctl", path.file_stem()?.to_str()?, std::process::id());
     let link = path.with_file_name(name);

@@ -26,7 +26,7 @@ pub fn add(commands: &mut Commands) {
 }
 
 /// Implements `vlog/enable-rate-limit` and `vlog/disable-rate-limit`. The function checks the module names
-/// and has no other effect, because messages that peers can cause are rate-limited where they are logged.
+/// and has no other effect. Log messages that peers can cause are always rate-limited.
 fn rate_limit(modules: &[String]) -> Answer {
     let known = |name: &String| name.eq_ignore_ascii_case("ANY") || vlog_module(name).is_some();
     if modules.iter().all(known) { Ok(String::new()) } else { Err("unknown module".to_owned()) }

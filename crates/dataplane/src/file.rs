@@ -55,7 +55,7 @@ pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a file for writing and truncates it. Creates the file if it does not exist.
+/// Opens and truncates a file for writing. Creates the file if no file has this path.
 ///
 /// # Errors
 /// Returns the error of the operating system, or an error with the reason why the file is refused.

@@ -86,8 +86,8 @@ pub fn is_prefix(text: &str) -> bool {
         .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Removes all namespaces whose names have this prefix, kills the processes in them, and removes the demo's
-/// directory.
+/// Removes a demo: kills the processes in the namespaces whose names have this prefix, and removes these
+/// namespaces and the demo's directory.
 pub fn remove_all(prefix: &str) {
     for name in names(prefix) {
         for pid in processes(&name) {

@@ -283,18 +283,18 @@ impl Tcp {
         Err(Failure::new("iperf3", said, "look at `trivium show drops` and the daemon's log"))
     }
 
-    /// Returns the last measured rate in Gbit/s.
+    /// Returns the last measured rate of the TCP traffic in Gbit/s.
     #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
     pub fn gbps(&self) -> f64 {
         self.rate.load(Ordering::Relaxed) as f64 / 1e6
     }
 
-    /// Returns whether the traffic has ended.
+    /// Returns whether the TCP traffic has ended.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Stops the traffic before its deadline.
+    /// Stops the TCP traffic before its deadline.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(child) = self.client.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
@@ -312,8 +312,8 @@ fn not_listening() -> Failure {
     Failure::new("iperf3", "its server does not listen", "run `make setup`")
 }
 
-/// Waits until the iperf3 server listens on port 5201, and returns whether it does. The function reads
-/// /proc/net/tcp of the server's namespace (state 0A).
+/// Waits until the iperf3 server listens on port 5201. Returns `false` if the server does not listen in time.
+/// The function reads /proc/net/tcp of the server's namespace (state 0A).
 fn wait_listening(namespace: &str) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(5) {

@@ -48,12 +48,13 @@ struct Sessions {
     /// Time without a connected active controller (one to which the daemon connects) after which the bridge
     /// enters standalone mode.
     patience: Duration,
-    /// Time since which no active controller has been connected. `None` while one is connected.
+    /// Time since which no active controller has been connected. `None` while one is connected, and if the
+    /// bridge has no active controller.
     away: Option<Instant>,
-    /// Whether the bridge is in standalone mode, according to the last log message.
+    /// Whether the last log message about standalone mode said that the bridge is in this mode.
     alone: bool,
-    /// Task that makes the bridge enter or leave standalone mode. The task blocks until it can lock the
-    /// bridge's flow tables.
+    /// Task that makes the bridge enter or leave standalone mode. The task blocks until the lock of the
+    /// bridge's flow tables is free.
     change: Option<JoinHandle<()>>,
 }
 

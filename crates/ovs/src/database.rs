@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Default and shortest interval at which interface statistics are written to the database.
 /// `other_config:stats-update-interval` can make it longer.
 const STATISTICS: Duration = Duration::from_secs(5);
-/// Time after which the daemon tries again to apply an object that the data plane refused.
+/// Time after which the daemon tries again to apply a configuration object that the data plane refused.
 const RETRY: Duration = Duration::from_secs(10);
 /// Maximum time for which the start of the daemon waits for the tables of the database.
 const FIRST: Duration = Duration::from_secs(3);
@@ -47,7 +47,7 @@ const FIRST: Duration = Duration::from_secs(3);
 /// Last applied state of the OVSDB tables, for the OpenFlow sessions and `ovs-appctl`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
-    /// Configuration that the tables request, including controllers, fail modes and flow tables.
+    /// Configuration that the OVSDB tables request, including controllers, fail modes and flow tables.
     pub desired: Arc<Desired>,
     /// OpenFlow port numbers of the running ports, by bridge and port name.
     pub numbers: BTreeMap<String, BTreeMap<String, u16>>,
@@ -136,13 +136,13 @@ struct Follower {
     stations: watch::Receiver<Stations>,
     first: watch::Sender<bool>,
     numbers: Numbers,
-    /// Configuration derived from the last applied state of the tables.
+    /// Configuration derived from the last applied state of the OVSDB tables.
     wanted: DesiredConfig,
-    /// Last applied state of the tables. `None` until a state has been applied.
+    /// Last applied state of the OVSDB tables. `None` until a state has been applied.
     applied: Option<Arc<Desired>>,
     told: SwitchStatus,
     told_statistics: Option<Instant>,
-    /// State of the tables that the daemon tried to apply last. `None` forces another attempt.
+    /// State of the OVSDB tables that the daemon tried to apply last. `None` forces another attempt.
     tried: Option<Arc<Desired>>,
     /// Time at which [`Self::tried`] is applied again because the data plane refused parts of this state.
     retry_at: Option<Instant>,
@@ -169,8 +169,8 @@ impl Follower {
         }
     }
 
-    /// Returns whether the tables must be applied, which is the case if they changed, a retry is due, or a
-    /// missing device may have appeared.
+    /// Returns whether the OVSDB tables must be applied. This is the case if the tables changed, a retry is
+    /// due, or a missing device exists now.
     async fn is_due(&mut self, desired: &Arc<Desired>) -> bool {
         if self.tried.as_ref().is_none_or(|tried| !same(tried, desired)) {
             return true;
@@ -330,8 +330,8 @@ fn add_stations(config: &mut Config, stations: &Stations) {
     }
 }
 
-/// Returns whether two states of the tables are equal apart from OpenFlow port numbers, which the daemon
-/// itself writes to the database.
+/// Returns whether two states of the OVSDB tables are equal apart from OpenFlow port numbers, which the
+/// daemon itself writes to the database.
 fn same(one: &Desired, other: &Desired) -> bool {
     let numberless = |desired: &Desired| {
         let mut desired = desired.clone();

@@ -25,8 +25,8 @@ use rustix::process::Signal;
 
 use crate::{LabError, Process, eventually};
 
-/// Interval between two input packets. The interval is long enough for a packet to be processed before the
-/// next packet arrives on another port.
+/// Interval between two input packets. The interval is long enough for the daemon to process a packet before
+/// the next packet arrives on another port.
 const STEP: Duration = Duration::from_millis(60);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time before the first input packet. All ports open within this time.

@@ -14,8 +14,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::process::describe;
 use crate::{LabError, Process};
 
-/// A named network namespace. When the last handle is dropped, the namespace is removed and the processes in
-/// it are killed.
+/// Handle of a named network namespace. When the last handle is dropped, the processes in the namespace are
+/// killed and the namespace is removed.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     inner: Arc<Inner>,

@@ -207,7 +207,7 @@ impl Lab {
     }
 
     /// Loads the port's XDP program with a filter of one drop rule and without an AF_XDP socket, and attaches
-    /// it to the receiving device.
+    /// the program to the receiving device.
     fn filtered(&self, matches: Match, listed: Option<&Blocklist>) -> Result<Running, xdp::Error> {
         let rule = Rule {
             name: "drop".to_owned(),
@@ -302,7 +302,7 @@ fn napi_thread(device: &str) -> Option<Pid> {
     })
 }
 
-/// The attached programs of one measured variant. The counters of one of them give the number of processed
+/// The attached programs of one measured variant. The counters of one program give the number of processed
 /// frames.
 enum Running {
     Sink(Sink),

@@ -78,7 +78,7 @@ impl Plane {
     }
 }
 
-/// Returns the traffic that a scenario generates. The device with index `ifindex` sends it.
+/// Returns the traffic that a scenario generates. The device with index `ifindex` sends the traffic.
 pub fn traffic(scenario: XdpScenario, ifindex: u32) -> Traffic {
     let of = Traffic::to(ifindex);
     match scenario {

@@ -142,7 +142,7 @@ pub struct RuleFields {
 }
 
 impl RuleFields {
-    /// Returns the fields that the command line sets, in the JSON form in which the API accepts a rule.
+    /// Returns the fields of the rule that the command line sets, in the JSON form of the API.
     pub fn given(&self) -> Value {
         let mut fields = serde_json::to_value(self).unwrap_or_default();
         if let Value::Object(fields) = &mut fields {

@@ -133,7 +133,7 @@ fn old_words_of_flow_steering_are_accepted() {
     }
 }
 
-/// Returns the filter with the rule that a command line adds, as the daemon parses it.
+/// Returns the filter, as the daemon parses it, with the one rule that the command line `line` adds.
 fn added(line: &str) -> Result<model::Filter, Vec<model::Problem>> {
     let line: Vec<&str> =
         ["xdp", "filter", "add", "edge"].into_iter().chain(line.split_whitespace()).collect();
@@ -269,7 +269,8 @@ fn examples(command: &str, argument: &str) -> Vec<String> {
     found
 }
 
-/// Checks that the text is a valid packet description, or that it begins with `@` and names a capture file.
+/// Checks that the text is a valid packet description, or that the text begins with `@` and names a capture
+/// file.
 fn assert_packet(text: &str) {
     assert!(text.starts_with('@') || spec::parse(text).is_ok(), "{text}: {:?}", spec::parse(text));
 }

@@ -22,7 +22,7 @@ use super::openflow;
 /// Interface types of Open vSwitch (column `type` of the table Interface) that are supported.
 pub const TYPES: [&str; 6] = ["afxdp", "internal", "patch", "system", "tap", "veth"];
 
-/// Interfaces and bridges of the tables that are left out of the configuration, each with the reason.
+/// Interfaces and bridges of the OVSDB tables that are left out of the configuration, each with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeftOut {
     /// Reason for each interface that is left out, by database row.
@@ -44,31 +44,32 @@ impl LeftOut {
     }
 }
 
-/// Configuration that was derived from the tables, with the parts of the tables that cannot be configured.
+/// Configuration derived from the OVSDB tables, with the parts of the tables that cannot be configured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DesiredConfig {
-    /// Ports, bridges and filters that the tables request.
+    /// Ports, bridges and filters that the OVSDB tables request.
     pub config: Config,
     /// Reason for each interface that cannot be configured, by database row.
     pub refused: BTreeMap<Uuid, String>,
     /// Requested settings that are not supported, for each interface that runs without them, by database row.
     pub lacks: BTreeMap<Uuid, String>,
-    /// Remarks on settings of bridges that have no effect, by bridge name.
+    /// Remarks on bridge settings in the OVSDB tables that have no effect, by bridge name.
     remarks: BTreeMap<String, String>,
     /// Database row of the interface from which each port is derived, by port name.
     pub rows: BTreeMap<PortName, Uuid>,
     /// Database row of each bridge in the configuration, by bridge name.
     bridge_rows: BTreeMap<BridgeName, Uuid>,
-    /// Names of the interfaces in the tables, by database row.
+    /// Names of the interfaces in the OVSDB tables, by database row.
     names: BTreeMap<Uuid, String>,
     /// Datapath id of each bridge by database row, written as sixteen hexadecimal digits.
     pub ids: BTreeMap<Uuid, String>,
-    /// Names of the devices that the tables name and that do not exist on the machine.
+    /// Names of the network devices in the OVSDB tables that do not exist on the machine.
     pub missing: BTreeSet<String>,
 }
 
 impl DesiredConfig {
-    /// Returns the name and the reason of each interface and bridge that does not run as the tables request.
+    /// Returns each interface and bridge that does not run as the OVSDB tables request, with the name and the
+    /// reason.
     pub fn problems(&self) -> impl Iterator<Item = (&str, &str)> {
         let interfaces = self.refused.iter().chain(&self.lacks);
         let interfaces =
@@ -103,8 +104,8 @@ impl DesiredConfig {
         newest.map(|(_, row)| *row)
     }
 
-    /// Returns the interfaces and bridges of the tables that caused the given problems. Each problem is the
-    /// path of a configuration object and a text. Objects that do not come from the tables are ignored.
+    /// Returns the interfaces and bridges of the OVSDB tables that caused the given problems. Each problem is
+    /// the path of a configuration object and a text. Objects that do not come from the tables are ignored.
     pub fn blame(&self, problems: &[(String, String)]) -> LeftOut {
         let mut blamed = LeftOut::default();
         for (object, why) in problems {

@@ -14,11 +14,11 @@ pub const LOCAL: u16 = 65_534;
 /// Highest OpenFlow port number that is assigned, `OFPP_MAX` of OpenFlow 1.0 less one.
 const HIGHEST: u16 = 65_279;
 
-/// OpenFlow port numbers of the interfaces in the tables.
+/// OpenFlow port numbers of the interfaces in the OVSDB tables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Numbers {
     held: BTreeMap<Uuid, u16>,
-    /// Interfaces that cannot be configured. Their OpenFlow port numbers stay reserved for them.
+    /// Interfaces that cannot be configured. The OpenFlow port numbers of these interfaces stay reserved.
     idle: BTreeSet<Uuid>,
 }
 
@@ -29,8 +29,8 @@ impl Numbers {
         self.held.get(&interface).copied().filter(|_| !self.idle.contains(&interface))
     }
 
-    /// Assigns an OpenFlow port number to every interface of the tables that is not in `refused`. Interfaces
-    /// that are no longer in the tables lose their number.
+    /// Assigns an OpenFlow port number to every interface of the OVSDB tables that is not in `refused`. An
+    /// interface that is no longer in the tables loses its number.
     pub fn assign(&mut self, desired: &Desired, refused: &BTreeMap<Uuid, String>) {
         let mut all = BTreeMap::new();
         self.idle.clear();

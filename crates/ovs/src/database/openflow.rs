@@ -84,7 +84,7 @@ fn tracked(name: &str) -> Option<PrefixField> {
     }
 }
 
-/// Returns whether `ptcp:` listeners of the bridge may use addresses that other machines can reach
+/// Returns whether OpenFlow listeners (`ptcp:`) of the bridge may use addresses that other machines can reach
 /// (`other_config:allow-remote=true`).
 pub fn allows_remote(bridge: &Bridge) -> bool {
     bridge.other_config.get("allow-remote").is_some_and(|text| text == "true")

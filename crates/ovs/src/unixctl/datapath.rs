@@ -124,8 +124,8 @@ fn known_datapath(name: &str) -> Result<(), String> {
     Err(format!("ovs-vswitchd: opening datapath {name} failed (No such device)"))
 }
 
-/// Returns two numbers of packets: those that matched an entry of the workers' flow caches, and those that
-/// did not.
+/// Returns the number of packets that matched an entry of the workers' flow caches, and the number of packets
+/// that did not.
 fn lookups(caches: &[CacheState]) -> (u64, u64) {
     let sum = |field: fn(&CacheState) -> u64| caches.iter().map(field).sum::<u64>();
     (sum(|cache| cache.exact_hits + cache.masked_hits), sum(|cache| cache.misses))

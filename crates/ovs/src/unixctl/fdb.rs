@@ -16,7 +16,7 @@ use crate::database::{Layout, Stations};
 
 /// Maximum number of MAC table entries that one command prints.
 const LIMIT: usize = 1_000_000;
-/// Maximum time to wait until a static entry is in the MAC table or has been removed from it.
+/// Maximum time to wait until a static entry has been added to the MAC table or removed from the MAC table.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packet::checksum;
 
-/// Marker in the payload of each frame. It distinguishes the frames of a case from frames that the kernel
-/// sends.
+/// Marker in the payload of each frame. The marker distinguishes the frames of a case from frames that the
+/// kernel sends.
 pub const MARK: &[u8] = b"TriviumPacket";
 
 /// Destination and source address of all frames: 02:00:00:00:00:02 and 02:00:00:00:00:01, in this order.

@@ -148,8 +148,8 @@ fn line(each: &Each) -> String {
     format!("{clock} {ports} lost {what}: {} ({})", each.lost.reason, each.lost.tracepoint)
 }
 
-/// Returns the kernel's loss counters. If they are not available, prints a message and returns `None`. If
-/// only some tracepoints are unavailable, prints their names once.
+/// Returns the kernel's loss counters. If the counters are not available, prints a message and returns
+/// `None`. If only some of their tracepoints are unavailable, prints the names of these tracepoints once.
 fn watched(watched: Result<Losses, xdp::Error>) -> Option<Losses> {
     match &watched {
         Ok(losses) => {

@@ -321,8 +321,8 @@ mod tests {
         }
     }
 
-    /// Returns the Internet checksum over pseudo-header, transport header and payload. It is 0xffff for a
-    /// valid packet.
+    /// Returns the Internet checksum over pseudo-header, transport header and payload. The checksum is 0xffff
+    /// for a valid packet.
     fn l4_sum(packet: &[u8], key: &FlowKey) -> u16 {
         let (header, pseudo): (usize, _) = if packet[0] >> 4 == 4 {
             let length = u16::try_from(packet.len() - 20).unwrap();
