@@ -1,6 +1,6 @@
 //! Packet capture around a port's XDP program. A capture records received frames, frames as the program left
 //! them, and verdicts. While a capture runs, the port's program is replaced by one with a capture around it
-//! (`bpf/dump.bpf.c`). See [`crate::Attached::set_dump`].
+//! (`bpf/dump.bpf.c`). See [`crate::Attached::set_stage`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -68,7 +68,7 @@ pub struct FibCount {
     pub bytes: u64,
 }
 
-/// Kernel routing stage for one port's XDP program. [`crate::Attached::set_fib`] adds the stage to the program.
+/// Kernel routing stage for one port's XDP program. [`crate::Attached::set_stage`] adds the stage to the program.
 #[derive(Debug, Clone)]
 pub struct FibStage {
     maps: Arc<FibMaps>,

@@ -2,7 +2,7 @@
 //! counters, and can be replaced while frames are processed.
 //!
 //! ```text
-//!  RuleSet --check, compile--> Compiled --maps--> Filter --Attached::set_filter--> the port's program
+//!  RuleSet --check, compile--> Compiled --maps--> Filter --Attached::set_stage--> the port's program
 //!                                                   |  \
 //!                                    counters, samples  Blocklist (millions of source prefixes)
 //! ```

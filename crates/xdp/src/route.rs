@@ -120,7 +120,7 @@ pub struct RoutePort {
     pub vrrp: bool,
 }
 
-/// Virtual router stage for one port's XDP program. [`crate::Attached::set_route`] adds the stage to the
+/// Virtual router stage for one port's XDP program. [`crate::Attached::set_stage`] adds the stage to the
 /// program.
 #[derive(Debug, Clone)]
 pub struct RouteStage {

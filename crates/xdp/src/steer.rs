@@ -188,7 +188,7 @@ impl Steering {
     }
 
     /// Returns a flow steering with the flows, table and counts of `self` and with another configuration. Programs use
-    /// the present steering until [`crate::Attached::set_steering`] is called with the returned one.
+    /// the present steering until [`crate::Attached::set_stage`] is called with the returned one.
     ///
     /// # Errors
     /// Returns [`Error::SteerFull`] or [`Error::Map`]. Nothing changes on failure.

@@ -40,7 +40,7 @@ pub struct BridgePort {
     pub partial_checksums: bool,
 }
 
-/// Bridge stage for one port's XDP program. [`crate::Attached::set_bridge`] adds the stage to the program.
+/// Bridge stage for one port's XDP program. [`crate::Attached::set_stage`] adds the stage to the program.
 #[derive(Debug, Clone)]
 pub struct BridgeStage {
     maps: Arc<BridgeMaps>,

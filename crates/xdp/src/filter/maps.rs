@@ -205,7 +205,7 @@ impl Filter {
     }
 
     /// Creates the maps of another rule set for this filter. The XDP programs of ports use the old rule set until
-    /// [`crate::Attached::set_filter`] is called for these ports. [`Filter::replace_on`] does both.
+    /// [`crate::Attached::set_stage`] is called for these ports. [`Filter::replace_on`] does both.
     ///
     /// # Errors
     /// Returns [`Error::FilterFull`], [`Error::NoCookies`] or [`Error::Map`]. The filter is unchanged on

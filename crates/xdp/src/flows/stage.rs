@@ -22,7 +22,7 @@ pub struct FlowPort {
     pub partial_checksums: bool,
 }
 
-/// Stage of cached flows for one port's XDP program. [`crate::Attached::set_flows`] adds the stage to the program.
+/// Stage of cached flows for one port's XDP program. [`crate::Attached::set_stage`] adds the stage to the program.
 #[derive(Debug, Clone)]
 pub struct FlowStage {
     maps: Arc<FlowMaps>,
