@@ -1,17 +1,23 @@
 //! PID file of the daemon. The file is locked while the daemon runs, as Open vSwitch's programs do (fcntl(2),
 //! F_SETLK).
 //!
-//! Scripts read the process id from the file. `ovs-appctl` accepts the file if the process with this id holds
-//! the lock, and connects to the socket `NAME.PID.ctl` beside the file. The daemon sets its command name to
-//! the file's name without the extension. By the command name, `ovs-ctl` detects that the process id now
-//! belongs to another program.
+//! Scripts read the process id from the file. `ovs-appctl` accepts the file if the process that it names
+//! holds the lock, and connects to the socket `NAME.PID.ctl` beside the file. The process takes the file's
+//! name as its command name. `ovs-ctl` uses the command name to detect that another process has the process
+//! id.
+//!
+//! Only the file's owner can open the file. A user that may read a file can put a read lock on it, and the read
+//! lock prevents the daemon from taking its write lock. The programs of Open vSwitch read the file as root.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
+
+/// Permission bits of the file.
+const MODE: u32 = 0o600;
 
 /// A locked PID file of this process. The file is opened only once, because closing any descriptor of the
 /// file releases the lock.
@@ -65,7 +71,11 @@ impl PidFile {
 
     fn open(path: &Path, how: FlockOperation) -> io::Result<File> {
         let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(path)?;
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path)?;
+        // An earlier version or a script may have created the file with other permission bits.
+        if file.metadata()?.permissions().mode() & 0o777 != MODE {
+            file.set_permissions(Permissions::from_mode(MODE))?;
+        }
         fcntl_lock(&file, how).map_err(|error| match io::Error::from(error) {
             // POSIX.1 allows `EACCES` and `EAGAIN` for a lock that another process holds.
             error if error.kind() == io::ErrorKind::PermissionDenied => io::ErrorKind::WouldBlock.into(),
@@ -131,6 +141,22 @@ mod tests {
         drop(PidFile::take(&path, Some(&link)).unwrap());
         assert!(!path.exists() && std::fs::symlink_metadata(&link).is_err());
         assert!(PidFile::take(&directory.join("none").join("x.pid"), None).is_err());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn only_the_owner_can_open_the_file_and_lock_it() {
+        let directory = std::env::temp_dir().join(format!("pid-file-mode-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("x.pid");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        drop(PidFile::take(&path, None).unwrap());
+        PidFile::take(&path, None).unwrap().leave();
+        assert_eq!(mode(), 0o600);
+        // A file that an earlier version left.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        PidFile::inherit(&path, None).unwrap().leave();
+        assert_eq!(mode(), 0o600);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

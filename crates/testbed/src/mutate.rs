@@ -1,5 +1,5 @@
-//! Fuzz tests for decoders in the binary crate, which `fuzz/` cannot link. Therefore these decoders run in
-//! ordinary tests. A test runs a decoder with the committed seeds in `fuzz/seeds/TARGET`, and then for some
+//! Fuzz tests for decoders that are private to their crate. `fuzz/` links only public items. Therefore these decoders
+//! run in ordinary tests. A test runs a decoder with the committed seeds in `fuzz/seeds/TARGET`, and then for some
 //! seconds with random mutations of the seeds.
 
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
