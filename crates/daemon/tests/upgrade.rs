@@ -542,6 +542,33 @@ fn a_predecessor_whose_workers_cannot_be_stopped_ends() {
     rig.start(&text);
 }
 
+/// A slow path that has not ended may own frames. A predecessor that resumed its data plane would count them
+/// as free frames.
+#[test]
+fn a_predecessor_whose_slow_path_cannot_be_stopped_ends() {
+    require!("ip");
+    if !cfg!(any(debug_assertions, feature = "fault")) {
+        return testbed::skip("an optimised daemon has faults with `--features daemon/fault` only");
+    }
+    let mut rig = Rig::new(1);
+    let hang = rig.path("hang");
+    let text = format!("{}[bridge.br0.openflow]\n", rig.configuration("persist = false"));
+    rig.start_with(
+        &text,
+        &[("TRIVIUM_FAULT", "slow-path-hang"), ("TRIVIUM_FAULT_FILE", hang.to_str().unwrap())],
+    );
+    std::fs::write(&hang, "").unwrap();
+    let output = rig.trivium(&["upgrade", "--binary", TRIVIUM]);
+    assert!(!output.status.success());
+    let process: Process = rig.daemon.take().unwrap();
+    let (status, output) = process.finish(PATIENCE + Duration::from_secs(20)).unwrap();
+    assert!(!status.success() && output.contains("unknown flows are still being decided"), "{output}");
+    assert!(!output.contains("this process goes on"), "{output}");
+    // A supervisor restarts the daemon.
+    std::fs::remove_file(&hang).unwrap();
+    rig.start(&text);
+}
+
 #[test]
 fn settings_of_memory_wait_for_a_restart_through_an_upgrade() {
     require!("ip");

@@ -4,6 +4,7 @@
 //! - `worker-panic`: a port of kind `null` panics in its worker.
 //! - `worker-hang`: the worker of a port of kind `null` stops answering as soon as the file
 //!   `TRIVIUM_FAULT_FILE` exists.
+//! - `slow-path-hang`: the thread of the slow path does not end while the file `TRIVIUM_FAULT_FILE` exists.
 //! - `hand-over`: a successor fails at steps of the hand-over. Each line of the file `TRIVIUM_FAULT_FILE`
 //!   names a step and a kind of failure: `STEP kill`, `STEP refuse` or `STEP hang`. A successor that hangs
 //!   creates a file beside `TRIVIUM_FAULT_FILE`, with the extension `STEP`, and goes on when
@@ -26,6 +27,23 @@ pub fn queue() -> Option<Box<dyn Queue>> {
         "worker-panic" => Some(Box::new(faulty::FaultyQueue { hang: None })),
         "worker-hang" => Some(Box::new(faulty::FaultyQueue { hang: Some(file()?) })),
         _ => None,
+    }
+}
+
+/// Delays the end of the slow path's thread as `TRIVIUM_FAULT` specifies. Never waits in builds without fault
+/// injection.
+#[cfg(not(any(debug_assertions, feature = "fault")))]
+pub fn slow_path_end() {}
+
+/// Delays the end of the slow path's thread while the file `TRIVIUM_FAULT_FILE` exists, if `TRIVIUM_FAULT` is
+/// `slow-path-hang`.
+#[cfg(any(debug_assertions, feature = "fault"))]
+pub fn slow_path_end() {
+    if std::env::var("TRIVIUM_FAULT").is_ok_and(|fault| fault == "slow-path-hang") {
+        let file = file().unwrap_or_default();
+        while file.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 }
 

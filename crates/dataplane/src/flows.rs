@@ -34,6 +34,7 @@ use xdp::flows::FlowTable;
 use clock::now;
 
 use super::bridges::Bridges;
+use super::fault;
 use super::ports::{Ports, Running};
 
 pub use flow_store::{Keeper, LOOK as KEEPING};
@@ -379,7 +380,12 @@ impl Flows {
         }
         slow_path.set_listener(log_of_flows());
         let (knobs, view) = (slow_path.knobs(), slow_path.view());
-        match std::thread::Builder::new().name("slow-path".to_owned()).spawn(move || slow_path.run()) {
+        let run = move || {
+            let known = slow_path.run();
+            fault::slow_path_end();
+            known
+        };
+        match std::thread::Builder::new().name("slow-path".to_owned()).spawn(run) {
             Ok(thread) => self.deciding = Some(Deciding { knobs, view, thread }),
             Err(error) => {
                 tracing::error!(%error, "packets of unknown flows cannot be decided: no thread is left")

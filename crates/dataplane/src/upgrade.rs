@@ -20,8 +20,9 @@ use super::running_state::RunningState;
 /// Time limit for stopping the workers in a hand-over, and for resuming the data plane after a failed
 /// hand-over. During this time, the daemon notifies the watchdog although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
-/// Time limit in an upgrade for waiting until long changes have unlocked the flow tables of bridges, and until
-/// the slow path has processed pending upcalls. An upgrade that exceeds the limit is abandoned.
+/// Time limit in an upgrade for long changes to unlock the flow tables of bridges, and for the slow path to
+/// finish pending upcalls. An upgrade is abandoned if the changes exceed the limit. The process aborts if the
+/// slow path exceeds the limit.
 const RULES: Duration = Duration::from_secs(10);
 /// Time limit for OpenFlow and `ovs-appctl` sessions to end before their sockets are handed over.
 const SESSIONS_END: Duration = Duration::from_millis(100);
@@ -83,22 +84,22 @@ impl DataPlane {
         };
         snooping.detach();
         // After the workers have stopped, so that their last counts reach the rules.
-        let halted = running_state.flows.halt_by(Some(Instant::now() + RULES));
+        if !running_state.flows.halt_by(Some(Instant::now() + RULES)) {
+            // The slow path may own frames, which the hand-over state would count as free frames. Neither the
+            // successor nor this process could then use the frame memory safely.
+            drop(successor);
+            tracing::error!(
+                "unknown flows are still being decided {RULES:?} after the workers have stopped for the upgrade; the process ends so that it can be restarted"
+            );
+            std::process::abort();
+        }
         let fresh = Routers::new(&self.domain, self.workers.cores.len());
         let routers = std::mem::replace(&mut running_state.routers, fresh);
         let mut held = state::gather(&mut running_state, &routers, queues, &counts, &mut pool);
         drop(pool);
         held.state.counting_secs = self.started.elapsed().as_secs();
         self.handing_over.within(held.state.patience() + RESUME);
-        let taken = if halted {
-            successor.take(&mut held)
-        } else {
-            drop(successor);
-            Err(HandoverError::Own(format!(
-                "unknown flows are still being decided {RULES:?} after the workers have stopped"
-            )))
-        };
-        match taken {
+        match successor.take(&mut held) {
             Ok(pid) => {
                 // The sockets of this process are duplicates, so closing them does not affect the successor.
                 sockets.leave();

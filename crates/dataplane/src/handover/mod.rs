@@ -30,8 +30,8 @@
 //! - Failures that a successor can detect before Prepared are refused there: certificate, key and tokens of
 //!   the API, block lists, the configuration. After Running there is no predecessor to return to. A failure
 //!   is then logged and reported by `doctor`, and traffic continues.
-//! - A process whose workers cannot be stopped, or that cannot resume the data plane, aborts, so that a
-//!   supervisor restarts it.
+//! - A process whose workers or slow path cannot be stopped, or that cannot resume the data plane, aborts, so
+//!   that a supervisor restarts it.
 //!
 //! Peers without the commit step are supported: a predecessor that sends no Commit (`Offer::commit` is
 //! false), and a successor that answers the hand-over state with Running at once.
