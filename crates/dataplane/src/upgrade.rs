@@ -35,10 +35,14 @@ impl DataPlane {
         let merged = locked(&self.merged).clone();
         let progress = &self.handing_over;
         let successor = Successor::start(binary, around, &merged, &self.memory, &self.made_by, progress)?;
+        // A file that this process wrote after this point could overwrite one of the successor. The keeper may
+        // be writing a file now, so the wait for its lock ends before clients are held up.
+        let keeper = locked(&self.keeper).take();
         around.sockets.hold(SESSIONS_END);
         let given = self.hand_over(binary, successor, &around.sockets);
         if given.is_err() {
             around.sockets.release();
+            *locked(&self.keeper) = keeper;
         }
         given
     }
@@ -51,14 +55,9 @@ impl DataPlane {
         let held = locked(&self.running_state).flows.held();
         held.wait(Instant::now() + RULES).map_err(|bridge| busy_rules(bridge.as_str()))?;
         held.fit(handover::LIMIT).map_err(|(bridge, octets)| many_rules(bridge.as_str(), octets))?;
-        // A file that this process wrote after this point would overwrite one of the successor.
-        let keeper = locked(&self.keeper).take();
         self.handing_over.within(RESUME);
         let given = self.give(binary, successor, sockets);
         self.handing_over.over();
-        if given.is_err() {
-            *locked(&self.keeper) = keeper;
-        }
         given
     }
 
