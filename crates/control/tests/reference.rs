@@ -23,12 +23,16 @@ fn the_page_of_drop_reasons_has_every_reason() {
         "Drop reasons",
         "This page lists the reasons for which the data plane drops packets, for operators who read\n\
          `trivium show drops`, captures or metrics. It leaves out how to find a drop\n\
-         ([Find out why a packet was dropped](../how-to/find-a-drop.md)). Numbers and names are stable.",
+         ([Find out why a packet was dropped](../how-to/find-a-drop.md)). Numbers and names are stable.\n\
+         A reason without a number applies to packets that the hook or the kernel dropped before a worker received them.",
     );
     row(&mut text, &["number", "reason", "cause and next step"]);
     text += "|---|---|---|\n";
     for reason in packet::DropReason::ALL {
         row(&mut text, &[&reason.index().to_string(), &format!("`{}`", reason.name()), reason.explain()]);
+    }
+    for reason in model::EarlyDrop::ALL {
+        row(&mut text, &["none", &format!("`{}`", reason.name), reason.explain]);
     }
     assert_page("reference/drop-reasons.md", COMMAND, &text);
 }

@@ -9,8 +9,8 @@ use engine::counters::PortTotals;
 use engine::engine::WorkerView;
 use engine::worker::monotonic;
 use model::{
-    BridgeState, Counters, DropState, FdbEntry, FdbFilter, MemberState, Owner, PortCounters, PortName,
-    PortState, StageState, WorkerState,
+    BridgeState, Counters, DropState, EarlyDrop, FdbEntry, FdbFilter, MemberState, Owner, PortCounters,
+    PortName, PortState, StageState, WorkerState,
 };
 use packet::{DropReason, QueueId};
 use port::af_xdp::statistics;
@@ -92,7 +92,7 @@ fn port_counters(
         (running_state.hook_offload.counts(name), routing::counts(&running_state.ports, running));
     let answered = running_state.routers.counts(name);
     let hook = hook_counters(running);
-    let dropped: u64 = HOOK_DROPS.iter().map(|(counter, ..)| hook.get(*counter)).sum();
+    let dropped: u64 = HOOK_DROPS.iter().map(|(counter, _)| hook.get(*counter)).sum();
     PortCounters {
         rx_packets: totals.rx_packets + bridged.rx_packets + routed.received.packets + answered.rx_packets,
         rx_bytes: totals.rx_bytes + bridged.rx_bytes + routed.received.bytes + answered.rx_bytes,
@@ -119,56 +119,60 @@ fn hook_counters(running: &Running) -> xdp::Counters {
     running.hook.as_ref().and_then(|hook| hook.counters().ok()).unwrap_or_default()
 }
 
-/// Reasons for which a port's hook drops packets. Each entry has the hook's counter, the name of the reason,
-/// and its meaning.
-const HOOK_DROPS: [(Counter, &str, &str); 7] = [
-    (Counter::FilterDropped, DropReason::FilterDropped.name(), DropReason::FilterDropped.explain()),
-    (Counter::FilterLimited, DropReason::FilterLimited.name(), DropReason::FilterLimited.explain()),
-    (
-        Counter::BridgeLost,
-        "hook-device-gone",
-        "The hook knew the frame's station, whose device went a moment ago, or the frame had no place for a tag; see `trivium doctor` if it goes on.",
-    ),
-    (
-        Counter::BridgeHeld,
-        "hook-held",
-        "The queue overflowed, and the frame's flow was held back for the moment that it took to move the flow into the hook; nothing to do.",
-    ),
-    (
-        Counter::RouteBlackhole,
-        "hook-route-blackhole",
-        "The route to the destination, which the hook knows, is a blackhole; see it with `trivium show why ADDRESS`.",
-    ),
-    (Counter::RouteReversePath, DropReason::ReversePath.name(), DropReason::ReversePath.explain()),
-    (Counter::RouteLimited, DropReason::PuntLimit.name(), DropReason::PuntLimit.explain()),
+/// Reasons for which the hook drops packets. Each entry has the hook's counter and the reason.
+const HOOK_DROPS: [(Counter, Reason); 7] = [
+    (Counter::FilterDropped, Reason::of(DropReason::FilterDropped)),
+    (Counter::FilterLimited, Reason::of(DropReason::FilterLimited)),
+    (Counter::BridgeLost, Reason::before_workers(EarlyDrop::DEVICE_GONE)),
+    (Counter::BridgeHeld, Reason::before_workers(EarlyDrop::HELD)),
+    (Counter::RouteBlackhole, Reason::before_workers(EarlyDrop::ROUTE_BLACKHOLE)),
+    (Counter::RouteReversePath, Reason::of(DropReason::ReversePath)),
+    (Counter::RouteLimited, Reason::of(DropReason::PuntLimit)),
 ];
 
-/// Name and meaning of the drop reason for frames that no worker received. [`PortCounters::rx_missed`] counts
-/// these frames.
-const MISSED: (&str, &str) = (
-    "rx-missed",
-    "The frame was lost before a worker received it: its socket was not open yet (a few frames at a start), its receive ring was full, or \
-     no frame of the frame memory was free; if it goes on, see `trivium show workers` for a worker that is busy, and enlarge `ring_size` \
-     or `memory.frames`.",
-);
+/// Reason for frames that no worker received. [`PortCounters::rx_missed`] counts these frames.
+const MISSED: Reason = Reason::before_workers(EarlyDrop::MISSED);
 
-/// Returns the dropped packets of a port by drop reason: name of the reason, its meaning, and number of
-/// packets. Reasons without packets are left out. The sum of the numbers is [`PortCounters::drops`] plus
-/// [`PortCounters::rx_missed`].
-fn lost(running: &Running, totals: &PortTotals) -> Vec<(&'static str, &'static str, u64)> {
-    let hook = hook_counters(running);
-    let reasons = DropReason::ALL.iter().zip(&totals.drops);
+/// Name and meaning of a drop reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Reason {
+    name: &'static str,
+    explain: &'static str,
+}
+
+impl Reason {
+    const fn of(reason: DropReason) -> Reason {
+        Reason { name: reason.name(), explain: reason.explain() }
+    }
+
+    const fn before_workers(EarlyDrop { name, explain }: EarlyDrop) -> Reason {
+        Reason { name, explain }
+    }
+}
+
+/// Adds up the dropped packets by reason. `drops` are the workers' counters in the order of
+/// [`DropReason::ALL`], `hook` returns the value of a hook's counter, and `missed` is the number of frames that
+/// no worker received. The result contains all reasons.
+fn reasons(drops: &[u64], hook: impl Fn(Counter) -> u64, missed: u64) -> Vec<(Reason, u64)> {
     let mut all: Vec<_> =
-        reasons.map(|(reason, packets)| (reason.name(), reason.explain(), *packets)).collect();
-    for (counter, name, meaning) in HOOK_DROPS {
+        DropReason::ALL.iter().zip(drops).map(|(reason, packets)| (Reason::of(*reason), *packets)).collect();
+    for (counter, reason) in HOOK_DROPS {
         // Workers also use some of these reasons.
-        match all.iter_mut().find(|(known, ..)| *known == name) {
-            Some((.., packets)) => *packets += hook.get(counter),
-            None => all.push((name, meaning, hook.get(counter))),
+        match all.iter_mut().find(|(known, _)| known.name == reason.name) {
+            Some((_, packets)) => *packets += hook(counter),
+            None => all.push((reason, hook(counter))),
         }
     }
-    all.push((MISSED.0, MISSED.1, missed(running, &hook)));
-    all.retain(|(.., packets)| *packets > 0);
+    all.push((MISSED, missed));
+    all
+}
+
+/// Returns the dropped packets of a port by reason. Reasons without packets are left out. The sum of the
+/// numbers is [`PortCounters::drops`] plus [`PortCounters::rx_missed`].
+fn lost(running: &Running, totals: &PortTotals) -> Vec<(Reason, u64)> {
+    let hook = hook_counters(running);
+    let mut all = reasons(&totals.drops, |counter| hook.get(counter), missed(running, &hook));
+    all.retain(|(_, packets)| *packets > 0);
     all
 }
 
@@ -307,10 +311,10 @@ pub fn drops(running_state: &RunningState, engine: &Engine) -> Vec<DropState> {
     let mut all = Vec::new();
     for (name, running) in &running_state.ports {
         let lost = lost(running, &engine.port_totals(running.id)).into_iter();
-        all.extend(lost.map(|(reason, explanation, packets)| DropState {
+        all.extend(lost.map(|(reason, packets)| DropState {
             port: name.as_str().to_owned(),
-            reason: reason.to_owned(),
-            explanation: explanation.to_owned(),
+            reason: reason.name.to_owned(),
+            explanation: reason.explain.to_owned(),
             packets,
         }));
     }
@@ -324,10 +328,29 @@ pub fn counters(running_state: &RunningState, engine: &Engine, loads: &[Load], a
     let mut ports = BTreeMap::new();
     for (name, running) in &running_state.ports {
         let totals = engine.port_totals(running.id);
-        for (reason, _, packets) in lost(running, &totals) {
-            *drops.entry(reason.to_owned()).or_default() += packets;
+        for (reason, packets) in lost(running, &totals) {
+            *drops.entry(reason.name.to_owned()).or_default() += packets;
         }
         ports.insert(name.as_str().to_owned(), port_counters(running_state, name, running, &totals));
     }
     Counters { at_ns, ports, workers: workers(running_state, engine, loads), drops }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reference page has a row with the name and the meaning of each reason that `trivium show drops` can
+    /// print, and no other rows.
+    #[test]
+    fn the_page_of_drop_reasons_has_every_reason_that_can_be_shown() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/drop-reasons.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let shown = reasons(&[0; DropReason::ALL.len()], |_| 0, 0);
+        for (reason, _) in &shown {
+            let row = format!("| `{}` | {} |", reason.name, reason.explain);
+            assert!(page.contains(&row), "the page lacks {row}");
+        }
+        assert_eq!(page.matches("| `").count(), shown.len());
+    }
 }

@@ -36,6 +36,7 @@ mod check;
 mod config;
 mod diff;
 mod diff_text;
+mod early_drop;
 mod explain;
 mod files;
 mod filter;
@@ -70,6 +71,7 @@ pub use check::{LEAST_FILL, Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, Token};
 pub use diff::{ConfigChange, ConfigDiff, FieldChange, How, diff, is_recreated};
 pub use diff_text::{PlanLine, PlanReport};
+pub use early_drop::EarlyDrop;
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
 pub use files::FileUse;
 pub use filter::{
