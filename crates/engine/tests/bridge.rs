@@ -104,6 +104,53 @@ fn vlans_separate_and_tags_change() {
     rig.assert_accounted();
 }
 
+/// A priority tag names no VLAN, and the tag behind it is payload, as in Linux's bridge (`__allowed_ingress` and
+/// `br_handle_vlan` in `net/bridge/br_vlan.c`). The frame belongs to the VLAN of untagged frames only.
+#[test]
+fn a_tag_behind_a_priority_tag_is_payload() {
+    let vlan = |v| VlanId::new(v).unwrap();
+    let trunk = |native| VlanMode::Trunk {
+        allowed: [vlan(10), vlan(200)].into_iter().collect(),
+        native,
+        native_tagged: false,
+    };
+    let modes = [
+        VlanMode::Access(vlan(10)),
+        VlanMode::Access(vlan(10)),
+        trunk(None),
+        VlanMode::Access(vlan(200)),
+        trunk(Some(vlan(200))),
+    ];
+    let mut config = transparent(5);
+    for (port, mode) in config.ports.iter_mut().zip(modes) {
+        port.mode = mode;
+    }
+    let mut rig = Rig::new(&config);
+    let tags = |tags: &[u16]| {
+        let mut tagged = frame(1, 9, 0);
+        for tag in tags.iter().rev() {
+            let [high, low] = tag.to_be_bytes();
+            tagged.splice(12..12, [0x81, 0, high, low]);
+        }
+        tagged
+    };
+    // From the access port of VLAN 10, with a priority of 3.
+    rig.send(0, &tags(&[0x6000, 200]));
+    rig.round();
+    let out = rig.outputs();
+    let expected =
+        [(PortId(1), tags(&[200])), (PortId(2), tags(&[0x600a, 200])), (PortId(4), tags(&[0x600a, 200]))];
+    assert_eq!(out, expected, "nothing in VLAN 200");
+    // Trunk ports do not take the second tag for the VLAN either.
+    rig.send(2, &tags(&[0, 200]));
+    rig.round();
+    assert_eq!(rig.outputs(), [], "a trunk without a native VLAN");
+    rig.send(4, &tags(&[0, 10]));
+    rig.round();
+    assert_eq!(rig.outputs(), [(PortId(2), tags(&[200, 10])), (PortId(3), tags(&[10]))]);
+    rig.assert_accounted();
+}
+
 #[test]
 fn a_port_that_is_down_or_gone_gets_nothing_and_says_so() {
     let mut rig = Rig::new(&transparent(2));

@@ -196,6 +196,26 @@ fn tags_are_put_on_and_taken_off() {
     assert_eq!(run(trunk, &double), double);
 }
 
+/// A frame with a priority tag goes to the worker, whatever follows the tag. The hook never reads the second tag as
+/// the frame's VLAN.
+#[test]
+fn a_tag_behind_a_priority_tag_is_no_vlan() {
+    need_root!();
+    let rig = Rig::new(false);
+    rig.table.insert(key(200, A), place(1), 5);
+    rig.table.insert(key(200, B), place(2), 5);
+    let trunk = BridgePort { tagged: true, ..PORT };
+    assert!(rig.answers(trunk, &frame(B, A, &[(0x8100, 200)])), "the VLAN of a single tag");
+    for port in [PORT, trunk, BridgePort { untagged: None, ..trunk }] {
+        for priority in [0x8100, 0x88a8] {
+            for second in [200, VLAN, 0] {
+                let tags = [(priority, 0x2000), (0x8100, second)];
+                assert!(!rig.answers(port, &frame(B, A, &tags)), "{port:?}: {tags:x?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn open_checksums_go_up_where_senders_leave_them() {
     need_root!();
