@@ -331,6 +331,34 @@ fn drops_have_their_reasons() {
     rig.assert_accounted();
 }
 
+/// An interface with VRRP accepts packets of a family only to the virtual MAC addresses of this family, and an
+/// interface without VRRP accepts no packets to such addresses (RFC 9568, 7.3).
+#[test]
+fn vrrp_addresses_of_the_other_family_are_not_ours() {
+    let config = EngineConfig::default();
+    let tables = Tables::new(&config);
+    let mut with_vrrp = tables.router();
+    with_vrrp.interfaces[0].as_mut().unwrap().vrrp = true;
+    let packets = [("ip_dst=20.9.9.9,udp", 2), ("ip_src=2001:db8::9,ip_dst=2001:db8:1::2,udp", 6)];
+    let stations = ["00:00:5e:00:01:07", "00:00:5e:00:02:07", "00:00:5e:00:03:07"];
+    for (router, has_vrrp) in [(with_vrrp, true), (tables.router(), false)] {
+        let mut rig = rig(&config, router);
+        for (family, (text, to)) in packets.into_iter().enumerate() {
+            for (at, station) in stations.into_iter().enumerate() {
+                let frame = spec::parse(&format!("eth_dst={station},{text}")).unwrap();
+                let before = rig.dropped()[DropReason::NotForUs.index()];
+                let is_ours = has_vrrp && at == family;
+                let expected =
+                    if is_ours { vec![(PORTS[1], routed(&frame, neighbour(to)))] } else { Vec::new() };
+                assert_eq!(through(&mut rig, &frame), expected, "{station},{text}");
+                let dropped = rig.dropped()[DropReason::NotForUs.index()] - before;
+                assert_eq!(dropped, u64::from(!is_ours), "{station},{text}");
+            }
+        }
+        rig.assert_accounted();
+    }
+}
+
 /// Checks that a packet to another host whose source is an address of this host, or all hosts of a link, is
 /// not forwarded.
 #[test]
