@@ -12,7 +12,7 @@ use packet::QueueId;
 use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpError, AfXdpQueue, BusyPoll, ZeroCopy};
 use port::link::{self, LinkChange, LinkInfo};
 use port::veth::EndAddresses;
-use port::{FramePool, Queue};
+use port::{FramePool, Queue, netdev};
 use xdp::user::UserProgram;
 use xdp::{
     AttachMode, Attached, Loaded, LocalAddresses, Owner, PinPath, Placeholders, PortProgram, ProgramConfig,
@@ -111,6 +111,7 @@ pub fn complete<'p>(hooks: impl Iterator<Item = (&'p PortName, &'p mut Attached)
 pub fn open(request: &Request<'_>, found: &LinkInfo, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let name = request.name;
     let reserved = pins::reserve(name, &found.name, found.ifindex)?;
+    probe(request, found)?;
     let known = request.former.filter(|former| former.ifindex == found.ifindex);
     let before = known.unwrap_or_else(|| Former::of(found));
     if let Some(former) = known.filter(|_| !request.bridged && !request.own) {
@@ -130,6 +131,21 @@ pub fn open(request: &Request<'_>, found: &LinkInfo, pool: &mut FramePool) -> Re
         Err(_) => {}
     }
     opened
+}
+
+/// Checks that the port's queues exist and, if `request` does not wait for busy queues, that no AF_XDP socket is
+/// bound to them. The check changes nothing, in contrast to an attempt to open the port, which changes the
+/// device's settings and attaches a program. A port that waits for a busy queue is opened several times a second.
+fn probe(request: &Request<'_>, found: &LinkInfo) -> Result<(), PlaneError> {
+    for queue in queues(request, found, device_queues(found))? {
+        let queue = u32::from(queue);
+        // If the kernel does not tell, the attempt to bind the socket does.
+        if request.busy_wait.is_zero() && netdev::has_xsk(found.ifindex, queue).unwrap_or(false) {
+            let busy = AfXdpError { device: found.name.clone(), queue, cause: AfXdpCause::QueueBusy };
+            return Err(unready(request.name, &busy));
+        }
+    }
+    Ok(())
 }
 
 fn open_prepared(

@@ -13,8 +13,14 @@ const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const NETDEV_CMD_DEV_GET: u8 = 1;
+const NETDEV_CMD_QUEUE_GET: u8 = 10;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+const NETDEV_A_QUEUE_ID: u16 = 1;
+const NETDEV_A_QUEUE_IFINDEX: u16 = 2;
+const NETDEV_A_QUEUE_TYPE: u16 = 3;
+const NETDEV_A_QUEUE_XSK: u16 = 7;
+const NETDEV_QUEUE_TYPE_RX: u32 = 0;
 
 /// Builds the bytes of a `struct genlmsghdr`.
 fn header(command: u8) -> [u8; 4] {
@@ -98,4 +104,20 @@ fn ask(socket: &mut Netlink, family: u16, ifindex: u32) -> Result<Option<u64>, N
     request.number(NETDEV_A_DEV_IFINDEX, ifindex);
     let answer = socket.transact(request)?;
     Ok(answer.iter().filter_map(features).find(|device| device.0 == ifindex).map(|device| device.1))
+}
+
+/// Returns whether an AF_XDP socket is bound to a receive queue of a device in the calling thread's namespace.
+/// The queue counts as bound until the kernel has released a closed socket. The result is false before Linux
+/// 6.15, because the kernel does not report the sockets, and for a device that is administratively down.
+///
+/// # Errors
+/// [`NetlinkError`] if the kernel refuses the request or there is no such queue.
+pub fn has_xsk(ifindex: u32, queue: u32) -> Result<bool, NetlinkError> {
+    let Some((mut socket, family)) = open()? else { return Ok(false) };
+    let mut request = Request::new(family, NLM_F_ACK, &header(NETDEV_CMD_QUEUE_GET));
+    request.number(NETDEV_A_QUEUE_IFINDEX, ifindex);
+    request.number(NETDEV_A_QUEUE_TYPE, NETDEV_QUEUE_TYPE_RX);
+    request.number(NETDEV_A_QUEUE_ID, queue);
+    let answer = socket.transact(request)?;
+    Ok(answer.iter().any(|queue| attribute(queue, NETDEV_A_QUEUE_XSK).is_some()))
 }

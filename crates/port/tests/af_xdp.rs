@@ -300,7 +300,13 @@ fn what_cannot_be_opened_says_why() {
     assert!(matches!(ring.cause, AfXdpCause::RingSize(1000)), "{ring}");
     let mode = fail(AfXdpConfig { zero_copy: ZeroCopy::Require, ..AfXdpConfig::new("near0", 0) });
     assert!(matches!(mode.cause, AfXdpCause::Mode { .. }), "{mode}");
+    let bound = || {
+        let ifindex = port::link::find("near0").unwrap().ifindex;
+        port::netdev::has_xsk(ifindex, 0).unwrap()
+    };
+    assert!(!lab.ours.run(bound));
     let first = open(&lab, &mut pool);
+    assert!(lab.ours.run(bound));
     let mut fail = |config: AfXdpConfig| lab.ours.run(|| AfXdpQueue::open(config, &mut pool)).err().unwrap();
     let busy = fail(AfXdpConfig::new("near0", 0));
     assert!(matches!(busy.cause, AfXdpCause::QueueBusy), "{busy}");
