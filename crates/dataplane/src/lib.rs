@@ -288,6 +288,8 @@ impl DataPlane {
     }
 
     fn look(&self, second: bool) {
+        let due = second.then(|| locked(&self.running_state).routers_with_due_sessions()).flatten();
+        let sessions = due.map(routers::read_bgp_sessions);
         let mut snooping = locked(&self.snooping);
         self.with_engine(|engine| {
             let inspected = second.then(|| engine.inspect());
@@ -300,7 +302,7 @@ impl DataPlane {
             running_state.look_at_shortcuts(engine, second);
             if second {
                 running_state.look_at_kernel_routing();
-                running_state.look_at_routers(engine);
+                running_state.look_at_routers(engine, sessions);
             }
             running_state.expire(engine);
             snooping.look(&mut running_state, engine, second);

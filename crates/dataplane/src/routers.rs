@@ -15,6 +15,7 @@
 mod announce;
 mod announcer;
 mod ask;
+mod bgp_sessions;
 mod fpm;
 mod hook;
 mod hook_limits;
@@ -37,7 +38,7 @@ use std::time::Instant;
 use control::PlaneError;
 use engine::worker::monotonic;
 use engine::{Engine, Function, PortView};
-use model::{Config, PortName, RouteEntry, RouterName, RouterState};
+use model::{Config, Namespace, PortName, RouteEntry, RouterName, RouterState};
 use netlink::Follower;
 use packet::{PortId, QueueId, WorkerId};
 use port::tap::TapQueue;
@@ -55,6 +56,7 @@ use punt_tap::{PuntTap, TAP_MTU};
 use relay::Relay;
 
 pub use ask::{ask, drift};
+pub use bgp_sessions::{AllSessions, read as read_bgp_sessions};
 use messages::{object, place};
 pub use mirror_device::is_port as is_mirror;
 pub use running::Running;
@@ -387,15 +389,21 @@ impl Routers {
         }
     }
 
+    /// Returns all routers, each with its namespace. `None` is the daemon's own namespace.
+    pub fn namespaces(&self) -> Vec<(RouterName, Option<Namespace>)> {
+        let namespace = |running: &Running| running.wanted.settings.namespace.clone();
+        self.all.iter().map(|(name, running)| (name.clone(), namespace(running))).collect()
+    }
+
     /// Updates the neighbours, hooks and mirrors of all routers from the state that was read from the kernel.
-    /// This function is called once a second.
+    /// `sessions` are the BGP sessions, if they are due. This is called once a second.
     pub fn look(
         &mut self,
         engine: &Engine,
         config: &Config,
         ports: &mut Ports,
         names: &mut Names,
-        second: u64,
+        sessions: Option<AllSessions>,
     ) {
         for (name, running) in &mut self.all {
             running.watch_mirrors(name, engine, ports);
@@ -404,10 +412,12 @@ impl Routers {
         self.all.iter_mut().for_each(|(name, running)| running.announce(name, config, ports));
         self.tell_hooks(config, ports);
         self.past.retain(|name, _| ports.contains_key(name));
+        let Some(mut sessions) = sessions else { return };
         for (name, running) in &mut self.all {
-            if second.is_multiple_of(2) {
-                running.prompt(name);
-                running.learn_peers(name);
+            running.prompt(name);
+            // A router that was opened meanwhile has its sessions next time.
+            if let Some(sessions) = sessions.remove(name) {
+                running.learn_peers(name, sessions);
             }
         }
     }

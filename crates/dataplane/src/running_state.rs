@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use control::{FailureKind, PlaneError};
 use engine::Engine;
 use model::{
-    Config, DoctorFinding, FilterName, Finding, PortKind, PortName, RouterName, SteeringName, SteeringPolicy,
+    Config, DoctorFinding, FilterName, Finding, Namespace, PortKind, PortName, RouterName, SteeringName,
+    SteeringPolicy,
 };
 use packet::PortId;
 use port::af_xdp::BUSY_WAIT;
@@ -40,7 +41,7 @@ use super::open::{self, Footprint, Opened, PortSpec};
 use super::parallel;
 use super::ports::{self, Ports, Running};
 use super::publish::publish;
-use super::routers::{self, Routers};
+use super::routers::{self, AllSessions, Routers};
 use super::routing::KernelRouting;
 use super::steering::{self, SteeringPolicies};
 
@@ -388,9 +389,15 @@ impl RunningState {
         self.publish(engine);
     }
 
-    /// Polls the virtual routers. This function is called once a second. A router whose namespace no longer
-    /// exists is closed. A router whose namespace exists again is opened.
-    pub fn look_at_routers(&mut self, engine: &Engine) {
+    /// Returns the routers whose BGP sessions the next [`RunningState::look_at_routers`] uses, each with its
+    /// namespace. Returns `None` if the sessions are not due. They are due every other second.
+    pub fn routers_with_due_sessions(&self) -> Option<Vec<(RouterName, Option<Namespace>)>> {
+        self.seconds.is_multiple_of(2).then(|| self.routers.namespaces())
+    }
+
+    /// Polls the routers. This is called once a second. A router whose namespace is gone is closed. A router
+    /// whose namespace exists again is opened. `sessions` are the BGP sessions, if they are due.
+    pub fn look_at_routers(&mut self, engine: &Engine, sessions: Option<AllSessions>) {
         if self.routers.close_gone(engine) {
             self.routing_has_changed(engine);
         }
@@ -402,7 +409,7 @@ impl RunningState {
         }
         self.seconds = self.seconds.wrapping_add(1);
         let RunningState { routers, config, ports, names, hook_offload, .. } = self;
-        routers.look(engine, config, ports, names, self.seconds);
+        routers.look(engine, config, ports, names, sessions);
         hook_offload.follow_routers(engine, ports, false);
     }
 

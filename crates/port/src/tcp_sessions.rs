@@ -2,6 +2,7 @@
 //! for example the BGP sessions of routing daemons.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::ControlFlow;
 
 use rustix::net::netlink::SOCK_DIAG;
 
@@ -16,17 +17,29 @@ const STATES: u32 = 1 << 1 | 1 << 2;
 
 /// Returns the local and the remote address of each TCP session that has `port` at either end. Only sessions
 /// that are established or that this host has initiated are returned. IPv4 sessions have IPv4 addresses, even
-/// if the socket is an IPv6 socket.
+/// if the socket is an IPv6 socket. The kernel selects the sessions by state and port. At most `most` sessions of
+/// each address family are returned for each end at which they have the port, because local users can create
+/// any number of sessions.
 ///
 /// # Errors
 /// [`NetlinkError`] if the kernel does not support `inet_diag` or refuses the request.
-pub fn tcp_sessions(port: u16) -> Result<Vec<(SocketAddr, SocketAddr)>, NetlinkError> {
+pub fn tcp_sessions(port: u16, most: usize) -> Result<Vec<(SocketAddr, SocketAddr)>, NetlinkError> {
     let mut netlink = Netlink::open_for(Some(SOCK_DIAG))?;
     let mut sessions = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         for ports in [(port, 0), (0, port)] {
-            for answer in netlink.transact(request(family, ports))? {
-                sessions.extend(session(&answer.payload));
+            let (before, mut is_cut) = (sessions.len(), false);
+            netlink.dump_until(request(family, ports), |answer| {
+                is_cut = sessions.len() - before >= most;
+                if is_cut {
+                    return ControlFlow::Break(());
+                }
+                sessions.extend(session(answer.payload));
+                ControlFlow::Continue(())
+            })?;
+            if is_cut {
+                // The rest of the answer is pending in the socket.
+                netlink = Netlink::open_for(Some(SOCK_DIAG))?;
             }
         }
     }
@@ -80,8 +93,23 @@ mod tests {
             let (server, there) = listener.accept().unwrap();
             let mut expected = vec![(here, there), (there, here)];
             expected.sort_unstable();
-            assert_eq!(tcp_sessions(here.port()).unwrap(), expected);
+            assert_eq!(tcp_sessions(here.port(), 16).unwrap(), expected);
             drop((client, server));
         }
+    }
+
+    /// Queries after one that was cut return their own sessions.
+    #[test]
+    fn at_most_the_given_number_of_sessions_of_each_end_is_returned() {
+        let listener = std::net::TcpListener::bind("[::1]:0").unwrap();
+        let here = listener.local_addr().unwrap();
+        let clients: Vec<_> = (0..5).map(|_| std::net::TcpStream::connect(here).unwrap()).collect();
+        let servers: Vec<_> = (0..5).map(|_| listener.accept().unwrap()).collect();
+        for (most, expected) in [(0, 0), (1, 2), (4, 8), (5, 10), (16, 10)] {
+            let sessions = tcp_sessions(here.port(), most).unwrap();
+            assert_eq!(sessions.len(), expected, "{most}: {sessions:?}");
+            assert_eq!(sessions.iter().filter(|(own, _)| *own == here).count(), expected / 2);
+        }
+        drop((clients, servers));
     }
 }

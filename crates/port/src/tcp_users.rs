@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_kernel_is_asked_where_it_answers() {
-        if crate::tcp_sessions::tcp_sessions(1).is_ok() {
+        if crate::tcp_sessions::tcp_sessions(1, 1).is_ok() {
             assert!(!TcpUsers::open().reads_list());
         }
     }

@@ -22,6 +22,7 @@ use super::super::devices::identity;
 use super::super::lock::locked;
 use super::super::ports::Ports;
 use super::announcer::Announcer;
+use super::bgp_sessions::Sessions;
 use super::hook::{self, Hook, PATHS};
 use super::hook_limits::HookLimits;
 use super::mirror_device::{self, MirrorDevice};
@@ -30,9 +31,6 @@ use super::observed::{self, Netdev, ObservedNamespace, State};
 use super::prompts::Prompts;
 use super::punt_tap::PuntTap;
 use super::relay::Relay;
-
-/// TCP port of BGP (RFC 4271, section 8).
-const BGP: u16 = 179;
 
 /// State of one running virtual router.
 pub struct Running {
@@ -395,19 +393,10 @@ impl Running {
         }
     }
 
-    /// Updates the known peers of the host's routing daemons, whose packets have separate punt limits. The
-    /// peers are the remote ends of the kernel's BGP sessions, at the interfaces where they are neighbours, and
-    /// the gateways of the kernel's routes.
-    pub fn learn_peers(&mut self, name: &RouterName) {
-        let sessions = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
-            port::tcp_sessions::tcp_sessions(BGP).map_err(|error| {
-                PlaneError::failed(
-                    object(name),
-                    &error,
-                    "see that the kernel has inet_diag (CONFIG_INET_DIAG)",
-                )
-            })
-        });
+    /// Updates the peers of the router's routing daemons, which the punt limits treat separately. The peers
+    /// are the remote ends of the kernel's BGP sessions, at the interfaces where they are neighbours, and the
+    /// gateways of the kernel's routes.
+    pub fn learn_peers(&mut self, name: &RouterName, sessions: Sessions) {
         let sessions = match sessions {
             Ok(sessions) => sessions,
             Err(error) => {
