@@ -19,7 +19,7 @@ use super::ids::Names;
 use super::lock::locked;
 use super::ports::no_such_port;
 use super::running_state::RunningState;
-use super::snoop::Snooping;
+use super::snoop::{SnoopReader, Snooping};
 use super::watch::Load;
 use super::watches::Watches;
 
@@ -33,7 +33,9 @@ pub struct DataPlane {
     /// process or by a predecessor.
     pub(super) made_by: model::Memory,
     pub(super) running_state: Mutex<RunningState>,
-    /// State of IGMP and MLD snooping. This lock is taken before the lock of `running_state`.
+    /// Reader of the packet copies for IGMP and MLD snooping. This lock is taken before `snooping`.
+    pub(super) snooped: Mutex<SnoopReader>,
+    /// State of IGMP and MLD snooping. This lock is taken before `running_state`.
     pub(super) snooping: Mutex<Snooping>,
     /// Subscriptions to the kernel's notifications about devices in the ports' namespaces. This lock is taken
     /// after the lock of `running_state`.

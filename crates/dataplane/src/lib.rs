@@ -177,6 +177,7 @@ impl DataPlane {
             made_by,
             running_state: Mutex::new(running_state),
             devices: Mutex::new(DeviceWatches::new()),
+            snooped: Mutex::default(),
             snooping: Mutex::default(),
             watches: Watches::default(),
             workers,
@@ -290,6 +291,8 @@ impl DataPlane {
     fn look(&self, second: bool) {
         let due = second.then(|| locked(&self.running_state).routers_with_due_sessions()).flatten();
         let sessions = due.map(routers::read_bgp_sessions);
+        let mut reader = locked(&self.snooped);
+        let messages = reader.read();
         let mut snooping = locked(&self.snooping);
         self.with_engine(|engine| {
             let inspected = second.then(|| engine.inspect());
@@ -305,7 +308,8 @@ impl DataPlane {
                 running_state.look_at_routers(engine, sessions);
             }
             running_state.expire(engine);
-            snooping.look(&mut running_state, engine, second);
+            let is_other = reader.attach(engine);
+            snooping.look(&mut running_state, engine, &messages, is_other, second);
             if second {
                 engine.depot().end_quarantine();
                 watch::age(&mut running_state);

@@ -9,18 +9,22 @@ use std::collections::BTreeMap;
 use engine::Engine;
 use engine::stage::Punt;
 use engine::worker::monotonic;
-use model::BridgeName;
+use model::{BridgeName, PortName};
 use packet::PortId;
 use port::FramePool;
-use switch::{Snooper, SnooperConfig};
+use switch::{SnoopedMessage, Snooper, SnooperConfig};
 use sync::spsc::Consumer;
 
 use super::bridges::seed;
+use super::ports::Running;
 use super::running_state::RunningState;
 
 /// Maximum number of packet copies that one poll reads from one worker's ring. This limits the CPU time that
 /// many IGMP or MLD reports can use.
 const BUDGET: usize = 4096;
+/// Number of reports, leaves, queries and hellos after which one poll reads no further packets. It limits the
+/// memory of parsed packets.
+const EVENTS: usize = 65_536;
 /// Maximum number of bytes of an IGMP or MLD packet that are parsed.
 const LONGEST: usize = 2048;
 
@@ -32,9 +36,15 @@ pub type ListedMember = (u16, Option<std::net::IpAddr>, PortId, u32);
 /// IGMP and MLD snoopers of all bridges.
 #[derive(Default)]
 pub struct Snooping {
+    snoopers: BTreeMap<BridgeName, Snooper>,
+}
+
+/// Reader of the packet copies for the snoopers. The packets are read and parsed without the locks of the
+/// snoopers and of the running configuration.
+#[derive(Default)]
+pub struct SnoopReader {
     /// The workers' rings with copies of IGMP and MLD packets. `None` while there are no workers.
     source: Option<Source>,
-    snoopers: BTreeMap<BridgeName, Snooper>,
 }
 
 /// The workers' rings from which copies of IGMP and MLD packets are read.
@@ -45,9 +55,8 @@ struct Source {
     generation: u64,
 }
 
-impl Snooping {
-    /// Returns unread copies of IGMP and MLD packets to the frame pool and drops the workers' rings. The engine
-    /// must have stopped. The state of the multicast groups is kept.
+impl SnoopReader {
+    /// Returns unread packet copies to the frame pool and drops the rings. The engine must have stopped.
     pub fn detach(&mut self) {
         let Some(Source { rings, mut pool, .. }) = self.source.take() else { return };
         for mut ring in rings {
@@ -57,34 +66,61 @@ impl Snooping {
         }
     }
 
-    /// Opens the rings of `engine`'s workers for copies of IGMP and MLD packets, unless they are already open.
-    /// If a worker does not answer, the next poll tries again.
-    fn attach(&mut self, engine: &Engine, running_state: &mut RunningState) {
+    /// Opens the rings of `engine`'s workers for packet copies, unless they are already open. Returns whether the
+    /// engine is another one than at the last call. If a worker does not answer, the next poll tries again.
+    pub fn attach(&mut self, engine: &Engine) -> bool {
         if self.source.as_ref().is_some_and(|source| source.generation == engine.generation()) {
-            return;
+            return false;
         }
         self.source = engine.punts().ok().map(|rings| Source {
             rings,
             pool: engine.pool(),
             generation: engine.generation(),
         });
-        // The bridges of a new engine do not have the groups.
-        for (name, snooper) in &self.snoopers {
-            if let Some(bridge) = running_state.bridges.get_mut(name) {
-                *bridge = std::sync::Arc::new(bridge.with_groups(snooper.table()));
-            }
-        }
-        if !self.snoopers.is_empty() {
-            running_state.publish(engine);
-        }
+        true
     }
 
-    /// Reads the workers' copies of IGMP and MLD packets, and publishes multicast groups that have changed. If
-    /// `second` is true, also removes expired groups.
-    pub fn look(&mut self, running_state: &mut RunningState, engine: &Engine, second: bool) {
-        self.attach(engine, running_state);
+    /// Reads and parses the packet copies of the workers. The result contains the port on which each packet
+    /// arrived. Packets above the limits of one poll stay in the rings.
+    pub fn read(&mut self) -> Vec<(PortId, SnoopedMessage)> {
+        let (mut messages, mut events) = (Vec::new(), 0);
+        let mut bytes = [0; LONGEST];
+        let Some(Source { rings, pool, .. }) = &mut self.source else { return messages };
+        for ring in rings {
+            for _ in 0..BUDGET {
+                if events >= EVENTS {
+                    break;
+                }
+                let Some(punt) = ring.pop() else { break };
+                let length = punt.packet.copy_to(pool.memory(), &mut bytes);
+                let message = SnoopedMessage::read(&bytes[..length], punt.vid);
+                events += message.len();
+                messages.push((punt.port, message));
+                pool.free(punt.packet);
+            }
+        }
+        // A pool keeps freed frames for its next allocation, and this pool never allocates.
+        pool.flush();
+        messages
+    }
+}
+
+impl Snooping {
+    /// Applies the messages that were read and publishes groups that have changed. `is_other` means that the
+    /// engine is another one than at the last call. If `second` is true, also removes expired groups.
+    pub fn look(
+        &mut self,
+        running_state: &mut RunningState,
+        engine: &Engine,
+        messages: &[(PortId, SnoopedMessage)],
+        is_other: bool,
+        second: bool,
+    ) {
+        if is_other {
+            self.publish_all(engine, running_state);
+        }
         self.follow(running_state, second);
-        self.read(running_state);
+        self.apply(running_state, messages);
         let mut changed = false;
         for (name, snooper) in &mut self.snoopers {
             if let (true, Some(bridge)) = (second, running_state.bridges.get(name)) {
@@ -101,8 +137,20 @@ impl Snooping {
         }
     }
 
-    /// Returns the multicast group members that a bridge's snooper has recorded. Returns `None` if the bridge
-    /// has no snooper.
+    /// Publishes the groups of all snoopers. The bridges of a new engine do not have the groups.
+    fn publish_all(&self, engine: &Engine, running_state: &mut RunningState) {
+        for (name, snooper) in &self.snoopers {
+            if let Some(bridge) = running_state.bridges.get_mut(name) {
+                *bridge = std::sync::Arc::new(bridge.with_groups(snooper.table()));
+            }
+        }
+        if !self.snoopers.is_empty() {
+            running_state.publish(engine);
+        }
+    }
+
+    /// Returns the group members that a bridge's snooper has recorded. Returns `None` if the bridge has no
+    /// snooper.
     pub fn listed(&self, bridge: &str) -> Option<Vec<ListedMember>> {
         self.snoopers.get(bridge).map(|snooper| snooper.listed(monotonic()))
     }
@@ -129,29 +177,22 @@ impl Snooping {
         }
     }
 
-    fn read(&mut self, running_state: &RunningState) {
+    fn apply(&mut self, running_state: &RunningState, messages: &[(PortId, SnoopedMessage)]) {
+        if messages.is_empty() {
+            return;
+        }
         let now = monotonic();
-        let mut bytes = [0; LONGEST];
-        let Some(Source { rings, pool, .. }) = &mut self.source else { return };
-        for ring in rings {
-            for _ in 0..BUDGET {
-                let Some(punt) = ring.pop() else { break };
-                let length = punt.packet.copy_to(pool.memory(), &mut bytes);
-                let name = bridge_of(running_state, punt.port);
-                let found = name
-                    .and_then(|name| Some((self.snoopers.get_mut(name)?, running_state.bridges.get(name)?)));
-                if let Some((snooper, bridge)) = found {
-                    snooper.handle(bridge, punt.port, punt.vid, &bytes[..length], now);
-                }
-                pool.free(punt.packet);
+        let bridge_of = |(name, running): (&PortName, &Running)| {
+            Some((running.id, running_state.config.bridge_of(name.as_str())?.0))
+        };
+        let names: BTreeMap<PortId, &BridgeName> = running_state.ports.iter().filter_map(bridge_of).collect();
+        for (port, message) in messages {
+            let Some(name) = names.get(port) else { continue };
+            if let (Some(snooper), Some(bridge)) =
+                (self.snoopers.get_mut(*name), running_state.bridges.get(*name))
+            {
+                snooper.apply(bridge, *port, message, now);
             }
         }
-        // A pool keeps freed frames for its next allocation, and this pool never allocates.
-        pool.flush();
     }
-}
-
-fn bridge_of(running_state: &RunningState, port: PortId) -> Option<&BridgeName> {
-    let (name, _) = running_state.ports.iter().find(|(_, running)| running.id == port)?;
-    running_state.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge)
 }

@@ -63,6 +63,7 @@ impl DataPlane {
 
     fn give(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
         // Lock order: as in `look`.
+        let mut reader = locked(&self.snooped);
         let mut snooping = locked(&self.snooping);
         let mut slot = self.engine.write().unwrap_or_else(PoisonError::into_inner);
         let engine = slot.take().ok_or_else(handed_over)?;
@@ -81,7 +82,7 @@ impl DataPlane {
                 std::process::abort();
             }
         };
-        snooping.detach();
+        reader.detach();
         // After the workers have stopped, so that their last counts reach the rules.
         if !running_state.flows.halt_by(Some(Instant::now() + RULES)) {
             // The slow path may own frames, which the hand-over state would count as free frames. Neither the
@@ -111,7 +112,8 @@ impl DataPlane {
                     Ok(engine) => {
                         // A host sends two reports for a group within one second. A snooper that starts
                         // polling later may miss both.
-                        snooping.look(&mut running_state, &engine, false);
+                        let is_other = reader.attach(&engine);
+                        snooping.look(&mut running_state, &engine, &[], is_other, false);
                         *slot = Some(engine);
                     }
                     Err(fatal) => {

@@ -85,5 +85,5 @@ pub use decision::{Decision, TagForm};
 pub use forward::Scratch;
 pub use groups::{Family, GroupPorts, Groups, RouterPorts};
 pub use member::MemberFacts;
-pub use snooper::{Snooper, SnooperConfig, SnooperCounts};
+pub use snooper::{SnoopedMessage, Snooper, SnooperConfig, SnooperCounts};
 pub use tables::{BridgeTables, FdbEntry, OffloadInvalidator, TableCounts};

@@ -169,6 +169,34 @@ struct Member {
     has_left: bool,
 }
 
+/// A parsed copy of a multicast control frame.
+#[derive(Clone, Debug)]
+pub struct SnoopedMessage {
+    vid: u16,
+    events: Vec<Event>,
+    /// Whether the frame is malformed. The events before the defect are processed.
+    is_bad: bool,
+}
+
+impl SnoopedMessage {
+    /// Parses a frame as received. `vid` is the VLAN in the bridge's decision.
+    pub fn read(frame: &[u8], vid: u16) -> SnoopedMessage {
+        let mut events = Vec::new();
+        let is_bad = message::read(frame, vid, |event| events.push(event)).is_err();
+        SnoopedMessage { vid, events, is_bad }
+    }
+
+    /// Returns the number of reports, leaves, queries and hellos in the message.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Returns whether the message contains nothing that a snooper processes.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+}
+
 impl Snooper {
     /// Creates a snooper without groups. `seed` keys the hash tables of groups that the snooper builds. The seed must
     /// be secret and random.
@@ -188,11 +216,15 @@ impl Snooper {
     /// Processes a copy of a frame that a decision of `bridge` requested. `port` is the port on which the frame
     /// arrived, `vid` is the VLAN in the decision, and `frame` is the frame as received.
     pub fn handle(&mut self, bridge: &Bridge, port: PortId, vid: u16, frame: &[u8], now: Now) {
-        let mut events = Vec::new();
-        if message::read(frame, vid, |event| events.push(event)).is_err() {
-            self.counts.bad += 1;
-        }
-        for event in events {
+        self.apply(bridge, port, &SnoopedMessage::read(frame, vid), now);
+    }
+
+    /// Processes a message like [`Snooper::handle`]. The caller has parsed the message before, without the lock that
+    /// protects this snooper.
+    pub fn apply(&mut self, bridge: &Bridge, port: PortId, message: &SnoopedMessage, now: Now) {
+        let SnoopedMessage { vid, ref events, is_bad } = *message;
+        self.counts.bad += u64::from(is_bad);
+        for &event in events {
             match event {
                 Event::Join(group) => {
                     let is_renewal = self.join(port, vid, group, now.ns);
