@@ -18,6 +18,7 @@ use super::request::{self, Params};
 use super::{Context, hex, program};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
+use crate::store::blocking;
 use crate::{ChangeError, ErrorBody};
 
 /// Maximum length in bytes of a frame whose processing can be explained.
@@ -169,6 +170,9 @@ pub(super) async fn upgrade(context: Context, caller: Caller, body: Body) -> Api
 }
 
 async fn hand_over(context: &Context, binary: PathBuf) -> ApiResult<()> {
+    // The wait for a permit ends before the gates close. Clients that hold all permits would otherwise keep
+    // the gates closed for all clients.
+    let permit = context.quotas.work.enter(&context.holder).await;
     let Some(shut) = context.door.shut().await else {
         return Err(ApiError::new(
             StatusCode::CONFLICT,
@@ -189,7 +193,9 @@ async fn hand_over(context: &Context, binary: PathBuf) -> ApiResult<()> {
         ),
         error => error.into(),
     })?;
-    ask(context, move |plane| plane.upgrade(&binary)).await??;
+    let plane = context.store.plane().clone();
+    blocking(move || plane.upgrade(&binary)).await??;
+    drop(permit);
     shut.for_good();
     hold.for_good();
     Ok(())

@@ -429,6 +429,35 @@ async fn a_second_upgrade_is_refused_while_one_runs() {
     daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422).await;
 }
 
+/// An upgrade waits for a permit of its client's quota before it closes the gate. Requests of the client that take
+/// long would otherwise keep out all other clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_that_waits_for_its_permit_leaves_the_gate_open() {
+    let daemon = Daemon::serving("upgrade-permit");
+    daemon.plane.hold_workers.store(true, Ordering::Relaxed);
+    // Root has four permits.
+    let slow = || daemon.ask("GET", "/v1/workers", "");
+    let held = async { tokio::join!(slow(), slow(), slow(), slow()) };
+    let upgrade = async {
+        while daemon.plane.asking_workers.load(Ordering::Relaxed) < 4 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422).await
+    };
+    let other = async {
+        while daemon.plane.asking_workers.load(Ordering::Relaxed) < 4 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let asked = daemon.ask("GET", "/healthz", "");
+        let answered = tokio::time::timeout(Duration::from_secs(10), asked).await;
+        daemon.plane.hold_workers.store(false, Ordering::Relaxed);
+        answered.is_ok_and(|(status, _)| status == StatusCode::OK)
+    };
+    let (_, _, is_answered) = tokio::join!(held, upgrade, other);
+    assert!(is_answered, "the gate was closed for a client that came later");
+}
+
 #[tokio::test]
 async fn an_upgrade_leaves_no_client_without_an_answer() {
     let daemon = Daemon::serving("door");
