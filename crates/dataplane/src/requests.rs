@@ -148,7 +148,11 @@ impl Plane for DataPlane {
     }
 
     fn fdb(&self, filter: &FdbFilter) -> Vec<FdbEntry> {
-        view::fdb(&locked(&self.running_state), filter)
+        let (bridges, names) = {
+            let running_state = locked(&self.running_state);
+            (view::fdb_bridges(&running_state, filter), running_state.names.clone())
+        };
+        view::fdb(&bridges, &names, filter)
     }
 
     fn flush_fdb(&self, filter: &FdbFilter) -> Result<u64, PlaneError> {

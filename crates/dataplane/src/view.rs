@@ -12,12 +12,13 @@ use model::{
     BridgeState, Counters, DropState, EarlyDrop, FdbEntry, FdbFilter, MemberState, Owner, PortCounters,
     PortName, PortState, StageState, WorkerState,
 };
-use packet::{DropReason, QueueId};
+use packet::{DropReason, PortId, QueueId};
 use port::af_xdp::statistics;
 use switch::Bridge;
 use sync::cpu::tsc_hz;
 use xdp::Counter;
 
+use super::ids::Names;
 use super::ports::Running;
 use super::routing;
 use super::running_state::RunningState;
@@ -234,34 +235,38 @@ fn vlans(mode: &model::VlanMode) -> String {
     }
 }
 
-/// Returns the MAC table entries of all bridges that match `filter`.
-pub fn fdb(running_state: &RunningState, filter: &FdbFilter) -> Vec<FdbEntry> {
-    let limit = filter.limit.unwrap_or(usize::MAX);
-    let mut found = Vec::new();
-    for bridge in running_state.bridges.values() {
-        found.extend(
-            entries(running_state, bridge).filter(|entry| filter.matches(entry)).take(limit - found.len()),
-        );
-        if found.len() >= limit {
-            break;
-        }
-    }
-    found
+/// Returns the bridges whose MAC tables may contain entries that match the filter.
+pub fn fdb_bridges(running_state: &RunningState, filter: &FdbFilter) -> Vec<Arc<Bridge>> {
+    let bridges = running_state.bridges.iter();
+    let asked =
+        bridges.filter(|(name, _)| filter.bridge.as_deref().is_none_or(|asked| asked == name.as_str()));
+    asked.map(|(_, bridge)| Arc::clone(bridge)).collect()
 }
 
-/// Returns the entries of a bridge's MAC table, with the names of ports and bridges.
-pub fn entries<'a>(
-    running_state: &'a RunningState,
-    bridge: &'a Arc<Bridge>,
-) -> impl Iterator<Item = FdbEntry> + 'a {
-    bridge.tables().fdb(monotonic().secs).map(move |entry| FdbEntry {
+/// Returns the MAC table entries of the bridges that match the filter. A MAC table may have a million entries,
+/// so the caller must not hold the lock of the running configuration, and names are copied only for entries
+/// that match.
+pub fn fdb(bridges: &[Arc<Bridge>], names: &Names, filter: &FdbFilter) -> Vec<FdbEntry> {
+    let now_secs = monotonic().secs;
+    // A name without a number is compared below, for example the text of an entry without a port.
+    let port = filter.port.as_deref().and_then(|port| names.ports.find(port)).map(PortId);
+    let may_match = |entry: &switch::FdbEntry| {
+        filter.vlan.is_none_or(|vlan| vlan == entry.vid)
+            && filter.mac.is_none_or(|mac| mac == entry.mac)
+            && port.is_none_or(|port| entry.port == Some(port))
+    };
+    let named = |(bridge, entry): (&Arc<Bridge>, switch::FdbEntry)| FdbEntry {
         bridge: bridge.name().to_owned(),
         vlan: entry.vid,
         mac: entry.mac,
-        port: entry.port.map_or_else(|| "(discard)".to_owned(), |port| running_state.names.port(port)),
+        port: entry.port.map_or_else(|| "(discard)".to_owned(), |port| names.port(port)),
         age_s: u32::from(entry.age_secs),
         is_static: entry.is_static,
-    })
+    };
+    let all =
+        bridges.iter().flat_map(|bridge| bridge.tables().fdb(now_secs).map(move |entry| (bridge, entry)));
+    let found = all.filter(|(_, entry)| may_match(entry)).map(named).filter(|entry| filter.matches(entry));
+    found.take(filter.limit.unwrap_or(usize::MAX)).collect()
 }
 
 /// Returns the states of all workers, ordered by worker number.
@@ -339,6 +344,45 @@ pub fn counters(running_state: &RunningState, engine: &Engine, loads: &[Load], a
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The criteria of a query that are compared before the names are known select the same entries as
+    /// [`FdbFilter::matches`].
+    #[test]
+    fn a_query_of_mac_tables_lists_exactly_the_matching_entries() {
+        let mut names = Names::new();
+        names.ports.insert(1, "a");
+        names.ports.insert(2, "b");
+        let statics = [(10, 1, Some(1)), (10, 2, Some(2)), (20, 1, Some(2)), (20, 3, None), (20, 4, Some(7))];
+        let entry = |(vlan, mac, port): (u16, u8, Option<u16>)| switch::StaticMac {
+            vid: packet::VlanId::new(vlan).unwrap(),
+            mac: packet::MacAddr([2, 0, 0, 0, 0, mac]),
+            port: port.map(PortId),
+        };
+        let config = switch::BridgeConfig {
+            name: "br0".to_owned(),
+            statics: statics.map(entry).to_vec(),
+            ..switch::BridgeConfig::default()
+        };
+        let bridges = [Arc::new(Bridge::new(&config, 1))];
+        let all = fdb(&bridges, &names, &FdbFilter::default());
+        assert_eq!(all.len(), statics.len());
+        for port in [None, Some("a"), Some("b"), Some("(discard)"), Some("#7"), Some("c")] {
+            for vlan in [None, packet::VlanId::new(20)] {
+                for mac in [None, Some(packet::MacAddr([2, 0, 0, 0, 0, 1]))] {
+                    let port = port.map(str::to_owned);
+                    let filter = FdbFilter { port, vlan, mac, ..FdbFilter::default() };
+                    let mut expected: Vec<_> = all.iter().filter(|entry| filter.matches(entry)).collect();
+                    let found = fdb(&bridges, &names, &filter);
+                    let mut found: Vec<_> = found.iter().collect();
+                    expected.sort_by_key(|entry| (entry.vlan, entry.mac));
+                    found.sort_by_key(|entry| (entry.vlan, entry.mac));
+                    assert_eq!(found, expected, "{filter:?}");
+                    let limited = FdbFilter { limit: Some(1), ..filter };
+                    assert_eq!(fdb(&bridges, &names, &limited).len(), expected.len().min(1));
+                }
+            }
+        }
+    }
 
     /// The reference page has a row with the name and the meaning of each reason that `trivium show drops` can
     /// print, and no other rows.
