@@ -32,6 +32,13 @@
 #define COOKIE_WINDOW (1 << 24)
 /* Interval at which a SYN of each service passes, a quarter of the interval that the kernel requires. */
 #define COOKIE_KEEP (30 * SECOND)
+/*
+ * Rate, in SYNs per second, at which a rule passes SYNs for this purpose, and the burst in SYNs. 1,000 SYNs a second
+ * are enough for 30,000 addresses and ports.
+ */
+#define COOKIE_KEPT_RATE 1000
+#define COOKIE_KEPT_BURST 1000
+#define COOKIE_KEPT_COST ((SECOND / COOKIE_KEPT_RATE) << FILTER_TICK_SHIFT)
 
 TRIVIUM_INLINE void cookie_client(struct filter_client *client, const struct filter_key *key, __u32 slot,
 				  enum filter_client_kind kind)
@@ -70,16 +77,20 @@ TRIVIUM_INLINE void cookie_remember(const struct cookie_walk *walk, const struct
 
 /*
  * Returns whether the SYN passes because no SYN has been passed to its address and port for COOKIE_KEEP, and stores
- * the time if it does.
+ * the time if it does. A SYN over the rate of the rule does not pass.
  */
 TRIVIUM_INLINE int cookie_keeps(const struct cookie_walk *walk, const struct filter_key *key)
 {
 	struct filter_client *client = &walk->work->client;
-	__u64 now = walk->now, *passed;
+	__u64 now = walk->now, *passed, *kept;
+	__u32 slot = walk->rule->slot;
 
-	cookie_client(client, key, walk->rule->slot, FILTER_CLIENT_SERVICE);
+	cookie_client(client, key, slot, FILTER_CLIENT_SERVICE);
 	passed = bpf_map_lookup_elem(&filter_passed, client);
 	if (passed && now - *passed <= COOKIE_KEEP)
+		return 0;
+	kept = bpf_map_lookup_elem(&filter_kept, &slot);
+	if (!kept || bucket_exceeded(kept, COOKIE_KEPT_COST, COOKIE_KEPT_BURST * COOKIE_KEPT_COST))
 		return 0;
 	if (!filter.scratch)
 		bpf_map_update_elem(&filter_passed, client, &now, BPF_ANY);

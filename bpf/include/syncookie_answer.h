@@ -104,6 +104,17 @@ struct {
 } filter_passed SEC(".maps");
 
 /*
+ * Token buckets of the rules with cookies, for SYNs that are passed to services. Forged frames to many addresses
+ * and ports of a rule pass at the rule's rate.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, FILTER_SERVICES_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} filter_kept SEC(".maps");
+
+/*
  * Connections that have sent one segment. The value is its sequence number, above its acknowledgement number.
  */
 struct {

@@ -151,8 +151,8 @@ fn services_of_filters_are_the_kernels_side() {
     let open = ObjectBuilder::default().open_memory(services_object().bytes).unwrap();
     let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
     assert_eq!(
-        (entries("filter_services"), entries("filter_answers")),
-        (SERVICES_CAPACITY, SERVICES_CAPACITY)
+        [entries("filter_services"), entries("filter_answers"), entries("filter_kept")],
+        [SERVICES_CAPACITY; 3]
     );
     assert_eq!(SERVICES_CAPACITY, u32::try_from(2 * SERVICES_MAX).unwrap());
 }

@@ -704,11 +704,31 @@ fn syns_of_forged_sources_to_many_ports_displace_no_client() {
     assert_eq!(hook.fate(&ack), Fate::On);
     let data = Segment { ack: 1, ..ack };
     for to in 1000..6000 {
-        assert_eq!(hook.fate(&Segment { to, client: 9, ..syn.clone() }), Fate::On, "{to}");
+        let fate = hook.fate(&Segment { to, client: 9, ..syn.clone() });
+        assert!(fate == Fate::On || to >= 2000 && fate == Fate::Answered, "{to}: {fate:?}");
     }
     assert_eq!(hook.fate(&data), Fate::On, "the client is known");
     assert_eq!(hook.figures()[1..3], [1, 0], "without another cookie");
     assert_eq!(hook.fate(&Segment { client: 201, ..data }), Fate::Dropped, "another client is not");
+}
+
+/// A rule for many addresses and ports passes 1,000 SYNs at once and 1,000 a second, whatever their addresses and
+/// ports are. The other SYNs are answered.
+#[test]
+fn a_rule_passes_only_a_limited_number_of_syns_to_its_services() {
+    need_root!();
+    let mut rule = service("web", cookie(), None);
+    rule.matches.destination_ports = vec![1..=65535];
+    let hook = hook(vec![rule]);
+    let frames: Vec<_> = (1000..11_000).map(|to| Segment { to, ..segment(SYN) }.frame()).collect();
+    let begin = std::time::Instant::now();
+    for frame in &frames {
+        hook.loaded.test_run(frame).unwrap();
+    }
+    let most = 1001 + u64::try_from(begin.elapsed().as_millis()).unwrap();
+    let [answered, .., passed] = hook.figures();
+    assert!((1000..=most).contains(&passed), "{passed} passed, at most {most}");
+    assert_eq!(answered + passed, 10_000, "the others are answered");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::sys::{self, MapKind, MapSpec};
 const CLIENTS: &str = "filter_clients";
 const LEARNED: &str = "filter_learned";
 const PASSED: &str = "filter_passed";
+const KEPT: &str = "filter_kept";
 const CLAIMS: &str = "filter_claims";
 const SERVICES: &str = "filter_services";
 const ANSWERS: &str = "filter_answers";
@@ -60,8 +61,10 @@ pub(crate) struct CookieMaps {
     /// Times at which the last SYN was passed to each address and port of a service. A SYN passes at intervals, so that
     /// the service's kernel keeps accepting SYN cookies.
     passed: OwnedFd,
-    /// Connections that were open before a cookie was required for them. Forged segments can displace entries of this
-    /// map, but not entries of `clients`.
+    /// Token buckets of the rules, for SYNs that are passed to services.
+    kept: OwnedFd,
+    /// Connections that were open before a cookie was required for them. Forged segments can displace only
+    /// entries of this map.
     learned: OwnedFd,
     /// Connections of which one segment was seen. A further segment can move such a connection to `learned`.
     claims: OwnedFd,
@@ -75,6 +78,10 @@ const OF_CLAIMS: u32 = 8;
 
 fn create_passed(clients: u32) -> Result<OwnedFd, Error> {
     create(PASSED, MapKind::LruHash, CLIENT_SIZE, 8, (clients / OF_CLAIMS).max(1))
+}
+
+fn create_kept() -> Result<OwnedFd, Error> {
+    create(KEPT, MapKind::Hash, 4, 8, SERVICES_CAPACITY)
 }
 
 fn create_learned(clients: u32) -> Result<OwnedFd, Error> {
@@ -100,6 +107,7 @@ impl CookieMaps {
         Ok(CookieMaps {
             clients: create(CLIENTS, MapKind::LruHash, CLIENT_SIZE, 8, clients)?,
             passed: create_passed(clients)?,
+            kept: create_kept()?,
             learned: create_learned(clients)?,
             claims: create_claims(clients)?,
             services: create(SERVICES, MapKind::Hash, 4, 16, SERVICES_CAPACITY)?,
@@ -107,10 +115,11 @@ impl CookieMaps {
         })
     }
 
-    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 6] {
+    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 7] {
         [
             (CLIENTS, self.clients.as_fd()),
             (PASSED, self.passed.as_fd()),
+            (KEPT, self.kept.as_fd()),
             (LEARNED, self.learned.as_fd()),
             (CLAIMS, self.claims.as_fd()),
             (SERVICES, self.services.as_fd()),
@@ -121,21 +130,28 @@ impl CookieMaps {
     /// Restores the maps of a program that is already in the kernel. `take` returns a map of the program by
     /// its name.
     pub fn adopt(mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>) -> Result<CookieMaps, Error> {
-        // Older programs do not have the next three maps. They kept the entries of the first two in the clients map,
-        // where these entries stay.
+        // Older programs do not have the maps that are created here. They kept the entries of `passed` and `learned`
+        // in the clients map, where these entries stay.
         let clients = FilterSizes::default().clients;
-        Ok(CookieMaps {
+        let kept = take(KEPT);
+        let is_older = kept.is_err();
+        let maps = CookieMaps {
             clients: take(CLIENTS)?,
             passed: take(PASSED).or_else(|_| create_passed(clients))?,
+            kept: kept.or_else(|_| create_kept())?,
             learned: take(LEARNED).or_else(|_| create_learned(clients))?,
             claims: take(CLAIMS).or_else(|_| create_claims(clients))?,
             services: take(SERVICES)?,
             answers: take(ANSWERS)?,
-        })
+        };
+        if is_older {
+            maps.slots()?.into_iter().try_for_each(|slot| maps.fill_bucket(slot))?;
+        }
+        Ok(maps)
     }
 
-    /// Returns a copy for a test run. The copy has new counts and new flood states. The entries of clients are shared
-    /// with the original, because a test run does not change them.
+    /// Returns a copy for a test run. The copy has new counts, new flood states and full buckets. It shares the
+    /// entries of clients, which a test run does not change.
     pub fn scratch(&self) -> Result<CookieMaps, Error> {
         let duplicate = |map, of: &OwnedFd| {
             of.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
@@ -165,6 +181,7 @@ impl CookieMaps {
         let failed = |map| move |source| Error::Map { map, operation: "delete from", source };
         let key = slot.to_ne_bytes();
         sys::map_delete(self.services.as_fd(), &key).map_err(failed(SERVICES))?;
+        sys::map_delete(self.kept.as_fd(), &key).map_err(failed(KEPT))?;
         sys::map_delete(self.answers.as_fd(), &key).map(drop).map_err(failed(ANSWERS))
     }
 
@@ -217,8 +234,16 @@ impl CookieMaps {
     fn put(&self, slot: u32, [until, since]: [u64; 2]) -> Result<(), Error> {
         let failed = |map| move |source| Error::Map { map, operation: "add to", source };
         sys::map_fill_per_cpu(self.answers.as_fd(), slot, &[0; ANSWER_WORDS]).map_err(failed(ANSWERS))?;
+        self.fill_bucket(slot)?;
         let service = [until.to_ne_bytes(), since.to_ne_bytes()].concat();
         sys::map_update(self.services.as_fd(), &slot.to_ne_bytes(), &service).map_err(failed(SERVICES))
+    }
+
+    /// Fills the bucket of a rule for SYNs that are passed to services. The bucket's value is the time, in ticks,
+    /// at which the bucket is full.
+    fn fill_bucket(&self, slot: u32) -> Result<(), Error> {
+        let failed = |source| Error::Map { map: KEPT, operation: "add to", source };
+        sys::map_update(self.kept.as_fd(), &slot.to_ne_bytes(), &0_u64.to_ne_bytes()).map_err(failed)
     }
 }
 
