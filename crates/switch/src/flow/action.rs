@@ -9,6 +9,15 @@ use super::{Field, Match};
 /// octets costs about as much as visiting a rule.
 pub(super) const OCTETS_OF_WORK: usize = 64;
 
+/// Octets that a `learn` action with the flag NX_LEARN_F_DELETE_LEARNED counts for its reference count, both in the
+/// memory limit of rules and in the work. The reference count itself uses about 100 octets. Its update searches a
+/// tree, which is as much work as 64 visited rules, and the memory limit thus bounds the work of removing all rules.
+pub(super) const KEEPER_OCTETS: usize = 64 * OCTETS_OF_WORK;
+
+/// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action: learned flow entries are removed when the last
+/// flow entry with a `learn` action for their table and cookie is removed.
+const DELETE_LEARNED: u16 = 2;
+
 /// Reserved port numbers of OpenFlow 1.1 and later. Their lowest 16 bits are the reserved port numbers of
 /// OpenFlow 1.0.
 pub mod port {
@@ -349,9 +358,18 @@ impl Instructions {
         memory_of(&self.apply) + memory_of(&self.write)
     }
 
-    /// Returns the work of visiting or copying all actions once, nested actions included, in units of one rule visit.
+    /// Returns the octets that the actions count for the memory limit of rules: the heap size of the actions, and
+    /// [`KEEPER_OCTETS`] for each reference count of learned flow entries.
+    pub(crate) fn charged_memory(&self) -> usize {
+        let mut keepers = 0;
+        each_keeper(&self.apply, &mut |_| keepers += 1);
+        self.memory() + keepers * KEEPER_OCTETS
+    }
+
+    /// Returns the work of visiting, copying or removing all actions once, nested actions included, in visited
+    /// rules.
     pub(crate) fn work(&self) -> usize {
-        self.memory() / OCTETS_OF_WORK
+        self.charged_memory() / OCTETS_OF_WORK
     }
 
     /// Appends the numbers of the groups that the actions use to `into`. A number may occur more than once.
@@ -363,6 +381,17 @@ impl Instructions {
     pub(crate) fn meters(&self, into: &mut Vec<u32>) {
         into.extend(self.meter);
         self.apply.iter().chain(&self.write).for_each(|action| action.meters(into));
+    }
+}
+
+/// Calls `see` with each `learn` action that has the flag NX_LEARN_F_DELETE_LEARNED.
+pub(super) fn each_keeper(actions: &[Action], see: &mut impl FnMut(&Learn)) {
+    for action in actions {
+        match action {
+            Action::Learn(learn) if learn.flags & DELETE_LEARNED != 0 => see(learn),
+            Action::Clone(inner) => each_keeper(inner, see),
+            _ => {}
+        }
     }
 }
 

@@ -3,14 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::action::{Learn, memory_of};
+use super::Instructions;
+use super::action::{Learn, each_keeper, memory_of};
 use super::message::FlowMod;
 use super::rule::Rule;
-use super::{Action, Instructions};
-
-/// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action: learned flow entries are removed when the last
-/// flow entry with a `learn` action for their table and cookie is removed.
-const DELETE_LEARNED: u16 = 2;
 
 /// A learned flow entry that a packet adds by a `learn` action.
 #[derive(Clone, PartialEq, Debug)]
@@ -47,13 +43,16 @@ pub(crate) struct LearnedFlows {
 impl LearnedFlows {
     /// Adds the `learn` actions of a new rule that have the flag NX_LEARN_F_DELETE_LEARNED to the counts.
     pub fn linked(&mut self, rule: &Rule) {
-        each_keeper(&rule.instructions.apply, &mut |key| *self.keepers.entry(key).or_default() += 1);
+        each_keeper(&rule.instructions.apply, &mut |learn| {
+            *self.keepers.entry(key(learn)).or_default() += 1;
+        });
     }
 
     /// Removes the `learn` actions of a rule from the counts. The rule was removed or is about to change. A table
     /// and cookie whose count drops to zero is added to `orphans`.
     pub fn unlinked(&mut self, rule: &Rule) {
-        each_keeper(&rule.instructions.apply, &mut |key| {
+        each_keeper(&rule.instructions.apply, &mut |learn| {
+            let key = key(learn);
             if let Some(count) = self.keepers.get_mut(&key) {
                 *count -= 1;
                 if *count == 0 {
@@ -76,17 +75,7 @@ impl LearnedFlows {
     }
 }
 
-/// Calls `see` with the table and cookie of each `learn` action that has the flag NX_LEARN_F_DELETE_LEARNED.
-pub(super) fn each_keeper(actions: &[Action], see: &mut impl FnMut(Key)) {
-    for action in actions {
-        match action {
-            Action::Learn(learn) if learn.flags & DELETE_LEARNED != 0 => see(key(learn)),
-            Action::Clone(inner) => each_keeper(inner, see),
-            _ => {}
-        }
-    }
-}
-
-fn key(learn: &Learn) -> Key {
+/// Returns the table and cookie of the learned flow entries that a `learn` action adds.
+pub(super) fn key(learn: &Learn) -> Key {
     (learn.table, learn.cookie)
 }

@@ -332,7 +332,7 @@ impl Pipeline {
     fn change(&mut self, at: RuleRef, change: &FlowMod, batch: &mut Batch) -> Result<(), FlowError> {
         let now_ns = batch.now_ns;
         let Some(rule) = self.rules.get_mut(at) else { return Ok(()) };
-        batch.work_on(change.instructions.memory())?;
+        batch.work_on(change.instructions.charged_memory())?;
         let does_same = rule.instructions == change.instructions;
         let is_same = does_same && change.cookie.is_none_or(|cookie| cookie == rule.cookie);
         if is_same && !change.flags.reset_counts && rule.flags.send_removed >= change.flags.send_removed {
@@ -342,7 +342,7 @@ impl Pipeline {
             self.touch_times(at);
             return Ok(());
         }
-        let (less, more) = (rule.instructions.memory(), change.instructions.memory());
+        let (less, more) = (rule.instructions.charged_memory(), change.instructions.charged_memory());
         let grows = more.saturating_sub(less);
         let kept = if batch.knows(at) { 0 } else { rule.memory() };
         if grows > 0 && self.held + grows > self.held_most || !batch.has_room(self.held, grows + kept) {

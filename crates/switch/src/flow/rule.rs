@@ -48,12 +48,14 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns the approximate memory that the rule uses, in octets: the rule, its actions, its classifier entry,
-    /// and a chain that holds only this rule.
+    /// Returns the octets that the rule counts for the memory limit of rules, which is approximately the memory that
+    /// the rule uses: the rule, its actions, its classifier entry, and a chain that holds only this rule. A reference
+    /// count of learned flow entries counts as 4 KiB, more than it uses.
     #[must_use]
     pub fn memory(&self) -> usize {
         let chain = size_of::<(ChainKey, u64)>() + size_of::<(u64, Chain)>();
-        size_of::<Rule>() + size_of::<Place>() + chain + size_of::<super::Flow>() + self.instructions.memory()
+        let own = size_of::<Rule>() + size_of::<Place>() + chain + size_of::<super::Flow>();
+        own + self.instructions.charged_memory()
     }
 
     /// Returns whether the rule is part of conjunctive matches, because its actions are `conjunction` actions.

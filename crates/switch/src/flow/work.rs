@@ -1,11 +1,13 @@
 //! Estimates of the work of changes: the number of rules, groups and buckets that a change visits. The estimates are
 //! made before the changes, to detect changes that take long or too long. A visit of the actions of a rule counts as
-//! one more rule for each 64 octets of the actions ([`Instructions::work`](super::Instructions)).
+//! one more rule for each 64 octets of the actions, and as 64 more rules for each `learn` action with the flag
+//! NX_LEARN_F_DELETE_LEARNED ([`Instructions::work`](super::Instructions)).
 
 use std::collections::HashSet;
 
+use super::action::each_keeper;
 use super::group_references::reached;
-use super::learned::each_keeper;
+use super::learned::key;
 use super::message::{ALL_GROUPS, ALL_TABLES, ANY_GROUP, FlowCommand, FlowMod, GroupMod, MeterMod, Mod};
 use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline, TABLES};
 use super::rule::RuleRef;
@@ -245,7 +247,8 @@ impl Pipeline {
     fn orphans_of(&self, at: RuleRef) -> (Amount, usize) {
         let (mut orphans, mut work) = (Amount::default(), self.rules.work_at(at));
         let Some(rule) = self.rules.get(at) else { return (orphans, work) };
-        each_keeper(&rule.instructions.apply, &mut |(table, cookie)| {
+        each_keeper(&rule.instructions.apply, &mut |learn| {
+            let (table, cookie) = key(learn);
             let rules = self.rules.count_of(table, cookie);
             orphans = orphans.and(Amount { rules, actions: self.rules.work_of_cookie(table, cookie) });
             work += WORK_OF_KEEPER;
@@ -345,6 +348,7 @@ mod tests {
 
     use super::*;
     use crate::flow::action::OCTETS_OF_WORK;
+    use crate::flow::batch::{BATCH_WORK, Batch};
     use crate::flow::{
         Action, Field, FlowError, Group, GroupKind, Instructions, Learn, Meter, RuleRef, SelectMethod,
     };
@@ -490,15 +494,19 @@ mod tests {
         }
     }
 
-    /// Returns a `learn` action with the flag NX_LEARN_F_DELETE_LEARNED.
     fn learn() -> Action {
+        learn_to(1)
+    }
+
+    /// Returns a `learn` action with the flag NX_LEARN_F_DELETE_LEARNED for learned rules with this cookie.
+    fn learn_to(cookie: u64) -> Action {
         Action::Learn(Box::new(Learn {
             idle_timeout: 0,
             hard_timeout: 0,
             fin_idle_timeout: 0,
             fin_hard_timeout: 0,
             priority: 1,
-            cookie: 1,
+            cookie,
             // NX_LEARN_F_DELETE_LEARNED.
             flags: 2,
             table: 1,
@@ -508,9 +516,47 @@ mod tests {
         }))
     }
 
-    /// A strict change estimates the learned rules that are removed with the rule whose `learn` action added them.
-    /// The estimate visits all actions of the rule, so that a batch that names a rule very often is refused before
-    /// the visits take long.
+    /// Each `learn` action whose learned rules are removed with its rule has a reference count. A change of the
+    /// count is more work than a visit of the action, whether the rule is added, changed, removed or expires, and
+    /// the count is bounded by the memory limit of rules.
+    #[test]
+    fn reference_counts_of_learned_rules_count_as_work_and_memory() {
+        const LEARNS: usize = 500;
+        let learns = || (0..LEARNS as u64).map(learn_to).collect::<Vec<_>>();
+        let mut pipeline = Pipeline::new();
+        let rule = |number| FlowMod { hard_timeout: 1, ..add(0, number, learns()) };
+        let work = pipeline.work_of(&[flow_mod(rule(0))]);
+        assert!(work >= 64 * LEARNS, "to add: {work}");
+        pipeline.modify(&(0..40).map(|number| flow_mod(rule(number))).collect::<Vec<_>>(), 0).unwrap();
+        let mut modify = add(0, 0, learns());
+        (modify.matching, modify.command) =
+            (Match::ANY, FlowCommand::Modify { strict: false, or_add: false });
+        for (name, change) in [("modify", modify.clone()), ("delete", FlowMod::delete(0, Match::ANY))] {
+            let work = pipeline.work_of(&[flow_mod(change)]);
+            assert!(work >= 40 * 64 * LEARNS, "{name}: {work}");
+        }
+        // The batch charges the counts that it changes, whatever the estimate was.
+        modify.instructions.apply.pop();
+        let mut batch = Batch::new(9, pipeline.held, pipeline.held_most);
+        batch.work(BATCH_WORK - 40 * 64 * LEARNS).unwrap();
+        assert_eq!(pipeline.change_in(&flow_mod(modify), &mut batch), Err(FlowError::TooMuchWork));
+        // A turn of the removal of expired rules ends after few rules.
+        assert!(pipeline.expire(2_000_000_000));
+        let left = 40 - EXPIRED_WORK.div_ceil(pipeline.rules.work() / pipeline.rule_count());
+        assert!(left > 20);
+        assert_eq!(pipeline.rule_count(), left);
+        while pipeline.expire(2_000_000_000) {}
+        assert_eq!((pipeline.rule_count(), pipeline.rule_memory(), pipeline.rules.work()), (0, 0, 0));
+        // All rules within the memory limit can be removed by one change.
+        pipeline.set_rule_memory(10 * LEARNS * 64 * OCTETS_OF_WORK);
+        let fit = (0..).take_while(|number| pipeline.modify(&[flow_mod(rule(*number))], 0).is_ok()).count();
+        assert_eq!(fit, 9);
+        assert!(pipeline.rules.work() <= pipeline.rule_memory() / OCTETS_OF_WORK);
+    }
+
+    /// A strict change estimates the learned rules that are removed with the rule that taught them. The estimate
+    /// visits all actions of the rule, so that a batch that names a rule very often is refused before the visits
+    /// take long.
     #[test]
     fn estimates_of_learned_rules_count_as_work() {
         let learns = vec![learn(); 1900];
