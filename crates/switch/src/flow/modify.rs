@@ -10,7 +10,7 @@ use super::message::{
     ALL_TABLES, ANY_GROUP, Event, FlowCommand, FlowError, FlowFilter, FlowFlags, FlowMod, ForwardedRequest,
     Mod, Removed,
 };
-use super::pipeline::{MAX_MASKS, Pipeline, TABLES, Touched, VISIBLE_TABLES, is_selected};
+use super::pipeline::{GroupState, MAX_MASKS, Pipeline, TABLES, Touched, VISIBLE_TABLES, is_selected};
 use super::rule::{Rule, RuleRef};
 use super::work::numbers_of;
 use super::{Action, Instructions, Match};
@@ -118,6 +118,9 @@ impl Pipeline {
                 let more = state.as_ref().map_or(0, |state| state.group.memory());
                 let less = self.groups.get(&id).map_or(0, |state| state.group.memory());
                 self.held = (self.held + more).saturating_sub(less);
+                let count = |state: Option<&GroupState>| state.map_or(0, |state| state.group.buckets.len());
+                let less = count(self.groups.get(&id));
+                self.buckets = self.buckets + count(state.as_deref()) - less;
                 match state {
                     Some(state) => self.groups.insert(id, *state),
                     None => self.groups.remove(&id),

@@ -176,6 +176,8 @@ pub struct Pipeline {
     pub(super) held: usize,
     /// Maximum memory that rules and groups may use, in octets.
     pub(super) held_most: usize,
+    /// Number of buckets of all groups.
+    pub(super) buckets: usize,
     /// Number of tables with vacancy events enabled.
     pub(super) watched: usize,
     /// Whether the bridge is in standalone mode, in which the learning bridge forwards all packets and flow entries
@@ -227,6 +229,7 @@ impl Pipeline {
             uses: Uses::default(),
             held: 0,
             held_most: RULE_MEMORY,
+            buckets: 0,
             watched: 0,
             alone: false,
             misses_heard: false,

@@ -8,7 +8,9 @@ use std::collections::HashSet;
 use super::action::each_keeper;
 use super::group_references::reached;
 use super::learned::key;
-use super::message::{ALL_GROUPS, ALL_TABLES, ANY_GROUP, FlowCommand, FlowMod, GroupMod, MeterMod, Mod};
+use super::message::{
+    ALL_GROUPS, ALL_TABLES, ANY_GROUP, Bucket, FlowCommand, FlowMod, Group, GroupMod, MeterMod, Mod,
+};
 use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline, TABLES};
 use super::rule::RuleRef;
 use super::{Flow, Match};
@@ -18,8 +20,15 @@ const MANY_REACHED: usize = 1 << 14;
 /// Estimated work of visiting a group that another group refers to, in units of one rule visit. A group is looked up
 /// in a tree, while rules are stored in consecutive memory.
 pub(super) const WORK_OF_GROUP: usize = 16;
-/// Work of adding, changing or removing a rule, in units of one rule visit. The work covers the classifier, the
-/// reference counts and the change records. The actions are counted separately.
+/// Work of validating, copying and encoding a bucket of a group that a change adds or changes, in visited rules. The
+/// size of a group is checked in the encodings of all OpenFlow versions.
+const WORK_OF_BUCKET: usize = 64;
+/// Octets of a changed group's buckets and actions that are as much work as one visited rule.
+const OCTETS_OF_GROUP: usize = 2;
+/// Work of removing a bucket with its group, in visited rules.
+const WORK_OF_OLD_BUCKET: usize = 4;
+/// Work of adding, changing or removing a rule, a meter or a group without buckets, in visited rules. The work covers
+/// the classifier, the reference counts and the change records. The actions are counted separately.
 pub(super) const WORK_OF_CHANGE: usize = 32;
 /// Estimated work of checking one mask of a table for overlapping rules, in units of one rule visit.
 const WORK_OF_MASK: usize = 8;
@@ -82,6 +91,8 @@ struct Coming {
     removed: Amount,
     /// Learned rules that are removed with the rules whose `learn` actions added them.
     orphans: Amount,
+    /// Work of validating, copying and encoding the buckets that the preceding changes bring, in visited rules.
+    buckets: usize,
 }
 
 impl Pipeline {
@@ -110,8 +121,6 @@ impl Pipeline {
     /// the preceding changes of the batch. The effects of this change are added to `coming`.
     fn work_in(&self, change: &Mod, coming: &mut Coming, estimate: Estimate) -> usize {
         let all = self.rules.place_count() + self.rules.work() + coming.added.rules + coming.added.actions;
-        let group = |id: &u32| self.groups.get(id);
-        let buckets = |id: &u32| group(id).map_or(0, |state| state.group.buckets.len());
         let work = match change {
             Mod::Flow(change) => match change.command {
                 FlowCommand::Add => {
@@ -135,22 +144,66 @@ impl Pipeline {
                     self.work_to_find(change, strict, coming) + removed.change_work()
                 }
             },
-            Mod::Group(GroupMod::Delete(id)) if *id == ALL_GROUPS || self.uses.has_group(*id) => all,
-            Mod::Meter(MeterMod::Delete(None)) => all,
+            Mod::Group(change) => self.work_of_groups(change, all, coming, estimate),
+            Mod::Meter(MeterMod::Delete(None)) => match estimate {
+                Estimate::Least => all,
+                Estimate::Most => all.saturating_add(self.meters.len() * WORK_OF_CHANGE),
+            },
             Mod::Meter(MeterMod::Delete(Some(id))) if self.uses.has_meter(*id) => all,
-            Mod::Group(GroupMod::Add(group) | GroupMod::Modify { group, .. }) => {
-                group.buckets.len() + self.reach(&reached(group))
-            }
-            Mod::Group(GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _)) => {
-                buckets(id) + group(id).map_or(0, |state| self.reach(&state.reached))
-            }
-            Mod::Group(GroupMod::Delete(_)) | Mod::Meter(_) => 1,
+            Mod::Meter(MeterMod::Delete(_)) => 1,
+            Mod::Meter(MeterMod::Add(_) | MeterMod::Modify(_)) => WORK_OF_CHANGE,
             Mod::PacketOut(_) => WORK_OF_PACKET,
         };
         let (orphans, visited) = self.orphans_in(change);
         let orphans = orphans.min(MOST_ORPHANS.without(coming.orphans));
         coming.orphans = coming.orphans.and(orphans);
         work.max(1).saturating_add(orphans.change_work()).saturating_add(visited)
+    }
+
+    /// Returns the estimated work of a change of groups, in visited rules. `all` is the work of visiting all rules
+    /// with their actions. The effects of the change are added to `coming`.
+    fn work_of_groups(
+        &self,
+        change: &GroupMod,
+        all: usize,
+        coming: &mut Coming,
+        estimate: Estimate,
+    ) -> usize {
+        match change {
+            GroupMod::Add(group) | GroupMod::Modify { group, .. } => {
+                let work = work_of_group(group);
+                coming.buckets = coming.buckets.saturating_add(work);
+                work.saturating_add(self.reach(&reached(group)))
+            }
+            GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => {
+                let state = self.groups.get(id);
+                let own = state.map_or(0, |state| work_of_group(&state.group) + self.reach(&state.reached));
+                if let GroupMod::InsertBuckets(_, _, buckets) = change {
+                    coming.buckets = coming.buckets.saturating_add(work_of_buckets(buckets));
+                }
+                match (change, estimate) {
+                    // The preceding changes of the batch may have removed buckets, or brought some.
+                    (GroupMod::InsertBuckets(_, _, buckets), Estimate::Least) => work_of_buckets(buckets),
+                    (_, Estimate::Least) => 1,
+                    (_, Estimate::Most) => own.saturating_add(coming.buckets),
+                }
+            }
+            GroupMod::Delete(ALL_GROUPS) if estimate == Estimate::Most => {
+                let groups = self.groups.len() * WORK_OF_CHANGE + self.buckets * WORK_OF_OLD_BUCKET;
+                all.saturating_add(groups)
+            }
+            GroupMod::Delete(id) if *id == ALL_GROUPS || self.uses.has_group(*id) => all,
+            GroupMod::Delete(_) => 1,
+        }
+    }
+
+    /// Returns the work of removing these groups with their buckets, in visited rules.
+    pub(super) fn work_to_delete(&self, groups: &[u32]) -> usize {
+        let of = |id| {
+            let buckets = self.groups.get(id).map_or(0, |state| state.group.buckets.len());
+            WORK_OF_CHANGE + buckets * WORK_OF_OLD_BUCKET
+        };
+        groups.iter().map(of).sum()
     }
 
     fn work_to_find(&self, change: &FlowMod, strict: bool, coming: &Coming) -> usize {
@@ -327,7 +380,18 @@ impl Pipeline {
     }
 }
 
-/// Returns whether a selection of rules by `out_port` and `out_group` must visit the actions of the rules.
+/// Returns the work of validating, copying and encoding a group that a change adds or changes, in visited rules.
+pub(super) fn work_of_group(group: &Group) -> usize {
+    1 + group.buckets.len() * WORK_OF_BUCKET + group.memory() / OCTETS_OF_GROUP
+}
+
+/// Returns the work that buckets add to the work of the group into which they are inserted, in visited rules.
+fn work_of_buckets(buckets: &[Bucket]) -> usize {
+    let octets: usize = buckets.iter().map(Bucket::memory).sum();
+    buckets.len() * WORK_OF_BUCKET + octets / OCTETS_OF_GROUP
+}
+
+/// Returns whether rules can be selected by an output port and a group only after a visit to their actions.
 pub(super) fn reads_actions(out_port: Option<u32>, out_group: Option<u32>) -> bool {
     out_port.is_some() || out_group.is_some_and(|group| group != ANY_GROUP)
 }
@@ -350,7 +414,7 @@ mod tests {
     use crate::flow::action::OCTETS_OF_WORK;
     use crate::flow::batch::{BATCH_WORK, Batch};
     use crate::flow::{
-        Action, Field, FlowError, Group, GroupKind, Instructions, Learn, Meter, RuleRef, SelectMethod,
+        Action, BucketPlace, Field, FlowError, GroupKind, Instructions, Learn, Meter, RuleRef, SelectMethod,
     };
 
     fn flow_mod(change: FlowMod) -> Mod {
@@ -552,6 +616,65 @@ mod tests {
         let fit = (0..).take_while(|number| pipeline.modify(&[flow_mod(rule(*number))], 0).is_ok()).count();
         assert_eq!(fit, 9);
         assert!(pipeline.rules.work() <= pipeline.rule_memory() / OCTETS_OF_WORK);
+    }
+
+    /// Each change of a group's buckets copies, validates and encodes all buckets of the group. A message that
+    /// inserts or removes one bucket of a large group is charged for all of them, and a batch of many such messages
+    /// is refused as a whole.
+    #[test]
+    fn a_change_of_one_bucket_is_charged_for_the_whole_group() {
+        const BUCKETS: u32 = 1000;
+        let bucket = |id| {
+            let actions = vec![Action::Output { port: 1, max_len: 0 }];
+            Bucket { id, weight: 1, watch_port: None, watch_group: None, actions }
+        };
+        let large = |id| {
+            let (kind, method) = (GroupKind::All, SelectMethod::Default);
+            Mod::Group(GroupMod::Add(Group { id, kind, method, buckets: (0..BUCKETS).map(bucket).collect() }))
+        };
+        let insert =
+            |id| Mod::Group(GroupMod::InsertBuckets(1, BucketPlace::Last, vec![bucket(BUCKETS + id)]));
+        let least = BUCKETS as usize * WORK_OF_BUCKET;
+        let mut pipeline = Pipeline::new();
+        // The group may come with the batch.
+        let both = pipeline.work_of(&[large(1), insert(0)]);
+        assert!(both > 2 * least, "{both}");
+        pipeline.modify(&[large(1), large(2)], 0).unwrap();
+        let remove = Mod::Group(GroupMod::RemoveBuckets(1, BucketPlace::First));
+        for change in [large(1), insert(0), remove.clone()] {
+            let work = pipeline.work_of(std::slice::from_ref(&change));
+            assert!(work > least, "{work} for {change:?}");
+        }
+        let pairs: Vec<Mod> = (0..5000).flat_map(|id| [insert(id), remove.clone()]).collect();
+        let refused = pipeline.modify(&pairs, 0);
+        let most = BATCH_WORK / least;
+        assert!(matches!(refused, Err((at, FlowError::TooMuchWork)) if at < most), "{refused:?}");
+        assert_eq!((pipeline.groups().next().unwrap().buckets.len(), pipeline.buckets), (1000, 2000));
+        pipeline.modify(&pairs[..200], 0).unwrap();
+        // Buckets that a batch has removed are not charged again.
+        let empty = Mod::Group(GroupMod::RemoveBuckets(1, BucketPlace::All));
+        let inserts: Vec<Mod> = std::iter::once(empty).chain((0..1200).map(insert)).collect();
+        pipeline.modify(&inserts, 0).unwrap();
+        assert_eq!(pipeline.buckets, 2200);
+        let delete = Mod::Group(GroupMod::Delete(ALL_GROUPS));
+        assert_eq!(pipeline.work_of(std::slice::from_ref(&delete)), 2 * 32 + 2200 * 4);
+        pipeline.modify(&[delete], 0).unwrap();
+        assert_eq!((pipeline.buckets, pipeline.rule_memory()), (0, 0));
+    }
+
+    /// The removal of all meters is charged for each meter, although no rule uses the meters.
+    #[test]
+    fn the_removal_of_all_meters_is_charged_for_each_meter() {
+        let mut pipeline = Pipeline::new();
+        let meters: Vec<Mod> = (1..=1000).map(meter).collect();
+        assert_eq!(pipeline.work_of(&meters), 1000 * WORK_OF_CHANGE);
+        pipeline.modify(&meters, 0).unwrap();
+        let delete = Mod::Meter(MeterMod::Delete(None));
+        assert_eq!(pipeline.work_of(std::slice::from_ref(&delete)), 1000 * WORK_OF_CHANGE);
+        let mut batch = Batch::new(9, pipeline.held, pipeline.held_most);
+        batch.work(BATCH_WORK - 999 * WORK_OF_CHANGE).unwrap();
+        assert_eq!(pipeline.change_in(&delete, &mut batch), Err(FlowError::TooMuchWork));
+        assert_eq!(pipeline.meters().count(), 1000);
     }
 
     /// A strict change estimates the learned rules that are removed with the rule that taught them. The estimate

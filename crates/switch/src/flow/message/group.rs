@@ -69,6 +69,13 @@ pub struct Group {
     pub buckets: Vec<Bucket>,
 }
 
+impl Bucket {
+    /// Returns the approximate size of the bucket with its actions in memory, in octets.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Bucket>() + memory_of(&self.actions)
+    }
+}
+
 impl Group {
     /// Returns the approximate size of the group with its buckets in memory, in octets.
     #[must_use]
@@ -78,9 +85,7 @@ impl Group {
             SelectMethod::Hash { fields, .. } => size_of_val(&fields[..]),
             SelectMethod::Default | SelectMethod::DpHash { .. } => 0,
         };
-        size_of::<Group>()
-            + fields
-            + buckets.map(|bucket| size_of::<Bucket>() + memory_of(&bucket.actions)).sum::<usize>()
+        size_of::<Group>() + fields + buckets.map(Bucket::memory).sum::<usize>()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::flow::message::{
 use crate::flow::option_fields::OptionFields;
 use crate::flow::pipeline::{GroupState, MAX_GROUPS, Pipeline, Touched};
 use crate::flow::rule::RuleRef;
-use crate::flow::work::WORK_OF_GROUP;
+use crate::flow::work::{WORK_OF_GROUP, work_of_group};
 
 /// Maximum number of buckets of a group.
 const MAX_BUCKETS: usize = 4096;
@@ -106,7 +106,7 @@ impl Pipeline {
     }
 
     fn put_group(&mut self, group: Group, batch: &mut Batch) -> Result<(), FlowError> {
-        batch.work_on(group.memory())?;
+        batch.work(work_of_group(&group))?;
         let reached = self.check_group(&group, batch)?;
         let id = group.id;
         let less = self.groups.get(&id).map_or(0, |old| old.group.memory());
@@ -116,6 +116,8 @@ impl Pipeline {
         }
         self.held = held;
         let old = self.groups.remove(&id);
+        let buckets = old.as_ref().map_or(0, |old| old.group.buckets.len());
+        self.buckets = self.buckets + group.buckets.len() - buckets;
         let mut state = GroupState {
             created_ns: old.as_ref().map_or(batch.now_ns, |old| old.created_ns),
             packets: 0,
@@ -202,10 +204,11 @@ impl Pipeline {
     }
 
     fn delete_groups(&mut self, gone: &[u32], batch: &mut Batch) -> Result<(), FlowError> {
-        batch.work(gone.len())?;
+        batch.work(self.work_to_delete(gone))?;
         for id in gone {
             if let Some(state) = self.groups.remove(id) {
                 self.held = self.held.saturating_sub(state.group.memory());
+                self.buckets -= state.group.buckets.len();
                 batch.group(*id, Some(state));
             }
         }

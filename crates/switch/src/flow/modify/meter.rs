@@ -7,6 +7,7 @@ use crate::flow::batch::Batch;
 use crate::flow::message::{Band, BandKind, FlowError, Meter, MeterMod, Removed};
 use crate::flow::pipeline::{MAX_METERS, MeterState, Pipeline, Touched};
 use crate::flow::rule::{Rule, RuleRef};
+use crate::flow::work::WORK_OF_CHANGE;
 
 /// Maximum number of bands of a meter.
 const MAX_BANDS: usize = 16;
@@ -34,6 +35,7 @@ impl Pipeline {
                     None => self.meters.keys().copied().collect(),
                     Some(id) => self.meters.contains_key(id).then_some(*id).into_iter().collect(),
                 };
+                batch.work(gone.len() * WORK_OF_CHANGE)?;
                 for id in &gone {
                     let state = self.meters.remove(id);
                     batch.meter(*id, state);
@@ -76,6 +78,7 @@ impl Pipeline {
         if meter.bands.iter().any(|band| band.rate == 0) {
             return Err(FlowError::BadRate);
         }
+        batch.work(WORK_OF_CHANGE)?;
         let old = self.meters.remove(&meter.id);
         let state = MeterState {
             created_ns: old.as_ref().map_or(batch.now_ns, |old| old.created_ns),
