@@ -12,7 +12,6 @@ use super::message::{
 };
 use super::pipeline::{GroupState, MAX_MASKS, Pipeline, TABLES, Touched, VISIBLE_TABLES, is_selected};
 use super::rule::{Rule, RuleRef};
-use super::work::numbers_of;
 use super::{Action, Instructions, Match};
 
 /// Maximum number of actions of a rule, nested actions included.
@@ -239,16 +238,8 @@ impl Pipeline {
                     .is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
         };
         if strict {
-            let tables = match change.table {
-                ALL_TABLES => 0..TABLES,
-                table => usize::from(table)..usize::from(table) + 1,
-            };
-            let Match { value, mask } = change.matching;
-            return tables
-                .filter_map(|table| self.tables[table].classifier.get(&value.0, &mask.0, change.priority))
-                .copied()
-                .filter(|at| self.rules.get(*at).is_some_and(is_meant))
-                .collect();
+            let found = self.named(change).copied();
+            return found.filter(|at| self.rules.get(*at).is_some_and(is_meant)).collect();
         }
         let filter = FlowFilter { table: change.table, matching: change.matching, ..FlowFilter::default() };
         let is_meant =
@@ -258,7 +249,8 @@ impl Pipeline {
         }
         let mut found: Vec<RuleRef> = if change.cookie_mask == u64::MAX {
             let of = |table| self.rules.with_cookie(table, change.cookie_value);
-            numbers_of(change.table).flat_map(of).filter_map(is_meant).collect()
+            let tables = self.rules.tables_with(change.table, change.cookie_value);
+            tables.flat_map(of).filter_map(is_meant).collect()
         } else {
             self.rules_of_table(change.table).filter_map(is_meant).collect()
         };

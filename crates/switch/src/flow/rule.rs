@@ -1,9 +1,10 @@
 //! Flow entries ([`Rule`]) and the slab that holds them. The rules with equal table and cookie are linked in a
 //! chain, so that they are counted and found without a scan.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
-use super::message::{FlowFlags, FlowStats};
+use super::message::{ALL_TABLES, FlowFlags, FlowStats};
 use super::{Action, Conjunction, Instructions, Match};
 
 /// The identifier of a rule: the index of its slot in the slab, and the generation of the slot. The generation is
@@ -53,7 +54,7 @@ impl Rule {
     /// count of learned flow entries counts as 4 KiB, more than it uses.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let chain = size_of::<(ChainKey, u64)>() + size_of::<(u64, Chain)>();
+        let chain = size_of::<(ChainKey, u64)>() + size_of::<(u64, TableSet)>() + size_of::<(u64, Chain)>();
         let own = size_of::<Rule>() + size_of::<Place>() + chain + size_of::<super::Flow>();
         own + self.instructions.charged_memory()
     }
@@ -147,6 +148,25 @@ struct Chain {
     key: Option<ChainKey>,
 }
 
+/// A set of table numbers, one bit for each table.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct TableSet([u64; 4]);
+
+impl TableSet {
+    fn insert(&mut self, table: u8) {
+        self.0[usize::from(table) / 64] |= 1 << (table % 64);
+    }
+
+    fn remove(&mut self, table: u8) {
+        self.0[usize::from(table) / 64] &= !(1 << (table % 64));
+    }
+
+    /// Returns the tables of the set in ascending order.
+    fn iter(self) -> impl Iterator<Item = u8> {
+        (0..=u8::MAX).filter(move |table| self.0[usize::from(*table) / 64] >> (table % 64) & 1 == 1)
+    }
+}
+
 /// The slab that holds all rules of a bridge.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Rules {
@@ -161,6 +181,8 @@ pub(crate) struct Rules {
     table_work: HashMap<u8, usize>,
     /// Identifier of the chain to which new rules are added, for each table and cookie.
     names: HashMap<ChainKey, u64>,
+    /// Tables of the keys of `names` that have a cookie, by cookie.
+    cookie_tables: HashMap<u64, TableSet>,
     chains: HashMap<u64, Chain>,
     last_chain: u64,
     /// Identifiers of doomed chains, in the order in which their rules are removed.
@@ -269,6 +291,7 @@ impl Rules {
         let number = *self.names.entry(key).or_insert_with(|| {
             self.last_chain += 1;
             self.chains.insert(self.last_chain, Chain { first: NONE, count: 0, work: 0, key: Some(key) });
+            self.cookie_tables.entry(key.1).or_default().insert(key.0);
             self.last_chain
         });
         self.chain_to(number, index);
@@ -304,15 +327,27 @@ impl Rules {
         if chain.count == 0
             && let Some(key) = chain.key
         {
-            self.names.remove(&key);
+            self.remove_name(key);
             self.chains.remove(&number);
         }
+    }
+
+    /// Removes the name of a chain. Returns the identifier of the chain, or `None` if there is no such chain.
+    fn remove_name(&mut self, key: ChainKey) -> Option<u64> {
+        let number = self.names.remove(&key)?;
+        if let Entry::Occupied(mut tables) = self.cookie_tables.entry(key.1) {
+            tables.get_mut().remove(key.0);
+            if *tables.get() == TableSet::default() {
+                tables.remove();
+            }
+        }
+        Some(number)
     }
 
     /// Marks the rules of a table with a cookie as doomed, that is, about to be removed. Look-ups by cookie
     /// no longer find them.
     pub fn doom(&mut self, table: u8, cookie: u64) {
-        let Some(number) = self.names.remove(&(table, cookie)) else { return };
+        let Some(number) = self.remove_name((table, cookie)) else { return };
         if let Some(chain) = self.chains.get_mut(&number) {
             chain.key = None;
             self.doomed.push_back(number);
@@ -397,6 +432,15 @@ impl Rules {
             is_in
         };
         from + self.places.iter().skip(from).take(count).take_while(is_in).count()
+    }
+
+    /// Returns the tables that have rules with this cookie, of the tables to which a change with the table number
+    /// `table` applies. Doomed rules are not considered.
+    pub fn tables_with(&self, table: u8, cookie: u64) -> impl Iterator<Item = u8> {
+        let tables = self.cookie_tables.get(&cookie).copied().unwrap_or_default();
+        let all = (table == ALL_TABLES).then(|| tables.iter()).into_iter().flatten();
+        let single = (table != ALL_TABLES && self.names.contains_key(&(table, cookie))).then_some(table);
+        all.chain(single)
     }
 
     fn chain_of(&self, table: u8, cookie: u64) -> Option<&Chain> {

@@ -30,7 +30,10 @@ const WORK_OF_OLD_BUCKET: usize = 4;
 /// Work of adding, changing or removing a rule, a meter or a group without buckets, in visited rules. The work covers
 /// the classifier, the reference counts and the change records. The actions are counted separately.
 pub(super) const WORK_OF_CHANGE: usize = 32;
-/// Estimated work of checking one mask of a table for overlapping rules, in units of one rule visit.
+/// Work of looking up in one table the rules with a cookie, or the rule with a match and priority, in visited rules.
+/// A change and its estimates make several such look-ups, each of them in a hash table.
+const WORK_OF_TABLE: usize = 64;
+/// Estimated work of checking one mask of a table for overlapping rules, in visited rules.
 const WORK_OF_MASK: usize = 8;
 /// Estimated work of visiting a `learn` action to count the rules that the action has added, in units of one rule
 /// visit. The visit looks up the table and cookie of the learned rules in a hash table.
@@ -72,13 +75,12 @@ impl Amount {
 /// `learn` actions added them.
 const MOST_ORPHANS: Amount = Amount { rules: EXPIRED_AT_ONCE, actions: EXPIRED_WORK };
 
-/// The kind of estimate for the actions of selected rules, if the selected rules are not known without a visit to
-/// each rule.
+/// The kind of estimate, if the effect of a change is not known without a visit to each rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Estimate {
-    /// A lower bound: counts only the actions of rules that are certainly selected.
+    /// A lower bound: counts only rules that are certainly selected.
     Least,
-    /// An upper bound: counts the actions of all rules that may be selected.
+    /// An upper bound: counts all rules that may be selected.
     Most,
 }
 
@@ -212,16 +214,17 @@ impl Pipeline {
         self.work_to_search(change, strict) + added.rules + actions
     }
 
-    /// Returns a lower bound of the number of rules that a change or removal selects, as far as the number is known
-    /// without a visit to each rule, and the estimated work of visiting their actions. `searched` are the rules from
-    /// which the change selects.
+    /// Returns an estimate of the number of rules that a change or removal selects, and of the work of visiting their
+    /// actions. If the change selects rules by their contents, their number is not known without a visit to each
+    /// rule. `searched` are the rules from which the change selects.
     fn selected_by(&self, change: &FlowMod, strict: bool, searched: Amount, estimate: Estimate) -> Amount {
         let is_filtered = reads_actions(change.out_port, change.out_group)
             || change.cookie_mask != 0 && (strict || change.cookie_mask != u64::MAX)
             || !strict && change.matching.mask != Flow::ZERO;
-        let rules = if is_filtered {
-            0
-        } else if strict {
+        if is_filtered && estimate == Estimate::Least {
+            return Amount::default();
+        }
+        let rules = if strict {
             self.named(change).count()
         } else if change.cookie_mask == u64::MAX {
             searched.rules
@@ -229,25 +232,24 @@ impl Pipeline {
             let tables = numbers_of(change.table).filter_map(|table| self.tables.get(usize::from(table)));
             tables.map(|table| table.classifier.len()).sum()
         };
-        let is_known = !is_filtered || estimate == Estimate::Most;
-        Amount { rules, actions: if is_known { searched.actions } else { 0 } }
+        Amount { rules, actions: searched.actions }
     }
 
     /// Returns the number of slots that are visited to find the rules that a change or removal selects, and the work
     /// of visiting the actions of the rules in these slots.
     fn searched(&self, change: &FlowMod, strict: bool) -> Amount {
-        let numbers = || numbers_of(change.table);
+        let tables = || self.rules.tables_with(change.table, change.cookie_value);
         let actions = if strict {
             self.named(change).map(|at| self.rules.work_at(*at)).sum()
         } else if change.cookie_mask == u64::MAX {
-            numbers().map(|table| self.rules.work_of_cookie(table, change.cookie_value)).sum()
+            tables().map(|table| self.rules.work_of_cookie(table, change.cookie_value)).sum()
         } else if change.table == ALL_TABLES {
             self.rules.work()
         } else {
             self.rules.work_of_table(change.table)
         };
         let rules = if !strict && change.cookie_mask == u64::MAX {
-            numbers().map(|table| self.rules.count_of(table, change.cookie_value)).sum()
+            tables().map(|table| self.rules.count_of(table, change.cookie_value)).sum()
         } else {
             self.places_of(change, strict)
         };
@@ -318,6 +320,7 @@ impl Pipeline {
     pub(super) fn named(&self, change: &FlowMod) -> impl Iterator<Item = &RuleRef> {
         let Match { value, mask } = change.matching;
         let tables = numbers_of(change.table).filter_map(|table| self.tables.get(usize::from(table)));
+        let tables = tables.filter(|table| !table.classifier.is_empty());
         tables.filter_map(move |table| table.classifier.get(&value.0, &mask.0, change.priority))
     }
 
@@ -345,14 +348,15 @@ impl Pipeline {
 
     /// Returns the number of slots that are visited to find the rules that a change or removal selects.
     pub(super) fn places_of(&self, change: &FlowMod, strict: bool) -> usize {
-        let tables = if change.table == ALL_TABLES { TABLES } else { 1 };
-        if strict {
-            tables
+        if strict && change.table == ALL_TABLES {
+            let used = self.tables.iter().filter(|table| !table.classifier.is_empty()).count();
+            TABLES + used * WORK_OF_TABLE
+        } else if strict {
+            1
         } else if change.cookie_mask == u64::MAX {
-            tables
-                + numbers_of(change.table)
-                    .map(|table| self.rules.count_of(table, change.cookie_value))
-                    .sum::<usize>()
+            let tables = self.rules.tables_with(change.table, change.cookie_value);
+            let of = |table| WORK_OF_TABLE + self.rules.count_of(table, change.cookie_value);
+            1 + tables.map(of).sum::<usize>()
         } else if change.table == ALL_TABLES {
             self.rules.place_count()
         } else {
@@ -675,6 +679,61 @@ mod tests {
         batch.work(BATCH_WORK - 999 * WORK_OF_CHANGE).unwrap();
         assert_eq!(pipeline.change_in(&delete, &mut batch), Err(FlowError::TooMuchWork));
         assert_eq!(pipeline.meters().count(), 1000);
+    }
+
+    /// A change that names a cookie looks only in the tables that have rules with the cookie, and a strict change in
+    /// all tables looks only in tables with rules. Each of these tables is charged for several look-ups.
+    #[test]
+    fn changes_in_all_tables_are_charged_for_each_table_with_rules() {
+        let mut pipeline = Pipeline::new();
+        let rule = |table: u8| FlowMod { cookie: Some(u64::from(table % 2)), ..add(table, 0, Vec::new()) };
+        pipeline.modify(&(0..200).map(|table| flow_mod(rule(table))).collect::<Vec<_>>(), 0).unwrap();
+        let of_cookie = |cookie_value| {
+            let all = FlowMod::delete(ALL_TABLES, Match::ANY);
+            flow_mod(FlowMod { cookie_value, cookie_mask: u64::MAX, ..all })
+        };
+        let command = FlowCommand::Delete { strict: true };
+        let strict = FlowMod { command, priority: 1, ..FlowMod::delete(ALL_TABLES, matching(9)) };
+        let strict = flow_mod(strict);
+        let work = |pipeline: &Pipeline, change: &Mod| pipeline.work_of(std::slice::from_ref(change));
+        assert_eq!(work(&pipeline, &of_cookie(2)), 1, "no rule has the cookie");
+        assert_eq!(work(&pipeline, &of_cookie(1)), 1 + 100 * (WORK_OF_TABLE + 1 + WORK_OF_CHANGE));
+        assert_eq!(work(&pipeline, &strict), TABLES + 200 * WORK_OF_TABLE);
+        let refused = pipeline.modify(&vec![strict.clone(); 20_000], 0);
+        assert!(matches!(refused, Err((..20_000, FlowError::TooMuchWork))), "{refused:?}");
+        pipeline.modify(&[of_cookie(1)], 0).unwrap();
+        assert!(pipeline.rules.iter().all(|(_, rule)| rule.cookie == 0) && pipeline.rule_count() == 100);
+        assert_eq!(work(&pipeline, &of_cookie(1)), 1);
+        assert_eq!(work(&pipeline, &strict), TABLES + 100 * WORK_OF_TABLE);
+    }
+
+    /// A change that selects rules by a match may change all rules that it visits. The estimate that decides whether
+    /// the change takes long counts these rules as changed.
+    #[test]
+    fn rules_that_a_match_may_select_are_estimated_as_changed() {
+        let mut pipeline = Pipeline::new();
+        let rule = |number| flow_mod(FlowMod { cookie: Some(7), ..add(0, number, Vec::new()) });
+        pipeline.modify(&(0..1000).map(rule).collect::<Vec<_>>(), 0).unwrap();
+        let mut half = Match::ANY;
+        half.put(Field::Reg0, 0, 1);
+        let of_cookie = |change| FlowMod { cookie_value: 7, cookie_mask: u64::MAX, ..change };
+        let command = FlowCommand::Modify { strict: false, or_add: false };
+        let modify = |table| FlowMod {
+            command,
+            table,
+            cookie: None,
+            ..FlowMod::add(0, 1, half, Instructions::apply(vec![]))
+        };
+        for table in [0, ALL_TABLES] {
+            for change in [FlowMod::delete(table, half), modify(table)] {
+                for change in [of_cookie(change.clone()), change] {
+                    let work = pipeline.work_of(&[flow_mod(change.clone())]);
+                    assert!(work >= 1000 * WORK_OF_CHANGE, "{work} for {change:?}");
+                }
+            }
+        }
+        pipeline.modify(&[flow_mod(of_cookie(FlowMod::delete(ALL_TABLES, half)))], 0).unwrap();
+        assert_eq!(pipeline.rule_count(), 500);
     }
 
     /// A strict change estimates the learned rules that are removed with the rule that taught them. The estimate
