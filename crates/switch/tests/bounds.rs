@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use switch::flow::text::sub_field;
 use switch::flow::{
     Action, Conjunction, Event, Field, Flow, FlowDump, FlowError, FlowFilter, FlowMod, FlowSums,
-    Instructions, Match, Mod, PacketOut, Pipeline, Removed, TableBounds, TableWishes, TranslationInput,
+    Instructions, Learn, Match, Mod, PacketOut, Pipeline, Removed, TableBounds, TableWishes,
+    TranslationInput,
 };
 
 fn bounds(limit: u32, evicts: bool) -> TableBounds {
@@ -90,6 +91,43 @@ fn a_full_table_without_victims_costs_no_walk() {
     pipeline.modify(&(0..100).map(|number| rule(number, 5)).collect::<Vec<_>>(), 0).unwrap();
     assert_eq!(work(&pipeline, 4), least);
     assert!(work(&pipeline, 5) >= 100);
+}
+
+/// The choice of the rule to evict ranks all rules of the table, and reads the fields by which the table groups its
+/// rules. Both count as work, and so do the learned rules that are removed with the evicted rule.
+#[test]
+fn the_choice_of_the_rule_to_evict_counts_as_work() {
+    let mut pipeline = Pipeline::new();
+    pipeline.modify(&(0..1000).map(|number| rule(number, 1)).collect::<Vec<_>>(), 0).unwrap();
+    let work = |pipeline: &Pipeline| pipeline.work_of(&[rule(5000, 1)]);
+    pipeline.set_table_bounds(0, bounds(1000, true), 0);
+    assert_eq!(work(&pipeline), 1000 * 4 + 64);
+    let groups = ["NXM_OF_IN_PORT[]", "reg0[0..7]"].map(|name| sub_field(name).unwrap()).to_vec();
+    pipeline.set_table_bounds(0, TableBounds { groups, ..bounds(1000, true) }, 0);
+    assert_eq!(work(&pipeline), 1000 * (4 + 2 * 16) + 64);
+    // A batch is charged for each eviction. The rules of a batch evict one another.
+    let many: Vec<Mod> = (10_000..14_000).map(|number| rule(number, 1)).collect();
+    let refused = pipeline.modify(&many, 0);
+    assert!(matches!(refused, Err((3000..4000, FlowError::TooMuchWork))), "{refused:?}");
+    // The evicted rule may be the last one whose `learn` action adds rules with a cookie.
+    let learn = Learn {
+        idle_timeout: 0,
+        hard_timeout: 0,
+        fin_idle_timeout: 0,
+        fin_hard_timeout: 0,
+        priority: 1,
+        cookie: 7,
+        // NX_LEARN_F_DELETE_LEARNED.
+        flags: 2,
+        table: 0,
+        limit: 0,
+        result: None,
+        parts: Vec::new(),
+    };
+    let teacher = FlowMod::add(1, 1, Match::ANY, Instructions::apply(vec![Action::Learn(Box::new(learn))]));
+    pipeline.modify(&[Mod::Flow(Box::new(teacher))], 0).unwrap();
+    let orphans = work(&pipeline) - 1000 * (4 + 2 * 16) - 64;
+    assert!(orphans >= 1001 * 32, "{orphans}");
 }
 
 /// Returns an addition of a rule for a port and an address, with an idle time-out in seconds.
@@ -450,7 +488,7 @@ fn the_work_of_changes_is_estimated() {
     assert!(of(&pipeline, alike) <= 32 + 8, "rules of the same mask do not overlap");
     pipeline.set_table_bounds(0, bounds(1000, true), 0);
     assert_eq!(of(&pipeline, add.clone()), 32, "none makes room for it");
-    assert_eq!(of(&pipeline, FlowMod { importance: 1, ..add }), 1064, "one has to make room");
+    assert_eq!(of(&pipeline, FlowMod { importance: 1, ..add }), 4064, "one has to make room");
     let again = Match::ANY.with(Field::Reg0, 7);
     let again = FlowMod { flags, ..FlowMod::add(0, 1, again, Instructions::default()) };
     assert_eq!(of(&pipeline, again), 32, "the rule is replaced");
@@ -552,7 +590,7 @@ fn what_a_controller_says_of_a_table_is_estimated() {
     let name = TableWishes { name: "t".to_owned(), ..TableWishes::default() };
     assert_eq!(pipeline.work_of_wishes(0, &evict), 1, "there is room");
     pipeline.set_table_bounds(0, bounds(500, false), 0);
-    assert_eq!(pipeline.work_of_wishes(0, &evict), 1000);
+    assert_eq!(pipeline.work_of_wishes(0, &evict), 1000 * 4 + 500 * 32);
     assert_eq!((pipeline.work_of_wishes(0, &name), pipeline.work_of_wishes(1, &evict)), (1, 1));
     pipeline.set_table_wishes(0, evict.clone(), 0);
     assert_eq!((pipeline.rule_count(), pipeline.work_of_wishes(0, &evict)), (500, 1));

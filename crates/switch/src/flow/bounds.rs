@@ -36,13 +36,42 @@ type Rank = (u16, u64);
 /// of a flow entry do not have.
 type GroupKey = Vec<Option<u128>>;
 
-fn group_of(fields: &[SubField], matching: &Match) -> GroupKey {
-    let value = |part: &SubField| {
+/// Work of visiting a rule to choose the rule to evict, in visited rules.
+const WORK_OF_RANK: usize = 4;
+/// Work of reading one field by which rules are grouped for eviction, in visited rules.
+const WORK_OF_FIELD: usize = 16;
+
+/// The rules of one eviction group that may be evicted.
+#[derive(Default)]
+struct EvictionGroup {
+    /// Number of the rules.
+    size: usize,
+    /// Rule that is evicted first. The value is `None` if all rules are too important.
+    first: Option<(Rank, RuleRef)>,
+}
+
+impl EvictionGroup {
+    fn add(&mut self, rank: Rank, at: RuleRef, importance: u16) {
+        self.size += 1;
+        let (own, _) = rank;
+        if own <= importance && self.first.is_none_or(|first| (rank, at) < first) {
+            self.first = Some((rank, at));
+        }
+    }
+}
+
+fn rank_of(rule: &Rule) -> Rank {
+    (rule.importance, rule.ends_ns().unwrap_or(u64::MAX))
+}
+
+/// Stores the values of the fields by which a rule is grouped for eviction in `key`.
+fn read_group(fields: &[SubField], matching: &Match, key: &mut GroupKey) {
+    key.clear();
+    key.extend(fields.iter().map(|part| {
         let mut asked = Flow::ZERO;
         let has = packet_meets(&matching.value, part.field.prerequisite(), &mut asked);
         has.then(|| matching.value.get(part.field) >> part.first & u128::MAX >> (128 - part.bits))
-    };
-    fields.iter().map(value).collect()
+    }));
 }
 
 impl Pipeline {
@@ -86,10 +115,12 @@ impl Pipeline {
     pub fn work_of_wishes(&self, table: u8, wishes: &TableWishes) -> usize {
         let Some(own) = self.tables.get(usize::from(table)) else { return 1 };
         let Bounds { configured, wished, .. } = &own.bounds;
-        let has_surplus = own.classifier.len() > own.limit() as usize;
+        let surplus = own.classifier.len().saturating_sub(own.limit() as usize);
         let evicts = configured.evicts || wishes.evicts;
-        let all = || self.rules.place_count() + self.rules.work_of_table(table);
-        if wished != wishes && has_surplus && evicts { all() } else { 1 }
+        if surplus == 0 || !evicts || wished == wishes {
+            return 1;
+        }
+        self.work_to_rank(table) + self.work_to_remove(surplus, self.rules.work_of_table(table))
     }
 
     /// Returns the settings that controllers set for a table. Returns `None` if there is no such table.
@@ -135,13 +166,33 @@ impl Pipeline {
         if !own.evictable.has_victim(importance) {
             return None;
         }
-        let groups = self.victims(table).into_values();
-        let first = |group: Vec<(Rank, RuleRef)>| {
-            let size = group.len();
-            let may = group.into_iter().filter(|((own, _), _)| *own <= importance);
-            may.min().map(|(rank, at)| ((size, std::cmp::Reverse(rank)), at))
-        };
+        let fields = &own.bounds.configured.groups;
+        let mut only = EvictionGroup::default();
+        let mut groups: HashMap<GroupKey, EvictionGroup> = HashMap::new();
+        let mut key = GroupKey::new();
+        for (at, rule) in self.rules_of_table(table).filter(|(_, rule)| is_evictable(rule)) {
+            if fields.is_empty() {
+                only.add(rank_of(rule), at, importance);
+                continue;
+            }
+            read_group(fields, &rule.matching, &mut key);
+            if !groups.contains_key(&key) {
+                groups.insert(key.clone(), EvictionGroup::default());
+            }
+            if let Some(group) = groups.get_mut(&key) {
+                group.add(rank_of(rule), at, importance);
+            }
+        }
+        let first =
+            |EvictionGroup { size, first }| first.map(|(rank, at)| ((size, std::cmp::Reverse(rank)), at));
+        let groups = groups.into_values().chain([only]);
         groups.filter_map(first).max_by_key(|(rank, _)| *rank).map(|(_, at)| at)
+    }
+
+    /// Returns the work of choosing the rules of a table to evict, in visited rules.
+    pub(super) fn work_to_rank(&self, table: u8) -> usize {
+        let fields = self.tables.get(usize::from(table)).map_or(0, |own| own.bounds.configured.groups.len());
+        self.places_of_table(table).saturating_mul(WORK_OF_RANK + fields * WORK_OF_FIELD)
     }
 
     /// Returns the rules of a table in no particular order. [`Pipeline::places_of_table`] returns the number
@@ -167,14 +218,15 @@ impl Pipeline {
         len <= self.rules.place_count() / 4
     }
 
-    /// Returns the rules of a table that may be evicted, by eviction group.
+    /// Returns the rules of a table that may be evicted, by eviction group, each with its sort key.
     fn victims(&self, table: u8) -> HashMap<GroupKey, Vec<(Rank, RuleRef)>> {
         let mut groups: HashMap<GroupKey, Vec<(Rank, RuleRef)>> = HashMap::new();
         let Some(own) = self.tables.get(usize::from(table)) else { return groups };
         let fields = &own.bounds.configured.groups;
         for (at, rule) in self.rules_of_table(table).filter(|(_, rule)| is_evictable(rule)) {
-            let rank = (rule.importance, rule.ends_ns().unwrap_or(u64::MAX));
-            groups.entry(group_of(fields, &rule.matching)).or_default().push((rank, at));
+            let mut key = GroupKey::new();
+            read_group(fields, &rule.matching, &mut key);
+            groups.entry(key).or_default().push((rank_of(rule), at));
         }
         groups
     }

@@ -282,7 +282,12 @@ impl Pipeline {
                     FlowCommand::Add => true,
                     FlowCommand::Modify { strict, .. } | FlowCommand::Delete { strict } => strict,
                 };
-                if is_strict && has_keepers {
+                let is_eviction = || {
+                    change.command == FlowCommand::Add
+                        && self.named(change).next().is_none()
+                        && self.evicts_for(change)
+                };
+                if has_keepers && is_strict && !is_eviction() {
                     self.named(change)
                         .map(|at| self.orphans_of(*at))
                         .fold(none, |(sum, work), (more, visited)| {
@@ -338,12 +343,26 @@ impl Pipeline {
         } else {
             0
         };
-        // Without a victim the change is refused, and looks at no rule.
-        let evicts = table.classifier.len() >= table.limit() as usize
-            && table.evicts()
-            && table.evictable.has_victim(change.importance);
-        let room = if evicts { self.places_of_table(change.table) + WORK_OF_CHANGE } else { 0 };
+        let room = if self.evicts_for(change) { self.work_to_rank(change.table) + WORK_OF_CHANGE } else { 0 };
         overlaps + room + own
+    }
+
+    /// Returns whether the addition of a rule evicts another one, if the addition does not replace a rule. Without a
+    /// rule to evict, the addition is refused and visits no rule.
+    fn evicts_for(&self, change: &FlowMod) -> bool {
+        self.tables.get(usize::from(change.table)).is_some_and(|table| {
+            table.classifier.len() >= table.limit() as usize
+                && table.evicts()
+                && table.evictable.has_victim(change.importance)
+        })
+    }
+
+    /// Returns an upper bound of the work of removing a number of rules whose actions are this much work, together
+    /// with the learned rules that are removed at once because of them, in visited rules.
+    pub(super) fn work_to_remove(&self, rules: usize, actions: usize) -> usize {
+        let orphans =
+            if self.learned.has_keepers() { self.stored().min(MOST_ORPHANS) } else { Amount::default() };
+        Amount { rules, actions }.and(orphans).change_work()
     }
 
     /// Returns the number of slots that are visited to find the rules that a change or removal selects.
