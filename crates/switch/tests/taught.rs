@@ -225,6 +225,64 @@ fn many_learnt_rules_go_in_turns() {
     assert_eq!(pipeline.rule_count(), 0);
 }
 
+/// Learned rules whose teacher is gone may wait for later turns of their removal. A refused batch that has removed,
+/// replaced or changed such rules gives none of them back for good, also if another rule has used a slot in between.
+#[test]
+fn a_refused_batch_keeps_no_learned_rule_whose_teacher_is_gone() {
+    const RULES: u32 = 20_200;
+    let teacher = FlowMod::add(0, 9, Match::ANY, Instructions::apply(vec![teaches(7, 2, 0, None)]));
+    let gone = FlowMod { command: FlowCommand::Delete { strict: true }, ..teacher.clone() };
+    let learnt = |number: u32| {
+        let matching = Match::ANY.with(Field::Reg0, u128::from(number));
+        FlowMod { cookie: Some(7), ..FlowMod::add(1, 5, matching, Instructions::apply(vec![out(1)])) }
+    };
+    let numbers = 0..RULES;
+    let strict = |number| FlowMod { command: FlowCommand::Delete { strict: true }, ..learnt(number) };
+    let command = FlowCommand::Modify { strict: false, or_add: false };
+    let other_cookie = FlowMod {
+        command,
+        cookie: Some(8),
+        ..FlowMod::add(1, 5, Match::ANY, Instructions::apply(vec![out(1)]))
+    };
+    let other = FlowMod::add(2, 5, Match::ANY, Instructions::default());
+    let other_gone = FlowMod { command: FlowCommand::Delete { strict: true }, ..other.clone() };
+    let replaced = FlowMod { cookie: Some(9), ..learnt(0) };
+    let changes: [(&str, Vec<FlowMod>); 4] = [
+        ("removed", numbers.clone().map(strict).collect()),
+        (
+            "removed, and the slot used",
+            numbers.clone().flat_map(|number| [strict(number), other.clone(), other_gone.clone()]).collect(),
+        ),
+        ("replaced", numbers.clone().map(|number| FlowMod { ..learnt(number) }).chain([replaced]).collect()),
+        ("changed", vec![other_cookie.clone()]),
+    ];
+    for (name, changes) in changes {
+        let mut pipeline = pipeline();
+        let flow_mod = |change: FlowMod| Mod::Flow(Box::new(change));
+        pipeline.modify(&[flow_mod(teacher.clone())], 0).unwrap();
+        pipeline
+            .modify(&numbers.clone().map(|number| flow_mod(learnt(number))).collect::<Vec<_>>(), 0)
+            .unwrap();
+        pipeline.modify(&[flow_mod(gone.clone())], 0).unwrap();
+        assert_eq!(pipeline.rule_count(), 200, "{name}: some rules wait for the next turn");
+        let refused = FlowMod::add(0, 1, Match::ANY, Instructions::apply(vec![Action::Group(9)]));
+        let batch: Vec<Mod> = changes.into_iter().chain([refused]).map(flow_mod).collect();
+        assert!(pipeline.modify(&batch, 0).is_err());
+        assert_eq!(pipeline.rule_count(), 200, "{name}");
+        while pipeline.expire(0) {}
+        assert_eq!(pipeline.rule_count(), 0, "{name}");
+    }
+    // A change of the cookie does not keep the rules either.
+    let mut pipeline = pipeline();
+    let flow_mod = |change: FlowMod| Mod::Flow(Box::new(change));
+    pipeline.modify(&[flow_mod(teacher)], 0).unwrap();
+    pipeline.modify(&numbers.map(|number| flow_mod(learnt(number))).collect::<Vec<_>>(), 0).unwrap();
+    pipeline.modify(&[flow_mod(gone)], 0).unwrap();
+    pipeline.modify(&[flow_mod(other_cookie)], 0).unwrap();
+    while pipeline.expire(0) {}
+    assert_eq!(pipeline.rule_count(), 0);
+}
+
 /// Resumes waiting packets as the controller would, until none waits.
 fn resumed(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> (Vec<(PortId, Vec<u8>)>, usize) {
     let flow = read(frame, in_port);

@@ -33,7 +33,8 @@ pub struct DecidedPacket {
 /// A step of the undo log: the previous state of one rule, group or meter.
 pub(super) enum Undo {
     Added(RuleRef),
-    Removed(RuleRef, Box<Rule>),
+    /// A removed rule, and the identifier of its chain if the rule was doomed.
+    Removed(RuleRef, Box<Rule>, Option<u64>),
     Changed(RuleRef, Box<Rule>),
     /// A rule, and its modification time in nanoseconds before the batch changed it.
     Times(RuleRef, u64),
@@ -121,11 +122,12 @@ impl Batch {
         self.steps.push(Undo::Added(at));
     }
 
-    /// Records in the undo log that a rule was removed. A rule that the batch itself added needs no record.
-    pub fn removed(&mut self, at: RuleRef, rule: Rule) {
+    /// Records that a rule was removed. A rule that the batch itself added needs no record. `doomed` is the chain of
+    /// the rule if the rule was doomed.
+    pub fn removed(&mut self, at: RuleRef, rule: Rule, doomed: Option<u64>) {
         if !self.added.contains(&at) {
             self.kept += rule.memory();
-            self.steps.push(Undo::Removed(at, Box::new(rule)));
+            self.steps.push(Undo::Removed(at, Box::new(rule), doomed));
         }
     }
 

@@ -86,8 +86,8 @@ impl Pipeline {
             Undo::Added(at) => {
                 self.take_out(at);
             }
-            Undo::Removed(at, rule) => {
-                self.rules.restore(at, *rule);
+            Undo::Removed(at, rule, doomed) => {
+                self.rules.restore(at, *rule, doomed);
                 self.link(at);
             }
             Undo::Changed(at, old) => {
@@ -188,7 +188,7 @@ impl Pipeline {
     /// Removes a rule as part of a batch, and records the removal in the undo log.
     fn remove_in(&mut self, at: RuleRef, why: Removed, batch: &mut Batch) {
         if let Some(rule) = self.remove_rule(at, why, batch.now_ns) {
-            batch.removed(at, rule);
+            batch.removed(at, rule, self.rules.doomed_chain(at));
         }
     }
 
@@ -314,7 +314,7 @@ impl Pipeline {
                     (before.instructions != rule.instructions).then(|| Box::new(before.instructions.clone()));
                 self.events.queue(Event::Added(rule.stats(now_ns), did));
             }
-            batch.removed(old, before);
+            batch.removed(old, before, self.rules.doomed_chain(old));
         } else if self.events.is_monitored() {
             self.events.queue(Event::Added(rule.stats(now_ns), None));
         }

@@ -234,29 +234,37 @@ impl Rules {
         Some(*rule)
     }
 
-    /// Restores a removed rule to its slot with its previous generation. The slot must not have held another
-    /// rule since the removal.
-    pub fn restore(&mut self, at: RuleRef, rule: Rule) {
+    /// Returns the identifier of the chain of a rule that was just removed, if the chain is doomed. No other rule may
+    /// have been added since the removal.
+    pub fn doomed_chain(&self, at: RuleRef) -> Option<u64> {
+        let number = self.places.get(at.index as usize)?.chain;
+        self.chains.get(&number).is_some_and(|chain| chain.key.is_none()).then_some(number)
+    }
+
+    /// Restores a removed rule to its slot with its previous generation. The slot must be free. `doomed` is the value
+    /// that [`Rules::doomed_chain`] returned after the removal. The restored rule is doomed again if the removed rule
+    /// was.
+    pub fn restore(&mut self, at: RuleRef, rule: Rule, doomed: Option<u64>) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             let key = (rule.table, rule.cookie);
             self.count += usize::from(place.rule.is_none());
             let work = rule.instructions.work();
             (place.generation, place.rule, place.work) = (at.generation, Some(Box::new(rule)), work);
-            let was = place.chain;
             self.add_work(key.0, work);
-            if self.is_doomed(at) {
-                self.chain_to(was, at.index);
-            } else {
-                self.chain(key, at.index);
+            match doomed {
+                Some(number) => self.chain_to(number, at.index),
+                None => self.chain(key, at.index),
             }
         }
     }
 
-    /// Changes the cookie of a rule and moves the rule to the chain of the new cookie.
+    /// Changes the cookie of a rule and moves the rule to the chain of the new cookie. A doomed rule stays in its
+    /// chain, because it is about to be removed whatever its cookie is.
     pub fn set_cookie(&mut self, at: RuleRef, cookie: u64) {
+        let is_doomed = self.is_doomed(at);
         let Some(rule) = self.get_mut(at) else { return };
         let (table, old) = (rule.table, std::mem::replace(&mut rule.cookie, cookie));
-        if old != cookie {
+        if old != cookie && !is_doomed {
             self.unchain(at.index);
             self.chain((table, cookie), at.index);
         }
