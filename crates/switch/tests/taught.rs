@@ -283,6 +283,61 @@ fn a_refused_batch_keeps_no_learned_rule_whose_teacher_is_gone() {
     assert_eq!(pipeline.rule_count(), 0);
 }
 
+/// A `learn` action that meets its rule again restarts the hard time-out of the rule and leaves the idle time-out,
+/// which counts from the last packet that matched the rule (as in Open vSwitch). A refused batch leaves both.
+#[test]
+fn learning_again_refreshes_the_hard_time_out_only() {
+    const SECOND: u64 = 1_000_000_000;
+    let learnt = |idle_timeout, hard_timeout| {
+        let rule = FlowMod::add(1, 5, Match::ANY, Instructions::apply(vec![out(1)]));
+        let rule = FlowMod { cookie: Some(7), idle_timeout, hard_timeout, ..rule };
+        switch::flow::LearnedFlow { rule, limit: 0 }
+    };
+    let ends = |idle, hard| {
+        let mut pipeline = pipeline();
+        let learnt = learnt(idle, hard);
+        for second in [0, 4, 8] {
+            pipeline.teach(&learnt, second * SECOND).unwrap();
+        }
+        let flow = pipeline.flows(&FlowFilter::default(), 9 * SECOND).remove(0);
+        assert_eq!((flow.age_ns, flow.unchanged_ns, flow.idle_ns), (9 * SECOND, SECOND, 9 * SECOND));
+        (0..100).find(|second| {
+            pipeline.expire(second * SECOND);
+            pipeline.rule_count() == 0
+        })
+    };
+    assert_eq!([ends(10, 0), ends(0, 10), ends(10, 10)], [Some(10), Some(18), Some(10)]);
+
+    // A rule with time-outs that the end of a TCP connection has reduced gets the time-outs of the action.
+    let mut pipeline = pipeline();
+    pipeline.teach(&learnt(10, 20), 0).unwrap();
+    let met = Match::ANY.value;
+    let rule = |pipeline: &Pipeline| pipeline.flows(&FlowFilter::default(), 9 * SECOND).remove(0);
+    add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Resubmit { port: None, table: Some(1) }]);
+    let at = *pipeline.translate(asked(&met, None)).rules.last().unwrap();
+    pipeline.shorten(at, 1, 2);
+    let flow = pipeline.flows(&FlowFilter { table: 1, ..FlowFilter::default() }, 0).remove(0);
+    assert_eq!((flow.idle_timeout, flow.hard_timeout), (1, 2));
+    pipeline.teach(&learnt(10, 20), SECOND).unwrap();
+    let flow = pipeline.flows(&FlowFilter { table: 1, ..FlowFilter::default() }, 0).remove(0);
+    assert_eq!((flow.idle_timeout, flow.hard_timeout), (10, 20));
+
+    // A packet-out of a refused batch learns the rule again.
+    let mut pipeline = self::pipeline();
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let actions = vec![teaches(7, 0, 0, None)];
+    let packet = switch::flow::PacketOut { in_port: 1, metadata: Match::ANY, actions, frame, resumes: None };
+    let packet = Mod::PacketOut(Box::new(packet));
+    pipeline.modify(std::slice::from_ref(&packet), SECOND).unwrap();
+    let before = rule(&pipeline);
+    let refused =
+        Mod::Flow(Box::new(FlowMod::add(0, 1, Match::ANY, Instructions::apply(vec![Action::Group(9)]))));
+    assert!(pipeline.modify(&[packet.clone(), refused], 5 * SECOND).is_err());
+    assert_eq!(rule(&pipeline), before);
+    pipeline.modify(&[packet], 5 * SECOND).unwrap();
+    assert_eq!((rule(&pipeline).unchanged_ns, rule(&pipeline).idle_ns), (4 * SECOND, 8 * SECOND));
+}
+
 /// Resumes waiting packets as the controller would, until none waits.
 fn resumed(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> (Vec<(PortId, Vec<u8>)>, usize) {
     let flow = read(frame, in_port);

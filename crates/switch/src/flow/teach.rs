@@ -8,7 +8,9 @@ use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline};
 use super::rule::{Rule, RuleRef};
 
 impl Pipeline {
-    /// Adds a learned flow entry. If the table already holds an equal flow entry, only its times are refreshed.
+    /// Adds a learned flow entry. If the table already holds an equal flow entry, only its modification time is
+    /// refreshed, as in Open vSwitch: the hard time-out begins again, and the idle time-out still counts from the last
+    /// packet that matched.
     ///
     /// # Errors
     /// Returns [`FlowError::TableFull`] if the limit on learned flow entries is reached, or the reason for which the
@@ -91,18 +93,23 @@ impl Pipeline {
             return None;
         }
         let rule = self.rules.get(at)?;
-        let is_same = rule.instructions == learnt.instructions && Some(rule.cookie) == learnt.cookie;
+        // A rule whose time-outs a TCP FIN or RST has reduced is replaced.
+        let is_same = rule.instructions == learnt.instructions
+            && Some(rule.cookie) == learnt.cookie
+            && (rule.idle_timeout, rule.hard_timeout) == (learnt.idle_timeout, learnt.hard_timeout)
+            && rule.importance == learnt.importance
+            && rule.flags.send_removed == learnt.flags.send_removed;
         is_same.then_some(at)
     }
 
-    /// Refreshes the times of the existing rule that equals the rule that the flow-mod `learnt` would add. Returns
-    /// false if there is no such rule. Returns true and changes nothing if the table does not exist.
+    /// Refreshes the modification time of the existing rule that equals the rule that the flow-mod `learnt` would
+    /// add. Returns false if there is no such rule. Returns true and changes nothing if the table does not exist.
     pub(super) fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
         if usize::from(learnt.table) >= self.tables.len() {
             return true;
         }
         let Some(rule) = self.taught(learnt).and_then(|at| self.rules.get_mut(at)) else { return false };
-        (rule.used_ns, rule.modified_ns) = (now_ns, now_ns);
+        rule.modified_ns = now_ns;
         true
     }
 }
