@@ -51,6 +51,16 @@ impl Events {
         self.requests = Some(requests);
     }
 
+    /// Queues an event about a rule, which `event` creates. After an event was dropped, the listeners have to read all
+    /// rules anyway. Further events about rules are then only counted and not created, until the queue is read.
+    pub fn queue_change(&mut self, event: impl FnOnce() -> Event) {
+        if self.lost > 0 {
+            self.lost += 1;
+        } else {
+            self.queue(event());
+        }
+    }
+
     /// Queues an event. Drops and counts the event if the memory limit does not allow it.
     pub fn queue(&mut self, event: Event) {
         let octets = event.memory();
@@ -80,5 +90,48 @@ impl Events {
     pub fn back_to(&mut self, mark: Mark) {
         self.list.truncate(mark.count);
         (self.octets, self.lost) = (mark.octets, mark.lost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns an event that uses a quarter of the memory of the queue.
+    fn large() -> Event {
+        let packet = crate::flow::PacketIn { frame: vec![0; MEMORY / 4], ..packet() };
+        Event::PacketIn(packet)
+    }
+
+    fn packet() -> crate::flow::PacketIn {
+        crate::flow::PacketIn {
+            reason: crate::flow::Reason::Miss,
+            table: 0,
+            cookie: 0,
+            flow: crate::flow::Flow::ZERO,
+            frame: Vec::new(),
+            max_len: 0,
+            controller: 0,
+            userdata: Vec::new(),
+            continuation: None,
+        }
+    }
+
+    /// A change of very many rules creates no more events than the queue holds. The rest is only counted.
+    #[test]
+    fn events_beyond_the_memory_of_the_queue_are_not_created() {
+        let mut events = Events::default();
+        let mut created = 0;
+        for _ in 0..65_535 {
+            events.queue_change(|| {
+                created += 1;
+                large()
+            });
+        }
+        assert_eq!(created, 4, "the last one does not fit");
+        let told = events.take();
+        assert_eq!((told.len(), told.last()), (4, Some(&Event::Lost(65_532))));
+        events.queue_change(large);
+        assert_eq!(events.take().len(), 1, "after the queue was read, there is space");
     }
 }

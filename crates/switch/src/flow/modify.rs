@@ -180,7 +180,7 @@ impl Pipeline {
     pub(super) fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64) -> Option<Rule> {
         let rule = self.take_out(at)?;
         if rule.flags.send_removed || self.events.is_monitored() {
-            self.events.queue(Event::Removed(rule.stats(now_ns), why));
+            self.events.queue_change(|| Event::Removed(rule.stats(now_ns), why));
         }
         Some(rule)
     }
@@ -310,13 +310,13 @@ impl Pipeline {
             }
             if self.events.is_monitored() {
                 // Replacing a rule is reported as an addition, as in Open vSwitch.
-                let did =
-                    (before.instructions != rule.instructions).then(|| Box::new(before.instructions.clone()));
-                self.events.queue(Event::Added(rule.stats(now_ns), did));
+                let differs = before.instructions != rule.instructions;
+                let did = || differs.then(|| Box::new(before.instructions.clone()));
+                self.events.queue_change(|| Event::Added(rule.stats(now_ns), did()));
             }
             batch.removed(old, before, self.rules.doomed_chain(old));
         } else if self.events.is_monitored() {
-            self.events.queue(Event::Added(rule.stats(now_ns), None));
+            self.events.queue_change(|| Event::Added(rule.stats(now_ns), None));
         }
         let at = self.rules.insert(rule);
         self.link(at);
@@ -367,7 +367,7 @@ impl Pipeline {
         let (table, matching) = (rule.table, rule.matching);
         let parts = usize::from(rule.is_conjunctive());
         if tells {
-            self.events.queue(Event::Modified(rule.stats(now_ns), did));
+            self.events.queue_change(|| Event::Modified(rule.stats(now_ns), did));
         }
         let held = &mut self.tables[usize::from(table)].conjunctive;
         *held = *held + parts - were;
