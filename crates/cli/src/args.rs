@@ -101,7 +101,7 @@ pub enum Command {
     Rollback(Json),
     /// Show the state of the daemon
     Show(Show),
-    /// Show ports, workers and drops live
+    /// Show ports, workers, bridges, flows, routers, filters and drops live
     Top(Top),
     /// Capture packets of a port, or dropped packets with the reason of the drop
     Capture(Capture),

@@ -11,7 +11,8 @@ use ratatui::style::{Color, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table as Grid};
 
-use crate::client::Stream;
+use crate::client::{Client, Stream};
+use crate::failure::Failure;
 use crate::table::{Table, by_number, folded, short};
 
 /// The last two sets of the daemon's counters, from which rates are computed.
@@ -105,16 +106,34 @@ fn cells(name: &str, rate: &PortRate) -> [String; 6] {
     ]
 }
 
-/// Returns the next set of counters of the stream, or `None` when the daemon has ended the stream.
-pub async fn next(stream: &mut Stream) -> Option<Counters> {
-    // Events with other names are skipped.
-    let mut counters = false;
-    loop {
-        let line = stream.line().await?;
-        if let Some(name) = line.strip_prefix("event:") {
-            counters = name.trim() == "counters";
-        } else if let Some(data) = line.strip_prefix("data:").filter(|_| counters) {
-            return serde_json::from_str(data.trim_start()).ok();
+/// Stream of the daemon's counters, one set a second.
+#[derive(Debug)]
+pub struct CounterEvents {
+    stream: Stream,
+    /// Whether the current event contains counters.
+    counters: bool,
+}
+
+impl CounterEvents {
+    /// Opens the stream.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub async fn open(client: &Client) -> Result<CounterEvents, Failure> {
+        let stream = client.stream("/v1/events?interval_ms=1000").await?;
+        Ok(CounterEvents { stream, counters: false })
+    }
+
+    /// Returns the next set of counters, or `None` when the daemon has ended the stream. Events with other
+    /// names are skipped. No event is lost if the returned future is dropped before it is ready.
+    pub async fn next(&mut self) -> Option<Counters> {
+        loop {
+            let line = self.stream.line().await?;
+            if let Some(name) = line.strip_prefix("event:") {
+                self.counters = name.trim() == "counters";
+            } else if let Some(data) = line.strip_prefix("data:").filter(|_| self.counters) {
+                return serde_json::from_str(data.trim_start()).ok();
+            }
         }
     }
 }

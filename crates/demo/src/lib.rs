@@ -32,9 +32,9 @@ use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use cli::args::Demo;
-use cli::client::{Client, Stream};
+use cli::client::Client;
 use cli::failure::{Failure, Kind};
-use cli::live::{self, Rates};
+use cli::live::{self, CounterEvents, Rates};
 use daemon::Daemon;
 use lab::Lab;
 use routing::{Frr, Routed};
@@ -206,14 +206,14 @@ async fn show(
     let notes = hints(lab, daemon);
     println!("{}\n", notes.join("\n"));
     let echoes = Echoes::start(lab)?;
-    let mut stream = client.stream("/v1/events?interval_ms=1000").await?;
+    let mut events = CounterEvents::open(&client).await?;
     let full_screen = std::io::stdout().is_terminal() && !args.plain;
     let tcp = Arc::new(Tcp::default());
     let runner = tokio::task::spawn_blocking({
         let (tcp, ends) = (Arc::clone(&tcp), lab.tcp_ends());
         move || tcp.run(&ends, deadline, SLICE)
     });
-    let watched = watch(&mut stream, (&tcp, &echoes), full_screen, &notes, deadline, stop).await;
+    let watched = watch(&mut events, (&tcp, &echoes), full_screen, &notes, deadline, stop).await;
     tcp.stop();
     let ran = tokio::time::timeout(Duration::from_secs(5), runner).await;
     watched?;
@@ -251,7 +251,7 @@ fn hints(lab: &Lab, daemon: &Daemon) -> Vec<String> {
 
 /// Shows live counters until the time is over, the traffic has ended, or the user quits.
 async fn watch(
-    stream: &mut Stream,
+    events: &mut CounterEvents,
     traffic: (&Tcp, &Echoes),
     full_screen: bool,
     notes: &[String],
@@ -262,7 +262,7 @@ async fn watch(
         true => Some(ratatui::try_init().map_err(|error| Failure::new("terminal", error, "use --plain"))?),
         false => None,
     };
-    let shown = watch_on(stream, traffic, terminal.as_mut(), notes, deadline, stop).await;
+    let shown = watch_on(events, traffic, terminal.as_mut(), notes, deadline, stop).await;
     if terminal.is_some() {
         ratatui::restore();
     }
@@ -270,7 +270,7 @@ async fn watch(
 }
 
 async fn watch_on(
-    stream: &mut Stream,
+    events: &mut CounterEvents,
     (tcp, echoes): (&Tcp, &Echoes),
     mut terminal: Option<&mut ratatui::DefaultTerminal>,
     notes: &[String],
@@ -281,7 +281,7 @@ async fn watch_on(
     let mut tick = tokio::time::interval(Duration::from_millis(50));
     loop {
         tokio::select! {
-            counters = live::next(stream) => {
+            counters = events.next() => {
                 let gone = || Failure::new("demo", "the daemon has ended", "look at its output above");
                 rates.update(counters.ok_or_else(gone)?);
                 let gbps = tcp.gbps();

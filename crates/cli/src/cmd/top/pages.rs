@@ -1,0 +1,435 @@
+//! Pages of `trivium top`: the columns of each page, and the conversion of the daemon's states into rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{
+    BridgeState, CachesState, Counters, DropState, FilterState, FlowRuleState, PortState, RouterState,
+    RuleState, WorkerState,
+};
+
+use super::feed::Resource;
+use super::sheet::{Cell, Column, Kind, Order, Row, Sheet};
+use crate::table::{counted, folded};
+
+/// A page of the view.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Page {
+    /// Traffic of the ports.
+    #[default]
+    Ports,
+    /// Load of the workers.
+    Workers,
+    /// Traffic and MAC tables of the bridges.
+    Bridges,
+    /// Traffic of OpenFlow rules, and the flow caches.
+    Flows,
+    /// Traffic and tables of the routers.
+    Routers,
+    /// Traffic of the rules of filters.
+    Filters,
+    /// Drops by port and reason.
+    Drops,
+}
+
+const PORTS: &[Column] = &[
+    Column::new("PORT", Kind::Text, 16),
+    Column::new("STATE", Kind::Text, 5),
+    Column::new("RX p/s", Kind::Rate, 7),
+    Column::new("RX bit/s", Kind::Bits, 9),
+    Column::new("TX p/s", Kind::Rate, 7),
+    Column::new("TX bit/s", Kind::Bits, 9),
+    Column::new("DROPS/s", Kind::Rate, 8),
+];
+
+/// Index of the column of received packets per second on the page of ports.
+pub const RX_PACKETS: usize = 2;
+/// Index of the column of received bits per second on the page of ports.
+pub const RX_BITS: usize = 3;
+/// Index of the column of transmitted packets per second on the page of ports.
+pub const TX_PACKETS: usize = 4;
+/// Index of the column of transmitted bits per second on the page of ports.
+pub const TX_BITS: usize = 5;
+/// Index of the column of dropped packets per second on the page of ports.
+pub const DROPS: usize = 6;
+
+const WORKERS: &[Column] = &[
+    Column::new("WORKER", Kind::Number, 7),
+    Column::new("CORE", Kind::Text, 4),
+    Column::new("STATE", Kind::Text, 6),
+    Column::new("BUSY", Kind::Percent, 7),
+    Column::new("p/s", Kind::Rate, 7),
+    Column::new("BURSTS/s", Kind::Rate, 9),
+    Column::new("SLEEPS/s", Kind::Rate, 9),
+    Column::new("PASSED/s", Kind::Rate, 9),
+];
+
+/// Index of the column of the load on the page of workers.
+pub const BUSY: usize = 3;
+
+const BRIDGES: &[Column] = &[
+    Column::new("BRIDGE", Kind::Text, 16),
+    Column::new("PORTS", Kind::Number, 6),
+    Column::new("MACS", Kind::Number, 6),
+    Column::new("LEARNED/s", Kind::Rate, 10),
+    Column::new("MOVED/s", Kind::Rate, 8),
+    Column::new("RX p/s", Kind::Rate, 7),
+    Column::new("RX bit/s", Kind::Bits, 9),
+    Column::new("DROPS/s", Kind::Rate, 8),
+];
+
+const FLOWS: &[Column] = &[
+    Column::new("BRIDGE", Kind::Text, 10),
+    Column::new("TABLE", Kind::Number, 6),
+    Column::new("PRIO", Kind::Number, 5),
+    Column::new("p/s", Kind::Rate, 6),
+    Column::new("bit/s", Kind::Bits, 6),
+    Column::new("PACKETS", Kind::Number, 8),
+    Column::new("RULE", Kind::Text, 0),
+];
+
+const ROUTERS: &[Column] = &[
+    Column::new("ROUTER", Kind::Text, 16),
+    Column::new("STATE", Kind::Text, 8),
+    Column::new("ROUTES4", Kind::Number, 8),
+    Column::new("ROUTES6", Kind::Number, 8),
+    Column::new("NEIGH", Kind::Number, 6),
+    Column::new("PUNTS/s", Kind::Rate, 8),
+    Column::new("RX p/s", Kind::Rate, 7),
+    Column::new("RX bit/s", Kind::Bits, 9),
+];
+
+const FILTERS: &[Column] = &[
+    Column::new("FILTER", Kind::Text, 12),
+    Column::new("RULE", Kind::Text, 14),
+    Column::new("ACTION", Kind::Text, 12),
+    Column::new("p/s", Kind::Rate, 7),
+    Column::new("bit/s", Kind::Bits, 7),
+    Column::new("ACTED/s", Kind::Rate, 8),
+    Column::new("PACKETS", Kind::Number, 8),
+];
+
+const DROP_REASONS: &[Column] = &[
+    Column::new("PORT", Kind::Text, 16),
+    Column::new("REASON", Kind::Text, 24),
+    Column::new("DROPS/s", Kind::Rate, 8),
+    Column::new("DROPS", Kind::Number, 7),
+];
+
+/// Index of the column of drops per second on the page of drops.
+pub const DROP_RATE: usize = 2;
+
+/// Columns of the flow caches: packets per second by tier, and numbers of megaflows.
+pub const CACHES: &[Column] = &[
+    Column::new("exact-match", Kind::Rate, 12),
+    Column::new("megaflow", Kind::Rate, 9),
+    Column::new("upcalls", Kind::Rate, 8),
+    Column::new("megaflows", Kind::Number, 10),
+    Column::new("flow limit", Kind::Number, 7),
+];
+
+impl Page {
+    /// All pages, in the order of their keys `1`, `2` and so on.
+    pub const ALL: [Page; 7] =
+        [Page::Ports, Page::Workers, Page::Bridges, Page::Flows, Page::Routers, Page::Filters, Page::Drops];
+
+    /// Returns the index of the page in [`Page::ALL`].
+    pub fn index(self) -> usize {
+        Page::ALL.iter().position(|page| *page == self).unwrap_or(0)
+    }
+
+    /// Returns the name of the page.
+    pub fn name(self) -> &'static str {
+        match self {
+            Page::Ports => "ports",
+            Page::Workers => "workers",
+            Page::Bridges => "bridges",
+            Page::Flows => "flows",
+            Page::Routers => "routers",
+            Page::Filters => "filters",
+            Page::Drops => "drops",
+        }
+    }
+
+    /// Returns the noun for one row of the page.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Page::Ports => "port",
+            Page::Workers => "worker",
+            Page::Bridges => "bridge",
+            Page::Flows | Page::Filters => "rule",
+            Page::Routers => "router",
+            Page::Drops => "reason",
+        }
+    }
+
+    /// Returns the columns of the page.
+    pub fn columns(self) -> &'static [Column] {
+        match self {
+            Page::Ports => PORTS,
+            Page::Workers => WORKERS,
+            Page::Bridges => BRIDGES,
+            Page::Flows => FLOWS,
+            Page::Routers => ROUTERS,
+            Page::Filters => FILTERS,
+            Page::Drops => DROP_REASONS,
+        }
+    }
+
+    /// Returns the columns whose sum the sparkline of each row shows, and the heading of the sparklines.
+    pub fn traced(self) -> (&'static [usize], &'static str) {
+        match self {
+            Page::Ports => (&[RX_PACKETS, TX_PACKETS], "RX+TX p/s"),
+            Page::Workers => (&[BUSY], "BUSY"),
+            Page::Bridges => (&[5], "RX p/s"),
+            Page::Flows | Page::Filters => (&[3], "p/s"),
+            Page::Routers => (&[6], "RX p/s"),
+            Page::Drops => (&[DROP_RATE], "DROPS/s"),
+        }
+    }
+
+    /// Returns the order of the rows until the user selects another.
+    pub fn order(self) -> Order {
+        match self {
+            Page::Flows => Order { column: 3, descending: true },
+            Page::Drops => Order { column: DROP_RATE, descending: true },
+            _ => Order { column: 0, descending: false },
+        }
+    }
+
+    /// Returns the states that the page needs besides the counters.
+    pub fn resources(self) -> &'static [Resource] {
+        match self {
+            Page::Ports => &[Resource::Ports],
+            Page::Workers => &[],
+            Page::Bridges => &[Resource::Bridges],
+            Page::Flows => &[Resource::Flows, Resource::Caches],
+            Page::Routers => &[Resource::Routers],
+            Page::Filters => &[Resource::Filters],
+            Page::Drops => &[Resource::Drops],
+        }
+    }
+}
+
+/// Returns `up`, `down` (no link) or `off` (configured down).
+pub fn link(port: &PortState) -> &'static str {
+    match (port.admin_up, port.link_up) {
+        (false, _) => "off",
+        (true, false) => "down",
+        (true, true) => "up",
+    }
+}
+
+/// Returns a description of a port in one line: kind, device, function and mode.
+pub fn described(port: &PortState) -> String {
+    let mut parts = vec![port.kind.clone()];
+    match (&port.device, &port.namespace) {
+        (Some(device), Some(namespace)) => parts.push(format!("device {device}@{namespace}")),
+        (Some(device), None) => parts.push(format!("device {device}")),
+        (None, _) => {}
+    }
+    parts.extend(port.bridge.iter().map(|bridge| format!("bridge {bridge}")));
+    parts.extend(port.router.iter().map(|router| format!("router {router}")));
+    parts.extend(port.filter.iter().map(|filter| format!("filter {filter}")));
+    parts.extend(port.mode.iter().map(|mode| format!("hook {mode}")));
+    parts.extend(port.zero_copy.map(|zero| if zero { "zero copy" } else { "copy" }.to_owned()));
+    parts.push(format!("MTU {}", port.mtu));
+    parts.join(", ")
+}
+
+/// Returns the rows of the ports. `states` may lack ports.
+pub fn ports(counters: &Counters, states: &BTreeMap<String, PortState>) -> Vec<Row> {
+    let row = |(name, port): (&String, &model::PortCounters)| {
+        let state = states.get(name);
+        let cells = vec![
+            Cell::text(name),
+            Cell::text(state.map_or("-", link)),
+            Cell::Count(port.rx_packets),
+            Cell::Count(port.rx_bytes),
+            Cell::Count(port.tx_packets),
+            Cell::Count(port.tx_bytes),
+            Cell::Count(port.drops + port.rx_missed),
+        ];
+        let note = state.map_or_else(String::new, |state| match &state.trouble {
+            Some(trouble) => format!("{name}: {trouble}"),
+            None => format!("{name}: {}", described(state)),
+        });
+        let trouble = state.is_some_and(|state| state.trouble.is_some() || link(state) == "down");
+        Row { note, trouble, ..Row::new(name, cells) }
+    };
+    counters.ports.iter().map(row).collect()
+}
+
+/// Returns the name of the core of a worker.
+pub fn core(worker: &WorkerState) -> String {
+    if worker.core == u16::MAX { "any".to_owned() } else { worker.core.to_string() }
+}
+
+/// Returns the rows of the workers.
+pub fn workers(workers: &[WorkerState]) -> Vec<Row> {
+    let row = |worker: &WorkerState| {
+        let cells = vec![
+            Cell::number(u64::from(worker.id)),
+            Cell::text(core(worker)),
+            Cell::text(if worker.sleeping { "asleep" } else { "awake" }),
+            Cell::Value(Some(worker.busy)),
+            Cell::Count(worker.packets),
+            Cell::Count(worker.bursts),
+            Cell::Count(worker.sleeps),
+            Cell::Count(worker.handed_over),
+        ];
+        let note = format!("worker {}: {}", worker.id, folded(&worker.queues));
+        Row { note, ..Row::new(worker.id.to_string(), cells) }
+    };
+    workers.iter().map(row).collect()
+}
+
+/// Returns the sum of a column of the page of ports over these ports, or `None` while no rate is known.
+fn sum<'a>(rates: &Sheet, column: usize, ports: impl IntoIterator<Item = &'a str>) -> Cell {
+    let of_port = |port| rates.line(port)?.values.get(column)?.number();
+    Cell::Value(ports.into_iter().filter_map(of_port).reduce(|sum, rate| sum + rate))
+}
+
+/// Returns the rows of the bridges. `rates` is the sheet of the ports.
+pub fn bridges(bridges: &[BridgeState], rates: &Sheet) -> Vec<Row> {
+    let row = |bridge: &BridgeState| {
+        let members = || bridge.members.iter().map(|member| member.port.as_str());
+        let cells = vec![
+            Cell::text(&bridge.name),
+            Cell::number(bridge.members.len() as u64),
+            Cell::number(u64::from(bridge.macs)),
+            Cell::Count(bridge.counts.learned),
+            Cell::Count(bridge.counts.moved),
+            sum(rates, RX_PACKETS, members()),
+            sum(rates, RX_BITS, members()),
+            sum(rates, DROPS, members()),
+        ];
+        let hook = bridge.hook.map(|macs| format!(", {macs} MACs in the hook")).unwrap_or_default();
+        let flows = bridge.hook_flows.map(|flows| format!(", {flows} flows in the hook")).unwrap_or_default();
+        let ports: Vec<String> = members().map(str::to_owned).collect();
+        let ports = if ports.len() > 8 { String::new() } else { format!(": {}", ports.join(" ")) };
+        let note = format!("{}{ports}; at most {} MACs{hook}{flows}", bridge.name, bridge.mac_limit);
+        Row { note, ..Row::new(&bridge.name, cells) }
+    };
+    bridges.iter().map(row).collect()
+}
+
+/// Returns the rows of OpenFlow rules.
+pub fn flows(rules: &[FlowRuleState]) -> Vec<Row> {
+    let row = |rule: &FlowRuleState| {
+        let space = if rule.matches.is_empty() { "" } else { " " };
+        let text = format!("{}{space}actions={}", rule.matches, rule.actions);
+        let cells = vec![
+            Cell::text(&rule.bridge),
+            Cell::number(u64::from(rule.table)),
+            Cell::number(u64::from(rule.priority)),
+            Cell::Count(rule.packets),
+            Cell::Count(rule.bytes),
+            Cell::number(rule.packets),
+            Cell::text(&text),
+        ];
+        // Bridge, table, priority and match identify a flow entry (OpenFlow 1.5, section 6.4).
+        let key = format!("{} {} {} {}", rule.bridge, rule.table, rule.priority, rule.matches);
+        Row { note: text, ..Row::new(key, cells) }
+    };
+    rules.iter().map(row).collect()
+}
+
+/// Returns the row of the flow caches of all workers together.
+pub fn caches(state: &CachesState) -> Row {
+    let total = |count: fn(&model::CacheState) -> u64| Cell::Count(state.workers.iter().map(count).sum());
+    let megaflows = state.workers.iter().map(|cache| cache.flows).sum();
+    let slow_path = state.slow_path.unwrap_or_default();
+    let cells = vec![
+        total(|cache| cache.exact_hits),
+        total(|cache| cache.masked_hits),
+        Cell::Count(slow_path.upcalls),
+        Cell::number(megaflows),
+        Cell::number(slow_path.limit),
+    ];
+    Row::new("caches", cells)
+}
+
+/// Returns the rows of the routers. `rates` is the sheet of the ports.
+pub fn routers(routers: &[RouterState], rates: &Sheet) -> Vec<Row> {
+    let row = |router: &RouterState| {
+        // Several interfaces (VLANs) may share one port.
+        let ports: BTreeSet<&str> =
+            router.interfaces.iter().map(|interface| interface.port.as_str()).collect();
+        let punts = router.punts.iter().map(|punt| punt.packets).sum();
+        let state = match (&router.trouble, router.in_step) {
+            (Some(_), _) => "trouble",
+            (None, false) => "behind",
+            (None, true) => "in step",
+        };
+        let cells = vec![
+            Cell::text(&router.name),
+            Cell::text(state),
+            Cell::number(router.routes4),
+            Cell::number(router.routes6),
+            Cell::number(router.neighbours),
+            Cell::Count(punts),
+            sum(rates, RX_PACKETS, ports.iter().copied()),
+            sum(rates, RX_BITS, ports.iter().copied()),
+        ];
+        let fpm = router.fpm.as_ref().map(|fpm| format!(", FPM {}", fpm.state)).unwrap_or_default();
+        let note = match &router.trouble {
+            Some(trouble) => format!("{}: {trouble}", router.name),
+            None => format!(
+                "{}: {}, {}{fpm}",
+                router.name,
+                counted(router.interfaces.len(), "interface"),
+                counted(router.tables as usize, "table")
+            ),
+        };
+        Row { note, trouble: router.trouble.is_some(), ..Row::new(&router.name, cells) }
+    };
+    routers.iter().map(row).collect()
+}
+
+/// Returns the rows of the rules of all filters.
+pub fn filters(filters: &[FilterState]) -> Vec<Row> {
+    let row = |filter: &FilterState, rule: &RuleState| {
+        let action = match (rule.expired, rule.dry_run) {
+            (true, _) => "expired".to_owned(),
+            (false, true) => format!("{} (dry)", rule.action),
+            (false, false) => rule.action.clone(),
+        };
+        let cells = vec![
+            Cell::text(&filter.name),
+            Cell::text(&rule.name),
+            Cell::text(action),
+            Cell::Count(rule.packets),
+            Cell::Count(rule.bytes),
+            Cell::Count(rule.acted_packets),
+            Cell::number(rule.packets),
+        ];
+        let ports = if filter.ports.is_empty() { "no port".to_owned() } else { filter.ports.join(" ") };
+        let note = format!("filter {} on {ports}; priority {}", filter.name, rule.priority);
+        Row { note, ..Row::new(format!("{} {}", filter.name, rule.name), cells) }
+    };
+    filters.iter().flat_map(|filter| filter.rules.iter().map(move |rule| row(filter, rule))).collect()
+}
+
+/// Returns the key of the row for the drops at a port for a reason.
+fn drop_key(port: &str, reason: &str) -> String {
+    format!("{port} {reason}")
+}
+
+/// Returns the port of a row of the page of drops.
+pub fn dropped_at(key: &str) -> &str {
+    key.rsplit_once(' ').map_or(key, |(port, _)| port)
+}
+
+/// Returns the rows of drops by port and reason. Reasons without drops are left out.
+pub fn drops(drops: &[DropState]) -> Vec<Row> {
+    let row = |drop: &DropState| {
+        let cells = vec![
+            Cell::text(&drop.port),
+            Cell::text(&drop.reason),
+            Cell::Count(drop.packets),
+            Cell::number(drop.packets),
+        ];
+        Row { note: drop.explanation.clone(), ..Row::new(drop_key(&drop.port, &drop.reason), cells) }
+    };
+    drops.iter().filter(|drop| drop.packets > 0).map(row).collect()
+}
