@@ -105,12 +105,20 @@ pub fn complete<'p>(hooks: impl Iterator<Item = (&'p PortName, &'p mut Attached)
 }
 
 /// Opens the device `found` as an AF_XDP port. The device must be in the calling thread's network namespace.
+/// `reserved` is the reservation of the device, if the caller has made it already.
 ///
 /// # Errors
 /// Returns an error if the kernel or the device refuses a step. Completed steps are undone.
-pub fn open(request: &Request<'_>, found: &LinkInfo, pool: &mut FramePool) -> Result<Opened, PlaneError> {
+pub fn open(
+    request: &Request<'_>,
+    found: &LinkInfo,
+    reserved: Option<Reserved>,
+    pool: &mut FramePool,
+) -> Result<Opened, PlaneError> {
     let name = request.name;
-    let reserved = pins::reserve(name, &found.name, found.ifindex)?;
+    let reserved = reserved.map_or_else(|| pins::reserve(name, &found.name, found.ifindex), Ok)?;
+    // Another process may have changed the device until now, and may have given it back.
+    let found = &link::by_index(found.ifindex).map_err(|error| failed(name, &error))?;
     probe(request, found)?;
     let known = request.former.filter(|former| former.ifindex == found.ifindex);
     let before = known.unwrap_or_else(|| Former::of(found));

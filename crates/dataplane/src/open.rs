@@ -84,7 +84,7 @@ pub fn open(
             let request = request(&port.xdp, false);
             inside(&object(name), port.namespace.as_ref(), || {
                 let found = link::find(port.device.as_str()).map_err(|error| failed(name, &error))?;
-                af_xdp::open(&request, &found, pool)
+                af_xdp::open(&request, &found, None, pool)
             })?
         }
         PortKind::Veth(port) => {
@@ -154,10 +154,11 @@ pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
 /// Opens a veth pair as a port. The near end is opened over AF_XDP. An existing pair is adopted.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let wanted = VethConfig { first: request.ends, ..pair(port, request.mtu, request.speaks) };
-    if let Ok(found) = link::find(port.device.as_str()) {
-        // A pair that another process serves is not changed.
-        pins::reserve(request.name, port.device.as_str(), found.ifindex)?;
-    }
+    // A pair that another process serves is not changed.
+    let reserved = match link::find(port.device.as_str()) {
+        Ok(found) => Some((found.ifindex, pins::reserve(request.name, port.device.as_str(), found.ifindex)?)),
+        Err(_) => None,
+    };
     let made = veth::ensure(&wanted).map_err(|error| match &error {
         VethError::Foreign { .. } => failed(request.name, &error),
         VethError::Link { source, .. } if source.is_forbidden() => failed(request.name, &error),
@@ -165,7 +166,10 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
         // IPv6.
         _ => unready(request.name, &error),
     })?;
-    let mut opened = af_xdp::open(request, &made.near, pool);
+    // A pair that was made again is another device.
+    let reserved =
+        reserved.filter(|(ifindex, _)| *ifindex == made.near.ifindex).map(|(_, reserved)| reserved);
+    let mut opened = af_xdp::open(request, &made.near, reserved, pool);
     match &mut opened {
         Ok(opened) => {
             let ends = EndAddresses { near: made.near.mac, far: made.far.mac };

@@ -5,9 +5,12 @@
 //! process ends for any reason. A pin that is not locked and has no port in the configuration is an orphan,
 //! whose hook would stay active forever.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
 use std::os::linux::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use control::PlaneError;
 use model::{Namespace, PortName};
@@ -42,7 +45,7 @@ impl Claim {
             file.metadata()
                 .is_ok_and(|held| held.st_ino() == there.st_ino() && held.st_dev() == there.st_dev())
         };
-        match reserved.0.into_iter().find(same) {
+        match reserved.pins.into_iter().find(same) {
             Some(directory) => Self::shared(hook, directory),
             None => Self::on(hook),
         }
@@ -59,17 +62,68 @@ impl Claim {
     }
 }
 
-/// A reservation of one device: exclusive locks on the device's pins. While the reservation exists, no other
-/// Trivium process opens the device.
-pub struct Reserved(Vec<File>);
+/// Directory of the files whose locks show that a process opens a device. Only the user of the daemon can open the
+/// files.
+const OPENING: &str = "/run/trivium-devices";
 
-/// Reserves a device of the calling thread's network namespace. A device must be reserved before any of its
-/// settings is changed.
+/// A lock that a process holds while it opens a device. The device may have no pin yet.
+struct OpeningLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl OpeningLock {
+    /// Locks a device. The error is [`io::ErrorKind::WouldBlock`] if another process opens the device.
+    fn take(directory: &Path, namespace: u64, ifindex: u32) -> io::Result<OpeningLock> {
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        let path = directory.join(format!("{namespace}-{ifindex}"));
+        loop {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            file.try_lock().map_err(|error| match error {
+                TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+                TryLockError::Error(error) => error,
+            })?;
+            // The previous holder may have removed the file meanwhile. The lock is then useless.
+            let (own, named) = (file.metadata()?, fs::metadata(&path));
+            if named.is_ok_and(|named| (named.st_dev(), named.st_ino()) == (own.st_dev(), own.st_ino())) {
+                return Ok(OpeningLock { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for OpeningLock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A reservation of one device: exclusive locks on the device itself and on the device's pins. While the
+/// reservation exists, no other Trivium process opens the device.
+pub struct Reserved {
+    pins: Vec<File>,
+    _opening: Option<OpeningLock>,
+}
+
+/// Reserves a device of the calling thread's network namespace. This must be done before any setting of the
+/// device is changed, and before the settings that are to be restored are read.
 ///
 /// # Errors
-/// Returns an error if another process uses the device's hook, under any port name.
+/// Returns an error if another process uses the device's hook, under any port name, or opens the device.
 pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, PlaneError> {
+    static NO_LOCK: Once = Once::new();
     let namespace = inode(Path::new("/proc/thread-self/ns/net"));
+    let opening = namespace.map(|namespace| OpeningLock::take(Path::new(OPENING), namespace, ifindex));
+    let opening = opening.transpose().or_else(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Err(opened_elsewhere(name, device)),
+        _ => {
+            NO_LOCK.call_once(|| tracing::warn!(%error, "{OPENING}: devices that are opened are not locked"));
+            Ok(None)
+        }
+    })?;
     protect();
     let mut reserved = Vec::new();
     for pinned in all() {
@@ -80,13 +134,13 @@ pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, 
         let Ok(directory) = File::open(pinned.path.directory()) else { continue };
         match directory.try_lock() {
             Ok(()) => reserved.push(directory),
-            Err(fs::TryLockError::WouldBlock) => return Err(served(name, device, &pinned.port)),
-            Err(fs::TryLockError::Error(error)) => {
+            Err(TryLockError::WouldBlock) => return Err(served(name, device, &pinned.port)),
+            Err(TryLockError::Error(error)) => {
                 tracing::warn!(port = %name, %error, "the pin of its device cannot be locked");
             }
         }
     }
-    Ok(Reserved(reserved))
+    Ok(Reserved { pins: reserved, _opening: opening })
 }
 
 /// Makes the pins inaccessible to other users. A user with access to a pin could lock the pin, and no daemon
@@ -112,6 +166,15 @@ fn served(name: &PortName, device: &str, port: &str) -> PlaneError {
         ),
         fix: "stop that process or take the port out of its configuration, or name another device here"
             .to_owned(),
+    }
+}
+
+fn opened_elsewhere(name: &PortName, device: &str) -> PlaneError {
+    PlaneError {
+        kind: control::FailureKind::Busy,
+        object: object(name),
+        cause: format!("another Trivium process opens device {device} at the moment; nothing was changed"),
+        fix: "stop that process, or name another device here".to_owned(),
     }
 }
 
@@ -257,6 +320,22 @@ fn device_of(pinned: &Pinned, namespace: Option<&Namespace>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two processes that open the same device for the first time find no pin of the device.
+    #[test]
+    fn only_one_process_opens_a_device_at_a_time() {
+        let directory = std::env::temp_dir().join(format!("trivium-devices-{}", std::process::id()));
+        let held = OpeningLock::take(&directory, 7, 1).unwrap();
+        let again = OpeningLock::take(&directory, 7, 1).err().map(|error| error.kind());
+        assert_eq!(again, Some(io::ErrorKind::WouldBlock));
+        for (namespace, ifindex) in [(7, 2), (8, 1)] {
+            drop(OpeningLock::take(&directory, namespace, ifindex).unwrap());
+        }
+        drop(held);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0, "no file is left");
+        drop(OpeningLock::take(&directory, 7, 1).unwrap());
+        fs::remove_dir(&directory).unwrap();
+    }
 
     #[test]
     fn names_are_taken_apart_from_behind() {
