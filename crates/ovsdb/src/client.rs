@@ -219,13 +219,17 @@ async fn talk_on(
                 (heard, probed) = (Instant::now(), false);
                 framer.push(received.get(..count).unwrap_or_default());
                 dirty = true;
+                let mut is_stale = false;
                 while let Some(message) = framer.next_message()? {
                     let event = session.take(message)?;
                     if let Event::Refused(why) = &event {
                         tracing::warn!("{}: what is told was refused: {why}", options.target);
                         tell_at = Instant::now() + TELL_AGAIN;
                     }
-                    publish(&event, options, session, ends);
+                    is_stale |= publish_standing(&event, options, session, ends);
+                }
+                if is_stale {
+                    publish_desired(session, ends).await;
                 }
             }
             written = writer.write(&backlog), if !backlog.is_empty() => {
@@ -257,7 +261,8 @@ async fn talk_on(
     }
 }
 
-fn publish(event: &Event, options: &Options, session: &Session, ends: &Ends) {
+/// Publishes the standing of the session. Returns whether the event may have changed the desired configuration.
+fn publish_standing(event: &Event, options: &Options, session: &Session, ends: &Ends) -> bool {
     let (locked, whole) = (session.is_locked(), session.replica().is_some());
     let standing = Standing { connected: true, locked, whole, trouble: None };
     let changed = ends.standing.send_if_modified(|before| {
@@ -273,15 +278,22 @@ fn publish(event: &Event, options: &Options, session: &Session, ends: &Ends) {
     } else if *event == Event::Locked(false) {
         tracing::warn!("{}: another daemon holds the lock {}; waiting for it", options.target, options.lock);
     }
-    if !matches!(event, Event::Changed | Event::Locked(_)) || !whole {
-        return;
+    matches!(event, Event::Changed | Event::Locked(_)) && whole
+}
+
+/// Publishes the desired configuration in the replica, once for all messages that were received together. The
+/// configuration is read and compared on a blocking thread, because the tables may have very many rows. While
+/// this function waits, no message changes the replica.
+async fn publish_desired(session: &Session, ends: &Ends) {
+    let replica = session.shared_replica().filter(|_| session.is_locked());
+    let before = ends.desired.borrow().clone();
+    let read = move || {
+        let desired = replica.and_then(|replica| Desired::read(&replica));
+        (before.as_deref() != desired.as_ref()).then(|| desired.map(Arc::new))
+    };
+    match tokio::task::spawn_blocking(read).await {
+        Ok(Some(desired)) => drop(ends.desired.send_replace(desired)),
+        Ok(None) => {}
+        Err(error) => tracing::error!(%error, "the configuration in the database could not be read"),
     }
-    let wanted = session.replica().filter(|_| locked).and_then(Desired::read);
-    ends.desired.send_if_modified(|before| {
-        if before.as_deref() == wanted.as_ref() {
-            return false;
-        }
-        *before = wanted.map(Arc::new);
-        true
-    });
 }

@@ -122,7 +122,8 @@ pub struct Session {
     numbers: u64,
     asked: BTreeMap<u64, Asked>,
     outgoing: Vec<Message>,
-    replica: Replica,
+    /// Shared with the thread that reads the desired configuration from the replica.
+    replica: Arc<Replica>,
     /// Whether the replica has been synchronized with the server on this connection.
     whole: bool,
     /// Identifier of the last transaction that the replica contains, as sent by the server. `None` if the
@@ -141,7 +142,7 @@ impl Session {
     pub fn resume(lock: &str, last: Session) -> Session {
         // An incomplete replica does not represent a transaction.
         let (replica, since) =
-            if last.replica == Replica::default() { Default::default() } else { (last.replica, last.since) };
+            if *last.replica == Replica::default() { Default::default() } else { (last.replica, last.since) };
         let mut session = Session { lock: lock.to_owned(), replica, since, ..Session::default() };
         session.ask(Asked::Schema, "get_schema", vec![json!(DATABASE)]);
         session.ask(Asked::Lock, "lock", vec![json!(lock)]);
@@ -150,7 +151,13 @@ impl Session {
 
     /// Returns the replica of the server's tables. Returns `None` until the replica is synchronized on this connection.
     pub fn replica(&self) -> Option<&Replica> {
-        self.whole.then_some(&self.replica)
+        self.whole.then_some(&*self.replica)
+    }
+
+    /// Returns a shared reference to the replica, for another thread. Returns `None` until the replica is
+    /// synchronized on this connection. An update copies the replica if the reference still exists then.
+    pub fn shared_replica(&self) -> Option<Arc<Replica>> {
+        self.whole.then(|| Arc::clone(&self.replica))
     }
 
     /// Returns whether the session holds the OVSDB lock.
@@ -239,15 +246,15 @@ impl Session {
         let ours = |id: &Value| id.as_str() == Some(MONITOR);
         match (method, params) {
             ("update", [id, updates]) if ours(id) && self.whole => {
-                self.replica.update(updates)?;
+                Arc::make_mut(&mut self.replica).update(updates)?;
                 Ok(Event::Changed)
             }
             ("update2", [id, updates]) if ours(id) && self.whole => {
-                self.replica.update2(updates)?;
+                Arc::make_mut(&mut self.replica).update2(updates)?;
                 Ok(Event::Changed)
             }
             ("update3", [id, since, updates]) if ours(id) && self.whole => {
-                self.replica.update2(updates)?;
+                Arc::make_mut(&mut self.replica).update2(updates)?;
                 self.since = since.as_str().map(str::to_owned);
                 Ok(Event::Changed)
             }
@@ -273,7 +280,7 @@ impl Session {
                 }
                 // Rows of another schema cannot be reused.
                 if *self.replica.schema() != schema {
-                    self.replica = Replica::new(Arc::new(schema));
+                    self.replica = Arc::new(Replica::new(Arc::new(schema)));
                     self.since = None;
                 }
                 self.monitor(Method::Since);
@@ -302,7 +309,8 @@ impl Session {
         let fresh = || Replica::new(self.replica.shared_schema());
         let (replica, since) = match (method, answer.as_array().map(Vec::as_slice)) {
             (Method::Since, Some([found, since, updates])) => {
-                let mut replica = if found.as_bool() == Some(true) { self.replica.clone() } else { fresh() };
+                let mut replica =
+                    if found.as_bool() == Some(true) { Replica::clone(&self.replica) } else { fresh() };
                 replica.update2(updates)?;
                 (replica, since.as_str().map(str::to_owned))
             }
@@ -318,7 +326,7 @@ impl Session {
                 (replica, None)
             }
         };
-        (self.replica, self.since, self.whole) = (replica, since, true);
+        (self.replica, self.since, self.whole) = (Arc::new(replica), since, true);
         Ok(Event::Changed)
     }
 }
