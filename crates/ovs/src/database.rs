@@ -103,6 +103,7 @@ impl Database {
             told_statistics: None,
             tried: None,
             retry_at: None,
+            refused: LeftOut::default(),
         };
         tokio::spawn(follower.run());
         let (controllers, stations) = (Arc::new(controllers), Arc::new(stations));
@@ -146,6 +147,10 @@ struct Follower {
     tried: Option<Arc<Desired>>,
     /// Time at which [`Self::tried`] is applied again because the data plane refused parts of this state.
     retry_at: Option<Instant>,
+    /// Interfaces and bridges that the data plane refused in the last attempt. Until the next attempt is due,
+    /// changes that only add rows leave them out from the start. Otherwise each transaction would need one plan
+    /// more for each of them.
+    refused: LeftOut,
 }
 
 impl Follower {
@@ -172,7 +177,7 @@ impl Follower {
     /// Returns whether the OVSDB tables must be applied. This is the case if the tables changed, a retry is
     /// due, or a missing device exists now.
     async fn is_due(&mut self, desired: &Arc<Desired>) -> bool {
-        if self.tried.as_ref().is_none_or(|tried| !same(tried, desired)) {
+        if self.tried.as_ref().is_none_or(|tried| !Arc::ptr_eq(tried, desired) && !same(tried, desired)) {
             return true;
         }
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
@@ -188,9 +193,18 @@ impl Follower {
     /// Applies the OVSDB tables as configuration, without the interfaces and bridges that the data plane
     /// refuses.
     async fn apply(&mut self, desired: &Arc<Desired>) {
-        let mut left_out = LeftOut::default();
-        self.tried = Some(Arc::clone(desired));
-        self.retry_at = Some(Instant::now() + RETRY);
+        let before = self.tried.replace(Arc::clone(desired));
+        let only_grows = before.is_some_and(|before| {
+            !self.refused.is_empty() && !same(&before, desired) && only_grows(&before, desired)
+        });
+        let is_early = self.retry_at.is_some_and(|at| Instant::now() < at);
+        if !(only_grows && is_early) {
+            self.refused = LeftOut::default();
+        }
+        let mut left_out = self.refused.clone();
+        let retry_at = self.retry_at.filter(|_| !left_out.is_empty());
+        // Changes that follow one another do not defer the next attempt.
+        self.retry_at = retry_at.or_else(|| Some(Instant::now() + RETRY));
         // Each iteration leaves out at least one more interface.
         loop {
             let (of, out, ring_size) = (Arc::clone(desired), left_out.clone(), self.ring_size);
@@ -225,6 +239,9 @@ impl Follower {
             if blamed.is_empty() {
                 tracing::error!("ovsdb: {error}; everything is as before");
                 return;
+            }
+            if matches!(error, ChangeError::Plane(_)) {
+                self.refused.extend(blamed.clone());
             }
             left_out.extend(blamed);
         }
@@ -342,7 +359,23 @@ fn same(one: &Desired, other: &Desired) -> bool {
     numberless(one) == numberless(other)
 }
 
-/// Returns whether the error of a configuration change is temporary. The change is then tried again soon.
+/// Returns whether a state of the tables contains everything that an earlier state contains, unchanged. The state
+/// may contain more bridges, ports and interfaces.
+fn only_grows(before: &Desired, after: &Desired) -> bool {
+    let mut common = after.clone();
+    common.next_cfg = before.next_cfg;
+    common.bridges.retain(|name, _| before.bridges.contains_key(name));
+    for (name, bridge) in &mut common.bridges {
+        let ports = &before.bridges[name].ports;
+        bridge.ports.retain(|port, _| ports.contains_key(port));
+        for (port, own) in &mut bridge.ports {
+            own.interfaces.retain(|interface, _| ports[port].interfaces.contains_key(interface));
+        }
+    }
+    same(before, &common)
+}
+
+/// Returns whether the error of a change is temporary, so that the change is tried again soon.
 fn is_passing(error: &ChangeError) -> bool {
     match error {
         ChangeError::Pending { .. } | ChangeError::Interrupted => true,
@@ -376,4 +409,36 @@ fn named(error: &ChangeError) -> Vec<(String, String)> {
 /// cancelled.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ovsdb::{Bridge, Interface, Port};
+
+    fn tables(next_cfg: i64, interfaces: &[(&str, &str)]) -> Desired {
+        let mut bridge = Bridge::default();
+        for (name, kind) in interfaces {
+            let interface = Interface { kind: (*kind).to_owned(), ..Interface::default() };
+            let interfaces = [((*name).to_owned(), interface)].into();
+            bridge.ports.insert((*name).to_owned(), Port { interfaces, ..Port::default() });
+        }
+        Desired { next_cfg, bridges: [("br0".to_owned(), bridge)].into(), ..Desired::default() }
+    }
+
+    /// An interface that the data plane refuses is tried again if any other row changes or goes, because the row may
+    /// be the cause. New rows are not the cause.
+    #[test]
+    fn tables_only_grow_if_nothing_changes_or_goes() {
+        let before = tables(1, &[("a", ""), ("b", "tap")]);
+        assert!(only_grows(&before, &before));
+        assert!(only_grows(&before, &tables(2, &[("a", ""), ("b", "tap"), ("c", "")])));
+        assert!(!only_grows(&before, &tables(2, &[("a", ""), ("c", "")])), "one has gone");
+        assert!(!only_grows(&before, &tables(2, &[("a", ""), ("b", "patch"), ("c", "")])), "one has changed");
+        let mut more = tables(2, &[("a", ""), ("b", "tap")]);
+        more.bridges.insert("br1".to_owned(), Bridge::default());
+        assert!(only_grows(&before, &more) && !only_grows(&more, &before));
+        more.other_config.insert("flow-limit".to_owned(), "7".to_owned());
+        assert!(!only_grows(&before, &more), "a setting of all bridges");
+    }
 }
