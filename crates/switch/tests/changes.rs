@@ -74,10 +74,16 @@ fn a_copy_in_parts_is_what_there_was_at_its_end() {
         let batch = [FlowMod::delete(0, Match::ANY), wrong].map(|change| Mod::Flow(Box::new(change)));
         pipeline.modify(&batch, 0).unwrap_err();
     }
-    pipeline.rules_since(began, 0, |place, stats| {
+    let places = pipeline.few_places_since(began).unwrap();
+    let (mut scanned, mut from) = (Vec::new(), Some(0));
+    while let Some(next) = from {
+        from = pipeline.places_since(began, next, 7, &mut scanned);
+    }
+    assert_eq!(places, scanned);
+    for place in places {
         copy.remove(&place);
-        copy.extend(stats.map(|stats| (place, stats)));
-    });
+        copy.extend(pipeline.rule_in(place, 0).map(|stats| (place, stats)));
+    }
     let key = |stats: &FlowStats| stats.matching.exact(Field::Reg0);
     let mut copied: Vec<FlowStats> = copy.into_values().collect();
     let mut present = pipeline.flows(&FlowFilter::default(), 0);
@@ -85,6 +91,13 @@ fn a_copy_in_parts_is_what_there_was_at_its_end() {
     present.sort_by_key(key);
     assert_eq!(copied, present);
     assert!(copied.len() > 50);
+    // Very many changes are found by a scan only.
+    (0..20_000).for_each(|n| put(&mut pipeline, rule(2000 + n % 100)));
+    assert_eq!(pipeline.few_places_since(began), None);
+    let version = pipeline.version();
+    assert_eq!(pipeline.few_places_since(version), Some(Vec::new()));
+    put(&mut pipeline, rule(2000));
+    assert_eq!(pipeline.few_places_since(version).map(|places| places.len()), Some(1));
 }
 
 #[test]

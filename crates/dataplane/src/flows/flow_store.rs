@@ -4,7 +4,9 @@
 //! The file of a bridge is written when its rules have changed, at most twice a second. If there are very
 //! many rules, writing takes at most a fifth of the time. Rules are copied in parts, between which the slow
 //! path and controllers can lock the tables. Rules that change during the copy are copied again, also in parts,
-//! until few are left. The last ones are copied together. Therefore, the file contains a consistent state.
+//! until few are left. The last ones are copied together. Therefore, the file contains a consistent state. If rules
+//! change faster than they are copied, the copy is given up and repeated later. Only the copy at the end of the process
+//! then holds the lock until all rules are copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::FlowTables;
-use switch::flow::FlowStats;
+use switch::flow::{FlowStats, Pipeline};
 
 use super::records::{MetersAndGroups, OptionRecord, RuleRecord, TableRecord, meters_and_groups};
 use super::stored_flows::{self, KeptError, Moment};
@@ -39,7 +41,9 @@ const FEW: usize = 4096;
 const FEW_ACTIONS: usize = 1 << 16;
 /// Maximum number of times that rules are copied again, in parts, because they changed during the copy.
 const ROUNDS: usize = 16;
-/// Time for which the flow tables stay unlocked between two parts of a copy.
+/// Maximum number of slots that are visited during one lock of the tables to find changed rules.
+const LOOKED_AT: usize = 1 << 16;
+/// Time for which the tables stay unlocked between two parts of a copy.
 const LET_GO: Duration = Duration::from_micros(100);
 
 /// Flow tables and OpenFlow port numbers of a bridge, to be written to the bridge's rule file.
@@ -98,19 +102,22 @@ impl Keeper {
             });
             if is_due {
                 let could = before.is_none_or(|own| own.version.is_some());
-                let written = self.keep(&name, bridge, could);
+                let written = self.keep(&name, bridge, could, last);
                 self.written.insert(name, written);
             }
         }
     }
 
-    /// Writes a bridge's rule file. Of consecutive failures, only the first is logged. The first success after
-    /// failures is also logged.
-    fn keep(&self, name: &str, bridge: Kept, could: bool) -> Written {
+    /// Writes a bridge's file. Of consecutive failures, only the first is logged. The first success after
+    /// failures is also logged. `last` means that this process ends after the call.
+    fn keep(&self, name: &str, bridge: Kept, could: bool, last: bool) -> Written {
         let at = Instant::now();
         let Kept { tables, numbers } = bridge;
-        let snapshot = Snapshot::of(&tables);
-        let outcome = snapshot.write(&self.directory, name, &numbers);
+        let snapshot = Snapshot::of(&tables, last);
+        let outcome = match &snapshot {
+            Some(snapshot) => snapshot.write(&self.directory, name, &numbers),
+            None => Err(KeptError::Busy),
+        };
         let took = at.elapsed();
         match &outcome {
             Ok(()) if !could => tracing::info!(bridge = %name, "its rules are kept again"),
@@ -120,8 +127,8 @@ impl Keeper {
         let pause = if outcome.is_ok() { LOOK } else { RETRY };
         Written {
             tables,
-            version: outcome.is_ok().then_some(snapshot.version),
-            ages: snapshot.ages,
+            version: snapshot.as_ref().filter(|_| outcome.is_ok()).map(|snapshot| snapshot.version),
+            ages: snapshot.is_some_and(|snapshot| snapshot.ages),
             at,
             next: at + pause.max(took * SHARE),
         }
@@ -145,70 +152,40 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn of(tables: &FlowTables) -> Snapshot {
-        let mut rules = Vec::new();
-        // Place in the tables and offset in `rules` of each rule.
-        let mut starts: Vec<(usize, usize)> = Vec::new();
-        let mut ages = false;
-        let mut see = |place: usize, stats: FlowStats, now: u64| {
-            ages |= stats.idle_timeout != 0 || stats.hard_timeout != 0;
-            starts.push((place, rules.len()));
-            stored_flows::put_rule(&mut rules, &RuleRecord::of(stats, now));
-        };
+    /// Copies the rules. Returns `None` if the rules change faster than they are copied. If `last` is true, the tables
+    /// are then locked until the copy is complete.
+    fn of(tables: &FlowTables, last: bool) -> Option<Snapshot> {
+        let mut copy = RuleCopy::default();
         let mut began = tables.lock().version();
-        let mut from = 0;
-        loop {
-            let now = super::now();
-            let next = tables.lock().rules_from(from, PART, now, |place, stats| see(place, stats, now));
-            let Some(next) = next else { break };
-            from = next;
-            std::thread::sleep(LET_GO);
-        }
-        // Encoded rules of the slots that have changed since, empty for an empty slot.
-        let mut latest: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
-        let mut again = |place: usize, stats: Option<FlowStats>, now: u64| {
-            let mut rule = Vec::new();
-            if let Some(stats) = stats {
-                ages |= stats.idle_timeout != 0 || stats.hard_timeout != 0;
-                stored_flows::put_rule(&mut rule, &RuleRecord::of(stats, now));
-            }
-            latest.insert(place, rule);
-        };
-        for _ in 0..ROUNDS {
-            let (version, places, is_last) = {
-                let pipeline = tables.lock();
-                let places = pipeline.places_since(began);
-                let is_last = places.len() <= FEW && pipeline.work_to_copy(&places) <= FEW_ACTIONS;
-                (pipeline.version(), places, is_last)
-            };
-            if is_last {
-                break;
-            }
-            let mut left = &places[..];
-            while !left.is_empty() {
-                let now = super::now();
-                let pipeline = tables.lock();
-                let (part, after) = left.split_at(pipeline.step_of(left, PART));
-                left = after;
-                part.iter().for_each(|place| again(*place, pipeline.rule_in(*place, now), now));
-                drop(pipeline);
-                std::thread::sleep(LET_GO);
-            }
-            began = version;
-        }
-        let (version, moment, meters_and_groups, settings) = {
+        copy.copy_all(tables);
+        for round in 0..=ROUNDS {
             let pipeline = tables.lock();
-            let moment = Moment::now();
-            let now = super::now();
-            pipeline.rules_since(began, now, |place, stats| again(place, stats, now));
-            let settings = (TableRecord::all(&pipeline), OptionRecord::all(&pipeline));
-            (pipeline.version(), moment, pipeline.shared_meters_and_groups(), settings)
-        };
-        if !latest.is_empty() {
-            rules = without(&rules, &starts, &latest);
-            latest.values().for_each(|rule| rules.extend(rule));
+            let version = pipeline.version();
+            let places = pipeline.few_places_since(began);
+            let is_few =
+                |places: &Vec<usize>| places.len() <= FEW && pipeline.work_to_copy(places) <= FEW_ACTIONS;
+            if places.as_ref().is_some_and(is_few) || last && round == ROUNDS {
+                let places = places.unwrap_or_else(|| {
+                    let mut places = Vec::new();
+                    pipeline.places_since(began, 0, usize::MAX, &mut places);
+                    places
+                });
+                copy.copy_again(&pipeline, &places);
+                let moment = Moment::now();
+                let settings = (TableRecord::all(&pipeline), OptionRecord::all(&pipeline));
+                let meters_and_groups = pipeline.shared_meters_and_groups();
+                drop(pipeline);
+                let (rules, ages) = copy.into_rules();
+                return Some(Snapshot { version, moment, meters_and_groups, settings, rules, ages });
+            }
+            drop(pipeline);
+            if round < ROUNDS {
+                let places = places.unwrap_or_else(|| places_since(tables, began));
+                copy.copy_places(tables, &places);
+                began = version;
+            }
         }
-        Snapshot { version, moment, meters_and_groups, settings, rules, ages }
+        None
     }
 
     fn write(&self, directory: &Path, name: &str, numbers: &BTreeMap<String, u32>) -> Result<(), KeptError> {
@@ -218,6 +195,86 @@ impl Snapshot {
         let preface = stored_flows::preface(name, &self.moment, numbers, &meters_and_groups, settings);
         stored_flows::write(directory, name, &[&preface, &self.rules])
     }
+}
+
+/// The copy of a bridge's rules in progress.
+#[derive(Default)]
+struct RuleCopy {
+    /// Encoded rules of the first copy of each slot.
+    rules: Vec<u8>,
+    /// Slot and offset in `rules` of each rule.
+    starts: Vec<(usize, usize)>,
+    /// Encoded rules of the slots that have changed since, empty for an empty slot.
+    latest: BTreeMap<usize, Vec<u8>>,
+    /// Whether any rule has a time-out.
+    ages: bool,
+}
+
+impl RuleCopy {
+    /// Copies all rules, with a separate lock of the tables for each part.
+    fn copy_all(&mut self, tables: &FlowTables) {
+        let mut from = Some(0);
+        while let Some(place) = from {
+            let now = super::now();
+            from = tables.lock().rules_from(place, PART, now, |place, stats| {
+                self.ages |= has_time_outs(&stats);
+                self.starts.push((place, self.rules.len()));
+                stored_flows::put_rule(&mut self.rules, &RuleRecord::of(stats, now));
+            });
+            std::thread::sleep(LET_GO);
+        }
+    }
+
+    /// Copies the rules of these slots again, with a separate lock of the tables for each part.
+    fn copy_places(&mut self, tables: &FlowTables, places: &[usize]) {
+        let mut left = places;
+        while !left.is_empty() {
+            let pipeline = tables.lock();
+            let (part, after) = left.split_at(pipeline.step_of(left, PART));
+            left = after;
+            self.copy_again(&pipeline, part);
+            drop(pipeline);
+            std::thread::sleep(LET_GO);
+        }
+    }
+
+    /// Copies the rules of these slots again.
+    fn copy_again(&mut self, pipeline: &Pipeline, places: &[usize]) {
+        let now = super::now();
+        for place in places {
+            let mut rule = Vec::new();
+            if let Some(stats) = pipeline.rule_in(*place, now) {
+                self.ages |= has_time_outs(&stats);
+                stored_flows::put_rule(&mut rule, &RuleRecord::of(stats, now));
+            }
+            self.latest.insert(*place, rule);
+        }
+    }
+
+    /// Returns the encoded rules, and whether any of them has a time-out.
+    fn into_rules(self) -> (Vec<u8>, bool) {
+        let mut rules = self.rules;
+        if !self.latest.is_empty() {
+            rules = without(&rules, &self.starts, &self.latest);
+            self.latest.values().for_each(|rule| rules.extend(rule));
+        }
+        (rules, self.ages)
+    }
+}
+
+fn has_time_outs(stats: &FlowStats) -> bool {
+    stats.idle_timeout != 0 || stats.hard_timeout != 0
+}
+
+/// Returns the slots whose rules have changed since a version of the tables. The tables are locked separately for each
+/// part of the slots, and slots that change during the search may be missing.
+fn places_since(tables: &FlowTables, version: u64) -> Vec<usize> {
+    let (mut places, mut from) = (Vec::new(), Some(0));
+    while let Some(next) = from {
+        from = tables.lock().places_since(version, next, LOOKED_AT, &mut places);
+        std::thread::sleep(LET_GO);
+    }
+    places
 }
 
 /// Returns the encoded rules without the rules at the given positions.
@@ -239,15 +296,17 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use engine::idle::Waker;
-    use switch::flow::{Action, FlowMod, Instructions, Match, Mod, Pipeline};
+    use switch::flow::{Action, FlowMod, Instructions, Match, Mod};
 
     use super::*;
 
-    /// A copy during which all rules change repeatedly contains all rules as they were at one moment.
-    #[test]
-    fn a_copy_during_changes_is_of_one_state() {
-        const RULES: u16 = 4_600;
-        const NOTE: usize = 24;
+    /// Number of rules, which all change together.
+    const RULES: u16 = 4_600;
+    /// Octets of the note in each rule, all of which hold the number of the last change.
+    const NOTE: usize = 24;
+
+    /// Calls `copy` while all rules change again and again, with a pause between the changes.
+    fn during_changes(pause: Duration, copy: impl FnOnce(&FlowTables)) {
         assert!(usize::from(RULES) > FEW, "more rules change than are copied under one lock");
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
         let set = |state: u8| {
@@ -266,22 +325,44 @@ mod tests {
                         return;
                     }
                     set(state);
-                    // The copy proceeds for some parts before the next change.
-                    std::thread::sleep(Duration::from_millis(50));
+                    std::thread::sleep(pause);
                 }
             });
-            for _ in 0..2 {
-                let snapshot = Snapshot::of(&tables);
-                let notes: Vec<u8> = snapshot
-                    .rules
-                    .chunk_by(|a, b| a == b)
-                    .filter(|run| run.len() == NOTE && run[0] != 0)
-                    .map(|run| run[0])
-                    .collect();
-                assert_eq!(notes.len(), usize::from(RULES), "each rule is there once");
-                assert!(notes.iter().all(|state| *state == notes[0]), "the copy is of one state");
-            }
+            copy(&tables);
             ends.store(true, Ordering::Relaxed);
         });
+    }
+
+    fn assert_one_state(snapshot: &Snapshot) {
+        let notes: Vec<u8> = snapshot
+            .rules
+            .chunk_by(|a, b| a == b)
+            .filter(|run| run.len() == NOTE && run[0] != 0)
+            .map(|run| run[0])
+            .collect();
+        assert_eq!(notes.len(), usize::from(RULES), "each rule is there once");
+        assert!(notes.iter().all(|state| *state == notes[0]), "the copy is of one state");
+    }
+
+    /// A copy during which all rules change again and again contains one state of all rules.
+    #[test]
+    fn a_copy_during_changes_is_of_one_state() {
+        // The copy proceeds for some parts before the next change.
+        during_changes(Duration::from_millis(50), |tables| {
+            (0..2).for_each(|_| assert_one_state(&Snapshot::of(tables, true).unwrap()));
+        });
+    }
+
+    /// A copy of rules that change faster than they are copied is given up, because the last part would hold the lock
+    /// of the tables for a time that has no bound. The copy at the end of the process
+    /// is made in any case.
+    #[test]
+    fn a_copy_of_rules_that_change_too_fast_is_given_up() {
+        during_changes(Duration::ZERO, |tables| {
+            assert!(Snapshot::of(tables, false).is_none());
+            assert_one_state(&Snapshot::of(tables, true).unwrap());
+        });
+        let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
+        assert!(Snapshot::of(&tables, false).unwrap().rules.is_empty());
     }
 }

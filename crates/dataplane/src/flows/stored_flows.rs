@@ -50,7 +50,12 @@ pub enum KeptError {
         /// Error that the operating system returned.
         source: io::Error,
     },
-    /// The file is not a rule file, or its content is damaged.
+    /// The rules of the bridge change faster than they are copied.
+    #[error(
+        "they change faster than they are copied; the file keeps an older state until a later copy succeeds"
+    )]
+    Busy,
+    /// The content is not a rule file, or is damaged.
     #[error("{}: {cause}; its bridge begins without these rules, and controllers bring them again", path.display())]
     Content {
         /// Path of the rule file.

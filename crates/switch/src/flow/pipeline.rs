@@ -404,7 +404,8 @@ impl Pipeline {
     /// Calls `see` with the slot number and the rule of each occupied slot among at most `count` slots from the slot
     /// `from` on. Rules with many actions end the step earlier, after at least one slot. Returns the slot at which
     /// the next step begins, or `None` if no slot follows. A caller that copies all rules calls this function
-    /// repeatedly. Rules may change between the calls. [`Pipeline::rules_since`] then returns these changes.
+    /// repeatedly. Rules may change between the calls. [`Pipeline::few_places_since`] and
+    /// [`Pipeline::places_since`] then return the changed slots.
     pub fn rules_from(
         &self,
         from: usize,
@@ -421,24 +422,28 @@ impl Pipeline {
         (to < self.rules.place_count()).then_some(to)
     }
 
-    /// Calls `see` with every slot whose rule was added, changed or removed since a version of the tables,
-    /// and with the slot's current rule. The rule is `None` if the slot is empty.
-    pub fn rules_since(&self, version: u64, now_ns: u64, mut see: impl FnMut(usize, Option<FlowStats>)) {
-        if version == self.version {
-            return;
-        }
-        for (place, (rule, changed)) in self.rules.places(0, usize::MAX).enumerate() {
-            if changed > version {
-                see(place, rule.map(|rule| rule.stats(now_ns)));
-            }
-        }
+    /// Returns the numbers of the slots whose rules were added, changed or removed since a version of the tables, in
+    /// ascending order, without a scan over the slots. Returns `None` if there are too many changes. Then
+    /// [`Pipeline::places_since`] finds the slots.
+    #[must_use]
+    pub fn few_places_since(&self, version: u64) -> Option<Vec<usize>> {
+        self.rules.changed_since(version)
     }
 
-    /// Returns the numbers of the slots whose rules were added, changed or removed since a version of the tables.
-    #[must_use]
-    pub fn places_since(&self, version: u64) -> Vec<usize> {
-        let slots = self.rules.places(0, usize::MAX).enumerate();
-        slots.filter(|(_, (_, changed))| *changed > version).map(|(place, _)| place).collect()
+    /// Appends the numbers of the slots whose rules were added, changed or removed since a version of the tables to
+    /// `found`. Visits at most `count` slots from the slot `from` on. Returns the slot at which the next step begins,
+    /// or `None` if no slot follows.
+    pub fn places_since(
+        &self,
+        version: u64,
+        from: usize,
+        count: usize,
+        found: &mut Vec<usize>,
+    ) -> Option<usize> {
+        let slots = (from..).zip(self.rules.places(from, count));
+        found.extend(slots.filter(|(_, (_, changed))| *changed > version).map(|(place, _)| place));
+        let to = from.saturating_add(count);
+        (to < self.rules.place_count()).then_some(to)
     }
 
     /// Returns how many of the first slots in `places` one step of a copy of rules covers: at most `most`. Rules with

@@ -132,6 +132,10 @@ impl Default for Place {
     }
 }
 
+/// Maximum number of changes of slots that the slab remembers. A list of more changed slots takes a scan over all
+/// slots.
+const MARKS: usize = 1 << 14;
+
 /// Table and cookie of the rules in a chain.
 type ChainKey = (u8, u64);
 
@@ -187,6 +191,10 @@ pub(crate) struct Rules {
     last_chain: u64,
     /// Identifiers of doomed chains, in the order in which their rules are removed.
     doomed: VecDeque<u64>,
+    /// The last [`MARKS`] changes of slots: the version of the tables, and the slot.
+    marks: VecDeque<(u64, u32)>,
+    /// Version of the last change that is no longer in `marks`.
+    forgotten: u64,
 }
 
 impl Rules {
@@ -484,7 +492,24 @@ impl Rules {
     pub fn mark(&mut self, at: RuleRef, version: u64) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             place.changed = version;
+            if self.marks.len() == MARKS {
+                self.forgotten = self.marks.pop_front().map_or(self.forgotten, |(version, _)| version);
+            }
+            self.marks.push_back((version, at.index));
         }
+    }
+
+    /// Returns the numbers of the slots that were changed since a version of the tables, in ascending order. Returns
+    /// `None` if there are too many changes to know the slots without a scan.
+    pub fn changed_since(&self, version: u64) -> Option<Vec<usize>> {
+        if self.forgotten > version {
+            return None;
+        }
+        let changes = self.marks.iter().rev().take_while(|(changed, _)| *changed > version);
+        let mut places: Vec<usize> = changes.map(|(_, index)| *index as usize).collect();
+        places.sort_unstable();
+        places.dedup();
+        Some(places)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (RuleRef, &Rule)> {
