@@ -9,9 +9,9 @@
 //!   h5 10.99.0.5 ──veth── h5 ─ of0: OpenFlow's rules ─ h6 ──veth── h6 10.99.0.6  driven live with ovs-ofctl
 //! ```
 //!
-//! The router with FRR is described in [`routing`]. All namespaces and files of the lab are removed at the
+//! The router with FRR is described in `routing`. All namespaces and files of the lab are removed at the
 //! end, whether the demo ends by its time limit, Ctrl-C, an error or a kill. The demo process itself removes
-//! them. If it is killed, the [`reaper`] removes them. If both are killed, the next demo removes them.
+//! them. If it is killed, the `reaper` removes them. If both are killed, the next demo removes them.
 //!
 //! ```
 //! // The demo suggests commands of the binary.

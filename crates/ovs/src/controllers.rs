@@ -65,7 +65,7 @@ struct Sessions {
 /// - `database`: database whose controller rows receive the status of the sessions.
 /// - `reconnects`: channel with the name of each bridge whose sessions end and start again, or `None` for all
 ///   bridges.
-/// - `ready`: signalled once the first bridges accept connections, or after [`OPEN`].
+/// - `ready`: signalled once the first bridges accept connections, or after `OPEN`.
 pub async fn run(
     plane: Arc<DataPlane>,
     api: PathBuf,

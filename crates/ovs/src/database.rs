@@ -110,7 +110,7 @@ impl Database {
         Some(Database { layout: laid_out, controllers, stations, first: first_done })
     }
 
-    /// Waits until the daemon has read the OVSDB tables and tried to apply them once, at most [`FIRST`].
+    /// Waits until the daemon has read the OVSDB tables and tried to apply them once, at most `FIRST`.
     /// Returns `false` if this time was too short. The wait is limited because a server may be away for days.
     pub async fn settled(&mut self) -> bool {
         let settled = timeout(FIRST, self.first.wait_for(|first| *first)).await.is_ok();

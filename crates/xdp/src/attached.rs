@@ -349,7 +349,7 @@ impl Attached {
         }
     }
 
-    /// Returns the kernel id that identifies the port's flow steering ([`Steering::id`]). Returns `None` if the
+    /// Returns the kernel id that identifies the port's flow steering ([`crate::steer::Steering::id`]). Returns `None` if the
     /// port has no flow steering.
     ///
     /// # Errors
@@ -373,7 +373,7 @@ impl Attached {
         steer::Kind::of(self.build, self.mode()).sends_to_cpus()
     }
 
-    /// Returns the kernel id that identifies the port's filter ([`Filter::id`]). Returns `None` if the port has
+    /// Returns the kernel id that identifies the port's filter ([`crate::filter::Filter::id`]). Returns `None` if the port has
     /// no filter.
     ///
     /// # Errors

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
+#[path = "syncookie/segments.rs"]
+mod segments;
 mod support;
 
 use std::time::Duration;
 
+use segments::*;
 use support::{Namespace, config, ethernet, to_us};
 use xdp::StageChange;
 use xdp::filter::{
@@ -13,142 +16,6 @@ use xdp::filter::{
     SynCookie, TcpFlags,
 };
 use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
-
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const PSH: u8 = 8;
-const ACK: u8 = 16;
-
-const CLIENT4: [u8; 4] = [198, 51, 100, 1];
-const SERVICE4: [u8; 4] = [192, 0, 2, 80];
-const CLIENT6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
-const SERVICE6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80];
-
-/// Returns the RFC 1071 sum over 16-bit words.
-fn sum(parts: &[&[u8]]) -> u16 {
-    let bytes: Vec<u8> = parts.concat();
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    let mut sum: u32 = bytes.chunks(2).map(word).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).unwrap()
-}
-
-/// A segment to the service, and its encapsulation.
-#[derive(Clone)]
-struct Segment {
-    v6: bool,
-    client: u8,
-    port: u16,
-    to: u16,
-    flags: u8,
-    seq: u32,
-    ack: u32,
-    options: Vec<u8>,
-    payload: usize,
-    tags: Vec<(u16, u16)>,
-}
-
-fn segment(flags: u8) -> Segment {
-    Segment {
-        v6: false,
-        client: 1,
-        port: 40_000,
-        to: 80,
-        flags,
-        seq: 0x1234_5678,
-        ack: 0,
-        options: vec![2, 4, 5, 0xb4],
-        payload: 0,
-        tags: vec![],
-    }
-}
-
-impl Segment {
-    fn tcp(&self) -> Vec<u8> {
-        let mut tcp = [self.port.to_be_bytes(), self.to.to_be_bytes()].concat();
-        tcp.extend(self.seq.to_be_bytes());
-        tcp.extend(self.ack.to_be_bytes());
-        let words = u8::try_from(5 + self.options.len().div_ceil(4)).unwrap();
-        tcp.extend([words << 4, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
-        tcp.extend(&self.options);
-        tcp.resize(usize::from(words) * 4, 0);
-        tcp.resize(tcp.len() + self.payload, 0xa5);
-        tcp
-    }
-
-    fn packet(&self) -> Vec<u8> {
-        let tcp = self.tcp();
-        let length = u16::try_from(tcp.len()).unwrap();
-        if self.v6 {
-            let mut packet = vec![0x60, 0, 0, 0];
-            packet.extend(length.to_be_bytes());
-            packet.extend([6, 64]);
-            packet.extend(CLIENT6);
-            packet[23] = self.client;
-            packet.extend(SERVICE6);
-            return [packet, tcp].concat();
-        }
-        let mut packet = vec![0x45, 0];
-        packet.extend((length + 20).to_be_bytes());
-        packet.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
-        packet.extend(CLIENT4);
-        packet[15] = self.client;
-        packet.extend(SERVICE4);
-        [packet, tcp].concat()
-    }
-
-    fn frame(&self) -> Vec<u8> {
-        let ethertype = if self.v6 { 0x86dd } else { 0x0800 };
-        ethernet(to_us(), &self.tags, ethertype, &self.packet())
-    }
-}
-
-/// An answer. The fields that are equal in all answers have been checked.
-#[derive(Debug)]
-struct Answer {
-    seq: u32,
-    ack: u32,
-    window: u16,
-    options: Vec<u8>,
-    ttl: u8,
-}
-
-fn read(answer: &[u8], asked: &Segment) -> Answer {
-    let frame = asked.frame();
-    assert_eq!((&answer[..6], &answer[6..12]), (&frame[6..12], &frame[..6]), "stations are exchanged");
-    let network = 14 + 4 * asked.tags.len();
-    assert_eq!(answer[12..network], frame[12..network], "tags and ethertype stay");
-    let packet = &answer[network..];
-    let (transport, length, pseudo, ttl) = if asked.v6 {
-        assert_eq!((packet[0], packet[6]), (0x60, 6));
-        assert_eq!((&packet[8..24], &packet[24..40]), (&SERVICE6[..], &asked.packet()[8..24]));
-        (40, usize::from(u16::from_be_bytes([packet[4], packet[5]])), &packet[8..40], packet[7])
-    } else {
-        assert_eq!((packet[0], packet[9], packet[6]), (0x45, 6, 0x40));
-        assert_eq!((&packet[12..16], &packet[16..20]), (&SERVICE4[..], &asked.packet()[12..16]));
-        assert_eq!(sum(&[&packet[..20]]), 0xffff, "the IPv4 header's checksum");
-        let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
-        (20, total - 20, &packet[12..20], packet[8])
-    };
-    let tcp = &packet[transport..transport + length];
-    let proto = u16::try_from(length).unwrap();
-    assert_eq!(sum(&[pseudo, &[0, 6], &proto.to_be_bytes(), tcp]), 0xffff, "the segment's checksum");
-    assert_eq!(answer.len(), (network + transport + length).max(60), "nothing behind it but padding");
-    assert!(packet[transport + length..].iter().all(|byte| *byte == 0));
-    let word = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
-    assert_eq!((&tcp[..2], &tcp[2..4]), (&asked.to.to_be_bytes()[..], &asked.port.to_be_bytes()[..]));
-    assert_eq!((tcp[13], usize::from(tcp[12] >> 4) * 4), (SYN | ACK, length));
-    Answer {
-        seq: word(4),
-        ack: word(8),
-        window: u16::from_be_bytes([tcp[14], tcp[15]]),
-        options: tcp[20..].to_vec(),
-        ttl,
-    }
-}
 
 fn cookie() -> CookieScheme {
     CookieScheme::Cookie { mss: None, window_scale: None }
