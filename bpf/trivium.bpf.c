@@ -2,7 +2,7 @@
 /*
  * The XDP program of one port. A frame passes its stages in this order:
  *
- *     filter -> exact flows -> stage of the port's function -> steer
+ *     filter -> exact flows -> stage of the port's function -> steering
  *
  * Each stage is one header under include/ and one inline function, which either returns a verdict or passes
  * the frame on to the next stage. `conf` selects the present stages at load time:
@@ -12,7 +12,7 @@
  * - the kernel's share of a routed port, or of a virtual router's port
  * - the routes of a virtual router
  * - the known stations or the cached flows of a bridged port
- * - steer, whose exact flows take precedence over the port's function
+ * - steering, whose exact flows take precedence over the port's function
  */
 #include "stage_bridge.h"
 #include "stage_fib.h"

@@ -8,7 +8,7 @@
  *   hop-by-hop headers, addresses that are never routed, invalid headers
  *
  * All other packets are routed, including fragments and partial checksums as received. The hook routes them
- * where the router's tables are present (route_answer.h). Otherwise they go through steer to the worker,
+ * where the router's tables are present (route_answer.h). Otherwise they go through steering to the worker,
  * which looks up the route and rewrites the packet.
  *
  * Where the reverse path check is configured, it applies to packets for the router's own addresses, too, as in

@@ -54,7 +54,7 @@ struct {
 	__type(value, __u32);
 } steer_cpus SEC(".maps");
 
-/* State of a frame in the steer stage. */
+/* State of a frame in the steering stage. */
 struct steer_way {
 	__u32 to; /* enum steer_to, as selected by the exact flow */
 	__u32 hash;
@@ -143,7 +143,7 @@ TRIVIUM_INLINE int steer_to_kernel(struct xdp_md *ctx, const struct steer_way *w
 		verdict = steer_to_cpu(ctx, to & (STEER_CPU - 1));
 	else
 		steer_counted(STEER_COUNT_KERNEL, bpf_xdp_get_buff_len(ctx));
-	count(verdict == XDP_REDIRECT ? TRIVIUM_COUNT_STEER_CPU : TRIVIUM_COUNT_STEER_KERNEL);
+	count(verdict == XDP_REDIRECT ? TRIVIUM_COUNT_STEERING_CPU : TRIVIUM_COUNT_STEERING_KERNEL);
 	return verdict;
 }
 

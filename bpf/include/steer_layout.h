@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Layout that the steer stage and user space share. crates/xdp/src/steer/ mirrors it, and its tests compare
+ * Layout that the steering stage and user space share. crates/xdp/src/steer/ mirrors it, and its tests compare
  * both sides through the object's BTF.
  */
 #ifndef STEER_LAYOUT_H

@@ -63,9 +63,9 @@ enum trivium_counter {
 	TRIVIUM_COUNT_FIB_FAILED = 30,    /* a helper failed, or returned an unknown code */
 	TRIVIUM_COUNT_FIB_SAME_DEVICE = 31, /* output device is input device: the stack may send a redirect */
 	TRIVIUM_COUNT_FIB_NO_DEVICE = 32, /* the device accepts no redirected frames of this kind */
-	TRIVIUM_COUNT_STEER_KERNEL = 33, /* passed to the kernel by an exact flow or the table */
+	TRIVIUM_COUNT_STEERING_KERNEL = 33, /* passed to the kernel by an exact flow or the table */
 	/* Passed to the kernel on another CPU by an exact flow or the table. */
-	TRIVIUM_COUNT_STEER_CPU = 34,
+	TRIVIUM_COUNT_STEERING_CPU = 34,
 	TRIVIUM_COUNT_FILTER_ANSWERED = 35, /* turned into an answer with a SYN cookie, and sent back */
 	/* Frames that a virtual router's port passes to the kernel: */
 	TRIVIUM_COUNT_ROUTE_STATION = 36, /* to another station's MAC address */

@@ -167,7 +167,7 @@ mod tests {
                 missed: 7,
                 drop: Some("rx_vlan_not_allowed".to_owned()),
                 verdict: Some("pass".to_owned()),
-                counter: Some("steer_kernel".to_owned()),
+                counter: Some("steering_kernel".to_owned()),
                 rule: Some("web-1".to_owned()),
             };
             let blocks = section.packet(&frame);
@@ -177,7 +177,7 @@ mod tests {
             assert_eq!(word(&block, 20), size.min(96), "captured length");
             assert_eq!(word(&block, 24), 1500, "original length");
             assert!(block.windows(42).any(|bytes| bytes == b"dropped: rx_vlan_not_allowed, output: web9"));
-            let told = b"verdict: pass, steer_kernel, rule: web-1";
+            let told = b"verdict: pass, steering_kernel, rule: web-1";
             assert!(block.windows(told.len()).any(|bytes| bytes == told));
             assert!(
                 block.windows(12).any(|bytes| bytes == [4, 0, 8, 0, 7, 0, 0, 0, 0, 0, 0, 0]),

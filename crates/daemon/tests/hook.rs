@@ -57,11 +57,11 @@ fn the_status_is_what_the_kernel_says() {
     let stages: Vec<&str> =
         h1["stages"].as_array().unwrap().iter().map(|stage| stage.as_str().unwrap()).collect();
     assert!(
-        stages.ends_with(&["steer"]) && !stages.contains(&"filter") && !stages.contains(&"kernel"),
+        stages.ends_with(&["steering"]) && !stages.contains(&"filter") && !stages.contains(&"kernel"),
         "{h1}"
     );
     assert_eq!(h2["stages"][0], "filter");
-    assert_eq!(soft["stages"], serde_json::json!(["kernel", "steer"]));
+    assert_eq!(soft["stages"], serde_json::json!(["kernel", "steering"]));
     assert_eq!((&h2["filter"], &h1["filter"]), (&"edge".into(), &Value::Null));
     // The reported directory of pins matches the pins in the BPF file system.
     let pinned: Vec<String> = rig.pins();

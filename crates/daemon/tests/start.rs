@@ -59,13 +59,13 @@ fn after_the_start_each_hook_has_its_own_program() {
     rig.start(&configuration);
     let hooks = check_programs(&rig, &ALL_SORTS);
     let stages = |at: usize| hooks[at]["stages"].to_string();
-    assert_eq!(stages(0), r#"["filter","bridge","steer"]"#);
-    assert_eq!(stages(1), r#"["bridge","steer"]"#);
+    assert_eq!(stages(0), r#"["filter","bridge","steering"]"#);
+    assert_eq!(stages(1), r#"["bridge","steering"]"#);
     assert_eq!(
         (stages(2), stages(5)),
-        (r#"["kernel","steer"]"#.to_owned(), r#"["kernel","steer"]"#.to_owned())
+        (r#"["kernel","steering"]"#.to_owned(), r#"["kernel","steering"]"#.to_owned())
     );
-    assert_eq!((stages(3), stages(4)), (r#"["bridge","steer"]"#.to_owned(), r#"["steer"]"#.to_owned()));
+    assert_eq!((stages(3), stages(4)), (r#"["bridge","steering"]"#.to_owned(), r#"["steering"]"#.to_owned()));
     assert_eq!((&hooks[4]["mode"], &hooks[5]["mode"]), (&"native".into(), &"generic".into()));
     let each = |at: usize| hooks[at]["program"]["id"].as_u64().unwrap();
     let ids: std::collections::BTreeSet<u64> = (0..hooks.len()).map(each).collect();

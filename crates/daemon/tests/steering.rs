@@ -174,7 +174,7 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
     assert!(hears(&socket), "{}", rig.ok(&["xdp", "status", "h1", "--seconds", "0"]));
     sent_until(&rig, "kernel", 100);
     let status = rig.ok(&["xdp", "status", "h1", "--seconds", "0"]);
-    assert!(status.contains("flows > bridge > steer") && status.contains("steer_kernel"), "{status}");
+    assert!(status.contains("flows > bridge > steering") && status.contains("steering_kernel"), "{status}");
     let listed = rig.ok(&["xdp", "steering", "flows"]);
     assert!(
         listed.contains(&format!("udp 10.8.0.1:7001 > {HUB}:9")) && listed.contains("kernel"),

@@ -191,7 +191,7 @@ impl Delivery {
                 drop: None,
                 output: None,
                 verdict: Some(dumped.verdict.name().to_owned()),
-                counter: dumped.way.map(|way| way.name().to_owned()),
+                counter: dumped.counter.map(|counter| counter.name().to_owned()),
                 rule: rule.map(str::to_owned),
             };
             if !self.listener.send(frame) {

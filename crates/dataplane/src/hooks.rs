@@ -132,10 +132,10 @@ fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
     let before = filter.into_iter().chain(flows.then_some("flows"));
     // A hook that forwards by the kernel's routes has no stage that sends frames to workers.
     if hook.fib().is_some() {
-        return before.chain(["fib"]).chain(table.then_some("steer")).collect();
+        return before.chain(["fib"]).chain(table.then_some("steering")).collect();
     }
     let bridge = hook.has_bridge().then_some("bridge").or(hook.has_flows().then_some("rules"));
-    before.chain(room).chain(bridge).chain(["steer"]).collect()
+    before.chain(room).chain(bridge).chain(["steering"]).collect()
 }
 
 fn program(info: ProgramInfo) -> HookProgram {

@@ -322,7 +322,7 @@ pub fn explain(
         story.verdict = end.verdict;
         story.steps = steps;
     } else {
-        if hook.way == Counter::RouteReversePath {
+        if hook.counter == Counter::RouteReversePath {
             story.tier = Tier::Hook;
         }
         steps.append(&mut story.steps);

@@ -16,7 +16,7 @@ use model::{
 use xdp::Attached;
 use xdp::StageChange;
 use xdp::filter::Moment;
-use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering, online_cpus};
+use xdp::steer::{self, ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, Steering, online_cpus};
 
 use super::open::{Opened, PortSpec};
 use super::ports::{Ports, Running};
@@ -408,7 +408,7 @@ impl Steered {
         Ok(())
     }
 
-    fn table(&self) -> Option<[SteerTo; STEER_BUCKETS]> {
+    fn table(&self) -> Option<[steer::SteeringTarget; STEER_BUCKETS]> {
         if self.wanted.table.is_empty() {
             return None;
         }
@@ -420,7 +420,7 @@ impl Steered {
         let having =
             ports.iter().filter(|(_, running)| running.hook.is_some() && named(running) == Some(name));
         let kernel = self.kernel.as_ref();
-        let mut shares: BTreeMap<SteerTo, u32> = BTreeMap::new();
+        let mut shares: BTreeMap<steer::SteeringTarget, u32> = BTreeMap::new();
         for to in self.table().into_iter().flatten() {
             *shares.entry(to).or_default() += 1;
         }
@@ -468,7 +468,7 @@ fn write(wanted: &SteeringPolicy, kernel: &mut Steering, table: bool) -> Result<
         return Ok(());
     }
     let buckets = match wanted.table.is_empty() {
-        true => [SteerTo::Worker; STEER_BUCKETS],
+        true => [steer::SteeringTarget::Worker; STEER_BUCKETS],
         false => repeated(&wanted.table),
     };
     kernel.set_table(&buckets, false)
@@ -505,26 +505,28 @@ fn shown(flow: &SteeringFlow) -> SteeringEntry {
     }
 }
 
-fn meant(to: SteeringTarget) -> SteerTo {
+fn meant(to: SteeringTarget) -> steer::SteeringTarget {
     match to {
-        SteeringTarget::Worker => SteerTo::Worker,
-        SteeringTarget::Kernel => SteerTo::Kernel,
-        SteeringTarget::Cpu(cpu) => SteerTo::Cpu(u32::from(cpu)),
+        SteeringTarget::Worker => steer::SteeringTarget::Worker,
+        SteeringTarget::Kernel => steer::SteeringTarget::Kernel,
+        SteeringTarget::Cpu(cpu) => steer::SteeringTarget::Cpu(u32::from(cpu)),
     }
 }
 
-fn told(to: SteerTo) -> SteeringTarget {
+fn told(to: steer::SteeringTarget) -> SteeringTarget {
     match to {
-        SteerTo::Worker => SteeringTarget::Worker,
-        SteerTo::Kernel => SteeringTarget::Kernel,
-        SteerTo::Cpu(cpu) => SteeringTarget::Cpu(u16::try_from(cpu).unwrap_or(u16::MAX)),
+        steer::SteeringTarget::Worker => SteeringTarget::Worker,
+        steer::SteeringTarget::Kernel => SteeringTarget::Kernel,
+        steer::SteeringTarget::Cpu(cpu) => SteeringTarget::Cpu(u16::try_from(cpu).unwrap_or(u16::MAX)),
     }
 }
 
-/// Returns a steering table of 256 hash buckets, in which the targets in `table` repeat. `table` must have at
-/// least one target.
-fn repeated(table: &[SteeringTarget]) -> [SteerTo; STEER_BUCKETS] {
-    std::array::from_fn(|at| table.get(at % table.len().max(1)).map_or(SteerTo::Worker, |to| meant(*to)))
+/// Returns a table of 256 hash buckets that repeats the targets in `table`, which must have at least one
+/// target.
+fn repeated(table: &[SteeringTarget]) -> [steer::SteeringTarget; STEER_BUCKETS] {
+    std::array::from_fn(|at| {
+        table.get(at % table.len().max(1)).map_or(steer::SteeringTarget::Worker, |to| meant(*to))
+    })
 }
 
 /// Returns the steering definition that a port names.
@@ -599,7 +601,7 @@ mod tests {
     #[test]
     fn short_tables_are_repeated() {
         let table = repeated(&[SteeringTarget::Kernel, SteeringTarget::Cpu(1)]);
-        assert_eq!((table[0], table[255]), (SteerTo::Kernel, SteerTo::Cpu(1)));
+        assert_eq!((table[0], table[255]), (steer::SteeringTarget::Kernel, steer::SteeringTarget::Cpu(1)));
         for to in [SteeringTarget::Worker, SteeringTarget::Kernel, SteeringTarget::Cpu(7)] {
             assert_eq!(told(meant(to)), to);
         }

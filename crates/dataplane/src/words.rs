@@ -64,7 +64,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
         let verdict = format!("dropped in the hook: {reason}");
         (why.to_owned(), Some(End { drop: Some(reason), to_kernel: false, verdict }))
     };
-    let (what, end) = match says.way {
+    let (what, end) = match says.counter {
         Counter::FilterDropped => dropped("filter-dropped", "the filter drops it"),
         Counter::FilterLimited => {
             dropped("filter-limited", "it is over the rate of a rule: the filter drops it")
@@ -121,9 +121,9 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
             let limit = "the limit of its class is used up, or its transport header cannot be read";
             dropped(packet::DropReason::PuntLimit.name(), limit)
         }
-        Counter::SteerKernel | Counter::SteerCpu => {
+        Counter::SteeringKernel | Counter::SteeringCpu => {
             let where_to = match says.steered {
-                Some(xdp::steer::SteerTo::Cpu(cpu)) => format!("the kernel on CPU {cpu}"),
+                Some(xdp::steer::SteeringTarget::Cpu(cpu)) => format!("the kernel on CPU {cpu}"),
                 _ => "the kernel".to_owned(),
             };
             let verdict = format!("given to {where_to} by the driver hook's steering");
@@ -153,10 +153,9 @@ fn anew(frame: &[u8]) -> String {
 /// Reason in the text of a step, for hook counters without a more precise text.
 const UNTOLD: &str = "so its counter says";
 
-/// Returns a text with the reason for which the hook passes a frame to the kernel's network stack. `way` is the
-/// hook's counter for this reason.
-fn left(way: Counter) -> &'static str {
-    match way {
+/// Returns a text with the reason why the hook passes a frame to the kernel.
+fn left(counter: Counter) -> &'static str {
+    match counter {
         Counter::PassedControl => "it is neither IPv4 nor IPv6",
         Counter::PassedGroup => "it is for a group",
         Counter::PassedLocal4 | Counter::PassedLocal6 => "it is for this machine",
@@ -405,9 +404,9 @@ mod tests {
 
     #[test]
     fn every_way_out_of_the_hook_is_told_in_words() {
-        for way in Counter::ALL {
+        for counter in Counter::ALL {
             let says = HookSays {
-                way,
+                counter,
                 verdict: xdp::Verdict::Pass,
                 frame: vec![0; 60],
                 rules: vec![("r".to_owned(), true)],
@@ -420,7 +419,7 @@ mod tests {
             };
             let (steps, _) = hook(&says, None, &names());
             assert_eq!(steps[0].what, "rule r of the port's filter matched and acted");
-            assert!(!steps[1].what.contains(UNTOLD), "{way}: {}", steps[1].what);
+            assert!(!steps[1].what.contains(UNTOLD), "{counter}: {}", steps[1].what);
         }
     }
 

@@ -94,10 +94,10 @@ pub enum Counter {
     FibNoDevice,
     /// Flow steering passed the frame to the kernel on the CPU that received it. An exact flow or the table of
     /// hash buckets selected this target.
-    SteerKernel,
+    SteeringKernel,
     /// Flow steering passed the frame to the kernel on another CPU. An exact flow or the table of hash buckets
     /// selected this target.
-    SteerCpu,
+    SteeringCpu,
     /// The filter replied to the frame, a TCP SYN to a protected service, with a SYN cookie.
     FilterAnswered,
     /// The virtual router stage passed the frame to the kernel, because its destination MAC address does not
@@ -168,8 +168,8 @@ impl Counter {
         Counter::FibFailed,
         Counter::FibSameDevice,
         Counter::FibNoDevice,
-        Counter::SteerKernel,
-        Counter::SteerCpu,
+        Counter::SteeringKernel,
+        Counter::SteeringCpu,
         Counter::FilterAnswered,
         Counter::RouteStation,
         Counter::RouteTagged,
@@ -222,8 +222,8 @@ impl Counter {
             Counter::FibFailed => "fib_failed",
             Counter::FibSameDevice => "fib_same_device",
             Counter::FibNoDevice => "fib_no_device",
-            Counter::SteerKernel => "steer_kernel",
-            Counter::SteerCpu => "steer_cpu",
+            Counter::SteeringKernel => "steering_kernel",
+            Counter::SteeringCpu => "steering_cpu",
             Counter::FilterAnswered => "filter_answered",
             Counter::RouteStation => "route_station",
             Counter::RouteTagged => "route_tagged",

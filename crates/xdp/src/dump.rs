@@ -73,7 +73,7 @@ pub struct Dumped {
     pub verdict: Verdict,
     /// Packet counter that the program incremented for the frame, which shows the reason for the verdict.
     /// `None` if the program ended without counting the frame.
-    pub way: Option<Counter>,
+    pub counter: Option<Counter>,
     /// Counter index of the filter rule that decided about the frame. [`crate::filter::Filter::rule_at`]
     /// returns the rule's name. `None` if no filter rule decided.
     pub rule: Option<u32>,
@@ -162,7 +162,7 @@ fn parse(bytes: &[u8], clock: WallClock) -> Option<Dumped> {
         ifindex: word(8)?,
         queue: word(12)?,
         verdict: Verdict::from_code(word(16)?),
-        way: usize::try_from(word(36)?).ok().and_then(|way| Counter::ALL.get(way).copied()),
+        counter: usize::try_from(word(36)?).ok().and_then(|index| Counter::ALL.get(index).copied()),
         rule: word(40)?.checked_sub(1),
         lengths: [word(20)?, word(24)?],
         entry: bytes.get(RECORD_SIZE..after)?.to_vec(),

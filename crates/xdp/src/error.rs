@@ -214,7 +214,7 @@ pub enum Error {
     },
     /// The target CPU of a flow steering is not online.
     #[error("steering: there is no CPU {cpu}; use one of {cpus}")]
-    SteerCpu {
+    SteeringCpu {
         /// Number of the CPU that is not online.
         cpu: u32,
         /// List of the CPUs that are online, for example `0-3,6`.

@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use crate::fib::FibStage;
 use crate::stages::Stages;
-use crate::steer::{ExactFlow, SteerTo};
+use crate::steer::{ExactFlow, SteeringTarget};
 use crate::{Attached, Counter, Error, Loaded, Verdict};
 
 /// Result of a test run of a port's XDP program: what the program does with a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSays {
-    /// Packet counter that the program incremented for the frame. The counter shows what the program did with the
-    /// frame.
-    pub way: Counter,
+    /// Packet counter that the program incremented for the frame, which shows its outcome.
+    pub counter: Counter,
     /// Verdict of the program. For a frame that goes to the worker, this is the verdict of `when_down`,
     /// because a test run has no socket.
     pub verdict: Verdict,
@@ -36,7 +35,7 @@ pub struct HookSays {
     pub flow: Option<ExactFlow>,
     /// Target that the flow steering selects for the frame, by an exact flow or by its hash table. `None` if
     /// the flow steering does not decide.
-    pub steered: Option<SteerTo>,
+    pub steered: Option<SteeringTarget>,
     /// Name of the custom program in front of the port's program, and whether it can continue with the port's
     /// program. `None` without a custom program. The custom program does not run in the test run, because it
     /// has maps of its own.
@@ -65,21 +64,22 @@ impl Attached {
         loaded.maps.copy_locals(self.maps())?;
         let run = loaded.test_run_from(frame, Some((self.ifindex(), 0)), 1)?;
         let counters = loaded.counters()?;
-        let way = Counter::ALL.into_iter().find(|way| counters.get(*way) > 0).unwrap_or(Counter::Aborted);
+        let counter =
+            Counter::ALL.into_iter().find(|counter| counters.get(*counter) > 0).unwrap_or(Counter::Aborted);
         let rules = scratch.filter.as_ref().map_or(Ok(Vec::new()), |maps| maps.matched())?;
-        let to = scratch.bridge.as_ref().filter(|_| way == Counter::Bridged).map(|maps| maps.sent_to());
-        let by_rules = scratch.flows.as_ref().filter(|_| way == Counter::FlowForwarded);
+        let to = scratch.bridge.as_ref().filter(|_| counter == Counter::Bridged).map(|maps| maps.sent_to());
+        let by_rules = scratch.flows.as_ref().filter(|_| counter == Counter::FlowForwarded);
         let by_rules = by_rules.map(|maps| maps.sent_to()).transpose()?.flatten();
-        let answered = scratch.route.as_ref().filter(|_| way == Counter::RouteForwarded);
+        let answered = scratch.route.as_ref().filter(|_| counter == Counter::RouteForwarded);
         let answered =
             answered.and_then(|maps| maps.answers()).map(|maps| maps.sent_to()).transpose()?.flatten();
-        let routed = scratch.fib.as_ref().filter(|_| way == Counter::FibForwarded);
+        let routed = scratch.fib.as_ref().filter(|_| counter == Counter::FibForwarded);
         let sent = routed.map(|maps| FibStage::over(Arc::clone(maps)).counts()).transpose()?;
         let device = sent.and_then(|sent| sent.into_iter().find(|(_, count)| count.packets > 0));
         let steered = scratch.steer.as_ref().map(|maps| maps.steered()).transpose()?;
         let user = self.user().map(|user| (user.name().to_owned(), user.goes_on()));
         Ok(HookSays {
-            way,
+            counter,
             verdict: run.verdict,
             frame: run.frame,
             rules,

@@ -23,7 +23,7 @@ const fn need(
 }
 
 /// Name of the stage that steers frames to sockets. Every port's program has this stage.
-pub(crate) const STEER: &str = "steer";
+pub(crate) const STEERING: &str = "steering";
 pub(crate) const FILTER: &str = "filter";
 pub(crate) const BRIDGE: &str = "bridge";
 /// Name of the stage of cached OpenFlow flows.
@@ -35,7 +35,7 @@ pub(crate) const FLOWS: &str = "flows";
 pub(crate) const DUMP: &str = "dump";
 
 const NEEDS: [Need; 22] = [
-    need(STEER, ffi::BPF_FUNC_redirect_map, "bpf_redirect_map", "4.14"),
+    need(STEERING, ffi::BPF_FUNC_redirect_map, "bpf_redirect_map", "4.14"),
     need(FILTER, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
     need(FILTER, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
     need(FILTER, ffi::BPF_FUNC_loop, "bpf_loop", "5.17"),
@@ -84,9 +84,9 @@ mod tests {
     fn a_missing_helper_is_named_with_its_stage_and_the_others_go_on() {
         for missing in &NEEDS {
             let has = |helper| helper != missing.helper;
-            let error = lacking(&[STEER, missing.stage], has).unwrap().to_string();
+            let error = lacking(&[STEERING, missing.stage], has).unwrap().to_string();
             assert!(error.contains(missing.name) && error.contains(missing.since), "{error}");
-            let others: Vec<&str> = [STEER, FILTER, BRIDGE, RULES, FIB, ROUTE, ANSWERS, FLOWS, DUMP]
+            let others: Vec<&str> = [STEERING, FILTER, BRIDGE, RULES, FIB, ROUTE, ANSWERS, FLOWS, DUMP]
                 .into_iter()
                 .filter(|stage| {
                     NEEDS.iter().all(|need| need.stage != *stage || need.helper != missing.helper)
@@ -104,7 +104,7 @@ mod tests {
         if !sys::has_helper(ffi::BPF_FUNC_map_lookup_elem) {
             return testbed::skip("needs root (BPF)");
         }
-        let all = [STEER, FILTER, BRIDGE, RULES, FIB, ROUTE, ANSWERS, FLOWS, DUMP];
+        let all = [STEERING, FILTER, BRIDGE, RULES, FIB, ROUTE, ANSWERS, FLOWS, DUMP];
         assert!(lacking(&all, sys::has_helper).is_none());
     }
 }

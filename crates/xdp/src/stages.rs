@@ -138,7 +138,7 @@ impl Stages {
     /// Returns the names of the stages that are present, as [`needs`] uses them.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         let there = [
-            (true, needs::STEER),
+            (true, needs::STEERING),
             (self.filter.is_some(), needs::FILTER),
             (self.bridge.is_some() || self.flows.is_some(), needs::BRIDGE),
             (self.flows.is_some(), needs::RULES),

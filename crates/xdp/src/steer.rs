@@ -21,7 +21,7 @@ use std::fs;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-pub use flow::{ExactFlow, FlowEntry, FlowError, SteerTo};
+pub use flow::{ExactFlow, FlowEntry, FlowError, SteeringTarget};
 pub use maps::{STEER_BUCKETS, SteerCount};
 pub(crate) use maps::{STEER_WORDS, SteerMaps};
 
@@ -152,7 +152,7 @@ impl Steering {
     pub fn new(config: &SteerConfig) -> Result<Steering, Error> {
         let shared = Arc::new(Shared::new(config.capacity)?);
         let steering = Steering::over(*config, shared);
-        steering.shared.write_table(&[SteerTo::Worker; STEER_BUCKETS], false);
+        steering.shared.write_table(&[SteeringTarget::Worker; STEER_BUCKETS], false);
         Ok(steering)
     }
 
@@ -252,7 +252,7 @@ impl Steering {
     /// kept.
     ///
     /// # Errors
-    /// Returns [`Error::SteerFull`], [`Error::SteerFlow`], [`Error::SteerCpu`] or [`Error::Map`]. Nothing
+    /// Returns [`Error::SteerFull`], [`Error::SteerFlow`], [`Error::SteeringCpu`] or [`Error::Map`]. Nothing
     /// changes on failure.
     pub fn insert(&mut self, flow: ExactFlow, entry: FlowEntry) -> Result<(), Error> {
         let key = flow.key().map_err(|why| Error::SteerFlow { flow: flow.to_string(), why })?;
@@ -333,7 +333,7 @@ impl Steering {
 
     /// Returns the target of each hash bucket of the table. The Boolean is whether the table was set at run time.
     #[must_use]
-    pub fn table(&self) -> ([SteerTo; STEER_BUCKETS], bool) {
+    pub fn table(&self) -> ([SteeringTarget; STEER_BUCKETS], bool) {
         self.shared.read_table()
     }
 
@@ -341,8 +341,8 @@ impl Steering {
     /// the table is set at run time, and `false` if the configuration sets the table.
     ///
     /// # Errors
-    /// Returns [`Error::SteerCpu`] or [`Error::Map`]. The table is unchanged on failure.
-    pub fn set_table(&mut self, table: &[SteerTo; STEER_BUCKETS], live: bool) -> Result<(), Error> {
+    /// Returns [`Error::SteeringCpu`] or [`Error::Map`]. The table is unchanged on failure.
+    pub fn set_table(&mut self, table: &[SteeringTarget; STEER_BUCKETS], live: bool) -> Result<(), Error> {
         self.allow(table.iter().filter_map(|to| to.cpu()))?;
         self.shared.write_table(table, live);
         Ok(())
@@ -353,7 +353,7 @@ impl Steering {
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn counts(&self) -> Result<Vec<(SteerTo, SteerCount)>, Error> {
+    pub fn counts(&self) -> Result<Vec<(SteeringTarget, SteerCount)>, Error> {
         self.shared.counts()
     }
 
@@ -376,7 +376,7 @@ impl Steering {
         let what = "which CPUs there are";
         let online = online_cpus().map_err(|source| Error::Query { what, source })?;
         if let Some(cpu) = new.difference(&online).next() {
-            return Err(Error::SteerCpu { cpu: *cpu, cpus: listed(&online) });
+            return Err(Error::SteeringCpu { cpu: *cpu, cpus: listed(&online) });
         }
         let sending = Kind::ALL.into_iter().filter(|kind| kind.sends_to_cpus());
         for maps in sending.filter_map(|kind| self.of_kind(kind).get()) {

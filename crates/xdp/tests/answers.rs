@@ -412,7 +412,7 @@ fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     line.tables.set("198.51.100.0/24", &next_hops(&[hop(line.near[1], "10.0.2.2")]));
     let frame = ipv4([198, 51, 100, 7].into(), 60, |_| ());
     let says = line.port.explain(&frame).unwrap();
-    assert_eq!((says.way, says.verdict, says.to), (Counter::RouteForwarded, Verdict::Redirect, Some(2)));
+    assert_eq!((says.counter, says.verdict, says.to), (Counter::RouteForwarded, Verdict::Redirect, Some(2)));
     let leads = line.tables.adjacencies.leads(says.neighbour.unwrap());
     assert_eq!(leads, Some((line.near[1], Some([10, 0, 2, 2].into()))));
     assert_eq!(says.frame, sent(&frame, FAR[1], NEAR[1], 0));
@@ -423,7 +423,7 @@ fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     let found = adopted.route().unwrap();
     assert!(found.is_same(&stage).unwrap() && found.is_answering());
     let says = adopted.explain(&frame).unwrap();
-    assert_eq!((says.way, says.to), (Counter::RouteForwarded, Some(2)));
+    assert_eq!((says.counter, says.to), (Counter::RouteForwarded, Some(2)));
     // The tables of another router are different tables.
     let (other, own) = (Tables::new(), Own::new("red").unwrap());
     assert!(!found.is_same(&RouteStage::answering(&PORT, &own, &other.answers, &ANSWER)).unwrap());

@@ -58,7 +58,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     for (dumped, frame) in all.iter().zip(&frames) {
         let told = (dumped.verdict, dumped.lengths, dumped.ifindex, dumped.queue);
         assert_eq!(told, (Verdict::Drop, [100; 2], b, 0));
-        assert_eq!((dumped.way, dumped.rule), (Some(Counter::DownDropped), None));
+        assert_eq!((dumped.counter, dumped.rule), (Some(Counter::DownDropped), None));
         assert_eq!((&dumped.entry[..], &dumped.exit[..]), (&frame[..64], &frame[..64]));
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -76,7 +76,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     generator.send(2).unwrap();
     let all = dumped(&second, 2);
     let way = (Verdict::Redirect, Some(Counter::Steered));
-    assert!(all.iter().all(|dumped| (dumped.verdict, dumped.way) == way && dumped.entry.is_empty()));
+    assert!(all.iter().all(|dumped| (dumped.verdict, dumped.counter) == way && dumped.entry.is_empty()));
     assert_eq!(all.iter().map(|dumped| &dumped.exit).collect::<Vec<_>>(), [&frames[0], &frames[1]]);
     assert_eq!((dump.missed().unwrap(), reader.poll(Duration::ZERO).unwrap().len()), (0, 0));
 
@@ -127,7 +127,9 @@ fn a_capture_stays_through_changes_of_the_program() {
     generator.send(2).unwrap();
     let told: Vec<_> = dumped(&reader, 2)
         .iter()
-        .map(|dumped| (dumped.verdict, dumped.way.unwrap(), filter.rule_at(dumped.rule.unwrap()).unwrap()))
+        .map(|dumped| {
+            (dumped.verdict, dumped.counter.unwrap(), filter.rule_at(dumped.rule.unwrap()).unwrap())
+        })
         .collect();
     let (dropped, limited) = ((Counter::FilterDropped, "all"), (Counter::FilterLimited, "slow"));
     let ways = [dropped, limited];

@@ -312,7 +312,7 @@ fn steering() {
     for helper in [Helper::None, Helper::RedirectMap] {
         let forced = steering(helper, i32::try_from(PASS).unwrap(), CPU);
         let (verdict, counter, _) = forced.run(near, &frame());
-        assert_eq!((verdict, counter), (PASS, Counter::SteerKernel));
+        assert_eq!((verdict, counter), (PASS, Counter::SteeringKernel));
         assert_eq!(forced.sum("steer_counts", KERNEL), 1);
     }
 }

@@ -543,7 +543,7 @@ fn explain_names_it_and_leaves_its_maps_alone() {
     assert_eq!(port.explain(&frame4(LOCAL4, |_| {})).unwrap().user, None);
     port.set_user(load(&compiled(CHOOSER))).unwrap();
     let says = port.explain(&numbered(1)).unwrap();
-    assert_eq!((says.way, says.user), (Counter::DownDropped, Some(("chooser".to_owned(), true))));
+    assert_eq!((says.counter, says.user), (Counter::DownDropped, Some(("chooser".to_owned(), true))));
     let map = pin.0.user_directory().join("frames_that_were_seen");
     assert_eq!(value(&format!("pinned {}", map.display())), 0);
 }

@@ -138,7 +138,7 @@ mod tests {
             namespace: Some("red".to_owned()),
             mode: "generic".to_owned(),
             fallbacks: vec!["native: Operation not supported: no".to_owned()],
-            stages: vec!["filter".to_owned(), "steer".to_owned()],
+            stages: vec!["filter".to_owned(), "steering".to_owned()],
             owner: "bridged".to_owned(),
             when_down: "drop".to_owned(),
             program: Some(HookProgram { name: "trivium_port".to_owned(), id: 7, ..HookProgram::default() }),
@@ -150,7 +150,7 @@ mod tests {
         let lines = [
             "web1: eth1@red (driver unknown), generic, single-buffer frames only",
             "  refused   native: Operation not supported: no",
-            "  stages    filter > steer; bridged",
+            "  stages    filter > steering; bridged",
             "  runs      2.00M/s, 50 ns each (counting included), 10.0 % of a core",
             "  frames    steered 12.3k",
             "  away      goes with the daemon; what no socket wants: drop",
