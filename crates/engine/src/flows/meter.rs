@@ -77,6 +77,11 @@ impl MeterLive {
         }
     }
 
+    /// Returns whether the meter has counted packets since the last call of [`MeterLive::take`].
+    pub(crate) fn has_counts(&self) -> bool {
+        self.packets.load(Ordering::Relaxed) != 0
+    }
+
     /// Returns the counts of the meter and resets them to 0: packets, bytes, and the packets and bytes of each
     /// band.
     pub(crate) fn take(&self) -> (u64, u64, Vec<(u64, u64)>) {

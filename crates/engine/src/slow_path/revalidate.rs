@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,6 +24,8 @@ const BREATH: usize = 16;
 /// megaflows must be translated again. With a shorter time, most time would be spent on switching between the two
 /// tasks.
 const LEAST_NS: u64 = 10_000;
+/// Maximum number of meters whose statistics are added to the tables during one lock of the tables.
+const METERS: usize = 1024;
 /// Time in nanoseconds after which the revalidation of one bridge's megaflows is interrupted, so that another
 /// bridge can be next.
 const SLICE_NS: u64 = PACKETS_NS;
@@ -403,18 +407,16 @@ impl SlowPath {
         self.meters.retain(|(number, _), (of, _)| {
             bridges.get(number).is_some_and(|here| Arc::ptr_eq(&here.tables, of))
         });
+        let mut meters: HashMap<u16, Vec<u32>> = HashMap::new();
+        for (number, id) in self.meters.keys() {
+            meters.entry(*number).or_default().push(*id);
+        }
         for bridge in bridges.into_values() {
+            let own = meters.remove(&bridge.tables.number()).unwrap_or_default();
+            own.chunks(METERS).for_each(|ids| self.credit_meters(&bridge.tables, ids));
             let events = {
                 // Tables that a control thread holds for long are processed by the next call.
                 let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
-                for ((_, id), (of, live)) in &self.meters {
-                    if Arc::ptr_eq(of, &bridge.tables) {
-                        let (packets, bytes, bands) = live.take();
-                        pipeline.credit_meter(*id, packets, bytes, &bands);
-                    }
-                }
-                let number = bridge.tables.number();
-                self.meters.retain(|(own, id), _| *own != number || pipeline.meter(*id).is_some());
                 self.expiring |= pipeline.expire(now);
                 pipeline.take_events()
             };
@@ -425,6 +427,24 @@ impl SlowPath {
         self.view.memory.store(self.memory() as u64, Ordering::Relaxed);
         self.view.flows.store(self.flows as u64, Ordering::Relaxed);
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
+    }
+
+    /// Adds the statistics of some meters to their tables, during one lock of the tables. Removes the state of meters
+    /// that no longer exist.
+    fn credit_meters(&mut self, tables: &FlowTables, ids: &[u32]) {
+        let Some(mut pipeline) = tables.lock_for_packets() else { return };
+        for id in ids {
+            let Entry::Occupied(own) = self.meters.entry((tables.number(), *id)) else { continue };
+            if pipeline.meter(*id).is_none() {
+                own.remove();
+                continue;
+            }
+            let (_, live) = own.get();
+            if live.has_counts() {
+                let (packets, bytes, bands) = live.take();
+                pipeline.credit_meter(*id, packets, bytes, &bands);
+            }
+        }
     }
 }
 

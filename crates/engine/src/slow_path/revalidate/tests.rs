@@ -3,7 +3,7 @@
 use packet::{PortId, spec};
 use port::ring::{self, RingQueue};
 use port::{Batch, Queue};
-use switch::flow::Match;
+use switch::flow::{Match, MeterMod, Mod};
 
 use super::*;
 use crate::bench::rules::{Switch, sends};
@@ -153,5 +153,32 @@ fn packets_of_a_turn_are_looked_up_ahead_where_there_are_many_rules() {
         let slow_path = rig.slow_path();
         slow_path.collect();
         assert_eq!(slow_path.look_ahead(PortId(0)).len(), wanted, "{rules} rules");
+    }
+}
+
+/// The statistics of very many meters are added to the tables in parts, between which other threads can lock the
+/// tables. Each packet is counted once, and the state of a removed meter is removed.
+#[test]
+fn statistics_of_many_meters_are_added_in_parts() {
+    let count = u32::try_from(METERS).unwrap() * 2 + 100;
+    let mut rig = Rig::new(10);
+    let tables = Arc::clone(&rig.switch.tables);
+    let meter = |id| switch::flow::Meter { id, packets: true, bursts: false, stats: true, bands: Vec::new() };
+    let adds: Vec<Mod> = (1..=count).map(|id| Mod::Meter(MeterMod::Add(meter(id)))).collect();
+    tables.change(|pipeline| pipeline.modify(&adds, 0)).unwrap();
+    let slow_path = rig.slow_path();
+    for id in 1..=count {
+        let live = Arc::new(MeterLive::new(&meter(id), 0));
+        (0..id % 3).for_each(|_| _ = live.pass(100, 0));
+        slow_path.meters.insert((tables.number(), id), (Arc::clone(&tables), live));
+    }
+    tables.change(|pipeline| pipeline.modify(&[Mod::Meter(MeterMod::Delete(Some(7)))], 0)).unwrap();
+    (0..2).for_each(|now| slow_path.tick(now));
+    assert!(!slow_path.meters.contains_key(&(tables.number(), 7)));
+    assert_eq!(slow_path.meters.len(), METERS * 2 + 99);
+    let stats = tables.lock().meter_stats(0);
+    assert_eq!(stats.len(), METERS * 2 + 99);
+    for own in stats {
+        assert_eq!((own.packets, own.bytes), (u64::from(own.id % 3), u64::from(own.id % 3) * 100));
     }
 }
