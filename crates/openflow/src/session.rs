@@ -45,8 +45,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Time for which an OpenFlow session processes received messages or notices (such as bridge events) before it yields
 /// to other tasks.
 const TURN: Duration = Duration::from_millis(1);
-/// Amount of work on notices (such as bridge events) after which an OpenFlow session yields to other sessions. One
-/// notice counts as 1 plus the number of the session's flow monitors.
+/// Work limit of one turn, after which the session yields to other sessions. One event of a notice counts as 1 plus
+/// the number of the session's flow monitors.
 const TURN_WORK: usize = 4096;
 /// Number of notices (such as bridge events) that a session processes before it checks for requests of its peer.
 const NOTICES: usize = 256;
@@ -555,12 +555,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             // The number is limited, so that requests of the peer are processed in between.
             for _ in 0..NOTICES {
                 let Ok(notice) = self.seat.notices.try_recv() else { break };
-                self.notice(notice);
+                self.notice(notice, &mut turn).await;
                 if self.out.len() >= GATHER {
                     self.flush().await?;
-                }
-                if turn.ends_after(1 + self.monitors.len()) {
-                    tokio::task::yield_now().await;
                 }
             }
             self.flush().await?;
@@ -573,7 +570,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             tokio::select! {
                 more = incoming.more() => more?,
                 () = tokio::time::sleep_until(bundle_due.unwrap_or(due)), if bundle_due.is_some() => {}
-                Some(notice) = self.seat.notices.recv() => self.notice(notice),
+                Some(notice) = self.seat.notices.recv() => self.notice(notice, &mut turn).await,
                 () = tokio::time::sleep_until(due), if probe.is_some() => {
                     if asked {
                         return Err(Ended::Silent(heard.elapsed()));

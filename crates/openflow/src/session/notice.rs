@@ -11,7 +11,7 @@ use super::asynchronous::{
     Async, KINDS, PACKETS, PORTS, REMOVED, REQUESTS, ROLES, TABLE_REASONS, TABLES, up_to,
 };
 use super::multipart::{MOST, Named, within};
-use super::{Answer, Own, Session};
+use super::{Answer, Own, Session, Turn};
 use crate::connection_manager::{Notice, Role};
 use crate::wire::error::Error;
 use crate::wire::flow::{self, Update};
@@ -60,7 +60,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.seat.hear_requests(hears);
     }
 
-    pub(super) fn notice(&mut self, notice: Notice) {
+    /// Processes a notice. The events of one request count as work of `turn` one by one, and the session yields to
+    /// other sessions between them when the turn ends.
+    pub(super) async fn notice(&mut self, notice: Notice, turn: &mut Turn) {
         match notice {
             Notice::Demoted => {
                 self.board.role(Role::Slave);
@@ -87,10 +89,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     Event::Caused(origin, _) if origin.session == self.seat.number() => Own::Yes(origin.xid),
                     _ => Own::No,
                 };
-                self.own = self.event(&pending.told.event, own);
+                self.own = self.events(&pending.told.event, own, turn).await;
             }
             Notice::Behind => {}
         }
+    }
+
+    /// Processes an event, or the events that one request has caused.
+    async fn events(&mut self, event: &Event, mut own: Own, turn: &mut Turn) -> Own {
+        let (origin, events) = match event {
+            Event::Caused(origin, events) => (*origin, &events[..]),
+            event => (Origin::NONE, std::slice::from_ref(event)),
+        };
+        for event in events {
+            match event {
+                Event::Request(request) if origin != Origin::NONE => self.forward(origin, request),
+                event => own = self.event(event, own),
+            }
+            if turn.ends_after(1 + self.monitors.len()) {
+                tokio::task::yield_now().await;
+            }
+        }
+        own
     }
 
     fn event(&mut self, event: &Event, own: Own) -> Own {
@@ -117,17 +137,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Event::Modified(flow, before) => {
                 return self.monitored(Update::Modified, flow, before.as_deref(), own);
             }
-            Event::Caused(origin, events) => {
-                return events.iter().fold(own, |own, event| match event {
-                    Event::Request(request) => {
-                        self.forward(*origin, request);
-                        own
-                    }
-                    event => self.event(event, own),
-                });
-            }
-            // The change was not requested by a session.
-            Event::Request(_) => {}
+            // The change was not requested by a session, or its events are passed one by one.
+            Event::Request(_) | Event::Caused(..) => {}
             Event::Lost(count) => {
                 self.board.lost.fetch_add(*count, Ordering::Relaxed);
                 self.is_behind |= !self.monitors.is_empty();

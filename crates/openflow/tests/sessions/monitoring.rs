@@ -107,3 +107,49 @@ async fn a_monitor_that_is_too_far_behind_ends() {
     .await;
     controllers.shutdown().await;
 }
+
+/// The notices of one request may be some hundred events, and a session may have 1,024 monitors. The session yields to
+/// other tasks between the events of one request, not only between requests.
+#[test]
+fn a_session_yields_between_the_events_of_one_request() {
+    // The runtime has one thread and looks for received data after each task, so that another task runs only a few
+    // times unless the session yields.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().event_interval(1).build();
+    runtime.unwrap().block_on(yields_of_a_session());
+}
+
+async fn yields_of_a_session() {
+    const EVENTS: usize = 300;
+    let (bridge, controllers, at) = listening().await;
+    let mut peer = Peer::connect(at, 5).await;
+    peer.send(18, 1, &monitors((1..=1024).map(|id| (id, 2, 0)))).await;
+    assert_eq!(peer.wait_for(19).await.1, 1);
+    let rule = FlowMod::add(0, 1, Match::ANY, Instructions::default());
+    let mut pipeline = switch::flow::Pipeline::new();
+    pipeline.modify(&[switch::flow::Mod::Flow(Box::new(rule))], 0).unwrap();
+    let flow = pipeline.flows(&switch::flow::FlowFilter::default(), 0).remove(0);
+    let events = vec![switch::flow::Event::Added(flow, None); EVENTS];
+    let runs = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&runs);
+    let other = tokio::spawn(async move {
+        loop {
+            tokio::task::yield_now().await;
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut least = usize::MAX;
+    for _ in 0..10 {
+        let origin = switch::flow::Origin { session: 99, xid: 1 };
+        bridge.tell(&switch::flow::Event::Caused(origin, events.clone()));
+        let before = runs.load(Ordering::Relaxed);
+        assert_eq!(peer.next().await.0, 19);
+        least = least.min(runs.load(Ordering::Relaxed) - before);
+        for _ in 1..EVENTS {
+            assert_eq!(peer.next().await.0, 19);
+        }
+    }
+    other.abort();
+    // The session yields after 4,096 units of work. An event is one unit, and one more for each monitor.
+    assert!(least >= EVENTS / 6, "the other task has run {least} times");
+    controllers.shutdown().await;
+}
