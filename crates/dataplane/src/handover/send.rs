@@ -65,17 +65,21 @@ impl Successor {
     ) -> Result<Successor, PlaneError> {
         let failed = |error: &dyn std::error::Error| refused(binary, error);
         let (link, theirs) = Link::pair().map_err(|error| failed(&error))?;
-        let mut command = Command::new(binary);
-        around.not_inherited.iter().for_each(|name| {
-            command.env_remove(name);
-        });
-        let child = command
-            .args(["run", "--take-over", "--config"])
-            .arg(&around.file)
-            .args(around.socket.iter().flat_map(|socket| [OsStr::new("--socket"), socket.as_os_str()]))
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .spawn()
-            .map_err(|error| failed(&error))?;
+        let child = {
+            let mut command = Command::new(binary);
+            around.not_inherited.iter().for_each(|name| {
+                command.env_remove(name);
+            });
+            // The block ends the command, which owns the successor's end of the link. The death of the successor is
+            // noticed only if no copy of this end is left.
+            command
+                .args(["run", "--take-over", "--config"])
+                .arg(&around.file)
+                .args(around.socket.iter().flat_map(|socket| [OsStr::new("--socket"), socket.as_os_str()]))
+                .stdin(Stdio::from(OwnedFd::from(theirs)))
+                .spawn()
+                .map_err(|error| failed(&error))?
+        };
         let mut successor = Successor { child, link, progress: Arc::clone(progress) };
         if !progress.started(successor.child.id()) {
             return Err(failed(&cancelled()));
