@@ -154,6 +154,19 @@ impl Difference {
         if let Some(known) = members.and_then(|members| of_learning_bridges(frame, members, &theirs, &own)) {
             return Some(known);
         }
+        // A fragment may differ by its checksum (`LaterFragment`, `AtomicFragment`) and by `NORMAL` at once.
+        if frame.story.contains("atomic fragment") || is_later_fragment(frame) {
+            let [theirs, own] = [&theirs, &own].map(|outputs| {
+                let mut outputs = outputs.clone();
+                outputs.values_mut().flatten().for_each(|frame| clear_sum(frame));
+                outputs
+            });
+            if let Some(known) =
+                members.and_then(|members| of_learning_bridges(frame, members, &theirs, &own))
+            {
+                return Some(known);
+            }
+        }
         if has_other_version(&frame.bytes) {
             return Some(Difference::Version);
         }
@@ -307,6 +320,37 @@ fn walk_tags(frame: &mut [u8], mut what: impl FnMut(&mut [u8])) {
             what(tci);
         }
         at += 4;
+    }
+}
+
+/// Sets the checksum of the transport header behind the tags of a frame to 0, also in a fragment.
+fn clear_sum(frame: &mut [u8]) {
+    let mut at = 12;
+    while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(at..at + 2) {
+        at += 4;
+    }
+    let ip = at + 2;
+    let octet = |at: usize| frame.get(at).copied().unwrap_or_default();
+    let (protocol, header) = match [octet(at), octet(at + 1)] {
+        [0x08, 0x00] => (octet(ip + 9), ip + usize::from(octet(ip) & 15) * 4),
+        [0x86, 0xdd] => {
+            let (mut protocol, mut header) = (octet(ip + 6), ip + 40);
+            // Headers of fragments follow the IPv6 header.
+            while protocol == 44 {
+                (protocol, header) = (octet(header), header + 8);
+            }
+            (protocol, header)
+        }
+        _ => return,
+    };
+    let sum = match protocol {
+        6 => header + 16,
+        17 => header + 6,
+        1 | 58 => header + 2,
+        _ => return,
+    };
+    if let Some(octets) = frame.get_mut(sum..sum + 2) {
+        octets.fill(0);
     }
 }
 
