@@ -31,6 +31,7 @@ pub enum Difference {
     VendorGroup,
     PriorityTag,
     SecondTag,
+    PacketLength,
 }
 
 impl Difference {
@@ -58,6 +59,7 @@ impl Difference {
             Difference::VendorGroup => "vendors' reserved addresses and NORMAL",
             Difference::PriorityTag => "tag of VLAN 0 and NORMAL",
             Difference::SecondTag => "second tag and access ports",
+            Difference::PacketLength => "fields written after check_pkt_larger",
         }
     }
 
@@ -125,14 +127,18 @@ impl Difference {
             Difference::SecondTag => {
                 "OVS floods no frame with a second tag to an access port, and takes both off where the station is known; ours takes the outer one off, behind which all is payload"
             }
+            Difference::PacketLength => {
+                "OVS undoes them when a resubmit returns from the rule that writes them; ours keeps them, as after other actions"
+            }
         }
     }
 
     /// Returns the permitted difference that explains the outputs of a frame. `members` are the VLANs of the
-    /// ports if `NORMAL` is used.
+    /// ports if `NORMAL` is used. `checks_length` is true if a rule writes fields after `check_pkt_larger`.
     pub fn that_explains(
         frame: &Frame,
         members: Option<&[Member]>,
+        checks_length: bool,
         ovs: &ByPort,
         ours: &ByPort,
     ) -> Option<Difference> {
@@ -236,7 +242,10 @@ impl Difference {
         if frame.story.contains("atomic fragment") && differ_in_a_sum(&theirs, &own) {
             return Some(Difference::AtomicFragment);
         }
-        (is_later && differ_in_a_sum(&theirs, &own)).then_some(Difference::LaterFragment)
+        if is_later && differ_in_a_sum(&theirs, &own) {
+            return Some(Difference::LaterFragment);
+        }
+        (checks_length && like_sized(&theirs, &own)).then_some(Difference::PacketLength)
     }
 }
 
