@@ -349,8 +349,8 @@ impl Attached {
         }
     }
 
-    /// Returns the kernel id that identifies the port's flow steering ([`crate::steer::Steering::id`]). Returns `None` if the
-    /// port has no flow steering.
+    /// Returns the kernel id that identifies the port's flow steering ([`crate::steer::Steering::id`]). Returns
+    /// `None` if the port has no flow steering.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -373,8 +373,8 @@ impl Attached {
         steer::Kind::of(self.build, self.mode()).sends_to_cpus()
     }
 
-    /// Returns the kernel id that identifies the port's filter ([`crate::filter::Filter::id`]). Returns `None` if the port has
-    /// no filter.
+    /// Returns the kernel id that identifies the port's filter ([`crate::filter::Filter::id`]). Returns `None`
+    /// if the port has no filter.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
