@@ -78,6 +78,21 @@ static __attribute__((noinline)) int route_source(struct xdp_md *ctx, int reason
 }
 
 /*
+ * Returns whether the kernel would accept an IPv4 packet that the checks of the hook cannot read: a packet of total
+ * length 0 that is to be segmented (iph_totlen), or options that end behind the first buffer. `left` is the number of
+ * bytes of the frame from the header on.
+ */
+TRIVIUM_INLINE int route_evades(struct iphdr *ip, void *end, __u32 left)
+{
+	__u32 length;
+
+	if ((void *)(ip + 1) > end)
+		return 0;
+	length = ip->ihl * 4;
+	return !ip->tot_len || ((__u64)(end - (void *)ip) < length && left >= length);
+}
+
+/*
  * Returns the counter of the reason why the frame belongs to the kernel, NOT_THE_KERNELS if it is to be routed,
  * TO_THE_WORKER, or TRIVIUM_COUNT_ROUTE_REVERSE_PATH if it must be dropped. The function is not inlined, because
  * it would cost ports with other functions registers, even though the code is removed there.
@@ -118,6 +133,9 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 		return TRIVIUM_COUNT_PASSED_CONTROL;
 	/* The header is behind the first buffer. The kernel would read it past all limits and checks. */
 	if (header + sizeof(struct iphdr) > end && left >= sizeof(struct iphdr))
+		return TO_THE_WORKER;
+	if (v4 && (route.sources != ROUTE_SOURCES_ANY || route.present & ROUTE_LIMITED) &&
+	    route_evades(header, end, left))
 		return TO_THE_WORKER;
 	if (ethernet->h_dest[0] & 1)
 		return TRIVIUM_COUNT_PASSED_GROUP;

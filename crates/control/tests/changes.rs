@@ -485,8 +485,9 @@ async fn settings_wait_for_a_restart_and_are_named_until_then() {
         let outcome = daemon.store.apply(Owner::File, file.clone(), ApplyOptions::default()).await.unwrap();
         assert_eq!(outcome.plan.to_string(), "! engine.spin_us: 50 -> 64 (needs a restart)\n");
     }
-    // A successor receives the configuration of the data plane.
+    // A successor receives the configuration of the data plane. The second time, nothing differs.
     assert_eq!(daemon.plane.running(), file);
+    assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]

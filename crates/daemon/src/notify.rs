@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
@@ -128,9 +128,16 @@ fn barrier(socket: &UnixDatagram, address: &SocketAddr) -> io::Result<()> {
     let text = [io::IoSlice::new(b"BARRIER=1")];
     sendmsg_addr(socket, &name, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
     drop(theirs);
-    let patience = Timespec::try_from(BARRIER).map_err(io::Error::other)?;
-    rustix::event::poll(&mut [PollFd::new(&ours, PollFlags::empty())], Some(&patience))?;
-    Ok(())
+    let deadline = Instant::now() + BARRIER;
+    loop {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
+        match rustix::event::poll(&mut [PollFd::new(&ours, PollFlags::empty())], Some(&patience)) {
+            // A signal does not end the wait.
+            Err(rustix::io::Errno::INTR) => {}
+            done => return done.map(drop).map_err(io::Error::from),
+        }
+    }
 }
 
 fn target(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {

@@ -29,6 +29,12 @@ use super::{
     samples, view,
 };
 
+/// Numbers of prefixes that are blocked and unblocked while the data plane is locked. Between two such parts of a
+/// request, others can lock it. The table of a long list is built at most once for each part. Unblocking a short prefix
+/// visits its whole range.
+const BLOCKED_AT_ONCE: usize = 4096;
+const UNBLOCKED_AT_ONCE: usize = 256;
+
 impl Plane for DataPlane {
     fn machine(&self) -> Machine {
         Machine { frames: Some(self.memory.frames()), ..machine() }
@@ -65,12 +71,30 @@ impl Plane for DataPlane {
     }
 
     fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
-        self.engine(|engine| {
-            let mut running_state = locked(&self.running_state);
-            let done = running_state.filters.block(filter, request);
-            running_state.filters_have_changed(engine);
-            done
-        })
+        let at_once = if request.unblock { UNBLOCKED_AT_ONCE } else { BLOCKED_AT_ONCE };
+        if !request.unblock {
+            locked(&self.running_state).filters.check_space(filter, request.prefixes.len())?;
+        }
+        let mut sum = Blocked::default();
+        let (mut parts, mut failed) = (request.prefixes.chunks(at_once).peekable(), None);
+        // At least once, so that a request without prefixes is checked, too.
+        loop {
+            let prefixes = parts.next().unwrap_or_default().to_vec();
+            let part = BlockRequest { prefixes, ..*request };
+            let done = self.engine(|engine| {
+                let mut running_state = locked(&self.running_state);
+                let done = running_state.filters.block(filter, &part);
+                running_state.filters_have_changed(engine);
+                done
+            });
+            match done {
+                Ok(done) => sum = Blocked { changed: sum.changed + done.changed, listed: done.listed },
+                Err(error) => drop(failed.get_or_insert(error)),
+            }
+            if parts.peek().is_none() {
+                return failed.map_or(Ok(sum), Err);
+            }
+        }
     }
 
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {

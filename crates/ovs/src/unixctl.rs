@@ -46,6 +46,8 @@ struct Command {
     usage: &'static str,
     arguments: RangeInclusive<usize>,
     run: Run,
+    /// Called when the answer has been sent, if the command succeeded.
+    afterwards: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// Registry of the `ovs-appctl` commands, by command name.
@@ -64,7 +66,27 @@ impl Commands {
         arguments: RangeInclusive<usize>,
         run: impl Fn(&[String]) -> Answer + Send + Sync + 'static,
     ) {
-        self.commands.insert(name, Command { usage, arguments, run: Box::new(run) });
+        self.commands.insert(name, Command { usage, arguments, run: Box::new(run), afterwards: None });
+    }
+
+    /// Adds a command that succeeds with an empty answer. `afterwards` is called when the answer has been sent.
+    pub fn add_last(
+        &mut self,
+        name: &'static str,
+        usage: &'static str,
+        arguments: RangeInclusive<usize>,
+        afterwards: impl Fn() + Send + Sync + 'static,
+    ) {
+        let run = Box::new(|_: &[String]| Ok(String::new()));
+        let command = Command { usage, arguments, run, afterwards: Some(Box::new(afterwards)) };
+        self.commands.insert(name, command);
+    }
+
+    /// Does what a command does after its answer.
+    fn finish(&self, name: &str) {
+        if let Some(afterwards) = self.commands.get(name).and_then(|command| command.afterwards.as_ref()) {
+            afterwards();
+        }
     }
 
     fn list(&self) -> String {
@@ -191,11 +213,16 @@ async fn attend(mut client: UnixStream, commands: Arc<Commands>) -> io::Result<(
         framer.push(received.get(..count).unwrap_or_default());
         while let Some(message) = framer.next_message().map_err(io::Error::other)? {
             let Message::Request { method, params, id } = message else { continue };
-            let commands = Arc::clone(&commands);
-            let outcome = tokio::task::spawn_blocking(move || answer(&commands, &method, &params)).await;
+            let (all, name) = (Arc::clone(&commands), method.clone());
+            let outcome = tokio::task::spawn_blocking(move || answer(&all, &method, &params)).await;
             let outcome =
                 outcome.unwrap_or_else(|_| Err(json!("the command was lost; look at the daemon's log")));
-            client.write_all(&Message::Reply { id, outcome }.bytes()).await?;
+            let is_done = outcome.is_ok();
+            let sent = client.write_all(&Message::Reply { id, outcome }.bytes()).await;
+            if is_done {
+                commands.finish(&name);
+            }
+            sent?;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Queries the TCP sessions in the calling thread's network namespace (sock_diag(7), `linux/inet_diag.h`),
 //! for example the BGP sessions of routing daemons.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::ControlFlow;
 
@@ -14,9 +15,12 @@ const BY_FAMILY: u16 = 20;
 /// sessions that this host has accepted or initiated. Half-open incoming sessions are not queried, because
 /// any host can create them.
 const STATES: u32 = 1 << 1 | 1 << 2;
+/// TCP states of sockets that wait for connections, as a bit set of `TCP_LISTEN`.
+const LISTENING: u32 = 1 << 10;
 
 /// Returns the local and the remote address of each TCP session that has `port` at either end. Only sessions
-/// that are established or that this host has initiated are returned. IPv4 sessions have IPv4 addresses, even
+/// that are established or that this host has initiated are returned. Sessions that this host has accepted at
+/// another port are left out, because any host can open them from `port`. IPv4 sessions have IPv4 addresses, even
 /// if the socket is an IPv6 socket. The kernel selects the sessions by state and port. At most `most` sessions of
 /// each address family are returned for each end at which they have the port, because local users can create
 /// any number of sessions.
@@ -25,16 +29,24 @@ const STATES: u32 = 1 << 1 | 1 << 2;
 /// [`NetlinkError`] if the kernel does not support `inet_diag` or refuses the request.
 pub fn tcp_sessions(port: u16, most: usize) -> Result<Vec<(SocketAddr, SocketAddr)>, NetlinkError> {
     let mut netlink = Netlink::open_for(Some(SOCK_DIAG))?;
+    let mut services = BTreeSet::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        netlink.dump_until(request(family, LISTENING, (0, 0)), |answer| {
+            services.extend(session(answer.payload).map(|(own, _)| own.port()));
+            ControlFlow::Continue(())
+        })?;
+    }
     let mut sessions = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         for ports in [(port, 0), (0, port)] {
             let (before, mut is_cut) = (sessions.len(), false);
-            netlink.dump_until(request(family, ports), |answer| {
+            netlink.dump_until(request(family, STATES, ports), |answer| {
                 is_cut = sessions.len() - before >= most;
                 if is_cut {
                     return ControlFlow::Break(());
                 }
-                sessions.extend(session(answer.payload));
+                let is_accepted = |own: u16| own != port && services.contains(&own);
+                sessions.extend(session(answer.payload).filter(|(own, _)| !is_accepted(own.port())));
                 ControlFlow::Continue(())
             })?;
             if is_cut {
@@ -48,13 +60,13 @@ pub fn tcp_sessions(port: u16, most: usize) -> Result<Vec<(SocketAddr, SocketAdd
     Ok(sessions)
 }
 
-/// Builds a request with a `struct inet_diag_req_v2`, which selects TCP sockets by their local and remote
-/// ports. Port 0 matches any port.
-fn request(family: i32, (local, remote): (u16, u16)) -> Request {
+/// Builds a request with a `struct inet_diag_req_v2`, which selects TCP sockets by their states, local ports and
+/// remote ports. Port 0 matches any port.
+fn request(family: i32, states: u32, (local, remote): (u16, u16)) -> Request {
     let mut body = [0; 56];
     body[0] = family.to_ne_bytes()[0];
     body[1] = libc::IPPROTO_TCP.to_ne_bytes()[0];
-    body[4..8].copy_from_slice(&STATES.to_ne_bytes());
+    body[4..8].copy_from_slice(&states.to_ne_bytes());
     body[8..10].copy_from_slice(&local.to_be_bytes());
     body[10..12].copy_from_slice(&remote.to_be_bytes());
     // No cookie.
@@ -94,6 +106,20 @@ mod tests {
             let mut expected = vec![(here, there), (there, here)];
             expected.sort_unstable();
             assert_eq!(tcp_sessions(here.port(), 16).unwrap(), expected);
+            drop((client, server));
+        }
+    }
+
+    /// Any host can connect from the port of BGP to a service of this host.
+    #[test]
+    fn connections_from_the_port_to_another_service_are_no_sessions() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let service = std::net::TcpListener::bind(address).unwrap();
+            let client = std::net::TcpStream::connect(service.local_addr().unwrap()).unwrap();
+            let (server, there) = service.accept().unwrap();
+            // Only the client's own end is a session that this host has initiated.
+            let sessions = tcp_sessions(there.port(), 16).unwrap();
+            assert_eq!(sessions, [(there, service.local_addr().unwrap())]);
             drop((client, server));
         }
     }

@@ -100,6 +100,7 @@ fn prefix() -> impl Strategy<Value = Prefix> {
 #[derive(Debug, Clone)]
 enum Step {
     Insert(Prefix),
+    InsertAll(Vec<Prefix>),
     Remove(prop::sample::Index),
     Replace(Vec<Prefix>),
 }
@@ -107,6 +108,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => prefix().prop_map(Step::Insert),
+        2 => proptest::collection::vec(prefix(), 0..20).prop_map(Step::InsertAll),
         5 => any::<prop::sample::Index>().prop_map(Step::Remove),
         1 => prop::collection::vec(prefix(), 0..40).prop_map(Step::Replace),
     ]
@@ -127,6 +129,12 @@ fn changes_agree_with_the_prefixes() {
                     truth.insert(prefix);
                     port.list.insert(prefix, None).unwrap();
                     vec![prefix]
+                }
+                Step::InsertAll(list) => {
+                    truth.extend(&list);
+                    let (refused, error) = port.list.insert_all(&list, None);
+                    prop_assert!(refused.is_empty() && error.is_none(), "{:?}", error);
+                    list
                 }
                 Step::Remove(_) if truth.is_empty() => vec![],
                 Step::Remove(at) => {

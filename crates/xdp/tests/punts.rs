@@ -304,6 +304,34 @@ fn headers_behind_the_first_buffer_are_left_to_the_worker() {
     assert!(behind >= 3, "{behind} frames went to the worker");
 }
 
+/// The kernel accepts a packet of total length 0 if it is to be segmented, and reads options in any buffer.
+#[test]
+fn ipv4_packets_that_only_the_kernel_reads_are_left_to_the_worker() {
+    need_root!();
+    let port = Port::new(1_000_000);
+    let mut segmented = ipv4([10, 0, 1, 1].into(), 40, |ip| {
+        ip[9] = 6;
+        ip[20..24].copy_from_slice(&[200, 0, 0, 179]);
+        ip[32] = 0x50;
+    });
+    segmented[16..18].fill(0);
+    assert_eq!(port.see(&segmented).0, Counter::DownDropped);
+    let mut optional = ipv4([10, 0, 1, 1].into(), 80, |ip| {
+        (ip[0], ip[9]) = (0x4f, 6);
+        ip[60..64].copy_from_slice(&[200, 0, 0, 179]);
+        ip[72] = 0x50;
+    });
+    optional.truncate(14 + 80);
+    let mut to_the_worker = 0;
+    for tags in 840..900 {
+        let tagged = [&optional[..12], &[0x81, 0, 0, 0].repeat(tags), &optional[12..]].concat();
+        let (counter, class) = port.see(&tagged);
+        assert!(class.is_some() || counter == Counter::DownDropped, "{counter:?} with {tags} tags");
+        to_the_worker += u32::from(counter == Counter::DownDropped);
+    }
+    assert!(to_the_worker > 3, "{to_the_worker} frames");
+}
+
 /// The kernel reassembles such fragments (RFC 1858, RFC 3128), so the packets could belong to any class.
 #[test]
 fn first_fragments_that_end_inside_the_tcp_header_are_limited() {

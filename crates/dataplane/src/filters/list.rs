@@ -35,6 +35,23 @@ impl Expiring {
 }
 
 impl Filters {
+    /// Checks whether a number of prefixes can be blocked in addition to those that are blocked at run time.
+    ///
+    /// # Errors
+    /// Returns an error if there would be more than [`BLOCKS_MAX`].
+    pub fn check_space(&self, name: &str, more: usize) -> Result<(), PlaneError> {
+        let blocks: usize = self.running.values().map(|running| running.blocks.len()).sum();
+        if blocks + more <= BLOCKS_MAX {
+            return Ok(());
+        }
+        Err(PlaneError {
+            kind: FailureKind::Invalid,
+            object: format!("filter.{name}"),
+            cause: format!("{blocks} prefixes are blocked at run time, and {BLOCKS_MAX} are the most"),
+            fix: "unblock prefixes, or put them into the file of a block list".to_owned(),
+        })
+    }
+
     /// Adds prefixes to the block list of a filter, or removes them.
     ///
     /// # Errors
@@ -45,16 +62,18 @@ impl Filters {
         let (name, running) = self.found(name)?;
         let until = request.expires_s.map(|seconds| Moment::now().after(Duration::from_secs(seconds)));
         let (mut changed, mut refused) = (0, None);
-        for prefix in request.prefixes.iter().filter_map(|prefix| translate::prefix(*prefix)) {
-            let done = match request.unblock {
-                true => running.unblock(prefix),
-                false => running.block(prefix, until),
-            };
-            match done {
-                Ok(done) => changed += u64::from(done),
-                // The other prefixes are processed nevertheless.
-                Err(error) => drop(refused.get_or_insert((prefix, error))),
+        let prefixes: Vec<Prefix> =
+            request.prefixes.iter().filter_map(|prefix| translate::prefix(*prefix)).collect();
+        if request.unblock {
+            for prefix in prefixes {
+                match running.unblock(prefix) {
+                    Ok(done) => changed += u64::from(done),
+                    // The other prefixes are processed nevertheless.
+                    Err(error) => drop(refused.get_or_insert((prefix, error))),
+                }
             }
+        } else {
+            (changed, refused) = running.block(&prefixes, until);
         }
         if let Some((prefix, error)) = refused {
             let failed = failed(&name, &error);
@@ -162,6 +181,7 @@ impl Filtering {
                 }
             }
         }
+        self.next_end = blocks.values().flatten().min().copied();
         self.blocks = blocks;
     }
 
@@ -178,17 +198,32 @@ impl Filtering {
         }
     }
 
-    fn block(&mut self, prefix: Prefix, until: Option<Moment>) -> Result<bool, xdp::Error> {
-        let Some(list) = &mut self.list else {
-            return Ok(self.blocks.insert(prefix, until).is_none());
-        };
-        let known = list.has(prefix);
-        if known && !self.blocks.contains_key(&prefix) {
-            return Ok(false);
+    /// Blocks prefixes until a time. Returns the number of prefixes that were not in the list before, and the
+    /// first prefix that was refused.
+    fn block(&mut self, prefixes: &[Prefix], until: Option<Moment>) -> (u64, Option<(Prefix, xdp::Error)>) {
+        if let Some(until) = until {
+            self.next_end = Some(self.next_end.map_or(until, |next| next.min(until)));
         }
-        list.insert(prefix, until)?;
-        self.blocks.insert(prefix, until);
-        Ok(!known)
+        let Some(list) = &mut self.list else {
+            let new = prefixes.iter().filter(|prefix| self.blocks.insert(**prefix, until).is_none()).count();
+            return (u64::try_from(new).unwrap_or(u64::MAX), None);
+        };
+        let mut changed = 0;
+        // A prefix of the list's file stays as it is.
+        let mut own = Vec::new();
+        for prefix in prefixes {
+            let known = list.has(*prefix);
+            if !known || self.blocks.contains_key(prefix) {
+                changed += u64::from(!known);
+                own.push(*prefix);
+            }
+        }
+        own.sort_unstable();
+        own.dedup();
+        let (refused, error) = list.insert_all(&own, until);
+        changed -= u64::try_from(refused.len()).unwrap_or(0).min(changed);
+        self.blocks.extend(own.into_iter().filter(|prefix| !refused.contains(prefix)).map(|p| (p, until)));
+        (changed, refused.into_iter().next().zip(error))
     }
 
     fn unblock(&mut self, prefix: Prefix) -> Result<bool, xdp::Error> {
@@ -199,6 +234,9 @@ impl Filtering {
         }
     }
 }
+
+/// Maximum number of prefixes that are blocked at run time, by all filters together. Longer lists belong into files.
+const BLOCKS_MAX: usize = 1_000_000;
 
 /// Maximum number of prefixes that one diagnostic names.
 const NAMED: usize = 8;
@@ -268,6 +306,23 @@ mod tests {
         // A filter that does not change needs no file.
         assert!(BlocklistFiles::read(&config, &config).is_ok());
         assert!(BlocklistFiles::read(&config, &model::Config::default()).is_err());
+    }
+
+    /// A filter that no port uses has no table that could be full.
+    #[test]
+    fn no_more_prefixes_are_blocked_at_run_time_than_the_limit() {
+        let text = "[[filter.edge.rule]]\nname='a'\naction='drop'\nlisted=true\n";
+        let config = model::load(text, "t").unwrap();
+        let mut filters = Filters::default();
+        for (name, definition) in filters.prepare(&config, &BlocklistFiles::default()).unwrap() {
+            filters.came(&name, definition);
+        }
+        let prefixes = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+        let request = BlockRequest { prefixes, ..BlockRequest::default() };
+        assert_eq!(filters.block("edge", &request).unwrap(), Blocked { changed: 2, listed: 2 });
+        assert!(filters.check_space("edge", BLOCKS_MAX - 2).is_ok());
+        let error = filters.check_space("edge", BLOCKS_MAX - 1).unwrap_err();
+        assert_eq!(error.object, "filter.edge");
     }
 
     #[test]

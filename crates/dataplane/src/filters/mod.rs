@@ -20,7 +20,7 @@ mod stage;
 mod translate;
 mod worker_stage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -58,6 +58,8 @@ pub struct Filters {
 struct Filtering {
     definition: Definition,
     blocks: Blocks,
+    /// A time at or before the end of each block in `blocks`. `None` if no block has an end.
+    next_end: Option<Moment>,
     /// Block list of the filter. `None` while no rule refers to the list, or neither a hook nor a worker uses
     /// the filter.
     list: Option<Blocklist>,
@@ -241,8 +243,12 @@ impl Filters {
             self.came(name, definition);
             return Ok(());
         };
-        running.definition = definition;
-        running.write_list().and_then(|()| running.write_rules(ports)).map_err(|error| failed(name, &error))
+        let before = std::mem::replace(&mut running.definition, definition);
+        // A long list is not written again for a change of other rules.
+        let now = &running.definition;
+        let is_same = before.asks_for_list() == now.asks_for_list() && before.prefixes == now.prefixes;
+        let listed = if is_same && running.list.is_some() { Ok(()) } else { running.write_list() };
+        listed.and_then(|()| running.write_rules(ports)).map_err(|error| failed(name, &error))
     }
 
     /// Adds a new filter, which no port uses yet.
@@ -250,6 +256,7 @@ impl Filters {
         let running = Filtering {
             definition,
             blocks: Blocks::new(),
+            next_end: None,
             list: None,
             kernel: None,
             stage: None,
@@ -505,7 +512,10 @@ impl Filtering {
         if let Some(list) = &mut self.list {
             list.expire(now)?;
         }
-        self.blocks.retain(|_, until| until.is_none_or(|until| until > now));
+        if self.next_end.is_some_and(|next| next <= now) {
+            self.blocks.retain(|_, until| until.is_none_or(|until| until > now));
+            self.next_end = self.blocks.values().flatten().min().copied();
+        }
         if self.definition.rules.next_expiry().is_none_or(|next| next > now) {
             return Ok(());
         }
@@ -543,7 +553,8 @@ impl Filtering {
         let wanted = &self.definition.wanted;
         let mut rules: Vec<&model::FilterRule> = wanted.rules.iter().collect();
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
-        let alive = |name: &str| self.definition.rules.rules.iter().any(|rule| rule.name == name);
+        let alive: HashSet<&str> =
+            self.definition.rules.rules.iter().map(|rule| rule.name.as_str()).collect();
         let state = |rule: &model::FilterRule| {
             let counted = counters.get(rule.name.as_str());
             let figure = |read: fn(&RuleCounters) -> u64| counted.map_or(0, read);
@@ -553,7 +564,7 @@ impl Filtering {
                 action: rule.action.name().to_owned(),
                 dry_run: rule.dry_run,
                 expires: rule.expires.map(|time| time.to_string()),
-                expired: rule.expires.is_some() && !alive(rule.name.as_str()),
+                expired: rule.expires.is_some() && !alive.contains(rule.name.as_str()),
                 packets: figure(|rule| rule.packets),
                 bytes: figure(|rule| rule.bytes),
                 acted_packets: figure(|rule| rule.acted),

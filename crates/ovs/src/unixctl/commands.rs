@@ -20,10 +20,8 @@ pub fn general(
 ) -> Commands {
     let mut commands = Commands::default();
     let to_end = Arc::clone(store);
-    commands.add("exit", "[--cleanup]", 0..=1, move |_| {
-        to_end.stop();
-        Ok(String::new())
-    });
+    // The process may end at once, and with it the connection.
+    commands.add_last("exit", "[--cleanup]", 0..=1, move || to_end.stop());
     commands
         .add("version", "", 0..=0, |_| Ok(format!("ovs-vswitchd (Trivium) {}\n", env!("CARGO_PKG_VERSION"))));
     let layout = database.map(|database| database.layout.clone());

@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::table::{Full, LINE, Layout, State, Words};
 use super::{FilterError, Moment, Prefix};
@@ -20,6 +21,8 @@ pub(super) const OUTER: &str = "filter_lists";
 const INNER: &str = "filter_list";
 /// Number of attempts to build a lookup table. Each attempt uses twice the space of the previous one.
 const ATTEMPTS: usize = 6;
+/// Time after which [`Blocklist::expire`] leaves the rest to the next call.
+const EXPIRY_TIME: Duration = Duration::from_millis(5);
 
 /// A block list in the kernel. Any number of filters may use the list.
 #[derive(Debug)]
@@ -172,6 +175,37 @@ impl Blocklist {
         Ok(())
     }
 
+    /// Adds prefixes as [`Blocklist::insert`] does, but builds a larger lookup table at most once. Returns the
+    /// prefixes that could not be added, with the error of the first one.
+    pub fn insert_all(
+        &mut self,
+        prefixes: &[Prefix],
+        expires: Option<Moment>,
+    ) -> (BTreeSet<Prefix>, Option<Error>) {
+        let (mut refused, mut first) = (BTreeSet::new(), None);
+        let mut waiting = Vec::new();
+        for prefix in prefixes {
+            if self.prefixes.insert(*prefix) && (!waiting.is_empty() || self.write(*prefix).is_err()) {
+                waiting.push(*prefix);
+            }
+        }
+        if !waiting.is_empty() {
+            match self.rebuild(self.prefixes.clone()) {
+                Ok(()) => waiting.retain(|prefix| self.unlisted.remove(prefix)),
+                Err(error) => first = Some(error),
+            }
+            for prefix in waiting {
+                self.prefixes.remove(prefix);
+                refused.insert(prefix);
+                first.get_or_insert_with(no_place);
+            }
+        }
+        for prefix in prefixes.iter().filter(|prefix| !refused.contains(prefix)) {
+            self.set_deadline(*prefix, expires);
+        }
+        (refused, first)
+    }
+
     /// Removes a prefix from the list. Addresses that other prefixes of the list cover stay listed. Returns
     /// `false` if the prefix was not present.
     ///
@@ -189,15 +223,16 @@ impl Blocklist {
         Ok(true)
     }
 
-    /// Removes the prefixes that have expired at the time `now`, and returns their number. An expired prefix
-    /// stays in the list until this function is called.
+    /// Removes prefixes that have expired at the time `now`, for at most about [`EXPIRY_TIME`], and returns their
+    /// number. An expired prefix stays in the list until this function has removed it.
     ///
     /// # Errors
     /// Returns the errors of [`Blocklist::remove`].
     pub fn expire(&mut self, now: Moment) -> Result<usize, Error> {
-        let mut count = 0;
-        while let Some(prefix) =
-            self.expiring.first_key_value().filter(|(at, _)| **at <= now).and_then(|(_, set)| set.first())
+        let (mut count, started) = (0, Instant::now());
+        while started.elapsed() < EXPIRY_TIME
+            && let Some(prefix) =
+                self.expiring.first_key_value().filter(|(at, _)| **at <= now).and_then(|(_, set)| set.first())
         {
             self.remove(*prefix)?;
             count += 1;
@@ -388,14 +423,17 @@ impl Prefixes {
         let count = usize::try_from(last - first).unwrap_or(0) + 1;
         let mut left = vec![State::None; count];
         let inside = (address, 0)..=(last << 8 | 255, 32);
+        // A prefix is behind the prefixes that contain it, so the blocks that are covered already end at `covered`.
+        let mut covered = first;
         for (address, length) in self.v4.range(inside) {
             let (from, to) = blocks24(*address, *length);
-            let state = if *length <= 24 { State::All } else { State::Some };
-            for block in from..=to {
-                let at = usize::try_from(block - first).unwrap_or(0);
-                if left[at] != State::All {
-                    left[at] = state;
-                }
+            let is_wide = *length <= 24;
+            let state = if is_wide { State::All } else { State::Some };
+            for block in from.max(covered)..=to {
+                left[usize::try_from(block - first).unwrap_or(0)] = state;
+            }
+            if is_wide {
+                covered = covered.max(to.saturating_add(1));
             }
         }
         words.set_states(first, last, |block| left[usize::try_from(block - first).unwrap_or(0)]);
