@@ -382,7 +382,7 @@ impl Datapath for OfDatapath {
 
     fn modify_soon(&self, changes: Vec<Mod>, origin: Origin) -> Result<Outcome, Vec<Mod>> {
         let soon = |pipeline: &mut Pipeline| {
-            let is_soon = pipeline.work_of(&changes) <= SOON;
+            let is_soon = pipeline.is_within_work(&changes, SOON);
             is_soon.then(|| modify_for(pipeline, &changes, origin).map(|_| ()))
         };
         self.tables.try_change(soon).flatten().ok_or(changes)

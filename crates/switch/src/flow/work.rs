@@ -95,6 +95,8 @@ struct Coming {
     orphans: Amount,
     /// Work of validating, copying and encoding the buckets that the preceding changes bring, in visited rules.
     buckets: usize,
+    /// Work that the estimates themselves have done to walk over groups, in visited rules.
+    walked: usize,
 }
 
 impl Pipeline {
@@ -109,13 +111,32 @@ impl Pipeline {
             .fold(0, usize::saturating_add)
     }
 
+    /// Returns whether the estimated work of a batch is at most `most`, in the units of [`Pipeline::work_of`]. The
+    /// estimate stops at the first change that exceeds this work.
+    #[must_use]
+    pub fn is_within_work(&self, mods: &[Mod], most: usize) -> bool {
+        self.first_beyond(mods, most, &mut Coming::default(), Estimate::Most).is_none()
+    }
+
     /// Returns the index of the first change with which a batch certainly visits more than `most` rules, groups and
-    /// buckets. Returns `None` if there is no such change.
+    /// buckets, or with which this estimate itself has done so. Returns `None` if there is no such change.
     pub(super) fn place_beyond(&self, mods: &[Mod], most: usize) -> Option<usize> {
-        let (mut coming, mut work) = (Coming::default(), 0_usize);
+        self.first_beyond(mods, most, &mut Coming::default(), Estimate::Least)
+    }
+
+    /// Returns the index of the first change at which the estimated work of a batch, or the work of the estimate
+    /// itself, exceeds `most`. Returns `None` if there is no such change.
+    fn first_beyond(
+        &self,
+        mods: &[Mod],
+        most: usize,
+        coming: &mut Coming,
+        estimate: Estimate,
+    ) -> Option<usize> {
+        let mut work = 0_usize;
         mods.iter().position(|change| {
-            work = work.saturating_add(self.work_in(change, &mut coming, Estimate::Least));
-            work > most
+            work = work.saturating_add(self.work_in(change, coming, estimate));
+            work.max(coming.walked) > most
         })
     }
 
@@ -175,11 +196,9 @@ impl Pipeline {
             GroupMod::Add(group) | GroupMod::Modify { group, .. } => {
                 let work = work_of_group(group);
                 coming.buckets = coming.buckets.saturating_add(work);
-                work.saturating_add(self.reach(&reached(group)))
+                work.saturating_add(self.reach(&reached(group), coming))
             }
             GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => {
-                let state = self.groups.get(id);
-                let own = state.map_or(0, |state| work_of_group(&state.group) + self.reach(&state.reached));
                 if let GroupMod::InsertBuckets(_, _, buckets) = change {
                     coming.buckets = coming.buckets.saturating_add(work_of_buckets(buckets));
                 }
@@ -187,7 +206,12 @@ impl Pipeline {
                     // The preceding changes of the batch may have removed buckets, or brought some.
                     (GroupMod::InsertBuckets(_, _, buckets), Estimate::Least) => work_of_buckets(buckets),
                     (_, Estimate::Least) => 1,
-                    (_, Estimate::Most) => own.saturating_add(coming.buckets),
+                    (_, Estimate::Most) => {
+                        let own = self.groups.get(id).map_or(0, |state| {
+                            work_of_group(&state.group) + self.reach(&state.reached, coming)
+                        });
+                        own.saturating_add(coming.buckets)
+                    }
                 }
             }
             GroupMod::Delete(ALL_GROUPS) if estimate == Estimate::Most => {
@@ -384,8 +408,9 @@ impl Pipeline {
     }
 
     /// Returns the estimated work of visiting all groups that the groups `from` refer to, directly or through other
-    /// groups, in units of one rule visit. The estimate stops at [`MANY_REACHED`] groups.
-    fn reach(&self, from: &[u32]) -> usize {
+    /// groups, in units of one rule visit. The estimate stops at [`MANY_REACHED`] groups. Its work is also added to
+    /// `coming`.
+    fn reach(&self, from: &[u32], coming: &mut Coming) -> usize {
         let (mut seen, mut next) = (HashSet::new(), from.to_vec());
         let mut met = from.len();
         while let Some(id) = next.pop() {
@@ -399,6 +424,7 @@ impl Pipeline {
                 next.extend_from_slice(&state.reached);
             }
         }
+        coming.walked = coming.walked.saturating_add(met * WORK_OF_GROUP);
         met * WORK_OF_GROUP
     }
 }

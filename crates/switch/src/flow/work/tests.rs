@@ -252,6 +252,41 @@ fn a_change_of_one_bucket_is_charged_for_the_whole_group() {
     assert_eq!((pipeline.buckets, pipeline.rule_memory()), (0, 0));
 }
 
+/// The estimate that refuses a batch under the lock of the tables walks over no groups for messages that insert or
+/// remove buckets, however many groups the changed group refers to. The estimate that decides whether a batch takes
+/// long walks over these groups, and ends at its limit.
+#[test]
+fn the_estimate_for_removed_buckets_walks_over_no_groups() {
+    const NAMED: u32 = 4_000;
+    let actions = (2..2 + NAMED).map(Action::Group).collect();
+    let bucket = Bucket { id: 1, weight: 1, watch_port: None, watch_group: None, actions };
+    let (kind, method) = (GroupKind::All, SelectMethod::Default);
+    let mut pipeline = Pipeline::new();
+    let group = Group { id: 1, kind, method, buckets: vec![bucket.clone()] };
+    pipeline.modify(&[Mod::Group(GroupMod::Add(group.clone()))], 0).unwrap();
+    let remove = Mod::Group(GroupMod::RemoveBuckets(1, BucketPlace::First));
+    let empty = Bucket { id: 2, actions: Vec::new(), ..bucket };
+    let insert = Mod::Group(GroupMod::InsertBuckets(1, BucketPlace::First, vec![empty]));
+    for change in [remove.clone(), insert] {
+        let many = vec![change; 1000];
+        let walked = |most, estimate| {
+            let mut coming = Coming::default();
+            let at = pipeline.first_beyond(&many, most, &mut coming, estimate);
+            (at, coming.walked)
+        };
+        assert_eq!(walked(BATCH_WORK, Estimate::Least), (None, 0));
+        let own = NAMED as usize * 2 * WORK_OF_GROUP;
+        let (at, most) = walked(3 * own, Estimate::Most);
+        assert!(at.is_some_and(|at| at < 4) && most <= 4 * own, "{at:?}, {most}");
+        assert!(!pipeline.is_within_work(&many, own));
+    }
+    assert!(pipeline.is_within_work(&[remove], BATCH_WORK));
+    // The walk of the estimate for added groups is limited too.
+    let adds = vec![Mod::Group(GroupMod::Modify { group, or_add: true }); 1000];
+    let at = pipeline.place_beyond(&adds, 3 * NAMED as usize * WORK_OF_GROUP);
+    assert!(at.is_some_and(|at| at < 3), "{at:?}");
+}
+
 /// The removal of all meters is charged for each meter, although no rule uses the meters.
 #[test]
 fn the_removal_of_all_meters_is_charged_for_each_meter() {
