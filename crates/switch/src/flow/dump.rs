@@ -5,6 +5,7 @@
 //! An entry that exists throughout a dump is reported exactly once. An entry that is added, removed or
 //! replaced during the dump may be missing from the dump.
 
+use super::action::OCTETS_OF_WORK;
 use super::message::{FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats};
 use super::pipeline::{Pipeline, STEP_WORK, Tally, is_selected};
 use super::work::reads_actions;
@@ -15,8 +16,9 @@ const LOOKED_AT: usize = 2048;
 const TOLD: usize = 128;
 /// Maximum number of groups or meters that one step of a dump reports.
 const GROUPS: usize = 16;
-/// Maximum number of group buckets that one step of a dump visits to count the references to groups.
-const BUCKETS: usize = 4096;
+/// Work limit of one step of a dump that counts the references to groups: the step ends when visiting groups with
+/// their buckets and actions reaches this work. Each 64 octets of a group are as much work as one visited rule.
+const GROUP_WORK: usize = 4096;
 
 /// The sort key of a rule in a dump: table, descending priority, and slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -144,6 +146,9 @@ fn end_of_search(pipeline: &Pipeline, from: usize, filter: &FlowFilter) -> usize
 /// A function that appends the numbers of the groups or meters that instructions use to a list.
 type Names = fn(&super::Instructions, &mut Vec<u32>);
 
+/// A function that returns whether the group or meter with a number exists.
+type Exists = fn(&Pipeline, u32) -> bool;
+
 /// A dump of groups or meters in ascending order of number.
 #[derive(Debug)]
 pub struct NumberedDump {
@@ -168,12 +173,15 @@ impl NumberedDump {
         NumberedDump { from: Some(from), to, at: Some(0), groups_at: Some(0), uses: Tally::default() }
     }
 
-    /// Counts which groups or meters the rules in the next slots use. Returns whether rules remain to be counted.
-    fn count(&mut self, pipeline: &Pipeline, names: Names) -> bool {
+    /// Counts which of the groups or meters of the dump the rules in the next slots use. Returns whether rules remain
+    /// to be counted.
+    fn count(&mut self, pipeline: &Pipeline, names: Names, exists: Exists) -> bool {
         let Some(from) = self.at else { return false };
         let to = pipeline.rules.end_of_step(from, LOOKED_AT, STEP_WORK);
+        let (first, last) = (self.from.unwrap_or(0), self.to);
+        let is_counted = |id| (first..=last).contains(&id) && exists(pipeline, id);
         for rule in pipeline.rules.places(from, to - from).filter_map(|(rule, _)| rule) {
-            self.uses.add(|named| names(&rule.instructions, named));
+            self.uses.add(|named| names(&rule.instructions, named), is_counted);
         }
         self.at = (to < pipeline.rules.place_count()).then_some(to);
         self.at.is_some()
@@ -198,18 +206,23 @@ impl NumberedDump {
     pub fn group_stats(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<GroupStats>> {
         let from = self.from?;
         if self.at.is_some() {
-            self.count(pipeline, |instructions, named| instructions.groups(named));
+            let exists: Exists = |pipeline, id| pipeline.groups.contains_key(&id);
+            self.count(pipeline, |instructions, named| instructions.groups(named), exists);
             return Some(Vec::new());
         }
         if let Some(first) = self.groups_at {
-            let mut visited = 0;
+            let mut work = 0;
             let mut groups = pipeline.groups.range(first..);
+            let is_counted = |id| (from..=self.to).contains(&id) && pipeline.groups.contains_key(&id);
             self.groups_at = groups.find_map(|(id, state)| {
-                if visited >= BUCKETS {
+                if work >= GROUP_WORK {
                     return Some(*id);
                 }
-                visited += 1 + state.group.buckets.len();
-                self.uses.add(|named| named.extend(super::group_references::followers(&state.group)));
+                work += 1 + state.group.memory() / OCTETS_OF_WORK;
+                let named = |named: &mut Vec<u32>| {
+                    named.extend(super::group_references::followers(&state.group));
+                };
+                self.uses.add(named, is_counted);
                 None
             });
             return Some(Vec::new());
@@ -231,7 +244,8 @@ impl NumberedDump {
     pub fn meter_stats(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<MeterStats>> {
         let from = self.from?;
         if self.at.is_some() {
-            self.count(pipeline, |instructions, named| instructions.meters(named));
+            let exists: Exists = |pipeline, id| pipeline.meters.contains_key(&id);
+            self.count(pipeline, |instructions, named| instructions.meters(named), exists);
             return Some(Vec::new());
         }
         let next = pipeline.meters.range(from..=self.to).take(GROUPS);
@@ -245,7 +259,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use super::*;
-    use crate::flow::{Action, Field, FlowMod, Instructions, Match, Mod};
+    use crate::flow::{
+        Action, Bucket, Field, FlowMod, Group, GroupKind, GroupMod, Instructions, Match, Mod, SelectMethod,
+    };
 
     /// Returns a pipeline with 60 rules, each with `actions` actions.
     fn pipeline(actions: usize) -> Pipeline {
@@ -294,7 +310,7 @@ mod tests {
         assert_eq!(sums(&heavy, &all), (1, 60), "the sums without a port read no actions");
         let counts = |pipeline: &Pipeline| {
             let mut dump = NumberedDump::new(None);
-            1 + std::iter::from_fn(|| dump.count(pipeline, |_, _| ()).then_some(())).count()
+            1 + std::iter::from_fn(|| dump.count(pipeline, |_, _| (), |_, _| false).then_some(())).count()
         };
         assert_eq!((counts(&light), counts(&heavy)), (1, searches));
         let copies = |pipeline: &Pipeline| {
@@ -322,5 +338,49 @@ mod tests {
         pipeline.modify(&[rule(1), rule(2), rule(3)], 0).unwrap();
         assert_eq!(steps(&pipeline, &FlowFilter::default()), [0, 1, 1, 1]);
         assert_eq!(pipeline.rules_from(0, 9, 0, |_, _| ()), Some(1));
+    }
+
+    /// A step that counts the references to groups ends after few groups with many actions, and only groups that
+    /// exist and belong to the dump are counted.
+    #[test]
+    fn groups_with_many_actions_end_a_step_and_missing_groups_are_not_counted() {
+        const GROUPS: u32 = 60;
+        const NAMED: u32 = 4_000;
+        let mut pipeline = Pipeline::new();
+        let group = |id: u32| {
+            // Each group refers to group 1 and to many groups that do not exist.
+            let missing = (0..NAMED).map(|number| 1_000_000 + id * NAMED + number);
+            let first = (id > 1).then_some(1);
+            let actions = first.into_iter().chain(missing).map(Action::Group).collect();
+            let buckets = vec![Bucket { id: 1, weight: 1, watch_port: None, watch_group: None, actions }];
+            let (kind, method) = (GroupKind::All, SelectMethod::Default);
+            Mod::Group(GroupMod::Add(Group { id, kind, method, buckets }))
+        };
+        pipeline.modify(&(1..=GROUPS).map(group).collect::<Vec<_>>(), 0).unwrap();
+        let uses = Instructions::apply(vec![Action::Group(1), Action::Group(2)]);
+        pipeline.modify(&[Mod::Flow(Box::new(FlowMod::add(0, 1, Match::ANY, uses)))], 0).unwrap();
+        let of_group = NAMED as usize * size_of::<Action>() / OCTETS_OF_WORK;
+        let most = GROUP_WORK.div_ceil(of_group);
+        for (number, counted) in [(None, 2), (Some(2), 1), (Some(9), 0)] {
+            let mut dump = NumberedDump::new(number);
+            let (mut steps, mut stats) = (0, Vec::new());
+            while let Some(told) = dump.group_stats(&pipeline, 0) {
+                steps += usize::from(dump.at.is_none() && told.is_empty());
+                stats.extend(told);
+            }
+            assert!(steps >= GROUPS as usize / most, "{steps} steps of at most {most} groups");
+            assert_eq!(dump.uses.len(), counted, "{number:?}");
+            let references: Vec<u32> = stats.iter().map(|stats| stats.references).collect();
+            match number {
+                None => {
+                    assert_eq!((references.len(), &references[..3]), (60, &[60, 1, 0][..]));
+                    let at_once: Vec<u32> =
+                        pipeline.group_stats(0).iter().map(|stats| stats.references).collect();
+                    assert_eq!(references, at_once);
+                }
+                Some(2) => assert_eq!(references, [1]),
+                Some(_) => assert_eq!(references, [0]),
+            }
+        }
     }
 }

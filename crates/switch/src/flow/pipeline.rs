@@ -505,10 +505,11 @@ impl Pipeline {
     pub fn group_stats(&self, now_ns: u64) -> Vec<GroupStats> {
         let mut references = Tally::default();
         for (_, rule) in self.rules.iter() {
-            references.add(|named| rule.instructions.groups(named));
+            references.add(|named| rule.instructions.groups(named), |id| self.groups.contains_key(&id));
         }
         for state in self.groups.values() {
-            references.add(|named| named.extend(followers(&state.group)));
+            let named = |named: &mut Vec<u32>| named.extend(followers(&state.group));
+            references.add(named, |id| self.groups.contains_key(&id));
         }
         self.groups.values().map(|state| state.stats(references.of(state.group.id), now_ns)).collect()
     }
@@ -538,7 +539,7 @@ impl Pipeline {
     pub fn meter_stats(&self, now_ns: u64) -> Vec<MeterStats> {
         let mut uses = Tally::default();
         for (_, rule) in self.rules.iter() {
-            uses.add(|named| rule.instructions.meters(named));
+            uses.add(|named| rule.instructions.meters(named), |id| self.meters.contains_key(&id));
         }
         self.meters.values().map(|state| state.stats(uses.of(state.meter.id), now_ns)).collect()
     }
@@ -627,17 +628,25 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts one user (a rule or group) of each group or meter whose number `name` appends to a list.
-    pub(super) fn add(&mut self, name: impl FnOnce(&mut Vec<u32>)) {
+    /// Counts one user (a rule or group) of each group or meter whose number `name` appends to a list and for which
+    /// `is_counted` returns true. Numbers of groups and meters that do not exist are not to be counted, because each
+    /// counted number uses memory.
+    pub(super) fn add(&mut self, name: impl FnOnce(&mut Vec<u32>), is_counted: impl Fn(u32) -> bool) {
         name(&mut self.named);
         self.named.sort_unstable();
         self.named.dedup();
-        for id in self.named.drain(..) {
+        for id in self.named.drain(..).filter(|id| is_counted(*id)) {
             *self.by_id.entry(id).or_default() += 1;
         }
     }
 
     pub(super) fn of(&self, id: u32) -> u32 {
         self.by_id.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Returns the number of groups or meters that have a user.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
     }
 }
