@@ -51,6 +51,94 @@ fn what_is_learnt_serves() {
     assert_eq!(pipeline.rule_count(), 2, "silent for eleven seconds");
 }
 
+/// Returns a `learn` action with these parts, for table 1.
+fn learn_of(parts: Vec<LearnPart>) -> Action {
+    let Action::Learn(mut learn) = teaches(7, 0, 0, None) else { unreachable!() };
+    learn.parts = parts;
+    Action::Learn(learn)
+}
+
+/// Returns the part of a `learn` action that matches a constant in a whole field.
+fn constant(field: Field, value: u128) -> LearnPart {
+    let to = SubField::whole(field);
+    LearnPart::Match(LearnSource::Constant { value, bits: to.bits }, to)
+}
+
+/// A `learn` action is refused if its learned match lacks a prerequisite or matches part of a field without masks, as
+/// in a flow-mod, or if its learned flow entry would not fit into a message. Such learned flow entries would match
+/// other packets, or none, after a restart.
+#[test]
+fn learn_actions_whose_rules_openflow_cannot_express_are_refused() {
+    use switch::flow::{FlowError, MatchError};
+    let of_packet = |field| {
+        let part = SubField::whole(field);
+        LearnPart::Match(LearnSource::Field(part), part)
+    };
+    let bits = |field, first, bits, value| {
+        LearnPart::Match(LearnSource::Constant { value, bits }, SubField { field, first, bits })
+    };
+    let ipv4 = || constant(Field::EthType, 0x0800);
+    let tcp = || constant(Field::IpProto, 6);
+    let load = LearnPart::Load(
+        LearnSource::Constant { value: 1, bits: 1 },
+        SubField { field: Field::Reg0, first: 0, bits: 1 },
+    );
+    let (prerequisite, mask) =
+        (Err(FlowError::MatchInconsistent), |field| Err(FlowError::Match(MatchError::Mask(field))));
+    let cases = [
+        ("no protocol", vec![of_packet(Field::TcpDst)], prerequisite),
+        ("no EtherType", vec![tcp(), of_packet(Field::TcpDst)], prerequisite),
+        ("TCP over IPv4", vec![ipv4(), tcp(), of_packet(Field::TcpDst)], Ok(())),
+        ("another order", vec![ipv4(), of_packet(Field::TcpDst), tcp()], prerequisite),
+        ("any protocol", vec![ipv4(), of_packet(Field::IpProto), of_packet(Field::TcpDst)], prerequisite),
+        (
+            "changed",
+            vec![ipv4(), tcp(), constant(Field::TcpDst, 80), constant(Field::IpProto, 17)],
+            prerequisite,
+        ),
+        (
+            "changed to that of the packet",
+            vec![ipv4(), tcp(), constant(Field::TcpDst, 80), of_packet(Field::IpProto)],
+            prerequisite,
+        ),
+        ("half of a field", vec![bits(Field::EthType, 8, 8, 8)], mask(Field::EthType)),
+        (
+            "two halves",
+            vec![bits(Field::EthType, 8, 8, 8), bits(Field::EthType, 0, 8, 0), of_packet(Field::Ipv4Src)],
+            Ok(()),
+        ),
+        ("part of a port", vec![bits(Field::InPort, 0, 8, 1)], mask(Field::InPort)),
+        ("a port of 16 bits", vec![bits(Field::InPort, 0, 16, 1)], Ok(())),
+        ("as many actions as fit", vec![load.clone(); 1024], Ok(())),
+        ("too many actions", vec![load; 1025], Err(FlowError::TooMany)),
+    ];
+    for (name, parts, expected) in cases {
+        let mut pipeline = pipeline();
+        let teacher = |actions| FlowMod::add(0, 1, Match::ANY, Instructions::apply(actions));
+        for actions in [vec![learn_of(parts.clone())], vec![Action::Clone(vec![learn_of(parts)])]] {
+            let done = pipeline.modify(&[Mod::Flow(Box::new(teacher(actions)))], 0);
+            assert_eq!(done.map_err(|(_, why)| why), expected, "{name}");
+        }
+    }
+}
+
+/// The port number of OpenFlow 1.0 has 16 bits. A learned match on it is a match on the whole port number, because
+/// OpenFlow has no masks for ports.
+#[test]
+fn a_learned_port_of_16_bits_is_matched_whole() {
+    let part = SubField { field: Field::InPort, first: 0, bits: 16 };
+    let of_packet = LearnPart::Match(LearnSource::Field(part), part);
+    let local = LearnPart::Match(LearnSource::Constant { value: 0xfffe, bits: 16 }, part);
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    for (learned, expected) in [(of_packet, 3), (local, u128::from(port::LOCAL))] {
+        let mut pipeline = pipeline();
+        add(&mut pipeline, 0, 1, Match::ANY, vec![learn_of(vec![learned])]);
+        let translated = pipeline.translate(asked(&read(&frame, 3), Some(&frame)));
+        let rule = &translated.learns[0].rule;
+        assert_eq!(rule.matching, Match::ANY.with(Field::InPort, expected));
+    }
+}
+
 /// Returns an action that teaches table 1 to output to the port of the packet's source.
 fn teaches(cookie: u64, flags: u16, limit: u32, result: Option<SubField>) -> Action {
     Action::Learn(Box::new(Learn {

@@ -344,22 +344,20 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesRecord, Dama
         let idle = then.monotonic.saturating_sub(used);
         let ago = |past| now.monotonic.saturating_sub(past);
         let rule = RuleRecord(message, packets, bytes, ago(age), ago(idle), metered, ago(life));
-        record.rules.push(if life > now.monotonic { shortened(rule, life, now)? } else { rule });
+        record.rules.push(if life > now.monotonic { shortened(rule, life, now) } else { rule });
     }
     Ok(record)
 }
 
 /// Converts a restored flow entry that was last changed before this boot. The monotonic clock cannot express
-/// the time of that change. Therefore, the hard timeout is shortened to its remaining part, which starts now.
-fn shortened(rule: RuleRecord, life: u64, now: &Moment) -> Result<RuleRecord, Damage> {
-    let mut change = rule.read().ok_or(Damage::Parts)?;
-    if change.hard_timeout == 0 {
-        return Ok(rule);
-    }
+/// the time of that change. Therefore, the hard timeout is shortened to its remaining part, which starts now. A flow
+/// entry that is not decoded stays unchanged: [`RulesRecord::give`] skips and counts such flow entries.
+fn shortened(rule: RuleRecord, life: u64, now: &Moment) -> RuleRecord {
+    let Some(mut change) = rule.read().filter(|change| change.hard_timeout != 0) else { return rule };
     let left = u64::from(change.hard_timeout).saturating_sub(life / 1_000_000_000).max(1);
     change.hard_timeout = u16::try_from(left).unwrap_or(u16::MAX);
     let RuleRecord(_, packets, bytes, created, used, metered, _) = rule;
-    Ok(RuleRecord(RuleRecord::message(&change), packets, bytes, created, used, metered, now.monotonic))
+    RuleRecord(RuleRecord::message(&change), packets, bytes, created, used, metered, now.monotonic)
 }
 
 #[cfg(test)]
@@ -477,6 +475,36 @@ mod tests {
                 pipeline.flows(&FlowFilter::default(), 0).len() == 1
             };
             assert!(lives(39) && !lives(41));
+        }
+    }
+
+    /// One flow entry that cannot be decoded does not prevent that the other flow entries of the file are restored, in
+    /// this boot and in another one.
+    #[test]
+    fn a_rule_that_is_not_decoded_is_skipped_and_counted() {
+        let broken = |stats| {
+            let mut record = RuleRecord::of(stats, 100 * SECOND);
+            let octets = record.0.0.len();
+            record.0.0.truncate(octets - 4);
+            record
+        };
+        let good = decode("br0", &file(), &moment(1, 100, 0)).unwrap();
+        let mut body =
+            preface("br0", &moment(1, 100, 1000), &BTreeMap::new(), &Default::default(), (&[], &[]));
+        let mut pipeline = Pipeline::new();
+        let mut bad = FlowMod::add(0, 7, Match::ANY, Instructions::apply(vec![Action::PopVlan]));
+        bad.hard_timeout = 600;
+        pipeline.modify(&[Mod::Flow(Box::new(bad))], 50 * SECOND).unwrap();
+        let bad = pipeline.flows(&FlowFilter::default(), 100 * SECOND).remove(0);
+        put_rule(&mut body, &broken(bad));
+        good.rules.iter().for_each(|rule| put_rule(&mut body, rule));
+        let file = whole(body);
+        for now in [moment(1, 110, 0), moment(2, 5, 1010)] {
+            let record = decode("br0", &file, &now).unwrap();
+            let mut pipeline = Pipeline::new();
+            assert_eq!(record.give(&mut pipeline, now.monotonic), 1);
+            let flows = pipeline.flows(&FlowFilter::default(), now.monotonic);
+            assert_eq!(flows.iter().map(|flow| flow.priority).collect::<Vec<_>>(), [2, 1]);
         }
     }
 

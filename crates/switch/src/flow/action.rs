@@ -502,6 +502,12 @@ impl SubField {
         wild.set(self.field, wild.get(self.field) | self.mask());
     }
 
+    /// Returns whether the range is the port number of OpenFlow 1.0 and of NXM_OF_IN_PORT: the low 16 bits of
+    /// `in_port`. In a match, the range stands for the whole port number, as in Open vSwitch.
+    pub(super) fn is_port16(&self) -> bool {
+        *self == SubField { field: Field::InPort, first: 0, bits: 16 }
+    }
+
     /// Adds the condition that the range has this value to the match `to`.
     pub fn put(&self, to: &mut Match, value: u128) {
         to.put(self.field, value << self.first, self.mask());

@@ -2,6 +2,7 @@
 //! reverted as a whole if one change is refused.
 
 mod group;
+mod learn;
 mod meter;
 
 use super::action::port;
@@ -524,7 +525,7 @@ impl Pipeline {
                 if usize::from(learn.table) >= TABLES {
                     return Err(FlowError::BadArgument);
                 }
-                learn.parts.iter().try_for_each(|part| self.check_learn(part))
+                self.check_learn(learn)
             }
             Action::Resubmit { table: Some(table), .. } if usize::from(*table) >= TABLES => {
                 Err(FlowError::BadArgument)
@@ -534,31 +535,6 @@ impl Pipeline {
             }
             _ => Ok(()),
         }
-    }
-
-    fn check_learn(&self, part: &super::LearnPart) -> Result<(), FlowError> {
-        use super::{LearnPart, LearnSource};
-        let width = |source: &LearnSource| -> Result<Option<u16>, FlowError> {
-            Ok(match source {
-                LearnSource::Field(part) => {
-                    self.options.check(part)?;
-                    Some(part.bits).filter(|_| part.is_sound())
-                }
-                LearnSource::Constant { bits, .. } => Some(*bits),
-            })
-        };
-        let fits = match part {
-            LearnPart::Match(source, to) | LearnPart::Load(source, to) => {
-                self.options.check(to)?;
-                let may = matches!(part, LearnPart::Match(..)) || to.field.is_writable();
-                may && to.is_sound() && width(source)? == Some(to.bits)
-            }
-            LearnPart::Output(from) => {
-                self.options.check(from)?;
-                from.is_sound()
-            }
-        };
-        if fits { Ok(()) } else { Err(FlowError::BadArgument) }
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Action, Field, Run};
 use crate::flow::LearnedFlow;
 use crate::flow::action::{Learn, LearnPart, LearnSource};
 use crate::flow::message::{FlowFlags, FlowMod};
-use crate::flow::{Instructions, Match};
+use crate::flow::{Instructions, Match, SubField};
 
 const SEND_REMOVED: u16 = 1;
 
@@ -17,6 +17,14 @@ impl Run<'_> {
         let mut actions = Vec::new();
         for part in &learn.parts {
             match part {
+                LearnPart::Match(source, to) if to.is_port16() => {
+                    let port = match source {
+                        // The whole port number is copied, also if it has more than 16 bits.
+                        LearnSource::Field(from) if from.is_port16() => self.flow.get(Field::InPort),
+                        source => super::actions::port_of(self.learnt(source), to),
+                    };
+                    SubField::whole(Field::InPort).put(&mut matching, port);
+                }
                 LearnPart::Match(source, to) => {
                     let value = self.learnt(source);
                     to.put(&mut matching, value);
