@@ -64,6 +64,12 @@ fn constant(field: Field, value: u128) -> LearnPart {
     LearnPart::Match(LearnSource::Constant { value, bits: to.bits }, to)
 }
 
+/// Returns parts of a `learn` action that load this number of constants.
+fn loads(count: usize) -> Vec<LearnPart> {
+    let to = SubField { field: Field::Reg0, first: 0, bits: 1 };
+    vec![LearnPart::Load(LearnSource::Constant { value: 1, bits: 1 }, to); count]
+}
+
 /// A `learn` action is refused if its learned match lacks a prerequisite or matches part of a field without masks, as
 /// in a flow-mod, or if its learned flow entry would not fit into a message. Such learned flow entries would match
 /// other packets, or none, after a restart.
@@ -120,6 +126,47 @@ fn learn_actions_whose_rules_openflow_cannot_express_are_refused() {
             assert_eq!(done.map_err(|(_, why)| why), expected, "{name}");
         }
     }
+}
+
+/// Each part of a `learn` action counts as an action in the work limit of a packet, and the memory of the learned flow
+/// entries of one packet is limited. A usual number of `learn` actions stays far below both limits.
+#[test]
+fn parts_of_learn_actions_count_as_work_and_memory() {
+    const ACTIONS: usize = 256;
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let learned = |parts: Vec<LearnPart>| {
+        let mut pipeline = pipeline();
+        add(&mut pipeline, 0, 1, Match::ANY, vec![learn_of(parts); ACTIONS]);
+        let translated = pipeline.translate(asked(&read(&frame, 1), Some(&frame)));
+        let octets: usize = translated.learns.iter().map(switch::flow::LearnedFlow::memory).sum();
+        (translated.learns.len(), octets)
+    };
+    let matches = |count| vec![constant(Field::Reg0, 1); count];
+    assert_eq!(learned(matches(20)).0, ACTIONS);
+    // 65,536 parts and actions are executed.
+    assert_eq!(learned(matches(7000)).0, 65_536 / 7001);
+    let (count, octets) = learned(loads(1000));
+    assert!((5..40).contains(&count) && octets <= 1 << 20, "{count} rules of {octets} octets");
+}
+
+/// Packet-outs of a batch that teach existing flow entries again build and compare these flow entries. Both count as
+/// work of the batch.
+#[test]
+fn rules_that_a_batch_teaches_again_count_as_work() {
+    use switch::flow::{FlowError, PacketOut};
+    let mut pipeline = pipeline();
+    add(&mut pipeline, 0, 1, Match::ANY, vec![learn_of(loads(1000)); 20]);
+    let packet = PacketOut {
+        in_port: 1,
+        actions: vec![out(port::TABLE)],
+        frame: tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60),
+        metadata: Match::ANY,
+        resumes: None,
+    };
+    let mods = |count| vec![Mod::PacketOut(Box::new(packet.clone())); count];
+    pipeline.modify(&mods(10), 0).unwrap();
+    let refused = pipeline.modify(&mods(2000), 0);
+    assert!(matches!(refused, Err((_, FlowError::TooMuchWork))), "{refused:?}");
 }
 
 /// The port number of OpenFlow 1.0 has 16 bits. A learned match on it is a match on the whole port number, because

@@ -11,6 +11,7 @@ use super::learned::LearnedFlow;
 use super::message::{FlowError, Mod, PacketOut};
 use super::pipeline::{Pipeline, TABLES};
 use super::translate::TranslationInput;
+use super::work::WORK_OF_CHANGE;
 use super::{Action, Instructions};
 
 /// Maximum number of table look-ups of all packet-outs of a batch together.
@@ -79,6 +80,8 @@ impl Pipeline {
     /// Adds a learned flow entry as a change of the batch. Does nothing if the limit on the learned flow entries is
     /// reached.
     fn teach_in(&mut self, learned: &LearnedFlow, batch: &mut Batch) -> Result<(), FlowError> {
+        // An equal flow entry is found by a comparison of all actions.
+        batch.work(WORK_OF_CHANGE + learned.rule.instructions.work())?;
         if let Some(at) = self.taught(&learned.rule) {
             if let Some(rule) = self.rules.get(at) {
                 batch.retimed(at, rule.modified_ns);

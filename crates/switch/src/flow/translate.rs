@@ -66,6 +66,8 @@ const LIST_WORK: usize = 16;
 /// Maximum number of copies for controllers that one packet causes, and maximum number of learned flow entries that
 /// one packet adds.
 const MAX_TOLD: usize = 256;
+/// Maximum memory of the learned flow entries that one packet adds, in octets.
+const MAX_LEARNED_OCTETS: usize = 1 << 20;
 /// Port configuration flag OFPPC_NO_PACKET_IN: packets that arrive on the port and match no flow entry cause no
 /// packet-in.
 const NO_PACKET_IN: u32 = 64;
@@ -170,6 +172,8 @@ struct Run<'p> {
     depth: u32,
     /// Depth of nested look-ups of the same or an earlier table.
     recursion: u32,
+    /// Memory of the learned flow entries of the result, in octets.
+    learned: usize,
     /// Memory of the remaining processing that was recorded for paused copies of the packet, in octets.
     left: usize,
     /// Stack address at which the translation began, to compute the stack space used.
@@ -246,6 +250,7 @@ impl<'p> Run<'p> {
             rule: None,
             depth: 0,
             recursion: 0,
+            learned: 0,
             left: 0,
             stack_from: stack_address(),
             is_deep: false,

@@ -13,6 +13,10 @@ impl Run<'_> {
         if self.out.learns.len() >= super::MAX_TOLD {
             return self.note("too many rules are taught by one packet");
         }
+        // The action itself has been counted, and each part is as much work as an action.
+        if !self.works_for(u32::try_from(learn.parts.len()).unwrap_or(u32::MAX)) {
+            return;
+        }
         let mut matching = Match::ANY;
         let mut actions = Vec::new();
         for part in &learn.parts {
@@ -49,6 +53,11 @@ impl Run<'_> {
             change.instructions.apply.insert(0, ends);
         }
         let learned = LearnedFlow { rule: change, limit: learn.limit };
+        let octets = self.learned + learned.memory();
+        if octets > super::MAX_LEARNED_OCTETS {
+            return self.note("the rules that one packet teaches are too large together");
+        }
+        self.learned = octets;
         if let Some(result) = &learn.result {
             let learns = self.pipeline.may_learn(&learned);
             if learn.limit != 0 {
