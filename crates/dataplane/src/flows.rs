@@ -5,6 +5,7 @@
 //! and access a bridge through its [`OfDatapath`].
 
 mod clock;
+mod flow_ports;
 mod flow_store;
 mod hook;
 mod of_datapath;
@@ -32,6 +33,7 @@ use switch::flow::{
 use xdp::flows::FlowTable;
 
 use clock::now;
+use flow_ports::FlowPorts;
 
 use super::bridges::Bridges;
 use super::fault;
@@ -91,6 +93,8 @@ pub struct Flowing {
     bridge: Arc<FlowBridge>,
     /// OpenFlow port numbers of the bridge's ports, indexed by port name.
     numbers: BTreeMap<PortName, u32>,
+    /// The bridge's ports as last described to the flow tables.
+    ports: FlowPorts,
     settings: OpenFlow,
     of_datapath: Arc<OfDatapath>,
 }
@@ -333,6 +337,7 @@ impl Flows {
             tables,
             bridge,
             numbers,
+            ports: FlowPorts::default(),
             settings: settings.clone(),
             of_datapath: Arc::new(of_datapath),
         })
@@ -635,20 +640,13 @@ impl Flowing {
         for (_, number) in before.iter().filter(|(name, number)| numbers.get(*name) != Some(*number)) {
             of_datapath.undress(*number);
         }
-        let is_changed = self.tables.change(|pipeline| {
-            let version = pipeline.version();
-            let old: Vec<u32> = pipeline.ports().keys().copied().collect();
-            for number in old {
-                if !numbers.values().any(|own| *own == number) {
-                    pipeline.set_port(number, None);
-                }
-            }
-            for (name, number) in numbers {
-                let (Some(running), Some(member)) = (ports.get(name), members.get(name)) else { continue };
-                pipeline.set_port(*number, Some(of_datapath.dress(describe(name, *number, running, member))));
-            }
-            pipeline.version() != version
-        });
+        let describe = |(name, number): (&PortName, &u32)| {
+            Some((*number, describe(name, *number, ports.get(name)?, members.get(name)?)))
+        };
+        let described = numbers.iter().filter_map(describe).collect();
+        let dressed = Arc::clone(of_datapath);
+        let dress = move |port| dressed.dress(port);
+        let is_changed = self.ports.describe(&self.tables, described, dress);
         Followed { has_lost, is_changed }
     }
 }
