@@ -220,3 +220,12 @@ fn the_unit_lets_a_successor_speak() {
         assert!(unit.lines().any(|it| it == line), "{line}");
     }
 }
+
+#[test]
+fn the_unit_restarts_the_daemon_however_often_it_fails() {
+    let unit = include_str!("../../../contrib/trivium.service");
+    let (section, rest) = unit.split_once("[Service]").unwrap();
+    assert!(rest.lines().any(|it| it == "Restart=on-failure"));
+    // By default, systemd gives up after five starts within 10 s.
+    assert!(section.lines().any(|it| it == "StartLimitIntervalSec=0"), "{section}");
+}
