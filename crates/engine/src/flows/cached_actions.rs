@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use packet::PortId;
 use switch::flow::{LearnedFlow, Pipeline, RuleRef, Translated};
 
 use super::compiled::Compiled;
@@ -24,11 +25,14 @@ pub(crate) struct CachedActions {
     memory: usize,
     /// Sum of the sizes of all cached actions, in bytes. All [`CachedActions`] share this counter.
     total: Arc<AtomicUsize>,
+    /// Sum of the sizes of the cached actions that were made for megaflows of the same port, in bytes.
+    of_port: Arc<AtomicUsize>,
 }
 
 impl Drop for CachedActions {
     fn drop(&mut self) {
         self.total.fetch_sub(self.memory, Ordering::Relaxed);
+        self.of_port.fetch_sub(self.memory, Ordering::Relaxed);
     }
 }
 
@@ -37,12 +41,15 @@ impl CachedActions {
         actions: Translated,
         meters: Vec<(u32, Arc<MeterLive>)>,
         total: &Arc<AtomicUsize>,
+        of_port: Arc<AtomicUsize>,
     ) -> Arc<CachedActions> {
         let memory = actions.memory();
         total.fetch_add(memory, Ordering::Relaxed);
+        of_port.fetch_add(memory, Ordering::Relaxed);
         Arc::new(CachedActions {
             memory,
             total: Arc::clone(total),
+            of_port,
             compiled: Arc::new(Compiled::new(actions.program, actions.dropped, meters)),
             rules: actions.rules,
             missed: actions.missed,
@@ -102,6 +109,10 @@ const INDEX_MEMORY: usize = 16 << 20;
 /// forwarded without a megaflow.
 pub(crate) const ACTIONS_MEMORY: usize = 512 << 20;
 
+/// Part of [`ACTIONS_MEMORY`] that only ports with less than their share of this part may use, in bytes. The actions of
+/// one port's megaflows therefore cannot prevent megaflows of other ports.
+const RESERVE: usize = ACTIONS_MEMORY / 4;
+
 /// Index of recently cached actions, in which new megaflows find equal actions to share.
 #[derive(Default)]
 pub(crate) struct CachedActionsIndex {
@@ -110,27 +121,31 @@ pub(crate) struct CachedActionsIndex {
     held: usize,
     /// Total size of all cached actions of all megaflows, in bytes, including actions that are not in the index.
     total: Arc<AtomicUsize>,
+    /// Total size of the cached actions that were made for megaflows of each port, in bytes.
+    of_ports: HashMap<PortId, Arc<AtomicUsize>>,
     hasher: RandomState,
 }
 
 impl CachedActionsIndex {
     /// Returns translated actions in cached form. Megaflows with equal actions get the same copy, unless the
     /// actions contain meters or learn actions. If `is_kept` is false, no megaflow keeps the actions, and they
-    /// are not added to the index.
+    /// are not added to the index. The memory of new actions counts for `port`.
     pub fn shared(
         &mut self,
+        port: PortId,
         actions: Translated,
         meters: Vec<(u32, Arc<MeterLive>)>,
         is_kept: bool,
     ) -> Arc<CachedActions> {
+        let of_port = Arc::clone(self.of_ports.entry(port).or_default());
         if !meters.is_empty() || !actions.learns.is_empty() {
-            return CachedActions::new(actions, meters, &self.total);
+            return CachedActions::new(actions, meters, &self.total, of_port);
         }
         let hash = self.hasher.hash_one((&actions.program, &actions.rules, &actions.missed, &actions.groups));
         if let Some(known) = self.by_hash.get(&hash).filter(|known| known.is(&actions)) {
             return Arc::clone(known);
         }
-        let new = CachedActions::new(actions, meters, &self.total);
+        let new = CachedActions::new(actions, meters, &self.total, of_port);
         if !is_kept || new.memory > INDEX_MEMORY / 16 {
             return new;
         }
@@ -145,9 +160,23 @@ impl CachedActionsIndex {
         new
     }
 
-    /// Returns whether a megaflow with these actions may be kept without exceeding [`ACTIONS_MEMORY`].
-    pub fn has_room(&self, actions: &Translated) -> bool {
-        self.memory() + actions.memory() <= ACTIONS_MEMORY
+    /// Returns whether a megaflow of `port` with these actions may be kept without exceeding [`ACTIONS_MEMORY`]. If
+    /// less than [`RESERVE`] is left, the port must also have less than its share of the reserve.
+    pub fn has_room(&self, port: PortId, actions: &Translated) -> bool {
+        let more = actions.memory();
+        let all = self.memory() + more;
+        all <= ACTIONS_MEMORY - RESERVE || all <= ACTIONS_MEMORY && self.of_port(port) + more <= self.share()
+    }
+
+    /// Returns the share of one port in [`RESERVE`], in bytes. One share is left for a port without actions.
+    fn share(&self) -> usize {
+        let ports = self.of_ports.values().filter(|own| own.load(Ordering::Relaxed) > 0).count();
+        RESERVE / (ports + 1)
+    }
+
+    /// Returns the total size of the cached actions that were made for megaflows of a port, in bytes.
+    fn of_port(&self, port: PortId) -> usize {
+        self.of_ports.get(&port).map_or(0, |own| own.load(Ordering::Relaxed))
     }
 
     /// Returns the total size of all cached actions in bytes.
@@ -162,6 +191,8 @@ mod tests {
     use switch::flow::{Flow, Op, Program};
 
     use super::*;
+
+    const PORT: PortId = PortId(4);
 
     /// Returns a translation with `steps` operations, each of which selects a different queue.
     fn translated(from: usize, steps: usize) -> Translated {
@@ -180,20 +211,52 @@ mod tests {
         let mut index = CachedActionsIndex::default();
         // Each is a little less than the longest that the index takes.
         let steps = INDEX_MEMORY / 16 / size_of::<Op>() * 9 / 10;
-        let kept: Vec<_> = (0..40).map(|at| index.shared(translated(at, steps), Vec::new(), true)).collect();
+        let kept: Vec<_> =
+            (0..40).map(|at| index.shared(PORT, translated(at, steps), Vec::new(), true)).collect();
         assert!(index.held <= INDEX_MEMORY && index.by_hash.len() < 20, "{}", index.by_hash.len());
         assert!(index.memory() > 40 * steps * size_of::<Op>());
         // The last one is shared.
-        let last = index.shared(translated(39, steps), Vec::new(), true);
+        let last = index.shared(PORT, translated(39, steps), Vec::new(), true);
         assert!(Arc::ptr_eq(&last, &kept[39]));
         drop((kept, last));
         assert_eq!(index.memory(), index.held, "only the index has actions");
         // Actions that no megaflow keeps, and very long ones, are not remembered.
         let before = index.by_hash.len();
-        drop(index.shared(translated(100, 10), Vec::new(), false));
-        drop(index.shared(translated(100, 2 * steps), Vec::new(), true));
+        drop(index.shared(PORT, translated(100, 10), Vec::new(), false));
+        drop(index.shared(PORT, translated(100, 2 * steps), Vec::new(), true));
         assert_eq!((index.by_hash.len(), index.memory()), (before, index.held));
         index.total.store(ACTIONS_MEMORY, Ordering::Relaxed);
-        assert!(!index.has_room(&translated(0, 1)), "megaflows have actions of a bounded size");
+        assert!(!index.has_room(PORT, &translated(0, 1)), "megaflows have actions of a bounded size");
+    }
+
+    /// Megaflows of one port with different actions, such as learn actions, do not prevent megaflows of other ports.
+    #[test]
+    fn the_actions_of_one_port_leave_memory_to_other_ports() {
+        let mut index = CachedActionsIndex::default();
+        let mut kept = Vec::new();
+        // The actions are short, and each stands for longer ones.
+        let mut keep = |index: &mut CachedActionsIndex, port: PortId, octets: usize| {
+            let actions = translated(kept.len(), 1);
+            if !index.has_room(port, &actions) {
+                return false;
+            }
+            let mut new = index.shared(port, actions, Vec::new(), false);
+            let more = octets - new.memory;
+            let own = Arc::get_mut(&mut new).unwrap();
+            own.memory = octets;
+            own.total.fetch_add(more, Ordering::Relaxed);
+            own.of_port.fetch_add(more, Ordering::Relaxed);
+            kept.push(new);
+            true
+        };
+        let of_one = (0..1000).take_while(|_| keep(&mut index, PORT, 1 << 20)).count();
+        assert_eq!(of_one << 20, ACTIONS_MEMORY - RESERVE);
+        let other = PortId(5);
+        let of_other = (0..1000).take_while(|_| keep(&mut index, other, 1 << 20)).count();
+        assert!(of_other << 20 >= RESERVE / 4, "{of_other}");
+        assert!(keep(&mut index, PortId(6), 1 << 20) && !keep(&mut index, PORT, 1 << 20));
+        assert!(index.memory() <= ACTIONS_MEMORY);
+        drop(kept);
+        assert_eq!((index.memory(), index.of_port(PORT), index.share()), (0, 0, RESERVE));
     }
 }

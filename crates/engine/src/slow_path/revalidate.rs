@@ -320,9 +320,9 @@ impl SlowPath {
         version: u64,
     ) {
         let Some(Some(record)) = self.records.get(id as usize) else { return };
-        let mask = record.bits.both().1;
+        let (port, mask) = (record.port, record.bits.both().1);
         let wider = actions.mask.0.iter().zip(mask.0).any(|(needs, has)| needs & !has != 0);
-        if wider || !actions.is_cacheable() || !self.cached_actions.has_room(&actions) {
+        if wider || !actions.is_cacheable() || !self.cached_actions.has_room(port, &actions) {
             return self.dismiss(id);
         }
         let same = record.actions.compiled.is_same(&actions.program, actions.dropped, &meters);
@@ -330,7 +330,7 @@ impl SlowPath {
             // Packets counted until the removal belong to the old rules.
             self.unhook(id);
         }
-        let actions = self.cached_actions.shared(actions, meters, true);
+        let actions = self.cached_actions.shared(port, actions, meters, true);
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
         (record.version, record.in_port) = (version, in_port);
         record.actions = Arc::clone(&actions);

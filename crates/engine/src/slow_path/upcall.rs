@@ -134,9 +134,9 @@ impl SlowPath {
             && in_port != port::ANY
             && self.is_served(&bridge)
             && self.budgets.has_room(worker, port, self.flows, self.flow_limit())
-            && self.cached_actions.has_room(&actions);
+            && self.cached_actions.has_room(port, &actions);
         let mask = actions.mask;
-        let actions = self.cached_actions.shared(actions, meters, is_kept);
+        let actions = self.cached_actions.shared(port, actions, meters, is_kept);
         let compiled = Arc::clone(&actions.compiled);
         if is_kept {
             self.keep(worker, &bridge, (port, in_port), (&flow, mask), actions, version, now);

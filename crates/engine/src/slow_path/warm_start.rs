@@ -80,12 +80,12 @@ impl SlowPath {
             if wider
                 || !actions.is_cacheable()
                 || !self.budgets.has_room(worker, flow.port, self.flows, self.flow_limit())
-                || !self.cached_actions.has_room(&actions)
+                || !self.cached_actions.has_room(flow.port, &actions)
             {
                 continue;
             }
             let mask = actions.mask;
-            let actions = self.cached_actions.shared(actions, meters, true);
+            let actions = self.cached_actions.shared(flow.port, actions, meters, true);
             self.keep(worker, bridge, (flow.port, in_port), (&asked, mask), actions, version, now);
         }
     }

@@ -70,11 +70,11 @@ fn a_flow_that_is_wrong_is_found_and_mended() {
     let slow_path = rig.slow_path();
     let id = slow_path.records.iter().position(Option::is_some).unwrap();
     let record = slow_path.records[id].as_ref().unwrap();
-    let (at, bridge) = (record.at.unwrap(), Arc::clone(&record.bridge));
+    let (at, port, bridge) = (record.at.unwrap(), record.port, Arc::clone(&record.bridge));
     let elsewhere = with_port(&record.bits.both().0, 2);
     let other =
         bridge.tables.lock().translate(TranslationInput { flow: &elsewhere, frame: None, trace: false });
-    let other = slow_path.cached_actions.shared(other, Vec::new(), true);
+    let other = slow_path.cached_actions.shared(port, other, Vec::new(), true);
     slow_path.records[id].as_mut().unwrap().actions = Arc::clone(&other);
     slow_path.answer(0, CacheCommand::Replace(at, Arc::clone(&other.compiled)));
     rig.switch.turn();
