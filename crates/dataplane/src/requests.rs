@@ -292,7 +292,9 @@ impl Plane for DataPlane {
 
     fn caches(&self) -> CachesState {
         let shown = self.shown_flows();
-        self.with_engine(|engine| shown.caches(engine, &self.memory)).unwrap_or_default()
+        // A hand-over waits for the lock of the engine, which is therefore not held while tables are read.
+        let tables = shown.memory();
+        self.with_engine(|engine| shown.caches(engine, &self.memory, tables)).unwrap_or_default()
     }
 
     fn trace_rules(&self, request: &TraceRequest) -> Result<String, PlaneError> {

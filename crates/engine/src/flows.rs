@@ -25,7 +25,7 @@ mod megaflow_view;
 mod meter;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -98,6 +98,8 @@ pub struct FlowTables {
     /// Whether the slow path has claimed the lock of the rules. Control threads then let the slow path lock the
     /// rules first.
     packets_wait: AtomicBool,
+    /// Memory of the rules in octets, as last determined by [`FlowTables::memory`].
+    memory: AtomicUsize,
     pub(crate) asked: Mutex<Vec<Asked>>,
     packet_outs: Mutex<PacketOuts>,
     listener: Mutex<Option<Listener>>,
@@ -116,6 +118,7 @@ impl FlowTables {
     pub fn new(number: u16, pipeline: Pipeline, waker: Arc<Waker>) -> FlowTables {
         FlowTables {
             number,
+            memory: AtomicUsize::new(pipeline.memory()),
             pipeline: Mutex::new(pipeline),
             turn: Mutex::new(()),
             packets_wait: AtomicBool::new(false),
@@ -161,6 +164,23 @@ impl FlowTables {
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(YIELDS),
                 tried => return !matches!(tried, Err(TryLockError::WouldBlock)),
             }
+        }
+    }
+
+    /// Returns the approximate memory of the rules in octets. If other threads keep the rules locked until
+    /// `deadline`, returns the last known value.
+    #[must_use]
+    pub fn memory(&self, deadline: Instant) -> usize {
+        loop {
+            if let Some(pipeline) = self.try_lock() {
+                let memory = pipeline.memory();
+                self.memory.store(memory, Ordering::Relaxed);
+                return memory;
+            }
+            if Instant::now() >= deadline {
+                return self.memory.load(Ordering::Relaxed);
+            }
+            std::thread::sleep(YIELDS);
         }
     }
 

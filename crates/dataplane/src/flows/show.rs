@@ -21,6 +21,8 @@ use crate::ids::Names;
 
 /// Time limit for the slow path to return the next megaflow of a list or to revalidate all megaflows.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time for which [`Shown::memory`] waits for locked flow tables of all bridges together.
+const MEMORY_PATIENCE: Duration = Duration::from_millis(20);
 /// Number of megaflows whose flow entries are looked up during one lock of the flow tables.
 const SLICE: usize = 128;
 /// Maximum total size in octets of the texts in one list of the API.
@@ -269,16 +271,24 @@ impl Shown {
         described.into_iter().zip(of_rules).map(with_rules).collect()
     }
 
+    /// Returns the memory use of each bridge's flow tables. Tables that other threads keep locked are not waited
+    /// for, and their last known memory use is returned.
+    pub fn memory(&self) -> Vec<MemoryState> {
+        let deadline = Instant::now() + MEMORY_PATIENCE;
+        let state = |(name, tables): &(String, Arc<FlowTables>)| MemoryState {
+            consumer: format!("tables of {name}"),
+            bytes: u64::try_from(tables.memory(deadline)).unwrap_or(u64::MAX),
+        };
+        self.bridges.iter().map(state).collect()
+    }
+
     /// Returns the memory use of frames, flow tables and flow caches, the counters of each worker's flow cache,
-    /// and the state of the slow path. See [`control::Plane::caches`].
-    pub fn caches(&self, engine: &Engine, frames: &FrameMemory) -> CachesState {
+    /// and the state of the slow path. `tables` is the result of [`Shown::memory`]. See [`control::Plane::caches`].
+    pub fn caches(&self, engine: &Engine, frames: &FrameMemory, tables: Vec<MemoryState>) -> CachesState {
         let mut caches = CachesState::default();
         let mut memory = |consumer: String, bytes: u64| caches.memory.push(MemoryState { consumer, bytes });
         memory("frames".to_owned(), frames.bytes());
-        for (name, tables) in &self.bridges {
-            let bytes = tables.lock().memory();
-            memory(format!("tables of {name}"), u64::try_from(bytes).unwrap_or(u64::MAX));
-        }
+        tables.into_iter().for_each(|own| memory(own.consumer, own.bytes));
         let Some(slow_path) = &self.slow_path else { return caches };
         let count = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
         let state = |(worker, view): (u16, engine::stage::FlowsView)| CacheState {

@@ -67,6 +67,40 @@ fn a_slow_bridge_delays_no_change_of_another() {
     assert!(!barriers.all_within(Duration::from_millis(10)));
 }
 
+/// A reader of metrics does not wait for flow tables that a controller keeps locked. The last known memory use of
+/// these tables is shown.
+#[test]
+fn the_memory_of_locked_tables_is_the_last_known_value() {
+    let mut flows = Flows::default();
+    for name in ["br0", "br1"] {
+        let name: BridgeName = name.parse().unwrap();
+        let config = switch::BridgeConfig { name: name.to_string(), ..switch::BridgeConfig::default() };
+        let bridge = Arc::new(switch::Bridge::new(&config, 1));
+        let flowing = flows.make(&name, &bridge, &OpenFlow::default()).unwrap();
+        flows.bridges.insert(name, flowing);
+    }
+    let tables = |name: &str| Arc::clone(&flows.bridges[&name.parse::<BridgeName>().unwrap()].tables);
+    let shown = flows.shown(&crate::ids::Names::new());
+    let octets = || shown.memory().into_iter().map(|own| own.bytes).collect::<Vec<_>>();
+    let before = octets();
+    let held = tables("br0");
+    let mut held = held.lock();
+    let rules = |first: u16| -> Vec<Mod> {
+        let add = |priority| {
+            Mod::Flow(Box::new(FlowMod::add(0, priority, Match::ANY, Instructions::apply(Vec::new()))))
+        };
+        (first..first + 100).map(add).collect()
+    };
+    held.modify(&rules(1), 0).unwrap();
+    tables("br1").change(|pipeline| pipeline.modify(&rules(1), 0)).unwrap();
+    let meanwhile = octets();
+    assert_eq!(meanwhile[0], before[0]);
+    assert!(meanwhile[1] > before[1]);
+    drop(held);
+    let after = octets();
+    assert!(after[0] > before[0] && after[1] == meanwhile[1]);
+}
+
 /// Flow tables that are still locked at the deadline are reported, and unlocked ones are not.
 #[test]
 fn rules_that_are_held_are_waited_for_until_a_deadline() {
