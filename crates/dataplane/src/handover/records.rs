@@ -160,7 +160,8 @@ impl HandoverState {
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let learned = self.stations.values().map(Vec::len).sum::<usize>() + self.known.len();
         let rules = self.rules.values().map(RulesRecord::count).sum::<usize>();
-        PATIENCE + PER_PORT * count(self.ports.len()) + PER_ENTRY * count(learned + rules)
+        let blocks = self.blocks.values().map(Vec::len).sum::<usize>();
+        PATIENCE + PER_PORT * count(self.ports.len()) + PER_ENTRY * count(learned + rules + blocks)
     }
 
     /// Returns the prefixes that an operator has blocked, by filter name.
@@ -327,6 +328,14 @@ pub struct StationRecord(pub u16, pub u64, pub u16, pub u16);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hand_over_has_more_time_if_an_operator_has_blocked_many_prefixes() {
+        let blocks = r#"{ "edge": [["10.0.0.0/8", null], ["192.0.2.0/24", 5]], "core": [["::/0", null]] }"#;
+        let blocks = serde_json::from_str(blocks).unwrap();
+        let state = HandoverState { blocks, ..HandoverState::default() };
+        assert_eq!(state.patience(), PATIENCE + PER_ENTRY * 3);
+    }
 
     #[test]
     fn a_hook_without_a_pin_is_still_a_hook() {
