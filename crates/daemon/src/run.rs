@@ -28,6 +28,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::log;
 use crate::notify::{self, Notifier};
 use crate::pid_file::PidFile;
+use crate::socket_file::SocketFile;
 use crate::vlog;
 
 /// Number of threads of the control plane's event loop.
@@ -60,7 +61,7 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
     let begins = if args.take_over { "takes over" } else { "starts" };
     tracing::info!("trivium {version} {begins}: pid {pid}, configuration {file}, socket {api}");
     let plane = Arc::clone(&service.plane);
-    let sockets = [Some(service.config.daemon.api.clone()), service.config.daemon.unixctl.clone()];
+    let files = Arc::clone(&service.files);
     let pid_file = Arc::clone(&service.pid_file);
     let served = runtime.block_on(service.serve());
     if let Ok(End::HandedOver) = served {
@@ -79,9 +80,7 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
         return served.map(drop);
     }
     // A socket file without a listener would delay clients.
-    for socket in sockets.into_iter().flatten() {
-        let _ = std::fs::remove_file(&socket);
-    }
+    std::mem::take(&mut *held(&files)).into_iter().for_each(SocketFile::remove);
     drop(held(&pid_file).take());
     served.map(drop)
 }
@@ -89,8 +88,8 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
 /// PID file of this process. `None` until this process has locked the file.
 type Pid = Arc<Mutex<Option<PidFile>>>;
 
-fn held(pid: &Pid) -> MutexGuard<'_, Option<PidFile>> {
-    pid.lock().unwrap_or_else(PoisonError::into_inner)
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Releases the PID file without removing the file, so that a successor process can lock the file.
@@ -123,6 +122,8 @@ struct Service {
     /// Unix sockets other than the API socket, which are handed over to a successor.
     sockets: Arc<Sockets>,
     pid_file: Pid,
+    /// Files of the Unix sockets, which are removed when the daemon ends.
+    files: Arc<Mutex<Vec<SocketFile>>>,
     /// Signal handlers that were installed before the take-over from a predecessor. `None` without a
     /// predecessor.
     signals: Option<Signals>,
@@ -138,6 +139,7 @@ impl Service {
         // The PID file is locked before anything of another daemon is touched.
         let pid_file = pid_file(&config)?;
         let listeners = Listeners::bind(&config.daemon).map_err(|error| failure(&error, "daemon.api"))?;
+        let api = SocketFile::at(&config.daemon.api);
         let (file, sockets) = (args.config.clone(), Arc::default());
         let socket = socket.map(|_| config.daemon.api.clone());
         let around = surroundings(&file, socket.clone(), &listeners, &sockets);
@@ -146,13 +148,18 @@ impl Service {
             plane.surround(around);
             Ok(plane)
         });
-        let plane = plane.inspect_err(|_| {
-            // A socket file without a listener would delay clients.
-            let _ = std::fs::remove_file(&config.daemon.api);
-        })?;
+        let plane = match plane {
+            Ok(plane) => plane,
+            Err(failure) => {
+                // A socket file without a listener would delay clients.
+                api.into_iter().for_each(SocketFile::remove);
+                return Err(failure);
+            }
+        };
         plane.keep_rules_in(rules_of(&config), args.restore || config.daemon.restore);
         let pid_file = Arc::new(Mutex::new(pid_file));
-        Ok(Service { file, socket, config, given: None, plane, listeners, sockets, pid_file, signals: None })
+        let (given, signals, files) = (None, None, Arc::new(Mutex::new(api.into_iter().collect())));
+        Ok(Service { file, socket, config, given, plane, listeners, sockets, pid_file, files, signals })
     }
 
     fn take_over(args: &Run, socket: Option<&Path>, signals: Signals) -> Result<Service, Failure> {
@@ -180,12 +187,14 @@ impl Service {
         let pid_file = inherit(&config);
         let given = Some((others, made_by));
         let signals = Some(signals);
-        Ok(Service { file, socket, config, given, plane, listeners, sockets, pid_file, signals })
+        let files = Arc::new(Mutex::new(SocketFile::at(&config.daemon.api).into_iter().collect()));
+        Ok(Service { file, socket, config, given, plane, listeners, sockets, pid_file, files, signals })
     }
 
     /// Serves the API until the daemon must end, and returns the reason for the end.
     async fn serve(self) -> Result<End, Failure> {
-        let Service { file, socket, config, given, plane, listeners, sockets, pid_file: _, signals } = self;
+        let Service { file, socket, config, given, plane, listeners, sockets, pid_file: _, files, signals } =
+            self;
         let notifier = Arc::new(Notifier::from_environment());
         let taken_over = given.is_some();
         if taken_over {
@@ -225,7 +234,9 @@ impl Service {
         let answer = |path: PathBuf| {
             let mut all = commands::general(&store, database.as_ref(), reconnect);
             vlog::add(&mut all);
-            answer(&path, &sockets, all)
+            let served = answer(&path, &sockets, all)?;
+            held(&files).extend(SocketFile::at(&path));
+            Ok(served)
         };
         let served = unixctl.map(answer).transpose();
         let _unixctl = go_on(served, taken_over, &store).await?;
