@@ -36,6 +36,9 @@ const CONTROL_THREADS: usize = 2;
 /// Number of threads for the daemon's own blocking work: OpenFlow rules, databases, `ovs-appctl` and
 /// configuration changes. Blocking requests of API clients have other threads.
 const OWN_BLOCKING_WORK: usize = 16;
+/// Maximum time for which a successor feeds the watchdog before it handles signals. A successor that takes longer
+/// is restarted by the service manager.
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs the daemon until it is stopped.
 ///
@@ -197,11 +200,11 @@ impl Service {
             self;
         let notifier = Arc::new(Notifier::from_environment());
         let taken_over = given.is_some();
-        if taken_over {
-            // The predecessor feeds the watchdog until it ends. This notification starts a full period for
-            // the steps up to the signal loop.
-            notifier.alive();
-        }
+        // The predecessor feeds the watchdog until it ends. The steps up to the signal loop may take longer than
+        // a period of the watchdog.
+        let fed = Arc::clone(&notifier);
+        let feeding = notifier.watchdog().filter(|_| taken_over);
+        let feeding = feeding.map(|period| tokio::spawn(feed(period, START_LIMIT, move || fed.alive())));
         let api_path = config.daemon.api.clone();
         let (given, made_by) =
             given.map_or((None, config.memory.clone()), |(given, made_by)| (Some(given), made_by));
@@ -260,6 +263,9 @@ impl Service {
             notifier.main_pid(std::process::id());
         }
         signals.report_ready(&status(&plane), &notifier);
+        if let Some(feeding) = feeding {
+            feeding.abort();
+        }
         let end = watch_signals(signals, &file, &store, &plane, &notifier).await;
         if end == End::Stopped {
             notifier.stopping();
@@ -272,6 +278,18 @@ impl Service {
             Err(error) => Err(Failure::new("api", error, "look at the log")),
         }
     }
+}
+
+/// Calls `alive` at once and then in each `period`, for the time `limit`.
+async fn feed(period: Duration, limit: Duration, alive: impl Fn()) {
+    let feeding = async {
+        let mut ticks = tokio::time::interval(period);
+        loop {
+            ticks.tick().await;
+            alive();
+        }
+    };
+    let _ = tokio::time::timeout(limit, feeding).await;
 }
 
 /// Returns the value of a successful start step. After a take-over from a predecessor, a failed step returns
@@ -587,6 +605,24 @@ mod tests {
     use cli::event_loop::block_on;
 
     use super::*;
+
+    /// A successor whose start takes longer than a period of the watchdog is not ended by the service manager. A
+    /// successor whose start does not end is.
+    #[test]
+    fn the_watchdog_is_fed_while_a_successor_starts() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let fed = Arc::clone(&count);
+        let alive = move || {
+            fed.fetch_add(1, Ordering::Relaxed);
+        };
+        block_on(async {
+            feed(Duration::from_millis(5), Duration::from_millis(500), alive).await;
+            Ok(())
+        })
+        .unwrap();
+        let count = count.load(Ordering::Relaxed);
+        assert!((3..=102).contains(&count), "{count}");
+    }
 
     #[test]
     fn signals_that_arrive_after_readiness_are_kept_until_they_are_handled() {
