@@ -33,6 +33,13 @@ const ROOT: u64 = 512 << 20;
 const SMALL: u64 = 256 << 10;
 /// Octets that are reserved for each entry of a list in a response, and for each KiB of a configuration.
 const ENTRY: u64 = 1 << 10;
+/// Maximum total size in octets of the texts in a list of texts, such as flow entries.
+const TEXTS: usize = 32 << 20;
+/// Octets of texts that a list of texts may contain for each entry of its limit, if the list has less than
+/// [`TEXTS`] octets of texts.
+const TEXTS_OF_ENTRY: usize = 8 << 10;
+/// Octets of texts that any list of texts may contain.
+const SOME_TEXTS: usize = 1 << 20;
 /// Maximum length of an API response in octets.
 pub(crate) const LONGEST: usize = 384 << 20;
 /// Maximum time for which a request waits until its client has read other responses.
@@ -102,6 +109,15 @@ impl ReplyMemory {
         self.reserve(entries.saturating_mul(ENTRY).min(SHARE / 2)).await
     }
 
+    /// Waits until the memory for a response with a list of `entries` entries is reserved. The entries contain at
+    /// most [`texts_of`] `entries` octets of texts. While the response is made, the texts exist twice: in the list
+    /// of the data plane and in the response.
+    pub async fn reserve_texts(&self, entries: usize) -> ApiResult<()> {
+        let texts = u64::try_from(2 * texts_of(entries)).unwrap_or(u64::MAX);
+        let entries = u64::try_from(entries).unwrap_or(u64::MAX);
+        self.reserve(entries.saturating_mul(ENTRY / 2).saturating_add(texts).min(SHARE)).await
+    }
+
     /// Waits until at least `octets` octets are reserved for the response. Returns an error after `PATIENCE`.
     async fn reserve(&self, octets: u64) -> ApiResult<()> {
         let room = async {
@@ -142,6 +158,11 @@ impl Drop for ReplyMemory {
     fn drop(&mut self) {
         self.settle(0);
     }
+}
+
+/// Returns the maximum total size in octets of the texts in a list of at most `entries` entries.
+pub(crate) fn texts_of(entries: usize) -> usize {
+    entries.saturating_mul(TEXTS_OF_ENTRY).clamp(SOME_TEXTS, TEXTS)
 }
 
 fn full() -> ApiError {
@@ -223,6 +244,26 @@ mod tests {
         list(Holder::Root).await.unwrap();
         drop(held);
         assert!(octets.held().of.is_empty() && octets.held().others == 0);
+    }
+
+    /// Lists of long texts that are made at the same time fit into the memory limit of responses.
+    #[tokio::test(start_paused = true)]
+    async fn lists_of_long_texts_reserve_memory_for_their_texts() {
+        for entries in [0, 1, 100, 1_000, 10_000, 100_000] {
+            let octets = Octets::default();
+            let mut held = Vec::new();
+            for user in 0..1_000 {
+                let answer = octets.reply_memory(Holder::User(user));
+                match answer.reserve_texts(entries).await {
+                    Ok(()) => held.push(answer),
+                    Err(_) => break,
+                }
+            }
+            let texts = 2 * u64::try_from(texts_of(entries) * held.len()).unwrap();
+            assert!((3..1_000).contains(&held.len()), "{entries}: {}", held.len());
+            assert!(texts <= OTHERS / 4 * 3, "{entries}: {texts}");
+        }
+        assert_eq!(texts_of(100_000), 32 << 20);
     }
 
     /// A request of a client waits while the client is still reading earlier responses.

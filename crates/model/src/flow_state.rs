@@ -18,6 +18,8 @@ pub struct FlowQuery {
     pub text: Option<String>,
     /// Maximum number of entries in the result.
     pub limit: usize,
+    /// Maximum total size in octets of the texts in the result. `None`: the data plane's own maximum applies.
+    pub text_octets: Option<usize>,
     /// Whether the results contain datapath port numbers instead of port names. Applies to megaflows only.
     pub numbers: bool,
 }

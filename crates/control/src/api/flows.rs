@@ -4,14 +4,15 @@
 use axum::Json;
 use axum::response::Response;
 use model::{CachesState, FlowQuery, FlowRuleState, GroupState, MegaflowState, MeterState};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::Context;
-use super::read::{ask, list};
+use super::read::{ask, reserved_list};
 use super::request::Params;
-use crate::ErrorBody;
 use crate::error::ApiResult;
+use crate::octets::texts_of;
+use crate::{ErrorBody, Plane, PlaneError};
 
 /// Default maximum number of objects, such as flow entries, in one response.
 const SOME: usize = 1000;
@@ -43,7 +44,21 @@ pub(super) struct BridgeParams {
 }
 
 fn query(bridge: Option<String>, table: Option<u8>, limit: Option<usize>) -> FlowQuery {
-    FlowQuery { bridge, table, limit: limit.unwrap_or(SOME).min(MOST), ..FlowQuery::default() }
+    let limit = limit.unwrap_or(SOME).min(MOST);
+    FlowQuery { bridge, table, limit, text_octets: Some(texts_of(limit)), ..FlowQuery::default() }
+}
+
+/// Queries the data plane for a list of texts, and returns the list as a JSON response. Memory for the texts that
+/// the query permits is reserved before.
+async fn list<T: Serialize>(
+    context: &Context,
+    limit: usize,
+    question: impl FnOnce(&dyn Plane) -> Result<Vec<T>, PlaneError> + Send + 'static,
+) -> ApiResult<Response> {
+    if let Some(answer) = &context.answer {
+        answer.reserve_texts(limit).await?;
+    }
+    reserved_list(context, question).await
 }
 
 /// Returns OpenFlow flow entries, sorted by bridge, table and descending priority.

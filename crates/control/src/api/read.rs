@@ -30,7 +30,7 @@ pub(super) async fn ask<T: Send + 'static>(
 }
 
 /// Queries the data plane for a list, and returns the list as a JSON response. Memory for `limit` entries is
-/// reserved before. The list is serialized on the blocking thread.
+/// reserved before.
 pub(super) async fn list<T: Serialize>(
     context: &Context,
     limit: usize,
@@ -39,6 +39,15 @@ pub(super) async fn list<T: Serialize>(
     if let Some(answer) = &context.answer {
         answer.reserve_list(limit).await?;
     }
+    reserved_list(context, question).await
+}
+
+/// Queries the data plane for a list, and returns the list as a JSON response. The caller has reserved memory for
+/// the list. The list is serialized on the blocking thread.
+pub(super) async fn reserved_list<T: Serialize>(
+    context: &Context,
+    question: impl FnOnce(&dyn Plane) -> Result<Vec<T>, PlaneError> + Send + 'static,
+) -> ApiResult<Response> {
     let text = ask(context, move |plane| json(question(plane)?.as_slice())).await??;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }

@@ -25,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MEMORY_PATIENCE: Duration = Duration::from_millis(20);
 /// Number of megaflows whose flow entries are looked up during one lock of the flow tables.
 const SLICE: usize = 128;
-/// Maximum total size in octets of the texts in one list of the API.
+/// Maximum total size in octets of the texts in one list. Clients of the API have a lower maximum
+/// ([`FlowQuery::text_octets`]).
 const LONGEST: usize = 256 << 20;
 /// Maximum number of flow entries that are listed for one megaflow.
 const RULES: usize = 32;
@@ -61,6 +62,8 @@ struct List<T> {
     limit: usize,
     /// Total size in octets of the texts of all entries in the list.
     length: usize,
+    /// Maximum of `length`.
+    longest: usize,
 }
 
 impl<T> List<T> {
@@ -72,11 +75,11 @@ impl<T> List<T> {
     /// Adds an entry that belongs to `bridge`. The entry's texts have `length` octets.
     fn push(&mut self, bridge: &str, entry: T, length: usize) -> Result<(), PlaneError> {
         self.length += length;
-        if self.length > LONGEST {
+        if self.length > self.longest {
             return Err(PlaneError {
                 kind: FailureKind::Invalid,
                 object: format!("bridge.{bridge}"),
-                cause: format!("the list would take more than {} MiB", LONGEST >> 20),
+                cause: format!("the list would take more than {} KiB", self.longest >> 10),
                 fix: "ask for fewer entries by `limit`, or of one bridge or table".to_owned(),
             });
         }
@@ -114,7 +117,8 @@ impl Shown {
         query: &FlowQuery,
         read: impl Fn(&str, &FlowTables, &mut List<T>) -> Result<(), PlaneError>,
     ) -> Result<Vec<T>, PlaneError> {
-        let mut list = List { entries: Vec::new(), limit: query.limit, length: 0 };
+        let longest = query.text_octets.map_or(LONGEST, |octets| octets.min(LONGEST));
+        let mut list = List { entries: Vec::new(), limit: query.limit, length: 0, longest };
         for (name, tables) in self.of(query.bridge.as_ref())? {
             read(name, tables, &mut list)?;
         }
@@ -222,7 +226,8 @@ impl Shown {
                 if slice.len() == SLICE || !goes_on {
                     for state in self.megaflow_states(bridge, tables, query, &mut slice) {
                         if list.left() > 0 {
-                            let length = state.flow.len() + state.actions.len();
+                            let rules = state.rules.iter().map(String::len).sum::<usize>();
+                            let length = state.flow.len() + state.actions.len() + rules;
                             list.push(bridge, state, length)?;
                         }
                     }

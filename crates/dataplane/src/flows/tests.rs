@@ -101,6 +101,27 @@ fn the_memory_of_locked_tables_is_the_last_known_value() {
     assert!(after[0] > before[0] && after[1] == meanwhile[1]);
 }
 
+/// A client of the API has reserved memory for a number of octets of texts, and the list of flow entries does not take
+/// more.
+#[test]
+fn a_list_has_no_more_octets_of_texts_than_its_query_permits() {
+    let mut flows = Flows::default();
+    let name: BridgeName = "br0".parse().unwrap();
+    let config = switch::BridgeConfig { name: name.to_string(), ..switch::BridgeConfig::default() };
+    let flowing =
+        flows.make(&name, &Arc::new(switch::Bridge::new(&config, 1)), &OpenFlow::default()).unwrap();
+    let note = Instructions::apply(vec![Action::Note(vec![0; 1000])]);
+    let add = |priority| Mod::Flow(Box::new(FlowMod::add(0, priority, Match::ANY, note.clone())));
+    let rules: Vec<Mod> = (1..11).map(add).collect();
+    flowing.tables.change(|pipeline| pipeline.modify(&rules, 0)).unwrap();
+    flows.bridges.insert(name, flowing);
+    let shown = flows.shown(&crate::ids::Names::new());
+    let query = |limit, text_octets| model::FlowQuery { limit, text_octets, ..model::FlowQuery::default() };
+    assert!(shown.rules(&query(100, None)).unwrap().len() >= 10);
+    assert!(shown.rules(&query(100, Some(20_000))).is_err());
+    assert_eq!(shown.rules(&query(2, Some(20_000))).unwrap().len(), 2);
+}
+
 /// Flow tables that are still locked at the deadline are reported, and unlocked ones are not.
 #[test]
 fn rules_that_are_held_are_waited_for_until_a_deadline() {
