@@ -130,7 +130,12 @@ fn losses_are_told_one_by_one() {
             let age = now.checked_sub(Duration::from_nanos(own[0].at_ns)).unwrap();
             assert!(age < Duration::from_secs(60), "{age:?}");
         } else {
-            assert!((10..1000).contains(&told) && told + losses.missed().unwrap() >= 1000, "{told}");
+            // Losses of other tests may have filled the ring.
+            let (held, missed) = (all.len(), losses.missed().unwrap());
+            assert!(
+                (10..1000).contains(&held) && told + missed >= 1000,
+                "{held} held, {told} told, {missed} missed"
+            );
         }
         assert_eq!(lost(&losses, b, LossEvent::Redirect), [("the target cannot take it".to_owned(), 1000)]);
     }
