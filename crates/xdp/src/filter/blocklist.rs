@@ -223,7 +223,7 @@ impl Blocklist {
         Ok(true)
     }
 
-    /// Removes prefixes that have expired at the time `now`, for at most about [`EXPIRY_TIME`], and returns their
+    /// Removes prefixes that have expired at the time `now`, for at most about 5 ms, and returns their
     /// number. An expired prefix stays in the list until this function has removed it.
     ///
     /// # Errors
