@@ -72,9 +72,8 @@ impl Plane for DataPlane {
 
     fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
         let at_once = if request.unblock { UNBLOCKED_AT_ONCE } else { BLOCKED_AT_ONCE };
-        if !request.unblock {
-            locked(&self.running_state).filters.check_space(filter, request.prefixes.len())?;
-        }
+        // A request that is too long is refused as a whole.
+        locked(&self.running_state).filters.check_space(filter, request)?;
         let mut sum = Blocked::default();
         let (mut parts, mut failed) = (request.prefixes.chunks(at_once).peekable(), None);
         // At least once, so that a request without prefixes is checked, too.

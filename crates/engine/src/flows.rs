@@ -171,17 +171,12 @@ impl FlowTables {
     /// `deadline`, returns the last known value.
     #[must_use]
     pub fn memory(&self, deadline: Instant) -> usize {
-        loop {
-            if let Some(pipeline) = self.try_lock() {
-                let memory = pipeline.memory();
-                self.memory.store(memory, Ordering::Relaxed);
-                return memory;
-            }
-            if Instant::now() >= deadline {
-                return self.memory.load(Ordering::Relaxed);
-            }
-            std::thread::sleep(YIELDS);
+        if self.is_free_by(deadline)
+            && let Some(pipeline) = self.try_lock()
+        {
+            self.memory.store(pipeline.memory(), Ordering::Relaxed);
         }
+        self.memory.load(Ordering::Relaxed)
     }
 
     /// Locks the rules if no other thread holds the lock or waits for it. Returns `None` otherwise.

@@ -28,10 +28,9 @@ const LISTENING: u32 = 1 << 10;
 /// # Errors
 /// [`NetlinkError`] if the kernel does not support `inet_diag` or refuses the request.
 pub fn tcp_sessions(port: u16, most: usize) -> Result<Vec<(SocketAddr, SocketAddr)>, NetlinkError> {
-    let mut netlink = Netlink::open_for(Some(SOCK_DIAG))?;
     let mut services = BTreeSet::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        netlink.dump_until(request(family, LISTENING, (0, 0)), |answer| {
+        Netlink::open_for(Some(SOCK_DIAG))?.dump_until(request(family, LISTENING, (0, 0)), |answer| {
             services.extend(session(answer.payload).map(|(own, _)| own.port()));
             ControlFlow::Continue(())
         })?;
@@ -39,20 +38,16 @@ pub fn tcp_sessions(port: u16, most: usize) -> Result<Vec<(SocketAddr, SocketAdd
     let mut sessions = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         for ports in [(port, 0), (0, port)] {
-            let (before, mut is_cut) = (sessions.len(), false);
-            netlink.dump_until(request(family, STATES, ports), |answer| {
-                is_cut = sessions.len() - before >= most;
-                if is_cut {
+            let before = sessions.len();
+            // The rest of an answer that is cut is discarded with its socket.
+            Netlink::open_for(Some(SOCK_DIAG))?.dump_until(request(family, STATES, ports), |answer| {
+                if sessions.len() - before >= most {
                     return ControlFlow::Break(());
                 }
                 let is_accepted = |own: u16| own != port && services.contains(&own);
                 sessions.extend(session(answer.payload).filter(|(own, _)| !is_accepted(own.port())));
                 ControlFlow::Continue(())
             })?;
-            if is_cut {
-                // The rest of the answer is pending in the socket.
-                netlink = Netlink::open_for(Some(SOCK_DIAG))?;
-            }
         }
     }
     sessions.sort_unstable();

@@ -35,19 +35,27 @@ impl Expiring {
 }
 
 impl Filters {
-    /// Checks whether a number of prefixes can be blocked in addition to those that are blocked at run time.
+    /// Checks whether a request leaves the number of prefixes that are blocked at run time within the limit.
+    /// Prefixes that the filter has blocked already do not count.
     ///
     /// # Errors
-    /// Returns an error if there would be more than [`BLOCKS_MAX`].
-    pub fn check_space(&self, name: &str, more: usize) -> Result<(), PlaneError> {
+    /// Returns an error if all filters together would have more than [`BLOCKS_MAX`].
+    pub fn check_space(&self, name: &str, request: &BlockRequest) -> Result<(), PlaneError> {
+        self.check_space_of(name, request, BLOCKS_MAX)
+    }
+
+    fn check_space_of(&self, name: &str, request: &BlockRequest, most: usize) -> Result<(), PlaneError> {
         let blocks: usize = self.running.values().map(|running| running.blocks.len()).sum();
-        if blocks + more <= BLOCKS_MAX {
+        let own = self.running.get(name).map(|running| &running.blocks);
+        let is_new = |prefix: &Prefix| own.is_none_or(|own| !own.contains_key(prefix));
+        let prefixes = request.prefixes.iter().filter_map(|prefix| translate::prefix(*prefix));
+        if request.unblock || blocks + prefixes.filter(is_new).count() <= most {
             return Ok(());
         }
         Err(PlaneError {
             kind: FailureKind::Invalid,
             object: format!("filter.{name}"),
-            cause: format!("{blocks} prefixes are blocked at run time, and {BLOCKS_MAX} are the most"),
+            cause: format!("{blocks} prefixes are blocked at run time, and {most} are the most"),
             fix: "unblock prefixes, or put them into the file of a block list".to_owned(),
         })
     }
@@ -59,6 +67,7 @@ impl Filters {
     /// refuses a prefix. The error names the first refused prefix. All other prefixes of the request are
     /// processed.
     pub fn block(&mut self, name: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
+        self.check_space(name, request)?;
         let (name, running) = self.found(name)?;
         let until = request.expires_s.map(|seconds| Moment::now().after(Duration::from_secs(seconds)));
         let (mut changed, mut refused) = (0, None);
@@ -208,20 +217,12 @@ impl Filtering {
             let new = prefixes.iter().filter(|prefix| self.blocks.insert(**prefix, until).is_none()).count();
             return (u64::try_from(new).unwrap_or(u64::MAX), None);
         };
-        let mut changed = 0;
+        let before = list.len();
         // A prefix of the list's file stays as it is.
-        let mut own = Vec::new();
-        for prefix in prefixes {
-            let known = list.has(*prefix);
-            if !known || self.blocks.contains_key(prefix) {
-                changed += u64::from(!known);
-                own.push(*prefix);
-            }
-        }
-        own.sort_unstable();
-        own.dedup();
+        let is_own = |prefix: &Prefix| !list.has(*prefix) || self.blocks.contains_key(prefix);
+        let own: Vec<Prefix> = prefixes.iter().copied().filter(is_own).collect();
         let (refused, error) = list.insert_all(&own, until);
-        changed -= u64::try_from(refused.len()).unwrap_or(0).min(changed);
+        let changed = u64::try_from(list.len() - before).unwrap_or(u64::MAX);
         self.blocks.extend(own.into_iter().filter(|prefix| !refused.contains(prefix)).map(|p| (p, until)));
         (changed, refused.into_iter().next().zip(error))
     }
@@ -320,9 +321,17 @@ mod tests {
         let prefixes = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
         let request = BlockRequest { prefixes, ..BlockRequest::default() };
         assert_eq!(filters.block("edge", &request).unwrap(), Blocked { changed: 2, listed: 2 });
-        assert!(filters.check_space("edge", BLOCKS_MAX - 2).is_ok());
-        let error = filters.check_space("edge", BLOCKS_MAX - 1).unwrap_err();
+        // Prefixes whose end is renewed need no space.
+        assert!(filters.check_space_of("edge", &request, 2).is_ok());
+        let more = |text: &str| {
+            let prefixes = request.prefixes.iter().copied().chain([text.parse().unwrap()]).collect();
+            BlockRequest { prefixes, ..BlockRequest::default() }
+        };
+        assert!(filters.check_space_of("edge", &more("10.0.0.0/8"), 3).is_ok());
+        let error = filters.check_space_of("edge", &more("10.0.0.0/8"), 2).unwrap_err();
         assert_eq!(error.object, "filter.edge");
+        let unblock = BlockRequest { unblock: true, ..more("10.0.0.0/8") };
+        assert!(filters.check_space_of("edge", &unblock, 2).is_ok());
     }
 
     #[test]

@@ -27,12 +27,11 @@ use std::sync::atomic::AtomicBool;
 
 use control::{FailureKind, PlaneError};
 use model::{Config, CookieState, FilterName, FilterState, PortName, RuleState};
-use xdp::Attached;
-use xdp::StageChange;
 use xdp::filter::{
     Blocklist, Compiled, CookieCounters, Filter, FilterError, FilterSizes, Moment, Prefix, RULES_MAX,
     RuleCounters, RuleSet, Tally, Unreadable,
 };
+use xdp::{Attached, StageChange};
 
 use super::af_xdp;
 use super::device::object as port_object;
@@ -512,7 +511,9 @@ impl Filtering {
         if let Some(list) = &mut self.list {
             list.expire(now)?;
         }
-        if self.next_end.is_some_and(|next| next <= now) {
+        // The list may need several calls. Until then, prefixes that it still has stay known as blocked.
+        let is_current = self.list.as_ref().and_then(Blocklist::next_expiry).is_none_or(|next| next > now);
+        if is_current && self.next_end.is_some_and(|next| next <= now) {
             self.blocks.retain(|_, until| until.is_none_or(|until| until > now));
             self.next_end = self.blocks.values().flatten().min().copied();
         }

@@ -2,9 +2,8 @@
 
 use control::PlaneError;
 use model::{FilterName, PortName};
-use xdp::Attached;
-use xdp::StageChange;
 use xdp::filter::Filter;
+use xdp::{Attached, StageChange};
 
 use super::{Filters, Ports, failed, named};
 use crate::open::{Opened, PortSpec};

@@ -221,7 +221,9 @@ impl RuleCopy {
                 self.starts.push((place, self.rules.len()));
                 stored_flows::put_rule(&mut self.rules, &RuleRecord::of(stats, now));
             });
-            std::thread::sleep(LET_GO);
+            if from.is_some() {
+                std::thread::sleep(LET_GO);
+            }
         }
     }
 
@@ -272,7 +274,9 @@ fn places_since(tables: &FlowTables, version: u64) -> Vec<usize> {
     let (mut places, mut from) = (Vec::new(), Some(0));
     while let Some(next) = from {
         from = tables.lock().places_since(version, next, LOOKED_AT, &mut places);
-        std::thread::sleep(LET_GO);
+        if from.is_some() {
+            std::thread::sleep(LET_GO);
+        }
     }
     places
 }

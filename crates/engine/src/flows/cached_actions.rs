@@ -137,14 +137,15 @@ impl CachedActionsIndex {
         meters: Vec<(u32, Arc<MeterLive>)>,
         is_kept: bool,
     ) -> Arc<CachedActions> {
-        let of_port = Arc::clone(self.of_ports.entry(port).or_default());
         if !meters.is_empty() || !actions.learns.is_empty() {
+            let of_port = Arc::clone(self.of_ports.entry(port).or_default());
             return CachedActions::new(actions, meters, &self.total, of_port);
         }
         let hash = self.hasher.hash_one((&actions.program, &actions.rules, &actions.missed, &actions.groups));
         if let Some(known) = self.by_hash.get(&hash).filter(|known| known.is(&actions)) {
             return Arc::clone(known);
         }
+        let of_port = Arc::clone(self.of_ports.entry(port).or_default());
         let new = CachedActions::new(actions, meters, &self.total, of_port);
         if !is_kept || new.memory > INDEX_MEMORY / 16 {
             return new;

@@ -176,12 +176,11 @@ impl Pipeline {
                 continue;
             }
             read_group(fields, &rule.matching, &mut key);
-            if !groups.contains_key(&key) {
-                groups.insert(key.clone(), EvictionGroup::default());
-            }
-            if let Some(group) = groups.get_mut(&key) {
-                group.add(rank_of(rule), at, importance);
-            }
+            let group = match groups.get_mut(&key) {
+                Some(group) => group,
+                None => groups.entry(key.clone()).or_default(),
+            };
+            group.add(rank_of(rule), at, importance);
         }
         let first =
             |EvictionGroup { size, first }| first.map(|(rank, at)| ((size, std::cmp::Reverse(rank)), at));

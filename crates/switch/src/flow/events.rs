@@ -16,6 +16,8 @@ pub(super) struct Events {
     octets: usize,
     /// Number of events that were dropped because of the memory limit since the queue was last read.
     lost: u64,
+    /// Whether an event about a rule was dropped since the queue was last read.
+    has_lost_change: bool,
     /// Shared counter of the listeners for changes of rules. If the value is `None`, all changes are queued.
     monitors: Option<Arc<AtomicUsize>>,
     /// Shared counter of the listeners for requests that change groups and meters. If the value is `None`, no
@@ -29,6 +31,7 @@ pub(super) struct Mark {
     count: usize,
     octets: usize,
     lost: u64,
+    has_lost_change: bool,
 }
 
 impl Events {
@@ -51,14 +54,16 @@ impl Events {
         self.requests = Some(requests);
     }
 
-    /// Queues an event about a rule, which `event` creates. After an event was dropped, the listeners have to read all
-    /// rules anyway. Further events about rules are then only counted and not created, until the queue is read.
+    /// Queues an event for the flow monitors, which `event` creates. After such an event was dropped, the monitors
+    /// have to read all rules anyway. Further ones are then only counted and not created, until the queue is read.
     pub fn queue_change(&mut self, event: impl FnOnce() -> Event) {
-        if self.lost > 0 {
+        if self.has_lost_change {
             self.lost += 1;
-        } else {
-            self.queue(event());
+            return;
         }
+        let lost = self.lost;
+        self.queue(event());
+        self.has_lost_change = self.lost > lost;
     }
 
     /// Queues an event. Drops and counts the event if the memory limit does not allow it.
@@ -77,19 +82,22 @@ impl Events {
     pub fn take(&mut self) -> Vec<Event> {
         let mut list = std::mem::take(&mut self.list);
         let (_, lost) = (std::mem::take(&mut self.octets), std::mem::take(&mut self.lost));
+        self.has_lost_change = false;
         list.extend((lost > 0).then_some(Event::Lost(lost)));
         list
     }
 
     /// Returns the current position in the event queue.
     pub fn mark(&self) -> Mark {
-        Mark { count: self.list.len(), octets: self.octets, lost: self.lost }
+        let Events { octets, lost, has_lost_change, .. } = *self;
+        Mark { count: self.list.len(), octets, lost, has_lost_change }
     }
 
     /// Removes the events that were queued since `mark`.
     pub fn back_to(&mut self, mark: Mark) {
         self.list.truncate(mark.count);
         (self.octets, self.lost) = (mark.octets, mark.lost);
+        self.has_lost_change = mark.has_lost_change;
     }
 }
 
@@ -133,5 +141,9 @@ mod tests {
         assert_eq!((told.len(), told.last()), (4, Some(&Event::Lost(65_532))));
         events.queue_change(large);
         assert_eq!(events.take().len(), 1, "after the queue was read, there is space");
+        // A packet that does not fit hides no change of a rule.
+        (0..4).for_each(|_| events.queue(large()));
+        events.queue_change(|| Event::PacketIn(packet()));
+        assert_eq!((events.take().len(), events.lost), (5, 0));
     }
 }

@@ -180,8 +180,11 @@ impl Pipeline {
     /// the rule does not exist.
     pub(super) fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64) -> Option<Rule> {
         let rule = self.take_out(at)?;
-        if rule.flags.send_removed || self.events.is_monitored() {
-            self.events.queue_change(|| Event::Removed(rule.stats(now_ns), why));
+        let event = || Event::Removed(rule.stats(now_ns), why);
+        if rule.flags.send_removed {
+            self.events.queue(event());
+        } else if self.events.is_monitored() {
+            self.events.queue_change(event);
         }
         Some(rule)
     }

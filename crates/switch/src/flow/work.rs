@@ -199,14 +199,15 @@ impl Pipeline {
                 work.saturating_add(self.reach(&reached(group), coming))
             }
             GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => {
-                if let GroupMod::InsertBuckets(_, _, buckets) = change {
-                    coming.buckets = coming.buckets.saturating_add(work_of_buckets(buckets));
-                }
-                match (change, estimate) {
+                let new = match change {
+                    GroupMod::InsertBuckets(_, _, buckets) => work_of_buckets(buckets),
+                    _ => 0,
+                };
+                coming.buckets = coming.buckets.saturating_add(new);
+                match estimate {
                     // The preceding changes of the batch may have removed buckets, or brought some.
-                    (GroupMod::InsertBuckets(_, _, buckets), Estimate::Least) => work_of_buckets(buckets),
-                    (_, Estimate::Least) => 1,
-                    (_, Estimate::Most) => {
+                    Estimate::Least => new.max(1),
+                    Estimate::Most => {
                         let own = self.groups.get(id).map_or(0, |state| {
                             work_of_group(&state.group) + self.reach(&state.reached, coming)
                         });

@@ -159,20 +159,8 @@ impl Blocklist {
     /// Returns [`Error::Map`] if a larger table could not be created, or if no table has space for the
     /// prefix. The list is unchanged on failure.
     pub fn insert(&mut self, prefix: Prefix, expires: Option<Moment>) -> Result<(), Error> {
-        if self.prefixes.insert(prefix) && self.write(prefix).is_err() {
-            let prefixes = self.prefixes.clone();
-            if let Err(error) = self.rebuild(prefixes) {
-                self.prefixes.remove(prefix);
-                return Err(error);
-            }
-            if self.unlisted.remove(&prefix) {
-                // The insertion is refused. A later table may have a place for another prefix.
-                self.prefixes.remove(prefix);
-                return Err(no_place());
-            }
-        }
-        self.set_deadline(prefix, expires);
-        Ok(())
+        let (_, error) = self.insert_all(&[prefix], expires);
+        error.map_or(Ok(()), Err)
     }
 
     /// Adds prefixes as [`Blocklist::insert`] does, but builds a larger lookup table at most once. Returns the
