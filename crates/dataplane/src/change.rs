@@ -1,13 +1,14 @@
 //! Changes the settings of a port while the port runs.
 
 use std::net::IpAddr;
-use xdp::StageChange;
 
 use control::{FailureKind, PlaneError};
 use engine::Engine;
 use model::{InterfaceAddress, PortKind, PortName, Tap};
 use port::link::{self, LinkChange, LinkError};
 use port::veth::{self, VethConfig};
+
+use xdp::StageChange;
 
 use super::af_xdp;
 use super::device::{failed, inside, object};

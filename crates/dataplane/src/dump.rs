@@ -11,9 +11,8 @@ use control::{DumpRequest, FailureKind, PlaneError};
 use model::CapturedFrame;
 use packet::{FlowKey, PortId};
 use tokio::sync::mpsc::Sender;
-use xdp::StageChange;
-use xdp::Verdict;
 use xdp::dump::{Dump, DumpConfig, Dumped};
+use xdp::{StageChange, Verdict};
 
 use super::data_plane::DataPlane;
 use super::hooks::hook_of;

@@ -21,10 +21,9 @@ use offload::{BridgeOffload, HookPort, port_stage};
 use packet::{PortId, QueueId};
 use port::af_xdp::statistics;
 use switch::Bridge;
-use xdp::StageChange;
 use xdp::bridge::{BridgeCounts, BridgeDevices, BridgePort, BridgeStage, Mark, Orders};
 use xdp::flows::{FlowPort, FlowStage, FlowTable};
-use xdp::{Attached, Features};
+use xdp::{Attached, Features, StageChange};
 
 use super::bridges::{self, Bridges};
 use super::device::{self, inside, object, place};

@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 use control::PlaneError;
 use model::{Namespace, PortName, Routing};
 use port::{link, netfilter};
-use xdp::LocalAddresses;
-use xdp::StageChange;
 use xdp::fib::{FibCount, FibPort, FibStage, Takes};
+use xdp::{LocalAddresses, StageChange};
 
 use super::device::{failed, inside, object, place, xdp_features};
 use super::devices::LISTING_SHARE;

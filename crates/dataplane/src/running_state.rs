@@ -622,7 +622,7 @@ impl RunningState {
 }
 
 fn wanted_of(name: &PortName, config: &Config) -> Result<PortSpec, PlaneError> {
-    let cause = "the plan names a port that the configuration does not have";
+    let cause = "the configuration has no such port";
     PortSpec::of(config, name).ok_or_else(|| PlaneError::not_found(object(name), cause, "apply again"))
 }
 

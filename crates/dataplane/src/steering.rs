@@ -13,10 +13,9 @@ use model::{
     Config, PortName, SteeringDone, SteeringEntry, SteeringFlow, SteeringKey, SteeringName, SteeringPolicy,
     SteeringRequest, SteeringSent, SteeringShare, SteeringState, SteeringTable, SteeringTarget,
 };
-use xdp::Attached;
-use xdp::StageChange;
 use xdp::filter::Moment;
 use xdp::steer::{self, ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, Steering, online_cpus};
+use xdp::{Attached, StageChange};
 
 use super::open::{Opened, PortSpec};
 use super::ports::{Ports, Running};

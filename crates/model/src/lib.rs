@@ -10,8 +10,8 @@
 //! ```text
 //!  TOML text / JSON --load--> Config --merge with the other owners' layers--> Config + owners
 //!                       |                                                        |
-//!                       +--> every Problem (file:line:col, object,               +--diff with the running one--> Plan
-//!                            cause; fix) and nothing else                             (operations in order)
+//!                       +--> every Problem (file:line:col, object,               +--diff with the running one--> ConfigDiff
+//!                            cause; fix) and nothing else                             (changes in order)
 //! ```
 //!
 //! ```

@@ -148,8 +148,8 @@ struct Follower {
     /// Time at which [`Self::tried`] is applied again because the data plane refused parts of this state.
     retry_at: Option<Instant>,
     /// Interfaces and bridges that the data plane refused in the last attempt. Until the next attempt is due,
-    /// changes that only add rows leave them out from the start. Otherwise each transaction would need one plan
-    /// more for each of them.
+    /// changes that only add rows leave them out from the start. Otherwise each transaction would need one more
+    /// attempt for each of them.
     refused: LeftOut,
 }
 

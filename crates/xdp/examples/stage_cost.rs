@@ -10,14 +10,16 @@ use packet::MacAddr;
 use router::{Adjacencies, Fib, NeighbourMirror, NextHop, Path, TableMirror};
 use sync::qsbr::Domain;
 use sync::readers::{ExternalReaders, Readers};
-use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
 use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter};
 use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
 use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, Steering, SteeringTarget};
-use xdp::{AttachMode, Attached, Error, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
+use xdp::{
+    AttachMode, Attached, Error, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, StageChange,
+    WhenDown,
+};
 
 /// Number of repetitions per run, less than the TTL of the frame. A routing stage decrements the TTL in each
 /// repetition.

@@ -22,20 +22,21 @@ const fn need(
     Need { stage, helper, name, since }
 }
 
-/// Name of the stage that steers frames to sockets. Every port's program has this stage.
-pub(crate) const STEERING: &str = "steering";
+/// Name of the part that redirects frames to AF_XDP sockets. Every port's program has it.
+pub(crate) const SOCKETS: &str = "sockets";
 pub(crate) const FILTER: &str = "filter";
 pub(crate) const BRIDGE: &str = "bridge";
 /// Name of the stage of cached OpenFlow flows.
-pub(crate) const RULES: &str = "rules";
+pub(crate) const FLOWS: &str = "flows";
 pub(crate) const FIB: &str = "fib";
 pub(crate) const ROUTE: &str = "route";
 pub(crate) const ANSWERS: &str = "routes";
-pub(crate) const FLOWS: &str = "flows";
+/// Name of the flow steering.
+pub(crate) const STEERING: &str = "steering";
 pub(crate) const DUMP: &str = "dump";
 
 const NEEDS: [Need; 22] = [
-    need(STEERING, ffi::BPF_FUNC_redirect_map, "bpf_redirect_map", "4.14"),
+    need(SOCKETS, ffi::BPF_FUNC_redirect_map, "bpf_redirect_map", "4.14"),
     need(FILTER, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
     need(FILTER, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
     need(FILTER, ffi::BPF_FUNC_loop, "bpf_loop", "5.17"),
@@ -44,17 +45,17 @@ const NEEDS: [Need; 22] = [
     need(BRIDGE, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
     need(BRIDGE, ffi::BPF_FUNC_xdp_adjust_head, "bpf_xdp_adjust_head", "4.10"),
     need(BRIDGE, ffi::BPF_FUNC_xdp_adjust_meta, "bpf_xdp_adjust_meta", "4.15"),
-    need(RULES, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
-    need(RULES, ffi::BPF_FUNC_ktime_get_coarse_ns, "bpf_ktime_get_coarse_ns", "5.11"),
+    need(FLOWS, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
+    need(FLOWS, ffi::BPF_FUNC_ktime_get_coarse_ns, "bpf_ktime_get_coarse_ns", "5.11"),
     need(FIB, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
     need(FIB, ffi::BPF_FUNC_fib_lookup, "bpf_fib_lookup", "4.18"),
     need(FIB, ffi::BPF_FUNC_check_mtu, "bpf_check_mtu", "5.12"),
     need(FIB, ffi::BPF_FUNC_xdp_adjust_tail, "bpf_xdp_adjust_tail", "4.18"),
     need(ROUTE, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
     need(ANSWERS, ffi::BPF_FUNC_xdp_adjust_tail, "bpf_xdp_adjust_tail", "4.18"),
-    need(FLOWS, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
-    need(FLOWS, ffi::BPF_FUNC_ktime_get_coarse_ns, "bpf_ktime_get_coarse_ns", "5.11"),
-    need(FLOWS, ffi::BPF_FUNC_xdp_adjust_meta, "bpf_xdp_adjust_meta", "4.15"),
+    need(STEERING, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
+    need(STEERING, ffi::BPF_FUNC_ktime_get_coarse_ns, "bpf_ktime_get_coarse_ns", "5.11"),
+    need(STEERING, ffi::BPF_FUNC_xdp_adjust_meta, "bpf_xdp_adjust_meta", "4.15"),
     need(DUMP, ffi::BPF_FUNC_ringbuf_output, "bpf_ringbuf_output", "5.8"),
     need(DUMP, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
 ];
@@ -84,9 +85,9 @@ mod tests {
     fn a_missing_helper_is_named_with_its_stage_and_the_others_go_on() {
         for missing in &NEEDS {
             let has = |helper| helper != missing.helper;
-            let error = lacking(&[STEERING, missing.stage], has).unwrap().to_string();
+            let error = lacking(&[SOCKETS, missing.stage], has).unwrap().to_string();
             assert!(error.contains(missing.name) && error.contains(missing.since), "{error}");
-            let others: Vec<&str> = [STEERING, FILTER, BRIDGE, RULES, FIB, ROUTE, ANSWERS, FLOWS, DUMP]
+            let others: Vec<&str> = [SOCKETS, FILTER, BRIDGE, FLOWS, FIB, ROUTE, ANSWERS, STEERING, DUMP]
                 .into_iter()
                 .filter(|stage| {
                     NEEDS.iter().all(|need| need.stage != *stage || need.helper != missing.helper)
@@ -104,7 +105,7 @@ mod tests {
         if !sys::has_helper(ffi::BPF_FUNC_map_lookup_elem) {
             return testbed::skip("needs root (BPF)");
         }
-        let all = [STEERING, FILTER, BRIDGE, RULES, FIB, ROUTE, ANSWERS, FLOWS, DUMP];
+        let all = [SOCKETS, FILTER, BRIDGE, FLOWS, FIB, ROUTE, ANSWERS, STEERING, DUMP];
         assert!(lacking(&all, sys::has_helper).is_none());
     }
 }

@@ -597,7 +597,7 @@ impl RouteMaps {
     /// Restores the virtual router stage of a program that is already in the kernel. `take` returns a map of
     /// the program by its name.
     pub fn adopt(
-        conf: [u32; ROUTE_WORDS],
+        mut conf: [u32; ROUTE_WORDS],
         vlans: Vlans,
         secrets: [u64; LINK_SECRETS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
@@ -613,8 +613,12 @@ impl RouteMaps {
         };
         let punts = match conf[0] & LIMITED {
             0 => None,
-            _ => Some(Arc::new(PuntMaps::adopt(&mut take)?)),
+            _ => PuntMaps::adopt(&mut take)?.map(Arc::new),
         };
+        if punts.is_none() {
+            // The router sets its limits with its next stage.
+            conf[0] &= !LIMITED;
+        }
         let answers = AnswerMaps::adopt(conf.get(ANSWERS_AT..).unwrap_or(&[]), secrets, take)?.map(Arc::new);
         Ok(RouteMaps { conf, vlans, own, answers, punts, orders })
     }

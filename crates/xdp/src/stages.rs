@@ -138,14 +138,14 @@ impl Stages {
     /// Returns the names of the stages that are present, as [`needs`] uses them.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         let there = [
-            (true, needs::STEERING),
+            (true, needs::SOCKETS),
             (self.filter.is_some(), needs::FILTER),
             (self.bridge.is_some() || self.flows.is_some(), needs::BRIDGE),
-            (self.flows.is_some(), needs::RULES),
+            (self.flows.is_some(), needs::FLOWS),
             (self.fib.is_some(), needs::FIB),
             (self.route.is_some(), needs::ROUTE),
             (self.route.as_ref().is_some_and(|route| route.answers().is_some()), needs::ANSWERS),
-            (self.steer.is_some(), needs::FLOWS),
+            (self.steer.is_some(), needs::STEERING),
             (self.dump.is_some(), needs::DUMP),
         ];
         there.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect()

@@ -18,12 +18,11 @@ use router::{Decision, Scratch};
 use support::router::{FAR, NEAR, ethernet, ipv4, ipv6};
 use support::{Namespace, PacketSocket, config};
 use tables::{ANSWER, MAC, MTU, OWN_SOURCES, PORT, Rig, TAG, Tables, VLANS, frame, hop, next_hops, sent};
-use xdp::StageChange;
 use xdp::bridge::Mark;
 use xdp::fib::Takes;
 use xdp::live::{Pass, Sink, Traffic, Vary};
 use xdp::route::{AnswerInterface, AnswerPort, Own, RouteCounts, RouteStage};
-use xdp::{AttachMode, Attached, Counter, Owner, PortProgram, Verdict, WhenDown};
+use xdp::{AttachMode, Attached, Counter, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
 #[test]
 fn known_ways_are_taken_right_here() {

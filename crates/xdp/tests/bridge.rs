@@ -7,10 +7,9 @@ mod support;
 use std::os::fd::{AsFd, OwnedFd};
 
 use support::{Namespace, config, unbound_socket};
-use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Mark, Place, StationTable};
 use xdp::live::{Generator, Pass, Sink, Traffic};
-use xdp::{AttachMode, Attached, Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
+use xdp::{AttachMode, Attached, Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];

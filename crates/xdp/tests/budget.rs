@@ -10,7 +10,6 @@ use std::fs;
 use std::time::Duration;
 
 use support::{Namespace, config};
-use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
 use xdp::dump::{Dump, DumpConfig};
 use xdp::fib::{FibPort, FibStage};
@@ -22,7 +21,7 @@ use xdp::flows::{FlowPort, FlowStage, FlowTable};
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
 use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, PuntLimits, RoutePort, RouteStage, Sources};
 use xdp::steer::{SteerConfig, Steering};
-use xdp::{AttachMode, Attached, Owner, PortProgram, ProgramInfo, WhenDown};
+use xdp::{AttachMode, Attached, Owner, PortProgram, ProgramInfo, StageChange, WhenDown};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/budget.txt");
 const HEAD: &str = "# variant | instructions that the verifier walks | instructions that stay\n";

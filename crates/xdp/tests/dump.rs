@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use support::xsk::Xsk;
 use support::{Namespace, awaited, config, ethernet, to_us};
-use xdp::StageChange;
 use xdp::dump::{Dump, DumpConfig, Dumped};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rate, Rule, RuleSet, Unit};
 use xdp::live::{Generator, Order, Replay, Traffic};
 use xdp::ring::{MOST, RingReader};
-use xdp::{AttachMode, Attached, Counter, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
+use xdp::{
+    AttachMode, Attached, Counter, Owner, PinPath, PortProgram, StageChange, Verdict, WhenDown, adopt,
+};
 
 fn port(ifindex: u32, pin: Option<PinPath>) -> Attached {
     let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Drop)).unwrap();

@@ -9,10 +9,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use support::router::{FAR, NEAR, Router, ethernet, ipv4, ipv6, seal};
 use support::{config, sh};
-use xdp::StageChange;
 use xdp::fib::{FibCount, FibPort, FibStage, Takes};
 use xdp::live::{Generator, Pass, Sink, Traffic};
-use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown};
+use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, StageChange, Verdict, WhenDown};
 
 const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const BEHIND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);

@@ -12,12 +12,11 @@ use proptest::test_runner::{Config, TestRunner};
 use support::oracle::{Oracle, Outcome};
 use support::stacks::{self, FAR4, FAR6, NEAR4, NEAR6, Random, Segment};
 use support::{Namespace, PacketSocket, config, packets};
-use xdp::StageChange;
 use xdp::filter::{
     Action, Base, Blocklist, Compiled, Filter, FilterError, FilterSizes, Frame, Judged, Look, Match, Moment,
     Pattern, Prefix, Rule, RuleCounters, RuleSet, Tally, TcpFlags, Unreadable, VlanMatch, WorkerFilter,
 };
-use xdp::{AttachMode, Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
+use xdp::{AttachMode, Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
 /// Compiles rules. Returns `None` for random rules that contradict themselves or need too many places.
 fn compile(set: &RuleSet) -> Option<Compiled> {

@@ -21,11 +21,10 @@ use support::compile::compiled_file;
 use support::router::{FAR, NEAR, Router, ipv4};
 use support::{Namespace, config, ethernet, frame4, to_us};
 use tables::{ANSWER, MAC, Rig, TAG, VLANS, sent, tagged};
-use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, Mark};
 use xdp::filter::{Action, Compiled, CookieScheme, Filter, FilterSizes, Match, Rule, RuleSet, SynCookie};
 use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter};
-use xdp::{AttachMode, Counter, Loaded, Owner, PortProgram, WhenDown};
+use xdp::{AttachMode, Counter, Loaded, Owner, PortProgram, StageChange, WhenDown};
 
 const BPF: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf");
 const ABORTED: u32 = 0;

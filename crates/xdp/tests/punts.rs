@@ -18,9 +18,8 @@ use proptest::test_runner::{Config, TestRunner};
 use support::config;
 use support::router::{FAR, NEAR, ipv4, ipv6};
 use tables::{ANSWER, Rig, tagged};
-use xdp::StageChange;
 use xdp::route::{Own, PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RoutePort, RouteStage};
-use xdp::{Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
+use xdp::{Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
 /// Number of the port's interface. Another interface has number 0.
 const INTERFACE: u16 = 5;

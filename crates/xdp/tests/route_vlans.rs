@@ -10,9 +10,8 @@ use std::os::fd::AsFd;
 
 use support::router::{NEAR, ethernet, ipv4, ipv6};
 use support::{Namespace, config, unbound_socket};
-use xdp::StageChange;
 use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
-use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
+use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, StageChange, Verdict, WhenDown, adopt};
 
 const OWN4: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use segments::*;
 use support::{Namespace, config, ethernet, to_us};
-use xdp::StageChange;
 use xdp::filter::{
     Action, Compiled, CookieCounters, CookieScheme, Filter, FilterError, FilterSizes, Match, Rule, RuleSet,
     SynCookie, TcpFlags,
 };
-use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
+use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, StageChange, Verdict, WhenDown, adopt};
 
 fn cookie() -> CookieScheme {
     CookieScheme::Cookie { mss: None, window_scale: None }

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use support::compile::{EXAMPLES, compiled, compiled_file, one};
 use support::{LOCAL4, Namespace, config, ethernet, eventually, frame4, ipv4, sh, to_us};
-use xdp::StageChange;
 use xdp::dump::{Dump, DumpConfig};
 use xdp::live::{Generator, Order, Replay, Traffic};
 use xdp::user::{UserError, UserProgram};
-use xdp::{AttachMode, Attached, Counter, Error, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
+use xdp::{
+    AttachMode, Attached, Counter, Error, Owner, PinPath, PortProgram, StageChange, Verdict, WhenDown, adopt,
+};
 
 fn reflector() -> Vec<u8> {
     compiled_file(&Path::new(EXAMPLES).join("reflector.bpf.c"), &[])

@@ -11,12 +11,11 @@ use packet::spec;
 use support::compile::one;
 use support::xsk::Xsk;
 use support::{Namespace, awaited, config, unbound_socket};
-use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Mark, Place, StationTable};
 use xdp::live::{Generator, Traffic};
 use xdp::steer::{ExactFlow, FlowEntry, SteerConfig, SteerMeta, Steering, SteeringTarget};
 use xdp::user::UserProgram;
-use xdp::{AttachMode, Attached, Counter, Owner, PortProgram, Verdict, WhenDown};
+use xdp::{AttachMode, Attached, Counter, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
 const UDP: &str = "ip_src=192.0.2.7,ip_dst=198.51.100.9,udp,src_port=7,dst_port=9";
 const VLAN: u16 = 10;

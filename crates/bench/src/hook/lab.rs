@@ -10,12 +10,13 @@ use packet::MacAddr;
 use port::link;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use xdp::StageChange;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Blocklist, Compiled, Filter, FilterSizes, Match, Prefix, Rule, RuleSet};
 use xdp::live::{Bench, Generator, Redirect, Reflect, Sink, Traffic, scattered};
-use xdp::{AttachMode, Attached, Counter, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
+use xdp::{
+    AttachMode, Attached, Counter, LocalAddresses, Owner, PortProgram, ProgramConfig, StageChange, WhenDown,
+};
 
 use super::plane::{LISTED, Plane, traffic};
 use cli::args::XdpScenario;

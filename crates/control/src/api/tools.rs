@@ -172,7 +172,7 @@ pub(super) async fn upgrade(context: Context, caller: Caller, body: Body) -> Api
 async fn hand_over(context: &Context, binary: PathBuf) -> ApiResult<()> {
     // The wait for a permit ends before the gates close. Clients that hold all permits would otherwise keep
     // the gates closed for all clients.
-    let permit = context.quotas.work.enter(&context.holder).await;
+    let _permit = context.quotas.work.enter(&context.holder).await;
     let Some(shut) = context.door.shut().await else {
         return Err(ApiError::new(
             StatusCode::CONFLICT,
@@ -195,7 +195,6 @@ async fn hand_over(context: &Context, binary: PathBuf) -> ApiResult<()> {
     })?;
     let plane = context.store.plane().clone();
     blocking(move || plane.upgrade(&binary)).await??;
-    drop(permit);
     shut.for_good();
     hold.for_good();
     Ok(())

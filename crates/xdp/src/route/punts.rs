@@ -270,11 +270,18 @@ impl PuntMaps {
     }
 
     /// Restores the rate limits of a program that is already in the kernel. `take` returns a map of the program by its
-    /// name.
-    pub fn adopt(take: impl FnMut(&'static str) -> Result<OwnedFd, Error>) -> Result<PuntMaps, Error> {
+    /// name. Returns `None` if the program is of a release with other classes, whose maps the programs of this
+    /// release cannot use.
+    pub fn adopt(
+        take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
+    ) -> Result<Option<PuntMaps>, Error> {
         let maps: Vec<OwnedFd> = PuntMaps::NAMES.into_iter().map(take).collect::<Result<_, _>>()?;
         let maps = maps.try_into().map_err(|_| Error::Object { object: "trivium", what: STATE })?;
-        Ok(PuntMaps(maps))
+        let maps = PuntMaps(maps);
+        let state = sys::map_info(maps.get(0));
+        let state = state.map_err(|source| Error::Map { map: STATE, operation: "query", source })?;
+        let is_ours = usize::try_from(state.value_size) == Ok(8 * STATE_WORDS);
+        Ok(is_ours.then_some(maps))
     }
 }
 
@@ -286,4 +293,28 @@ fn create_peers() -> Result<OwnedFd, Error> {
 fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32) -> Result<OwnedFd, Error> {
     let spec = MapSpec { name, kind, key, value, entries };
     sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program of this release cannot use the state of a release with other classes.
+    #[test]
+    fn maps_of_a_release_with_other_classes_are_not_adopted() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        let adopted = |state: u32| {
+            let mut maps = PuntMaps::create().unwrap();
+            maps.0[0] = create(STATE, MapKind::Mappable, 4, state, 1).unwrap();
+            let take = |name| {
+                let at = PuntMaps::NAMES.iter().position(|own| *own == name).unwrap();
+                Ok(maps.get(at).try_clone_to_owned().unwrap())
+            };
+            PuntMaps::adopt(take).unwrap().is_some()
+        };
+        let ours = u32::try_from(8 * STATE_WORDS).unwrap();
+        assert!(adopted(ours) && !adopted(ours - 8 * 3 * 516));
+    }
 }

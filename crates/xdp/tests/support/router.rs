@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use xdp::StageChange;
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::live::Pass;
-use xdp::{AttachMode, Attached, Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
+use xdp::{AttachMode, Attached, Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
 use super::{Namespace, config, sh};
 

@@ -18,10 +18,9 @@ use router::{
 };
 use sync::qsbr::{Domain, Reader};
 use sync::readers::{ExternalReaders, Readers};
-use xdp::StageChange;
 use xdp::fib::Takes;
 use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
-use xdp::{Counter, Loaded, Verdict};
+use xdp::{Counter, Loaded, StageChange, Verdict};
 
 use crate::support::router::{FAR, NEAR, Router, ipv4, ipv6, seal};
 

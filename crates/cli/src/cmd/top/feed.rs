@@ -62,6 +62,21 @@ pub enum State {
     Filters(Vec<FilterState>),
 }
 
+impl State {
+    /// Returns the resource that the state was read from.
+    pub fn resource(&self) -> Resource {
+        match self {
+            State::Ports(_) => Resource::Ports,
+            State::Drops(_) => Resource::Drops,
+            State::Bridges(_) => Resource::Bridges,
+            State::Flows(_) => Resource::Flows,
+            State::Caches(_) => Resource::Caches,
+            State::Routers(_) => Resource::Routers,
+            State::Filters(_) => Resource::Filters,
+        }
+    }
+}
+
 /// Message of the reader to the view.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Update {
@@ -69,8 +84,8 @@ pub enum Update {
     Counters(Counters),
     /// A new state, with the time of the reading since the start of the reader.
     State(Duration, State),
-    /// The daemon has refused a request, for this reason.
-    Refused(String),
+    /// The daemon has refused a request for this state, for this reason.
+    Refused(Resource, String),
     /// There is no connection to the daemon, for this reason. The reader tries again.
     Lost(String),
     /// The connection to the daemon is established again.
@@ -150,7 +165,7 @@ async fn request(
         requested.insert(resource, now);
         let update = match read(client, resource).await {
             Ok(state) => Update::State(start.elapsed(), state),
-            Err(failure) => Update::Refused(failure.to_string()),
+            Err(failure) => Update::Refused(resource, failure.to_string()),
         };
         updates.send(update).await?;
     }

@@ -93,7 +93,7 @@ fn draw_summary(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(area);
     frame.render_widget(Paragraph::new(paused).style(Style::new().bold().reversed()), right);
     let alarm = Style::new().fg(Color::Red).bold();
-    let (text, style) = match (&app.connection, &app.refused) {
+    let (text, style) = match (&app.connection, app.refused.values().next()) {
         (Connection::Lost(reason), _) => (format!("no connection: {reason}; connecting again"), alarm),
         (Connection::Restored(_), _) => {
             ("connected to the daemon again".to_owned(), Style::new().fg(Color::Green).bold())

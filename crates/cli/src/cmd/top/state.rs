@@ -1,6 +1,7 @@
 //! State of the screen of `trivium top`, as a state machine: keys and updates go in, and the renderer reads the
 //! result. Nothing here touches the terminal or the daemon.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -55,8 +56,8 @@ pub struct App {
     pub editing: bool,
     /// State of the connection to the daemon.
     pub connection: Connection,
-    /// Reason for which the daemon has refused the last request of a state.
-    pub refused: Option<String>,
+    /// Reasons for which the daemon has refused the last requests of states that the page needs.
+    pub refused: BTreeMap<Resource, String>,
     tables: [Table; Page::ALL.len()],
     live: Readings,
     /// Readings at the time of the pause. `None`: the view is not paused.
@@ -79,7 +80,7 @@ impl Default for App {
             help: false,
             editing: false,
             connection: Connection::Established,
-            refused: None,
+            refused: BTreeMap::new(),
             tables: Page::ALL.map(table),
             live: Readings::default(),
             frozen: None,
@@ -138,10 +139,10 @@ impl App {
         match update {
             Update::Counters(counters) => self.live.add_counters(counters),
             Update::State(at, state) => {
-                self.refused = None;
+                self.refused.remove(&state.resource());
                 self.live.add_state(at, state);
             }
-            Update::Refused(reason) => self.refused = Some(reason),
+            Update::Refused(resource, reason) => drop(self.refused.insert(resource, reason)),
             Update::Lost(reason) => self.connection = Connection::Lost(reason),
             Update::Connected => self.connection = Connection::Restored(now),
         }
@@ -185,7 +186,7 @@ impl App {
     /// Shows a page, without details or help.
     fn open(&mut self, page: Page) {
         self.page = page;
-        self.refused = None;
+        self.refused.clear();
         self.detail = None;
         self.help = false;
     }

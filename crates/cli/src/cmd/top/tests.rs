@@ -429,7 +429,10 @@ fn a_lost_connection_is_shown_until_the_daemon_answers_again() {
 #[test]
 fn a_refusal_of_the_daemon_is_shown() {
     let mut app = app(3);
-    app.update(Update::Refused("api: the token is missing".to_owned()), second(4));
+    app.update(Update::Refused(Resource::Drops, "api: the token is missing".to_owned()), second(4));
+    assert!(screen(&mut app, 80, 24).contains("\napi: the token is missing\n"));
+    // Another state does not hide the reason.
+    app.update(Update::State(second(5), State::Ports(Vec::new())), second(5));
     assert!(screen(&mut app, 80, 24).contains("\napi: the token is missing\n"));
     app.update(Update::State(second(5), State::Drops(Vec::new())), second(5));
     assert!(!screen(&mut app, 80, 24).contains("token"));
