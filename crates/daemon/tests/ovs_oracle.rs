@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use differences::Difference;
+use differences::{Difference, Features};
 use frames::{FENCE, Frame, Generator, PORTS, mark_of};
 use rig::cables::{self, Output};
 use rig::{PATIENCE, Rig};
@@ -107,12 +107,7 @@ fn compare(
     ours: &BTreeMap<u32, ByPort>,
 ) -> Found {
     let none = ByPort::new();
-    // A resubmit returns only from the tables behind the first one.
-    let checks_length = rules.flows.iter().any(|flow| {
-        let written = flow.split_once("check_pkt_larger").map_or("", |(_, after)| after);
-        !flow.starts_with("table=0,")
-            && ["set_field:", "mod_", "load:", "move:"].iter().any(|set| written.contains(set))
-    });
+    let features = Features::of(rules);
     let mut found = Found { known: Vec::new(), wrong: Vec::new() };
     for frame in frames {
         let [ovs, ours] = [ovs, ours].map(|outputs| outputs.get(&frame.number).unwrap_or(&none));
@@ -126,7 +121,7 @@ fn compare(
         }
         let (ovs, ours) = (&ovs, &ours);
         let members = rules.members.as_ref().map(|members| &members[..]);
-        match Difference::that_explains(frame, members, checks_length, ovs, ours) {
+        match Difference::that_explains(frame, members, features, ovs, ours) {
             Some(known) => found.known.push(known),
             None => found.wrong.push(tell(frame, ovs, ours)),
         }

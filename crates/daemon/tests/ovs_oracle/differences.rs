@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::ByPort;
 use super::frames::Frame;
+use super::rules::Rules;
 use super::stations::Member;
 
 /// A permitted difference.
@@ -32,6 +33,33 @@ pub enum Difference {
     PriorityTag,
     SecondTag,
     PacketLength,
+    ClonedGroup,
+}
+
+/// Features of a rule set that permit a difference.
+#[derive(Clone, Copy)]
+pub struct Features {
+    /// Whether a rule to which a `resubmit` leads writes fields after `check_pkt_larger`.
+    pub writes_after_length_check: bool,
+    /// Whether a `clone` can lead to a select group by a `resubmit`.
+    pub select_group_in_clone: bool,
+}
+
+impl Features {
+    pub fn of(rules: &Rules) -> Features {
+        // A resubmit returns only from the tables behind the first one.
+        let writes_after_length_check = rules.flows.iter().any(|flow| {
+            let written = flow.split_once("check_pkt_larger").map_or("", |(_, after)| after);
+            !flow.starts_with("table=0,")
+                && ["set_field:", "mod_", "load:", "move:"].iter().any(|set| written.contains(set))
+        });
+        let resubmits =
+            |flow: &String| flow.split_once("clone(").is_some_and(|(_, after)| after.contains("resubmit("));
+        let select_group_in_clone = rules.flows.iter().any(resubmits)
+            && rules.flows.iter().any(|flow| flow.contains("group:"))
+            && rules.groups.iter().any(|group| group.contains("type=select"));
+        Features { writes_after_length_check, select_group_in_clone }
+    }
 }
 
 impl Difference {
@@ -60,6 +88,7 @@ impl Difference {
             Difference::PriorityTag => "tag of VLAN 0 and NORMAL",
             Difference::SecondTag => "second tag and access ports",
             Difference::PacketLength => "fields written after check_pkt_larger",
+            Difference::ClonedGroup => "select group inside clone",
         }
     }
 
@@ -130,15 +159,18 @@ impl Difference {
             Difference::PacketLength => {
                 "OVS undoes them when a resubmit returns from the rule that writes them; ours keeps them, as after other actions"
             }
+            Difference::ClonedGroup => {
+                "OVS recirculates for the group and skips the actions behind the clone; ours executes them"
+            }
         }
     }
 
     /// Returns the permitted difference that explains the outputs of a frame. `members` are the VLANs of the
-    /// ports if `NORMAL` is used. `checks_length` is true if a rule writes fields after `check_pkt_larger`.
+    /// ports if `NORMAL` is used.
     pub fn that_explains(
         frame: &Frame,
         members: Option<&[Member]>,
-        checks_length: bool,
+        features: Features,
         ovs: &ByPort,
         ours: &ByPort,
     ) -> Option<Difference> {
@@ -245,7 +277,10 @@ impl Difference {
         if is_later && differ_in_a_sum(&theirs, &own) {
             return Some(Difference::LaterFragment);
         }
-        (checks_length && like_sized(&theirs, &own)).then_some(Difference::PacketLength)
+        if features.select_group_in_clone && sent_more(&own, &theirs) {
+            return Some(Difference::ClonedGroup);
+        }
+        (features.writes_after_length_check && like_sized(&theirs, &own)).then_some(Difference::PacketLength)
     }
 }
 
