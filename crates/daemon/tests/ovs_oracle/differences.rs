@@ -34,6 +34,7 @@ pub enum Difference {
     SecondTag,
     PacketLength,
     ClonedGroup,
+    ProtocolZero,
 }
 
 /// Features of a rule set that permit a difference.
@@ -89,6 +90,7 @@ impl Difference {
             Difference::SecondTag => "second tag and access ports",
             Difference::PacketLength => "fields written after check_pkt_larger",
             Difference::ClonedGroup => "select group inside clone",
+            Difference::ProtocolZero => "protocol 0 of IPv4",
         }
     }
 
@@ -162,6 +164,7 @@ impl Difference {
             Difference::ClonedGroup => {
                 "OVS recirculates for the group and skips the actions behind the clone; ours executes them"
             }
+            Difference::ProtocolZero => "OVS writes no field of the IP header then; ours does",
         }
     }
 
@@ -277,6 +280,9 @@ impl Difference {
         if is_later && differ_in_a_sum(&theirs, &own) {
             return Some(Difference::LaterFragment);
         }
+        if has_protocol_zero(&frame.bytes) && like_sized(&theirs, &own) {
+            return Some(Difference::ProtocolZero);
+        }
         if features.select_group_in_clone && sent_more(&own, &theirs) {
             return Some(Difference::ClonedGroup);
         }
@@ -291,6 +297,18 @@ fn of_learning_bridges(frame: &Frame, members: &[Member], ovs: &ByPort, ours: &B
     }
     let vendors = matches!(frame.bytes[..6], [0x01, 0x00, 0x0c, ..] | [0x00, 0xe0, 0x2b, ..]);
     if vendors && sent_more(ours, ovs) {
+        return Some(Difference::VendorGroup);
+    }
+    // The packet may also end at a third tag, after what `NORMAL` sent.
+    let (mut unchanged, mut count) = (frame.bytes.clone(), 0);
+    walk_tags(&mut unchanged, |tci| {
+        tci[0] &= 0xef;
+        count += 1;
+    });
+    let mut without_normal = ours.clone();
+    without_normal.values_mut().for_each(|frames| frames.retain(|sent| *sent != unchanged));
+    without_normal.retain(|_, frames| !frames.is_empty());
+    if vendors && count >= 2 && ends_earlier(ovs, &without_normal, false) {
         return Some(Difference::VendorGroup);
     }
     let mut both = [ovs, ours].map(Clone::clone);
@@ -412,6 +430,15 @@ fn is_later_fragment(frame: &Frame) -> bool {
     let is_v4 = frame.bytes.get(at..at + 2) == Some(&[0x08, 0x00]);
     let offset = frame.bytes.get(at + 8..at + 10).is_some_and(|field| field[0] & 0x1f != 0 || field[1] != 0);
     frame.story.contains("later fragment") || is_v4 && offset
+}
+
+/// Returns whether an IPv4 header after the tags has protocol 0.
+fn has_protocol_zero(frame: &[u8]) -> bool {
+    let mut at = 12;
+    while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(at..at + 2) {
+        at += 4;
+    }
+    frame.get(at..at + 2) == Some(&[0x08, 0x00]) && frame.get(at + 11) == Some(&0)
 }
 
 /// Returns whether the version of the first IP header after the tags contradicts the EtherType.
