@@ -1,14 +1,14 @@
-//! A hash table that maps 32-bit hashes to 32-bit numbers. The owner of the table stores the keys elsewhere,
-//! for example in an array in which the numbers are indexes.
+//! A hash table that maps 32-bit hashes to 32-bit numbers. The table does not store keys. Its owner stores them
+//! elsewhere, for example in an array in which the numbers are indexes.
 //!
-//! Entries are stored in groups of fifteen ways (places for an entry). A group has an 8-bit tag for each way.
-//! A comparison of sixteen octets therefore decides whether the group may hold a hash. A search for an absent
-//! hash, the common case in a search under many masks, reads only tags. Even the tags of a large table fit in
-//! a small CPU cache.
+//! Entries are stored in groups of fifteen ways (places for an entry). A group has an 8-bit tag for each way, which is
+//! taken from the hash of the entry. One comparison of sixteen octets therefore decides whether the group may hold a
+//! hash. A search for an absent hash, the common case in a search under many masks, reads only tags. Even the tags of a
+//! large table fit in a small CPU cache.
 //!
-//! An entry whose group is full is stored in the next group with space. Each group that the entry passed
-//! counts the entry. A search ends at a group that no entry passed. Removals leave no tombstones, and growing
-//! the table needs no keys.
+//! An entry whose group is full is stored in the next group with space. Each group between the entry's own group and
+//! the group that stores the entry (the own group included) counts the entry as passed. A search ends at a group that
+//! no entry passed. Removals leave no tombstones, and growing the table needs no keys.
 
 use sync::cpu::prefetch_read;
 use sync::memory::advise_huge_pages;
@@ -19,8 +19,8 @@ use crate::simd;
 /// number.
 pub const NO_NUMBER: u32 = u32::MAX;
 const WAYS: usize = 15;
-/// Number of groups from which on a table counts as large. The tags of a large table (16 bytes for each group) do
-/// not stay in the L1 cache, so that searches prefetch them.
+/// Minimum number of groups of a large table. The tags of a large table (16 bytes for each group) do not stay in the L1
+/// cache. Therefore searches prefetch them.
 const LARGE: usize = 256;
 /// Average number of entries per group at which the table doubles its number of groups. At this load one in twenty
 /// groups is full.
@@ -41,7 +41,7 @@ fn filled<T: Clone>(len: usize, with: T) -> Vec<T> {
     all
 }
 
-/// Reserves space for `more` further elements. A large vector is placed on huge pages, in order to avoid a
+/// Reserves space in a vector for `more` further elements. A large vector is placed on huge pages, in order to avoid a
 /// TLB miss for each random read.
 pub fn make_room<T>(all: &mut Vec<T>, more: usize) {
     if all.capacity() - all.len() < more {
@@ -56,7 +56,7 @@ const PASSED: u32 = 56;
 const ALL_WAYS: u32 = (1 << WAYS) - 1;
 
 impl Tags {
-    /// Returns a bit mask of the ways of the group that have this tag, one bit for each way.
+    /// Returns a bit mask of the ways of the group that have this tag. Bit `n` stands for way `n`.
     #[inline(always)]
     fn ways(self, tag: u8) -> u32 {
         simd::octets_that_are(self.0, tag) & ALL_WAYS
@@ -84,15 +84,14 @@ fn first_way(ways: u32) -> usize {
     ways.trailing_zeros() as usize
 }
 
-/// Returns the 8-bit tag of a hash. The tag uses other bits of the hash than the lowest, which select the
-/// group.
+/// Returns the 8-bit tag of a hash: its highest eight bits. The lowest bits select the group.
 #[inline(always)]
 fn tag(hash: u32) -> u8 {
     // A tag is not 0, which marks a free way.
     hash.to_le_bytes()[3].max(1)
 }
 
-/// Position at which a [`Buckets`] table may hold an entry.
+/// Position of an entry in a [`Buckets`] table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
@@ -150,8 +149,8 @@ impl Buckets {
         prefetch_read(&self.tags[self.home(hash)]);
     }
 
-    /// Returns the most probable position of an entry with this hash, and whether the table may contain such an
-    /// entry. The function compares only the tags.
+    /// Returns the most probable position of an entry with this hash, and whether the table may contain such an entry.
+    /// The method compares only tags. Therefore the entry at the position may have another hash.
     #[inline(always)]
     pub fn glance(&self, hash: u32) -> (Slot, bool) {
         let (ways, is_maybe) = self.ways(hash);
@@ -195,8 +194,8 @@ impl Buckets {
         self.entries.get(slot.0 as usize).map_or(NO_NUMBER, |entry| entry.number)
     }
 
-    /// Returns the number of the entry that has this hash and for whose number `is` returns `true`. Returns `None`
-    /// if there is no such entry.
+    /// Returns the number of the entry that has this hash and for whose number the function `is` returns `true`.
+    /// Returns `None` if there is no such entry.
     #[inline(always)]
     pub fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let group = self.home(hash);
@@ -210,8 +209,8 @@ impl Buckets {
         self.place_behind(hash, is).map(|at| self.entries[at].number)
     }
 
-    /// Searches one group for the entry that has the hash and for whose number `is` returns `true`. Returns the
-    /// index of the entry's way, or `None` if the group has no such entry.
+    /// Searches one group for the entry that has the hash and for whose number `is` returns `true`. Returns the index
+    /// of the way in the group, or `None` if the group has no such entry.
     #[inline(always)]
     fn way(&self, group: usize, tags: Tags, hash: u32, is: &mut impl FnMut(u32) -> bool) -> Option<usize> {
         let mut ways = tags.ways(tag(hash));
@@ -226,8 +225,8 @@ impl Buckets {
         None
     }
 
-    /// Searches the groups after the first group of a hash. Returns the position of the entry that has the hash and
-    /// for whose number `is` returns `true`.
+    /// Searches the groups after the first group of a hash. Returns the index in `entries` of the entry that has the
+    /// hash and for whose number `is` returns `true`.
     #[cold]
     fn place_behind(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
         let mut group = self.home(hash);
@@ -243,7 +242,7 @@ impl Buckets {
         None
     }
 
-    /// Returns the position of the entry that has this hash and for whose number `is` returns `true`. Returns
+    /// Returns the index in `entries` of the entry that has this hash and for whose number `is` returns `true`. Returns
     /// `None` if there is no such entry.
     fn place(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
         let group = self.home(hash);
@@ -336,7 +335,7 @@ impl HashCounts {
         &self.0
     }
 
-    /// Returns whether the entry at this position of the [buckets](HashCounts::buckets) has the hash.
+    /// Returns whether the entry at this position of [`HashCounts::buckets`] has this hash.
     #[inline(always)]
     pub fn is_at(&self, slot: Slot, hash: u32) -> bool {
         self.0.entries.get(slot.0 as usize).is_some_and(|entry| entry.hash == hash)

@@ -1,5 +1,5 @@
-//! Packet classifier: rules with masks and priorities, tuple space search, and tracking of the key bits that
-//! a result depends on.
+//! Packet classifier: finds the matching rule of the highest priority among rules with masks (tuple space search). A
+//! look-up also reports the key bits that its result depends on.
 //!
 //! The slow path looks up a packet here if no [`FlowCache`](crate::FlowCache) entry matches the packet. A change
 //! needs exclusive access to the classifier. Look-ups do not modify the classifier, so several threads may share
@@ -63,13 +63,13 @@ use subtable::{Change, NONE, Subtable, ports_of};
 use terms::Terms;
 use trie::{Reach, Trie};
 
-/// Granularity in which look-ups record the prefix bits that a result depends on: by bits or by octets.
+/// Granularity in which look-ups record the bits of an address or another prefix field that a result depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixStep {
-    /// Bit granularity: a result depends on the minimum number of prefix bits.
+    /// Bit granularity: a look-up records the minimum number of leading bits of the field.
     Bit,
-    /// Octet granularity: a result depends on up to seven more prefix bits than necessary. The look-ups of many keys
-    /// then record about an eighth as many different masks of such bits.
+    /// Octet granularity: a look-up records up to seven more leading bits than necessary. The look-ups of many keys
+    /// then record only about an eighth as many different masks.
     Octet,
 }
 
@@ -82,18 +82,19 @@ pub struct Options {
     /// Whether tracked look-ups match a subtable stage by stage (metadata, L2, L3, L4). The result then does not
     /// depend on key bits in the stages after the first stage without a match.
     pub staged: bool,
-    /// Whether tracked look-ups skip a subtable if no rule with the subtable's prefix length matches the key.
+    /// Whether tracked look-ups skip a subtable if no rule in the classifier has a prefix of the subtable's prefix
+    /// length that matches the key.
     pub prefixes: bool,
-    /// Prefix fields of the layout to which `prefixes` applies, one bit for each field. The lowest bit is the
-    /// first field.
+    /// Prefix fields of the layout to which `prefixes` applies. Bit `n` stands for the field with index `n` in the
+    /// layout.
     pub prefix_fields: u8,
-    /// Granularity of the prefix bits that a result depends on.
+    /// Granularity in which look-ups record the prefix bits that a result depends on.
     pub prefix_step: PrefixStep,
-    /// Whether a tracked look-up records only port bits for a subtable in which no rule has the ports of the
-    /// key. The recorded bits are those that prove this. Without this option, the look-up records all bits of
-    /// the mask.
+    /// Whether a tracked look-up records only port bits for a subtable in which no rule has the port numbers of the
+    /// key. The recorded bits are the leading port bits that prove this. Without this option, the look-up records all
+    /// bits of the mask.
     pub ports: bool,
-    /// Whether look-ups skip subtables that have no rule with the key's value in the partition words (see
+    /// Whether look-ups skip a subtable if none of its rules has the key's value in the partition words (see
     /// [`Layout::new`]).
     pub partitions: bool,
     /// Maximum number of rules in the classifier.
@@ -101,7 +102,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns whether look-ups track the prefixes of this prefix field of the layout.
+    /// Returns whether look-ups track the prefixes of the field with the index `field` in the layout.
     #[inline(always)]
     fn tracks(&self, field: usize) -> bool {
         self.prefix_fields >> field & 1 == 1
@@ -123,8 +124,8 @@ impl Default for Options {
     }
 }
 
-/// Error for an insertion into a classifier that already holds as many rules as its [`Options`] allow. The
-/// classifier has not changed.
+/// Error of [`Classifier::insert`]: the classifier already holds as many rules as its [`Options`] allow. The classifier
+/// has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are {most} rules already, which is the limit")]
 pub struct RulesFull {
@@ -132,7 +133,7 @@ pub struct RulesFull {
     pub most: u32,
 }
 
-/// Prefixes that the rules of a classifier have in one tracked field.
+/// Set of the prefixes that all rules of a classifier have in one prefix field of the layout.
 #[derive(Debug)]
 struct Tracked {
     octets: Octets,
@@ -140,7 +141,7 @@ struct Tracked {
     prefixes: Prefixes,
 }
 
-/// Set of prefixes, in the data structure for a granularity ([`PrefixStep`]).
+/// Set of prefixes, in the data structure for bit or octet granularity ([`PrefixStep`]).
 #[derive(Debug)]
 enum Prefixes {
     Bits(Trie),
@@ -171,7 +172,7 @@ impl Prefixes {
         }
     }
 
-    /// Prefetches the memory that a query about this field value reads first.
+    /// Prefetches the memory that a query with this field value reads first.
     #[inline(always)]
     fn prefetch(&self, value: u128) {
         match self {
@@ -180,9 +181,9 @@ impl Prefixes {
         }
     }
 
-    /// Returns the number of leading bits of a field value that prove that no prefix of length `length` (not
-    /// 0) matches the value. Returns `None` if such a prefix matches. `known` caches the result of earlier
-    /// queries for this value.
+    /// Returns the number of leading bits of a field value that prove that no prefix of `length` bits (not 0) in the
+    /// set matches the value. Returns `None` if such a prefix matches. `known` caches the result of earlier queries for
+    /// this value.
     #[inline(always)]
     fn bits_without(&self, value: u128, length: u32, known: &mut Option<Reach>) -> Option<u32> {
         match self {
@@ -252,15 +253,14 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// Returns the options in effect. Options that have no effect in the layout of the classifier are
-    /// disabled.
+    /// Returns the options in effect. Options that have no effect with the layout of the classifier are disabled.
     #[must_use]
     pub fn options(&self) -> Options {
         self.options
     }
 
-    /// Changes the options. This takes as long as inserting all rules again. If the new maximum number of
-    /// rules is lower than the current number, no rule is removed.
+    /// Changes the options. The change takes as long as inserting all rules again. If the new maximum number of rules
+    /// is lower than the current number, no rule is removed.
     pub fn set_options(&mut self, options: Options) {
         self.options = in_effect(&self.layout, options);
         for tracked in &mut self.tries {
@@ -385,8 +385,8 @@ impl<const W: usize, T> Classifier<W, T> {
         self.subtables.iter().flatten().flat_map(Subtable::entries)
     }
 
-    /// Returns the rules that a loose OpenFlow match selects. The mask of a selected rule has all bits of
-    /// `mask`, and the value of the rule equals `value` in those bits.
+    /// Returns the rules that an OpenFlow command with a non-strict match selects. The mask of a selected rule has all
+    /// bits of `mask`, and the value of the rule equals `value` in those bits.
     pub fn within<'a>(
         &'a self,
         value: &'a [u64; W],
@@ -398,16 +398,15 @@ impl<const W: usize, T> Classifier<W, T> {
         entries.filter(move |entry| matches(&entry.value, value, mask))
     }
 
-    /// Returns whether a key exists that matches both a rule with this value and mask and another rule of
-    /// equal priority in the classifier. A rule with exactly this value, mask and priority does not count as
-    /// another rule.
+    /// Returns whether a rule of equal priority in the classifier overlaps the rule with this value and mask: some key
+    /// matches both rules. A rule with exactly this value, mask and priority does not count.
     #[must_use]
     pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
         self.subtables.iter().flatten().any(|subtable| subtable.overlaps(value, mask, priority))
     }
 
-    /// Returns an upper limit for the work of [`Classifier::overlaps`] with these arguments: the number of masks
-    /// and rules to examine.
+    /// Returns an upper limit for the work of [`Classifier::overlaps`] with these arguments, as the number of masks and
+    /// rules to examine.
     #[must_use]
     pub fn overlap_work(&self, mask: &[u64; W], priority: u16) -> usize {
         self.subtables.iter().flatten().map(|subtable| subtable.overlap_work(mask, priority)).sum()

@@ -14,12 +14,12 @@
 //!  the port's masks by hits:  key & mask --hash--> groups of 15 -^
 //! ```
 //!
-//! A packet is looked up only under the masks that flows of its own port have, ordered by the number of that
-//! port's packets that they matched. A sender that causes many masks thus slows down only its own port.
+//! A packet is looked up only under the masks that flows of its own port have. These masks are ordered by the number of
+//! packets of this port that matched under them. A sender that causes many masks thus slows down only its own port.
 //!
-//! Flows have no priorities. They must be disjoint, and if two overlap, either may match. A hint of the EMC
-//! is always verified by comparing the flow with the packet, so that a hint to a removed or replaced flow is
-//! a miss. Words of the extended key are read only if a flow has bits in them.
+//! Flows have no priorities. They must be disjoint. If two flows overlap, either may match. A hint of the EMC is always
+//! verified by comparing the flow with the packet. Therefore a hint to a removed or replaced flow is a miss. Words of
+//! the extended key are read only if a flow has bits in them.
 //!
 //! Invariants: a flow's key has no bits outside its mask. The entry of a flow refers to a mask in use, and a free
 //! entry refers to no mask. Every mask in use has flows, and occurs once in the search order of each port that has
@@ -64,7 +64,7 @@ const NONE: u32 = u32::MAX;
 pub struct FlowLimits {
     /// Maximum number of flows in the cache, at most 2^24.
     pub flows: u32,
-    /// Maximum number of different masks that the flows of one port may have. A packet that misses is looked
+    /// Maximum number of different masks that the flows of one port may have. A packet that matches no flow is looked
     /// up under all masks of its port.
     pub masks: u32,
 }
@@ -75,7 +75,7 @@ impl Default for FlowLimits {
     }
 }
 
-/// Reason why a flow was not inserted. The flow cache has not changed.
+/// Reason why [`FlowCache::insert`] did not insert a flow. The flow cache has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowRefused {
     /// The cache already contains the maximum number of flows.
@@ -111,7 +111,7 @@ impl FlowRef {
     }
 }
 
-/// Counters of the results of look-ups in a flow cache.
+/// Counters of the results of look-ups in a flow cache, since the creation of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounters {
     /// Number of packets whose flow was found by the exact-match cache.
@@ -120,7 +120,7 @@ pub struct FlowCounters {
     pub wildcard: u64,
     /// Number of packets that matched no flow.
     pub misses: u64,
-    /// Number of mask lookups. Each packet counts once for each mask under which it was looked up.
+    /// Number of look-ups of a packet under one mask. A packet counts once for each mask under which it was looked up.
     pub probes: u64,
 }
 
@@ -148,8 +148,8 @@ struct Ranked {
     mask: u32,
     /// Number of the port's flows that have this mask.
     flows: u32,
-    /// Number of the port's packets that matched a flow with this mask. The number is halved each time that
-    /// the masks are sorted.
+    /// Number of the port's packets that matched a flow with this mask. [`FlowCache::rerank`] halves the number each
+    /// time.
     hits: u64,
 }
 
@@ -203,14 +203,14 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
     }
 
-    /// Sets the fraction of packets that insert an entry into the exact-match cache: one in `one_in` of the packets
-    /// that match a wildcard flow after a miss in the exact-match cache. `None` disables the exact-match cache.
+    /// Sets how often a packet inserts an entry into the exact-match cache: one in `one_in` of the packets that match a
+    /// wildcard flow after a miss in the exact-match cache. `None` disables the exact-match cache.
     pub fn set_exact(&mut self, one_in: Option<NonZeroU32>) {
         self.hints.set_one_in(one_in);
     }
 
-    /// Inserts a flow. The flow matches packets of a port whose key and extended key equal `key` and `extended`
-    /// in the bits of the masks. The port itself is not compared, so keys and masks must distinguish ports.
+    /// Inserts a flow. The flow matches packets of `port` whose key and extended key equal `key` and `extended` in the
+    /// bits of the masks. The port number itself is not compared. Therefore keys and masks must distinguish ports.
     ///
     /// # Errors
     /// Returns the reason as [`FlowRefused`] if the flow is not inserted. The cache has not changed then.
@@ -330,7 +330,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.flows.get(index as usize)?.value.as_ref()
     }
 
-    /// Like [`FlowCache::get_at`], but returns a mutable reference.
+    /// Returns a mutable reference to the value of a flow, like [`FlowCache::get_at`].
     #[inline(always)]
     pub fn get_at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.flows.get_mut(index as usize)?.value.as_mut()
@@ -351,8 +351,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         })
     }
 
-    /// Sorts the masks of each port by the number of packets that matched under them. Recent packets have the
-    /// greatest weight. This method should be called about once per second.
+    /// Sorts the masks of each port by the number of packets that matched under them. Recent packets have the greatest
+    /// weight. The owner of the cache should call this method about once per second.
     pub fn rerank(&mut self) {
         for ranks in &mut self.ranks {
             ranks.sort_unstable_by_key(|own| std::cmp::Reverse(own.hits));
@@ -458,7 +458,7 @@ fn place(at: usize) -> u32 {
 
 impl<T> Flow<T> {
     /// Returns whether a packet with this key and extended key matches the flow. `mask` is the mask of the flow.
-    /// `all_beyond` holds the masked extended keys of all flows.
+    /// `all_beyond` contains the masked extended keys of all flows, and `link` is the index of this flow's.
     #[inline(always)]
     fn is<const X: usize>(
         &self,

@@ -1,4 +1,4 @@
-//! Hash of masked words: a sum of products with secret numbers, one product for each word.
+//! Keyed hash function for masked words: a sum of products with secret numbers, one product for each word.
 //!
 //! Each word position has two secret numbers. The word is xored with one of them and multiplied by the other,
 //! and the halves of the 128-bit product are xored. A sum over the first words can be continued with further
@@ -64,7 +64,7 @@ pub fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Reduces a sum of products to the 32 bits that tables store.
+/// Reduces a hash sum of 64 bits to the 32 bits that tables store.
 ///
 /// The sum is multiplied by 2^64 over the golden ratio (Knuth, volume 3, section 6.4), and the upper half is
 /// kept. Without this step the lower bits of products of small numbers are consecutive, whatever the secrets

@@ -17,11 +17,11 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + sealed::Sealed
     const FIRST: Self;
     /// Number of bits in an address.
     const BITS: u32;
-    /// Number of leading address bits that index the root table of a trie.
+    /// Number of leading address bits that index the root table of a trie: 18 for IPv4, 16 for IPv6.
     const ROOT_BITS: u32;
 
-    /// Returns `count` bits of the address, at most 18. The first of them is bit `from`, counted from the
-    /// highest bit. Bits beyond the end of the address are zero.
+    /// Returns `count` bits of the address as a number, from bit `from` on. Bit 0 is the highest bit. `count` is at
+    /// most 18. Bits beyond the end of the address are zero.
     #[must_use]
     fn bits(self, from: u32, count: u32) -> usize;
 
@@ -33,9 +33,9 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + sealed::Sealed
     #[must_use]
     fn last(self, length: u32) -> Self;
 
-    /// Type of the upper part of an address (see [`Address::halves`]), which a table always stores.
+    /// Type of the upper part of an address (see [`Address::halves`]). A table stores this part of every address.
     type Upper: Copy + Ord + Send + Sync;
-    /// Type of the lower part of an address, which a table stores only if the part is not zero.
+    /// Type of the lower part of an address. A table stores no lower parts while all of them are zero.
     type Lower: Copy + Default + PartialEq + Send + Sync;
 
     /// Splits the address into an upper and a lower part. The parts of an IPv6 address are its halves. The
@@ -111,7 +111,7 @@ fn joined(upper: u64, lower: u64) -> u128 {
 address!(u32, 18, Ipv4Addr, u32, (), |address| (address, ()), |address, ()| address);
 address!(u128, 16, Ipv6Addr, u64, u64, halves, joined);
 
-/// An address prefix, which stands for all addresses with equal first bits.
+/// An address prefix: all addresses that have equal first `length` bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
     address: A,

@@ -1,4 +1,4 @@
-//! Compact ordered map from prefixes to next hops. The map uses seven bytes per IPv4 prefix and eleven bytes per
+//! Compact ordered map from IP prefixes to next hops. The map uses seven bytes per IPv4 prefix and eleven bytes per
 //! IPv6 prefix up to /64, plus some free space.
 //!
 //! ```text
@@ -25,14 +25,14 @@ pub struct Routes<A: Address> {
     len: usize,
 }
 
-/// A leaf of the map: prefixes with their next hops, stored in columns. Numbers of different widths then leave no
-/// gaps in memory.
+/// A leaf of the map: up to [`MOST`] prefixes with their next hops, stored in columns. Columns of numbers with
+/// different widths leave no gaps in memory.
 struct Leaf<A: Address> {
-    /// Upper part of each address. The lower parts are in another column, and are empty for IPv4 addresses.
+    /// Upper part of each address. The lower parts are in `lowers`, and are empty for IPv4 addresses.
     uppers: Vec<A::Upper>,
     lowers: Seldom<A::Lower>,
     lengths: Vec<u8>,
-    /// Lower 16 bits of each next hop. The upper 16 bits are in another column.
+    /// Lower 16 bits of each next hop. The upper 16 bits are in `beyond`.
     hops: Vec<u16>,
     beyond: Seldom<u16>,
 }
@@ -148,7 +148,7 @@ impl<A: Address> Routes<A> {
         }
     }
 
-    /// Updates the entry in `firsts` for a leaf whose first prefix may have changed.
+    /// Updates the entry in `firsts` for the leaf with the index `at`, whose first prefix may have changed.
     fn name(&mut self, at: usize) {
         if let Some((name, leaf)) = self.firsts.get_mut(at).zip(self.leaves.get(at))
             && let Some(first) = leaf.first()
@@ -302,8 +302,8 @@ impl<T: Copy + Default + PartialEq> Seldom<T> {
         !self.0.is_empty()
     }
 
-    /// Sets the value at position `place` in the column of a leaf with `len` entries. The other methods of
-    /// the column also take the number of entries in the leaf as `len`.
+    /// Sets the value at position `place` in the column of a leaf with `len` entries. The other methods that take `len`
+    /// also expect the number of entries in the leaf.
     fn set(&mut self, len: usize, place: usize, value: T) {
         if value != T::default() && !self.is_there() {
             self.0 = vec![T::default(); len];

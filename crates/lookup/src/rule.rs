@@ -1,6 +1,6 @@
-//! Rules with masks: [`Rule`] for insertion into a classifier, and [`Entry`] as a view of an inserted rule.
+//! Rules that match masked keys: [`Rule`] for insertion into a classifier, and [`Entry`] as a view of an inserted rule.
 
-/// A rule: a value under a mask, with a priority and a payload.
+/// A rule, which matches keys that equal a value in the bits of a mask, with a priority and a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule<const W: usize, T> {
     /// Words that a key must equal in the bits of the mask. Bits outside the mask are ignored.

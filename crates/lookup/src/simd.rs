@@ -1,6 +1,6 @@
-//! Instructions that only some CPUs have: detection at run time, and comparisons of sixteen octets.
+//! Instructions that only some CPUs have: detection at run time, and comparison of sixteen octets at once.
 //!
-//! The code path for such instructions stands beside a portable function and is compiled from its source:
+//! The code for such instructions is compiled from the source of a portable function, and is used beside it:
 //! - Look-ups in a trie (`trie.rs`), with the population count instruction (`popcnt`), which baseline x86-64
 //!   lacks.
 //! - Look-ups in a flow cache (`flow_cache/find.rs`), and look-ups of several keys in a classifier
@@ -11,8 +11,8 @@
 //! baseline x86-64.
 #![allow(unsafe_code, reason = "calls the compiler's functions for SSE2 instructions")]
 
-/// Returns whether the CPU has instructions for 256-bit words (AVX2) and the bit instructions that are used with such
-/// words (BMI1, BMI2, `popcnt`).
+/// Returns whether the CPU has instructions for 256-bit words (AVX2), and the bit manipulation instructions that are
+/// used with them (BMI1, BMI2, `popcnt`).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn has_wide_words() -> bool {
@@ -20,8 +20,8 @@ pub fn has_wide_words() -> bool {
     has!("avx2") && has!("bmi1") && has!("bmi2") && has!("popcnt")
 }
 
-/// Compares each octet of two words with `wanted`. Returns a mask with one bit for each octet that is equal
-/// to `wanted`.
+/// Compares each octet of two words with `wanted`. Returns a bit mask in which bit `n` is set if octet `n` is equal to
+/// `wanted`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub fn octets_that_are(words: [u64; 2], wanted: u8) -> u32 {

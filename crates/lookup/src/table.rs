@@ -1,4 +1,4 @@
-//! The writer side of a trie: the map of prefixes, and the construction of the words that readers access.
+//! The writer side of a trie: the map of prefixes, and the construction of the words that look-ups read.
 
 use std::array;
 use std::fmt;
@@ -21,9 +21,9 @@ pub struct Table<A: Address> {
     /// For each prefix length, number of prefixes with this length.
     lengths: Vec<usize>,
     parts: Parts,
-    /// Parts of the trie that the current change has built. Readers cannot reach them yet.
+    /// Parts of the word array that the current change has written. Readers cannot reach them yet.
     made: Vec<Part>,
-    /// Parts of the trie that readers can no longer reach after the current change is published.
+    /// Parts of the word array that readers can no longer reach after the current change is published.
     left: Vec<Part>,
 }
 
@@ -40,7 +40,7 @@ pub struct Usage {
     pub capacity: usize,
 }
 
-/// Content of a node's slot or of a root entry: a next hop or a node.
+/// Content of a slot of a node, or of an entry of the root table: a next hop or a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
     Hop(u32),
@@ -170,14 +170,14 @@ impl<A: Address> Table<A> {
         Usage { prefixes: self.len(), bytes: 8 * used, touched: 8 * touched, capacity: 8 * capacity }
     }
 
-    /// Returns whether words of the trie were unlinked, but cannot be reused before a grace period ends.
+    /// Returns whether words of the trie were unlinked, but cannot be reused before the end of a grace period.
     #[must_use]
     pub fn is_freeing(&self) -> bool {
         self.parts.is_freeing()
     }
 
-    /// Frees words of the trie that no reader can reach any more. Each change does this implicitly. The
-    /// method never waits.
+    /// Frees unlinked words of the trie that no reader can reach any more. Each change does this implicitly. The method
+    /// never waits.
     pub fn collect(&mut self) {
         self.parts.collect(true);
     }
@@ -200,8 +200,8 @@ impl<A: Address> Table<A> {
         before
     }
 
-    /// Returns the longest prefix that contains an address, among the prefixes with `least` to `most` bits. Returns
-    /// `None` if there is no such prefix.
+    /// Returns the longest prefix with `least` to `most` bits that contains an address. Returns `None` if there is no
+    /// such prefix.
     fn cover(&self, address: A, least: u32, most: u32) -> Option<(Prefix<A>, Hop)> {
         (least..=most.min(A::BITS))
             .rev()
@@ -212,8 +212,8 @@ impl<A: Address> Table<A> {
             })
     }
 
-    /// Returns the next hop that an address gets from prefixes of at most `most` bits. Returns 0 if only the
-    /// default route covers the address, because the default route is stored in a separate word.
+    /// Returns the next hop of the longest prefix with 1 to `most` bits that contains an address. Returns 0 if there is
+    /// no such prefix: the next hop of the default route is stored in a separate word.
     fn inherited(&self, address: A, most: u32) -> u32 {
         self.cover(address, 1, most).map_or(0, |(_, hop)| hop.0)
     }
@@ -240,7 +240,7 @@ impl<A: Address> Table<A> {
         Ok(())
     }
 
-    /// Returns the root entries that a change of a prefix affects, each with its index and new value.
+    /// Returns the entries of the root table that a change of a prefix affects, each with its index and new value.
     fn root_entries(&mut self, prefix: Prefix<A>) -> Result<Vec<(usize, u64)>, TableFull> {
         let length = u32::from(prefix.length());
         let first = ROOT + prefix.address().bits(0, A::ROOT_BITS);
@@ -265,7 +265,7 @@ impl<A: Address> Table<A> {
         Ok(entries)
     }
 
-    /// Returns the new value of a root entry. Marks the node of the old value as unreachable.
+    /// Returns the new value of a root table entry. Marks the node to which the old value points as unreachable.
     fn root_entry(&mut self, old: u64, entry: Entry) -> Result<u64, TableFull> {
         if old & IS_NODE != 0 {
             self.left.push(Part { at: low(old), length: NODE });
@@ -276,7 +276,7 @@ impl<A: Address> Table<A> {
         })
     }
 
-    /// Returns the content of a root entry.
+    /// Returns the content of a root table entry.
     fn held(&self, entry: u64) -> Entry {
         if entry & IS_NODE == 0 { Entry::Hop(low(entry)) } else { Entry::Node(self.node(place(low(entry)))) }
     }
@@ -291,8 +291,8 @@ impl<A: Address> Table<A> {
         Ok(part)
     }
 
-    /// Returns the updated version of an entry that covers the addresses with equal first `from` bits. Only
-    /// `prefix`, which is longer than `from` bits, has changed since the entry was built.
+    /// Returns the updated version of an entry that covers the addresses with equal first `from` bits. Only `prefix`,
+    /// which is longer than `from` bits, has changed since the entry was written.
     fn changed(&mut self, old: Entry, from: u32, prefix: Prefix<A>) -> Result<Entry, TableFull> {
         let mut slots = self.slots(&old);
         self.leave(&old);
@@ -311,8 +311,8 @@ impl<A: Address> Table<A> {
         self.joined(&slots)
     }
 
-    /// Computes the entries of `slots`, which together cover the addresses of a prefix. Each slot covers the
-    /// addresses with equal first `below` bits.
+    /// Computes the entries of `slots` from the map of prefixes. Together the slots cover the addresses of `prefix`.
+    /// Each slot covers the addresses with equal first `below` bits.
     fn fill(&mut self, prefix: Prefix<A>, below: u32, slots: &mut [Entry]) -> Result<(), TableFull> {
         let (address, length) = (prefix.address(), u32::from(prefix.length()));
         slots.fill(Entry::Hop(self.inherited(address, length)));

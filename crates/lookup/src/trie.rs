@@ -1,4 +1,4 @@
-//! The reader side of a trie. The crate's documentation describes the memory layout.
+//! The reader side of a trie: look-up of next hops. The crate's documentation describes the memory layout.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::words::Shared;
 pub const DEFAULT: usize = 0;
 /// Index of the first word of the root table.
 pub const ROOT: usize = 1;
-/// Flag of a root entry. If the flag is set, the lower half of the entry is the index of a node. If the flag is
-/// clear, the lower half is a next hop.
+/// Flag in an entry of the root table. If the flag is set, the lower half of the entry is the index of a node. If the
+/// flag is clear, the lower half is a next hop.
 pub const IS_NODE: u64 = 1 << 63;
-/// Number of address bits that select the slot of a node.
+/// Number of address bits that select a slot of a node.
 pub const STRIDE: u32 = 6;
-/// Number of words of a node.
+/// Number of words in a node.
 pub const NODE: usize = 3;
 /// Number of addresses that are looked up together. The number is large enough to overlap memory latencies,
 /// and small enough for the state to stay in registers and the L1 cache.
@@ -56,7 +56,7 @@ pub fn low(word: u64) -> u32 {
     low
 }
 
-/// Returns the number of bits in `bits` that are set at or below the bit of this slot.
+/// Returns the number of bits that are set in `bits` at the position `slot` and below.
 #[inline(always)]
 fn rank(bits: u64, slot: usize) -> usize {
     // The shift is at most 63, and all bits above the slot are shifted out.
@@ -70,15 +70,15 @@ fn word(words: &[AtomicU64], at: usize) -> u64 {
     words.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
 }
 
-/// Returns a 32-bit index as a `usize`.
+/// Converts a 32-bit index to `usize`.
 #[inline(always)]
 pub fn place(at: u32) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
 }
 
-/// Descends one level in the trie. Returns the target of a node's slot and whether the target is a node. If
-/// the target is no node, the returned number is twice the index of the word that holds the next hop, plus
-/// one if the next hop is in the upper half of the word.
+/// Descends one level in the trie: follows the slot `slot` of the node at index `node`. Returns the index of the slot's
+/// target and whether the target is a node. If the target is a next hop, the returned number is twice the index of the
+/// word that holds the next hop, plus one if the next hop is in the upper half of the word.
 ///
 /// Both possible targets are computed, and one is selected without a branch. The outcome is unpredictable,
 /// and a misprediction would cost more.
@@ -168,8 +168,8 @@ pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop
     }
 }
 
-/// Like [`look_up`], with the instruction `popcnt`. Returns `true` if the look-up was done. On a
-/// CPU without the instruction, returns `false` and does nothing.
+/// Looks up addresses like [`look_up`], with the instruction `popcnt`. Returns `true` if the look-up was done. On a CPU
+/// without the instruction, returns `false` and does nothing.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
 #[inline(always)]

@@ -1,10 +1,10 @@
-//! The array of words that holds a trie, and the allocator of its parts. One writer changes the array.
-//! Readers read single words atomically.
+//! The array of words that holds a trie, and the allocator of parts of the array. One writer changes the array. Readers
+//! read single words atomically.
 //!
-//! Parts are allocated by their size. A part that readers may still use is reused only after a grace period.
-//! Adjacent free parts are joined occasionally. Space that was freed in parts of one size can then serve
-//! parts of another size. Words are zero until they are first written, and the kernel maps no memory for such
-//! pages. A large array therefore costs only the memory that is used.
+//! Free parts are kept in a list for each length. A part that readers may still use is reused only after a grace
+//! period. Adjacent free parts are joined occasionally. Space that was freed in parts of one length can then serve
+//! parts of another length. Words are zero until they are first written, and the kernel maps no memory for such pages.
+//! A large array therefore costs only the memory that is used.
 //!
 //! A mirror is externally owned memory (a mapped BPF array) that holds a copy of the words at the same
 //! offsets. BPF programs read it.
@@ -17,14 +17,14 @@ use sync::qsbr::Domain;
 use sync::readers::{GracePeriods, Memory, Readers};
 use zerocopy::FromZeros;
 
-/// Number of words in the longest part: 64 nodes of three words each.
+/// Maximum number of words in a part: 64 nodes of three words each.
 const LONGEST: usize = 192;
-/// Number of words that only removals may use. They suffice for the new nodes of many removals.
+/// Number of words that are reserved for removals of prefixes. They suffice for the new nodes of many removals.
 pub const RESERVE: usize = 8192;
-/// Minimum number of words by which the array grows before adjacent free parts are joined. If one sixteenth of the
-/// used words is more, the array grows by that number.
+/// Minimum number of words by which the array grows before adjacent free parts are joined. If one sixteenth of the used
+/// words is more, the array grows by that number first.
 const JOIN: usize = 1 << 13;
-/// Number of unlinked parts that are collected before a grace period begins for them.
+/// Number of unlinked parts at which a grace period begins for them.
 const BATCH: usize = 1024;
 
 /// Error for a change that needs more words than the table has free.
@@ -67,7 +67,7 @@ pub struct Parts {
     waiting: VecDeque<(GracePeriods, Vec<Part>)>,
     /// Number of words that are allocated, or unlinked and waiting for the end of a grace period.
     used: usize,
-    /// Whether allocations may use the words that [`RESERVE`] sets aside.
+    /// Whether allocations may use the [`RESERVE`] words.
     reserve: bool,
 }
 
@@ -128,8 +128,8 @@ impl Parts {
         self.shared.words.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Stores a word that readers may reach (with release ordering). A reader that sees the word also sees
-    /// all earlier writes.
+    /// Stores a word that readers may reach, with release ordering. A reader that sees the word also sees all earlier
+    /// writes.
     pub fn publish(&self, at: usize, word: u64) {
         if let Some(place) = self.shared.words.get(at) {
             place.store(word, Ordering::Release);

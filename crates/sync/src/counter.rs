@@ -1,5 +1,5 @@
-//! Per-worker counters. One worker writes its counters with plain loads and stores, and readers sum the
-//! counters of all workers.
+//! Packet and error counters of the workers. Each worker writes its own counters with plain loads and stores. A reader
+//! sums the counters of all workers.
 //!
 //! The counters of a worker form a row on cache lines of its own. Therefore an increment costs only an access to the L1
 //! cache. A reader sees a consistent value of each counter, but not the values of several counters at one instant.
@@ -8,7 +8,7 @@
 
 use crate::primitives::{AtomicU64, Ordering};
 
-/// A counter with a single writer. The counter wraps at 2^64.
+/// A 64-bit counter that one thread writes and any thread reads. The counter wraps at 2^64.
 #[derive(Debug)]
 pub struct Counter(AtomicU64);
 
@@ -47,7 +47,7 @@ impl Default for Counter {
     }
 }
 
-/// A fixed set of counters with one writer. The set has its own cache lines.
+/// A fixed set of `N` counters that one thread writes. The set shares no cache line with other data.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct CounterBlock<const N: usize>([Counter; N]);
@@ -59,7 +59,7 @@ impl<const N: usize> CounterBlock<N> {
         Self(std::array::from_fn(|_| Counter::new()))
     }
 
-    /// Adds `n` to the counter with this index. Does nothing if `index` is out of range.
+    /// Adds `n` to the counter at position `index`. Does nothing if `index` is out of range.
     #[inline(always)]
     pub fn add(&self, index: usize, n: u64) {
         if let Some(counter) = self.0.get(index) {
@@ -88,7 +88,7 @@ impl<const N: usize> std::ops::Index<usize> for CounterBlock<N> {
     }
 }
 
-/// Number of counters in each line of a [`CounterArray`]. A line has 128 bytes: two cache lines.
+/// Number of counters in a [`Line`] of a [`CounterArray`]. A line has 128 bytes, which are two cache lines.
 const PER_LINE: usize = 16;
 
 #[derive(Debug, Default)]
@@ -119,7 +119,7 @@ impl CounterArray {
         Row(self.lines.get(start..start + self.lines_per_row).unwrap_or(&[]))
     }
 
-    /// Returns the number of counters in each row.
+    /// Returns the number of counters of each worker.
     #[must_use]
     pub fn counters(&self) -> usize {
         self.counters
@@ -131,13 +131,13 @@ impl CounterArray {
         self.lines.len().checked_div(self.lines_per_row).unwrap_or(0)
     }
 
-    /// Returns the sum of the counters with this index over all workers.
+    /// Returns the sum of the counters at position `index` over all workers. The sum wraps at 2^64.
     #[must_use]
     pub fn sum(&self, index: usize) -> u64 {
         (0..self.workers()).fold(0u64, |sum, worker| sum.wrapping_add(self.row(worker).get(index)))
     }
 
-    /// Returns, for each index, the sum of the counters with this index over all workers.
+    /// Returns, for each position in a row, the sum of the counters at this position over all workers.
     #[must_use]
     pub fn sums(&self) -> Vec<u64> {
         (0..self.counters).map(|index| self.sum(index)).collect()
@@ -149,8 +149,8 @@ impl CounterArray {
 pub struct Row<'a>(&'a [Line]);
 
 impl Row<'_> {
-    /// Adds `n` to the counter with this index. Does nothing if `index` is out of range. Only the worker that owns the
-    /// row may call this method.
+    /// Adds `n` to the counter at position `index`. Does nothing if `index` is out of range. Only the worker that owns
+    /// the row may call this method.
     #[inline(always)]
     pub fn add(&self, index: usize, n: u64) {
         if let Some(counter) = self.counter(index) {
@@ -158,8 +158,8 @@ impl Row<'_> {
         }
     }
 
-    /// Returns the value of the counter with this index, or 0 if `index` is out of range. Any thread may call
-    /// this method.
+    /// Returns the value of the counter at position `index`, or 0 if `index` is out of range. Any thread may call this
+    /// method.
     #[must_use]
     #[inline]
     pub fn get(&self, index: usize) -> u64 {

@@ -33,8 +33,8 @@ pub fn prefetch_write<T>(value: &T) {
     let _ = value;
 }
 
-/// Returns the time-stamp counter, which counts at the frequency [`tsc_hz`]. The read is not serialising. The
-/// CPU may therefore execute neighbouring instructions at the same time.
+/// Returns the value of the CPU's time-stamp counter, in ticks at the frequency [`tsc_hz`]. The read does not serialise
+/// the instruction stream: the CPU may execute neighbouring instructions before or after the read.
 #[inline(always)]
 #[must_use]
 pub fn tsc() -> u64 {
@@ -95,8 +95,8 @@ fn tsc_hz_measured() -> u64 {
     u64::try_from(hz).unwrap_or(u64::MAX).max(1)
 }
 
-/// Returns the time-stamp counter and the monotonic time in nanoseconds, read at nearly the same instant. Of
-/// several attempts, the function uses the one with the shortest duration.
+/// Returns the time-stamp counter in ticks and `CLOCK_MONOTONIC` in nanoseconds, read at nearly the same instant. The
+/// function reads the clocks several times and uses the reading that took the least time.
 fn both_clocks() -> (u64, u64) {
     let attempts = (0..16).map(|_| {
         let before = tsc();
@@ -113,9 +113,9 @@ fn monotonic_ns() -> u64 {
     seconds * 1_000_000_000 + ns
 }
 
-/// A clock that converts [`tsc`] readings to nanoseconds of `CLOCK_MONOTONIC`. The conversion factor is fixed
-/// when the clock is created, and later slewing of the kernel's clock has no effect. The type is `Copy`, and
-/// each worker keeps its own copy.
+/// A clock that converts [`tsc`] readings to nanoseconds of `CLOCK_MONOTONIC`. The conversion factor is fixed when the
+/// clock is created. Therefore the clock does not follow later frequency corrections of the kernel's clock (for example
+/// by NTP). The type is `Copy`, and each worker keeps its own copy.
 #[derive(Debug, Clone, Copy)]
 pub struct TscClock {
     base_tsc: u64,
@@ -134,15 +134,15 @@ impl TscClock {
         Self { base_tsc, base_ns, scale: u64::try_from(scale).unwrap_or(u64::MAX) }
     }
 
-    /// Returns the current time in nanoseconds. Workers call this method once per burst.
+    /// Returns the current time in nanoseconds of `CLOCK_MONOTONIC`. Workers call this method once per burst.
     #[inline]
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.ns_of(tsc())
     }
 
-    /// Returns the time in nanoseconds at which [`tsc`] had the value `tsc`. For values from before the
-    /// creation of the clock, returns the time of the creation.
+    /// Returns the time in nanoseconds of `CLOCK_MONOTONIC` at which [`tsc`] had the value `tsc`. For values from
+    /// before the creation of the clock, returns the time of the creation.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "overflows 64 bits after 584 years of uptime")]
@@ -158,8 +158,8 @@ impl Default for TscClock {
     }
 }
 
-/// Continues a CRC32C (Castagnoli, RFC 3720 appendix B.4) over the eight little-endian bytes of `value`. The
-/// function does not perform the inversions at the start and at the end.
+/// Updates the CRC32C checksum `crc` (Castagnoli polynomial, RFC 3720 appendix B.4) with the eight little-endian bytes
+/// of `value`. The function does not invert the checksum at the start and at the end.
 #[inline]
 #[must_use]
 pub fn crc32c_u64(crc: u32, value: u64) -> u32 {
@@ -200,7 +200,7 @@ static CRC32C_TABLE: [u32; 256] = {
     table
 };
 
-/// Executes the CPU's hint instruction for spin loops.
+/// Executes the CPU's hint instruction for spin loops, for example `PAUSE` on x86.
 #[inline(always)]
 pub fn pause() {
     std::hint::spin_loop();

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// The system allocator with a count of allocations. Growing an allocation counts as one allocation. Freeing
-/// memory does not count.
+/// The system allocator with a count of allocations. Growing or shrinking an allocation counts as one allocation.
+/// Freeing memory does not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingHeap;
 

@@ -1,4 +1,4 @@
-//! Left-right: a table in two copies, for tables that change often and are too large to copy at each change.
+//! Left-right structure: two copies of a table, for tables that change often and are too large to copy at each change.
 //!
 //! Readers use the active copy. The writer applies its operations to the inactive copy, and then makes this
 //! copy the active one. At the next publication, when no reader can use the other copy any more, the writer
@@ -53,9 +53,9 @@ impl<T: Send + Sync + 'static> LeftRight<T> {
 pub struct Writer<T, O> {
     shared: Arc<LeftRight<T>>,
     apply: fn(&mut T, &O),
-    /// Operations that were published, but have been applied only to the active copy.
+    /// Operations that are published in the active copy, but not yet applied to the inactive copy.
     applied_once: Vec<O>,
-    /// Operations that are not yet published.
+    /// Operations that are not yet published, and are applied to neither copy.
     pending: Vec<O>,
     /// Grace period after which no reader can use the inactive copy.
     grace: Grace,
@@ -97,7 +97,7 @@ impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
         self.pending.push(operation);
     }
 
-    /// Returns the published copy of the table. Only the writer uses this method.
+    /// Returns the published copy of the table, for the writer itself.
     #[must_use]
     pub fn read(&self) -> &T {
         let active = self.shared.active.load(Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
         self.grace = self.shared.domain.begin_grace();
     }
 
-    /// Publishes all pushed operations, and waits until no reader uses the previous state of the table.
+    /// Publishes all pushed operations. Then waits until no reader uses the previous state of the table.
     pub fn publish_and_wait(&mut self) {
         self.publish();
         self.shared.domain.wait(self.grace);

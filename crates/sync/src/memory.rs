@@ -1,4 +1,4 @@
-//! Advice to the kernel to use huge pages for large tables. Huge pages avoid a TLB miss for each random read.
+//! Advice to the kernel to use huge pages for large tables, which avoids most TLB misses of random reads.
 //!
 //! Tables call these functions when they are created, not on the data path.
 #![allow(unsafe_code, reason = "madvise takes an address")]

@@ -1,11 +1,11 @@
-//! Bounded ring of small values with any number of producers and consumers. Workers exchange free frames
-//! through such a ring.
+//! Bounded queue of small values in a ring, with any number of producers and consumers. Workers exchange free packet
+//! frames through such a ring.
 //!
-//! Each place of the ring has a sequence number that determines which operation comes next (after D. Vyukov's bounded
-//! queue). If the number is `position`, the place is free for the push at that position. If the number is `position +
-//! 1`, the place is filled for the pop at that position. A batch claims a run of places with one compare-and-swap. The
-//! ring never blocks. If a thread is preempted between claim and completion, other threads see a shorter ring and do
-//! not wait.
+//! Each place of the ring has a sequence number that states which operation may use the place next (D. Vyukov's bounded
+//! queue). A place with the number `position` is free for the push at this position. A place with the number `position
+//! + 1` holds the value for the pop at this position. A thread claims several consecutive places with one
+//! compare-and-swap. The ring never blocks. If a thread is preempted between its claim and its completion, other
+//! threads see a shorter ring and do not wait.
 //!
 //! Invariant: after a thread has claimed a position, only this thread accesses the value, until it stores the
 //! new sequence number.
@@ -142,9 +142,9 @@ impl<T: Copy + Send> Ring<T> {
         value
     }
 
-    /// Claims up to `wanted` positions from `cursor` on. A position can be claimed if the sequence number of
-    /// its place is `position + offset`. `offset` is 0 for pushing and 1 for popping. Returns the first
-    /// claimed position and the number of claimed positions.
+    /// Claims up to `wanted` consecutive positions from the position in `cursor` on. A position can be claimed if the
+    /// sequence number of its place is `position + offset`. `offset` is 0 for pushing and 1 for popping. Returns the
+    /// first claimed position and the number of claimed positions.
     #[inline]
     fn claim(&self, cursor: &AtomicU64, wanted: usize, offset: u64) -> (u64, usize) {
         let wanted = wanted.min(self.capacity());

@@ -10,8 +10,8 @@ use std::ops::{Deref, DerefMut};
 /// method cannot take `&loom::sync::Arc<Self>`.
 pub(crate) use std::sync::Arc;
 
-/// Reference counter for data of a ring, which the last of producer and consumer frees. In the loom models
-/// this is loom's type, because the models must see how the two synchronise.
+/// Reference counter for the memory of a ring. The producer or the consumer, whichever is dropped last, frees the
+/// memory. In the loom models this is loom's type, because the models must see how the two synchronise.
 #[cfg(loom)]
 pub(crate) use loom::sync::Arc as ModelledArc;
 #[cfg(not(loom))]
@@ -123,7 +123,7 @@ pub(crate) fn place(position: u64, mask: u64) -> usize {
     (position & mask) as usize
 }
 
-/// Converts a number of objects in memory to `usize`.
+/// Converts a number of objects in memory from `u64` to `usize`.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "at most the length of an allocation, which is a usize")]
 pub(crate) fn size(count: u64) -> usize {

@@ -11,8 +11,8 @@
 //! - A reader that loads epoch `e` (acquire) sees every unlinking that happened before the epoch became `e`.
 //!   Therefore its later loads cannot find the unlinked object. The reader then stores `e` (release).
 //!   Therefore its earlier accesses happen before the freeing.
-//! - Going online and scanning the readers form a store-load pair. Both sides have a SeqCst fence between
-//!   store and load.
+//! - [`Reader::online`] stores the reader's state and then reads published data. A writer unlinks an object and then
+//!   reads the states of all readers. Both sides have a SeqCst fence between the store and the load.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,7 +31,7 @@ const COLLECT_AT: usize = 64;
 /// Therefore no grace period waits for such a place.
 const OFFLINE: u64 = u64::MAX;
 
-/// Error of a registration: the domain already has the maximum number of readers.
+/// Error of [`Domain::register`]: the domain already has the maximum number of readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("all {max} reader places of the reclamation domain are taken; create it with more places")]
 pub struct TooManyReaders {
@@ -39,12 +39,14 @@ pub struct TooManyReaders {
     pub max: usize,
 }
 
-/// A grace period that has begun. The period ends when every reader has passed a later quiescent point.
+/// A grace period that has begun. The period ends when every reader has passed a quiescent point after the begin or is
+/// offline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use = "a grace period protects nothing unless somebody waits for it"]
 pub struct Grace(u64);
 
-/// An epoch (the number of a grace period) that a reader has observed. See [`Reader::moment`].
+/// The domain's epoch (the number of the newest grace period) at the time when a reader read it. See
+/// [`Reader::moment`].
 #[derive(Debug, Clone, Copy)]
 pub struct Moment(u64);
 
@@ -64,8 +66,8 @@ struct Limbo {
     /// Batches of unlinked objects, oldest first. The objects of a batch are dropped when its grace period is
     /// over.
     waiting: VecDeque<(Grace, Vec<Garbage>)>,
-    /// Number of unlinked objects at which `retire` next drops unused objects. The number grows while a reader delays
-    /// reclamation.
+    /// Number of objects in `fresh` at which `retire` next calls [`Domain::reclaim`]. The number grows while a reader
+    /// delays reclamation.
     collect_at: usize,
 }
 
@@ -75,7 +77,7 @@ impl Limbo {
     }
 }
 
-/// The readers of a set of published data, and the unlinked objects that some of these readers may still use.
+/// A set of readers that share published data, and the unlinked objects that some of these readers may still use.
 pub struct Domain {
     epoch: CachePadded<AtomicU64>,
     places: Box<[CachePadded<Place>]>,
@@ -147,7 +149,8 @@ impl Domain {
         self.free(grace);
     }
 
-    /// Like [`Domain::synchronize`], but waits at most for `limit`. Returns whether the grace period is over.
+    /// Waits and drops like [`Domain::synchronize`], but for at most `limit`. Returns whether the grace period is over.
+    /// If it is not, drops nothing.
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "for control threads, which may read clocks")]
     pub fn synchronize_for(&self, limit: Duration) -> bool {
@@ -179,8 +182,8 @@ impl Domain {
         }
     }
 
-    /// Drops all unlinked objects that no reader can use any more, without waiting. Begins a grace period for
-    /// the other objects. Returns the number of objects dropped.
+    /// Drops all unlinked objects that no reader can use any more, without waiting. Begins a grace period for the
+    /// objects for which none has begun yet. Returns the number of objects dropped.
     pub fn reclaim(&self) -> usize {
         {
             let mut limbo = self.limbo.lock();
@@ -275,8 +278,8 @@ impl Reader {
         Moment(self.domain.epoch.load(Ordering::Acquire))
     }
 
-    /// Declares that the reader passed a quiescent point in the past, at `then`. The caller must hold no data
-    /// that was unlinked before `then`. The caller may hold data that was unlinked later.
+    /// Declares that the reader passed a quiescent point at the time when [`Reader::moment`] returned `then`. The
+    /// caller must hold no data that was unlinked before `then`. The caller may hold data that was unlinked later.
     pub fn was_quiescent(&mut self, then: Moment) {
         if self.is_online() && then.0 > self.seen {
             self.seen = then.0;
@@ -348,8 +351,8 @@ impl Drop for Reader {
     }
 }
 
-/// Pauses of increasing length for a thread that waits for readers: the thread spins, then yields, then sleeps. A
-/// burst takes microseconds, and the preemption of a worker takes milliseconds.
+/// Waiting of increasing length for a control thread that waits for readers: the thread first spins, then yields, then
+/// sleeps. A worker takes microseconds for a burst, but milliseconds if it is preempted.
 struct Backoff {
     turn: u32,
 }

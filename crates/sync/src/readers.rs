@@ -1,11 +1,10 @@
-//! Grace periods for two kinds of readers: workers and external readers. Workers pass quiescent points themselves
-//! ([`Domain`]). External readers (BPF programs) pass no quiescent points.
+//! Grace periods for two kinds of readers: workers and external readers. Workers declare their quiescent points
+//! themselves (see [`Domain`]). External readers are BPF programs in the kernel, which declare no quiescent points.
 //!
 //! BPF programs read tables that this process writes, and do not report when they have finished. The writer
 //! can only wait until all programs that started earlier have ended, which takes milliseconds. A thread of
-//! [`ExternalReaders`] does this waiting. One wait serves all requests that arrived before it began. Without
-//! requests, the thread sleeps. Unlinked memory may be reused when no reader of either kind can use it any
-//! more.
+//! [`ExternalReaders`] does this waiting. One wait serves all requests that arrived before it began. Without requests,
+//! the thread sleeps. Unlinked memory may be reused when no reader of either kind can use it any more.
 //!
 //! ```text
 //!   writer: unlink, begin ──► ticket ──► workers' grace period: their own quiescent points
@@ -19,8 +18,8 @@ use std::thread::Thread;
 use crate::primitives::{Arc, AtomicBool, Ordering};
 use crate::qsbr::{Domain, Grace};
 
-/// Array of words that external readers also read, for example a mapped BPF array. The number of words is fixed.
-/// Each word is read and written atomically.
+/// An array of words that external readers also read, for example the memory of a mapped BPF array. The number of words
+/// is fixed. Each word is read and written atomically.
 pub type Memory = Box<dyn AsRef<[std::sync::atomic::AtomicU64]> + Send + Sync>;
 
 /// The external readers of a writer's data, and the thread that waits for them. External readers never pass a
@@ -87,17 +86,17 @@ impl fmt::Debug for ExternalReaders {
     }
 }
 
-/// All readers of data that one writer changes: workers and, optionally, external readers.
+/// All readers of data that one writer changes: workers and, optionally, external readers (BPF programs).
 #[derive(Clone, Debug)]
 pub struct Readers {
     workers: Arc<Domain>,
     external_readers: Option<Arc<ExternalReaders>>,
-    /// Whether [`Readers::wait_for_strangers`] waits. If `false`, the method returns immediately.
+    /// Whether [`Readers::wait_for_strangers`] waits for external readers. If `false`, the method returns immediately.
     waits: bool,
 }
 
-/// A grace period for the readers of both kinds. Memory that was unlinked before this period began may be
-/// reused when [`Readers::are_past`] returns `true`.
+/// A grace period for the workers and one for the external readers. Memory that was unlinked before these periods began
+/// may be reused when [`Readers::are_past`] returns `true`.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a ticket protects nothing unless somebody asks for it"]
 pub struct GracePeriods(Grace, Option<Grace>);
@@ -119,7 +118,7 @@ impl Readers {
         }
     }
 
-    /// Returns an equal set of readers for a writer that must not wait. [`Readers::wait_for_strangers`] then does
+    /// Returns a copy of this set for a writer that must not wait. For this copy, [`Readers::wait_for_strangers`] does
     /// nothing.
     #[must_use]
     pub fn without_waiting(&self) -> Readers {
@@ -132,7 +131,7 @@ impl Readers {
         &self.workers
     }
 
-    /// Begins a grace period for all memory that the caller has unlinked so far.
+    /// Begins the grace periods for all memory that the caller has unlinked so far.
     pub fn begin(&self) -> GracePeriods {
         GracePeriods(
             self.workers.begin_grace(),

@@ -1,4 +1,4 @@
-//! An array of atomic slots that point to immutable chunks, for trie nodes and next-hop tables.
+//! An array of atomic pointers (slots) to immutable objects (chunks), for trie nodes and next-hop tables.
 //!
 //! A write replaces the chunk of one slot. Readers see either the old or the new chunk, at the cost of one
 //! load with acquire ordering. A replaced chunk is dropped after a grace period of the [`Domain`]. Invariant:
@@ -41,8 +41,8 @@ impl<T: Send + Sync + 'static> Slots<T> {
         unsafe { chunk.as_ref() }
     }
 
-    /// Returns a view of the slots that is valid until the reader passes a quiescent point. The view allows
-    /// reading many slots with one check of the reader.
+    /// Returns a view through which many slots can be read with one check of the reader. The view is valid until the
+    /// reader passes a quiescent point.
     ///
     /// # Panics
     /// Panics under the conditions of [`Slots::read`].
@@ -81,7 +81,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
     }
 }
 
-/// View of the slots through a reader. See [`Slots::seen_by`].
+/// Read access to the slots until the reader's next quiescent point. See [`Slots::seen_by`].
 #[derive(Debug)]
 pub struct Seen<'a, T> {
     slots: &'a [AtomicPtr<T>],

@@ -78,7 +78,7 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         self.publish_arc(Arc::new(value));
     }
 
-    /// Replaces the value by a value that the caller also holds.
+    /// Replaces the value by `value`, to which the caller may hold further references. See [`Snapshot::publish`].
     pub fn publish_arc(&self, value: Arc<T>) {
         let guard = self.writer.lock();
         let old = self.replace(value);
@@ -86,8 +86,8 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         self.domain.retire(Box::new(old));
     }
 
-    /// Replaces the value by one that `make` creates from the current value. No other publication can happen
-    /// in between.
+    /// Replaces the value by the value that `make` creates from the current value. No other thread can publish a value
+    /// between the read and the replacement.
     pub fn update(&self, make: impl FnOnce(&T) -> T) {
         let guard = self.writer.lock();
         let value = Arc::new(make(&self.load_locked()));
@@ -96,8 +96,8 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         self.domain.retire(Box::new(old));
     }
 
-    /// Returns the current value with a reference count of its own. Control threads call this method, which
-    /// needs no [`Reader`]. The method takes a lock.
+    /// Returns a counted reference to the current value. The method needs no [`Reader`], but takes a lock. Therefore
+    /// only control threads call it.
     #[must_use]
     pub fn load_arc(&self) -> Arc<T> {
         let _guard = self.writer.lock();

@@ -35,8 +35,8 @@ unsafe impl<T: Send> Send for Ring<T> {}
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// Returns the places of `count` positions from `start` on as two slices, because the ring may wrap
-    /// between them. With slices, a burst can be copied without a bounds check for each item.
+    /// Returns the `count` places from position `start` on as two slices, because the places may wrap around the end of
+    /// the array. With slices, a burst can be copied without a bounds check for each item.
     #[inline(always)]
     fn runs(&self, start: u64, count: usize) -> [&[Cell<T>]; 2] {
         let (before, after) = self.places.split_at(place(start, self.mask));
@@ -120,9 +120,8 @@ impl<T: Send> Producer<T> {
         Ok(())
     }
 
-    /// Pushes items from `items` until the ring is full or the iterator ends. All pushed items become visible
-    /// to the consumer together. The method takes no item from the iterator that does not fit. Returns the
-    /// number of items pushed.
+    /// Pushes items from `items` until the ring is full or the iterator ends. All pushed items become visible to the
+    /// consumer together. Items that do not fit stay in the iterator. Returns the number of items pushed.
     #[inline]
     pub fn push_from(&mut self, items: &mut impl Iterator<Item = T>) -> usize {
         let room = self.room(items.size_hint().1.unwrap_or(usize::MAX));
@@ -167,9 +166,8 @@ impl<T: Send> Producer<T> {
         self.tail
     }
 
-    /// Returns the number of items popped since the creation of the ring, as the consumer has published it.
-    /// The number never decreases. The consumer has finished popping every item whose position is less than
-    /// this number.
+    /// Returns the number of items popped since the creation of the ring, as last published by the consumer. The number
+    /// never decreases. The consumer has finished popping every item whose position is less than this number.
     #[must_use]
     #[inline]
     pub fn consumed(&self) -> u64 {
@@ -190,7 +188,7 @@ impl<T: Send> Producer<T> {
         size(self.tail - self.consumed())
     }
 
-    /// Returns whether the consumer has popped all items of the ring.
+    /// Returns whether the ring contains no items, because the consumer has popped all of them.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -203,14 +201,14 @@ impl<T: Send> Producer<T> {
         self.ring.places.len()
     }
 
-    /// Returns an observer with which a thread other than the producer and the consumer can read the ring's positions.
+    /// Returns a [`Watch`], with which a further thread can read the ring's positions.
     #[must_use]
     pub fn watch(&self) -> Watch<T> {
         Watch { ring: Arc::clone(&self.ring) }
     }
 
-    /// Returns the number of free places, up to `wanted`. Reads the consumer's cache line only if the cached
-    /// position does not show enough free places.
+    /// Returns the number of free places, or `wanted` if more are free. Reads the consumer's cache line only if the
+    /// cached position does not show enough free places.
     #[inline(always)]
     fn room(&mut self, wanted: usize) -> usize {
         let capacity = self.ring.places.len();
@@ -335,8 +333,8 @@ impl<T: Send> Consumer<T> {
         self.ring.places.len()
     }
 
-    /// Returns the number of items in the ring, up to `wanted`. Reads the producer's cache line only if the
-    /// cached position does not show enough items.
+    /// Returns the number of items in the ring, or `wanted` if there are more. Reads the producer's cache line only if
+    /// the cached position does not show enough items.
     #[inline(always)]
     fn available(&mut self, wanted: usize) -> usize {
         if size(self.tail_seen - self.head) < wanted {
@@ -364,7 +362,7 @@ impl<T> Drop for Consumer<T> {
     }
 }
 
-/// Guard that frees the popped places, either at the end of a burst or when the callback panics.
+/// Guard that frees the popped places when it is dropped, at the end of a burst or after a panic of the callback.
 struct Popping<'a, T> {
     ring: &'a Ring<T>,
     head: &'a mut u64,

@@ -21,7 +21,7 @@ use crate::primitives::{AtomicU32, AtomicU64, ControlLock, Ordering, fence};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// A token bucket that receives `rate` tokens per second and holds up to `burst` tokens.
+/// A token bucket that receives `rate` tokens per second and holds at most `burst` tokens.
 #[derive(Debug)]
 pub struct TokenBucket {
     spent: AtomicU64,
@@ -31,8 +31,8 @@ pub struct TokenBucket {
     writer: ControlLock<()>,
 }
 
-/// Number of tokens that the bucket has received, as a function of time: `offset` tokens until the time `base_ns`,
-/// and then `rate` more tokens per second.
+/// Total number of tokens that the bucket has received, as a function of time: `offset` tokens until the time
+/// `base_ns`, and from then on `rate` more tokens per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line {
     base_ns: u64,
@@ -155,7 +155,7 @@ impl TokenBucket {
         }
     }
 
-    /// Returns tokens to the bucket that were taken but not used. Tokens that then exceed the burst are
+    /// Puts tokens back into the bucket that the caller has taken but not used. Tokens that then exceed the burst are
     /// forfeited.
     #[inline]
     pub fn give_back(&self, tokens: u32) {
@@ -192,7 +192,7 @@ impl TokenBucket {
         self.generation.store(next, Ordering::Release);
     }
 
-    /// Returns a consistent copy of the current [`Line`] (rate and burst).
+    /// Returns a consistent copy of the current [`Line`] (the bucket's rate and burst).
     #[inline]
     fn line(&self) -> Line {
         loop {
@@ -205,7 +205,7 @@ impl TokenBucket {
         }
     }
 
-    /// Forfeits those tokens in the bucket that exceed `burst`.
+    /// Removes the tokens in the bucket that exceed `burst`. `accrued` is the number of tokens received so far.
     fn forfeit(&self, accrued: u64, burst: u64) {
         let floor = accrued.wrapping_sub(burst);
         let mut spent = self.spent.load(Ordering::Relaxed);
@@ -218,13 +218,13 @@ impl TokenBucket {
     }
 }
 
-/// Maximum number of tokens by which `spent` can exceed `accrued`. `spent` is greater if another worker has read a
-/// later time, or while the bucket is in debt (at most 2^32 tokens). The number corresponds to over four minutes at
-/// the highest rate, 2^40 tokens per second.
+/// Maximum number of tokens by which `spent` can exceed `accrued`. `spent` exceeds `accrued` while the bucket is in
+/// debt (at most 2^32 tokens), or if another worker took tokens at a slightly later clock reading. At the highest rate
+/// (2^40 tokens per second), the number corresponds to over four minutes.
 const AHEAD: u64 = 1 << 48;
 
 /// Returns the difference between the wrapping counts `accrued` and `spent`, limited to `burst`. Returns 0 if `spent`
-/// exceeds `accrued`, because another worker has read a later time or the bucket is in debt.
+/// exceeds `accrued`, see [`AHEAD`].
 #[inline]
 fn available(accrued: u64, spent: u64, burst: u64) -> u64 {
     let difference = accrued.wrapping_sub(spent);

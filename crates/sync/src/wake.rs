@@ -1,4 +1,4 @@
-//! Sleeping and waking of a worker, without lost wake-ups.
+//! Sleeping and waking of a worker, such that no wake-up is lost.
 //!
 //! The consumer announces that it will sleep, and then checks again for work. The producer publishes work,
 //! and then checks whether the consumer sleeps. Both have a SeqCst fence between the two steps. Therefore at

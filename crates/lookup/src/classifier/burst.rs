@@ -23,7 +23,8 @@ pub const BURST: usize = 32;
 // Macros, because closures in iterators would become functions without the target features of
 // `burst_in_wide_words`.
 
-/// Runs a block of code for each key in a bit set of keys.
+/// Runs a block of code for each key in a set of keys. The set is a bit mask in which bit `n` stands for the key with
+/// index `n`.
 macro_rules! each {
     ($set:expr, |$at:ident| $what:expr) => {{
         let mut left: u32 = $set;
@@ -35,7 +36,8 @@ macro_rules! each {
     }};
 }
 
-/// Runs a block of code for each key in a bit set of keys, or for all keys of the burst if that is faster.
+/// Runs a block of code for each key in a bit set. If the set contains more than half of the keys, runs the block for
+/// all keys of the burst, which is faster.
 macro_rules! most {
     ($set:expr, |$at:ident| $what:expr) => {{
         let set: u32 = $set;
@@ -59,12 +61,12 @@ macro_rules! only {
     }};
 }
 
-/// Cached results of prefix queries about the tracked fields of the keys in a burst.
+/// Cached results of prefix queries for the tracked prefix fields of the keys in a burst.
 struct Fields {
-    /// For each field, bit set of the keys whose entries in `values` and `bits` have been computed.
+    /// For each field, bit set of the keys for which `values` and `bits` have been computed.
     known: [u32; MOST_PREFIXES],
-    /// For each field and key: with octet steps, the value of the field. With bit steps, the lengths of the
-    /// prefixes that match the field.
+    /// For each field and key: with octet granularity, the value of the field. With bit granularity, the lengths of the
+    /// prefixes that match the field (bit `n - 1` stands for length `n`).
     values: [[u128; BURST]; MOST_PREFIXES],
     /// For each field and key, number of leading bits of the field that the result of the prefix query depends on.
     bits: [[u32; BURST]; MOST_PREFIXES],
@@ -81,9 +83,9 @@ struct Burst<'k, const W: usize> {
     known: u32,
 }
 
-/// Record of the key bits that the results of a burst depend on.
+/// The key bits that the results of a burst depend on, as far as the search has recorded them.
 struct Notes<'k, const W: usize> {
-    /// For each key, bits that the result depends on.
+    /// For each key, the bits that the result depends on.
     wild: &'k mut [[u64; W]],
     fields: Fields,
 }
@@ -122,7 +124,7 @@ fn maybe(buckets: &Buckets, set: u32, hashes: &[u32; BURST], ways: &mut [u32; BU
 }
 
 impl<const W: usize> Burst<'_, W> {
-    /// Continues the hash of each key in `set` over the given words of the key.
+    /// Continues the hash of each key in `set` over the given words of the key, which are masked first.
     #[inline(always)]
     fn add_hash(&mut self, set: u32, words: &[Word], terms: &Terms) {
         for word in words {
@@ -150,8 +152,8 @@ impl<const W: usize> Notes<'_, W> {
         }
     }
 
-    /// Removes from `set` each key for which a tracked field in this stage of the layout proves that the subtable
-    /// has no match, and returns the remaining keys. Records the bits of the proof for each removed key.
+    /// Removes from `set` each key for which a tracked field in this stage of the layout proves that the subtable has
+    /// no match. Returns the remaining keys. Records the field bits that prove this for each removed key.
     #[inline(always)]
     fn not_ruled_out<T>(
         &mut self,
@@ -364,7 +366,8 @@ impl<const W: usize, T> Classifier<W, T> {
     }
 }
 
-/// Like [`Classifier::burst`], but uses 256-bit words if the CPU has the instructions for such words (AVX2).
+/// Looks up keys like [`Classifier::burst`], but uses 256-bit words if the CPU has the instructions for such words
+/// (AVX2).
 #[allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
 #[inline]
 fn best_burst<'a, const TRACKED: bool, const W: usize, T>(

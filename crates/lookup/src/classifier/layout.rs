@@ -1,4 +1,4 @@
-//! Layout of a key: the positions of its fields.
+//! Layout of a key: positions of the fields that a classifier treats specially.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ pub struct Octets {
     pub count: usize,
 }
 
-/// Maximum number of key fields whose prefixes are tracked.
+/// Maximum number of prefix fields (for example IP addresses) in a layout.
 pub const MOST_PREFIXES: usize = 8;
-/// Maximum number of port fields in a key.
+/// Maximum number of port number fields (for example TCP ports) in a layout.
 pub const MOST_PORTS: usize = 8;
 
 /// Positions of the key fields that a classifier treats specially.
@@ -34,9 +34,10 @@ impl<const W: usize> Layout<W> {
     /// - `stages`: for each of the metadata, L2, L3 and L4 stages, number of words from the start of the key to the
     ///   end of the stage. The last number is `W`.
     /// - `prefixes`: fields whose prefixes are tracked. Each field lies within one stage.
-    /// - `ports`: index of the first octet of each two-octet port field, in the last stage.
-    /// - `partition`: range of words (first word, word after the last) whose value partitions the rules. `(0,
-    ///   0)`: the rules are not partitioned.
+    /// - `ports`: index in the key of the first octet of each port number. A port number has two octets and lies in the
+    ///   last stage.
+    /// - `partition`: range of words (first word, word after the last) whose value partitions the rules. Look-ups skip
+    ///   subtables without rules for the key's value. With `(0, 0)`, the rules are not partitioned.
     ///
     /// # Panics
     /// Panics if an argument violates these conditions. In a constant this is a compile-time error.
@@ -84,14 +85,14 @@ impl<const W: usize> Layout<W> {
     }
 }
 
-/// Converts a word between native and big-endian byte order. In big-endian order, the first octet in memory is the
-/// highest octet of the number.
+/// Converts a word of a key to a number in which the first octet in memory is the highest octet (big-endian order), or
+/// back.
 #[inline(always)]
 fn turned(word: u64) -> u64 {
     word.to_be()
 }
 
-/// Returns the value of a field in a key, left-aligned.
+/// Returns the value of a field in a key. The field's first bit is the highest bit of the result.
 #[inline(always)]
 pub fn field<const W: usize>(key: &[u64; W], octets: Octets) -> u128 {
     let (first, shift) = (octets.from / 8, octets.from % 8 * 8);
@@ -101,7 +102,7 @@ pub fn field<const W: usize>(key: &[u64; W], octets: Octets) -> u128 {
     (both << shift | behind) & (u128::MAX << (128 - octets.count * 8))
 }
 
-/// Sets in a key those bits of a field that are set in the left-aligned value `bits`.
+/// Sets in a key those bits of a field that are set in `bits`. The field's first bit is the highest bit of `bits`.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes a number of 128 bits apart")]
 pub fn or_field<const W: usize>(key: &mut [u64; W], octets: Octets, bits: u128) {

@@ -1,4 +1,4 @@
-//! Indexes by priority of the long lists of rules that have equal masks and values.
+//! Indexes by priority of long lists of rules. The rules of a list have equal masks and values.
 //!
 //! A `Subtable` links the rules of equal value in a list, in descending order of priority. A look-up of a packet
 //! reads the list from its first rule. A change of the list needs the position of a priority, and finds this
@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// Maximum number of rules in a list that has no index by priority.
+/// Maximum number of rules in a list that has no index.
 pub(super) const SHORT: usize = 8;
-/// Number of rules at which removals of rules also remove the index of a list. The number is lower than [`SHORT`], so
-/// that repeated insertion and removal of one rule does not rebuild the index each time.
+/// Number of rules at which a removal also removes the index of the list. The number is lower than [`SHORT`]. Therefore
+/// repeated insertion and removal of one rule does not rebuild the index each time.
 const DROP_AT: usize = SHORT / 2;
 
 /// Index of one list, which maps the priority of each rule to the slot of the rule.
@@ -38,8 +38,8 @@ impl LongLists {
         self.lists.get(&head)
     }
 
-    /// Returns the slot of the last rule whose priority is higher than `priority`. Returns `None` if no rule
-    /// of the list has a higher priority.
+    /// Returns the slot of the last rule in the list, in descending order of priority, whose priority is higher than
+    /// `priority`. Returns `None` if no rule of the list has a higher priority.
     pub fn before(list: &List, priority: u16) -> Option<u32> {
         list.range((Excluded(priority), Unbounded)).next().map(|(_, slot)| *slot)
     }

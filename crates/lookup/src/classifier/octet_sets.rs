@@ -36,8 +36,8 @@ impl OctetSets {
         self.hash_of(length)(value)
     }
 
-    /// Returns a function that hashes the prefix of this length of a value. The value is left-aligned, and
-    /// its bits after the prefix are ignored.
+    /// Returns a function that hashes the first `length` bits of a left-aligned value. The function ignores the later
+    /// bits.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a prefix")]
     pub fn hash_of(&self, length: u32) -> impl Fn(u128) -> u32 {
@@ -60,8 +60,7 @@ impl OctetSets {
         &self.longer
     }
 
-    /// Returns the number of whole octets in front of the octet that contains the last bit of a prefix of
-    /// this length.
+    /// Returns the number of whole octets before the octet that contains the last bit of a prefix of this length.
     fn octets_before(length: u32) -> u32 {
         length.saturating_sub(1) / 8
     }
@@ -104,8 +103,8 @@ impl OctetSets {
         self.prefixes.contains(self.hash(value, length))
     }
 
-    /// Returns the number of leading bits of a value, in whole octets, that prove that no prefix with more bits
-    /// matches the value.
+    /// Returns the number of leading bits of a value, in whole octets, that prove that no prefix with more bits in the
+    /// set matches the value.
     pub fn bits(&self, value: u128) -> u32 {
         let mut bits = 8;
         for set in &self.longer {

@@ -1,8 +1,8 @@
 //! Index that maps each value of the partition words (see [`Layout::new`](super::Layout::new)) to the
 //! subtables that have rules with this value.
 //!
-//! The index maps each value to a set of 64 bits. Bit `n` stands for all subtables whose index modulo 64 is
-//! `n`. A subtable whose bit is clear has no rule with this value.
+//! The index maps each value to 64 bits. Bit `n` stands for all subtables whose index modulo 64 is `n`. A subtable
+//! whose bit is clear has no rule with this value.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,7 +24,7 @@ impl Value {
     }
 }
 
-/// Number of low bits in which the [`order`] of two subtables that share a [`bit`] may differ.
+/// Number of low bits of [`order`] in which two subtables that share a [`bit`] may differ.
 const ORDER_BITS: u32 = u32::BITS - 64_u32.ilog2();
 
 /// Returns the index of a subtable with its lowest six bits moved to the top. Subtables that share a [`bit`] are
@@ -105,19 +105,20 @@ impl Partitions {
         self.index.find(hash, is)
     }
 
-    /// Returns the bits of the subtables that may have rules with the partition value of a key.
+    /// Returns the bit set of the subtables that may have rules with the partition value of a key. See [`bit`].
     #[inline(always)]
     pub fn bits<const W: usize>(&self, key: &[u64; W]) -> u64 {
         self.bits_hashed(self.hash_of(key), key)
     }
 
-    /// Returns the hash of a key's partition value.
+    /// Returns the hash of a key's partition value (its value in the partition words).
     #[inline(always)]
     pub fn hash_of<const W: usize>(&self, key: &[u64; W]) -> u32 {
         self.hash(&key[self.words.clone()])
     }
 
-    /// Like [`Partitions::bits`], for a caller that has already computed the hash of the partition value.
+    /// Returns the bit set like [`Partitions::bits`]. `hash` is the hash of the key's partition value, which the caller
+    /// has already computed.
     #[inline(always)]
     pub fn bits_hashed<const W: usize>(&self, hash: u32, key: &[u64; W]) -> u64 {
         self.find_hashed(hash, &key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)
@@ -129,8 +130,7 @@ impl Partitions {
         &self.index
     }
 
-    /// Increments the count of rules with a partition value, after a rule was added to a subtable. `value` is the
-    /// value of the rule.
+    /// Adds a rule of a subtable to the number of rules with a partition value. `value` is the value of the rule.
     pub fn add<const W: usize>(&mut self, value: &[u64; W], subtable: u32) {
         let key = &value[self.words.clone()];
         let at = self.find(key).unwrap_or_else(|| {
@@ -148,8 +148,7 @@ impl Partitions {
         *value.subtables.entry(order(subtable)).or_default() += 1;
     }
 
-    /// Decrements the count of rules with a partition value, after a rule was removed from a subtable. `value` is
-    /// the value of the rule.
+    /// Removes a rule of a subtable from the number of rules with a partition value. `value` is the value of the rule.
     pub fn remove<const W: usize>(&mut self, value: &[u64; W], subtable: u32) {
         let key = &value[self.words.clone()];
         let Some(at) = self.find(key) else { return };

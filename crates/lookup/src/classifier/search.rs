@@ -1,8 +1,8 @@
 //! Look-up of one key. The search visits the subtables in order, until no remaining subtable can have a rule with a
 //! higher priority.
 //!
-//! With tracking, the search records the key bits that the result depends on. For a subtable without a match,
-//! it records the bits of the cheapest proof that the [`Options`](super::Options) allow:
+//! With tracking, the search records the key bits that the result depends on. For a subtable without a match, the
+//! search records the fewest bits that prove this, as far as the [`Options`](super::Options) allow:
 //! - The words of the partition, if the subtable has no rule for the partition of the key.
 //! - The first bits of a field, if no rule has a prefix of the subtable's length that matches the key.
 //! - The bits of the mask up to the stage in which no rule matches.
@@ -19,13 +19,13 @@ use crate::hash::short;
 /// Number of subtables that are prefetched before the first of them is searched.
 const AHEAD: usize = 8;
 
-/// Strategy for the search within a subtable: with or without tracking of the key bits that the result depends on.
+/// Method of searching one subtable: with or without tracking of the key bits that the result depends on.
 trait Finder<const W: usize> {
-    /// Prepares the search of a subtable by prefetching. `at` is the index of the subtable among the
-    /// [`AHEAD`] subtables that are prepared together.
+    /// Prefetches the memory that the search of a subtable reads first. `at` is the index of the subtable among the
+    /// [`AHEAD`] subtables that are prefetched together.
     fn prepare<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>);
 
-    /// Returns the first rule in a subtable whose value matches the key. Returns `None` if no rule matches.
+    /// Returns the slot of the first rule in a subtable whose value matches the key. Returns `None` if no rule matches.
     fn find<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>)
     -> Option<u32>;
 
@@ -33,7 +33,7 @@ trait Finder<const W: usize> {
     fn passed_over<T>(&mut self, classifier: &Classifier<W, T>);
 }
 
-/// Search strategy that does not record the key bits.
+/// Search of a subtable that does not record key bits.
 struct Plain<'a, const W: usize> {
     key: &'a [u64; W],
     sums: [u64; AHEAD],
@@ -53,11 +53,11 @@ impl<const W: usize> Finder<W> for Plain<'_, W> {
     fn passed_over<T>(&mut self, _: &Classifier<W, T>) {}
 }
 
-/// Search strategy that records the key bits that the result depends on.
+/// Search of a subtable that records the key bits that the result depends on.
 struct Tracking<'a, const W: usize> {
     key: &'a [u64; W],
     wild: &'a mut [u64; W],
-    /// For each tracked field, lengths of the prefixes that match the key. `None` if not yet computed.
+    /// For each tracked prefix field, lengths of the prefixes that match the key. `None` if not yet computed.
     reaches: [Option<Reach>; MOST_PREFIXES],
 }
 
@@ -69,8 +69,8 @@ fn depend<const W: usize>(wild: &mut [u64; W], words: &[Word]) {
     }
 }
 
-/// Records the bits that prove that no rule of a subtable matches the key: the first bits of the ports if no rule
-/// has the key's ports, and otherwise all bits of the mask.
+/// Records the key bits that prove that no rule of a subtable matches the key: the leading bits of the port numbers if
+/// no rule has the key's port numbers, and otherwise all bits of the mask.
 pub(super) fn missed<const W: usize, T>(
     classifier: &Classifier<W, T>,
     subtable: &Subtable<W, T>,
@@ -94,8 +94,8 @@ pub(super) fn missed<const W: usize, T>(
 }
 
 impl<const W: usize> Tracking<'_, W> {
-    /// Returns whether a tracked field in this stage proves that the subtable has no match. If so, records
-    /// the bits of the proof.
+    /// Returns whether a tracked prefix field in this stage proves that the subtable has no match. If so, records the
+    /// leading bits of the field that prove this.
     #[inline(always)]
     fn is_ruled_out<T>(
         &mut self,
@@ -170,15 +170,15 @@ impl<const W: usize, T> Classifier<W, T> {
         self.search(key, &mut Plain { key, sums: [0; AHEAD] }, |_, _| true)
     }
 
-    /// Like [`Classifier::lookup`]. Also sets those bits of `wild` that the result depends on. Until rules or
-    /// options change, every key that equals this key in those bits has an equal result.
+    /// Looks up a key like [`Classifier::lookup`], and also sets those bits of `wild` that the result depends on. Until
+    /// rules or options change, every key that equals this key in those bits has an equal result.
     #[must_use]
     pub fn lookup_tracked(&self, key: &[u64; W], wild: &mut [u64; W]) -> Option<(&T, u16)> {
         self.lookup_where(key, wild, |_, _| true)
     }
 
-    /// Like [`Classifier::lookup_tracked`], but considers only the rules for which `wanted` returns `true`.
-    /// The arguments of `wanted` are the payload and the priority of a rule.
+    /// Looks up a key like [`Classifier::lookup_tracked`], but considers only the rules for which `wanted` returns
+    /// `true`. The arguments of `wanted` are the payload and the priority of a rule.
     ///
     /// If `wanted` rejects all rules, it is called for every matching rule in no particular order, and `wild`
     /// gets the bits that all these rules depend on. After `wanted` has accepted a rule, rules of the same or

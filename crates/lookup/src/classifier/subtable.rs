@@ -1,4 +1,4 @@
-//! A subtable: the rules of one mask in a hash table of their values.
+//! A subtable: all rules that have one mask, in a hash table by their values.
 //!
 //! A rule stores only the words in which the mask has bits. Rules of equal value form a list in descending order of
 //! priority. Only the rule of the highest priority is in the hash table. A long list has an index by priority
@@ -15,10 +15,10 @@ use crate::buckets::{Buckets, HashCounts, Slot as Place, make_room};
 use crate::hash::{Secret, Secrets, fold, short};
 use crate::rule::Entry;
 
-/// Index value that denotes no rule.
+/// Slot index that denotes no rule.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Whether a rule is added to the counts of rules or removed from them.
+/// Whether a rule is added to or removed from the counts that look-ups use (prefixes, stages, ports, partitions).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Comes,
@@ -31,8 +31,8 @@ pub(super) struct Word {
     pub at: usize,
     pub mask: u64,
     secret: Secret,
-    /// Index of the word in the table of mask words that several subtables share. `None` if the word is not
-    /// in this table.
+    /// Index of the mask word in the classifier's table of shared mask words ([`Terms`](super::terms::Terms)). `None`
+    /// if the word is not in this table.
     pub term: Option<u8>,
 }
 
@@ -43,7 +43,7 @@ impl Word {
         key[self.at] & self.mask
     }
 
-    /// Returns the term that this word of a key adds to the hash sum of the key.
+    /// Returns the number that this word of a key adds to the hash sum of the key.
     #[inline(always)]
     pub fn product<const W: usize>(&self, key: &[u64; W]) -> u64 {
         fold(self.of(key) ^ self.secret.add, self.secret.multiply)
@@ -74,9 +74,9 @@ pub(super) struct Subtable<const W: usize, T> {
     /// Prefix length of the mask in each tracked field. 0 if the mask has no bits in the field, or its bits
     /// are not a prefix.
     pub lengths: [u8; MOST_PREFIXES],
-    /// Mask bits in the concatenated port fields, left-aligned.
+    /// Mask bits of the concatenated port numbers. The first bit of the first port is the highest bit.
     pub ports_mask: u128,
-    /// Set of the concatenated port fields of all rules, left-aligned.
+    /// Set of the concatenated port numbers of all rules. The first bit of the first port is the highest bit.
     pub ports: Trie,
     /// Whether the mask contains all bits of the partition words.
     pub partitioned: bool,
@@ -90,7 +90,7 @@ pub(super) struct Subtable<const W: usize, T> {
     priorities: BTreeMap<u16, u32>,
 }
 
-/// Returns the concatenated port fields of a key, left-aligned.
+/// Returns the concatenated port numbers of a key. The first bit of the first port is the highest bit of the result.
 #[inline(always)]
 pub(super) fn ports_of<const W: usize>(layout: &Layout<W>, key: &[u64; W]) -> u128 {
     layout
@@ -158,7 +158,7 @@ impl<const W: usize, T> Subtable<W, T> {
         self.priorities.contains_key(&priority)
     }
 
-    /// Continues a hash sum over some words of a key, and returns the new sum.
+    /// Adds some words of a key to a hash sum, and returns the new sum.
     #[inline(always)]
     pub fn add_hash(sum: u64, words: &[Word], key: &[u64; W]) -> u64 {
         words.iter().map(|word| word.product(key)).fold(sum, u64::wrapping_add)
@@ -178,13 +178,14 @@ impl<const W: usize, T> Subtable<W, T> {
         self.index.find(short(sum), |slot| self.is(slot, key))
     }
 
-    /// Like [`Subtable::find_hashed`], but computes the hash itself.
+    /// Returns the slot of the matching rule like [`Subtable::find_hashed`], and computes the hash sum of the key
+    /// itself.
     #[inline(always)]
     pub fn find(&self, key: &[u64; W]) -> Option<u32> {
         self.find_hashed(Self::add_hash(0, &self.words, key), key)
     }
 
-    /// Returns the hash of a key, and prefetches the memory that a search for the key reads first.
+    /// Returns the hash sum of a key, and prefetches the memory that a search for the key reads first.
     #[inline(always)]
     pub fn prefetch(&self, key: &[u64; W]) -> u64 {
         let sum = Self::add_hash(0, &self.words, key);
@@ -205,8 +206,8 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Searches the list of rules that begins at slot `first` for the first rule that `wanted` accepts. Stores the
-    /// rule in `best` if its priority is higher than that of `best`.
+    /// Searches the list of rules that begins at slot `first` for the first rule that `wanted` accepts. Stores the rule
+    /// in `best` if its priority is higher than that of the rule in `best`.
     #[inline(always)]
     pub fn better<'a>(
         &'a self,
@@ -341,7 +342,7 @@ impl<const W: usize, T> Subtable<W, T> {
         })
     }
 
-    /// Adds a rule to, or removes it from, the hash multisets of all stages except the last.
+    /// Adds a rule to the hash multisets of all stages except the last, or removes the rule from them.
     pub fn count_stages(&mut self, value: &[u64; W], change: Change) {
         let (mut sum, mut done) = (0, 0);
         for stage in 0..self.last_stage {
@@ -373,8 +374,8 @@ impl<const W: usize, T> Subtable<W, T> {
         value
     }
 
-    /// Returns an upper limit for the work of [`Subtable::overlaps`] with these arguments: the number of rules to
-    /// examine, plus one.
+    /// Returns an upper limit for the work of [`Subtable::overlaps`] with these arguments, as the number of rules to
+    /// examine plus one.
     pub fn overlap_work(&self, mask: &[u64; W], priority: u16) -> usize {
         let is_found = || self.words.iter().all(|word| mask[word.at] & word.mask == word.mask);
         if self.mask == *mask || !self.has_priority(priority) || is_found() {
@@ -384,8 +385,8 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Returns whether the subtable has a rule of this priority that equals `value` in the bits that both
-    /// masks have. A rule with exactly this value and mask does not count.
+    /// Returns whether some key matches both the given rule and another rule of this priority in the subtable. A rule
+    /// with exactly this value and mask does not count.
     pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
         if self.mask == *mask || !self.has_priority(priority) {
             return false;

@@ -1,7 +1,7 @@
 //! Table of the mask words that several subtables share.
 //!
-//! If the masks of several subtables have equal bits in a word, then this word of a key adds the same number
-//! to the hashes of all these subtables. A burst look-up computes this number once for each key.
+//! If the masks of several subtables have equal bits in a word, then this word of a key adds an equal number to the
+//! hash sums of the key in all these subtables. A burst look-up computes this number once for each key.
 
 /// Maximum number of mask words that are recorded as shared.
 pub const MOST_TERMS: usize = 16;
@@ -19,8 +19,8 @@ struct Term {
 pub struct Terms([Term; MOST_TERMS]);
 
 impl Terms {
-    /// Records that a new subtable has these mask bits in the word at index `at`. Returns the index of the
-    /// mask word in the table, or `None` if the table is full.
+    /// Records that a new subtable has the mask bits `mask` in the key word with the index `at`. Returns the index of
+    /// this mask word in the table, or `None` if the table is full.
     pub fn take(&mut self, at: usize, mask: u64) -> Option<u8> {
         let same = self.0.iter().position(|term| term.uses > 0 && (term.at, term.mask) == (at, mask));
         let place = same.or_else(|| self.0.iter().position(|term| term.uses == 0))?;

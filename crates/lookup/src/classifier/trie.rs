@@ -7,7 +7,7 @@
 /// Index value that denotes no node.
 const NONE: u32 = u32::MAX;
 
-/// Returns a mask whose first `length` bits are set. `length` is at most 128.
+/// Returns a number of 128 bits whose highest `length` bits are set. `length` is at most 128.
 #[inline(always)]
 pub fn leading(length: u32) -> u128 {
     if length == 0 { 0 } else { u128::MAX << (128 - length.min(128)) }
@@ -55,8 +55,8 @@ pub struct Trie {
     root: u32,
 }
 
-/// Position of the pointer to a node: the root pointer (`None`), or the parent node and the side of the
-/// parent on which the node is.
+/// Position of the pointer to a node: the root pointer (`None`), or the parent node and the index of the node in the
+/// parent's `children`.
 type Link = Option<(u32, usize)>;
 
 #[inline(always)]
@@ -64,7 +64,8 @@ fn place(node: u32) -> usize {
     node as usize
 }
 
-/// Returns the bit after the first `length` bits. The bit selects the child of a node whose prefix has this length.
+/// Returns the bit of `bits` after the first `length` bits, which selects the child of a node whose prefix has this
+/// length.
 #[inline(always)]
 fn side(bits: u128, length: u32) -> usize {
     usize::from(bits << length >> 127 == 1)
@@ -80,7 +81,7 @@ impl Trie {
         self.nodes.capacity() * size_of::<Node>() + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Finds all prefixes that match a left-aligned value.
+    /// Finds all prefixes that match `value`, whose first bit is the highest bit.
     pub fn walk(&self, value: u128) -> Reach {
         let (mut lengths, mut known, mut at) = (0, 0, self.root);
         while at != NONE {

@@ -1,9 +1,9 @@
-//! The exact-match cache (EMC). An entry, called a hint, maps the hash of a packet's key to the flow that
-//! such a packet probably matches.
+//! The exact-match cache (EMC). An entry, called a hint, maps the hash of a packet's key to the flow that a packet with
+//! this hash probably matches.
 //!
-//! A hint has 32 bits: the index of a flow in the low bits, and a part of the packet's hash in the high bits.
-//! A reader verifies a hint by comparing the flow with the packet. Hints are evicted pseudo-randomly. A
-//! sender therefore cannot choose packets that keep the packets of other senders out of the cache.
+//! A hint has 32 bits: the index of a flow in the low bits, and a part of the packet's hash in the high bits. The flow
+//! cache verifies a hint by comparing the flow with the packet. A new hint replaces a pseudo-randomly chosen one if its
+//! set is full. Therefore a sender cannot choose packets that keep the packets of other senders out of the cache.
 
 use std::num::NonZeroU32;
 
@@ -24,10 +24,10 @@ struct Set([u32; WAYS]);
 #[derive(Debug)]
 pub(super) struct Hints {
     sets: Box<[Set]>,
-    /// Mask of the bits in a hint that hold the flow index. An index with all bits set denotes no flow.
+    /// Bit mask of the low bits in a hint that hold the flow index. An index with all these bits set denotes no flow.
     places: u32,
     secrets: [Secret; KEY_WORDS / 2],
-    /// One in this number of packets without a valid hint inserts a hint. `None`: the cache is disabled.
+    /// Average number of packets without a valid hint per inserted hint. `None`: the cache is disabled.
     one_in: Option<NonZeroU32>,
     random: u32,
 }
@@ -78,8 +78,8 @@ impl Hints {
         sync::cpu::prefetch_read(&self.sets[Self::set(hash)]);
     }
 
-    /// Returns the index of the flow that a packet with this hash probably matches. Returns an index that
-    /// denotes no flow if there is no hint.
+    /// Returns the index of the flow that a packet with this hash probably matches. If there is no hint, returns an
+    /// index that is out of range for the table of flows.
     #[inline(always)]
     pub fn find(&self, hash: u32) -> u32 {
         let Set(ways) = &self.sets[Self::set(hash)];
@@ -97,8 +97,8 @@ impl Hints {
         self.random
     }
 
-    /// Inserts a hint for a packet with this hash, but only in one of `one_in` calls (at random). `place` is the
-    /// index of the packet's flow.
+    /// Inserts a hint for a packet with this hash, but on average only in one of `one_in` calls. `place` is the index
+    /// of the packet's flow.
     #[inline(always)]
     pub fn offer(&mut self, hash: u32, place: u32) {
         let Some(one_in) = self.one_in else { return };

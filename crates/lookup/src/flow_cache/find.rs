@@ -72,9 +72,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters.exact += (found.len() - notes.rest.len) as u64;
     }
 
-    /// Looks up packets in the exact-match cache, for bursts in which most packets have the key of the
-    /// preceding packet. A packet with the key of the preceding packet gets the flow of that packet, without
-    /// hashing and look-up.
+    /// Looks up packets in the exact-match cache, for bursts in which most packets have the key of the packet before
+    /// them. Such a packet gets the flow of the packet before it, without hashing and look-up.
     #[inline(always)]
     fn ask_hints_in_rows<'k>(
         &mut self,
@@ -168,8 +167,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters.misses += notes.rest.len as u64;
     }
 
-    /// Looks up all packets that have no flow yet under one mask. Removes the packets that match from
-    /// `rest`. Returns the number of packets for which a flow was found.
+    /// Looks up all packets that have no flow yet under one mask. Removes the packets that match from `notes.rest`.
+    /// Returns the number of packets for which a flow was found.
     #[inline(always)]
     fn ask_mask<'k>(
         &mut self,
@@ -224,8 +223,8 @@ impl<const X: usize, T> FlowCache<X, T> {
     }
 }
 
-/// Returns whether most packets of the burst probably have the key of the preceding packet. Compares only the
-/// words that differ most often between flows, without a branch for each packet.
+/// Returns whether most packets of the burst probably have the key of the packet before them. Compares only the words
+/// that differ most often between flows, without a branch for each packet.
 #[inline(always)]
 fn come_in_rows<'k>(key: &impl Fn(usize) -> &'k [u64; KEY_WORDS], packets: usize) -> bool {
     /// Indexes of the compared words of a `packet::FlowKey`. Word 5 contains the first half of the IP destination
@@ -260,8 +259,8 @@ fn hash_all<'k, const PAIRS: usize, const X: usize>(
     }
 }
 
-/// Like [`FlowCache::find_burst`], with 256-bit words. Returns `true` if the look-up was done. On a CPU without the
-/// instructions for such words (AVX2), returns `false` and does nothing.
+/// Looks up packets like [`FlowCache::find_burst`], with 256-bit words. Returns `true` if the look-up was done. On a
+/// CPU without the instructions for such words (AVX2), returns `false` and does nothing.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
 #[inline(always)]

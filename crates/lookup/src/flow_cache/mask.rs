@@ -6,8 +6,8 @@ use crate::hash::{Secret, Secrets, fold, short};
 /// Number of 64-bit words in the key of a packet.
 pub const KEY_WORDS: usize = 8;
 
-/// Two words of a key that are hashed together. If the number of words is odd, the last pair contains the
-/// last word twice, the second time with an empty mask.
+/// Two words of a key that are hashed together. If the mask has bits in an odd number of words, the last pair contains
+/// the last word twice, the second time with an empty mask.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     at: [usize; 2],
@@ -53,7 +53,7 @@ impl<const X: usize> Mask<X> {
         }
     }
 
-    /// Returns the hash of a mask, with which the flow cache finds the index of the mask.
+    /// Returns the hash of a mask. The flow cache uses this hash to find the index of the mask.
     pub fn number_hash(secrets: &Secrets, key: &[u64; KEY_WORDS], extended: &[u64; X]) -> u32 {
         let Secret { add, multiply } = secrets.of(KEY_WORDS + X);
         short(key.iter().chain(extended).fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))
@@ -109,8 +109,8 @@ impl<const X: usize> Mask<X> {
         }
     }
 
-    /// Like [`Mask::hash`], for a mask that has `PAIRS` pairs. A caller that selects `PAIRS` once for many packets
-    /// avoids a loop over the pairs for each packet.
+    /// Returns the hash like [`Mask::hash`], for a mask that has `PAIRS` pairs. A caller that selects `PAIRS` once for
+    /// many packets avoids a loop over the pairs for each packet.
     #[inline(always)]
     pub fn hash_pairs<const PAIRS: usize>(
         &self,

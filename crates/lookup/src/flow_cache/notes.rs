@@ -15,8 +15,8 @@ pub(super) struct Notes {
     pub masked: [u32; TOGETHER],
     /// Packets for which no flow has been found yet.
     pub rest: Packets,
-    /// Packets for which a flow with the current mask may exist. `hashes` and `slots` hold the hash of each
-    /// packet and the position of its flow index in the hash table.
+    /// Packets for which a flow with the current mask may exist. `hashes` and `slots` contain, for each of these
+    /// packets, the hash of its key and the position in the mask's hash table that may hold its flow.
     pub likely: Packets,
     pub hashes: [u32; TOGETHER],
     pub slots: [Slot; TOGETHER],

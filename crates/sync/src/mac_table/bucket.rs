@@ -2,8 +2,8 @@
 //!
 //! Invariants: `sequence` is odd while a writer has locked the bucket. A reader loads `sequence` (acquire), then
 //! the entries, and then (after an acquire fence) `sequence` again. If both loads yield one even number, the reader
-//! has seen no partial write. `displaced` is the number of entries whose first bucket is this bucket, but which are
-//! stored in their second bucket.
+//! has seen no partial write. `displaced` counts the entries whose first bucket is this bucket, but which are stored in
+//! their second bucket because this bucket was full.
 
 use super::entry::Entry;
 use crate::primitives::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence, pause, yield_now};
@@ -30,7 +30,7 @@ pub(super) struct Bucket {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-/// Result of searching a bucket for a key.
+/// Result of a search for a key in one bucket.
 pub(super) enum Found {
     Here(FoundEntry),
     /// The bucket does not contain the key. Some entries whose first bucket is this bucket are stored in their second
@@ -85,8 +85,9 @@ impl Bucket {
         }
     }
 
-    /// Returns the value and the age of a key in this bucket, with as few instructions as possible. `None`
-    /// does not mean that the key is absent. The caller must then call [`Bucket::find`].
+    /// Returns the value and the age of a key in this bucket, with as few instructions as possible. `None` means that
+    /// the key is absent, is in its second bucket, or that a writer changed the bucket. The caller must then call
+    /// [`Bucket::find`].
     #[inline(always)]
     pub(super) fn glance(&self, key: u64) -> Option<(u32, u16)> {
         let sequence = self.sequence.load(Ordering::Acquire);
@@ -162,8 +163,8 @@ impl Bucket {
         Some(Locked { bucket: self, odd })
     }
 
-    /// Locks the bucket, for workers. Returns `None` if the bucket is still locked by another writer after about a
-    /// microsecond.
+    /// Locks the bucket for a worker, which must not wait for long. Returns `None` if another writer still has the
+    /// bucket locked after about a microsecond.
     pub(super) fn lock(&self) -> Option<Locked<'_>> {
         for _ in 0..LOCK_TRIES {
             if let Some(locked) = self.try_lock() {
@@ -174,8 +175,8 @@ impl Bucket {
         None
     }
 
-    /// Locks the bucket, for control threads. The method also waits for a worker that was preempted while it had
-    /// the bucket locked.
+    /// Locks the bucket for a control thread, which may wait. The method also waits for a worker that was preempted
+    /// while it had the bucket locked.
     pub(super) fn lock_patiently(&self) -> Locked<'_> {
         loop {
             if let Some(locked) = self.lock() {

@@ -1,4 +1,4 @@
-//! An entry of the MAC table as its callers see it.
+//! Entry of the MAC table, as callers read it.
 
 /// An entry of the MAC table: its key, its value and the time of its last refresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! (for example consecutive VLANs) clustered. The second multiplication removes the clusters and takes well under a
 //! nanosecond. The hash is not cryptographic. Therefore the seed must stay secret.
 
-/// Secret numbers of the hash function of one table.
+/// Secret numbers of one table's hash function, derived from the table's seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hasher {
     add: u64,

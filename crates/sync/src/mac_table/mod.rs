@@ -42,12 +42,12 @@ use hash::Hasher;
 /// Bit that is set in every stored key. Therefore no stored key equals 0, which marks an empty slot.
 const OCCUPIED: u64 = 1 << 63;
 
-/// The two buckets in which the entry of a key may be stored. The value is valid only for the table that returned the
-/// value.
+/// Hash of a key, which determines the two buckets in which the entry of the key may be stored. The value is valid only
+/// for the table that returned it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BucketIndex(u64);
 
-/// Position of an entry that a lookup found, for [`MacTable::refresh`].
+/// Position of an entry in the table: its bucket and its place in the bucket. See [`MacTable::refresh`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     bucket: u32,
@@ -81,7 +81,7 @@ impl Hit {
     }
 }
 
-/// Result of an insertion.
+/// Result of inserting a key into the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Inserted {
@@ -114,7 +114,7 @@ pub struct Glancer<'a> {
 }
 
 impl Glancer<'_> {
-    /// Returns the two buckets that may hold the entry of a key, like [`MacTable::hash`].
+    /// Returns the hash of a key, which determines its two buckets. The result equals that of [`MacTable::hash`].
     #[must_use]
     #[inline(always)]
     pub fn hash(&self, key: u64) -> BucketIndex {
@@ -127,8 +127,8 @@ impl Glancer<'_> {
         cpu::prefetch_read(self.bucket(at));
     }
 
-    /// Returns the value and the age of a key that a single read of its first bucket finds. `None` does not
-    /// mean that the key is absent. The caller must then call [`MacTable::lookup_at`].
+    /// Returns the value and the age of `key` if a single read of its first bucket finds the key. `None` does not mean
+    /// that the key is absent. The caller must then call [`MacTable::lookup_at`].
     #[must_use]
     #[inline(always)]
     pub fn glance(&self, at: BucketIndex, key: u64) -> Option<(u32, u16)> {
@@ -160,15 +160,15 @@ impl MacTable {
         }
     }
 
-    /// Returns the two buckets that may hold the entry of `key`. The method takes about a nanosecond and accesses no
-    /// bucket.
+    /// Returns the hash of `key`, which determines the two buckets that may hold the entry. The method takes about a
+    /// nanosecond and accesses no bucket.
     #[must_use]
     #[inline(always)]
     pub fn hash(&self, key: u64) -> BucketIndex {
         BucketIndex(self.hasher.hash(key | OCCUPIED))
     }
 
-    /// Returns the two buckets that may hold the entry of `key`, and prefetches the cache line of the first bucket.
+    /// Returns the hash of `key` like [`MacTable::hash`], and prefetches the cache line of the key's first bucket.
     /// Callers do this for all keys of a burst before the lookups.
     #[must_use]
     #[inline(always)]
@@ -192,7 +192,7 @@ impl MacTable {
         self.lookup_at(self.hash(key), key)
     }
 
-    /// Looks up `key`. `at` is the result of [`MacTable::hash`] or [`MacTable::prefetch`] for the key.
+    /// Looks up `key` with its hash `at`, the result of [`MacTable::hash`] or [`MacTable::prefetch`] for the key.
     /// Returns `None` if the key is not in the table.
     #[must_use]
     #[inline(always)]
@@ -227,8 +227,8 @@ impl MacTable {
         }
     }
 
-    /// Stores `now` as the age of `key`, which a lookup found at `slot`. `now` is the current time in seconds
-    /// modulo 2^16. The method writes to memory at most once per second.
+    /// Stores `now` as the age of `key`, which a lookup found at `slot`. `now` is the current time in seconds modulo
+    /// 2^16. The method writes to an entry at most once per second, when `now` differs from the stored age.
     #[inline]
     pub fn refresh(&self, slot: Slot, key: u64, now: u16) {
         self.bucket(slot.bucket).refresh(slot.way, key | OCCUPIED, now);
@@ -240,7 +240,7 @@ impl MacTable {
         self.insert_at(self.hash(key), key, value, now)
     }
 
-    /// Like [`MacTable::insert`]. `at` is the result of [`MacTable::hash`] for the key.
+    /// Inserts `key` like [`MacTable::insert`]. `at` is the hash of the key, the result of [`MacTable::hash`].
     pub fn insert_at(&self, at: BucketIndex, key: u64, value: u32, now: u16) -> Inserted {
         let entry = Entry { key: key | OCCUPIED, value, age: now };
         let Some(first) = self.bucket(self.first(at)).lock() else { return Inserted::Busy };
@@ -283,8 +283,8 @@ impl MacTable {
         self.remove_entry::<true>(key, unwanted)
     }
 
-    /// Like [`MacTable::remove_if`], but workers may call this method, because it does not wait. Also returns
-    /// `None` if another writer has locked a bucket of the key.
+    /// Removes `key` like [`MacTable::remove_if`], but does not wait. Therefore workers may call this method. Also
+    /// returns `None` if another writer has locked a bucket of the key.
     pub fn try_remove_if(&self, key: u64, unwanted: impl Fn(Entry) -> bool) -> Option<u32> {
         self.remove_entry::<false>(key, unwanted)
     }
@@ -323,7 +323,7 @@ impl MacTable {
         removed
     }
 
-    /// Like [`MacTable::sweep_range`], for all buckets of the table.
+    /// Removes every entry of the table for which `keep` returns `false`. See [`MacTable::sweep_range`].
     pub fn sweep(&self, keep: impl Fn(Entry) -> bool) -> usize {
         self.sweep_range(0..self.buckets.len(), keep)
     }
@@ -340,7 +340,7 @@ impl MacTable {
         self.len() == 0
     }
 
-    /// Returns the number of buckets in the table, which bounds the ranges for [`MacTable::sweep_range`].
+    /// Returns the number of buckets in the table. [`MacTable::sweep_range`] accepts ranges up to this number.
     #[must_use]
     pub fn buckets(&self) -> usize {
         self.buckets.len()
@@ -354,8 +354,8 @@ impl MacTable {
         [self.first(at) as usize, self.second(at) as usize]
     }
 
-    /// Returns a consistent copy of the entries in one bucket, for a worker. All entries are `None` if a writer has
-    /// locked the bucket. The index `bucket` is taken modulo [`MacTable::buckets`].
+    /// Returns a consistent copy of the entries in one bucket. The method does not wait, so workers may call it. All
+    /// entries are `None` if a writer has locked the bucket. The index `bucket` is taken modulo [`MacTable::buckets`].
     #[must_use]
     pub fn glimpse(&self, bucket: usize) -> [Option<Entry>; WAYS] {
         let found = self.buckets[bucket & (self.buckets.len() - 1)].try_entries();
@@ -374,8 +374,8 @@ impl MacTable {
         at.0 as u32 & self.mask
     }
 
-    /// Returns the index of the second bucket. The index never equals that of the first bucket, because the distance
-    /// between the two indexes is odd.
+    /// Returns the index of the key's second bucket. The second index differs from the first in the lowest bit at
+    /// least.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the other half")]
     fn second(&self, at: BucketIndex) -> u32 {
@@ -431,9 +431,9 @@ impl MacTable {
         })
     }
 
-    /// Moves one entry of a full bucket to the entry's second bucket. Only entries whose first bucket is this
-    /// bucket can be moved. Returns the way that became free, or `None` if no entry can be moved. `held` contains
-    /// the indexes of the buckets that the caller has locked.
+    /// Moves one entry of the full bucket `bucket` (its index is `index`) to the entry's second bucket. Only entries
+    /// whose first bucket is this bucket can be moved. Returns the way that became free, or `None` if no entry can be
+    /// moved. `held` contains the indexes of the buckets that the caller has locked.
     fn make_room(&self, bucket: &Locked<'_>, index: u32, held: [u32; 2]) -> Option<usize> {
         (0..WAYS).find(|&way| {
             let entry = bucket.entry(way);
