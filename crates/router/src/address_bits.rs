@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-/// Returns an address of either family as 128 bits (IPv4 mapped as in RFC 4291, 2.5.5.2).
+/// Returns an address of either family as 128 bits. An IPv4 address becomes an IPv4-mapped IPv6 address (RFC 4291,
+/// 2.5.5.2).
 #[must_use]
 pub fn bits_of(address: IpAddr) -> u128 {
     match address {
@@ -11,7 +12,7 @@ pub fn bits_of(address: IpAddr) -> u128 {
     }
 }
 
-/// Returns an IPv4 address as 128 bits, mapped as in RFC 4291, 2.5.5.2.
+/// Returns an IPv4 address as the 128 bits of its IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2).
 #[inline]
 #[must_use]
 pub fn mapped(address: u32) -> u128 {

@@ -1,18 +1,18 @@
-//! Adjacencies: the neighbours and links to which packets are forwarded, each with its device, interface and
-//! link-layer address.
+//! Adjacencies: the next hops (neighbours and links) to which packets are forwarded, each with its kernel device,
+//! router interface and link-layer address.
 //!
-//! Each pair of device and address that a route names as its gateway, or that is a known neighbour, has an
-//! adjacency number. Each device with on-link destinations has an adjacency number, too. Paths refer to these
-//! numbers. A change of a neighbour's link-layer address therefore costs one write for all its routes.
-//! On-link destinations are found by a hash of their address.
+//! An adjacency number exists for each gateway of a route and each known neighbour (a pair of kernel device and IP
+//! address), and for each device with on-link destinations. Paths refer to these numbers. A change of a neighbour's
+//! link-layer address therefore costs one write for all its routes. The adjacency of an on-link destination is found by
+//! a hash of its address.
 //!
 //! ```text
 //!   path ──number──► words: link-layer address, interface │ on the link: (device, destination) ──buckets──► number
 //! ```
 //!
-//! Readers load a link-layer address as one word. While it changes, a reader gets either the old or the new
-//! address. A freed number is reused only after all readers have released it. Number 0 stands for no neighbour.
-//! Routes for which there was no space refer to number 0, and their packets are punted to the kernel.
+//! Readers load a link-layer address as one word. While it changes, a reader gets either the old or the new address. A
+//! freed number is reused only after all readers have stopped using it. Number 0 stands for no adjacency. Routes for
+//! which there was no space refer to number 0, and their packets are punted to the kernel.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -30,44 +30,45 @@ use crate::adjacency_number::{MOST, place};
 use crate::link_hash::LinkHash;
 use crate::mirror::{NeighbourMirror, Neighbours};
 
-/// Interface number of a kernel device that is not an interface of the router.
+/// Interface number that stands for a kernel device that is not an interface of the router.
 pub const FOREIGN: u16 = u16::MAX;
 
 const MAC_BITS: u64 = (1 << 48) - 1;
-/// Flag of an adjacency's word: the link-layer address is valid.
+/// Flag in the first data word of an adjacency: the link-layer address is valid.
 const RESOLVED: u64 = 1 << 48;
-/// Flag of an adjacency's word: the adjacency stands for the on-link destinations of a device.
+/// Flag in the first data word of an adjacency: the adjacency stands for the on-link destinations of a device.
 const ON_LINK: u64 = 1 << 49;
 
-/// The key of an adjacency: the kernel device, and the address of the neighbour. The address is `None` for
-/// the on-link destinations of the device.
+/// Key of an adjacency: index of the kernel device and IP address of the neighbour. The address is `None` for the
+/// on-link destinations of the device.
 type Key = (u32, Option<IpAddr>);
 
-/// Maximum number of router interfaces for which workers can look up the kernel device.
+/// Maximum number of router interfaces whose kernel device is stored for workers.
 const INTERFACES: usize = 4096;
-/// Value in the list of devices for an interface that has no kernel device.
+/// Value in [`Shared::devices`] for an interface that has no kernel device.
 const NO_DEVICE: u32 = 0;
 
-/// A next hop of a route: device, gateway and weight.
+/// A next hop of a route: kernel device, gateway and weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NextHop {
     /// Index of the kernel device by which packets are sent.
     pub interface: u32,
-    /// Address of the gateway, which may be of the other address family. The value is `None` if destinations
-    /// are on the link itself.
+    /// IP address of the gateway. A route of one address family may have a gateway of the other. The value is `None` if
+    /// the destinations of the route are on the link itself.
     pub gateway: Option<IpAddr>,
     /// Weight of the next hop among the next hops of a path, at least 1.
     pub weight: u16,
 }
 
-/// The result of the check whether an IP address on a link belongs to the station that claims it.
+/// The result of the check whether an on-link IP address belongs to the host that sent a packet with this source
+/// address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquaintance {
-    /// The address belongs to the station, according to the kernel's neighbour table.
+    /// According to the kernel's neighbour table, the address belongs to the MAC address of the sender.
     Known,
-    /// The kernel is resolving the address. Packets to the address wait in the kernel.
+    /// The kernel is resolving the address by ARP or neighbour discovery. Packets to the address wait in the kernel.
     Asked,
-    /// The address belongs to another station, or no neighbour with the address is known.
+    /// The address belongs to another MAC address, or no neighbour with the address is known.
     Unknown,
 }
 
@@ -110,8 +111,8 @@ impl Adjacency {
         (self.word & RESOLVED != 0).then_some(MacAddr([a, b, c, d, e, f]))
     }
 
-    /// Returns the number of the interface that leads to the neighbour. Returns [`FOREIGN`] if the device is
-    /// not an interface of the router.
+    /// Returns the number of the router interface that leads to the neighbour. Returns [`FOREIGN`] if the kernel device
+    /// is not an interface of the router.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "a field of the word")]
@@ -137,11 +138,11 @@ impl Adjacency {
     }
 }
 
-/// Number of entries of a hash bucket, which fills one cache line.
+/// Number of entries of a hash bucket. The entries fill one cache line.
 const PLACES: usize = 16;
 
-/// A hash bucket. Each entry holds an adjacency number (24 bits) and a part of the key's hash (8 bits). An
-/// entry of 0 is free.
+/// A bucket of the hash table of on-link neighbours. Each entry consists of an adjacency number (24 bits) and a part of
+/// the key's hash (8 bits). An entry of 0 is free.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Bucket([AtomicU32; PLACES]);
@@ -164,7 +165,7 @@ struct Shared {
     devices: Box<[AtomicU32]>,
 }
 
-/// The workers' view of the adjacencies of a router. Clones share the same tables.
+/// Read access to the adjacencies of a router, for workers. Clones share the same tables.
 #[derive(Clone, Debug)]
 pub struct AdjacencyView(Arc<Shared>);
 
@@ -203,7 +204,7 @@ impl Shared {
 }
 
 impl AdjacencyView {
-    /// Returns the adjacency with this adjacency number.
+    /// Returns the data of the adjacency with the number `number`.
     #[inline]
     #[must_use]
     pub fn read(&self, number: u32) -> Adjacency {
@@ -213,7 +214,7 @@ impl AdjacencyView {
         Adjacency { word: word.load(Ordering::Relaxed), place: to.load(Ordering::Relaxed) }
     }
 
-    /// Returns the number of the adjacency for an address on the link of a device. Returns 0 if there is no
+    /// Returns the number of the adjacency for an IP address on the link of a kernel device. Returns 0 if there is no
     /// such adjacency.
     #[inline]
     #[must_use]
@@ -231,8 +232,8 @@ impl AdjacencyView {
         0
     }
 
-    /// Returns whether `address` on the link of an interface belongs to the station with the MAC address
-    /// `station`, which claims it.
+    /// Returns whether the IP address `address` on the link of an interface belongs to the host with the MAC address
+    /// `station`, which sent a packet with this source address.
     #[must_use]
     pub fn knows(&self, interface: u16, address: u128, station: MacAddr) -> Acquaintance {
         let device =
@@ -255,7 +256,7 @@ impl AdjacencyView {
     }
 }
 
-/// The counters of one worker: packets and bytes sent, by adjacency number.
+/// The counters of one worker: packets and bytes sent to each adjacency, by adjacency number.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts<'a>(Row<'a>);
 
@@ -285,7 +286,8 @@ struct Used {
     known: bool,
     /// Whether readers can find the adjacency by its address in the hash buckets.
     found: bool,
-    /// Packet and byte counts of earlier adjacencies with this number, which are subtracted for display.
+    /// Packet and byte counts at the time when the adjacency was created. They belong to earlier adjacencies with this
+    /// number and are subtracted for display.
     before: (u64, u64),
 }
 
@@ -306,15 +308,15 @@ pub struct AdjacencyUse {
     pub bytes: u64,
 }
 
-/// The adjacencies of a router, for the one thread that changes adjacencies. Workers use [`AdjacencyView`]. All routing
-/// tables of the router share the adjacencies.
+/// The adjacencies of a router, for the one thread that changes them. Workers use [`AdjacencyView`]. All routing tables
+/// of the router share the adjacencies.
 pub struct Adjacencies {
     shared: Arc<Shared>,
     readers: Readers,
     mirror: Option<Neighbours>,
     used: HashMap<Key, Used>,
     by_number: HashMap<u32, Key>,
-    /// Interface number of the router for each kernel device.
+    /// Interface number of the router, by index of the kernel device.
     interfaces: HashMap<u32, u16>,
     free: Vec<u32>,
     leaving: VecDeque<(GracePeriods, u32)>,
@@ -333,8 +335,8 @@ impl Adjacencies {
         Adjacencies::made(&Readers::of(domain), limit, workers, None, LinkHash::new())
     }
 
-    /// Like [`Adjacencies::new`], but also copies the neighbours to `mirror`, a table that BPF programs read. `mirror`
-    /// has space for `limit` adjacencies and for number 0.
+    /// Creates a table like [`Adjacencies::new`], and also copies the neighbours to `mirror`, a table that BPF programs
+    /// read. `mirror` has space for `limit` adjacencies and for number 0.
     #[must_use]
     pub fn mirrored(readers: &Readers, limit: u32, workers: usize, mirror: NeighbourMirror) -> Adjacencies {
         Adjacencies::made(readers, limit, workers, Some(Neighbours::new(mirror)), LinkHash::new())
@@ -375,7 +377,7 @@ impl Adjacencies {
         }
     }
 
-    /// Returns the workers' view of the adjacencies.
+    /// Returns a handle with which workers read the adjacencies.
     #[must_use]
     pub fn view(&self) -> AdjacencyView {
         AdjacencyView(Arc::clone(&self.shared))
@@ -393,15 +395,15 @@ impl Adjacencies {
         self.used.is_empty()
     }
 
-    /// Returns the number of times that there was no space for a new adjacency. The kernel forwards the packets
-    /// of the routes affected.
+    /// Returns how often there was no space for a new adjacency, in the table or in the hash buckets of its address.
+    /// The kernel forwards the packets of the routes affected.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Returns the device and the neighbour's address of the adjacency with this number. The address is `None`
-    /// if the adjacency stands for on-link destinations. Returns `None` if the number is not in use.
+    /// Returns the kernel device and the neighbour's IP address of the adjacency with this number. The address is
+    /// `None` if the adjacency stands for on-link destinations. Returns `None` if the number is not in use.
     #[must_use]
     pub fn leads(&self, number: u32) -> Option<(u32, Option<IpAddr>)> {
         self.by_number.get(&number).copied()
@@ -422,8 +424,8 @@ impl Adjacencies {
         })
     }
 
-    /// Sets the link-layer address of the neighbour with `address` on a device. A `mac` of `None` means that
-    /// the link-layer address is no longer known. A neighbour for which there is no space is added later
+    /// Sets the link-layer address of the neighbour with the IP address `address` on a kernel device. A `mac` of `None`
+    /// means that the link-layer address is no longer known. A neighbour for which there is no space is added later
     /// ([`Adjacencies::retry`]).
     pub fn resolve(&mut self, device: u32, address: IpAddr, mac: Option<MacAddr>) {
         let key = (device, Some(address));
@@ -504,8 +506,8 @@ impl Adjacencies {
         }
     }
 
-    /// Returns the number of the adjacency that a next hop leads to, and counts one more reference to it.
-    /// Returns 0 if there is no space for the adjacency.
+    /// Returns the number of the adjacency of a next hop, and counts one more reference to the adjacency. Returns 0 if
+    /// there is no space for the adjacency.
     pub(crate) fn take(&mut self, hop: &NextHop) -> u32 {
         let key = (hop.interface, hop.gateway);
         let Some(number) = self.number(key) else { return 0 };
@@ -524,8 +526,8 @@ impl Adjacencies {
         self.release(key);
     }
 
-    /// Frees the numbers that no reader uses any more. If no number is free, the function waits for external
-    /// readers, unless this writer must not wait ([`Readers::without_waiting`]).
+    /// Frees the numbers that no reader uses any more. If no number is free, the function waits for external readers
+    /// (BPF programs), unless this writer must not wait ([`Readers::without_waiting`]).
     fn collect(&mut self) {
         while let Some((ticket, number)) = self.leaving.front().copied() {
             if self.free.is_empty() {
@@ -573,8 +575,8 @@ impl Adjacencies {
         Some(number)
     }
 
-    /// Enters an adjacency into the hash buckets, in which readers find it by its address. Returns false if
-    /// both buckets are full.
+    /// Enters an adjacency into the hash buckets, in which readers find the adjacency by its address. Returns false if
+    /// both buckets of the address are full.
     fn enter(&mut self, number: u32, hash: u64) -> bool {
         let homes = self.shared.homes(hash);
         let free = homes.iter().flat_map(|home| &home.0).find(|entry| entry.load(Ordering::Relaxed) == 0);
@@ -585,7 +587,7 @@ impl Adjacencies {
         free.is_some()
     }
 
-    /// Frees the number of an adjacency to which nothing refers any more.
+    /// Frees the number of an adjacency if no next hop refers to it and its link-layer address is not known.
     fn release(&mut self, key: Key) {
         let Some(used) = self.used.get(&key).filter(|used| used.next_hops == 0 && !used.known) else {
             return;

@@ -1,6 +1,6 @@
-//! Adjacency numbers, which take 24 bits in hash buckets and in the mirrors for BPF programs.
+//! Adjacency numbers. They have 24 bits in hash buckets and in the mirrors (the copies that BPF programs read).
 
-/// Maximum number of adjacencies. Adjacency numbers have 24 bits.
+/// Maximum number of adjacencies of a router. Adjacency numbers have 24 bits.
 pub const MOST: u32 = (1 << 24) - 1;
 
 /// Converts an adjacency number to an index of the tables of adjacencies.

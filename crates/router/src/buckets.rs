@@ -1,13 +1,13 @@
-//! Resilient distribution of flows among next hops. A fixed number of hash buckets is divided among the next
-//! hops, and a change of the next hops moves as few buckets as their new shares allow. RFC 2992 compares
-//! algorithms of this kind, and the kernel's resilient nexthop groups work similarly.
+//! Resilient distribution of flows among the next hops of a route (multipath). A fixed number of hash buckets is
+//! divided among the next hops. A change of the next hops moves as few buckets as their new shares allow. RFC 2992
+//! compares algorithms of this kind, and the kernel's resilient nexthop groups work similarly.
 
 /// Number of hash buckets of a group of next hops. Each next hop gets a number of these buckets.
 pub const BUCKETS: usize = 1024;
 
-/// Combines the hash of a flow with a router's seed. The result selects the flow's bucket ([`Buckets::of`]).
-/// Routers with different seeds choose next hops independently. BPF programs that forward for a router compute
-/// the same value.
+/// Mixes the hash of a flow with a router's seed. The result selects the flow's bucket ([`Buckets::of`]). Routers with
+/// different seeds choose next hops independently of each other. BPF programs that forward for a router compute the
+/// same value.
 #[inline]
 #[must_use]
 pub fn spread(seed: u32, hash: u32) -> u32 {
@@ -33,8 +33,8 @@ impl<T: Clone + PartialEq> Buckets<T> {
         Buckets::after(None, members)
     }
 
-    /// Like [`Buckets::new`], but a bucket stays assigned to its member in `before` if the member's share
-    /// allows it.
+    /// Divides the buckets like [`Buckets::new`], but a bucket stays assigned to its member in `before` if the member's
+    /// new share allows this.
     #[must_use]
     pub fn after(before: Option<&Buckets<T>>, members: &[(T, u16)]) -> Option<Buckets<T>> {
         // A bucket's member is a 16-bit index.
@@ -80,7 +80,7 @@ impl<T: Clone + PartialEq> Buckets<T> {
         Some(Buckets { members: members.iter().map(|(member, _)| member.clone()).collect(), owners })
     }
 
-    /// Returns the assignment with each member replaced by the result of `of`.
+    /// Returns the assignment in which each member is replaced by the result of the function `of` for this member.
     #[must_use]
     pub fn map<U>(&self, of: impl FnMut(&T) -> U) -> Buckets<U> {
         Buckets { members: self.members.iter().map(of).collect(), owners: self.owners.clone() }
@@ -94,7 +94,7 @@ impl<T> Buckets<T> {
         &self.members
     }
 
-    /// Returns the member that the flows with this hash are assigned to.
+    /// Returns the member to which flows with this hash are assigned.
     #[must_use]
     pub fn of(&self, hash: u32) -> Option<&T> {
         self.at(usize::try_from(hash).unwrap_or(0) % BUCKETS)
@@ -109,8 +109,8 @@ impl<T> Buckets<T> {
 }
 
 /// Returns the number of buckets of each member. A member gets its share by weight, rounded down. The remaining buckets
-/// go to members that had more buckets before (`held`) than their rounded share, then to the members with the largest
-/// remainders.
+/// go first to members that had more buckets before (`held`) than this share, then to the members with the largest
+/// remainders of the division.
 fn shares<T>(members: &[(T, u16)], held: &[usize]) -> Vec<usize> {
     let total: usize = members.iter().map(|(_, weight)| usize::from(*weight).max(1)).sum();
     let exact = |weight: u16| usize::from(weight).max(1) * BUCKETS;

@@ -28,19 +28,21 @@ use crate::policy::Lookup;
 use crate::punt::Punt;
 use crate::punt_policer::PuntPolicer;
 
-/// Maximum number of packets of a burst.
+/// Maximum number of packets in a burst.
 const BURST: usize = 256;
 
-/// Flag in the 64-bit word that holds an interface's MAC address: the interface also accepts the virtual MAC
-/// addresses of VRRP. The two highest octets of the word are otherwise unused.
+/// Flag in the 64-bit word of an interface's MAC address: the interface also accepts the virtual MAC addresses of VRRP.
+/// The two highest octets of the word are otherwise unused.
 const VRRP: u64 = 1 << 63;
-/// The first five octets of the virtual MAC addresses of VRRP for IPv4, as a word. The next constant is for
-/// IPv6. The sixth octet of an address is the virtual router identifier.
+/// First five octets of the virtual MAC addresses of VRRP for IPv4, as a word. The sixth octet of such an address is
+/// the virtual router identifier.
 const VRRP_4: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 1, 0, 0, 0]);
+/// First five octets of the virtual MAC addresses of VRRP for IPv6, as a word.
 const VRRP_6: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 2, 0, 0, 0]);
+/// Mask of the first five octets of a MAC address in a word.
 const VRRP_BITS: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
 
-/// The reason why a packet is refused, as reported to the packet's sender.
+/// The reason why a packet is dropped with an ICMP error to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no route to the destination.
@@ -68,8 +70,7 @@ impl Refusal {
 pub enum Decision {
     /// Forwards the packet to a neighbour.
     Forward {
-        /// Number of the neighbour's adjacency ([`AdjacencyView::read`]). The packet is counted under this
-        /// number.
+        /// Number of the neighbour's adjacency ([`AdjacencyView::read`]). The packet is counted for this adjacency.
         adjacency: u32,
         /// Number of the egress interface.
         interface: u16,
@@ -95,17 +96,18 @@ impl Default for Decision {
 /// or rules change. Changes of routes and adjacencies are visible without a new snapshot.
 #[derive(Clone, Debug)]
 pub struct Router {
-    /// Interfaces of the router by number.
+    /// Interfaces of the router, by interface number.
     pub interfaces: Vec<Option<Interface>>,
     /// Policy rules for IPv4, in the order of their evaluation.
     pub four: Vec<Lookup>,
     /// Policy rules for IPv6, in the order of their evaluation.
     pub six: Vec<Lookup>,
-    /// View of the router's adjacencies.
+    /// Read access to the router's adjacencies.
     pub adjacencies: AdjacencyView,
-    /// Common punt TAP of the router. The value is `None` if there is none.
+    /// Common punt TAP of the router, through which the kernel receives punted packets. The value is `None` if there is
+    /// none.
     pub kernel: Option<Kernel>,
-    /// VLAN tags and separate punt TAPs of the interfaces.
+    /// VLAN tags of the interfaces, and the punt TAPs of those interfaces that have their own.
     pub mirrored: Mirrored,
     /// Source verification mode (reverse path check) of each interface, by interface number. The mode is off for
     /// interfaces beyond the end of the list.
@@ -116,12 +118,12 @@ pub struct Router {
     pub errors: Errors,
     /// Rate limits of punted packets and ICMP errors.
     pub punt_policer: Arc<PuntPolicer>,
-    /// Seed of the flow hash. Different seeds make routers choose next hops independently.
+    /// Seed of the flow hash. Routers with different seeds choose next hops independently of each other.
     pub seed: u32,
 }
 
-/// A worker's scratch memory, which holds the packets of a burst that are to be routed, with their
-/// destinations.
+/// Memory of one worker for routing decisions. It contains the packets of a burst that are to be routed, with their
+/// destinations, and is reused for each burst.
 pub struct Scratch {
     four: Pending<u32>,
     six: Pending<u128>,
@@ -163,14 +165,14 @@ impl Gathering<'_> {
         self.four.extend(from, destination)
     }
 
-    /// Like [`Gathering::fours`], for IPv6.
+    /// Adds consecutive plain IPv6 packets like [`Gathering::fours`].
     #[inline(always)]
     pub fn sixes(&mut self, from: usize, destination: impl FnMut(usize) -> Option<u128>) -> usize {
         self.six.extend(from, destination)
     }
 
-    /// Adds the packet with the index `place`, whose flow key was checked by `Router::admit`. If the packet
-    /// is not to be routed, returns the decision for it.
+    /// Adds the packet with the index `place` in the burst, for which [`Router::admit`] returned `admitted`. If the
+    /// packet is not to be routed, returns the decision for it.
     #[inline(always)]
     pub fn admitted(&mut self, admitted: Admitted, place: usize) -> Option<Decision> {
         let (destination, hops) = match admitted {
@@ -195,11 +197,11 @@ impl Gathering<'_> {
     }
 }
 
-/// Destinations whose routes are not yet known, and the indices of their packets in the burst.
+/// Destinations whose routes are still to be looked up, and the indices of their packets in the burst.
 struct Pending<A> {
     addresses: Box<[A; BURST]>,
     places: Box<[u16; BURST]>,
-    /// Scratch memory for packets that a rule does not select, while the packets are reordered.
+    /// Scratch memory for the packets that a policy rule does not select, while the packets are reordered.
     others: Box<[(A, u16); BURST]>,
     len: usize,
 }
@@ -221,8 +223,8 @@ impl<A: Copy> Pending<A> {
         Filling { addresses, places, len: 0, whole: len }
     }
 
-    /// Moves the packets for which `first` returns true to the front and returns their number. Both parts
-    /// keep their order.
+    /// Moves the packets for which `first` returns true to the front and returns their number. The order within both
+    /// parts stays unchanged.
     fn part(&mut self, first: impl Fn(usize) -> bool) -> usize {
         let (mut kept, mut others) = (0, 0);
         for at in 0..self.len {
@@ -242,7 +244,7 @@ impl<A: Copy> Pending<A> {
     }
 }
 
-/// A [`Pending`] list that is being filled. A local copy of its length stays in a register.
+/// A [`Pending`] list that is being filled. The length is a local copy, which stays in a register.
 struct Filling<'a, A> {
     addresses: &'a mut [A; BURST],
     places: &'a mut [u16; BURST],
@@ -284,7 +286,7 @@ impl<A> Filling<'_, A> {
     }
 }
 
-/// The type of a destination address: IPv4 or IPv6.
+/// The type of a destination address: `u32` for IPv4, `u128` for IPv6.
 pub(crate) trait Routed: Copy {
     fn route(
         view: &View,
@@ -357,7 +359,7 @@ pub enum Admitted {
     Not(Decision),
 }
 
-/// Access to the properties of the packets whose routes are looked up.
+/// The packets whose routes are looked up, and the reader of the routing tables.
 struct Asked<'a, I, K> {
     /// Function that returns the ingress interface of the packet at an index.
     interface: I,
@@ -381,8 +383,8 @@ impl Router {
         self.decide_each(|_| interface, reader, keys, layers, scratch, out);
     }
 
-    /// Like [`Router::decide`], for packets of several interfaces. `interface` returns the interface number
-    /// of the packet at an index.
+    /// Makes the routing decisions like [`Router::decide`], for packets that arrived on several interfaces. `interface`
+    /// returns the number of the ingress interface of the packet at an index.
     pub fn decide_each(
         &self,
         interface: impl Fn(usize) -> u16,
@@ -420,8 +422,8 @@ impl Router {
         Some(own.mac.to_wire_word() | if own.vrrp { VRRP } else { 0 })
     }
 
-    /// Checks whether a packet is to be routed, like Linux's receive path. `own` is the MAC address of the
-    /// packet's ingress interface as a word ([`Router::own`]).
+    /// Checks whether a packet is to be routed, like Linux's receive path. `own` is the MAC address of the packet's
+    /// ingress interface as a word ([`Router::own`]).
     #[inline(always)]
     #[must_use]
     pub fn admit(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
@@ -435,8 +437,7 @@ impl Router {
         }
     }
 
-    /// Checks a packet whose destination MAC address is not the interface's own address, or that is not a plain
-    /// IP packet.
+    /// Checks a packet that is not addressed to the interface's own MAC address, or that is not a plain IP packet.
     #[cold]
     fn special(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
         Admitted::Not(if key.eth_dst().is_multicast() {
@@ -490,8 +491,8 @@ impl Router {
         }
     }
 
-    /// Handles the common case in which one routing table decides all packets. In other cases, returns false and does
-    /// nothing.
+    /// Handles the common case in which the only policy rule looks up all packets in one routing table. In other cases,
+    /// returns false and does nothing.
     #[inline(always)]
     fn ask_once<A: Routed, I, K: Fn(usize) -> FlowKey>(
         &self,
@@ -522,7 +523,7 @@ impl Router {
         true
     }
 
-    /// Returns the decision for a packet whose path is not a single resolved neighbour.
+    /// Returns the decision for a packet whose path is not a single next hop with a resolved neighbour.
     #[inline(never)]
     fn seldom<I, K: Fn(usize) -> FlowKey>(
         &self,
@@ -613,8 +614,8 @@ impl Router {
         }
     }
 
-    /// Returns the routing decision that follows from the verdict of a packet's route look-up. `destination`
-    /// returns the packet's destination.
+    /// Converts the result of a packet's route look-up to a routing decision. `destination` returns the packet's
+    /// destination address.
     #[inline(always)]
     fn conclude(&self, verdict: Verdict, destination: impl FnOnce() -> u128) -> Decision {
         if let Verdict::Forward(adjacency) = verdict
@@ -625,7 +626,7 @@ impl Router {
         self.otherwise(verdict, destination())
     }
 
-    /// Returns the routing decision for a route look-up's verdict other than forwarding to a resolved neighbour.
+    /// Converts a look-up result to a routing decision, unless it forwards the packet to a resolved neighbour.
     #[inline(never)]
     fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
         match verdict {
@@ -639,8 +640,8 @@ impl Router {
         }
     }
 
-    /// Returns the routing decision for a packet to the adjacency with this number. If the adjacency stands for
-    /// on-link destinations, the adjacency of the packet's own destination is used.
+    /// Returns the routing decision for a packet that is forwarded to the adjacency with this number. If the adjacency
+    /// stands for on-link destinations, the adjacency of the packet's own destination is used.
     fn towards(&self, mut number: u32, destination: u128) -> Decision {
         let mut adjacency = self.adjacencies.read(number);
         if adjacency.is_on_link() {
@@ -655,7 +656,8 @@ impl Router {
     }
 }
 
-/// Returns whether the interface with the MAC address word `own` accepts a packet's Ethernet destination.
+/// Returns whether an interface accepts the Ethernet destination address of a packet. `own` is the interface's word
+/// ([`Router::own`]).
 fn is_own(own: u64, key: &FlowKey) -> bool {
     let to = key.eth_dst_word();
     let virtual_router = match key.l3_kind() {
@@ -666,7 +668,7 @@ fn is_own(own: u64, key: &FlowKey) -> bool {
     to == own & !VRRP || own & VRRP != 0 && to & VRRP_BITS == virtual_router
 }
 
-/// Checks the addresses of an IPv4 packet to be forwarded (RFC 1812, 5.3.7, Linux `ip_route_input_slow`).
+/// Checks the source and destination addresses of an IPv4 packet (RFC 1812, 5.3.7, Linux `ip_route_input_slow`).
 #[inline(always)]
 fn four(own: &OwnAddresses, key: &FlowKey) -> Admitted {
     let (source, destination) = (key.ipv4_src().to_bits(), key.ipv4_dst().to_bits());
@@ -690,8 +692,7 @@ fn four(own: &OwnAddresses, key: &FlowKey) -> Admitted {
     })
 }
 
-/// Checks the addresses of an IPv6 packet to be forwarded (RFC 4291, 2.5, Linux `ip6_rcv_core`,
-/// `ip6_forward`).
+/// Checks the source and destination addresses of an IPv6 packet (RFC 4291, 2.5, Linux `ip6_rcv_core`, `ip6_forward`).
 #[inline(always)]
 fn six(key: &FlowKey) -> Admitted {
     let (source, destination) = (key.ipv6_src().to_bits(), key.ipv6_dst().to_bits());

@@ -1,8 +1,8 @@
 //! Message processing of the DHCP relay (RFC 2131 and RFC 1542, section 4): forwarding of requests to
 //! servers, forwarding of replies to clients, and the frames of these replies.
 //!
-//! All functions are pure. The caller owns the sockets. A relay keeps no state between two messages, because
-//! `giaddr` identifies the interface to which a reply belongs.
+//! All functions are pure. The caller owns the sockets. A relay keeps no state between two messages: the field `giaddr`
+//! of a reply identifies the interface to the client.
 
 use std::net::Ipv4Addr;
 
@@ -12,7 +12,7 @@ use packet::{MacAddr, checksum, udp};
 pub const SERVER_PORT: u16 = 67;
 /// UDP port on which DHCP clients receive messages.
 pub const CLIENT_PORT: u16 = 68;
-/// Maximum length of a message that is relayed, in octets, for DHCP and DHCPv6. With Ethernet's default MTU of
+/// Maximum length of a DHCP or DHCPv6 message that is relayed, in octets of UDP payload. With Ethernet's default MTU of
 /// 1,500 octets, a message has at most 1,472 octets.
 pub const MOST: usize = 9_000;
 
@@ -53,10 +53,10 @@ pub enum Refusal {
 /// The direction in which a relay forwards a DHCP message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// A client's message to servers. The value is the address of the first relay (`giaddr`), which is
-    /// unspecified if the message has not passed a relay.
+    /// From a client to servers. The value is the address of the first relay (`giaddr`), which is unspecified if the
+    /// message has not passed a relay.
     Up(Ipv4Addr),
-    /// A server's message to a client. The value is the address (`giaddr`) of the interface to the client.
+    /// From a server to a client. The value is the address (`giaddr`) of the relay's interface to the client.
     Down(Ipv4Addr),
 }
 
@@ -83,8 +83,8 @@ pub fn direction(message: &[u8]) -> Result<Direction, Refusal> {
     Ok(if *op == REQUEST { Direction::Up(giaddr) } else { Direction::Down(giaddr) })
 }
 
-/// Converts a client's message into a message for servers. The hop count is incremented, and `giaddr` is set to
-/// `own`, the address of the interface to the client, unless an earlier relay has set it.
+/// Changes a client's message into the message that is sent to servers. The hop count is incremented, and `giaddr` is
+/// set to `own`, the address of the interface to the client, unless an earlier relay has set it.
 ///
 /// # Errors
 /// Returns [`Refusal::Looping`] after 16 hops, or if `giaddr` is already `own`. Returns
@@ -104,9 +104,9 @@ pub fn forward(message: &mut [u8], own: Ipv4Addr) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Builds the frame that carries a server's message to its client. The frame is sent from an interface with
-/// the Ethernet address `from`. Its destination is the client's Ethernet address. The frame is broadcast if
-/// the client requests broadcasts (broadcast flag) or gets no address (RFC 2131, section 4.1).
+/// Builds the Ethernet frame that carries a server's message to its client. `from` is the MAC address of the interface
+/// that sends the frame. The frame is sent to the client's MAC address. It is broadcast if the client requests
+/// broadcasts (broadcast flag) or gets no address (RFC 2131, section 4.1).
 ///
 /// # Errors
 /// Returns [`Refusal::Malformed`] if the message is not a [`Direction::Down`] message.
@@ -155,12 +155,12 @@ fn address(message: &[u8], at: usize) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from(*octets))
 }
 
-/// Returns the client's Ethernet address in a DHCP message. Returns `None` if the message is too short.
+/// Returns the client's MAC address (`chaddr`) in a DHCP message. Returns `None` if the message is too short.
 pub fn client(message: &[u8]) -> Option<MacAddr> {
     mac(message)
 }
 
-/// Returns the client's Ethernet address (`chaddr`). Returns `None` if the message is too short.
+/// Returns the client's MAC address (`chaddr`). Returns `None` if the message is too short.
 fn mac(message: &[u8]) -> Option<MacAddr> {
     message.get(CHADDR_AT..)?.first_chunk().copied().map(MacAddr)
 }

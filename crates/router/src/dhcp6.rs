@@ -1,8 +1,8 @@
 //! Message processing of the DHCPv6 relay (RFC 8415, section 19): encapsulation of clients' messages for
 //! servers, and extraction of the messages to clients from servers' replies.
 //!
-//! All functions are pure, as in [`crate::dhcp`]. A relay keeps no state between two messages, because the
-//! request carries the name of the interface and the server returns this name.
+//! All functions are pure, as in [`crate::dhcp`]. A relay keeps no state between two messages: the relayed request
+//! carries the name of the interface to the client, and the server returns this name.
 
 use std::net::Ipv6Addr;
 
@@ -37,25 +37,25 @@ const INTERFACE: u16 = 18;
 /// The direction in which a relay forwards a DHCPv6 message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// A message of a client or relay that is forwarded to servers.
+    /// From a client or another relay to servers.
     Up {
-        /// Whether the message comes from another relay and not from the client itself.
+        /// Whether another relay sent the message, and not the client itself.
         relayed: bool,
     },
-    /// A Relay-reply message of a server that is forwarded to the peer which the message names.
+    /// From a server (a Relay-reply message) to the peer that the message names.
     Down,
 }
 
 /// The contents of a Relay-reply message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reply<'a> {
-    /// Link address of the message. The address is unspecified if only the Interface-Id option identifies the
-    /// link.
+    /// Link address of the message, which identifies the client's link. The address is unspecified if only the
+    /// Interface-Id option identifies the link.
     pub link: Ipv6Addr,
-    /// Interface name that [`forward`] has put into the request. The value is `None` if the reply does not
-    /// carry one.
+    /// Name of the interface to the client, which [`forward`] has put into the request. The value is `None` if the
+    /// reply does not carry one.
     pub interface: Option<&'a [u8]>,
-    /// Address of the client, or of the relay between the client and this relay.
+    /// Address of the client, or of the next relay towards the client.
     pub peer: Ipv6Addr,
     /// Whether `peer` is a relay, which receives on [`SERVER_PORT`]. A client receives on [`CLIENT_PORT`].
     pub to_relay: bool,
@@ -83,8 +83,8 @@ pub fn direction(message: &[u8]) -> Result<Direction, Refusal> {
     })
 }
 
-/// Builds the Relay-forward message that carries `message` to servers. `from` is the address of the client or
-/// relay that sent `message`, and `own` and `interface` are the address and name of the ingress interface.
+/// Builds the Relay-forward message that carries `message` to servers. `from` is the address of the client or relay
+/// that sent `message`. `own` and `interface` are the address and the name of the interface on which `message` arrived.
 ///
 /// # Errors
 /// Returns [`Refusal::Looping`] after 8 relays. Returns [`Refusal::Malformed`] if the message is not a
@@ -115,8 +115,8 @@ pub fn forward(message: &[u8], from: Ipv6Addr, own: Ipv6Addr, interface: &str) -
 /// Parses a Relay-reply message.
 ///
 /// # Errors
-/// Returns [`Refusal::Malformed`] if the message is not a [`Direction::Down`] message, an option is truncated or
-/// duplicate, the inner message cannot go to clients or relays, or the peer address is not the address of a
+/// Returns [`Refusal::Malformed`] if the message is not a [`Direction::Down`] message, if an option is truncated or
+/// duplicate, if a client or relay cannot receive the inner message, or if the peer address is not the address of a
 /// host.
 pub fn reply(envelope: &[u8]) -> Result<Reply<'_>, Refusal> {
     let Direction::Down = direction(envelope)? else { return Err(Refusal::Malformed) };

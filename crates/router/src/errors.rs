@@ -1,10 +1,10 @@
-//! ICMP and ICMPv6 errors that the router sends for packets without a route or with a refusing route (RFC 792
-//! and RFC 1812, 4.3; RFC 4443). The errors equal those of Linux octet by octet (`ip_error` and `icmp_send`,
-//! `ip6_pkt_drop` and `icmp6_send`).
+//! ICMP and ICMPv6 error messages that the router sends to the sender of a packet without a route, or with a route that
+//! refuses packets (RFC 792 and RFC 1812, 4.3; RFC 4443). The messages equal those of Linux octet by octet (`ip_error`
+//! and `icmp_send`, `ip6_pkt_drop` and `icmp6_send`).
 //!
-//! This module builds an error only if its contents are unambiguous. A packet is punted to the kernel if the
-//! route back to its sender does not lead to one resolved neighbour, or if several addresses could be the
-//! source of the error.
+//! This module builds an error message only if its contents are unambiguous. In other cases the kernel gets the packet:
+//! if the route back to the sender does not lead to one resolved neighbour, or if several addresses could be the source
+//! of the error message.
 
 use std::net::IpAddr;
 
@@ -21,27 +21,27 @@ use crate::punt::Punt;
 const ETHERNET: usize = 14;
 /// Length of the ICMP and ICMPv6 header in octets.
 const ICMP: usize = 8;
-/// Maximum length, in octets, of an IPv4 packet with an ICMP error (RFC 1812, 4.3.2.3). The next constant is
-/// the maximum for IPv6 (RFC 4443, 2.4).
+/// Maximum length, in octets, of an IPv4 packet with an ICMP error message (RFC 1812, 4.3.2.3).
 const MOST_4: usize = 576;
+/// Maximum length, in octets, of an IPv6 packet with an ICMPv6 error message (RFC 4443, 2.4).
 const MOST_6: usize = 1280;
-/// TTL or hop limit of a new ICMP error. The router decrements the value to 64 when it sends the error.
+/// TTL or hop limit of a new ICMP error message. The router decrements the value to 64 when it sends the message.
 const HOPS: u8 = 64 + 1;
 
-/// An ICMP error, complete except for the Ethernet addresses and the decrement of the TTL. Both are done when
-/// the error is transmitted, as for every forwarded packet.
+/// An ICMP error message, complete except for the Ethernet addresses and the decrement of the TTL. Both are done when
+/// the message is transmitted, as for every forwarded packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IcmpError {
-    /// Ethernet, IP and ICMP headers of the error.
+    /// Ethernet, IP and ICMP headers of the error message.
     header: [u8; ETHERNET + 40 + ICMP],
     is_four: bool,
-    /// Number of octets of the original packet, from its IP header on, that the error quotes after its headers.
+    /// Number of octets of the original packet, from its IP header on, that the error message quotes after its headers.
     quoted: usize,
-    /// Source IP address of the ICMP error.
+    /// Source IP address of the ICMP error message.
     pub source: IpAddr,
     /// Number of the adjacency of the next hop, as in [`Decision::Forward`].
     pub adjacency: u32,
-    /// Number of the interface by which the error is sent.
+    /// Number of the interface by which the error message is sent.
     pub interface: u16,
 }
 
@@ -53,14 +53,14 @@ impl IcmpError {
         self.header.get(..end).unwrap_or_default()
     }
 
-    /// Returns the length of the whole frame, with the quoted packet, in octets.
+    /// Returns the length, in octets, of the whole frame: headers and quoted packet.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it has its headers")]
     pub fn len(&self) -> usize {
         ETHERNET + self.ip() + ICMP + self.quoted
     }
 
-    /// Returns whether the error is an IPv4 packet. If not, the error is an IPv6 packet.
+    /// Returns whether the error message is an IPv4 packet. If not, it is an IPv6 packet.
     #[must_use]
     pub fn is_four(&self) -> bool {
         self.is_four
@@ -71,8 +71,7 @@ impl IcmpError {
     }
 }
 
-/// The result of the check whether an error may be sent for a packet (RFC 1812, 4.3.2.7 and RFC 4443, 2.4
-/// (e)).
+/// The result of the check whether an ICMP error may be sent for a packet (RFC 1812, 4.3.2.7 and RFC 4443, 2.4 (e)).
 enum Asked {
     /// An error may be sent. `length` is the length of the original IP packet in octets.
     Told {
@@ -84,12 +83,12 @@ enum Asked {
 }
 
 impl Router {
-    /// Builds the ICMP error to the sender of a packet that arrived on the interface `arrival` and is refused.
-    /// `head` holds the first octets of the frame, and `len` is the length of the whole frame. `id` becomes the
-    /// IPv4 identification of the error.
+    /// Builds the ICMP error message to the sender of a packet that arrived on the interface `arrival` and is refused
+    /// for the reason `why`. `head` contains the first octets of the frame, and `len` is the length of the whole frame.
+    /// `id` becomes the IPv4 identification of the error message.
     ///
     /// # Errors
-    /// If no error is built, returns the decision to punt the packet to the kernel or to drop it.
+    /// If no error message is built, returns the decision to punt the packet to the kernel or to drop it.
     #[allow(clippy::too_many_arguments, reason = "the packet, and what is known of it")]
     pub fn error(
         &self,
@@ -143,7 +142,7 @@ impl Router {
         Ok(error)
     }
 
-    /// Returns the adjacency and the interface by which the error is sent to `sender`. Returns `None` if the
+    /// Returns the adjacency and the interface by which the error message is sent to `sender`. Returns `None` if the
     /// route does not lead to one resolved neighbour.
     fn way_to(
         &self,
@@ -167,8 +166,8 @@ impl Router {
     }
 }
 
-/// Returns whether an error may be sent for an IPv4 packet (Linux `__icmp_send`). Returns the decision to
-/// drop the packet if its header checksum is wrong.
+/// Returns whether an ICMP error may be sent for an IPv4 packet (Linux `__icmp_send`). If the header checksum of the
+/// packet is wrong, returns the decision to drop the packet.
 fn asks_4(head: &[u8], len: usize) -> Result<Asked, Decision> {
     let Some(ip) = head.first_chunk::<{ fast_path::HEAD_4 }>() else { return Ok(Asked::Kernels) };
     if !fast_path::is_sound(ip) {
@@ -189,7 +188,7 @@ fn asks_4(head: &[u8], len: usize) -> Result<Asked, Decision> {
     Ok(if is_later || is_error { Asked::Never } else { Asked::Told { length } })
 }
 
-/// Returns whether an error may be sent for an IPv6 packet (Linux `icmp6_send`).
+/// Returns whether an ICMPv6 error may be sent for an IPv6 packet (Linux `icmp6_send`).
 fn asks_6(head: &[u8], len: usize) -> Asked {
     let Some(ip) = head.first_chunk::<{ fast_path::HEAD_6 }>() else { return Asked::Kernels };
     let length = 40 + usize::from(u16::from_be_bytes([ip[18], ip[19]]));
@@ -209,8 +208,8 @@ fn asks_6(head: &[u8], len: usize) -> Asked {
 }
 
 impl IcmpError {
-    /// Writes the header fields that policy rules can match: addresses, protocol, and type of service (RFC
-    /// 1812, 4.3.2.5: precedence "internetwork control").
+    /// Writes the header fields of the error message that policy rules can match: addresses, protocol, and type of
+    /// service (RFC 1812, 4.3.2.5: precedence "internetwork control").
     fn begin(&mut self, to: IpAddr, from: u128, tos: u8, id: u16) {
         match to {
             IpAddr::V4(to) => {
@@ -240,7 +239,7 @@ impl IcmpError {
         }
     }
 
-    /// Writes the remaining header fields and the checksums of the error.
+    /// Writes the remaining header fields of the error message, and its Internet checksums.
     #[allow(clippy::cast_possible_truncation, reason = "an IPv4 address is the lowest four octets")]
     fn finish(&mut self, why: Refusal, from: u128, quoted: &[u8]) {
         self.lengths();

@@ -1,11 +1,10 @@
-//! Recognition of plain packets from their first octets. Nearly all packets of a router are plain. Routing a
-//! plain packet needs only the destination address, therefore no flow key is extracted.
+//! Recognition of plain packets from the first octets of their frames. Nearly all packets of a router are plain.
+//! Routing a plain packet needs only the destination address. Therefore no flow key is extracted.
 //!
-//! Other packets are routed by their flow key ([`Router::admit`](crate::Router::admit)). `Router::admit`
-//! accepts plain packets too, with equal results except for two checks. `Router::admit` does not verify the
-//! IPv4 header checksum, which this module verifies. `Router::admit` drops packets from this host's own
-//! addresses, which callers of this module must check
-//! ([`OwnAddresses::may_hold`](crate::OwnAddresses::may_hold)). Tests compare the two.
+//! Other packets are routed by their flow key ([`Router::admit`](crate::Router::admit)). `Router::admit` accepts plain
+//! packets too, with equal results except for two checks. The IPv4 header checksum is verified only by this module.
+//! Packets from this host's own addresses are dropped only by `Router::admit`. Callers of this module must check for
+//! such packets themselves ([`OwnAddresses::may_hold`](crate::OwnAddresses::may_hold)). Tests compare the two.
 
 /// Number of octets that [`four`] reads: an Ethernet header and an IPv4 header without options.
 pub const HEAD_4: usize = 14 + 20;
@@ -81,7 +80,7 @@ pub fn is_sound(head: &[u8; HEAD_4]) -> bool {
     adds_up(le64::<16>(head), le64::<24>(head), le64::<8>(head) >> 48 | last << 16)
 }
 
-/// Verifies an Internet checksum over three words: returns whether the ones' complement sum of their 16-bit
+/// Verifies an Internet checksum over three 64-bit words: returns whether the ones' complement sum of their 16-bit
 /// parts is all ones. At least one part must not be zero.
 #[inline(always)]
 fn adds_up(one: u64, two: u64, three: u64) -> bool {
@@ -92,12 +91,12 @@ fn adds_up(one: u64, two: u64, three: u64) -> bool {
     sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
-/// The multiplicative inverse of 65,535 modulo 2^64, by which a test for divisibility by 65,535 is one
-/// multiplication.
+/// Multiplicative inverse of 65,535 modulo 2^64. With this constant, one multiplication tests whether an Internet
+/// checksum is divisible by 65,535.
 const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
 const _: () = assert!(INVERSE.wrapping_mul(0xffff) == 1);
 
-/// Adds two words of an Internet checksum in ones' complement, with end-around carry.
+/// Adds two 64-bit words of an Internet checksum in ones' complement arithmetic (with end-around carry).
 #[inline(always)]
 fn add(one: u64, two: u64) -> u64 {
     let (sum, carry) = one.overflowing_add(two);

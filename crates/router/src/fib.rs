@@ -56,8 +56,8 @@ pub enum FibError {
     },
 }
 
-/// A routing table: IPv4 and IPv6 routes and their paths. This value is for the thread that changes the routes. Workers
-/// use [`View`].
+/// A routing table: IPv4 and IPv6 routes and their paths. Only the thread that changes the routes uses this type.
+/// Workers use [`View`].
 pub struct Fib {
     v4: Table<u32>,
     v6: Table<u128>,
@@ -107,7 +107,7 @@ impl Fib {
         })
     }
 
-    /// Returns the workers' view of the routing table.
+    /// Returns a handle with which workers look up routes in the table.
     #[must_use]
     pub fn view(&self) -> View {
         View { v4: self.v4.trie(), v6: self.v6.trie(), paths: self.paths.view() }
@@ -201,8 +201,8 @@ impl Fib {
         self.paths.define(shared, path, adjacencies);
     }
 
-    /// Returns the number of paths whose next hops are not completely stored yet: an adjacency is missing, or there is
-    /// no space in the mirror for BPF programs. The kernel forwards the packets of a next hop without an adjacency.
+    /// Returns the number of paths whose next hops are not completely stored yet, because the table of adjacencies or
+    /// the mirror for BPF programs is full. The kernel forwards the packets of a next hop without an adjacency.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.paths.waiting()
@@ -243,8 +243,8 @@ impl Fib {
         self.paths.len()
     }
 
-    /// Returns the route with the longest prefix that matches an address: first address and length of the
-    /// prefix, and path. Returns `None` if no route matches.
+    /// Returns the route with the longest prefix that matches an address: first address of the prefix, its length in
+    /// bits, and the path. Returns `None` if no route matches.
     #[must_use]
     pub fn why(&self, address: IpAddr) -> Option<(IpAddr, u8, &Path)> {
         let (first, length, hop) = match address {
@@ -304,7 +304,7 @@ fn remove<A: Address>(
     Ok(())
 }
 
-/// The workers' view of a routing table. Clones refer to the same table.
+/// Read access to a routing table, for workers. Clones refer to the same table.
 #[derive(Clone, Debug)]
 pub struct View {
     v4: Trie<u32>,
@@ -326,22 +326,22 @@ impl View {
         self.paths.seen_by(reader)
     }
 
-    /// Looks up IPv4 addresses and stores the path number of each address at the same index of `hops`. The
-    /// shorter slice determines the number of addresses.
+    /// Looks up IPv4 addresses and stores the path number of each address at the same index of `hops`. If the slices
+    /// have different lengths, the shorter one determines the number of addresses.
     #[inline(always)]
     pub(crate) fn hops4(&self, reader: &Reader, addresses: &[u32], hops: &mut [Hop]) {
         self.v4.look_up(reader, addresses, hops);
     }
 
-    /// Looks up IPv6 addresses and stores the path number of each address at the same index of `hops`. The
-    /// shorter slice determines the number of addresses.
+    /// Looks up IPv6 addresses and stores the path number of each address at the same index of `hops`. If the slices
+    /// have different lengths, the shorter one determines the number of addresses.
     #[inline(always)]
     pub(crate) fn hops6(&self, reader: &Reader, addresses: &[u128], hops: &mut [Hop]) {
         self.v6.look_up(reader, addresses, hops);
     }
 
-    /// Looks up IPv4 addresses and calls `each` with the index and the verdict of each address, in order.
-    /// `hash` returns the hash of the flow at an index, and is called only if the path has several next hops.
+    /// Looks up IPv4 addresses and calls `each` with the index and the look-up result of each address, in order. `hash`
+    /// returns the flow hash of the packet at an index, and is called only if the path has several next hops.
     ///
     /// # Panics
     /// Panics if the reader is offline or belongs to another domain (programming errors).
@@ -355,10 +355,10 @@ impl View {
         route(&self.v4, &self.paths, reader, addresses, hash, each);
     }
 
-    /// Like [`View::route4`], for IPv6.
+    /// Looks up IPv6 addresses like [`View::route4`].
     ///
     /// # Panics
-    /// Like [`View::route4`].
+    /// Panics under the conditions of [`View::route4`].
     pub fn route6(
         &self,
         reader: &Reader,

@@ -1,19 +1,20 @@
-//! Settings of the ICMP errors of a router: which interfaces send them, and from which addresses.
+//! Settings of the ICMP error messages that a router sends: for which ingress interfaces, and from which source
+//! addresses.
 
 use std::net::IpAddr;
 
 use crate::address_bits::bits_of;
 
-/// Settings of the ICMP errors of a router, by interface number.
+/// Settings of the ICMP error messages that a router sends, by interface number.
 #[derive(Clone, Debug, Default)]
 pub struct Errors {
     own: Vec<Own>,
 }
 
-/// Settings of the ICMP errors for one interface.
+/// Settings of the ICMP error messages for one interface.
 #[derive(Clone, Debug, Default)]
 struct Own {
-    /// Whether errors are sent for packets that arrive on the interface.
+    /// Whether ICMP errors are sent for packets that arrive on the interface.
     tells: bool,
     four: Vec<Address>,
     six: Vec<Address>,
@@ -26,8 +27,8 @@ struct Address {
 }
 
 impl Errors {
-    /// Sets the addresses of an interface, each with its prefix length, and whether errors are sent for
-    /// packets that arrive on it. Link-local addresses are ignored, because they are never the source of an
+    /// Sets the IP addresses of an interface, each with its prefix length, and whether ICMP errors are sent for packets
+    /// that arrive on it (`tells`). IPv6 link-local addresses are ignored, because they are never the source of an ICMP
     /// error.
     pub fn set(&mut self, interface: u16, tells: bool, addresses: impl IntoIterator<Item = (IpAddr, u8)>) {
         let at = usize::from(interface);
@@ -49,13 +50,13 @@ impl Errors {
         }
     }
 
-    /// Returns whether errors are sent for packets that arrive on an interface.
+    /// Returns whether ICMP errors are sent for packets that arrive on an interface.
     pub(crate) fn sends_errors(&self, interface: u16) -> bool {
         self.own.get(usize::from(interface)).is_some_and(|own| own.tells)
     }
 
-    /// Returns the source address for an ICMP error that an interface sends to the address `to`. Returns `None`
-    /// if no address, or more than one, of the interface is suitable.
+    /// Returns the source address of an ICMP error message that is sent to the address `to` by an interface. Returns
+    /// `None` if no address of the interface is suitable, or more than one.
     pub(crate) fn from(&self, interface: u16, to: u128, is_four: bool) -> Option<u128> {
         let own = self.own.get(usize::from(interface))?;
         let all = if is_four { &own.four } else { &own.six };

@@ -1,4 +1,4 @@
-//! The router function: routing decisions for the packets of a burst.
+//! The router function: makes the routing decisions for the packets of a burst.
 //!
 //! ```text
 //!   Router::decide: for this router? -> rules choose tables -> destination

@@ -1,4 +1,4 @@
-//! The keyed hash of on-link addresses. The key is secret because hosts on a link choose their own addresses.
+//! The keyed hash of on-link IP addresses. The key is secret because hosts on a link choose their own addresses.
 //!
 //! A host on a /64 link can use any number of addresses and answer neighbour solicitations for all of them. If
 //! the host knew which addresses share slots with a victim's address, it could fill these slots. Each table
@@ -15,8 +15,8 @@ use std::hash::{BuildHasher, RandomState};
 
 /// Number of secret numbers of one hash table of on-link addresses.
 pub const LINK_SECRETS: usize = 12;
-/// Number of secret numbers of one of the two sums: an initial value, and one factor for each 32 bits of
-/// device and address.
+/// Number of secret numbers for one of the two sums: an initial value, and one factor for each 32 bits of the kernel
+/// device index and the address.
 const OF_A_SUM: usize = LINK_SECRETS / 2;
 
 /// The keyed hash function of one hash table of on-link addresses.
@@ -35,8 +35,8 @@ impl LinkHash {
         LinkHash(secrets)
     }
 
-    /// Returns two independent 32-bit hashes of a device and an address. Each half of the returned word is
-    /// one hash.
+    /// Returns two independent 32-bit hashes of a kernel device and an address, whose upper and lower 64 bits are
+    /// `high` and `low`. Each half of the result is one hash.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of words")]
     pub fn of(&self, device: u32, high: u64, low: u64) -> u64 {
@@ -52,8 +52,8 @@ impl LinkHash {
     }
 }
 
-/// Maps 32 bits to 32 bits one to one, so that each bit of the result depends on all bits of `half` (the
-/// finaliser of MurmurHash3, public domain).
+/// Maps 32 bits to 32 bits one to one. Each bit of the result depends on all bits of `half`. The function is the
+/// finaliser of MurmurHash3 (public domain).
 #[inline]
 fn spread(half: u32) -> u32 {
     let half = (half ^ half >> 16).wrapping_mul(0x85eb_ca6b);

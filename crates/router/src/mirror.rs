@@ -31,20 +31,22 @@ pub const GROUP_WORDS: usize = BUCKETS / 2;
 /// [`crate::Adjacency`], and two words for the neighbour's address.
 pub const NEIGHBOUR_WORDS: usize = 4;
 /// Number of 64-bit words of a line (bucket) of the hash table of on-link neighbours that BPF programs read. Each word
-/// holds an adjacency number and a part of its key's hash.
+/// consists of an adjacency number and a part of its key's hash.
 pub const LINE_WORDS: usize = 8;
-/// Number of 64-bit words that count the packets and bytes sent to one neighbour by one CPU.
+/// Number of 64-bit words that count the packets and bytes that one CPU has sent to one neighbour.
 pub const COUNT_WORDS: usize = 2;
 
-/// Type of a path that has one next hop, in the upper half of the path's word. The lower half of the word is
-/// the number of the next hop or group.
+/// Type of a path with one next hop, in the upper half of the path's word. The lower half is the adjacency number of
+/// the next hop.
 const WAY: u64 = 1 << 32;
+/// Type of a path with several next hops. The lower half of the word is the index of the next-hop group.
 const GROUP: u64 = 2 << 32;
+/// Type of a path whose packets BPF programs drop.
 const BLACKHOLE: u64 = 3 << 32;
 /// Type of a path whose packets BPF programs pass to a worker.
 const UP: u64 = 0;
 
-/// The memory for the mirror of a routing table (the copy that BPF programs read). All words are initially zero.
+/// Memory for the mirror of a routing table (the copy that BPF programs read). All words are initially zero.
 pub struct TableMirror {
     /// Memory for the words of the IPv4 trie.
     pub four: Memory,
@@ -58,15 +60,15 @@ pub struct TableMirror {
     pub groups: Memory,
 }
 
-/// The memory for the mirror of the neighbours (the copy that BPF programs read). All words are initially zero.
+/// Memory for the mirror of the neighbours (the copy that BPF programs read). All words are initially zero.
 pub struct NeighbourMirror {
     /// Table of neighbours: [`NEIGHBOUR_WORDS`] words for each adjacency number, number 0 included.
     pub neighbours: Memory,
     /// Hash table of on-link neighbours: lines of [`LINE_WORDS`] words. The number of lines is a power of two. Workers
     /// handle the packets to on-link destinations without an entry.
     pub links: Memory,
-    /// Secret numbers of the hash of `links`, which the BPF programs must use, too. The numbers are random
-    /// and used for nothing else.
+    /// Secret numbers for the hash of `links` ([`LINK_SECRETS`]), which the BPF programs must use, too. The numbers are
+    /// random and used for nothing else.
     pub secrets: [u64; LINK_SECRETS],
     /// Counters of the packets and bytes that BPF programs have sent. There is one table for each CPU, one
     /// after the other. Each table has [`COUNT_WORDS`] words for each adjacency number, number 0 included.
@@ -77,7 +79,7 @@ fn words(memory: &Memory) -> &[AtomicU64] {
     memory.as_ref().as_ref()
 }
 
-/// A path in the form that the mirror of a routing table holds for BPF programs.
+/// A path in the form in which the mirror of a routing table stores it for BPF programs.
 pub enum PathEntry<'a> {
     Up,
     Blackhole,
@@ -131,7 +133,7 @@ impl PathMirror {
         group.is_some() || !matches!(entry, PathEntry::Group(_))
     }
 
-    /// Returns whether the mirror has a free next-hop group for another path.
+    /// Returns whether the mirror has a free next-hop group for a further path.
     pub fn has_room(&mut self, readers: &Readers) -> bool {
         if let Some(group) = take(&mut self.free, &mut self.leaving, readers) {
             self.free.push(group);
@@ -174,14 +176,14 @@ impl Neighbours {
         words(&self.0.neighbours).get(place(number) * NEIGHBOUR_WORDS + nth)
     }
 
-    /// Writes the first word of a neighbour, by adjacency number: the neighbour's link-layer address and flags.
+    /// Writes the first word of the neighbour with this adjacency number: flags and link-layer address.
     pub fn write(&self, number: u32, word: u64) {
         if let Some(at) = self.word(number, 0) {
             at.store(word, Ordering::Release);
         }
     }
 
-    /// Writes the second word of a neighbour, by adjacency number: the neighbour's device and interface.
+    /// Writes the second word of the neighbour with this adjacency number: kernel device and interface number.
     pub fn place(&self, number: u32, word: u64) {
         if let Some(at) = self.word(number, 1) {
             at.store(word, Ordering::Release);
@@ -225,8 +227,8 @@ impl Neighbours {
         })
     }
 
-    /// Returns the number of packets and the number of bytes that BPF programs have sent to a neighbour, on
-    /// all CPUs together. `numbers` is the number of neighbours in the counter table of one CPU.
+    /// Returns the number of packets and the number of bytes that BPF programs on all CPUs have sent to a neighbour.
+    /// `numbers` is the number of neighbours in the counter table of one CPU.
     pub fn counted(&self, number: u32, numbers: usize) -> (u64, u64) {
         let all = words(&self.0.counts);
         let rows = all.chunks_exact((numbers * COUNT_WORDS).max(1));

@@ -1,25 +1,25 @@
-//! Interfaces without a kernel device on the physical link: VLANs of a port, and ports that the kernel does not
-//! know. Each of these interfaces has a punt TAP of its own. Over this TAP the kernel receives packets of the
+//! Interfaces that have no kernel device of their own on the physical link: VLANs of a port, and ports that the kernel
+//! does not know. Each of these interfaces has a punt TAP of its own. Over this TAP the kernel receives packets of the
 //! interface and sends packets to it.
 
 use packet::{MacAddr, PortId, VlanTags};
 
-/// A punt TAP, by which the kernel receives packets.
+/// A punt TAP: a TAP device through which the kernel receives punted packets.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Port of the punt TAP.
+    /// Port of the punt TAP in the data plane.
     pub port: PortId,
-    /// MAC address of the kernel's TAP device.
+    /// MAC address of the TAP device in the kernel.
     pub mac: MacAddr,
 }
 
 /// VLAN tags and punt TAPs of the interfaces of a router. See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Mirrored {
-    /// Interface of each VLAN. The key is the port's interface and the VLAN, and the list is sorted by key.
+    /// Interface of each VLAN. The key is the interface of the port and the VLAN identifier. The list is sorted by key.
     vlans: Vec<((u16, u16), u16)>,
-    /// Interface of each pair of outer and inner VLAN tag. The key is the port's interface and the tags, and
-    /// the list is sorted by key.
+    /// Interface of each pair of outer and inner VLAN tag. The key is the interface of the port and the tags. The list
+    /// is sorted by key.
     pairs: Vec<((u16, VlanTags), u16)>,
     /// VLAN tags of each interface, by interface number. The value is `None` for an untagged interface.
     tags: Vec<Option<VlanTags>>,
@@ -27,8 +27,8 @@ pub struct Mirrored {
 }
 
 impl Mirrored {
-    /// Assigns frames to an interface if they carry these tags and arrive on the port with the interface
-    /// `base`.
+    /// Assigns the frames with these VLAN tags that arrive on a port to an interface. `base` is the interface of the
+    /// port for untagged frames.
     pub fn add_vlan(&mut self, interface: u16, base: u16, tags: VlanTags) {
         let new = match tags.inner {
             None => insert(&mut self.vlans, (base, tags.outer.get()), interface),

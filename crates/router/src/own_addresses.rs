@@ -1,8 +1,8 @@
-//! The set of the IPv4 addresses of this host and of the broadcast addresses of its links. A packet with one
-//! of these sources must not be forwarded (RFC 1812, 5.3.7 and 4.2.2.11; Linux `fib_validate_source`).
+//! The set of the IPv4 addresses of this host and of the broadcast addresses of its links. A packet with such a source
+//! address must not be forwarded (RFC 1812, 5.3.7 and 4.2.2.11; Linux `fib_validate_source`).
 //!
-//! The source of every packet is looked up in the set. A bitmap with one bit for each of 16,384 hash values
-//! excludes nearly all other addresses by one load, like the BPF programs' `route_own_bits`
+//! The source address of every packet is looked up in the set. A bitmap with one bit for each of 16,384 hash values
+//! excludes nearly all other addresses with one load. BPF programs use an equal bitmap, `route_own_bits`
 //! (`bpf/include/route_checks.h`).
 
 use std::collections::HashSet;
@@ -47,8 +47,8 @@ impl FromIterator<Ipv4Addr> for OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Returns whether an address may be in the set. The first octet of the address is the most significant
-    /// one. Returns false for nearly all addresses outside the set.
+    /// Returns whether an address may be in the set, according to the bitmap only. The first octet of the address is
+    /// the most significant one. Returns false for nearly all addresses outside the set.
     #[inline(always)]
     #[must_use]
     pub fn may_hold(&self, address: u32) -> bool {
@@ -64,7 +64,7 @@ impl OwnAddresses {
     }
 }
 
-/// Returns the index of the word, and of the bit in this word, that an address has in the bitmap.
+/// Returns the position of an address in the bitmap: index of the word, and index of the bit in this word.
 #[inline(always)]
 fn place(address: u32) -> (usize, u32) {
     let hash = address.wrapping_mul(MIX) >> (32 - HASH_BITS);

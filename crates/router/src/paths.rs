@@ -1,5 +1,5 @@
-//! Paths: the actions and next hops that routes lead to. Equal paths are stored once. Each path has a number,
-//! which the tries of the routing table hold.
+//! Paths: the actions and next hops of routes. Equal paths are stored once. Each path has a number, which the tries of
+//! the routing table store for each prefix.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub enum Path {
     Throw,
     /// Forwards packets to one of these next hops. An empty list counts as no route.
     NextHops(Vec<NextHop>),
-    /// Uses the path that [`crate::Fib::define`] has set for this number. A number without a definition
-    /// counts as no route.
+    /// Uses the path that [`crate::Fib::define`] has set for this number, which many routes can share. A number without
+    /// a definition counts as no route.
     Shared(u32),
 }
 
-/// The result of a look-up in a routing table.
+/// The result of looking up a packet's destination in a routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No route matches the packet's destination.
@@ -51,11 +51,11 @@ pub enum Verdict {
     Throw,
     /// Forwarding of the packet's family is disabled on its ingress interface.
     NotForwarding,
-    /// The packet is forwarded to the adjacency with this number ([`crate::AdjacencyView`]).
+    /// The packet is forwarded by the adjacency with this number ([`crate::AdjacencyView`]).
     Forward(u32),
 }
 
-/// A path in the form for look-ups: one verdict for all flows, or hash buckets with adjacency numbers.
+/// A path in the form that look-ups use: one result for all flows, or hash buckets with adjacency numbers.
 #[derive(Debug)]
 enum Compiled {
     Always(Verdict),
@@ -75,7 +75,7 @@ impl Compiled {
     }
 }
 
-/// The assignment of flows to the next hops of a path.
+/// The assignment of flows to the next hops of a path, by hash buckets if there are several.
 #[derive(Clone, Debug)]
 enum Held {
     /// The path has no next hops.
@@ -108,8 +108,8 @@ impl Held {
         }
     }
 
-    /// Returns the path in the compiled form for look-ups. Appends to `taken` the number of each adjacency to which
-    /// the path refers.
+    /// Returns the path in the form that look-ups use. Appends to `taken` the number of each adjacency to which the
+    /// path refers.
     fn compile(&self, path: &Path, adjacencies: &mut Adjacencies, taken: &mut Vec<u32>) -> Compiled {
         let mut take = |hop: &NextHop| {
             let number = adjacencies.take(hop);
@@ -129,16 +129,16 @@ impl Held {
     }
 }
 
-/// Flag in the word of a path with one next hop, whose adjacency number is the lower half of the word. The word
-/// of any other path is 0, and readers load the path's slot instead.
+/// Flag in the word of a path with one next hop ([`PathView::words`]). The lower half of such a word is the adjacency
+/// number. The word of any other path is 0, and readers load the path's slot instead.
 const ONWARD: u64 = 1 << 32;
 
-/// The workers' view of the paths of a routing table, by path number.
+/// Read access to the paths of a routing table by path number, for workers.
 #[derive(Clone, Debug)]
 pub struct PathView {
     slots: Arc<Slots<Compiled>>,
-    /// Words of the paths with one next hop, which is the most common kind. The words save readers from
-    /// following a pointer.
+    /// One word for each path ([`ONWARD`]). For a path with one next hop, the most common kind, readers need not follow
+    /// a pointer.
     words: Arc<[AtomicU64]>,
 }
 
@@ -162,8 +162,8 @@ pub struct PathEntries<'a> {
 }
 
 impl PathEntries<'_> {
-    /// Returns the verdict of a path for a flow. `hash` returns the hash of the flow, and is called only if
-    /// the path has several next hops.
+    /// Returns the look-up result of the path with the number `hop` for a flow. `hash` returns the hash of the flow,
+    /// and is called only if the path has several next hops.
     #[inline(always)]
     pub fn verdict(&self, hop: Hop, hash: impl FnOnce() -> u32) -> Verdict {
         match self.onward(hop) {
@@ -172,7 +172,7 @@ impl PathEntries<'_> {
         }
     }
 
-    /// Returns the adjacency of a path with one next hop. Returns `None` for other paths.
+    /// Returns the adjacency number of a path with one next hop. Returns `None` for other paths.
     #[inline(always)]
     pub fn onward(&self, hop: Hop) -> Option<u32> {
         let at = usize::try_from(hop.0).unwrap_or(usize::MAX);
@@ -181,7 +181,7 @@ impl PathEntries<'_> {
         (word & ONWARD != 0).then_some(word as u32)
     }
 
-    /// Calls `each` with every verdict that a flow can get from the path.
+    /// Calls `each` with every look-up result that a flow can get from the path.
     pub fn each(&self, hop: Hop, mut each: impl FnMut(Verdict)) {
         match usize::try_from(hop.0).ok().and_then(|at| self.slots.get(at)) {
             None => each(Verdict::NoRoute),
@@ -212,7 +212,7 @@ struct Used {
     routes: usize,
     /// Current assignment of flows to next hops. A change of the path keeps this assignment as far as possible.
     held: Held,
-    /// Numbers of the adjacencies that the path refers to. The path holds one reference to each adjacency.
+    /// Numbers of the adjacencies to which the path refers. The path has one counted reference to each of them.
     taken: Vec<u32>,
 }
 
@@ -234,7 +234,7 @@ pub struct Paths {
     without_adjacency: BTreeSet<u32>,
     /// Numbers of the paths for whose next hops there was no space in the mirror for BPF programs.
     without_group: BTreeSet<u32>,
-    /// Number of the path for which [`Paths::retry`] last looked for space.
+    /// Number of the path with which [`Paths::retry`] last tried to store next hops.
     tried: u32,
     /// Value of [`Adjacencies::created`] when [`Paths::retry`] last tried all paths without an adjacency.
     created: u64,
@@ -250,7 +250,8 @@ impl Paths {
         Paths::made(&Readers::of(domain), limit, None)
     }
 
-    /// Like [`Paths::new`], but also writes the paths to `mirror`, which BPF programs read.
+    /// Creates an empty set of paths like [`Paths::new`], and also writes the paths to `mirror`, which BPF programs
+    /// read.
     pub fn mirrored(readers: &Readers, limit: u32, mirror: PathMirror) -> Paths {
         Paths::made(readers, limit, Some(mirror))
     }
@@ -389,7 +390,7 @@ impl Paths {
         }
     }
 
-    /// Compiles a path for readers again after its definition or the available space has changed.
+    /// Computes the form of a path that look-ups use again, after its definition or the available space has changed.
     fn compile_again(&mut self, key: &Path, adjacencies: &mut Adjacencies) {
         let Some(used) = self.used.get_mut(key) else { return };
         let (number, before) = (used.number, std::mem::replace(&mut used.held, Held::Nothing));
@@ -431,8 +432,8 @@ impl Paths {
         (held, taken)
     }
 
-    /// Publishes the compiled path `said` with this number to readers. A concurrent reader gets the old or the
-    /// new path, and both are valid.
+    /// Publishes the path `said` under this number to readers. A concurrent reader gets the old or the new path, and
+    /// both are valid.
     fn say(&self, number: u32, said: Option<Compiled>) {
         let at = usize::try_from(number).unwrap_or(0);
         let word = match said {

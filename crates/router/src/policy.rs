@@ -8,7 +8,7 @@ use crate::address_bits::{bits_of, mapped};
 use crate::fib::View;
 use crate::paths::Verdict;
 
-/// The packets that a policy rule selects.
+/// The conditions of a policy rule, which determine the packets that the rule selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     source: Block,
@@ -18,7 +18,7 @@ pub struct Selector {
     invert: bool,
 }
 
-/// A prefix of IP addresses, which a policy rule compares with packets.
+/// A prefix of IP addresses, which a policy rule compares with the source or destination address of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     bits: u128,
@@ -44,20 +44,20 @@ impl Selector {
     pub const ALL: Selector =
         Selector { source: Block::ALL, destination: Block::ALL, tos: 0, interface: None, invert: false };
 
-    /// Restricts the selector to sources in a prefix.
+    /// Restricts the selector to packets with a source address in a prefix.
     #[must_use]
     pub fn from(self, address: IpAddr, length: u8) -> Selector {
         Selector { source: Block::new(address, length), ..self }
     }
 
-    /// Restricts the selector to destinations in a prefix.
+    /// Restricts the selector to packets with a destination address in a prefix.
     #[must_use]
     pub fn to(self, address: IpAddr, length: u8) -> Selector {
         Selector { destination: Block::new(address, length), ..self }
     }
 
-    /// Restricts the selector to a type of service, whose two lowest bits are ignored. A `tos` of 0 selects
-    /// any type of service.
+    /// Restricts the selector to packets with this type of service (TOS). The two lowest bits are ignored. A `tos` of 0
+    /// selects any type of service.
     #[must_use]
     pub fn tos(self, tos: u8) -> Selector {
         Selector { tos, ..self }
@@ -108,7 +108,7 @@ fn addresses(key: &FlowKey) -> Option<(u128, u128)> {
     }
 }
 
-/// A policy rule: a selector, and a table or verdict for the packets selected.
+/// A policy rule: a selector, and the routing table or the fixed result for the packets selected.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     selector: Option<Selector>,
@@ -131,7 +131,7 @@ impl Lookup {
         }
     }
 
-    /// Returns a policy rule that assigns a verdict to the selected packets without a look-up.
+    /// Returns a policy rule that gives the selected packets a fixed result (`verdict`), without a route look-up.
     #[must_use]
     pub fn say(selector: Selector, verdict: Verdict) -> Lookup {
         Lookup {
@@ -140,7 +140,7 @@ impl Lookup {
         }
     }
 
-    /// Returns whether the rule assigns exactly this verdict to the packets that it selects.
+    /// Returns whether the rule gives the packets that it selects exactly this fixed result.
     #[must_use]
     pub fn has_verdict(&self, verdict: Verdict) -> bool {
         matches!(&self.ask, Ask::Say(own) if *own == verdict)
@@ -158,8 +158,8 @@ impl Lookup {
         self.selector.as_ref()
     }
 
-    /// Returns the table in which the rule looks packets up. If the rule has a verdict instead, returns the
-    /// verdict as the error.
+    /// Returns the table in which the rule looks packets up. If the rule has a fixed result instead, returns this
+    /// result as the error.
     #[inline]
     pub(crate) fn ask(&self) -> Result<&View, Verdict> {
         match &self.ask {

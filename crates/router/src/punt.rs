@@ -1,4 +1,4 @@
-//! Reasons for which packets are punted to the kernel.
+//! Reasons why packets are punted to the kernel.
 
 use packet::PuntClass;
 
@@ -23,8 +23,8 @@ macro_rules! punts {
                 }
             }
 
-            /// Returns the class of packets that are punted for this reason and whose protocol has no class
-            /// of its own.
+            /// Returns the punt class of packets that are punted for this reason and whose protocol has no class of its
+            /// own.
             #[must_use]
             pub const fn class(self) -> PuntClass {
                 match self {

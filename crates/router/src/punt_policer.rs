@@ -1,13 +1,14 @@
-//! The policer of packets that are punted to the kernel and of ICMP errors of the router. Each class of packets
-//! has its own rate limit and counters.
+//! The policer (rate limiter) of packets that are punted to the kernel, and of the router's ICMP errors. Each class of
+//! packets has its own rate limit and counters.
 //!
-//! Within a class, each interface and each source has a share of the rate. A packet within the shares of its
-//! interface and source may use the whole token bucket of its class. A packet beyond these shares may use the
-//! bucket down to a reserve. A flood from one interface or source thus leaves the reserve and new tokens to
-//! others, and a class with a single sender can still use its whole rate.
+//! Within a class, each interface and each source has a share of the rate. A packet within the shares of its interface
+//! and source may use all tokens in the token bucket of its class. A packet beyond these shares may use only the tokens
+//! above a reserve. A flood from one interface or source thus leaves the reserve and new tokens to others, and a class
+//! with a single sender can still use its whole rate.
 //!
-//! Packets of known peers ([`Peer`]) and known neighbours ([`Acquaintance`]) have separate classes
-//! ([`KNOWN`]), which floods with forged sources do not use. The evidence for a peer differs by protocol:
+//! Packets of known peers of routing protocols ([`Peer`]) and of known neighbours ([`Acquaintance`]) have separate
+//! classes ([`KNOWN`]). Floods with forged sources do not use the tokens of these classes. The evidence for a peer
+//! differs by protocol:
 //!
 //! - a BGP session is identified by its addresses and ports;
 //! - a neighbour of a routing protocol is identified by its address, its interface and a hop count that
@@ -30,41 +31,44 @@ use crate::adjacency::{Acquaintance, AdjacencyView};
 use crate::punt::Punt;
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Number of slots for the shares of interfaces, and number of slots for the shares of sources, in each
-/// class. A hash selects the slot.
+/// Number of slots, in each class, for the shares of interfaces. There are as many slots for the shares of sources. A
+/// hash selects the slot.
 const SHARES: usize = 256;
 /// The share of one interface is the rate of its class divided by this number.
 const OF_INTERFACE: u64 = 8;
 /// The share of one source is the rate of its class divided by this number.
 const OF_SOURCE: u64 = 32;
-/// For classes of known senders, the share of one interface is the rate of the class divided by this number.
-/// The next constant is for one source. The shares are large, because known senders are few.
+/// For the classes in [`KNOWN`], the share of one interface is the rate of the class divided by this number. The share
+/// is large, because known senders are few.
 const OF_KNOWN_INTERFACE: u64 = 2;
+/// For the classes in [`KNOWN`], the share of one source is the rate of the class divided by this number.
 const OF_KNOWN_SOURCE: u64 = 8;
 /// Classes of known peers and known neighbours.
 const KNOWN: [PuntClass; 4] =
     [PuntClass::Session, PuntClass::Peer, PuntClass::PeerMultihop, PuntClass::Neighbour];
-/// Number of entries in the table of known peers, which consists of sets of eight entries.
+/// Number of entries in the table of known peers, which consists of sets of [`WAYS`] entries.
 const PEERS: usize = 4096;
+/// Number of entries in a set of the table of known peers.
 const WAYS: usize = 8;
-/// Number of slots for addresses that the kernel is resolving. A hash of the address selects the slot.
-/// `ASKED_NS` is the time for which a slot is valid, equal to Linux's resolution time (`mcast_solicit`).
+/// Number of slots for IP addresses that the kernel is resolving. A hash of the address selects the slot.
 const ASKED: usize = 1024;
+/// Time, in nanoseconds, for which such a slot is valid, equal to Linux's resolution time (`mcast_solicit`).
 const ASKED_NS: u64 = 3 * NS_PER_S;
-/// TTL or hop limit of packets that no router has forwarded (RFC 5082), as used by BFD (RFC 5881, section 5).
+/// TTL or hop limit that proves that no router has forwarded the packet (RFC 5082), as used by BFD (RFC 5881, section
+/// 5).
 const GTSM: u8 = 255;
 
-/// A known peer of a routing protocol daemon of the host.
+/// A known peer of a routing protocol daemon on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
     /// A BGP session over TCP: local address and port, then address and port of the peer. Its packets belong
     /// to the class [`PuntClass::Session`].
     Session(SocketAddr, SocketAddr),
-    /// A gateway of a route, or the other end of a BGP session, on the link of the interface with this
-    /// number. OSPF and single-hop BFD packets from this address belong to the class [`PuntClass::Peer`].
+    /// A gateway of a route, or the other end of a BGP session, that is on the link of an interface: interface number
+    /// and IP address. OSPF and single-hop BFD packets from this address belong to the class [`PuntClass::Peer`].
     Neighbour(u16, IpAddr),
-    /// The other end of a BGP session at any distance. Multihop BFD packets from this address belong to the
-    /// class [`PuntClass::PeerMultihop`].
+    /// The other end of a BGP session at any distance (IP address). Multihop BFD packets from this address belong to
+    /// the class [`PuntClass::PeerMultihop`].
     Far(IpAddr),
 }
 
@@ -86,8 +90,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Returns the origin of a frame that arrived on the interface with this number. `head` holds the first
-    /// octets of the frame, and `len` is the frame's length.
+    /// Returns the origin of a frame that arrived on the interface with this number. `head` contains the first octets
+    /// of the frame, and `len` is the frame's length in octets.
     #[must_use]
     pub fn of(interface: u16, head: &[u8], len: usize) -> Origin {
         let mut key = FlowKey::ZERO;
@@ -96,9 +100,8 @@ impl Origin {
         Origin { interface, key }
     }
 
-    /// Returns the source whose share of the class the packet uses. For link-scope protocols, whose IP
-    /// sources are unassigned or freely chosen, the source is the sender's Ethernet address. For other
-    /// protocols the source is the IP source.
+    /// Returns the source whose share of the class the packet uses: the sender's MAC address for link-scope protocols
+    /// (whose IP sources are unassigned or freely chosen), and the source IP address for other protocols.
     fn source(&self, class: PuntClass) -> u128 {
         let link = self.key.eth_src().as_u64().into();
         match (class, self.addresses()) {
@@ -118,8 +121,8 @@ impl Origin {
         }
     }
 
-    /// Returns the peer that the packet claims to be from, for a look-up in the table of known peers. Returns
-    /// `None` if packets of this kind do not come from known peers.
+    /// Returns the peer as which the packet's sender presents itself, for a look-up in the table of known peers.
+    /// Returns `None` if packets of this kind do not come from known peers.
     fn peer(&self, class: PuntClass) -> Option<Peer> {
         let key = &self.key;
         let (source, destination) = self.addresses()?;
@@ -140,8 +143,8 @@ impl Origin {
         }
     }
 
-    /// Returns the on-link address that an ARP, neighbour discovery or DHCP packet claims to be from. Returns
-    /// `None` for other packets.
+    /// Returns the on-link IP address as which the sender of an ARP, neighbour discovery or DHCP packet presents
+    /// itself. Returns `None` for other packets.
     fn neighbour(&self, class: PuntClass) -> Option<IpAddr> {
         let is_four = matches!(self.key.l3_kind(), L3Kind::Arp);
         match class {
@@ -152,8 +155,8 @@ impl Origin {
     }
 }
 
-/// Returns whether an address is a link-local group: 224.0.0.0/24 (RFC 5771, section 4) or an IPv6 group of
-/// link-local scope.
+/// Returns whether an address is a link-local multicast group: in 224.0.0.0/24 (RFC 5771, section 4), or an IPv6 group
+/// of link-local scope.
 fn is_group_of_link(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[..3] == [224, 0, 0],
@@ -161,7 +164,7 @@ fn is_group_of_link(address: IpAddr) -> bool {
     }
 }
 
-/// The class and the share of the rate under which a packet is counted.
+/// The class under which a packet is counted, and the shares that it uses.
 struct Place {
     class: PuntClass,
     /// Hash of the source of the packet, which selects the share.
@@ -181,12 +184,12 @@ pub struct PuntPolicer {
     shares: Box<[[AtomicU64; 2 * SHARES]]>,
     /// Hashes of the known peers. A hash of 0 marks a free entry.
     peers: Box<[AtomicU64]>,
-    /// Time, in nanoseconds, until which an ARP or neighbour discovery reply from an address is expected,
-    /// because the kernel is resolving its link-layer address. The index is a hash of the address.
+    /// Time, in nanoseconds, until which an ARP or neighbour discovery reply from an IP address is expected, because
+    /// the kernel is resolving the address. The index is a hash of the address.
     asked: Box<[AtomicU64]>,
     /// Secret key of the hash function for peers, sources and addresses.
     hasher: RandomState,
-    /// Numbers of packets admitted and refused, by class.
+    /// Numbers of packets admitted and refused, for each class.
     counts: CounterArray,
     /// IPv4 identification of the next ICMP error.
     id: AtomicU16,
@@ -221,8 +224,8 @@ impl PuntPolicer {
         }
     }
 
-    /// Replaces the known peers. Some peers are ignored if there are more than a few thousand. Only control
-    /// threads call this function, one at a time.
+    /// Replaces the known peers. Some peers are ignored if there are more than a few thousand. Only control threads may
+    /// call this method, one at a time.
     pub fn set_peers(&self, peers: impl IntoIterator<Item = Peer>) {
         let mut places = vec![0; PEERS];
         for peer in peers {
@@ -255,8 +258,8 @@ impl PuntPolicer {
     }
 
     /// Returns whether one more packet may be punted or answered by an ICMP error, and counts the packet. A packet of a
-    /// known sender is counted under the class for known senders. `adjacencies` are the router's neighbours. A worker
-    /// must call this function on its own thread.
+    /// known sender is counted in the class for such senders. `adjacencies` are the router's neighbours. `worker` must
+    /// be the number of the calling worker.
     pub fn admits_from(
         &self,
         class: PuntClass,
@@ -291,16 +294,16 @@ impl PuntPolicer {
         is_admitted
     }
 
-    /// Returns the slot of an address. The slot holds the time, in nanoseconds, until which a reply from the address is
-    /// expected.
+    /// Returns the slot of an IP address in `asked`. The slot contains the time, in nanoseconds, until which a reply
+    /// from the address is expected.
     fn asked(&self, address: IpAddr) -> &AtomicU64 {
         let at = usize::try_from(self.hasher.hash_one(address) % ASKED as u64).unwrap_or(0);
         &self.asked[at]
     }
 
-    /// Returns the class and the share under which a packet is counted. The share of a known sender depends on
-    /// interface, protocol, peer and group. Packets that claim another session, protocol or interface therefore take no
-    /// tokens from this share.
+    /// Returns the class and the source share under which a packet is counted. The share of a known sender depends on
+    /// its interface, protocol, address and multicast group. Therefore packets that claim another session, protocol or
+    /// interface take no tokens from this share.
     fn place(&self, class: PuntClass, origin: &Origin, adjacencies: &AdjacencyView, now_ns: u64) -> Place {
         if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer)) {
             let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
@@ -347,8 +350,8 @@ impl PuntPolicer {
     }
 }
 
-/// Returns the burst size of a class, in packets, for a rate in packets per second. The burst consists of a
-/// tenth of a second's packets and the reserve for packets within their shares.
+/// Returns the burst size of a class, in packets. `rate` is in packets per second. The burst consists of the packets of
+/// a tenth of a second and the reserve for packets within their shares.
 fn burst(rate: u32) -> u32 {
     saved(rate) + reserve(rate)
 }
@@ -361,15 +364,16 @@ fn reserve(rate: u32) -> u32 {
     saved(rate) / 2
 }
 
-/// Returns the burst of a class and the reserve in this burst, both in packets, for a rate in packets per second.
+/// Returns the burst of a class and the reserve within this burst, both in packets. `rate` is in packets per second.
 /// Packets beyond the shares of their interface and source cannot use the reserve.
 #[must_use]
 pub fn punt_burst(rate: u32) -> (u32, u32) {
     (burst(rate), reserve(rate))
 }
 
-/// Counts one packet against a share of a class's rate. The share has the rate `rate` (that of the class) divided by
-/// `part`. `until` is the time until which the share is used up. Returns false if the share is used up now.
+/// Counts one packet against a share of a class. The rate of the share is the rate of the class (`rate`, in packets per
+/// second) divided by `part`. `until` is the time until which the share is used up. Returns false if the share is used
+/// up now.
 fn takes_share(until: &AtomicU64, rate: u64, part: u64, now_ns: u64) -> bool {
     let next = |until| next_share(until, rate, part, now_ns);
     until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
@@ -384,9 +388,9 @@ fn next_share(until: u64, rate: u64, part: u64, now_ns: u64) -> Option<u64> {
     (begin - now_ns <= (NS_PER_S / 10).max(3 * step)).then_some(begin + step)
 }
 
-/// Returns the class of a frame that is punted. A packet to this host or its link counts under its protocol.
-/// A transit packet counts under the reason of the punt, and therefore takes no tokens from the host's
-/// daemons. `head` holds the first octets of the frame, and `len` is the frame's length.
+/// Returns the punt class of a frame that is punted for the reason `why`. A packet to this host or its link belongs to
+/// the class of its protocol. A transit packet belongs to the class of the reason. Therefore it takes no tokens from
+/// the host's daemons. `head` contains the first octets of the frame, and `len` is the frame's length in octets.
 #[must_use]
 pub fn class(why: Punt, head: &[u8], len: usize) -> PuntClass {
     let protocol = match why {

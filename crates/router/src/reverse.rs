@@ -1,10 +1,10 @@
 //! Unicast reverse path forwarding: verification of source addresses (RFC 3704 and 8704, Linux
 //! `fib_validate_source`).
 //!
-//! The route back to the source is looked up, with the policy rules of a packet to the source. The check
-//! applies to packets that the router or the kernel would forward, and to packets to this host. Packets to
-//! multicast groups are not checked, nor are IPv6 packets that can only come from the link: packets with a
-//! link-local source, and neighbour discovery.
+//! The route to the source address of a packet is looked up, with the policy rules that apply to a packet in the
+//! reverse direction. The check applies to packets that the router or the kernel would forward, and to packets to this
+//! host. Packets to multicast groups are not checked, nor are IPv6 packets that can only come from the link: packets
+//! with a link-local source, and neighbour discovery.
 
 use lookup::Hop;
 use packet::record::ReverseRoute;
@@ -18,12 +18,12 @@ use crate::paths::Verdict;
 use crate::policy::Lookup;
 use crate::punt::Punt;
 
-/// ICMPv6 types of neighbour discovery messages (RFC 4861). The next constant is the hop limit of such a
-/// message, which proves that no router has forwarded it.
+/// ICMPv6 types of neighbour discovery messages (RFC 4861).
 const DISCOVERY: std::ops::RangeInclusive<u16> = 133..=137;
+/// Hop limit of a neighbour discovery message, which proves that no router has forwarded it.
 const DISCOVERY_HOPS: u8 = 255;
 
-/// The result of a look-up of the route back to a source.
+/// The result of looking up the route to the source address of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Back {
     /// There is no route to the source, or the route is local or refuses packets.
@@ -34,7 +34,7 @@ enum Back {
 }
 
 impl Router {
-    /// Returns whether the sources of packets that arrive on an interface are verified.
+    /// Returns whether the source addresses of packets that arrive on an interface are verified.
     #[inline]
     #[must_use]
     pub fn checks(&self, interface: u16) -> bool {
@@ -72,8 +72,8 @@ impl Router {
         }
     }
 
-    /// Returns the port by which packets to the source of a packet would be sent. Other results state that no
-    /// route leads to the source, or that the route leads to a device that is not a port of the router.
+    /// Returns the port by which packets to the source address of a packet would be sent, or that no route leads to the
+    /// source, or that the route leads to a device that is not a port of the router.
     #[must_use]
     pub fn reverse_route(&self, interface: u16, reader: &Reader, key: &FlowKey) -> ReverseRoute {
         match self.back(interface, reader, key) {
