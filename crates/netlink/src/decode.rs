@@ -1,5 +1,5 @@
-//! Decodes rtnetlink messages (rtnetlink(7), `linux/rtnetlink.h`, `linux/nexthop.h`, `linux/fib_rules.h`).
-//! Lengths in a message are checked. A truncated message is not decoded.
+//! Decodes rtnetlink messages (rtnetlink(7), `linux/rtnetlink.h`, `linux/nexthop.h`, `linux/fib_rules.h`). All lengths
+//! in a message are checked. A truncated message is not decoded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -39,7 +39,7 @@ use crate::state::{
     Settings, SettingsKey,
 };
 
-/// Neighbour states (`NUD_*`) in which the link-layer address may be used.
+/// Neighbour states (`NUD_*`) in which the neighbour's link-layer address may be used.
 const NUD_USABLE: u16 = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT;
 
 /// A decoded notification or dump message of the kernel.
@@ -54,16 +54,16 @@ pub struct Event {
     pub object: Object,
 }
 
-/// Object of the kernel's routing state that a message describes.
+/// An object of the kernel's routing state that an rtnetlink message describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A network device.
     Link(Link),
     /// An IP address of this host.
     Address(Address),
-    /// A neighbour. The second value is `None` if the neighbour's link-layer address must not be used.
+    /// A neighbour. The second value is `None` if the neighbour's link-layer address is unknown or must not be used.
     Neighbour(NeighbourKey, Option<Neighbour>),
-    /// A next-hop object (`ip nexthop`), with its ID.
+    /// A next-hop object (`ip nexthop`) and its ID.
     NextHop(u32, NextHop),
     /// An IPv4 route.
     Route4(RouteKey<Ipv4Addr>, Path),
@@ -71,13 +71,14 @@ pub enum Object {
     Route6(RouteKey<Ipv6Addr>, Path),
     /// A policy rule.
     Rule(Rule),
-    /// Forwarding settings of a device or of all devices. A notification contains only the settings that have
-    /// changed.
+    /// Forwarding settings (`net.ipv4.conf`, `net.ipv6.conf`) of a device or of all devices. A notification contains
+    /// only the settings that have changed.
     Settings(SettingsKey, Settings),
 }
 
-/// Decodes a message. Returns `None` for a truncated message, and for messages about state that the mirror (our copy of
-/// the kernel's routing state) does not contain: other families, bridge entries, cached routes, proxy neighbours.
+/// Decodes an rtnetlink message of the type `kind`. Returns `None` for a truncated message, and for messages about
+/// state that the mirror (the copy of the kernel's routing state in this process) does not contain: other address
+/// families, bridge entries, cached routes, proxy neighbours.
 #[must_use]
 pub fn decode(kind: u16, flags: u16, payload: &[u8]) -> Option<Event> {
     let object = match kind {
@@ -147,8 +148,8 @@ fn link(payload: &[u8]) -> Option<Link> {
     (!link.name.is_empty()).then_some(link)
 }
 
-/// Decodes an IP address of this host, and whether it may be used. An address must not be used during duplicate address
-/// detection. Returns `None` if the message is invalid.
+/// Decodes an IP address of this host. Also returns whether the address may be used: it must not be used during
+/// duplicate address detection. Returns `None` if the message is invalid.
 fn address(payload: &[u8]) -> Option<(Address, bool)> {
     let (family, prefix_length, link) = (*payload.first()?, *payload.get(1)?, u32_at(payload, 4)?);
     let mut flags = u32::from(*payload.get(2)?);
@@ -316,8 +317,8 @@ fn hops(mut bytes: &[u8]) -> Option<Vec<Hop>> {
     Some(list)
 }
 
-/// Decodes a next-hop attribute into `hop`. The attribute belongs either to a route with a single next hop or
-/// to one of several next hops.
+/// Decodes an attribute of a next hop into `hop`. The attribute belongs to a route with a single next hop, or to one
+/// next hop of a multipath route.
 fn hop_attribute(hop: &mut Hop, kind: u16, value: &[u8]) {
     match kind {
         RTA_OIF => hop.link = u32_at(value, 0).unwrap_or(0),

@@ -1,11 +1,11 @@
-//! Errors in following the kernel's routing state.
+//! Errors that occur while this process keeps its copy of the kernel's routing state up to date.
 
 use std::io;
 use std::time::Duration;
 
 use port::netns::NetnsError;
 
-/// Reason why the kernel's routing state cannot be followed.
+/// Reason why the copy of the kernel's routing state (the mirror) cannot be kept up to date.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
     /// The network namespace cannot be entered.
@@ -19,22 +19,22 @@ pub enum NetlinkError {
         /// Error that the kernel returned for the operation.
         source: port::NetlinkError,
     },
-    /// The kernel's state changes so often that no consistent dump could be made.
+    /// The kernel's routing state changes so often that no consistent dump could be made.
     #[error("a dump of the kernel's {what} was interrupted by changes {times} times in a row")]
     Interrupted {
-        /// Part of the state that was to be dumped.
+        /// Part of the routing state that was to be dumped.
         what: &'static str,
         /// Number of attempts to make a dump, all of which changes interrupted.
         times: u32,
     },
-    /// The thread that maintains the mirror (our copy of the kernel's routing state) returned no result within this
+    /// The thread that maintains the mirror (the copy of the kernel's routing state) returned no result within this
     /// time.
     #[error("the thread that follows the kernel has not answered within {0:?}: it is busy with changes")]
     Busy(Duration),
-    /// A thread that follows the kernel's routing state could not be started.
+    /// A thread that keeps the mirror up to date could not be started.
     #[error("no thread could be started to follow the kernel ({0}); raise the limit of tasks")]
     Thread(io::Error),
-    /// The threads that follow the kernel's routing state have ended, for this reason.
+    /// The threads that keep the mirror up to date have ended, for this reason.
     #[error("the kernel is no longer followed: {0}")]
     Ended(String),
 }

@@ -7,8 +7,9 @@
 //!     '----- RTM_F_OFFLOAD, one for each route <--------'
 //! ```
 //!
-//! The mirror (our copy of the kernel's routing state) contains the kernel's links, addresses, neighbours and rules,
-//! and its routes of origins other than FRR. The routes of FRR come from the FPM session (`fpm/table.rs`).
+//! The mirror (the copy of the kernel's routing state in this process) contains the kernel's links, addresses,
+//! neighbours and rules, and its routes of origins other than FRR. The routes of FRR come from the FPM session
+//! (`fpm/table.rs`).
 //!
 //! **Replays.** After connecting, zebra announces all its routes, and does not mark the end of this replay. A
 //! replay counts as complete if no message has arrived for some time ([`Fpm::settle`]), or after ten times
@@ -44,18 +45,18 @@ pub use wire::{BadMessage, Cause, Counts, Decoder};
 use crate::decode::Event;
 use crate::mirror::Mirror;
 
-/// Configuration of the FPM server that receives FRR's routes.
+/// Configuration of the FPM server, to which FRR's zebra sends routes.
 #[derive(Debug)]
 pub struct Fpm {
-    /// Name of the router in log messages.
+    /// Name of the virtual router, for log messages.
     pub name: String,
     /// Listening socket to which zebra connects.
     pub listener: FpmListener,
-    /// Time without a message after which a replay counts as complete. This time must exceed the time between the
-    /// starts of zebra and of the routing daemons.
+    /// Time without a message after which a replay (zebra's announcement of all routes) counts as complete. This time
+    /// must exceed the time between the starts of zebra and of the routing daemons.
     pub settle: Duration,
-    /// Maximum number of routes of all origins in the mirror of the kernel's routing state. Further routes that FPM
-    /// sessions announce are refused.
+    /// Maximum number of routes of all origins in the mirror of the kernel's routing state. Further routes that zebra
+    /// announces are refused.
     pub routes: usize,
     /// Numeric IDs of the local users whose processes may connect.
     pub users: Vec<u32>,
@@ -68,7 +69,7 @@ pub struct FpmListener {
     address: SocketAddr,
     netns: Option<Netns>,
     socket: Option<TcpListener>,
-    /// Lookup of the user of a connected process. `None` until the first process has connected.
+    /// Tool that finds the user of a connected process. `None` until the first process has connected.
     users: Option<TcpUsers>,
 }
 
@@ -78,7 +79,7 @@ pub enum FpmError {
     /// The network namespace cannot be entered.
     #[error(transparent)]
     Namespace(#[from] port::netns::NetnsError),
-    /// The socket cannot listen on the address. The address is in use, or is not an address of this host.
+    /// The socket cannot listen on the address, because the address is in use or is not an address of this host.
     #[error("zebra cannot be waited for at {address}: {source}")]
     Listen {
         /// Address and port on which the socket was to listen.
@@ -109,8 +110,8 @@ impl FpmListener {
         Ok(listener)
     }
 
-    /// Returns a listener that listens on the address as soon as the address is available. The server tries
-    /// again every second.
+    /// Returns a listener whose socket is created as soon as the address is available. The server tries this every
+    /// second.
     #[must_use]
     pub fn later(netns: Option<&Netns>, address: SocketAddr) -> FpmListener {
         FpmListener { address, netns: netns.cloned(), socket: None, users: None }
@@ -132,7 +133,7 @@ impl FpmListener {
         Some(FpmListener { address, netns, socket: Some(socket), users: None })
     }
 
-    /// Returns the user whose process has connected from the address `peer` to the address `local`.
+    /// Returns the user whose process has opened the connection from the address `peer` to the address `local`.
     ///
     /// # Errors
     /// Returns an error if the namespace or its sockets cannot be read.
@@ -163,10 +164,10 @@ impl FpmListener {
     }
 }
 
-/// Status of FPM sessions.
+/// Status of the FPM sessions of one virtual router.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FpmStatus {
-    /// Address of the connected peer, and the duration of its FPM session. `None` if no peer is connected.
+    /// Address of the connected peer, and the duration of its FPM session so far. `None` if no peer is connected.
     pub peer: Option<(SocketAddr, Duration)>,
     /// Whether zebra's replay of its routes is not complete yet, or routes that the replay did not announce are not
     /// removed yet.
@@ -179,28 +180,29 @@ pub struct FpmStatus {
     pub sessions: u64,
     /// Number of FPM messages that were received in all FPM sessions.
     pub messages: u64,
-    /// Number of ignored messages. Such messages are about types of objects that are not mirrored, or about routes for
-    /// which the kernel is the source.
+    /// Number of messages that were ignored, because their object type is not mirrored or because they are about routes
+    /// that are taken from the kernel.
     pub left: u64,
-    /// Number of announcements that were refused because a table was full or the next hop is unknown.
+    /// Number of announced routes and next-hop objects that were refused, because a table was full or the next hop is
+    /// unknown.
     pub refused: u64,
     /// Number of routes that were removed because a replay of zebra's routes did not announce them.
     pub swept: u64,
     /// Number of messages to zebra that report whether a route was installed.
     pub answers: u64,
-    /// Number of routes that FRR has announced in this FPM session, or `None` after the first complete replay. From
-    /// then on, all routes of FRR come from FPM sessions ([`Mirror::announced`]).
+    /// Number of routes that FRR has announced in this FPM session so far, or `None` after the first complete replay.
+    /// From then on, all routes of FRR come from FPM sessions ([`Mirror::announced`]).
     pub named: Option<u64>,
 }
 
 /// Input that the FPM server passes to the thread that updates the mirror (the applier).
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// An FPM session has started. Contains the number that identifies the session.
+    /// An FPM session with this number has started. Each session has a new number.
     Begin(u64),
     /// Routes and next-hop objects that zebra has announced or withdrawn, in the order of arrival.
     Events(Vec<Event>),
-    /// The FPM session's replay of all routes is complete.
+    /// The replay (announcement of all routes) of the FPM session is complete.
     Settled,
     /// The connection of the FPM session has ended.
     Lost,
@@ -213,12 +215,12 @@ pub(crate) struct Shared {
     /// Event counter that wakes the server when answers are queued, or when the server must end.
     pub(crate) wake: OwnedFd,
     pub(crate) answers: Mutex<Answers>,
-    /// Number of ignored messages for [`FpmStatus`]. The applier thread writes `left`, `refused` and `swept`.
+    /// Number of ignored messages for [`FpmStatus`]. The applier thread writes this counter, `refused` and `swept`.
     pub(crate) left: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) swept: AtomicU64,
-    /// Number of routes that FRR has announced in this FPM session ([`Table::named`]). The maximum value stands for
-    /// `None`.
+    /// Value of [`Table::named`]: number of routes that FRR has announced in this FPM session. The maximum value stands
+    /// for `None`.
     pub(crate) named: AtomicU64,
     /// Number of complete replays of zebra's routes that the applier thread has not processed yet. Routes that these
     /// replays did not announce are still in the mirror.
@@ -278,9 +280,9 @@ impl Shared {
     }
 }
 
-/// Decodes the bytes of an FPM session, which are given in pieces, applies the messages to an empty mirror of the
-/// kernel's state, and completes the replay. Returns the mirror and the result of decoding. The function is for tests
-/// and fuzzing, and uses no threads and no sockets.
+/// Decodes the bytes of an FPM session and applies the messages to an empty mirror as one complete replay. The bytes
+/// arrive in `pieces`. Returns the mirror and the result of decoding. The function is for tests and fuzzing, and uses
+/// no threads and no sockets.
 pub fn played<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Mirror, Result<(), BadMessage>) {
     let (mut decoder, mut table, mut mirror) = (Decoder::new(), Table::new(1 << 16), Mirror::default());
     let (mut events, mut changes, mut answers) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! An exact mirror of the kernel's routing state: links, addresses, neighbours, next-hop objects, routes and
+//! A mirror (an exact copy) of the kernel's routing state: links, addresses, neighbours, next-hop objects, routes and
 //! rules of one network namespace.
 //!
 //! ```text

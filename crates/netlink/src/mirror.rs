@@ -1,4 +1,4 @@
-//! Mirror of the kernel's routing state, and the effects of kernel messages on it.
+//! Mirror (copy) of the kernel's routing state, and the effects of kernel messages on it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,8 +13,7 @@ use crate::state::{
     SettingsKey,
 };
 
-/// Identifies an object of the mirror (our copy of the kernel's routing state) that has changed. The mirror contains
-/// the new state of the object.
+/// Identifies an object of the mirror that has changed. The mirror contains the new state of the object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// The device with this index has changed.
@@ -29,13 +28,13 @@ pub enum Change {
     Route4(RouteKey<Ipv4Addr>),
     /// The IPv6 routes with this key have changed.
     Route6(RouteKey<Ipv6Addr>),
-    /// The policy rules of either address family have changed.
+    /// The policy rules of at least one address family have changed.
     Rules,
     /// The forwarding settings of a device or of all devices have changed.
     Settings(SettingsKey),
 }
 
-/// Mirror of the kernel's routing state in one network namespace.
+/// Mirror (copy) of the kernel's routing state in one network namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Mirror {
     /// Network devices by interface index.
@@ -50,11 +49,12 @@ pub struct Mirror {
     pub routes4: Routes<Ipv4Addr>,
     /// IPv6 routes of all routing tables.
     pub routes6: Routes<Ipv6Addr>,
-    /// Policy rules in the order of their evaluation. Rules that are equal are kept separately.
+    /// Policy rules in the order of their evaluation. The kernel accepts equal rules, and the list contains each of
+    /// them.
     pub rules: Vec<Rule>,
-    /// Forwarding settings of devices that are set by `sysctl`.
+    /// Forwarding settings (set by `sysctl`), by address family and device.
     pub settings: BTreeMap<SettingsKey, Settings>,
-    /// Set of paths, through which routes with equal paths share one value.
+    /// Set of the paths of all routes. Routes with equal paths share one value of this set.
     paths: HashSet<Arc<Path>>,
     /// Whether FPM sessions are the source of FRR's routes and next-hop objects. FRR's objects that the
     /// kernel removes with a device are then only marked as dead, until the device is up again or FRR
@@ -94,8 +94,9 @@ impl Mirror {
         self.rules.insert(at, rule);
     }
 
-    /// Applies a kernel message to the mirror, with the changes that the kernel makes without a message. The changed
-    /// objects are appended to `changes`. A message about state that the mirror already contains causes no change.
+    /// Applies a kernel message to the mirror, and makes the changes that the kernel makes without a message. The
+    /// changed objects are appended to `changes`. A message about state that the mirror already contains causes no
+    /// change.
     pub fn apply(&mut self, event: Event, changes: &mut Vec<Change>) {
         let Event { gone, flags, object } = event;
         match object {
@@ -183,9 +184,9 @@ impl Mirror {
         }
     }
 
-    /// Returns whether packets of an address family that arrive at a device are routed, as far as the
-    /// settings are known. For IPv4, this is a setting of the device. For IPv6, this is the setting of all
-    /// devices, and requires that the device has IPv6.
+    /// Returns whether packets of an address family that arrive at a device are forwarded, as far as the settings are
+    /// known. For IPv4, the setting of the device applies. For IPv6, the setting of all devices applies, and the device
+    /// must have IPv6.
     #[must_use]
     pub fn forwards(&self, v6: bool, link: u32) -> bool {
         let all = self.settings.get(&SettingsKey { v6, link: SettingsKey::ALL });
@@ -198,8 +199,8 @@ impl Mirror {
         }
     }
 
-    /// Returns whether routes of an address family through a device are ignored because the device has no
-    /// carrier.
+    /// Returns whether routes of an address family through a device are ignored, because the device has no carrier and
+    /// the setting `ignore_routes_with_linkdown` is enabled.
     fn ignores(&self, v6: bool, link: u32) -> bool {
         let is_set = |link| {
             let settings = self.settings.get(&SettingsKey { v6, link });
@@ -210,7 +211,7 @@ impl Mirror {
         lost && (is_set(link) || !v6 && is_set(SettingsKey::ALL))
     }
 
-    /// Updates the routes through a device that is up, after a change of its carrier, or of the setting
+    /// Updates the routes through a device that is up, after a change of its carrier or of the setting
     /// `ignore_routes_with_linkdown`.
     fn judge_linkdown(&mut self, index: u32, changes: &mut Vec<Change>) {
         if !self.links.get(&index).is_some_and(|link| link.up) {
@@ -237,8 +238,8 @@ impl Mirror {
         self.told_apart && is_frrs(protocol)
     }
 
-    /// Returns a shared path with the value of `path`. Its next hops are marked as dead if their device is
-    /// down, or has no carrier and the settings require one.
+    /// Returns a shared value that equals `path`, except that its next hops are marked as dead if their device is down,
+    /// or has no carrier and the settings require one.
     pub(crate) fn share(&mut self, v6: bool, path: &Path) -> Arc<Path> {
         let is_up = |link| self.links.get(&link).is_some_and(|own| own.up) && !self.ignores(v6, link);
         let dead = |hop: &Hop| hop.link != 0 && !is_up(hop.link);
@@ -254,7 +255,7 @@ impl Mirror {
         }
     }
 
-    /// Returns a next-hop object whose next hop is marked as dead if its device is down or has no carrier, and
+    /// Returns a next-hop object in which the next hop is marked as dead if its device is down or has no carrier, and
     /// as alive otherwise.
     pub(crate) fn with_life(&self, mut next: NextHop) -> NextHop {
         if let Some(hop) = next.hop.as_mut().filter(|hop| hop.link != 0) {
@@ -263,8 +264,8 @@ impl Mirror {
         next
     }
 
-    /// Returns the number of mirrored routes that have a protocol of FRR. Returns 0 if FPM sessions are not the source
-    /// of these routes.
+    /// Returns the number of routes in the mirror that have a protocol of FRR. Returns 0 if FPM sessions are not the
+    /// source of these routes.
     #[must_use]
     pub fn announced(&self) -> u64 {
         if !self.told_apart {
@@ -326,13 +327,13 @@ impl Mirror {
         self.look_after_next_hops(index, changes);
     }
 
-    /// Returns whether the set of paths includes a next hop through a device. If not, no route uses the device.
+    /// Returns whether any path in the set of paths has a next hop through a device. If not, no route uses the device.
     fn names(&self, index: u32) -> bool {
         self.paths.iter().any(|path| path.hops.iter().any(|hop| hop.link == index))
     }
 
-    /// Returns the paths that change when the next hops through a device are marked as dead or alive (`dead`), each
-    /// with its replacement. Only paths that routes use and that `concerned` accepts are included.
+    /// Returns the paths that change when their next hops through a device are marked as dead (`dead` is `true`) or
+    /// alive, each with its replacement. Only paths that routes use and that `concerned` accepts are included.
     fn with_dead(
         &mut self,
         index: u32,
@@ -355,9 +356,9 @@ impl Mirror {
         self.paths.iter().filter(|path| Arc::strong_count(path) > 1)
     }
 
-    /// Updates IPv4 routes after a device went down, or lost its last IPv4 address (`all`). The kernel
-    /// removes routes whose next hops are then all dead, without a notification (`fib_sync_down_dev()`).
-    /// Unless `all` is set, the kernel keeps routes to this host itself.
+    /// Updates IPv4 routes after a device went down, or after it lost its last IPv4 address (`all` is `true`). The
+    /// kernel removes routes whose next hops are then all dead, without a notification (`fib_sync_down_dev()`). Unless
+    /// `all` is `true`, the kernel keeps routes to this host itself.
     fn flush4(&mut self, index: u32, all: bool, changes: &mut Vec<Change>) {
         if !self.names(index) {
             return;
@@ -375,8 +376,8 @@ impl Mirror {
         self.mark4(index, true, |path| !spared(path), changes);
     }
 
-    /// Updates IPv6 routes after a device went down. In routes with several next hops, the next hops through
-    /// the device are marked as dead. The kernel sends notifications for the other IPv6 routes.
+    /// Updates IPv6 routes after a device went down. In multipath routes, the next hops through the device are marked
+    /// as dead. The kernel sends notifications for the other IPv6 routes.
     fn bury6(&mut self, index: u32, changes: &mut Vec<Change>) {
         let apart = self.told_apart;
         self.mark6(index, true, |path| path.hops.len() > 1 || apart && is_frrs(path.protocol), changes);
@@ -408,7 +409,7 @@ impl Mirror {
         replace(&mut self.routes4, &list, Change::Route4, changes);
     }
 
-    /// Marks next hops through a device like `mark4`, in IPv6 routes.
+    /// Marks IPv6 next hops through a device as dead or alive, like `mark4`.
     fn mark6(
         &mut self,
         index: u32,
@@ -429,7 +430,8 @@ impl Mirror {
         self.next_hops_gone(lost, changes);
     }
 
-    /// Marks FRR's next-hop objects through a device as dead or alive, if FPM sessions are their source.
+    /// Updates whether FRR's next-hop objects through a device are marked as dead or alive, if FPM sessions are their
+    /// source.
     fn look_after_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
         if !self.told_apart {
             return;
@@ -550,7 +552,7 @@ impl Mirror {
     }
 }
 
-/// Replaces the paths of routes. `list` holds each path to be replaced, with its replacement. The changed routes are
+/// Replaces the paths of routes. `list` maps each path to be replaced to its replacement. The changed routes are
 /// appended to `changes`.
 fn replace<A: Family>(
     routes: &mut Routes<A>,
@@ -563,8 +565,7 @@ fn replace<A: Family>(
     }
 }
 
-/// Returns the path in the set of shared paths that is equal to `path`. If there is none, `path` is added to
-/// the set.
+/// Returns the path in the set of shared paths that is equal to `path`. If there is none, adds `path` to the set.
 fn known(paths: &mut HashSet<Arc<Path>>, path: &Arc<Path>) -> Arc<Path> {
     if let Some(known) = paths.get(path) {
         return Arc::clone(known);

@@ -1,10 +1,10 @@
-//! Routes of one address family, with the order in which the kernel prefers them. Several routes may have
-//! equal keys, and the first of them is used.
+//! Routes of one address family, in the order in which the kernel prefers them. Several routes may have equal keys. The
+//! kernel uses the first of them.
 //!
-//! The effect of a message depends on the address family and on the flags of the message, as sent by
-//! `fib_table_insert()` (`net/ipv4/fib_trie.c`) and `fib6_add_rt2node()` (`net/ipv6/ip6_fib.c`). Messages
-//! that were queued during a dump are applied to the result of the dump. Therefore, applying a message a
-//! second time has no effect.
+//! The effect of a message depends on the address family and on the flags of the message, as in the kernel
+//! (`fib_table_insert()` in `net/ipv4/fib_trie.c` and `fib6_add_rt2node()` in `net/ipv6/ip6_fib.c`). Messages that were
+//! queued during a dump are applied to the result of the dump. Therefore, applying a message a second time has no
+//! effect.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -35,7 +35,7 @@ impl Paths {
         }
     }
 
-    /// Returns the path in use, which is the first path. Returns `None` if there is no path.
+    /// Returns the path that the kernel uses, which is the first path. Returns `None` if there is no path.
     #[must_use]
     pub fn first(&self) -> Option<&Path> {
         self.all().first().map(Arc::as_ref)
@@ -64,9 +64,9 @@ impl<A: Ord> Default for Routes<A> {
 }
 
 impl<A: Family> Routes<A> {
-    /// Returns the route of packets whose destinations are all within the prefix `of`. This is the usable
-    /// route with the lowest metric to the longest prefix that covers `of`. Routes for one type of service or
-    /// for some sources are ignored. Returns `None` if there is no such route.
+    /// Returns the route of packets whose destinations are all within the prefix `of`: the longest prefix that covers
+    /// `of` and has a usable route, and the usable route to this prefix with the lowest metric. Routes for one type of
+    /// service or for some sources are ignored. Returns `None` if there is no such route.
     #[must_use]
     pub fn longest(&self, table: u32, of: Prefix<A>) -> Option<(&RouteKey<A>, &Path)> {
         (0..=of.length).rev().find_map(|length| {
@@ -81,9 +81,9 @@ impl<A: Family> Routes<A> {
         self.to_prefix(table, prefix).any(|(key, _)| key.is_for_some())
     }
 
-    /// Returns the routes to a prefix and to all more specific prefixes, in the order of their keys. With
-    /// `table` set, only the routes of this table are returned. The iteration starts after the key `behind`.
-    /// Routes to other prefixes are skipped without iteration.
+    /// Returns the routes to a prefix and to all more specific prefixes, in the order of their keys. If `table` is
+    /// given, returns only routes of this table. The iteration starts after the key `behind`. Routes to other prefixes
+    /// are skipped without iteration.
     pub fn within(
         &self,
         behind: Option<RouteKey<A>>,
@@ -116,8 +116,8 @@ impl<A: Family> Routes<A> {
         })
     }
 
-    /// Returns all routes to exactly this prefix, in the order of their keys. The routes that apply to all
-    /// packets are in the order of preference.
+    /// Returns all routes to exactly this prefix, in the order of their keys. Those routes that apply to all packets
+    /// are in the order of preference.
     pub(crate) fn to_prefix(
         &self,
         table: u32,
@@ -194,8 +194,8 @@ impl<A: Ord + Copy> Routes<A> {
         true
     }
 
-    /// Changes the paths of the routes with one key. The paths that `replaces` accepts are removed. If `path` is given,
-    /// `path` is put in front of all others. Returns whether the paths have changed.
+    /// Changes the paths of the routes with one key. Removes the paths that `replaces` accepts, and inserts `path`, if
+    /// given, in front of all others. Returns whether the paths have changed.
     pub(crate) fn put(
         &mut self,
         key: RouteKey<A>,
@@ -225,7 +225,7 @@ impl<A: Ord + Copy> Routes<A> {
         }
     }
 
-    /// Adds a route from a dump behind the routes with an equal key. Returns whether the routes have changed.
+    /// Appends a route of a dump to the routes with an equal key. Returns whether the routes have changed.
     pub(crate) fn dumped(&mut self, key: RouteKey<A>, path: Arc<Path>) -> bool {
         self.change(key, |paths| paths.push(path))
     }
@@ -240,7 +240,7 @@ impl<A: Ord + Copy> Routes<A> {
         keys
     }
 
-    /// Replaces the paths for which `change` returns another path. Returns the keys of the changed routes.
+    /// Replaces each path for which `change` returns another path. Returns the keys of the changed routes.
     pub(crate) fn rewrite(&mut self, change: impl Fn(&Path) -> Option<Arc<Path>>) -> Vec<RouteKey<A>> {
         let hit = |paths: &Paths| paths.all().iter().any(|path| change(path).is_some());
         let keys: Vec<_> = self.0.iter().filter(|(_, paths)| hit(paths)).map(|(key, _)| *key).collect();
@@ -303,8 +303,8 @@ impl<A: Ord + Copy> Routes<A> {
         }
     }
 
-    /// Adds an IPv4 route after a notification. A route whose key and path are present already is not added
-    /// again. Returns whether the routes have changed.
+    /// Adds the IPv4 route of a notification. A route whose key and path are present already is not added again.
+    /// Returns whether the routes have changed.
     pub(crate) fn add4(&mut self, key: RouteKey<A>, flags: u16, path: Arc<Path>) -> bool {
         self.change(key, |paths| {
             if flags & NLM_F_REPLACE != 0 && paths.first() == Some(&path) {
@@ -333,8 +333,8 @@ impl<A: Ord + Copy> Routes<A> {
         })
     }
 
-    /// Adds an IPv6 route after a notification, which contains all current next hops of the route. Returns
-    /// whether the routes have changed.
+    /// Adds the IPv6 route of a notification, which contains all current next hops of the route. Returns whether the
+    /// routes have changed.
     pub(crate) fn add6(&mut self, key: RouteKey<A>, flags: u16, path: Arc<Path>) -> bool {
         self.change(key, |paths| {
             if paths.contains(&path) {

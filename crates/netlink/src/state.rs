@@ -1,4 +1,4 @@
-//! Objects of the kernel's routing state as plain values.
+//! Objects of the kernel's routing state (links, addresses, neighbours, routes, rules) as plain values.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,7 +30,7 @@ pub struct Link {
     pub carrier: bool,
     /// Whether the device is operational (RFC 2863), which follows the carrier after a short delay.
     pub running: bool,
-    /// Index of the bridge or VRF device that the device belongs to.
+    /// Index of the bridge or VRF device to which the device belongs. `None` if there is none.
     pub master: Option<u32>,
     /// Index of the lower device of a device such as a VLAN, or of the peer of a veth device.
     pub parent: Option<u32>,
@@ -43,9 +43,9 @@ pub struct Address {
     pub link: u32,
     /// Address of this host on the device.
     pub local: IpAddr,
-    /// Prefix length of the address's network in bits.
+    /// Length in bits of the network prefix to which the address belongs.
     pub prefix_length: u8,
-    /// Address of the other end of a point-to-point link. For other links, the address is equal to `local`.
+    /// Address of the other end of a point-to-point link. On other links, equal to `local`.
     pub peer: IpAddr,
 }
 
@@ -96,8 +96,8 @@ pub struct Member {
 pub struct Hop {
     /// Index of the output device. 0 if there is no device.
     pub link: u32,
-    /// Address of the gateway, which may be of the other address family. `None` if the destinations are on
-    /// the link.
+    /// IP address of the gateway. A route of one address family may have a gateway of the other. `None` if the
+    /// destinations are on the link.
     pub gateway: Option<IpAddr>,
     /// Weight of the next hop in the distribution of packets, at least 1.
     pub weight: u16,
@@ -109,7 +109,7 @@ pub struct Hop {
     pub dead: bool,
 }
 
-/// Type of a route, which determines the treatment of packets.
+/// Type of a route, which determines what happens to packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Packets are forwarded to a next hop.
@@ -124,9 +124,9 @@ pub enum Kind {
     Multicast,
     /// Packets are dropped without a message to the sender.
     Blackhole,
-    /// Packets are dropped, and the sender is informed that the host is unreachable.
+    /// Packets are dropped, and the sender is informed by ICMP that the host is unreachable.
     Unreachable,
-    /// Packets are dropped, and the sender is informed that communication is prohibited.
+    /// Packets are dropped, and the sender is informed by ICMP that communication is prohibited.
     Prohibit,
     /// The lookup continues with the next policy rule, as if the table had no route.
     Throw,
@@ -165,7 +165,7 @@ pub struct Path {
     pub next_hop: Option<u32>,
     /// Next hops of the route. The list is sorted, because the kernel does not keep the order of next hops.
     pub hops: Vec<Hop>,
-    /// Preferred source address for packets that this host itself sends by the route.
+    /// Preferred source address of packets that this host itself sends by the route.
     pub source: Option<IpAddr>,
     /// MTU of the route in bytes. `None` if the route does not specify one.
     pub mtu: Option<u32>,
@@ -197,8 +197,8 @@ impl<A: fmt::Display> fmt::Display for Prefix<A> {
 /// Number of a kernel routing table, and a prefix in this table.
 pub type TablePrefix = (u32, Prefix<IpAddr>);
 
-/// Outcome of the installation of changed routes in the workers' tables. Routes that are in neither list were
-/// installed immediately.
+/// Outcome of installing changed routes in the router's tables. Routes that are in neither list were installed
+/// immediately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FibOutcome {
     /// Routes that were refused because a table was full.
@@ -214,7 +214,7 @@ pub struct RouteKey<A> {
     pub table: u32,
     /// Destination prefix of the route.
     pub prefix: Prefix<A>,
-    /// Type of service of the packets to which the route applies. 0 if the route applies to all packets.
+    /// Type of service (TOS) of the packets to which the route applies. 0 if the route applies to all packets.
     pub tos: u8,
     /// Metric of the route. The route with the lowest metric is preferred.
     pub metric: u32,
@@ -267,7 +267,7 @@ impl Family for Ipv6Addr {
     }
 }
 
-/// Key of forwarding settings: address family and device.
+/// Key of forwarding settings: address family and device index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SettingsKey {
     /// Whether the settings are for IPv6.
@@ -281,14 +281,13 @@ impl SettingsKey {
     pub const ALL: u32 = NETCONFA_IFINDEX_ALL;
 }
 
-/// Forwarding settings of an address family that are set by `sysctl`, for one device or for all devices. A
-/// setting is `None` if it is not known.
+/// Forwarding settings (set by `sysctl`) of one address family, for one device or for all devices. A setting is `None`
+/// if it is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether packets that arrive at the device are routed. For IPv6, only the setting of all devices
-    /// applies.
+    /// Whether packets that arrive at the device are forwarded. For IPv6, only the setting of all devices applies.
     pub forwarding: Option<bool>,
-    /// Whether routes through a device without a carrier are ignored.
+    /// Whether routes through a device without a carrier are ignored (`ignore_routes_with_linkdown`).
     pub ignores_linkdown: Option<bool>,
 }
 
@@ -319,13 +318,13 @@ pub struct Rule {
     pub source: Option<Prefix<IpAddr>>,
     /// Prefix of the destination addresses that the rule matches. `None` if it matches any destination.
     pub destination: Option<Prefix<IpAddr>>,
-    /// Type of service that the rule matches. 0 if the rule matches any type of service.
+    /// Type of service (TOS) that the rule matches. 0 if the rule matches any type of service.
     pub tos: u8,
     /// Name of the input device that the rule matches. `None` if the rule matches any input device.
     pub input: Option<String>,
     /// Name of the output device that the rule matches. `None` if the rule matches any output device.
     pub output: Option<String>,
-    /// Packet mark that the rule matches, and the mask of the compared bits. `None` if it matches any mark.
+    /// Firewall mark that the rule matches, and the mask of the compared bits. `None` if the rule matches any mark.
     pub mark: Option<(u32, u32)>,
     /// Flags of the rule: `FIB_RULE_PERMANENT` and `FIB_RULE_INVERT`.
     pub flags: u32,

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::state::{self, TablePrefix};
 
-/// The number of a routing table, and an IPv4 or IPv6 prefix in this table.
+/// Number of a kernel routing table, and an IPv4 or IPv6 prefix in this table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Key {
     Four(u32, state::Prefix<Ipv4Addr>),
@@ -12,8 +12,8 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// Returns the lowest key of the next table, or of the next family after the last table. Returns `None`
-    /// if there is no next table or family.
+    /// Returns the lowest key of the next routing table. After the last IPv4 table, this is the first IPv6 table.
+    /// Returns `None` after the last IPv6 table.
     pub(super) fn next_table(self) -> Option<Key> {
         let four = |table| Key::first_of(table, false);
         let six = |table| Key::first_of(table, true);

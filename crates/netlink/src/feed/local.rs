@@ -1,4 +1,5 @@
-//! The kernel's local table: this host's own addresses, and whether the table needs a separate lookup.
+//! The kernel's local routing table: this host's own addresses, and whether packets need a separate look-up in the
+//! table.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,15 +9,15 @@ use crate::routes::Routes;
 use crate::rtnetlink::route::{RT_TABLE_LOCAL, RT_TABLE_MAIN};
 use crate::state::{self, Family, Kind, RouteKey};
 
-/// Returns this host's own addresses, and the broadcast and anycast addresses of its links, which are host
-/// routes of the local table. Packets to these addresses are for the kernel.
+/// Returns the addresses of packets that the kernel must process: this host's own addresses, and the broadcast and
+/// anycast addresses of its links. They are host routes of the local table.
 #[must_use]
 pub fn own_addresses(mirror: &Mirror) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>) {
     let own = |kind| matches!(kind, Kind::Local | Kind::Broadcast | Kind::Anycast);
     (hosts(&mirror.routes4, 32, own), hosts(&mirror.routes6, 128, own))
 }
 
-/// Returns the addresses of the local table's host routes whose route type `wanted` accepts.
+/// Returns the destination addresses of those host routes in the local table whose route type `wanted` accepts.
 pub(super) fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> bool) -> BTreeSet<A> {
     let everyone = state::Prefix { address: A::ZERO, length: 0 };
     let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
@@ -29,10 +30,10 @@ pub(super) fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(K
     single.map(|(key, _)| key.prefix.address).collect()
 }
 
-/// Returns whether the local table must be looked up before the main table, in a separate lookup. This is
-/// required if the local table contains a prefix shorter than a host address, because in a combined table
-/// longer prefixes of the main table would override this prefix. The kernel itself combines both tables only for IPv4
-/// without additional rules (`fib_lookup()`).
+/// Returns whether packets must be looked up in the local table before the main table. This is the case if the local
+/// table contains a prefix shorter than a host address: in a combined table, longer prefixes of the main table would
+/// override this prefix. The kernel itself combines both tables only for IPv4 without additional rules
+/// (`fib_lookup()`).
 pub(super) fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
     const OWN_RULES: usize = 3;
     let loopback = state::Prefix { address: Ipv4Addr::new(127, 0, 0, 0), length: 8 };
@@ -42,8 +43,8 @@ pub(super) fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
     }
 }
 
-/// Returns whether the local table contains a prefix shorter than a host address. The loopback network and
-/// multicast prefixes are not considered.
+/// Returns whether the local table contains a prefix shorter than a host address, apart from the loopback network and
+/// multicast prefixes.
 pub(super) fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Option<state::Prefix<A>>) -> bool {
     let everyone = state::Prefix { address: A::ZERO, length: 0 };
     let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
@@ -56,13 +57,13 @@ pub(super) fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Optio
     })
 }
 
-/// Returns the numbers of the tables of a feed that contain the routes of a kernel table. The feed installs the routes
-/// of the local table in its local table and in its main table.
+/// Returns the numbers of the router's tables into which the routes of a kernel table are installed. The routes of the
+/// local table are installed in the router's local table and in its main table.
 pub(super) fn tables_of(table: u32) -> impl Iterator<Item = u32> {
     std::iter::once(table).chain((table == RT_TABLE_LOCAL).then_some(RT_TABLE_MAIN))
 }
 
-/// Returns the numbers of the kernel tables whose routes one table of the feed contains, in descending
+/// Returns the numbers of the kernel tables whose routes are installed in one table of the router, in descending
 /// precedence.
 pub(super) fn tables_in(table: u32) -> impl Iterator<Item = u32> {
     (table == RT_TABLE_MAIN).then_some(RT_TABLE_LOCAL).into_iter().chain(std::iter::once(table))

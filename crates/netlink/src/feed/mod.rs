@@ -1,14 +1,14 @@
-//! Builds the routing tables and adjacencies of a virtual router from a mirror of the kernel's routing state.
+//! Builds the routing tables and adjacencies of a virtual router from a mirror (a copy of the kernel's routing state).
 //! Each kernel routing table becomes a [`Fib`], and each neighbour becomes an adjacency.
 //!
-//! In the common case, the destination of every packet is looked up in the local table and then in the main
-//! table. The [`Fib`] of the main table therefore also holds the routes of the local table, with precedence
-//! over its own routes to an equal prefix, so that one lookup is sufficient.
+//! In the common case, the destination of every packet is looked up in the local table and then in the main table. One
+//! look-up must be sufficient. Therefore the [`Fib`] of the main table also contains the routes of the local table,
+//! which take precedence over routes of the main table to an equal prefix.
 //!
-//! Among the routes to one prefix, the usable route with the lowest metric is installed. A route is usable
-//! unless all its next hops are dead. If some routes to a prefix apply only to one type of service or to some
-//! sources, packets to the prefix are punted to the kernel. The kernel also processes packets that it
-//! encapsulates, broadcast and multicast packets, and packets whose route has an MTU.
+//! Among the routes to one prefix, the usable route with the lowest metric is installed. A route is usable unless all
+//! its next hops are dead. If some routes to a prefix apply only to one type of service or to some sources, packets to
+//! the prefix are punted to the kernel. The kernel also gets packets that it must encapsulate, broadcast and multicast
+//! packets, and packets whose route has an MTU.
 
 mod key;
 mod local;
@@ -40,15 +40,15 @@ use crate::rtnetlink::rule::{
 };
 use crate::state::{self, FibOutcome, NextHop, Rule};
 
-/// Maximum number of routing tables of a router, in addition to the main and the local table. Each table
-/// takes megabytes of memory and contains all next-hop objects. The kernel routes by the tables beyond this
+/// Maximum number of routing tables of a router, in addition to the main and the local table. Each table takes
+/// megabytes of memory and contains all next-hop objects. The kernel forwards the packets that use a table beyond this
 /// number.
 const TABLES: usize = 64;
-/// Maximum number of policy rules of an address family that workers evaluate. If a family has more rules, the
-/// kernel routes its packets.
+/// Maximum number of policy rules of an address family that workers evaluate. If a family has more rules, the kernel
+/// forwards the packets of this family.
 pub const RULES: usize = 128;
 
-/// Number of failed attempts to install waiting routes in one table and family, after which the next table or
+/// Number of failed attempts to install waiting routes in one table and address family, after which the next table or
 /// family is tried.
 const TRIES: usize = 16;
 
@@ -57,8 +57,8 @@ const TRIES: usize = 16;
 pub struct Limits {
     /// Size of the tries of each table in eight-byte words.
     pub words: usize,
-    /// Maximum number of IPv4 and IPv6 routes together in each table. Routes to the kernel are not counted
-    /// ([`Fib::with_limit`]).
+    /// Maximum number of IPv4 and IPv6 routes together in each table. Routes whose packets go to the kernel are not
+    /// counted ([`Fib::with_limit`]).
     pub routes: usize,
     /// Maximum number of different paths in each table. Routes with equal paths share one path.
     pub paths: u32,
@@ -66,7 +66,7 @@ pub struct Limits {
     pub neighbours: u32,
 }
 
-/// Memory in which BPF programs read a copy of the main table and of all neighbours.
+/// Memory from which BPF programs route packets: a copy of the main table and of all neighbours.
 pub struct Programs {
     /// Readers of the memory: workers and BPF programs. Memory is reused only after all readers have stopped using it.
     pub readers: Readers,
@@ -77,8 +77,8 @@ pub struct Programs {
     pub neighbours: NeighbourMirror,
 }
 
-/// Routing tables and adjacencies of a virtual router that are kept equal to a mirror of the kernel's routing
-/// state.
+/// Routing tables and adjacencies of a virtual router, which are updated when the mirror of the kernel's routing state
+/// changes.
 pub struct Feed {
     domain: Arc<Domain>,
     /// Workers and BPF programs that read the tables. Changes of the tables never wait for these readers.
@@ -92,25 +92,24 @@ pub struct Feed {
     fibs: BTreeMap<u32, Fib>,
     adjacencies: Adjacencies,
     refused: u64,
-    /// Prefixes whose routes were refused because a table was full. The routes are installed when space
+    /// Prefixes whose routes could not be installed because a table was full. The routes are installed when space
     /// becomes available.
     waiting: BTreeSet<Key>,
-    /// Prefixes in kernel tables that could not be created, because the router has the maximum number of
+    /// Prefixes of routes in kernel tables for which the router has no table, because it has the maximum number of
     /// tables. The routes are installed when another table is removed.
     without_table: BTreeSet<Key>,
-    /// Routes that were refused, or were installed after a refusal, since the last [`Feed::take_outcome`].
+    /// Routes that were refused, or were installed after a refusal, since the last call of [`Feed::take_outcome`].
     outcome: FibOutcome,
 }
 
-/// A grace period of the readers of a feed's tables. The caller waits for the end of the grace period without a lock on
-/// the feed.
+/// A grace period for the readers of a feed's tables. The caller waits for its end without a lock on the feed.
 #[derive(Debug)]
 pub struct GracePeriod {
     readers: Readers,
     ticket: GracePeriods,
 }
 
-/// Maximum time that [`GracePeriod::wait`] waits for workers. A worker that does not run reaches no quiescent
+/// Maximum time for which [`GracePeriod::wait`] waits for workers. A worker that does not run reaches no quiescent
 /// point.
 const WORKERS_LIMIT: Duration = Duration::from_millis(100);
 
@@ -156,8 +155,8 @@ impl Feed {
         }
     }
 
-    /// Creates a feed like [`Feed::new`]. BPF programs read copies of the main table and the neighbours in
-    /// the memory of `programs`.
+    /// Creates a feed like [`Feed::new`], which also copies the main table and the neighbours to the memory of
+    /// `programs` for BPF programs.
     #[must_use]
     pub fn mirrored(domain: &Arc<Domain>, limits: Limits, workers: usize, programs: Programs) -> Feed {
         let Programs { readers, table, neighbours } = programs;
@@ -172,8 +171,8 @@ impl Feed {
         }
     }
 
-    /// Returns whether BPF programs can route by these lookups. This is the case if the only lookup is in the
-    /// main table and applies to all packets.
+    /// Returns whether BPF programs can route packets for which workers use `lookups`. This is the case if the only
+    /// look-up is in the main table and applies to all packets.
     #[must_use]
     pub fn serves_programs(&self, lookups: &[Lookup]) -> bool {
         let main = self.fibs.get(&RT_TABLE_MAIN).filter(|_| self.mirrored);
@@ -181,8 +180,8 @@ impl Feed {
         only.is_all_of(&main.view())
     }
 
-    /// Returns the table for the kernel routing table with this number (254: main, 255: local). Returns
-    /// `None` if the table does not exist.
+    /// Returns the router's table for the kernel routing table with this number (254: main, 255: local). Returns `None`
+    /// if the table does not exist.
     #[must_use]
     pub fn table(&self, number: u32) -> Option<&Fib> {
         self.fibs.get(&number)
@@ -205,8 +204,8 @@ impl Feed {
         self.adjacencies.bind(device, interface);
     }
 
-    /// Returns the number of lookups that the policy rules of an address family require, if this number exceeds
-    /// `RULES`. Returns `None` otherwise.
+    /// Returns the number of look-ups that the policy rules of an address family require, if this number exceeds
+    /// [`RULES`]. Returns `None` otherwise. `interface` returns the interface number of a device name.
     #[must_use]
     pub fn excess_rules(
         &self,
@@ -219,10 +218,9 @@ impl Feed {
         Some(asked).filter(|asked| *asked > RULES)
     }
 
-    /// Returns the lookups that the policy rules of an address family require, in the order of evaluation. If
-    /// the rules require more than `RULES` lookups, all packets are punted to the kernel. `interface` returns
-    /// the interface number of a device name. The result changes when the rules change or when a table is
-    /// created.
+    /// Returns the look-ups that the policy rules of an address family require, in the order of evaluation. If the
+    /// rules require more than [`RULES`] look-ups, all packets are punted to the kernel. `interface` returns the
+    /// interface number of a device name. The result changes when the rules change or when a table is created.
     pub fn lookups(&self, mirror: &Mirror, v6: bool, interface: impl Fn(&str) -> Option<u16>) -> Vec<Lookup> {
         let mut lookups = self.without_forwarding(mirror, v6, &interface);
         let asked = self.rule_lookups(mirror, v6, &interface);
@@ -297,15 +295,15 @@ impl Feed {
         local.map(|fib| Lookup::table_for(Selector::ALL, fib.view())).into_iter().chain(said).collect()
     }
 
-    /// Returns the number of refusals of routes because a table was full. A refused route is installed when
-    /// space becomes available.
+    /// Returns how often a route was refused because a table was full. A refused route is installed when space becomes
+    /// available.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Returns the routes that were refused, or were installed after a refusal, since the last call. A route
-    /// is in one of the two lists only.
+    /// Returns the routes that were refused, or were installed after a refusal, since the last call. A route is in only
+    /// one of the two lists.
     pub fn take_outcome(&mut self) -> FibOutcome {
         let FibOutcome { mut refused, mut found } = std::mem::take(&mut self.outcome);
         refused.retain(|(table, prefix)| self.waits(*table, prefix.address, prefix.length));
@@ -331,7 +329,7 @@ impl Feed {
         own >= TABLES
     }
 
-    /// Returns whether a table does not exist and cannot be created, because the router has the maximum
+    /// Returns whether the router has no table for this kernel table and cannot create one, because it has the maximum
     /// number of tables.
     fn lacks_table(&self, table: u32) -> bool {
         !matches!(table, RT_TABLE_MAIN | RT_TABLE_LOCAL)
@@ -339,8 +337,8 @@ impl Feed {
             && self.has_all_tables()
     }
 
-    /// Removes tables without routes to which no policy rule refers. Then creates the tables that the limit of tables
-    /// had prevented, and installs their routes.
+    /// Removes tables without routes to which no policy rule refers. Then creates tables that could not be created
+    /// before because of the maximum number of tables, and installs their routes.
     fn change_tables(&mut self, mirror: &Mirror) {
         let is_empty =
             |(table, fib): (&u32, &Fib)| !matches!(*table, RT_TABLE_MAIN | RT_TABLE_LOCAL) && fib.is_empty();
@@ -368,7 +366,7 @@ impl Feed {
         }
     }
 
-    /// Applies changes of the mirror to the tables and adjacencies. Returns an error for each route that was
+    /// Applies changes of the mirror to the routing tables and adjacencies. Returns an error for each route that was
     /// refused. All other changes are applied.
     ///
     /// The method never waits for readers. A route may be refused only because readers still use the memory
@@ -432,8 +430,8 @@ impl Feed {
         errors
     }
 
-    /// Begins a grace period, after which freed memory is available for the routes, paths and neighbours that
-    /// lack space. Returns `None` if none of them lacks space, or if no memory becomes available.
+    /// Begins a grace period, after which freed memory is available for the routes, paths and neighbours that could not
+    /// be stored. Returns `None` if all of them are stored, or if no memory is waiting to be freed.
     #[must_use]
     pub fn grace(&self) -> Option<GracePeriod> {
         let is_freeing = self.adjacencies.is_freeing() || self.fibs.values().any(Fib::is_freeing);
@@ -461,8 +459,8 @@ impl Feed {
         self.waiting.len() + self.adjacencies.waiting() + paths
     }
 
-    /// Installs routes that were refused earlier, as far as each table and family has space now. A failed attempt does
-    /// not end the search, because later routes may need less space.
+    /// Installs routes that were refused earlier, as far as each table now has space for routes of each address family.
+    /// A failed attempt does not end the search, because later routes may need less space.
     fn bring_waiting(&mut self, mirror: &Mirror) {
         let (mut from, mut refused) = (Bound::Unbounded, 0);
         while let Some(key) = self.waiting.range((from, Bound::Unbounded)).next().copied() {
@@ -482,9 +480,9 @@ impl Feed {
         }
     }
 
-    /// Punts packets to a prefix to the kernel. This is done if the table had no space for a new route and
-    /// still contains the previous route, whose next hop may no longer be valid. Does nothing if the table
-    /// has no route to exactly this prefix.
+    /// Replaces the route to a prefix by a route to the kernel. This is done if the table had no space for a new route
+    /// and still contains the previous route, whose next hop may no longer be valid. Does nothing if the table has no
+    /// route to exactly this prefix.
     fn leave_to_kernel(&mut self, mirror: &Mirror, key: Key) {
         if !self.has(key) {
             return;
@@ -512,8 +510,8 @@ impl Feed {
         }
     }
 
-    /// Installs, replaces or removes the route to a prefix in a table, so that the table agrees with the mirror (our
-    /// copy of the kernel's routing state).
+    /// Installs, replaces or removes the route to a prefix in a table of the router, so that the table agrees with the
+    /// mirror.
     fn bring(&mut self, mirror: &Mirror, key: Key) -> Result<(), FibError> {
         let lacks_table = self.lacks_table(key.table());
         let no_table = |prefix: &dyn fmt::Display| {
@@ -551,8 +549,8 @@ impl Feed {
         }
     }
 
-    /// Returns the table with this number, and the adjacencies. If the table does not exist, it is created
-    /// with all next-hop objects.
+    /// Returns the router's table with this number, and the adjacencies. If the table does not exist, it is created
+    /// with the paths of all next-hop objects.
     fn fib(&mut self, mirror: &Mirror, table: u32) -> (&mut Fib, &mut Adjacencies) {
         let Feed { domain, limits, fibs, adjacencies, programs, mirrored, .. } = self;
         let fib = fibs.entry(table).or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! Conversion of the kernel's routes and next-hop objects to paths of the router.
+//! Conversion of the kernel's routes and next-hop objects to paths of the router ([`Path`]).
 
 use router::{NextHop, Path};
 

@@ -1,4 +1,4 @@
-//! Thread of a follower that applies notifications to the mirror and answers requests.
+//! Thread (applier) that applies the kernel's notifications to the mirror and answers requests.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -18,17 +18,16 @@ use crate::fpm;
 use crate::mirror::{Change, Mirror};
 use crate::state::FibOutcome;
 
-/// Number of notification datagrams after which the applier (the thread that updates the mirror) reports the changes to
-/// the follower's callback.
+/// Number of notification datagrams after which the applier passes the changes to the callback of the follower.
 const BATCH: usize = 2048;
-/// Number of pauses (each of length `MOMENT`) before each comparison of the mirror with the kernel. A
-/// difference counts as drift if every comparison finds it. Several comparisons are required because a busy
-/// kernel may show an IPv6 address in a dump hundreds of milliseconds before its notification, which a work
-/// queue sends.
+/// Number of pauses (each of length `MOMENT`) before each comparison of the mirror with the kernel. A difference counts
+/// as drift (a difference without a notification) if every comparison finds it. Several comparisons are required
+/// because a busy kernel may show an IPv6 address in a dump hundreds of milliseconds before its notification, which a
+/// work queue sends.
 const WAITS: [usize; 4] = [0, 1, 3, 6];
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Thread that applies the kernel's notifications to the mirror (our copy of the kernel's routing state) and answers
+/// Thread that applies the kernel's notifications to the mirror (the copy of the kernel's routing state) and answers
 /// requests.
 pub(super) struct Applier<F> {
     pub(super) mirror: Mirror,
@@ -36,11 +35,11 @@ pub(super) struct Applier<F> {
     pub(super) from: Receiver<Item>,
     pub(super) shared: Arc<Shared>,
     pub(super) told: F,
-    /// Requests that are answered when a fence (a mark in the queue, [`Item::Fence`]) is reached, each with the number
-    /// of its fence.
+    /// Requests that are answered when the applier reaches a fence (a mark in the queue, [`Item::Fence`]), each with
+    /// the number of its fence.
     pub(super) waiting: Vec<(u64, Sender<()>)>,
     pub(super) sessions: Option<Sessions>,
-    /// IDs of next-hop objects whose removal was notified and is not yet applied to the mirror. Consecutive removals
+    /// IDs of next-hop objects whose removal was notified, but is not yet applied to the mirror. Consecutive removals
     /// are applied together.
     pub(super) leaving: HashSet<u32>,
 }
@@ -121,15 +120,16 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         }
     }
 
-    /// Removes the next-hop objects in `leaving` from the mirror in one pass, because each pass visits all routes.
+    /// Removes the next-hop objects in `leaving` from the mirror in one pass over all routes, because each pass is
+    /// expensive.
     fn let_next_hops_go(&mut self, changes: &mut Vec<Change>) {
         if !self.leaving.is_empty() {
             self.mirror.next_hops_gone(std::mem::take(&mut self.leaving), changes);
         }
     }
 
-    /// Returns whether an FPM session determines the object of an event of the kernel. The event is then
-    /// ignored.
+    /// Returns whether an FPM session, and not the kernel, is the source of the object that a kernel event describes.
+    /// The event is then ignored.
     fn is_told_apart(&self, event: &Event) -> bool {
         self.sessions.as_ref().is_some_and(|sessions| sessions.table.speaks_for(event))
     }
@@ -149,16 +149,16 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         self.answer(&room);
     }
 
-    /// Queues the answers to the FPM session. `room` lists the routes that the callback has refused, or installed after
-    /// a refusal.
+    /// Queues the answers to zebra about its routes. `room` lists the routes that the callback has refused, or
+    /// installed after a refusal.
     fn answer(&mut self, room: &FibOutcome) {
         if let Some(sessions) = &mut self.sessions {
             sessions.answer(room);
         }
     }
 
-    /// Requests a fence (a mark in the queue) from the reader thread and returns the fence's number. The reader passes
-    /// the fence on after the notifications that are available now.
+    /// Requests a fence (a mark in the queue) from the reader thread and returns the number of the fence. The reader
+    /// puts the fence into the queue after the notifications that the kernel has sent until now.
     fn fence(&self) -> u64 {
         let fence = self.shared.fence.fetch_add(1, Ordering::AcqRel) + 1;
         self.shared.wake();
@@ -176,8 +176,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         });
     }
 
-    /// Returns a new mirror from a dump of the kernel's present state. A dump that changes interrupt is
-    /// repeated until `deadline`.
+    /// Returns a new mirror from a dump of the kernel's present state. If changes interrupt the dump, it is repeated
+    /// until `deadline`.
     fn dump(&mut self, deadline: Option<Instant>) -> Result<Mirror, NetlinkError> {
         let mut mirror = Mirror::default();
         for (kind, family, what) in PARTS {
@@ -281,7 +281,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(Some((there, differing, busy.len())))
     }
 
-    /// Applies all notifications that the kernel has sent so far, and adds the changes to `touched`. Returns
+    /// Applies all notifications that the kernel has sent so far, and adds the changed objects to `touched`. Returns
     /// `false` if the applier must end.
     pub(super) fn catch_up(&mut self, touched: &mut HashSet<Change>) -> Result<bool, NetlinkError> {
         let fence = self.fence();

@@ -12,7 +12,7 @@ use crate::rtnetlink::message::{
     RTM_GETADDR, RTM_GETLINK, RTM_GETNEIGH, RTM_GETNETCONF, RTM_GETNEXTHOP, RTM_GETROUTE, RTM_GETRULE,
 };
 
-/// Maximum number of attempts to make a dump that changes interrupt.
+/// Maximum number of attempts to dump one part of the state. A change of the state during a dump interrupts the dump.
 pub(super) const ATTEMPTS: u32 = 8;
 /// Parts of a complete dump. Each part has a message type, an address family and a name.
 pub(super) const PARTS: [(u16, u8, &str); 12] = [
@@ -30,13 +30,13 @@ pub(super) const PARTS: [(u16, u8, &str); 12] = [
     (RTM_GETNETCONF, AF_INET6, "IPv6 settings"),
 ];
 
-/// Returns whether an interrupted dump is not repeated any more, because the deadline has passed or the
-/// follower must end.
+/// Returns whether an interrupted dump is not repeated any more, because the deadline has passed or the threads must
+/// end.
 pub(super) fn gives_up(deadline: Option<Instant>, end: &AtomicBool) -> bool {
     end.load(Ordering::Acquire) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// Calls `attempt` again while changes interrupt it, until the deadline has passed or the follower must end.
+/// Calls `attempt` again while changes interrupt the dump, until the deadline has passed or the threads must end.
 /// Returns the result of the last attempt.
 pub(super) fn repeat_interrupted(
     deadline: Option<Instant>,

@@ -1,5 +1,5 @@
-//! Items of the queue from the thread that reads notifications to the thread that applies them, and requests in
-//! this queue.
+//! Items of the queue to the applier (the thread that applies notifications): notifications from the reader thread,
+//! input of FPM sessions, and requests.
 
 use std::sync::mpsc::Sender;
 
@@ -7,11 +7,11 @@ use crate::error::NetlinkError;
 use crate::fpm;
 use crate::mirror::{Change, Mirror};
 
-/// Items in the queue from the thread that reads notifications to the thread that applies them (the applier).
+/// An item in the queue to the applier (the thread that applies notifications).
 pub(super) enum Item {
     Datagram(Vec<u8>),
-    /// Notifications were lost. Items before this item in the queue are out of date, and items behind it are
-    /// not.
+    /// The kernel has discarded notifications. Notifications before this item in the queue are out of date, and
+    /// notifications after it are not.
     Overrun,
     /// The notification socket can no longer be read, for this reason.
     Failed(String),
@@ -19,16 +19,16 @@ pub(super) enum Item {
     /// are before the fence in the queue.
     Fence(u64),
     Ask(Ask),
-    /// Input of an FPM session that provides FRR's routes.
+    /// Input of an FPM session, in which FRR announces routes.
     Fpm(fpm::Said),
 }
 
 /// Request to the applier, the thread that updates the mirror of the kernel's routing state.
 pub(super) enum Ask {
-    /// Report when the applier reaches the fence of this request, which means that all earlier notifications are
-    /// applied.
+    /// Report when the applier reaches the fence that it requests now. All notifications that the kernel had sent
+    /// before are then applied.
     Settle(Sender<()>),
-    /// Call a function with the mirror of the kernel's routing state on the applier's thread.
+    /// Call a function on the applier's thread with the mirror of the kernel's routing state.
     Look(Box<dyn FnOnce(&Mirror) + Send>),
     /// Compare the mirror with the kernel and repair the differences.
     Check(Sender<Result<Drift, NetlinkError>>),
@@ -52,7 +52,7 @@ impl Ask {
 pub struct Drift {
     /// Objects of the mirror that differed from the kernel's state.
     pub changes: Vec<Change>,
-    /// Number of objects that differed and for which a notification arrived during the comparison. The next comparison
+    /// Number of objects that differed, but for which a notification arrived during the comparison. The next comparison
     /// examines these objects.
     pub busy: usize,
 }

@@ -1,5 +1,5 @@
-//! Threads between the kernel and a mirror of its routing state. One thread reads notifications from the
-//! kernel, and another applies them to the mirror.
+//! Threads that keep a mirror (a copy of the kernel's routing state) up to date. The reader thread reads notifications
+//! from the kernel, and the applier thread applies them to the mirror.
 
 mod applier;
 mod dump;
@@ -32,11 +32,11 @@ use crate::state::FibOutcome;
 pub use self::item::Drift;
 pub use self::shared::Status;
 
-/// Maximum number of notification datagrams that the reader thread queues for the applier thread. The number is smaller
-/// if the socket's receive buffer is small.
+/// Maximum number of notification datagrams in the queue from the reader thread to the applier thread. The number is
+/// smaller if the socket's receive buffer is small.
 const QUEUE: usize = 1 << 16;
-/// Time for which interrupted dumps of the kernel's state are repeated while a follower is started. The caller waits
-/// for the start and may hold locks.
+/// Time limit for repeating interrupted dumps of the kernel's state while a follower is started. The caller waits for
+/// the start and may hold locks.
 const BEGIN_LIMIT: Duration = Duration::from_secs(2);
 /// A mirror of the kernel's routing state that two threads keep synchronized with the kernel. The threads end
 /// when this value is dropped.
@@ -48,16 +48,16 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Recommended size of the netlink receive buffer in bytes. The buffer holds bursts of 100,000
+    /// Recommended size of the netlink receive buffer in bytes. This size is sufficient for a burst of 100,000
     /// notifications.
     pub const BUFFER: usize = 128 << 20;
 
-    /// Starts to follow the routing state of a network namespace (the caller's if `netns` is `None`). `told`
-    /// is called with the mirror and the changes since the previous call. The first call contains all objects
-    /// and is made before this function returns. Later calls are made on a separate thread.
+    /// Starts the threads for the routing state of a network namespace (the caller's if `netns` is `None`). `told` is
+    /// called with the mirror and the changes since the previous call. The first call contains all objects and is made
+    /// before this function returns. Later calls are made on a separate thread.
     ///
-    /// While `told` runs, no notification is applied. Notifications then wait in a receive buffer of `buffer`
-    /// bytes. A route notification occupies about 1,000 bytes ([`Follower::BUFFER`]).
+    /// While `told` runs, no notification is applied. Notifications then wait in the socket's receive buffer, whose
+    /// size is `buffer` bytes. A route notification occupies about 1,000 bytes of it ([`Follower::BUFFER`]).
     ///
     /// # Errors
     /// Returns [`NetlinkError`] if the namespace or its state cannot be read.
@@ -73,8 +73,8 @@ impl Follower {
         Follower::begin(netns, buffer, None, told)
     }
 
-    /// Starts to follow a namespace like [`Follower::start`], with FRR's routes and next-hop objects from FPM
-    /// sessions instead of the kernel. `told` returns the routes that were refused, and the routes that were
+    /// Starts the threads for a namespace like [`Follower::start`], but takes FRR's routes and next-hop objects from
+    /// FPM sessions instead of the kernel. `told` returns the routes that were refused, and the routes that were
     /// installed after a refusal.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl Follower {
     /// Sends a request to the applier thread and returns the applier's answer. Returns [`NetlinkError::Busy`] if there
     /// is no answer within `limit`.
     fn ask_within<T>(&self, limit: Duration, ask: impl FnOnce(Sender<T>) -> Ask) -> Result<T, NetlinkError> {
-        /// Pause between two attempts to put a request into a full queue.
+        /// Pause between two attempts to put a request into the queue while the queue is full.
         const PAUSE: Duration = Duration::from_millis(5);
         let deadline = Instant::now() + limit;
         let (to, answer) = channel();
@@ -184,8 +184,8 @@ impl Follower {
         NetlinkError::Ended(failed.clone().unwrap_or_else(|| "its thread has panicked".to_owned()))
     }
 
-    /// Waits until the mirror (our copy of the kernel's routing state) contains all changes that the kernel made before
-    /// this call, and the callback has been called for them.
+    /// Waits until the mirror contains all changes that the kernel made before this call, and the callback has been
+    /// called for these changes.
     ///
     /// # Errors
     /// Returns [`NetlinkError::Ended`] if the follower has ended.
@@ -193,7 +193,7 @@ impl Follower {
         self.ask(Ask::Settle)
     }
 
-    /// Calls `look` with the mirror of the kernel's routing state on the applier's thread, and returns the result of
+    /// Calls `look` on the applier's thread with the mirror of the kernel's routing state, and returns the result of
     /// `look`. The mirror has the state at the time of this call or a later state. No notification is applied while
     /// `look` runs.
     ///
@@ -206,8 +206,8 @@ impl Follower {
         self.ask(|to| Ask::look(to, look))
     }
 
-    /// Calls `look` with the mirror like [`Follower::look`], and stops waiting after the time `limit`. `look`
-    /// may still be called after this function has returned an error.
+    /// Calls `look` like [`Follower::look`], but returns an error if there is no result within the time `limit`. `look`
+    /// may still be called after this function has returned the error.
     ///
     /// # Errors
     /// Returns [`NetlinkError::Ended`] if the follower has ended, and [`NetlinkError::Busy`] if there is no
@@ -220,8 +220,8 @@ impl Follower {
         self.ask_within(limit, |to| Ask::look(to, look))
     }
 
-    /// Compares the mirror with the kernel and repairs differences. Returns the differences that were
-    /// repaired. A mirror that is synchronized has no differences.
+    /// Compares the mirror with the kernel's state and repairs differences. Returns the differences that were repaired.
+    /// A mirror that is up to date has no differences.
     ///
     /// # Errors
     /// Returns [`NetlinkError`] if the kernel's state cannot be dumped, or if the follower has ended.
@@ -229,8 +229,8 @@ impl Follower {
         self.ask(Ask::Check)?
     }
 
-    /// Compares the mirror with the kernel like [`Follower::check`], and stops waiting after the time
-    /// `limit`. The comparison and the repair continue after this function has returned an error.
+    /// Compares the mirror with the kernel's state like [`Follower::check`], but returns an error if there is no result
+    /// within the time `limit`. The comparison and the repair continue after this function has returned the error.
     ///
     /// # Errors
     /// Returns the errors of [`Follower::check`], and [`NetlinkError::Busy`] if there is no result within
@@ -239,14 +239,14 @@ impl Follower {
         self.ask_within(limit, Ask::Check)?
     }
 
-    /// Returns the status of FPM sessions. Returns `None` if the follower does not use FPM.
+    /// Returns the status of the FPM sessions. Returns `None` if the follower does not use FPM.
     #[must_use]
     pub fn fpm(&self) -> Option<FpmStatus> {
         self.fpm.as_ref().map(|shared| shared.status())
     }
 
-    /// Returns a duplicate of the listening socket for FPM sessions, so that a follower that replaces this one can
-    /// listen on the socket. Returns `None` without FPM, or if the socket does not exist yet.
+    /// Returns a duplicate of the socket that listens for FPM sessions. A follower that replaces this one can listen on
+    /// the duplicate. Returns `None` without FPM, or if the socket does not exist yet.
     #[must_use]
     pub fn listener(&self) -> Option<FpmListener> {
         self.fpm.as_ref().and_then(|shared| shared.listener())

@@ -1,4 +1,4 @@
-//! State that the applier thread keeps for FPM sessions, which provide FRR's routes.
+//! State of FPM sessions in the applier thread. In an FPM session, FRR's zebra announces routes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,22 +15,22 @@ use crate::state::FibOutcome;
 /// Minimum interval between two log messages about refused routes.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
-/// State that the applier thread keeps for FPM sessions.
+/// State of FPM sessions in the applier thread.
 pub(super) struct Sessions {
     pub(super) table: Table,
-    /// Answers to zebra's announcements of routes. The answers are sent after all announcements of the batch have been
-    /// applied.
+    /// Answers to zebra's announcements of routes, which report whether the routes were installed. The answers are sent
+    /// after all announcements of the batch have been applied.
     pub(super) answers: Vec<Answer>,
-    /// Number that identifies the present FPM session.
+    /// Number of the present FPM session. Each session has a new number.
     pub(super) number: u64,
     pub(super) permits: Receiver<()>,
     pub(super) shared: Arc<fpm::Shared>,
-    /// Name of the router in log messages.
+    /// Name of the virtual router, for log messages.
     pub(super) name: String,
     /// Time of the last log message about refused routes, and the number of refused routes at that time.
     /// `None` before the first message.
     pub(super) complained: Option<(Instant, u64)>,
-    /// Number of replays of zebra's routes that were completed since the counters were last published.
+    /// Number of complete replays (announcements of all routes by zebra) since the counters were last published.
     pub(super) settled: u64,
 }
 
@@ -50,8 +50,8 @@ impl Sessions {
         })
     }
 
-    /// Logs refused routes, if routes were refused since the last such message and the interval `COMPLAINTS`
-    /// has passed.
+    /// Logs refused routes, if more routes were refused since the last such message and the interval `COMPLAINTS` has
+    /// passed.
     fn complain(&mut self) {
         let refused = self.table.refused;
         let due = match self.complained {
@@ -68,8 +68,8 @@ impl Sessions {
         }
     }
 
-    /// Applies the input of an FPM session to the mirror of the kernel's routing state. Returns the number of messages
-    /// in the input.
+    /// Applies input of an FPM session to the mirror of the kernel's routing state. Returns the number of messages in
+    /// the input.
     pub(super) fn apply(&mut self, said: fpm::Said, mirror: &mut Mirror, changes: &mut Vec<Change>) -> usize {
         match said {
             fpm::Said::Begin(number) => {
@@ -92,8 +92,8 @@ impl Sessions {
         0
     }
 
-    /// Queues the answers to zebra's announcements of routes. `room` contains the routes that were refused, and the
-    /// routes that were installed after a refusal.
+    /// Queues the answers to zebra's announcements of routes. `room` lists the routes that were refused because a table
+    /// was full, and the routes that were installed after a refusal.
     pub(super) fn answer(&mut self, room: &FibOutcome) {
         self.table.no_room(&room.refused, &mut self.answers);
         self.table.found_room(&room.found, &mut self.answers);

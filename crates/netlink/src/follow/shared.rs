@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-/// Interval at which a thread without input checks whether it must end.
+/// Interval at which a waiting thread checks whether it must end.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Counters of a follower (the threads that follow the kernel's routing state) since its start.
@@ -13,15 +13,17 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 pub struct Status {
     /// Number of kernel notifications that were decoded.
     pub events: u64,
-    /// Number of times that the netlink receive buffer was full, so that notifications were lost.
+    /// Number of times that the netlink receive buffer was full. The kernel has then discarded notifications.
     pub overruns: u64,
-    /// Number of complete dumps. A dump is made at the start, and after notifications were lost.
+    /// Number of complete dumps of the kernel's state. A dump is made at the start, and after the kernel has discarded
+    /// notifications.
     pub resyncs: u64,
     /// Duration of the last complete dump in nanoseconds.
     pub resync_ns: u64,
-    /// Number of objects of the mirror that differed from the kernel's and were corrected.
+    /// Number of objects in the mirror that differed from the kernel's state without a notification, and were
+    /// corrected.
     pub drifted: u64,
-    /// Number of notification datagrams of the kernel that were read and not yet applied.
+    /// Number of notification datagrams of the kernel that were read, but not yet applied.
     pub behind: u64,
 }
 
@@ -39,7 +41,7 @@ pub(super) struct Counts {
 /// State that the reader thread shares with the applier thread and with users of the follower.
 pub(super) struct Shared {
     pub(super) end: AtomicBool,
-    /// Number of the fence (a mark in the queue, [`super::item::Item::Fence`]) that was requested last.
+    /// Number of the last requested fence (a mark in the queue, [`super::item::Item::Fence`]).
     pub(super) fence: AtomicU64,
     pub(super) wake: OwnedFd,
     pub(super) counts: Counts,

@@ -1,5 +1,5 @@
-//! Unsent answers to zebra, which report whether the routes that zebra announced were installed. There is at
-//! most one answer for each route, with its latest result.
+//! Answers to zebra that are not sent yet. An answer reports whether a route that zebra announced was installed. There
+//! is at most one answer for each route, with its latest result.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,7 +20,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// Returns the number of the route's table and its destination prefix.
+    /// Returns the number of the route's routing table, and the destination prefix of the route.
     pub(crate) fn table_prefix(&self) -> TablePrefix {
         match self {
             Key::Four(key) => (key.table, self.prefix()),
@@ -47,25 +47,25 @@ pub(crate) struct Said {
     pub(crate) offloaded: bool,
 }
 
-/// Unsent answers to zebra in one FPM session.
+/// Answers to zebra in one FPM session that are not sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     /// Number that identifies the FPM session. Answers of other FPM sessions are ignored.
     session: u64,
     waiting: BTreeMap<Key, Said>,
-    /// Maximum number of unsent answers. A larger number shows that zebra does not read the answers.
+    /// Maximum number of unsent answers. If the number is exceeded, zebra does not read the answers.
     most: usize,
 }
 
 impl Answers {
-    /// Removes the answers of the previous FPM session and starts the FPM session with this number. `most` is the
-    /// maximum number of unsent answers.
+    /// Removes the answers of the previous FPM session and starts the FPM session with the number `session`. `most` is
+    /// the maximum number of unsent answers.
     pub(crate) fn begin(&mut self, session: u64, most: usize) {
         *self = Answers { session, waiting: BTreeMap::new(), most };
     }
 
-    /// Queues answers about routes. `None` in place of an answer removes the unsent answer about a route that
-    /// was withdrawn.
+    /// Queues answers about routes for the FPM session with the number `session`. `None` in place of an answer removes
+    /// the unsent answer about a route that was withdrawn.
     pub(crate) fn say(&mut self, session: u64, all: impl IntoIterator<Item = (Key, Option<Said>)>) {
         if session != self.session {
             return;
@@ -80,13 +80,14 @@ impl Answers {
         }
     }
 
-    /// Returns whether the number of unsent answers exceeds the maximum for a client that reads its answers.
+    /// Returns whether the number of unsent answers exceeds the maximum, which shows that zebra does not read the
+    /// answers.
     pub(crate) fn overflows(&self) -> bool {
         self.waiting.len() > self.most
     }
 
-    /// Encodes unsent answers at the end of `bytes` until `bytes` contains about `until` bytes. Returns the number of
-    /// encoded answers.
+    /// Appends encoded answers to `bytes` until `bytes` contains about `until` bytes, and removes these answers from
+    /// the queue. Returns the number of encoded answers.
     pub(crate) fn write(&mut self, bytes: &mut Vec<u8>, until: usize) -> u64 {
         let mut written = 0;
         while bytes.len() < until {
@@ -102,8 +103,8 @@ impl Answers {
     }
 }
 
-/// Returns the encoded answer about a route. Each frame contains one answer, because zebra reads only the
-/// first message of a frame.
+/// Returns the encoded answer about a route. Each FPM frame contains one answer, because zebra reads only the first
+/// message of a frame.
 fn message<A: Family>(key: &RouteKey<A>, said: Said, address: &[u8]) -> Message {
     let family = if A::BYTES == 4 { AF_INET } else { AF_INET6 };
     let table = u8::try_from(key.table).unwrap_or(0);

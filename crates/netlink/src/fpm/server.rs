@@ -1,5 +1,5 @@
-//! Thread that communicates with zebra. The thread reads and decodes messages, passes them to the applier, and sends
-//! answers. The thread never blocks on the connection of a peer.
+//! Thread that communicates with zebra. The thread reads and decodes messages, passes them to the applier (the thread
+//! that updates the mirror), and sends answers. The thread never blocks on the connection of a peer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,23 +19,23 @@ use crate::decode::{Event, Object};
 
 /// Maximum number of bytes that are read from a connection at once.
 const CHUNK: usize = 256 << 10;
-/// Maximum number of consecutive reads from a connection. Answers and other work are processed afterwards.
+/// Maximum number of consecutive reads from a connection before answers and other work are processed.
 const TURNS: usize = 16;
-/// Maximum number of connections that are accepted consecutively. The FPM session is processed afterwards.
+/// Maximum number of connections that are accepted consecutively before the FPM session is processed.
 const ACCEPTS: usize = 4;
 /// Number of decoded events that are passed to the applier (the thread that updates the mirror) in one batch.
 const BATCH: usize = 4096;
 /// Maximum number of batches of events that the applier thread has not processed yet.
 pub(crate) const BATCHES: usize = 16;
-/// Time for which the deletion of a route is held back, because the route that replaces it may follow.
+/// Time for which the deletion of a route is held back, because a new route that replaces it may follow.
 const HOLD: Duration = Duration::from_millis(5);
 /// Number of bytes of encoded answers to zebra that are written to a connection at once.
 const ANSWERS: usize = 64 << 10;
 /// Time after which a peer that does not read its answers is disconnected.
 const UNREAD: Duration = Duration::from_secs(30);
-/// Maximum number of unsent answers to zebra, in addition to one for each route.
+/// Maximum number of unsent answers to zebra, in addition to the maximum number of routes.
 const SPARE: usize = 65_536;
-/// Interval at which the idle thread checks whether it must end, and whether it can listen on its address.
+/// Interval at which the idle thread checks whether it must end, and tries to listen on its address if it does not.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time without received data after which the kernel sends a keepalive probe to the peer. Two further probes
 /// follow at half this interval.
@@ -51,19 +51,19 @@ pub(crate) struct Server<S> {
     name: String,
     listener: FpmListener,
     settle: Duration,
-    /// Maximum number of unsent answers to zebra about routes.
+    /// Maximum number of unsent answers to zebra.
     most: usize,
-    /// Numeric IDs of the local users whose processes may connect. `remote` is whether other machines may
-    /// connect.
+    /// Numeric IDs of the local users whose processes may connect.
     users: Vec<u32>,
+    /// Whether processes of other machines may connect.
     remote: bool,
-    /// Function that passes input to the applier thread. Returns `false` if this thread has ended.
+    /// Function that passes input to the applier thread. Returns `false` if the applier thread has ended.
     say: S,
     permits: SyncSender<()>,
     shared: Arc<Shared>,
     session: Option<Session>,
     sessions: u64,
-    /// Start of the current minute, and the number of log lines that peers have caused in this minute.
+    /// Start of the current minute, and the number of log lines in this minute that peers have caused.
     lines: (Instant, u32),
     chunk: Vec<u8>,
 }
@@ -79,7 +79,7 @@ struct Session {
     /// Time at which data was last received from the peer.
     last: Instant,
     replaying: bool,
-    /// Encoded answers to zebra, of which the first `left` bytes have been sent.
+    /// Encoded answers to zebra. The first `left` bytes have been sent.
     out: Vec<u8>,
     left: usize,
     /// Time since which no bytes of `out` could be sent. `None` if bytes can be sent.
@@ -88,7 +88,7 @@ struct Session {
     counted: super::Counts,
 }
 
-/// Enables keepalive probes on a connection. The kernel then closes a connection to a machine that has failed
+/// Enables TCP keepalive probes on a connection. The kernel then closes the connection if the peer's machine has failed
 /// without closing it.
 fn probe_silence(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
@@ -97,7 +97,7 @@ fn probe_silence(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepcnt(stream, 2)
 }
 
-/// Returns whether the peer has not closed its end of a connection. Unread data does not matter.
+/// Returns whether the peer has not closed its end of a connection, even if received data is still unread.
 fn is_open(stream: &TcpStream) -> bool {
     let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
     let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
@@ -107,14 +107,14 @@ fn is_open(stream: &TcpStream) -> bool {
     }
 }
 
-/// Error of a call that fails because the applier thread has ended.
+/// Error: the applier thread has ended.
 struct Ended;
 
 /// Reason for the end of an FPM session.
 enum End {
     Closed,
     Because(String),
-    /// The applier thread has ended, so the server must end as well.
+    /// The applier thread has ended. Therefore the server must end as well.
     All,
 }
 
@@ -132,7 +132,7 @@ impl From<std::io::Error> for End {
 
 impl<S: Fn(Said) -> bool> Server<S> {
     /// Creates an FPM server. `say` passes input to the applier thread, and returns `false` after this thread has
-    /// ended. Each batch of events takes a permit, which the applier returns.
+    /// ended. The server takes one permit for each batch of events, and the applier returns the permit.
     pub(crate) fn new(fpm: super::Fpm, say: S, permits: SyncSender<()>, shared: Arc<Shared>) -> Server<S> {
         *locked(&shared.listener) = fpm.listener.share();
         Server {
@@ -362,7 +362,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
     }
 
     /// Passes the decoded events to the applier. Unless `all` is set, route deletions at the end are held back, because
-    /// zebra sends an update as a deletion followed by the new route.
+    /// zebra sends an update as a deletion followed by a new route.
     fn flush(&mut self, session: &mut Session, all: bool) -> Result<(), Ended> {
         let replaced =
             |event: &Event| event.gone && matches!(event.object, Object::Route4(..) | Object::Route6(..));
@@ -428,8 +428,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         }
     }
 
-    /// Returns whether peers have caused less than `LINES` log lines in this minute, and counts another
-    /// line.
+    /// Returns whether peers have caused fewer than `LINES` log lines in this minute, and counts one more line.
     fn may_log(&mut self) -> bool {
         let (since, lines) = &mut self.lines;
         if since.elapsed() >= Duration::from_secs(60) {

@@ -1,5 +1,5 @@
-//! Client side of an FPM session, for tests and benchmarks. The module encodes frames as zebra sends them,
-//! and decodes answers.
+//! Client side of an FPM session (zebra's side), for tests and benchmarks. The module encodes frames as zebra sends
+//! them, and decodes answers.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -19,10 +19,10 @@ use crate::rtnetlink::route::{
 };
 use crate::state::Prefix;
 
-/// Metric of all routes that zebra announces.
+/// Metric of all routes that the functions of this module announce.
 const METRIC: u32 = 20;
 
-/// Next hops of an announced route.
+/// Next hops of an announced route, or its route type if it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A single next hop: the address of a gateway, and the index of the device.
@@ -41,7 +41,7 @@ pub enum Target {
 pub struct Message(Vec<u8>);
 
 impl Message {
-    /// Creates a message of the type `kind` with netlink flags and the fixed header of the type.
+    /// Creates a message of the rtnetlink type `kind`, with netlink flags and the fixed header of this type.
     #[must_use]
     pub fn new(kind: u16, flags: u16, header: &[u8]) -> Message {
         let mut bytes = vec![0; NLMSG_HEADER];
@@ -89,7 +89,7 @@ fn route(kind: u16, flags: u16, prefix: Prefix<IpAddr>, protocol: u8, says: u8, 
         .with(RTA_PRIORITY, &METRIC.to_ne_bytes())
 }
 
-/// Returns the announcement of a route in the main table. `protocol` is the protocol of the route (such as
+/// Returns the message that announces a route in the main table. `protocol` is the protocol of the route (such as
 /// `RTPROT_BGP`, 186).
 #[must_use]
 pub fn announce(prefix: Prefix<IpAddr>, protocol: u8, target: &Target) -> Message {
@@ -128,14 +128,14 @@ fn via(gateway: IpAddr) -> Vec<u8> {
     [vec![family, 0], octets].concat()
 }
 
-/// Returns the withdrawal of a route in the main table. The message has the fields that zebra sends.
+/// Returns the message that withdraws a route in the main table. The message has the fields that zebra sends.
 #[must_use]
 pub fn withdraw(prefix: Prefix<IpAddr>, protocol: u8) -> Message {
     route(RTM_DELROUTE, 0, prefix, protocol, RTN_UNICAST, 0)
 }
 
-/// Returns the announcement of a next-hop object with a gateway on a device. The object is new, or replaces the object
-/// with this ID.
+/// Returns the message that announces a next-hop object: a gateway on a device. The object is new, or replaces the
+/// object with this ID.
 #[must_use]
 pub fn next_hop(id: u32, gateway: IpAddr, device: u32) -> Message {
     let family = if gateway.is_ipv4() { AF_INET } else { AF_INET6 };
@@ -145,7 +145,7 @@ pub fn next_hop(id: u32, gateway: IpAddr, device: u32) -> Message {
         .with(NHA_OIF, &device.to_ne_bytes())
 }
 
-/// Returns the announcement of a next-hop group. Each member is the ID of a next-hop object and a weight.
+/// Returns the message that announces a next-hop group. Each member is the ID of a next-hop object and its weight.
 #[must_use]
 pub fn group(id: u32, members: &[(u32, u8)]) -> Message {
     let member = |(id, weight): &(u32, u8)| {
@@ -158,7 +158,7 @@ pub fn group(id: u32, members: &[(u32, u8)]) -> Message {
         .with(NHA_GROUP, &list)
 }
 
-/// Returns the withdrawal of a next-hop object.
+/// Returns the message that withdraws a next-hop object.
 #[must_use]
 pub fn next_hop_gone(id: u32) -> Message {
     Message::new(RTM_DELNEXTHOP, 0, &[0; NHMSG]).with(NHA_ID, &id.to_ne_bytes())
@@ -181,8 +181,8 @@ pub fn frame(all: impl IntoIterator<Item = Message>) -> Vec<u8> {
 }
 
 /// Returns the bytes of an FPM session that announces a complete routing table, as zebra does after connecting. The
-/// next-hop objects come first, followed by each prefix as a BGP route in a separate frame. `target` returns the next
-/// hops of the prefix with an index.
+/// next-hop objects come first, followed by each prefix as a BGP route in a frame of its own. `target` returns the next
+/// hops of the prefix at an index.
 pub fn session(
     objects: impl IntoIterator<Item = Message>,
     prefixes: impl IntoIterator<Item = Prefix<IpAddr>>,
@@ -195,7 +195,7 @@ pub fn session(
     bytes
 }
 
-/// A decoded answer of the FPM server to an announcement.
+/// A decoded answer of the FPM server to the announcement of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Answer {
     /// Destination prefix of the route.
@@ -209,8 +209,8 @@ pub struct Answer {
     pub offloaded: bool,
 }
 
-/// Decodes answers as zebra does. Each frame must contain one message with a new route and its flags. The
-/// answers are appended to `answers`. Returns the length of all complete frames in bytes.
+/// Decodes answers as zebra does. Each frame must contain one message, which announces a route with flags for the
+/// result. The answers are appended to `answers`. Returns the total length in bytes of all complete frames.
 ///
 /// # Errors
 /// Returns the bytes of the first frame that is invalid.

@@ -1,11 +1,10 @@
-//! Merges the announcements of FPM sessions into a mirror of the kernel's routing state. The table records
-//! which routes and next-hop objects come from sessions, which of them a replay has not announced again, and
+//! Merges the routes that FPM sessions announce into a mirror (the copy of the kernel's routing state). The table
+//! records which routes and next-hop objects come from sessions, which of them a replay has not announced again, and
 //! the IDs of next-hop objects in the mirror.
 //!
-//! Sessions are the source of the routes of FRR's protocols ([`is_frrs`]) in all tables. Until the first
-//! replay is complete, the copies of these routes in the kernel are used for routes that were not announced
-//! yet. A daemon that starts while FRR is running therefore forwards immediately. From then on, the kernel's
-//! copies are ignored.
+//! Sessions are the source of the routes of FRR's protocols ([`is_frrs`]) in all routing tables. Until the first replay
+//! is complete, the kernel's copies of these routes are used for routes that were not announced yet. A data plane that
+//! starts while FRR is running therefore forwards immediately. From then on, the kernel's copies are ignored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -25,47 +24,48 @@ use crate::state::{Family, Kind, Member, NextHop, Path, Prefix, RouteKey, TableP
 
 /// Maximum number of routing tables that can contain routes of FPM sessions at a time.
 const TABLES: usize = 64;
-/// Maximum number of routes of a routing table that are examined to find a route of FRR. A routing table with more
+/// Maximum number of routes of a routing table that are examined in search of a route of FRR. A routing table with more
 /// routes counts as used by FPM sessions.
 const LOOKED_AT: usize = 64;
 /// Maximum number of next-hop objects of FPM sessions.
 const OBJECTS: usize = 65_536;
 /// Maximum number of members in all next-hop groups of FPM sessions together.
 const MEMBERS: usize = 1 << 20;
-/// First ID for next-hop objects whose own ID is in use in the mirror. Neither the kernel nor zebra uses IDs
-/// from here on.
+/// First ID in the mirror for next-hop objects whose own ID is already in use there. Neither the kernel nor zebra uses
+/// IDs from this number on.
 const ALIASES: u32 = 0x8000_0000;
 
 /// Answer to zebra's announcement of a route, with the key of the route. `None` in place of an answer stands
 /// for a withdrawal.
 pub(crate) type Answer = (Key, Option<Said>);
 
-/// Announcements of all FPM sessions, as merged into the mirror of the kernel's routing state.
+/// Routes and next-hop objects that FPM sessions have announced, as merged into the mirror of the kernel's routing
+/// state.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Whether a replay of zebra's routes was completed. The kernel's copies of FRR's routes are then ignored.
+    /// Whether a replay of zebra's routes was completed. From then on, the kernel's copies of FRR's routes are ignored.
     whole: bool,
     replay: Option<Replay>,
     /// IDs of FRR's next-hop objects in the mirror, by the IDs that zebra uses in the FPM session.
     ids: HashMap<u32, u32>,
     /// ID in the mirror that is tried first for the next object whose own ID is in use.
     next_alias: u32,
-    /// Number of members of the next-hop groups that FRR announced, in the mirror (our copy of the kernel's state). An
-    /// upper bound while `members_went` is set, because removed members may still be counted.
+    /// Number of members of the next-hop groups in the mirror that FRR announced. An upper bound while `members_went`
+    /// is set, because removed members may still be counted.
     members: usize,
     members_went: bool,
     /// Routing tables that contain routes of FPM sessions. A routing table whose routes were removed stays in the set
     /// until the set is full and another routing table is added.
     tables: BTreeSet<u32>,
-    /// Answers about announced routes that the workers' tables refused, by route. The next announcement of
-    /// such a route is treated as a change of the route.
+    /// Answers about announced routes that the router's tables refused, by route. The next announcement of such a route
+    /// is treated as a change of the route.
     failed: BTreeMap<Key, Said>,
     /// Maximum number of routes of all origins in the mirror of the kernel's routing state.
     limit: usize,
-    /// Number of ignored messages: messages about routes for which the kernel is the source, and about types of objects
-    /// that are not mirrored.
+    /// Number of ignored messages: messages about routes that are taken from the kernel, and about object types that
+    /// are not mirrored.
     pub(crate) left: u64,
-    /// Number of announcements that were refused because of a limit or an unknown next hop.
+    /// Number of announced routes and next-hop objects that were refused because of a limit or an unknown next hop.
     pub(crate) refused: u64,
     /// Number of routes that were removed because a replay of zebra's routes did not announce them.
     pub(crate) swept: u64,
@@ -115,8 +115,8 @@ impl Table {
         is_frrs(protocol) && (self.whole || self.replay.as_ref().is_some_and(named))
     }
 
-    /// Copies the routes and next-hop objects of FPM sessions from `mirror` to `to`, which is a new dump of the
-    /// kernel's state.
+    /// Copies the routes and next-hop objects of FPM sessions from `mirror` to the mirror `to`, which is a new dump of
+    /// the kernel's state.
     pub(crate) fn carry(&self, mirror: &Mirror, to: &mut Mirror) {
         to.told_apart = true;
         let own: HashSet<u32> = self.ids.values().copied().collect();
@@ -146,7 +146,7 @@ impl Table {
     }
 
     /// Returns the number of routes that FRR has announced in this FPM session, or `None` after the first complete
-    /// replay. Until then, all other routes of FRR are copies from the kernel.
+    /// replay. Until then, the other routes of FRR in the mirror are copies from the kernel.
     pub(crate) fn named(&self) -> Option<u64> {
         let replay = self.replay.as_ref().map_or(0, |replay| replay.four.len() + replay.six.len());
         (!self.whole).then_some(replay as u64)
@@ -184,7 +184,8 @@ impl Table {
         swept
     }
 
-    /// Applies events of the FPM session in order. Consecutive removals of next-hop objects are applied in one pass.
+    /// Applies events of the FPM session in order. Consecutive removals of next-hop objects are applied in one pass
+    /// over the routes.
     pub(crate) fn apply_all(
         &mut self,
         mirror: &mut Mirror,
@@ -210,7 +211,8 @@ impl Table {
         }
     }
 
-    /// Applies one event of the FPM session to the mirror, and adds an answer about an announced route to `answers`.
+    /// Applies one event of the FPM session to the mirror, and appends the answer about an announced route to
+    /// `answers`.
     pub(crate) fn apply(
         &mut self,
         mirror: &mut Mirror,
@@ -336,7 +338,8 @@ impl Table {
         }
     }
 
-    /// Returns whether the limit of members of FRR's next-hop groups allows `more` additional members.
+    /// Returns whether FRR's next-hop groups may have `more` additional members, according to the maximum number of
+    /// members.
     fn has_members(&mut self, mirror: &Mirror, more: usize) -> bool {
         if self.members + more > MEMBERS && std::mem::take(&mut self.members_went) {
             let own = mirror.next_hops.values().filter(|next| is_frrs(next.protocol));
@@ -345,8 +348,8 @@ impl Table {
         more == 0 || self.members + more <= MEMBERS
     }
 
-    /// Returns an ID that no next-hop object in the mirror uses. IDs that were in use recently are reused
-    /// last.
+    /// Returns an ID from [`ALIASES`] on that no next-hop object in the mirror uses. IDs that were in use recently are
+    /// reused last.
     fn free_alias(&mut self, mirror: &Mirror) -> u32 {
         loop {
             let id = self.next_alias;
@@ -358,7 +361,7 @@ impl Table {
         }
     }
 
-    /// Marks the answers about `prefixes`, for which the workers' tables had no space, as refusals.
+    /// Changes the answers about routes to `prefixes`, for which the router's tables had no space, to refusals.
     pub(crate) fn no_room(&mut self, prefixes: &[TablePrefix], answers: &mut [Answer]) {
         if prefixes.is_empty() {
             return;
@@ -374,8 +377,8 @@ impl Table {
         }
     }
 
-    /// Queues answers about announced routes that were refused before and are installed now. Then removes these
-    /// routes from the list of refused routes.
+    /// Queues answers about announced routes to `prefixes` that were refused before and are installed now. Removes
+    /// these routes from the list of refused routes.
     pub(crate) fn found_room(&mut self, prefixes: &[TablePrefix], answers: &mut Vec<Answer>) {
         if prefixes.is_empty() || self.failed.is_empty() {
             return;
@@ -391,15 +394,15 @@ impl Table {
     }
 }
 
-/// Returns whether a routing table contains routes of FRR. Also returns `true` if the table has too many
-/// routes to search.
+/// Returns whether a routing table contains routes of FRR. Also returns `true` if the table has more routes than the
+/// search examines.
 fn is_filled<A: Family>(routes: &Routes<A>, table: u32) -> bool {
     let of_frr = |paths: &Paths| paths.all().iter().any(|path| is_frrs(path.protocol));
     let mut all = routes.within(None, Some(table), Prefix { address: A::ZERO, length: 0 });
     all.by_ref().take(LOOKED_AT).any(|(_, paths)| of_frr(paths)) || all.next().is_some()
 }
 
-/// Access to the routes of one address family in the mirror and in a replay of zebra's routes.
+/// Access to the routes of one address family (IPv4 or IPv6) in the mirror and in a replay of zebra's routes.
 trait Told: Family + Hash {
     fn routes(mirror: &mut Mirror) -> &mut Routes<Self>;
     fn named(replay: &mut Replay) -> &mut HashSet<RouteKey<Self>>;

@@ -18,9 +18,9 @@ use crate::rtnetlink::route::{RTA_GATEWAY, RTA_MULTIPATH, RTM_F_CLONED};
 pub(super) const HEADER: usize = 4;
 pub(super) const FPM_PROTO_VERSION: u8 = 1;
 pub(super) const FPM_MSG_TYPE_NETLINK: u8 = 1;
-/// Maximum number of members of a next-hop group, and of next hops of a route.
+/// Maximum number of members of a next-hop group, and of next hops of a multipath route.
 const WAYS: usize = 1024;
-/// Maximum number of bytes that a next hop of a route takes in a message: `struct rtnexthop` and a gateway
+/// Maximum length, in bytes, of one next hop of a multipath route in a message: `struct rtnexthop` and a gateway
 /// address.
 const WAY: usize = 28;
 
@@ -35,7 +35,7 @@ pub enum Cause {
         /// Type in the invalid frame header.
         kind: u8,
     },
-    /// The frame is too short for a message. The value is its length in bytes.
+    /// The frame is too short for a message. The value is the length of the frame in bytes.
     #[error("a frame of {0} bytes, which hold no message")]
     Short(u16),
     /// The length field in the header of an rtnetlink message is invalid.
@@ -46,12 +46,12 @@ pub enum Cause {
         /// Number of bytes from the start of the message to the end of the frame.
         room: usize,
     },
-    /// The attributes of a message are inconsistent or invalid. The value is the message type.
+    /// The attributes of a message are inconsistent or invalid. The value is the rtnetlink message type.
     #[error("a message of type {0} that cannot be read")]
     Unreadable(u16),
 }
 
-/// Error in the received data of an FPM session, with its position in the session.
+/// Error in the received data of an FPM session, with the position of the data in the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {cause}")]
 pub struct BadMessage {
