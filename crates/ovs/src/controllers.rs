@@ -1,9 +1,9 @@
-//! OpenFlow controller sessions of all bridges with OpenFlow rules. The sessions are updated when bridges are
-//! added, changed or removed.
+//! Sessions of OpenFlow controllers with all bridges that forward by OpenFlow rules. The sessions are updated when
+//! bridges are added, changed or removed.
 //!
-//! Each bridge listens at `BRIDGE.mgmt` beside the API socket, as `ovs-ofctl` expects, and connects to the
-//! controllers of its configuration. Clients of `BRIDGE.snoop` receive a copy of the sessions' messages
-//! (`ovs-ofctl snoop`).
+//! Each bridge listens at the Unix socket `BRIDGE.mgmt` in the directory of the API socket, as `ovs-ofctl` expects, and
+//! connects to the controllers of its configuration. Clients of the socket `BRIDGE.snoop` receive a copy of the
+//! sessions' messages (`ovs-ofctl snoop`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,19 +22,18 @@ use crate::database::{Database, allows_remote};
 
 /// Interval at which the connection status of the controllers is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// Number of status checks after which the seconds since connection or disconnection are updated in the
+/// Number of status checks after which the elapsed seconds since connection and disconnection are updated in the
 /// database.
 const CLOCK: u32 = 5;
-/// Maximum time for which the start of the daemon waits until the bridges' OpenFlow sockets accept
-/// connections.
+/// Maximum time for which the start of the daemon waits until the bridges' management sockets accept connections.
 const OPEN: Duration = Duration::from_secs(1);
-/// Default inactivity probe: time in milliseconds without a message from a controller after which the daemon
-/// sends an echo request.
+/// Default inactivity probe of controllers: time in milliseconds without a message from the controller after which the
+/// daemon sends an echo request.
 const USUAL_PROBE_MS: u32 = 5_000;
-/// Inactivity probe of the bridges' own sockets: time without a message from a client after which the daemon
-/// sends an echo request, as in Open vSwitch.
+/// Inactivity probe of the bridges' management sockets: time without a message from a client after which the daemon
+/// sends an echo request. Open vSwitch uses the same time.
 const OWN_PROBE: Duration = Duration::from_secs(60);
-/// Minimum of the setting "maximum backoff", which is the longest pause between two connection attempts.
+/// Minimum of the controller setting "maximum backoff", which is the longest pause between two connection attempts.
 const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// OpenFlow sessions of each bridge, by bridge name.
@@ -45,27 +44,26 @@ struct Sessions {
     /// Datapath id that the controllers of the bridge have received.
     datapath_id: u64,
     controllers: Controllers,
-    /// Time without a connected active controller (one to which the daemon connects) after which the bridge
-    /// enters standalone mode.
+    /// Time without a connected active controller (one to which the daemon connects) after which the bridge enters
+    /// standalone mode (forwarding by MAC learning).
     patience: Duration,
     /// Time since which no active controller has been connected. `None` while one is connected, and if the
     /// bridge has no active controller.
     away: Option<Instant>,
-    /// Whether the last log message about standalone mode said that the bridge is in this mode.
+    /// Whether the last log message about standalone mode reported that the bridge is in this mode.
     alone: bool,
-    /// Task that makes the bridge enter or leave standalone mode. The task blocks until the lock of the
-    /// bridge's flow tables is free.
+    /// Task that makes the bridge enter or leave standalone mode. The task waits until the lock of the bridge's flow
+    /// tables is free.
     change: Option<JoinHandle<()>>,
 }
 
 /// Maintains the OpenFlow sessions of the data plane's bridges until the data plane ends.
 ///
 /// - `api`: path of the API socket. Sockets of bridges are created in its directory.
-/// - `sockets`: listening sockets of the bridges, which a successor process takes over.
-/// - `database`: database whose controller rows receive the status of the sessions.
-/// - `reconnects`: channel with the name of each bridge whose sessions end and start again, or `None` for all
-///   bridges.
-/// - `ready`: signalled once the first bridges accept connections, or after `OPEN`.
+/// - `sockets`: listening sockets of the bridges, which the new process takes over in an upgrade of the daemon.
+/// - `database`: OVSDB tables, in whose controller rows the status of the sessions is written.
+/// - `reconnects`: channel that names each bridge whose sessions end and start again. `None` stands for all bridges.
+/// - `ready`: signalled once the bridges' management sockets accept connections, or after `OPEN`.
 pub async fn run(
     plane: Arc<DataPlane>,
     api: PathBuf,
@@ -123,8 +121,8 @@ fn socket(name: &BridgeName, directory: &Path) -> PathBuf {
     directory.join(format!("{name}.mgmt"))
 }
 
-/// Waits until a bridge's management socket accepts connections. A socket file that an earlier daemon left
-/// refuses connections.
+/// Waits until a bridge's management socket accepts connections. A socket file that an earlier process has left refuses
+/// connections.
 async fn until_open(path: &Path) {
     while tokio::net::UnixStream::connect(path).await.is_err() {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -165,16 +163,17 @@ async fn follow(
     }
 }
 
-/// Returns the time without a connected controller after which a bridge enters standalone mode: three times
-/// the longest inactivity probe, as in Open vSwitch.
+/// Returns the time without a connected controller after which a bridge enters standalone mode. As in Open vSwitch,
+/// this is three times the longest inactivity probe of the bridge's controllers.
 fn patience(settings: &OpenFlow) -> Duration {
     let probe = |controller: &Controller| controller.inactivity_probe_ms.filter(|probe| *probe > 0);
     let longest = settings.controllers.iter().map(|own| probe(own).unwrap_or(USUAL_PROBE_MS)).max();
     Duration::from_millis(u64::from(longest.unwrap_or_default()) * 3)
 }
 
-/// Makes a bridge enter standalone mode if none of its active controllers has been connected for the time
-/// `patience`. Passive controllers (listeners such as `ptcp:`) do not count. The function does not block.
+/// Makes a bridge enter standalone mode if none of its active controllers has been connected for the time `patience`,
+/// and leave this mode when one connects. Passive controllers (listeners such as `ptcp:`) do not count. The function
+/// does not block.
 fn watch_over(name: &BridgeName, led: &mut Sessions) {
     let status = led.controllers.status();
     let mut active = status.iter().filter(|own| !own.address.is_passive()).peekable();
@@ -210,8 +209,8 @@ fn watch_over(name: &BridgeName, led: &mut Sessions) {
     led.alone = alone;
 }
 
-/// Writes the connection status of all controllers into the controllers' rows of the database. The elapsed
-/// seconds in the status are updated only if `clock` is set or the connection state changed.
+/// Writes the connection status of all controllers into their rows in the database. The elapsed seconds in the status
+/// are updated only if `clock` is `true` or the connection state has changed.
 fn tell(database: &Database, sessions: &Led, clock: bool) {
     let desired = Arc::clone(&database.layout.borrow().desired);
     let before = database.controllers.borrow().clone();
@@ -246,12 +245,12 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
     });
 }
 
-/// Keys of the column `status` (table Controller) whose values grow with time even if the connection does not
-/// change.
+/// Keys of the column `status` (table Controller) whose values are elapsed seconds. They grow even if the connection
+/// does not change.
 const SECONDS: [&str; 2] = ["sec_since_connect", "sec_since_disconnect"];
 
-/// Returns the values of the column `status` (ovs-vswitchd.conf.db(5), table Controller) for an OpenFlow
-/// session.
+/// Returns the status of an OpenFlow session in the form of the column `status` (ovs-vswitchd.conf.db(5), table
+/// Controller).
 fn says(status: &Status) -> BTreeMap<String, String> {
     let mut says = BTreeMap::new();
     let state = match (status.connected, status.address.is_passive()) {
@@ -304,7 +303,7 @@ fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Targ
         .collect()
 }
 
-/// Returns the OpenFlow session settings for a controller. Settings that the configuration does not contain
+/// Returns the settings of the OpenFlow session with a controller. Settings that the configuration does not contain
 /// have their defaults.
 fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Target {
     let usual = Target::new(address);
@@ -328,8 +327,8 @@ fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Tar
     }
 }
 
-/// Returns the ids of the users whose processes may connect to passive listeners (such as `ptcp:`). `named`
-/// lists user names. `None` means all users.
+/// Returns the numeric ids of the users whose processes may connect to passive listeners (such as `ptcp:`). `named`
+/// lists user names. Returns `None` if all users may connect.
 fn users(named: &[String]) -> Option<Vec<u32>> {
     let all = named.iter().any(|user| user == Controller::ALL_USERS);
     (!all).then(|| named.iter().filter_map(|user| user_id(user)).collect())

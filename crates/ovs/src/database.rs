@@ -1,6 +1,6 @@
-//! Configuration from an OVSDB server. The database is one of the owners of configuration objects, like the
-//! configuration file and the API. The daemon follows the tables of the database, applies each state of the
-//! tables as a whole, and writes the result back.
+//! Configuration from an OVSDB server. The database is one of the sources (owners) of configuration objects, like the
+//! configuration file and the API. The daemon reads the tables of the database, applies each state of the tables as a
+//! whole, and writes the result back.
 //!
 //! ```text
 //!   ovsdb-server ──> ovsdb::Client ──Desired──> DesiredConfig (ports, bridges, refused interfaces)
@@ -8,10 +8,10 @@
 //!        └── SwitchStatus: numbers, errors, states, statistics, cur_cfg <── states of ports ──┘
 //! ```
 //!
-//! Interfaces that cannot be configured are left out, and the interface's column `error` contains the reason.
-//! The rest is applied. If the data plane refuses the configuration, the port that the refusal names is left
-//! out of the next attempt. The column `cur_cfg` is updated after a state of the tables has been applied.
-//! While the server is away, the daemon keeps the last configuration from the tables.
+//! Interfaces that cannot be configured are left out. The column `error` of such an interface contains the reason. The
+//! rest is applied. If the data plane refuses the configuration because of a port, this port is left out of the next
+//! attempt. The column `cur_cfg` is updated after a state of the tables has been applied. While the daemon is not
+//! connected to the server, it keeps the last configuration from the tables.
 
 mod desired;
 mod numbers;
@@ -34,22 +34,22 @@ use numbers::Numbers;
 
 pub use self::openflow::allows_remote;
 
-/// Interval at which the daemon checks link states for changes, and checks whether missing devices exist now.
+/// Interval at which the daemon checks link states for changes, and checks whether missing network devices exist now.
 const TICK: Duration = Duration::from_secs(1);
-/// Default and shortest interval at which interface statistics are written to the database.
-/// `other_config:stats-update-interval` can make it longer.
+/// Default and minimum interval at which interface statistics are written to the database.
+/// `other_config:stats-update-interval` can set a longer interval.
 const STATISTICS: Duration = Duration::from_secs(5);
 /// Time after which the daemon tries again to apply a configuration object that the data plane refused.
 const RETRY: Duration = Duration::from_secs(10);
 /// Maximum time for which the start of the daemon waits for the tables of the database.
 const FIRST: Duration = Duration::from_secs(3);
 
-/// Last applied state of the OVSDB tables, for the OpenFlow sessions and `ovs-appctl`.
+/// Last applied state of the OVSDB tables, as the OpenFlow sessions and the `ovs-appctl` commands use it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
     /// Configuration that the OVSDB tables request, including controllers, fail modes and flow tables.
     pub desired: Arc<Desired>,
-    /// OpenFlow port numbers of the running ports, by bridge and port name.
+    /// OpenFlow port numbers of the running ports. The outer key is the bridge name, the inner key is the port name.
     pub numbers: BTreeMap<String, BTreeMap<String, u16>>,
 }
 
@@ -60,16 +60,16 @@ impl Layout {
     }
 }
 
-/// Static MAC table entries that are not in the database: the port name by bridge name and entry key (VLAN
-/// and MAC address).
+/// Static MAC table entries that `ovs-appctl fdb/add` has added, and that are not in the database. The outer key is the
+/// bridge name, the inner key is VLAN and MAC address, and the value is the port name.
 pub type Stations = BTreeMap<String, BTreeMap<StaticKey, String>>;
 
-/// Channels between the task that follows the OVSDB server and the rest of the daemon.
+/// Channels between the task that applies the OVSDB tables and the rest of the daemon.
 #[derive(Clone, Debug)]
 pub struct Database {
     /// Last applied state of the OVSDB tables. The value changes when a new state has been applied.
     pub layout: watch::Receiver<Layout>,
-    /// Status of each OpenFlow controller by database row. The OpenFlow sessions write the status.
+    /// Status of each OpenFlow controller, by the UUID of its database row. The OpenFlow sessions write the status.
     pub controllers: Arc<watch::Sender<BTreeMap<Uuid, ControllerStatus>>>,
     /// Static MAC table entries that last until the process ends. `ovs-appctl fdb/add` sets them.
     pub stations: Arc<watch::Sender<Stations>>,
@@ -77,8 +77,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Starts the task that applies the tables of the OVSDB server. Returns `None` if the settings name no
-    /// server.
+    /// Starts the task that applies the tables of the OVSDB server. Returns `None` if the settings contain no server.
     pub fn follow(store: &Arc<Store>, plane: &Arc<DataPlane>, settings: &model::Ovsdb) -> Option<Database> {
         let target = settings.database.clone()?;
         let (client, work) = ovsdb::client::run(Options::new(target));
@@ -110,8 +109,8 @@ impl Database {
         Some(Database { layout: laid_out, controllers, stations, first: first_done })
     }
 
-    /// Waits until the daemon has read the OVSDB tables and tried to apply them once, at most `FIRST`.
-    /// Returns `false` if this time was too short. The wait is limited because a server may be away for days.
+    /// Waits until the daemon has read the OVSDB tables and tried to apply them once, but at most `FIRST`. Returns
+    /// `false` if this time was too short. The wait is limited because the server may be unavailable for days.
     pub async fn settled(&mut self) -> bool {
         let settled = timeout(FIRST, self.first.wait_for(|first| *first)).await.is_ok();
         if !settled {
@@ -145,11 +144,11 @@ struct Follower {
     told_statistics: Option<Instant>,
     /// State of the OVSDB tables that the daemon tried to apply last. `None` forces another attempt.
     tried: Option<Arc<Desired>>,
-    /// Time at which [`Self::tried`] is applied again because the data plane refused parts of this state.
+    /// Time at which the state in [`Self::tried`] is applied again, because the data plane refused parts of it.
     retry_at: Option<Instant>,
-    /// Interfaces and bridges that the data plane refused in the last attempt. Until the next attempt is due,
-    /// changes that only add rows leave them out from the start. Otherwise each transaction would need one more
-    /// attempt for each of them.
+    /// Interfaces and bridges that the data plane refused in the last attempt. Until the next attempt is due, they are
+    /// left out from the start when a change only adds rows. Otherwise each transaction would need one more attempt for
+    /// each of them.
     refused: LeftOut,
 }
 
@@ -190,8 +189,7 @@ impl Follower {
         blocking(move || missing.iter().any(|device| port::link::find(device).is_ok())).await.unwrap_or(false)
     }
 
-    /// Applies the OVSDB tables as configuration, without the interfaces and bridges that the data plane
-    /// refuses.
+    /// Applies the OVSDB tables as configuration. Leaves out the interfaces and bridges that the data plane refuses.
     async fn apply(&mut self, desired: &Arc<Desired>) {
         let before = self.tried.replace(Arc::clone(desired));
         let only_grows = before.is_some_and(|before| {
@@ -247,9 +245,9 @@ impl Follower {
         }
     }
 
-    /// Returns the interface to leave out after an error that names no object (for example too few frames):
-    /// the last one by port name of the interfaces that do not run yet. If there are too many bridges,
-    /// returns the last bridge that does not run yet.
+    /// Returns the interface to leave out after an error that names no object (for example too few frames). This is the
+    /// last interface, in the order of port names, that does not run yet. If there are too many bridges, returns the
+    /// last bridge that does not run yet.
     fn newest(&self, wanted: &DesiredConfig, error: &ChangeError) -> LeftOut {
         if named(error).iter().any(|(object, _)| object == "bridge")
             && let Some(row) = wanted.newest_bridge(&self.store.merged().config)
@@ -313,8 +311,8 @@ impl Follower {
     }
 }
 
-/// Logs the bridges and interfaces that were added and removed. The messages have Open vSwitch's wording,
-/// because scripts search for it.
+/// Logs the bridges and interfaces that were added and removed. The messages have the wording of Open vSwitch's log,
+/// for which scripts search.
 fn log_changes(before: &Layout, after: &Layout, wanted: &DesiredConfig) {
     for (name, bridge) in &after.desired.bridges {
         let is_new = !before.desired.bridges.contains_key(name);
@@ -335,8 +333,8 @@ fn log_changes(before: &Layout, after: &Layout, wanted: &DesiredConfig) {
     differ(after, before, "added");
 }
 
-/// Adds static MAC table entries to the bridges of the configuration. Entries whose bridge or port does not
-/// exist are skipped.
+/// Adds the static MAC table entries of `stations` to the bridges of the configuration. Entries whose bridge or port
+/// does not exist are skipped.
 fn add_stations(config: &mut Config, stations: &Stations) {
     for (name, bridge) in &mut config.bridges {
         for (key, port) in stations.get(name.as_str()).into_iter().flatten() {
@@ -359,8 +357,8 @@ fn same(one: &Desired, other: &Desired) -> bool {
     numberless(one) == numberless(other)
 }
 
-/// Returns whether a state of the tables contains everything that an earlier state contains, unchanged. The state
-/// may contain more bridges, ports and interfaces.
+/// Returns whether the state `after` of the tables contains everything that the earlier state `before` contains,
+/// unchanged. `after` may contain more bridges, ports and interfaces.
 fn only_grows(before: &Desired, after: &Desired) -> bool {
     let mut common = after.clone();
     common.next_cfg = before.next_cfg;
@@ -375,7 +373,7 @@ fn only_grows(before: &Desired, after: &Desired) -> bool {
     same(before, &common)
 }
 
-/// Returns whether the error of a change is temporary, so that the change is tried again soon.
+/// Returns whether the error of a configuration change is temporary. The change is then tried again soon.
 fn is_passing(error: &ChangeError) -> bool {
     match error {
         ChangeError::Pending { .. } | ChangeError::Interrupted => true,
@@ -384,8 +382,8 @@ fn is_passing(error: &ChangeError) -> bool {
     }
 }
 
-/// Returns the path of each configuration object that an error names (such as `port.NAME`), with the error's
-/// text.
+/// Returns each configuration object that an error names, as the path of the object (such as `port.NAME`) and the text
+/// of the error.
 fn named(error: &ChangeError) -> Vec<(String, String)> {
     match error {
         ChangeError::Problems(problems) => problems

@@ -1,5 +1,4 @@
-//! The daemon's side of Open vSwitch's interfaces. Clients use the daemon through these interfaces as they use
-//! `ovs-vswitchd`.
+//! Open vSwitch's interfaces of the daemon. Through these interfaces, clients use the daemon like `ovs-vswitchd`.
 //!
 //! ```text
 //!   ovs-vsctl ──> ovsdb-server <──> database ──> control::Store (as one owner of configuration)
@@ -7,8 +6,8 @@
 //!   controllers, ovs-ofctl <──> controllers ──> dataplane::OfDatapath of each bridge
 //! ```
 //!
-//! The crate `ovsdb` is the client of the database, and the crate `openflow` is the codec and the sessions. This crate
-//! connects them with the configuration and the data plane.
+//! The crate `ovsdb` is the client of the OVSDB server, and the crate `openflow` implements OpenFlow messages and
+//! sessions. This crate connects both with the configuration and the data plane.
 //!
 //! ```
 //! // Each part of the daemon adds its own commands to the registry of `ovs-appctl`.

@@ -1,9 +1,9 @@
-//! Server for `ovs-appctl`. The protocol is JSON-RPC over a unix socket. Each command is one method, with
+//! Server for `ovs-appctl`. The protocol is JSON-RPC over a Unix socket. Each command is one JSON-RPC method with
 //! strings as arguments and as result.
 //!
-//! The registry ([`Commands`]) holds all commands. Each part of the daemon adds its own commands. The general
-//! commands are in `unixctl/commands.rs`. The requests of one client are served one after the other, on
-//! threads that may block.
+//! The registry ([`Commands`]) contains all commands. Each part of the daemon adds its own commands. The general
+//! commands are in `unixctl/commands.rs`. The requests of one client are executed one after the other, on threads that
+//! may block.
 
 mod absent;
 mod bridge;
@@ -37,7 +37,7 @@ const REQUEST_LIMIT: usize = 1 << 20;
 /// Maximum number of clients that are served at the same time. Further clients wait.
 const CLIENT_LIMIT: usize = 32;
 
-/// Result of an `ovs-appctl` command: the output, or an error message.
+/// Result of an `ovs-appctl` command: the output, or the error message.
 pub type Answer = Result<String, String>;
 
 type Run = Box<dyn Fn(&[String]) -> Answer + Send + Sync>;
@@ -46,7 +46,7 @@ struct Command {
     usage: &'static str,
     arguments: RangeInclusive<usize>,
     run: Run,
-    /// Called when the answer has been sent, if the command succeeded.
+    /// Function that is called when the output has been sent, if the command succeeded.
     afterwards: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -69,7 +69,7 @@ impl Commands {
         self.commands.insert(name, Command { usage, arguments, run: Box::new(run), afterwards: None });
     }
 
-    /// Adds a command that succeeds with an empty answer. `afterwards` is called when the answer has been sent.
+    /// Adds a command that succeeds with an empty output. `afterwards` is called when the output has been sent.
     pub fn add_last(
         &mut self,
         name: &'static str,
@@ -82,7 +82,7 @@ impl Commands {
         self.commands.insert(name, command);
     }
 
-    /// Does what a command does after its answer.
+    /// Calls the function `afterwards` of a command, if it has one.
     fn finish(&self, name: &str) {
         if let Some(afterwards) = self.commands.get(name).and_then(|command| command.afterwards.as_ref()) {
             afterwards();
@@ -131,7 +131,7 @@ fn known_bridge(plane: &dyn Plane, bridge: &str, unknown: &str) -> Result<(), St
     if runs { Ok(()) } else { Err(unknown.to_owned()) }
 }
 
-/// Server whose unix socket is bound, but which does not serve clients yet.
+/// Server for `ovs-appctl` whose Unix socket exists, but which does not serve clients yet.
 pub struct Server {
     listener: std::os::unix::net::UnixListener,
     path: PathBuf,
@@ -139,8 +139,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`. Uses the socket that a predecessor process handed over for this path. Without such
-    /// a socket, creates a socket and replaces a stale socket file. Only root may connect.
+    /// Listens at `path`. In an upgrade of the daemon, uses the socket that the previous process has passed on for this
+    /// path. Otherwise creates a socket and replaces a stale socket file. Only root may connect.
     ///
     /// # Errors
     /// The socket cannot be bound, or the file at `path` is no socket.
@@ -194,7 +194,7 @@ impl Server {
     }
 }
 
-/// Creates a unix socket at `path`. A stale socket file is replaced. Any other file at `path` is an error.
+/// Creates a Unix socket at `path`. A stale socket file is replaced. Any other file at `path` is an error.
 fn bind(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     match std::fs::symlink_metadata(path) {
         Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),

@@ -1,6 +1,6 @@
-//! Connection to the OVSDB server. The client connects again after a loss of the connection, and probes the
-//! server after a time without messages. The desired configuration and the state of the connection are
-//! published through watch channels.
+//! Connection to the OVSDB server. The client reconnects after a loss of the connection, and sends a probe to the
+//! server after a time without messages. The desired configuration and the state of the connection are published
+//! through watch channels.
 
 use std::io;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::{Desired, Event, Session, SessionError, SwitchStatus, Target};
 /// Maximum length of a message from the OVSDB server, in bytes. A message of this length contains some hundred thousand
 /// database rows.
 const MESSAGE_LIMIT: usize = 64 << 20;
-/// Number of unsent bytes at which the client stops reading from the server, so that replies to the server's requests
-/// do not accumulate without limit.
+/// Number of unsent bytes at which the client stops reading from the server. Otherwise, replies to the server's
+/// requests could accumulate without limit.
 const BACKLOG_LIMIT: usize = 16 << 20;
 /// Maximum time for establishing a connection to the OVSDB server.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Minimum interval between two transactions that write the switch status. `TELL_AGAIN` is the pause after the server
-/// has refused a transaction.
+/// Minimum interval between two transactions that write the switch status.
 const TELL: Duration = Duration::from_millis(20);
+/// Pause before the next such transaction after the server has refused a transaction.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// Options of the connection to the OVSDB server.
@@ -34,8 +34,8 @@ pub struct Options {
     pub target: Target,
     /// Name of the OVSDB lock that the client requests. `ovs-vswitchd` uses `ovs_vswitchd`.
     pub lock: String,
-    /// Time without a received message after which the client probes the server. After twice this time, the
-    /// client closes the connection.
+    /// Time without a received message after which the client sends a probe (echo request) to the server. After twice
+    /// this time, the client closes the connection.
     pub probe: Duration,
     /// Pauses between attempts to connect: the first pause, and the maximum. Each pause is twice as long as
     /// the one before, up to the maximum.
@@ -64,17 +64,16 @@ pub struct Standing {
     pub trouble: Option<String>,
 }
 
-/// Channels between [`run`] and the user of the client: the desired configuration, the state of the
+/// The user's ends of the channels to the connection task ([`run`]): the desired configuration, the state of the
 /// connection, and the status to write.
 #[derive(Debug)]
 pub struct Client {
-    /// Desired configuration in the tables of the database. `None` until the client has read the tables while
-    /// it held the lock. The value is kept while the client is not connected to the server.
+    /// Desired configuration in the tables of the database. `None` until the client has held the lock and read the
+    /// tables. The value is kept while the client is not connected to the server.
     pub desired: watch::Receiver<Option<Arc<Desired>>>,
     /// State of the connection to the server.
     pub standing: watch::Receiver<Standing>,
-    /// Status of the switch that the client writes to the database. The user of the client sends the status to this
-    /// channel.
+    /// Status of the switch, which the user of the client sends to this channel. The client writes it to the database.
     pub told: watch::Sender<Arc<SwitchStatus>>,
 }
 
@@ -114,8 +113,8 @@ fn with_source(error: &SessionError) -> String {
     }
 }
 
-/// Starts to follow the database of an OVSDB server. Returns the channels for the caller, and a future that maintains
-/// the connection. The future must be polled, and ends when the [`Client`] is dropped.
+/// Starts to monitor the database of an OVSDB server. Returns the channels for the caller, and a future that maintains
+/// the connection. The future must be polled. It ends when the [`Client`] is dropped.
 pub fn run(options: Options) -> (Client, impl Future<Output = ()> + Send + 'static) {
     let (desired, wanted) = watch::channel(None);
     let (standing, stands) = watch::channel(Standing::default());
@@ -177,7 +176,7 @@ async fn connect(target: &Target) -> Result<Stream, ConnectionError> {
     }
 }
 
-/// Runs the OVSDB protocol on a connection until the connection ends. Returns the reason why the connection ended.
+/// Exchanges OVSDB messages on a connection until the connection ends. Returns the reason why the connection ended.
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Send,
     options: &Options,
@@ -261,7 +260,8 @@ async fn talk_on(
     }
 }
 
-/// Publishes the standing of the session. Returns whether the event may have changed the desired configuration.
+/// Publishes the state of the connection ([`Standing`]) after a message from the server. Returns whether the message
+/// may have changed the desired configuration.
 fn publish_standing(event: &Event, options: &Options, session: &Session, ends: &Ends) -> bool {
     let (locked, whole) = (session.is_locked(), session.replica().is_some());
     let standing = Standing { connected: true, locked, whole, trouble: None };
@@ -281,9 +281,9 @@ fn publish_standing(event: &Event, options: &Options, session: &Session, ends: &
     matches!(event, Event::Changed | Event::Locked(_)) && whole
 }
 
-/// Publishes the desired configuration in the replica, once for all messages that were received together. The
-/// configuration is read and compared on a blocking thread, because the tables may have very many rows. While
-/// this function waits, no message changes the replica.
+/// Publishes the desired configuration that the replica contains, once for all messages that were received together.
+/// The configuration is read and compared on a blocking thread, because the tables may have very many rows. While this
+/// function waits, no message changes the replica.
 async fn publish_desired(session: &Session, ends: &Ends) {
     let replica = session.shared_replica().filter(|_| session.is_locked());
     let before = ends.desired.borrow().clone();

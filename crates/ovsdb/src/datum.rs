@@ -1,5 +1,5 @@
-//! Values of database columns (RFC 7047 section 5.1). A value is a set or a map of atoms. Values can be compared, and
-//! can be changed by the differences that the server sends.
+//! Values of database columns (RFC 7047 section 5.1). A value is a set or a map of atoms. The server sends changes of a
+//! value as differences, which this module applies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -55,7 +55,7 @@ pub enum DatumError {
 pub enum Atom {
     /// A 64-bit integer.
     Integer(i64),
-    /// A floating-point number, represented by its IEEE 754 bits. The client only compares the number and passes it on.
+    /// A floating-point number, as its IEEE 754 bits. The client only compares the number and passes it on.
     Real(u64),
     /// A Boolean value.
     Boolean(bool),
@@ -149,9 +149,9 @@ impl Datum {
         }
     }
 
-    /// Applies a difference (ovsdb-server(7) 4.1.14) to the value. The difference of two sets contains the
-    /// elements that only one of them has. The difference of two maps also contains the keys whose value has
-    /// changed, with the new value.
+    /// Applies a difference (ovsdb-server(7) 4.1.14) to the value. The difference of two sets contains the elements
+    /// that only one of the sets has. The difference of two maps also contains the keys whose value has changed, with
+    /// their new values.
     pub fn change(&mut self, difference: &Datum) {
         match (self, difference) {
             (Datum::Set(set), Datum::Set(difference)) => {

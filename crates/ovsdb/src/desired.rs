@@ -1,8 +1,8 @@
-//! Desired configuration of the switch, read from the tables of the Open_vSwitch database. It contains all rows
-//! that the row of the table Open_vSwitch refers to, and is consistent after each transaction.
+//! Desired configuration of the switch, read from the tables of the Open_vSwitch database. It contains all rows to
+//! which the row of the table Open_vSwitch refers, and is consistent after each transaction.
 //!
 //! The values are not checked. For example, an unsupported VLAN mode or a port with several interfaces is passed on
-//! unchanged, so that the user of the crate can refuse the setting and name it in the error.
+//! unchanged. The user of the crate can then refuse the setting and name it in the error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,8 +62,8 @@ pub struct Bridge {
     pub ports: BTreeMap<String, Port>,
     /// Whether IGMP and MLD snooping is enabled on the bridge.
     pub mcast_snooping: bool,
-    /// Names of other columns of the bridge that are set but not supported (`mirrors`, `netflow`, `stp_enable`
-    /// and others). Their values are not read.
+    /// Names of further columns of the bridge that are set but not supported (`mirrors`, `netflow`, `stp_enable` and
+    /// others). Their values are not read.
     pub besides: BTreeSet<&'static str>,
     /// Column `other_config` of the bridge.
     pub other_config: BTreeMap<String, String>,
@@ -86,8 +86,8 @@ pub enum FailMode {
 pub struct Controller {
     /// Connection method and address, such as `tcp:127.0.0.1:6653` or `ptcp:6653`.
     pub target: String,
-    /// Whether the connection is a service connection (`type` = `service`). Such a connection has no influence
-    /// on the fail mode.
+    /// Whether the connection is a service connection (`type` = `service`). Such a connection does not influence the
+    /// fail mode.
     pub service: bool,
     /// Whether the controller is reached through the bridge itself (`in-band`). `None` for the default of the
     /// bridge.
@@ -152,8 +152,8 @@ pub struct Port {
 pub struct VlanMode {
     /// Value of the column `vlan_mode`. `None` if the column is not set.
     pub mode: Option<Mode>,
-    /// Column `tag`: the access VLAN or native VLAN. If the tag is 0, untagged frames have no VLAN. `None` if the
-    /// column is not set.
+    /// Column `tag`: the access VLAN or native VLAN. With the tag 0, untagged frames have no VLAN. `None` if the column
+    /// is not set.
     pub tag: Option<u16>,
     /// Column `trunks`: VLANs that the port carries. Empty if the port carries all VLANs.
     pub trunks: BTreeSet<u16>,
@@ -176,11 +176,11 @@ impl VlanMode {
 pub enum Mode {
     /// Access port. The port carries one VLAN, without tags.
     Access,
-    /// Trunk. The port carries several VLANs, with tags. Untagged frames belong to VLAN 0.
+    /// Trunk port. The port carries several VLANs, with tags. Untagged frames belong to VLAN 0.
     Trunk,
-    /// Trunk on which untagged frames belong to the VLAN `tag`. Frames of this VLAN leave with a tag.
+    /// Trunk port on which untagged frames belong to the VLAN `tag`. Frames of this VLAN are sent with a tag.
     NativeTagged,
-    /// Trunk on which untagged frames belong to the VLAN `tag`. Frames of this VLAN leave without a tag.
+    /// Trunk port on which untagged frames belong to the VLAN `tag`. Frames of this VLAN are sent without a tag.
     NativeUntagged,
     /// Another VLAN mode, such as `dot1q-tunnel`.
     Other(String),
@@ -197,8 +197,8 @@ pub struct Interface {
     pub options: BTreeMap<String, String>,
     /// OpenFlow port number that is requested for the interface. `None` if none is requested.
     pub ofport_request: Option<u16>,
-    /// OpenFlow port number that is stored in the database, as written by this daemon or a previous one. `None` if the
-    /// interface has no number yet.
+    /// OpenFlow port number in the database, which this daemon or a previous one has written. `None` if the interface
+    /// has no number yet.
     pub ofport: Option<i64>,
     /// Requested MTU of the interface in bytes. `None` if none is requested.
     pub mtu_request: Option<i64>,
@@ -252,14 +252,13 @@ impl Desired {
         })
     }
 
-    /// Returns whether `other_config:flow-restore-wait` is true. An external script then restores the flow entries.
-    /// Until the script removes the setting, bridges forward only by the restored entries.
+    /// Returns whether `other_config:flow-restore-wait` is true, because an external script is restoring the flow
+    /// entries. Until the script removes the setting, bridges forward only by the restored entries.
     pub fn waits_for_rules(&self) -> bool {
         self.other_config.get("flow-restore-wait").is_some_and(|text| text == "true")
     }
 
-    /// Returns all interfaces of all bridges as tuples of bridge name, port name, interface name and
-    /// interface.
+    /// Returns all interfaces of all bridges, each as bridge name, port name, interface name and interface.
     pub fn interfaces(&self) -> impl Iterator<Item = (&str, &str, &str, &Interface)> {
         self.bridges.iter().flat_map(|(bridge, wanted)| {
             wanted.ports.iter().flat_map(move |(port, wanted)| {
@@ -272,7 +271,7 @@ impl Desired {
     }
 }
 
-/// A row of a table in a replica, for access to the row's columns.
+/// A row of a table in a replica, with methods that read the row's columns.
 struct View<'a> {
     replica: &'a Replica,
     table: &'static str,
@@ -296,8 +295,8 @@ impl<'a> View<'a> {
         self.get(column)?.as_number()
     }
 
-    /// Returns the number in a column as a smaller integer type. Returns `None` if the column has no number, or if the
-    /// number does not fit into the type. The limits in the database schema prevent the latter.
+    /// Returns the integer in a column as the smaller type `T`. Returns `None` if the column has no integer, or if it
+    /// does not fit into the type. The limits in the database schema prevent the latter.
     fn small<T: TryFrom<i64>>(&self, column: &str) -> Option<T> {
         self.number(column).and_then(|number| T::try_from(number).ok())
     }

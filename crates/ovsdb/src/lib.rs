@@ -8,9 +8,9 @@
 //! ```
 //!
 //! [`client::run`] maintains the connection. The client reconnects with increasing pauses, requests the lock that
-//! `ovs-vswitchd` uses, follows the tables and publishes a [`Desired`] after every transaction. The client follows the
-//! tables by the first of the methods `monitor_cond_since`, `monitor_cond` and `monitor` that the server supports. The
-//! user of the crate returns a [`SwitchStatus`] with the resulting status, and the client writes only values that
+//! `ovs-vswitchd` uses, monitors the tables and publishes a [`Desired`] after every transaction. The client monitors
+//! the tables by the first of the methods `monitor_cond_since`, `monitor_cond` and `monitor` that the server supports.
+//! The user of the crate returns a [`SwitchStatus`] with the resulting status, and the client writes only values that
 //! differ from the database. This crate only transfers values. The user of the crate applies the configuration.
 //!
 //! [`rpc`] is a separate implementation of JSON-RPC 1.0 over streams, which `ovs-appctl` uses as well.

@@ -1,5 +1,5 @@
-//! Replica (local copy) of the server's tables. The replica holds the rows of each table by UUID. Update messages of
-//! the three monitor methods keep the rows synchronized (RFC 7047 section 4.1.6, ovsdb-server(7) 4.1.14 and 4.1.16).
+//! Replica (local copy) of the server's tables. The replica contains the rows of each table by UUID. Update messages of
+//! the three monitor methods keep the rows up to date (RFC 7047 section 4.1.6, ovsdb-server(7) 4.1.14 and 4.1.16).
 //!
 //! An update is applied completely or not at all. The rows are changed in a copy of the table, which replaces
 //! the table when the update has succeeded.
@@ -121,7 +121,8 @@ pub(crate) const COLUMNS: &[(&str, &[&str])] = &[
     ("SSL", &["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"]),
 ];
 
-/// Tables and columns that the client requires. The client does not use a server whose schema lacks one of them.
+/// Tables and columns that the client requires. The client does not use a server whose schema lacks one of these
+/// columns.
 pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("Open_vSwitch", "bridges"),
     ("Open_vSwitch", "next_cfg"),
@@ -139,7 +140,7 @@ pub type Row = BTreeMap<String, Datum>;
 /// Rows of a database table, by UUID.
 pub type Table = BTreeMap<Uuid, Row>;
 
-/// Reason why a table update that the server sent cannot be applied to the replica.
+/// Reason why an update of the tables that the server sent cannot be applied to the replica.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UpdateError {
     /// The structure of the update is invalid. The value names the invalid part.
@@ -181,8 +182,8 @@ impl Replica {
         Arc::clone(&self.schema)
     }
 
-    /// Returns the tables and columns to monitor, in the JSON form of a monitor request. These are the columns of
-    /// [`COLUMNS`] that the schema of the server contains. Missing tables are omitted.
+    /// Returns the tables and columns to monitor, in the JSON form of a monitor request: the columns of [`COLUMNS`]
+    /// that the schema of the server contains. Missing tables are omitted.
     pub(crate) fn monitored(&self) -> Value {
         let mut tables = Map::new();
         for (table, columns) in COLUMNS {
@@ -212,8 +213,8 @@ impl Replica {
         row.get(column).or_else(|| Some(&self.schema.column(table, column)?.default))
     }
 
-    /// Applies the `<table-updates>` that the method `monitor` delivers: for each changed row, the old values and the
-    /// complete new row.
+    /// Applies the `<table-updates>` that the method `monitor` delivers. For each changed row, they contain the old
+    /// values and the complete new row.
     ///
     /// # Errors
     ///
@@ -231,8 +232,8 @@ impl Replica {
         })
     }
 
-    /// Applies the `<table-updates2>` that the methods `monitor_cond` and `monitor_cond_since` deliver: complete new
-    /// rows and, for changed rows, only the differences.
+    /// Applies the `<table-updates2>` that the methods `monitor_cond` and `monitor_cond_since` deliver. They contain
+    /// complete new rows and, for changed rows, only the differences.
     ///
     /// # Errors
     ///
@@ -262,8 +263,8 @@ impl Replica {
         })
     }
 
-    /// Calls `one` for each row of an update message, with a copy of the row's table. The copies replace the
-    /// tables if all calls succeed.
+    /// Calls `one` for each row of an update message, with a copy of the table that contains the row. If all calls
+    /// succeed, the copies replace the tables.
     fn each(
         &mut self,
         updates: &Value,

@@ -1,8 +1,8 @@
 //! JSON-RPC 1.0 over a stream: framing, parsing and formatting of messages (RFC 7047 section 4).
 //!
-//! Messages follow each other without a delimiter. [`Framer`] finds the end of a message by counting brackets
-//! outside of strings. Each byte is examined once, in whatever pieces the stream arrives. The amount of
-//! buffered data is limited.
+//! Messages follow each other without a delimiter. [`Framer`] finds the end of a message by counting brackets outside
+//! of strings. Each byte is examined once, even if a message arrives in several pieces. The amount of buffered data is
+//! limited.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ pub enum RpcError {
 #[derive(Debug)]
 pub struct Framer {
     bytes: Vec<u8>,
-    /// Number of bytes at the beginning of the buffer that have been examined for the end of a message.
+    /// Number of bytes at the beginning of the buffer in which no end of a message was found.
     seen: usize,
     depth: u32,
     in_string: bool,

@@ -1,5 +1,5 @@
-//! Database schema: tables, columns, and the default values of columns. Other parts of the schema are not
-//! needed for replication and not read.
+//! Schema of the database: tables, columns, and the default values of columns. The replica does not need other parts of
+//! the schema, and this module does not read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use crate::datum::{Atom, Datum, Uuid};
 /// Properties of a column in the database schema.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// Value of the column in rows from which the server omits the column.
+    /// Value of the column in rows for which the server sends no value of the column.
     pub default: Datum,
-    /// Whether the column can have several elements. Updates then contain the difference of the old and the
-    /// new value, instead of the new value.
+    /// Whether the column can have several elements. An update then contains the difference between the old and the new
+    /// value, and not the new value.
     pub several: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Schema {
 /// Reason why the schema that the server sent cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// A required part of the schema is missing or invalid. The value names the part.
+    /// A required part of the schema is missing or invalid. The value is the name of the part.
     #[error("the schema has no sound `{0}`")]
     Lacks(String),
 }
@@ -64,7 +64,7 @@ impl Schema {
     }
 }
 
-/// Parses the type of a column (`<type>` of RFC 7047 section 3.2). Returns `None` if the value is not a type.
+/// Parses the type of a column (`<type>` of RFC 7047 section 3.2). Returns `None` if the JSON value is not a type.
 fn read_type(value: &Value) -> Option<Column> {
     if let Some(atom) = value.as_str() {
         return Some(Column { default: Datum::Set(BTreeSet::from([default_atom(atom)?])), several: false });

@@ -1,5 +1,5 @@
-//! OVSDB protocol on one connection to the server. A session has no socket: it takes received messages, returns
-//! messages to send, and maintains the replica.
+//! OVSDB protocol on one connection to the server. A session has no socket: its user passes received messages to the
+//! session, and sends the messages that the session returns. The session maintains the replica.
 //!
 //! ```text
 //!   get_schema ──> monitor_cond_since ─(refused)─> monitor_cond ─(refused)─> monitor ──> updates until the connection ends
@@ -26,8 +26,8 @@ const DATABASE: &str = "Open_vSwitch";
 const MONITOR: &str = "trivium";
 /// Identifier of the client's echo requests (probes).
 const ECHO: &str = "echo";
-/// Transaction identifier for `monitor_cond_since` that no server knows. The server then sends the complete contents of
-/// the tables.
+/// Transaction identifier that no server knows, for the first `monitor_cond_since` request. The server then sends the
+/// complete contents of the tables.
 const NEVER: &str = "00000000-0000-0000-0000-000000000000";
 
 /// Reason why an OVSDB session cannot continue.
@@ -66,12 +66,12 @@ pub enum SessionError {
 /// Effect of a message from the server on the session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The message has no effect that the user of the session must handle.
+    /// The message has no effect that concerns the user of the session.
     Nothing,
-    /// The replica of the tables has changed. It is complete, and contains the state after a further transaction of the
+    /// The replica of the tables has changed. It contains the complete state after one more transaction of the
     /// database.
     Changed,
-    /// Whether the session now holds the OVSDB lock, after a message about the lock.
+    /// The server has sent a message about the OVSDB lock. The value is whether the session now holds the lock.
     Locked(bool),
     /// The server has committed the transaction that this session sent.
     Committed,
@@ -79,7 +79,7 @@ pub enum Event {
     Refused(String),
 }
 
-/// OVSDB methods for monitoring tables, in descending order of capability. Every server supports the last one.
+/// OVSDB methods for monitoring tables, in descending order of capability. Every server supports the last method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Method {
     Since,
@@ -105,7 +105,7 @@ impl Method {
     }
 }
 
-/// Kind of a request to the server that has not been answered yet.
+/// Kind of a request to the server for which no reply has arrived yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     Schema,
@@ -124,10 +124,10 @@ pub struct Session {
     outgoing: Vec<Message>,
     /// Shared with the thread that reads the desired configuration from the replica.
     replica: Arc<Replica>,
-    /// Whether the replica has been synchronized with the server on this connection.
+    /// Whether the replica was brought up to date with the server on this connection.
     whole: bool,
-    /// Identifier of the last transaction that the replica contains, as sent by the server. `None` if the
-    /// server has sent none.
+    /// Identifier, assigned by the server, of the last transaction that the replica contains. `None` if the server has
+    /// sent none.
     since: Option<String>,
 }
 
@@ -138,7 +138,7 @@ impl Session {
     }
 
     /// Creates a session on a new connection from the state of the session `last`, whose connection was lost. The new
-    /// session requests the OVSDB lock with the name `lock`.
+    /// session requests the OVSDB lock with the name `lock` again.
     pub fn resume(lock: &str, last: Session) -> Session {
         // An incomplete replica does not represent a transaction.
         let (replica, since) =
@@ -149,13 +149,13 @@ impl Session {
         session
     }
 
-    /// Returns the replica of the server's tables. Returns `None` until the replica is synchronized on this connection.
+    /// Returns the replica of the server's tables. Returns `None` until the replica is up to date on this connection.
     pub fn replica(&self) -> Option<&Replica> {
         self.whole.then_some(&*self.replica)
     }
 
-    /// Returns a shared reference to the replica, for another thread. Returns `None` until the replica is
-    /// synchronized on this connection. An update copies the replica if the reference still exists then.
+    /// Returns a shared reference to the replica, for another thread. Returns `None` until the replica is up to date on
+    /// this connection. If the reference still exists at the next update, the session changes a copy of the replica.
     pub fn shared_replica(&self) -> Option<Arc<Replica>> {
         self.whole.then(|| Arc::clone(&self.replica))
     }
@@ -170,20 +170,21 @@ impl Session {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// Queues an echo request, which probes the server.
+    /// Queues an echo request, with which the session probes the server.
     pub fn probe(&mut self) {
         let id = json!(ECHO);
         self.outgoing.push(Message::Request { method: "echo".to_owned(), params: Vec::new(), id });
     }
 
-    /// Returns whether a transaction can begin. This requires that the replica is complete, that the session holds the
-    /// OVSDB lock, and that no other transaction of the session is in progress.
+    /// Returns whether a transaction can begin: the replica is complete, the session holds the OVSDB lock, and no other
+    /// transaction of the session is in progress.
     pub fn is_free(&self) -> bool {
         self.locked && self.whole && !self.asked.values().any(|asked| *asked == Asked::Transaction)
     }
 
-    /// Begins a transaction that writes the values of the status `told` that differ from the database. Returns whether
-    /// a transaction was begun. No transaction is begun if no value differs, or if [`Session::is_free`] is false.
+    /// Begins a transaction that writes those values of the status `told` that differ from the database. Returns
+    /// whether a transaction was begun. No transaction is begun if no value differs, or if [`Session::is_free`] is
+    /// false.
     pub fn tell(&mut self, told: &SwitchStatus) -> bool {
         if !self.is_free() {
             return false;
@@ -331,7 +332,7 @@ impl Session {
     }
 }
 
-/// Returns whether a transaction was committed or refused. The server's reply contains the results of the
+/// Returns whether the server has committed or refused a transaction. The server's reply contains the results of the
 /// operations, and an additional error if the commit failed (RFC 7047 section 4.1.3).
 fn committed(answer: &Value) -> Event {
     let mut errors = answer.as_array().into_iter().flatten().filter(|result| result.get("error").is_some());

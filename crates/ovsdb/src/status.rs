@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use crate::datum::{Atom, Datum, Uuid};
 use crate::replica::Replica;
 
-/// Status of the switch and its objects that the client writes to the database. Fields of this type that are `None` and
-/// objects that are missing leave the database unchanged.
+/// Status of the switch and its objects that the client writes to the database. The values of fields that are `None`,
+/// and of objects that are missing here, stay unchanged in the database.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SwitchStatus {
-    /// Column `cur_cfg` of the table Open_vSwitch: the `next_cfg` of the last configuration change that the
-    /// switch has applied.
+    /// Column `cur_cfg` of the table Open_vSwitch: value of `next_cfg` in the last configuration that the switch has
+    /// applied.
     pub cur_cfg: Option<i64>,
     /// Version of the switch daemon.
     pub version: Option<String>,
@@ -40,7 +40,7 @@ pub struct BridgeStatus {
 /// database.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InterfaceStatus {
-    /// OpenFlow port number of the interface. -1 if the interface could not be created.
+    /// OpenFlow port number of the interface, or -1 if the interface could not be created.
     pub ofport: Option<i64>,
     /// Reason why the interface could not be created or configured. `None` if there is no error.
     pub error: Option<String>,
@@ -54,11 +54,11 @@ pub struct InterfaceStatus {
     pub mtu: Option<i64>,
     /// MAC address that the interface uses, as text.
     pub mac_in_use: Option<String>,
-    /// Index of the interface's kernel device (ifindex).
+    /// Index of the interface's network device in the kernel (ifindex).
     pub ifindex: Option<i64>,
     /// Packet and byte counters of the interface, by the name of the counter.
     pub statistics: BTreeMap<String, i64>,
-    /// Further status of the interface by name, such as the driver.
+    /// Further status of the interface, by key, such as `driver_name`.
     pub status: BTreeMap<String, String>,
 }
 
@@ -67,9 +67,9 @@ pub struct InterfaceStatus {
 pub struct ControllerStatus {
     /// Whether the controller is connected.
     pub is_connected: bool,
-    /// Role of the controller: `master`, `slave` or `other`.
+    /// Role of the controller: `master`, `slave` or `other`. `None` if the controller is not connected.
     pub role: Option<String>,
-    /// Further status of the connection by name, such as `state` and `sec_since_connect`.
+    /// Further status of the connection, by key, such as `state` and `sec_since_connect`.
     pub status: BTreeMap<String, String>,
 }
 
@@ -83,8 +83,8 @@ fn texts(map: &BTreeMap<String, String>) -> Datum {
 }
 
 impl SwitchStatus {
-    /// Returns the operations of a transaction after which the database contains this status. `replica` is the present
-    /// state of the database. Returns no operations if the database already contains the status.
+    /// Returns the operations of a transaction that changes the database to this status. `replica` is the present state
+    /// of the database. Returns no operations if the database already contains the status.
     pub(crate) fn operations(&self, replica: &Replica) -> Vec<Value> {
         let mut operations = Vec::new();
         let mut write = |table: &str, row: Uuid, columns: Vec<(&str, Datum)>| {

@@ -1,9 +1,9 @@
 //! Conversion of the database's tables into configuration objects. For each part of the tables that cannot be
-//! configured, the result contains a reason.
+//! configured, the result contains the reason.
 //!
-//! Untagged frames belong to VLAN 0 in Open vSwitch. Trivium has no VLAN 0, so VLAN 4094 ([`UNTAGGED`])
-//! replaces it, and the tables may not name VLAN 4094. Frames that arrive with the tag 4094 are dropped, also
-//! on a trunk of all VLANs, so that they do not mix with untagged frames.
+//! In Open vSwitch, untagged frames belong to VLAN 0. Trivium has no VLAN 0, and uses VLAN 4094 ([`UNTAGGED`]) for
+//! untagged frames. Therefore the tables must not contain VLAN 4094. Frames that arrive with the tag 4094 are dropped,
+//! also on a trunk of all VLANs, so that they do not mix with untagged frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,9 +25,9 @@ pub const TYPES: [&str; 6] = ["afxdp", "internal", "patch", "system", "tap", "ve
 /// Interfaces and bridges of the OVSDB tables that are left out of the configuration, each with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeftOut {
-    /// Reason for each interface that is left out, by database row.
+    /// Reason for each interface that is left out, by the UUID of its database row.
     pub interfaces: BTreeMap<Uuid, String>,
-    /// Reason for each bridge that is left out with all of its ports, by database row.
+    /// Reason for each bridge that is left out with all of its ports, by the UUID of its database row.
     pub bridges: BTreeMap<Uuid, String>,
 }
 
@@ -49,27 +49,27 @@ impl LeftOut {
 pub struct DesiredConfig {
     /// Ports, bridges and filters that the OVSDB tables request.
     pub config: Config,
-    /// Reason for each interface that cannot be configured, by database row.
+    /// Reason for each interface that cannot be configured, by the UUID of its database row.
     pub refused: BTreeMap<Uuid, String>,
-    /// Requested settings that are not supported, for each interface that runs without them, by database row.
+    /// Requested settings that are not supported, for each interface that runs without them, by the UUID of its
+    /// database row.
     pub lacks: BTreeMap<Uuid, String>,
-    /// Remarks on bridge settings in the OVSDB tables that have no effect, by bridge name.
+    /// Remarks on bridge settings in the OVSDB tables that have no effect. The key is `bridge NAME`.
     remarks: BTreeMap<String, String>,
-    /// Database row of the interface from which each port is derived, by port name.
+    /// UUID of the database row of the interface from which each port is derived, by port name.
     pub rows: BTreeMap<PortName, Uuid>,
-    /// Database row of each bridge in the configuration, by bridge name.
+    /// UUID of the database row of each bridge in the configuration, by bridge name.
     bridge_rows: BTreeMap<BridgeName, Uuid>,
-    /// Names of the interfaces in the OVSDB tables, by database row.
+    /// Names of the interfaces in the OVSDB tables, by the UUID of the database row.
     names: BTreeMap<Uuid, String>,
-    /// Datapath id of each bridge by database row, written as sixteen hexadecimal digits.
+    /// Datapath id of each bridge as sixteen hexadecimal digits, by the UUID of the bridge's database row.
     pub ids: BTreeMap<Uuid, String>,
     /// Names of the network devices in the OVSDB tables that do not exist on the machine.
     pub missing: BTreeSet<String>,
 }
 
 impl DesiredConfig {
-    /// Returns each interface and bridge that does not run as the OVSDB tables request, with the name and the
-    /// reason.
+    /// Returns each interface and bridge that does not run as the OVSDB tables request: its name and the reason.
     pub fn problems(&self) -> impl Iterator<Item = (&str, &str)> {
         let interfaces = self.refused.iter().chain(&self.lacks);
         let interfaces =
@@ -77,10 +77,10 @@ impl DesiredConfig {
         interfaces.chain(self.remarks.iter().map(|(name, why)| (name.as_str(), why.as_str())))
     }
 
-    /// Removes the controllers of bridges whose Unix sockets are not in the run directory, and adds a remark
-    /// about each of them. As in Open vSwitch, a client of the database must not make the daemon connect to
-    /// other sockets of the machine or replace such sockets. The name of a listening socket must begin with
-    /// the name of its bridge and a dot.
+    /// Removes controllers with Unix sockets that are not in the run directory from the bridges, and adds a remark
+    /// about each of them. As in Open vSwitch, a client of the database must not make the daemon connect to other
+    /// sockets of the machine or replace such sockets. The name of a listening socket must begin with the name of its
+    /// bridge and a dot.
     pub fn restrict_sockets(&mut self, run_directory: &Path) {
         for (name, bridge) in &mut self.config.bridges {
             let Some(openflow) = &mut bridge.settings.openflow else { continue };
@@ -98,14 +98,16 @@ impl DesiredConfig {
         }
     }
 
-    /// Returns the database row of the last bridge by name that the running configuration does not contain.
+    /// Returns the database row of the last bridge, in the order of names, that the running configuration does not
+    /// contain.
     pub fn newest_bridge(&self, running: &Config) -> Option<Uuid> {
         let newest = self.bridge_rows.iter().rev().find(|(bridge, _)| !running.bridges.contains_key(*bridge));
         newest.map(|(_, row)| *row)
     }
 
-    /// Returns the interfaces and bridges of the OVSDB tables that caused the given problems. Each problem is
-    /// the path of a configuration object and a text. Objects that do not come from the tables are ignored.
+    /// Returns the interfaces and bridges of the OVSDB tables that caused the given problems. Each problem is the path
+    /// of a configuration object and the text of the problem. Problems of objects that do not come from the tables are
+    /// ignored.
     pub fn blame(&self, problems: &[(String, String)]) -> LeftOut {
         let mut blamed = LeftOut::default();
         for (object, why) in problems {
@@ -142,8 +144,8 @@ impl DesiredConfig {
     }
 }
 
-/// Converts the OVSDB tables into configuration objects, without the parts in `left_out`. `ring_size` is the
-/// number of entries of AF_XDP rings. The function checks whether network devices exist, and may block.
+/// Converts the OVSDB tables into configuration objects, without the parts in `left_out`. `ring_size` is the number of
+/// entries of each AF_XDP ring. The function checks whether network devices exist, and may block.
 pub fn read(desired: &Desired, ring_size: u32, left_out: &LeftOut) -> DesiredConfig {
     let is_there = |device: &str| port::link::find(device).is_ok();
     read_with(desired, ring_size, left_out, &is_there)
@@ -247,7 +249,7 @@ impl From<String> for Refused {
     }
 }
 
-/// Configuration objects that are derived from one interface row: a port, its bridge membership, and its
+/// Configuration objects that are derived from one row of the table Interface: a port, its bridge membership, and its
 /// filter.
 struct One {
     name: PortName,
@@ -419,8 +421,8 @@ fn policing_name(interface: &str) -> String {
     format!("policing.{interface}")
 }
 
-/// Converts the ingress policing settings of an interface into rate limit rules for the filter of the
-/// interface's hook (its XDP program). Absent burst sizes have the defaults of `ovs-vswitchd`.
+/// Converts the ingress policing settings of an interface into rate limit rules for the filter of the interface's XDP
+/// program. Burst sizes that are not set have the defaults of `ovs-vswitchd`.
 fn policing(wanted: Policing) -> Result<Filter, String> {
     const MOST: u64 = 1_000_000_000_000;
     let limit = |name: &str, unit, rate: Option<u64>, burst: Option<u64>| {
@@ -475,14 +477,14 @@ fn settings(desired: &Desired, bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSe
     }
 }
 
-/// Returns a locally administered MAC address for a bridge's own interface. The address is derived from the
-/// UUID of the bridge's row, so that the address stays the same after a restart.
+/// Returns a locally administered MAC address for the interface of a bridge itself. The address is derived from the
+/// UUID of the bridge's database row. Therefore it does not change with a restart.
 fn own_mac(row: Uuid) -> MacAddr {
     let bytes = row.0.to_be_bytes();
     MacAddr([0x02, bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]])
 }
 
-/// Returns the datapath id of a bridge: `other_config:datapath-id` if valid, otherwise the bridge's MAC
+/// Returns the datapath id of a bridge: `other_config:datapath-id` if it is valid, and otherwise the bridge's MAC
 /// address with leading zeros.
 fn datapath_id(bridge: &ovsdb::Bridge, mac: MacAddr) -> String {
     let digits = |text: &String| {

@@ -1,5 +1,5 @@
-//! Assignment of OpenFlow port numbers. A bridge's own interface has the number 65534. Each other interface
-//! has the number that its database row requests. If the row requests no number, or that number is taken, the
+//! Assignment of OpenFlow port numbers to interfaces. The interface of a bridge itself has the number 65534. Each other
+//! interface has the number that its database row requests. If the row requests no number, or that number is taken, the
 //! interface keeps its previous number. An interface without a previous number gets the lowest free number.
 //!
 //! An interface keeps its number as long as it is in the tables. The number survives a restart because it is
@@ -9,16 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ovsdb::{Desired, Interface, Uuid};
 
-/// OpenFlow port number of a bridge's own interface (`OFPP_LOCAL`).
+/// OpenFlow port number of the interface of a bridge itself (`OFPP_LOCAL`).
 pub const LOCAL: u16 = 65_534;
-/// Highest OpenFlow port number that is assigned, `OFPP_MAX` of OpenFlow 1.0 less one.
+/// Highest OpenFlow port number that is assigned: `OFPP_MAX` of OpenFlow 1.0, minus one.
 const HIGHEST: u16 = 65_279;
 
 /// OpenFlow port numbers of the interfaces in the OVSDB tables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Numbers {
     held: BTreeMap<Uuid, u16>,
-    /// Interfaces that cannot be configured. The OpenFlow port numbers of these interfaces stay reserved.
+    /// Interfaces that cannot be configured. Their OpenFlow port numbers stay reserved.
     idle: BTreeSet<Uuid>,
 }
 

@@ -1,5 +1,5 @@
-//! Conversion of a bridge's OpenFlow columns in the database (controllers, fail mode, flow tables) into
-//! settings of the bridge.
+//! Conversion of the OpenFlow columns of a bridge in the database (controllers, fail mode, flow tables) into settings
+//! of the bridge.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,10 +11,10 @@ use model::{
 use ovsdb::{Bridge, Desired, FailMode};
 use switch::flow::text::sub_field;
 
-/// Returns the OpenFlow settings of a bridge. Returns `None` for a bridge that forwards by MAC learning.
-/// Driver hooks (XDP programs) can forward the frames of such a bridge without the daemon.
+/// Returns the OpenFlow settings of a bridge. Returns `None` for a bridge that forwards only by MAC learning. XDP
+/// programs can forward the frames of such a bridge in the driver, without the daemon.
 ///
-/// Like every bridge of Open vSwitch, a bridge forwards by OpenFlow rules. The exception is a bridge with
+/// As in Open vSwitch, every bridge forwards by OpenFlow rules by default. The exception is a bridge with
 /// `other_config:openflow=false`, a fail mode other than `secure`, and no controller.
 pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) -> Option<model::OpenFlow> {
     let plain = bridge.other_config.get("openflow").is_some_and(|text| text == "false");
@@ -58,9 +58,9 @@ pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) ->
     })
 }
 
-/// Returns the maximum number of VLAN tags that OpenFlow rules can match (`other_config:vlan-limit` of the
-/// table Open_vSwitch). Returns `None` if rules can match all tags that the flow key holds, which 0 and
-/// values above 1 mean. The default is one tag, as in Open vSwitch.
+/// Returns the maximum number of VLAN tags that OpenFlow rules can match (`other_config:vlan-limit` of the table
+/// Open_vSwitch). The default is one tag, as in Open vSwitch. Returns `None` for 0 and for values above 1: rules can
+/// then match all tags that the flow key contains.
 fn vlan_limit(desired: &Desired) -> Option<u8> {
     let limit = desired.other_config.get("vlan-limit").map(|text| text.trim().parse::<i64>());
     // An invalid number counts as absent.
@@ -68,14 +68,14 @@ fn vlan_limit(desired: &Desired) -> Option<u8> {
     (limit == 1).then_some(1)
 }
 
-/// Returns the fields that the column `prefixes` of a flow table names. Returns `None` for an empty column,
-/// which means the default fields. The value `none` means no fields.
+/// Returns the packet fields that the column `prefixes` of a flow table contains. Returns `None` for an empty column,
+/// which stands for the default fields. The value `none` stands for no fields.
 fn prefixes(column: &BTreeSet<String>) -> Option<BTreeSet<PrefixField>> {
     (!column.is_empty()).then(|| column.iter().filter_map(|name| tracked(name)).collect())
 }
 
-/// Returns the address of the flow key (source or destination) to which a field name of the column `prefixes`
-/// refers. IPv4, IPv6 and ARP fields share one address of the flow key. Returns `None` for other field names.
+/// Returns the address of the flow key (source or destination) to which a field name in the column `prefixes` refers.
+/// IPv4, IPv6 and ARP fields share one address of the flow key. Returns `None` for other field names.
 fn tracked(name: &str) -> Option<PrefixField> {
     match name {
         "ip_src" | "nw_src" | "ipv6_src" => Some(PrefixField::Source),
@@ -110,9 +110,9 @@ fn controller(row: &ovsdb::Controller, allow_remote: bool, passive_users: &[Stri
     }
 }
 
-/// Returns the reason why a bridge must not use the Unix socket that a controller's target names. Returns
-/// `None` if the socket is allowed, or if the target is no Unix socket. A socket must be in the run
-/// directory, and a listening socket must be named `BRIDGE.NAME`.
+/// Returns the reason why a bridge must not use the Unix socket in a controller's target. Returns `None` if the socket
+/// is allowed, or if the target is not a Unix socket. A socket must be in the run directory, and a listening socket
+/// must be named `BRIDGE.NAME`.
 pub fn refused_socket(target: &str, bridge: &BridgeName, run_directory: &Path) -> Option<String> {
     let (kind, path) = target.split_once(':').filter(|(kind, _)| matches!(*kind, "unix" | "punix"))?;
     let socket = FileUse { field: String::new(), path: path.into(), content: false };
@@ -129,8 +129,7 @@ pub fn refused_socket(target: &str, bridge: &BridgeName, run_directory: &Path) -
     ))
 }
 
-/// Returns a remark for each database column whose OpenFlow settings for the bridge are partly without
-/// effect.
+/// Returns a remark on each database column of the bridge whose OpenFlow settings have partly no effect.
 pub fn remarks(desired: &Desired, bridge: &Bridge) -> Vec<String> {
     let mut remarks = Vec::new();
     let strange: Vec<&str> = bridge

@@ -1,4 +1,4 @@
-//! Status that the daemon writes to the database for running ports and for refused interfaces.
+//! Status of running ports and refused interfaces that the daemon writes to the database.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use ovsdb::{BridgeStatus, Desired, InterfaceStatus, SwitchStatus};
 use super::desired::{DesiredConfig, TYPES};
 use super::numbers::Numbers;
 
-/// Returns the status of all bridges and interfaces, which the daemon writes to the database. If the previous
-/// status `before` is given, the interface statistics are copied from `before`.
+/// Returns the status of all bridges and interfaces that the daemon writes to the database. If the previous status
+/// `before` is given, its interface statistics are used instead of the present ones.
 pub fn told(
     desired: &Desired,
     wanted: &DesiredConfig,

@@ -8,15 +8,15 @@ use control::{Plane, Store};
 
 use super::{Answer, Commands};
 
-/// Commands for one kind of absent object. The lists that the commands print are empty, and every object name
-/// is unknown.
+/// Commands for one kind of object that does not exist. The lists that the commands print are empty, and every object
+/// name is unknown.
 struct Kind {
-    /// Commands that show all objects, or the object that an argument names. Each entry has the name and the
-    /// usage of a command.
+    /// Commands that show all objects, or one object that the argument names. Each entry has the name and the usage of
+    /// a command.
     shows: &'static [(&'static str, &'static str)],
-    /// Commands that change an object. Each entry has the name, the usage, the minimum and maximum number of
-    /// arguments, the minimum number of arguments with which one argument names an object, and the output if
-    /// no argument names an object.
+    /// Commands that change an object. Each entry has the name and the usage of the command, the minimum and maximum
+    /// number of arguments, the minimum number of arguments at which one of them is an object name, and the output if
+    /// no argument is an object name.
     changes: &'static [(&'static str, &'static str, usize, usize, usize, &'static str)],
     /// Error message for an unknown object name: for commands that show objects, and for commands that change
     /// an object.
@@ -71,8 +71,8 @@ const KINDS: [Kind; 7] = [
     },
 ];
 
-/// Commands with a constant output. Each entry has the name, the usage, the maximum number of arguments, and
-/// the output.
+/// Commands with a constant output. Each entry has the name and the usage of the command, the maximum number of
+/// arguments, and the output.
 const FIXED: [(&str, &str, usize, &str); 6] = [
     ("bond/list", "", 0, "bond\ttype\trecircID\tmembers\n"),
     ("ofproto/list-tunnels", "", 0, ""),

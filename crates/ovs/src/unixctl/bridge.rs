@@ -1,5 +1,4 @@
-//! `ofproto/list` and `bridge/*` of `ovs-appctl`, which concern the OpenFlow rules and controllers of
-//! bridges.
+//! Commands `ofproto/list` and `bridge/*` of `ovs-appctl`: OpenFlow rules and controllers of bridges.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,11 +11,11 @@ use super::{Answer, Commands, known_bridge};
 
 /// Maximum number of OpenFlow rules that one command prints.
 const RULES: usize = 1_000_000;
-/// Default priority of OpenFlow rules (OFP_DEFAULT_PRIORITY), which is not printed.
+/// Default priority of OpenFlow rules (`OFP_DEFAULT_PRIORITY`). A rule is printed without this priority.
 const USUAL: u16 = 0x8000;
 
-/// Adds the `ofproto/list` and `bridge/*` commands to the registry. The channel `reconnect` receives the name
-/// of the bridge whose controllers are to be reconnected, or `None` for all bridges.
+/// Adds the `ofproto/list` and `bridge/*` commands to the registry. `bridge/reconnect` sends the name of the bridge
+/// whose controllers are to be reconnected to the channel `reconnect`, or `None` for all bridges.
 pub fn add(commands: &mut Commands, store: &Arc<Store>, reconnect: UnboundedSender<Option<String>>) {
     let plane = Arc::clone(store.plane());
     commands.add("ofproto/list", "", 0..=0, move |_| {
@@ -38,8 +37,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>, reconnect: UnboundedSend
     });
 }
 
-/// Returns all OpenFlow rules of a bridge as text. Open vSwitch prints four more rules, from an internal
-/// table that `ovs-ofctl` does not see.
+/// Returns all OpenFlow rules of a bridge as text. Open vSwitch also prints four rules of an internal table that
+/// `ovs-ofctl` does not show.
 fn dump_flows(plane: &dyn Plane, bridge: &str, offload: bool) -> Answer {
     let query = FlowQuery { bridge: Some(bridge.to_owned()), limit: RULES, ..FlowQuery::default() };
     // A learning bridge has no rules.

@@ -10,9 +10,9 @@ use crate::database::Database;
 
 /// Returns the registry with all commands of this crate.
 ///
-/// - `database`: source of OpenFlow port numbers, present if an OVSDB server is followed.
-/// - `reconnect`: channel that receives the name of the bridge whose controllers are to be reconnected, or
-///   `None` for all bridges.
+/// - `database`: source of the OpenFlow port numbers. `None` if no OVSDB server is configured.
+/// - `reconnect`: channel that receives the name of the bridge whose controllers are to be reconnected, or `None` for
+///   all bridges.
 pub fn general(
     store: &Arc<Store>,
     database: Option<&Database>,

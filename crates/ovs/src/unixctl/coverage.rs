@@ -1,4 +1,4 @@
-//! `coverage/*` and `memory/show` of `ovs-appctl`: event counters and memory usage.
+//! Commands `coverage/*` and `memory/show` of `ovs-appctl`: event counters and memory usage.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -17,8 +17,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Values of the event counters, by event name.
 type Events = BTreeMap<String, u64>;
 
-/// Earlier values of the event counters: one record for each five seconds of the last minute, and one for
-/// each minute of the last hour.
+/// Earlier values of the event counters: one record per five seconds of the last minute, and one per minute of the last
+/// hour.
 struct History {
     began: Instant,
     recent: VecDeque<(Instant, Events)>,
@@ -42,8 +42,8 @@ impl History {
         }
     }
 
-    /// Returns the average number of occurrences of an event per second over the last `time`, or since the
-    /// start if the process is younger. `count` is the current value of the event's counter.
+    /// Returns the average number of occurrences of an event per second over the last `time`, or since the start of the
+    /// process if this is shorter ago. `count` is the present value of the event's counter.
     fn rate(&self, event: &str, count: u64, now: Instant, time: Duration) -> f64 {
         let all = if time > MINUTE { &self.minutes } else { &self.recent };
         // The newest sample that is at least `time` old.
@@ -56,8 +56,8 @@ impl History {
     }
 }
 
-/// Adds the `coverage/*` and `memory/show` commands to the registry, and starts the thread that samples the
-/// counters.
+/// Adds the `coverage/*` and `memory/show` commands to the registry. Starts the thread that records the counters every
+/// five seconds.
 pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     let history = History { began: Instant::now(), recent: VecDeque::new(), minutes: VecDeque::new() };
     let history = Arc::new(Mutex::new(history));
@@ -92,8 +92,8 @@ fn read(events: &Events, arguments: &[String]) -> Answer {
     events.get(name).map(|count| format!("{count}\n")).ok_or_else(|| "No such counter".to_owned())
 }
 
-/// Returns the event counters since the start: packets of ports by direction, drops by reason, and cache
-/// lookups by cache tier.
+/// Returns the event counters since the start of the process: packets by direction, drops by reason, and flow cache
+/// look-ups by result.
 fn events(plane: &dyn Plane) -> Events {
     let mut events = Events::new();
     let mut count = |name: &str, count: u64| *events.entry(name.to_owned()).or_default() += count;
@@ -123,7 +123,7 @@ fn events(plane: &dyn Plane) -> Events {
     events
 }
 
-/// Returns the event counters and their rates in the format of `ovs-vswitchd`.
+/// Returns the event counters and their rates in the output format of `ovs-vswitchd`.
 fn show(events: &Events, history: &History, now: Instant) -> String {
     let hit: Vec<(&String, u64)> =
         events.iter().filter(|(_, count)| **count > 0).map(|(event, count)| (event, *count)).collect();
@@ -151,8 +151,8 @@ fn show(events: &Events, history: &History, now: Instant) -> String {
     text
 }
 
-/// Returns the number of objects of each kind (such as bridges and ports) and the memory usage on one line,
-/// in the format of `ovs-vswitchd`.
+/// Returns, on one line, the number of objects of each kind (such as bridges and ports) and the memory usage in KiB.
+/// The output format is that of `ovs-vswitchd`.
 fn memory(plane: &dyn Plane) -> String {
     let bridges = plane.bridges();
     let caches = plane.caches();

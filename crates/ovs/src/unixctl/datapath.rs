@@ -1,5 +1,5 @@
-//! `dpctl/*` and `dpif/*` of `ovs-appctl`: ports, cached flows and features of the datapath, in the format of
-//! `ovs-vswitchd`.
+//! Commands `dpctl/*` and `dpif/*` of `ovs-appctl`: ports, cached flows and features of the datapath, in the output
+//! format of `ovs-vswitchd`.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,15 +12,15 @@ use tokio::sync::watch;
 use super::{Answer, Commands, known_bridge};
 use crate::database::Layout;
 
-/// Name of Trivium's only datapath in `ovs-appctl`.
+/// Name under which `ovs-appctl` shows Trivium's only datapath.
 pub const DATAPATH: &str = "netdev@trivium";
 /// Maximum number of cached flows that one command prints.
 const FLOWS: usize = 100_000;
 
-/// OpenFlow port number of a bridge's own interface (`OFPP_LOCAL` of OpenFlow 1.0).
+/// OpenFlow port number of the interface of a bridge itself (`OFPP_LOCAL` of OpenFlow 1.0).
 const LOCAL: u16 = 65_534;
 
-/// Features of the datapath with their values, under Open vSwitch's names and in the order of
+/// Names and values of the datapath's features. The names and their order are those of Open vSwitch's command
 /// `dpif/show-dp-features`.
 const FEATURES: [(&str, &str); 26] = [
     ("Masked set action", "Yes"),
@@ -103,8 +103,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>, layout: Option<watch::Re
     });
 }
 
-/// Formats an error of the data plane for a user of `ovs-appctl`. The text contains cause and fix. The cause
-/// names the object if the command's argument does not name it.
+/// Formats an error of the data plane for a user of `ovs-appctl`: the cause, and what the user can do. The cause names
+/// the object if the command's argument does not name it.
 pub fn refused(error: PlaneError) -> String {
     format!("{}; {}", error.cause, error.fix)
 }
@@ -115,7 +115,7 @@ fn list() -> String {
     })
 }
 
-/// Accepts the name of the datapath with or without its type, and returns an error for other names.
+/// Returns an error if `name` is not the name of the datapath, with or without its type.
 fn known_datapath(name: &str) -> Result<(), String> {
     let own = DATAPATH.split_once('@').map_or(DATAPATH, |(_, own)| own);
     if name == DATAPATH || name == own {
@@ -124,8 +124,8 @@ fn known_datapath(name: &str) -> Result<(), String> {
     Err(format!("ovs-vswitchd: opening datapath {name} failed (No such device)"))
 }
 
-/// Returns the number of packets that matched an entry of the workers' flow caches, and the number of packets
-/// that did not.
+/// Returns the number of packets that matched an entry of a worker's flow cache, and the number of packets that matched
+/// none.
 fn lookups(caches: &[CacheState]) -> (u64, u64) {
     let sum = |field: fn(&CacheState) -> u64| caches.iter().map(field).sum::<u64>();
     (sum(|cache| cache.exact_hits + cache.masked_hits), sum(|cache| cache.misses))
@@ -178,8 +178,7 @@ fn show(plane: &dyn Plane, arguments: &[String]) -> Answer {
     Ok(text)
 }
 
-/// Returns a text that lists the bridges with their ports. For each port, the text has the name, the OpenFlow
-/// port number, the datapath port number and the kind.
+/// Lists the bridges with their ports as text: name, OpenFlow port number, datapath port number and kind of each port.
 fn show_bridges(plane: &dyn Plane, layout: &Layout) -> String {
     let (hits, misses) = lookups(&plane.caches().workers);
     let ports = plane.ports();
@@ -205,8 +204,8 @@ fn is_more(option: &str) -> bool {
     matches!(option, "-m" | "--more")
 }
 
-/// Returns whether ports are printed by name and not by number, as `--names` or `--no-names` requests.
-/// Without both options, ports are printed by name only if `--more` is given.
+/// Returns whether ports are printed by name, and not by number. `--names` and `--no-names` request this. Without them,
+/// ports are printed by name only if `--more` is given.
 fn wants_names(options: &[String]) -> bool {
     let asked = options.iter().rev().find_map(|option| match option.as_str() {
         "--names" => Some(true),
@@ -216,8 +215,8 @@ fn wants_names(options: &[String]) -> bool {
     asked.unwrap_or_else(|| options.iter().any(|option| is_more(option)))
 }
 
-/// Returns the unique flow identifier (UFID) of a cached flow. The UFID is a hash of the bridge, the worker
-/// and the flow, and therefore does not change over time.
+/// Returns the unique flow identifier (UFID) of a cached flow. It is a hash of the bridge, the worker and the flow.
+/// Therefore it does not change while the flow exists.
 fn ufid(flow: &MegaflowState) -> String {
     let word = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -282,8 +281,8 @@ fn dump_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
     Ok(text)
 }
 
-/// Returns the text of the cached flow with the UFID that the last argument contains. The UFID of a flow
-/// depends on whether ports are printed by name, so the function looks for the UFID in both forms.
+/// Returns the text of the cached flow whose UFID is the last argument. The UFID depends on whether ports are printed
+/// by name. Therefore the function compares both forms.
 fn get_flow(plane: &dyn Plane, arguments: &[String]) -> Answer {
     let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let (id, datapath) =
@@ -304,7 +303,7 @@ fn get_flow(plane: &dyn Plane, arguments: &[String]) -> Answer {
     Err("ovs-vswitchd: getting flow (No such file or directory)".to_owned())
 }
 
-/// Removes all cached flows. A file of flows as an argument is not supported.
+/// Removes all cached flows. A file with flows as an argument is not supported.
 fn del_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
     for name in arguments {
         known_datapath(name)?;

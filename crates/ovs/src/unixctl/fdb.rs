@@ -1,5 +1,5 @@
-//! `fdb/*` and `mdb/*` of `ovs-appctl`, which concern the MAC table and the multicast groups that snooping
-//! has learned.
+//! Commands `fdb/*` and `mdb/*` of `ovs-appctl`: MAC table, and multicast groups that IGMP and MLD snooping has
+//! learned.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,22 +16,22 @@ use crate::database::{Layout, Stations};
 
 /// Maximum number of MAC table entries that one command prints.
 const LIMIT: usize = 1_000_000;
-/// Maximum time to wait until a static entry has been added to the MAC table or removed from the MAC table.
+/// Maximum time to wait until a static entry has been added to the MAC table of a bridge or removed from it.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 
 const NO_BRIDGE: &str = "no such bridge";
 const FLUSHED: &str = "table successfully flushed";
 
-/// Channels of the task that follows the OVSDB server: one gives the OpenFlow port numbers, and one takes the
-/// static MAC table entries. `None` if no OVSDB server is followed.
+/// Channels of the task that applies the OVSDB tables: the OpenFlow port numbers, and the static MAC table entries that
+/// the commands add. `None` if no OVSDB server is configured.
 pub type Sides = Option<(watch::Receiver<Layout>, Arc<watch::Sender<Stations>>)>;
 
 struct Fdb {
     plane: Arc<dyn Plane>,
     sides: Sides,
-    /// Values that each bridge's MAC table counters had at the last `fdb/stats-clear`. These values are
-    /// subtracted from the printed counters.
+    /// Values of the MAC table counters at the last `fdb/stats-clear`, by bridge name. They are subtracted from the
+    /// counters that are printed.
     cleared: Mutex<BTreeMap<String, BridgeCounts>>,
 }
 
@@ -60,8 +60,8 @@ fn word(arguments: &[String], at: usize) -> &str {
     arguments.get(at).map_or("", String::as_str)
 }
 
-/// Parses the VLAN argument of `fdb/add` and `fdb/del`. 0 means untagged, and so does a text that is not a
-/// 16-bit number. Other numbers that are no VLAN ID are an error.
+/// Parses the VLAN argument of `fdb/add` and `fdb/del`. 0 stands for untagged frames, and so does a text that is not a
+/// 16-bit number. Any other number that is not a valid VLAN ID is an error.
 fn vlan(text: &str) -> Result<VlanId, String> {
     match text.parse::<u16>() {
         Err(_) | Ok(0) => Ok(UNTAGGED),
@@ -84,8 +84,8 @@ impl Fdb {
             .ok_or_else(|| NO_BRIDGE.to_owned())
     }
 
-    /// Returns a function that converts a bridge name and a port name into the port number to print. The
-    /// bridge's own interface is printed as `LOCAL`.
+    /// Returns a function that returns the port number to print for a bridge name and a port name. The interface of the
+    /// bridge itself is printed as `LOCAL`.
     fn number(&self) -> impl Fn(&str, &str) -> String {
         let layout = self.layout();
         let ids: BTreeMap<String, u16> =
@@ -99,15 +99,15 @@ impl Fdb {
         }
     }
 
-    /// Returns a function that converts a VLAN into the VLAN id to print. The VLAN that stands for untagged
-    /// frames is printed as 0.
+    /// Returns a function that returns the VLAN ID to print for a VLAN. The VLAN that stands for untagged frames is
+    /// printed as 0.
     fn shown_vlan(&self, bridge: &str) -> impl Fn(VlanId) -> u16 {
         let ours = self.layout().desired.bridges.contains_key(bridge);
         move |vlan| if ours && vlan == UNTAGGED { 0 } else { vlan.get() }
     }
 
-    /// Returns the MAC table of a bridge as text. Each line has `LOCAL` or the port number, the VLAN (0 for
-    /// none), the address, and the age in seconds.
+    /// Returns the MAC table of a bridge as text. Each line has the port number (or `LOCAL`), the VLAN ID (0 for
+    /// untagged frames), the MAC address, and the age in seconds.
     fn show(&self, bridge: &str) -> Answer {
         known_bridge(&*self.plane, bridge, NO_BRIDGE)?;
         let filter =
@@ -123,9 +123,8 @@ impl Fdb {
         Ok(text)
     }
 
-    /// Parses the arguments that identify a static MAC table entry of a bridge. Returns the entry's key, and
-    /// the channel that sets the static entries. Returns an error if the bridge does not come from the
-    /// database.
+    /// Parses the arguments that identify a static MAC table entry of a bridge. Returns the entry's key, and the
+    /// channel for static entries. Returns an error if the bridge is not configured by the database.
     fn entry(
         &self,
         bridge: &str,
@@ -143,8 +142,8 @@ impl Fdb {
         }
     }
 
-    /// Waits until the bridge's MAC table contains the static entry `key` on the port `port`. If `port` is
-    /// `None`, waits until the MAC table does not contain the static entry.
+    /// Waits until the bridge's MAC table contains the static entry `key` with the port `port`. If `port` is `None`,
+    /// waits until the MAC table does not contain such a static entry.
     fn until(&self, bridge: &str, key: StaticKey, port: Option<&str>) -> Answer {
         let filter = FdbFilter {
             bridge: Some(bridge.to_owned()),

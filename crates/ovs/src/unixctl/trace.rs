@@ -1,5 +1,5 @@
-//! `ofproto/trace` and `ofproto/trace-packet-out` of `ovs-appctl`, which trace a packet through the flow
-//! tables. All argument forms of `ovs-vswitchd` are accepted.
+//! Commands `ofproto/trace` and `ofproto/trace-packet-out` of `ovs-appctl`: the way of a packet through the flow
+//! tables. All forms of arguments that `ovs-vswitchd` accepts are accepted.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Commands, known_bridge};
 /// Maximum length of the payload of a generated packet in bytes.
 const PAYLOAD: u32 = 64_000;
 
-/// Names of the connection tracking flags (ovs-fields(7), `ct_state`), from the lowest bit.
+/// Names of the connection tracking flags (ovs-fields(7), `ct_state`), starting with the lowest bit.
 const CT_STATES: [&str; 8] = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
 
 /// Adds the `ofproto/trace*` commands to the registry.
@@ -34,8 +34,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     });
 }
 
-/// Parses the arguments of a trace command. Options may stand at any position. Besides options, one to three
-/// arguments are required.
+/// Parses the arguments of a trace command. Options may be at any position. Besides options, the command requires one
+/// to three arguments.
 fn read(plane: &dyn Plane, arguments: &[String]) -> Result<TraceRequest, String> {
     let mut request = TraceRequest::default();
     let mut words: Vec<&str> = Vec::new();

@@ -1,4 +1,5 @@
-//! `upcall/*` and `revalidator/*` of `ovs-appctl`, which concern upcalls and cached flows.
+//! Commands `upcall/*` and `revalidator/*` of `ovs-appctl`: upcalls (packets that miss the flow caches) and cached
+//! flows.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -46,8 +47,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     commands.add("revalidator/purge", "", 0..=0, move |_| settle(&*asked, true));
 }
 
-/// Changes a setting of the workers' flow caches, and returns the text `done`. A change of the megaflow
-/// setting removes all cached flows, as in Open vSwitch.
+/// Changes a setting of the workers' flow caches, and returns the output `done`. A change of the megaflow setting also
+/// removes all cached flows, as in Open vSwitch.
 fn tune(plane: &dyn Plane, tuning: FlowTuning, done: &str) -> Answer {
     plane.tune_flows(tuning).map_err(refused)?;
     if let FlowTuning::Megaflows(_) = tuning {
