@@ -22,7 +22,7 @@ const WAYS: usize = 15;
 /// Minimum number of groups of a large table. The tags of a large table (16 bytes for each group) do not stay in the L1
 /// cache. Therefore searches prefetch them.
 const LARGE: usize = 256;
-/// Average number of entries per group at which the table doubles its number of groups. At this load one in twenty
+/// Average number of entries per group at which the table doubles its number of groups. At this load, one in twenty
 /// groups is full.
 const MOST_PER_GROUP: usize = 10;
 
@@ -143,7 +143,7 @@ impl Buckets {
         hash as usize & (self.tags.len() - 1)
     }
 
-    /// Prefetches the memory that a search for this hash reads first.
+    /// Prefetches the memory that a search for `hash` reads first.
     #[inline(always)]
     pub fn prefetch(&self, hash: u32) {
         prefetch_read(&self.tags[self.home(hash)]);
@@ -157,8 +157,8 @@ impl Buckets {
         (self.slot(hash, ways), is_maybe)
     }
 
-    /// Returns a bit mask of the ways in the group of `hash` whose tags match the hash, and whether the table may
-    /// contain an entry with this hash.
+    /// Returns a bit mask of the ways in the group of `hash` whose tags match `hash`, and whether the table may contain
+    /// an entry with this hash. Bit `n` stands for way `n`.
     #[inline(always)]
     pub fn ways(&self, hash: u32) -> (u32, bool) {
         let tags = self.tags[self.home(hash)];
@@ -323,7 +323,7 @@ impl HashCounts {
         self.0.memory()
     }
 
-    /// Prefetches the memory that a query about a hash reads first.
+    /// Prefetches the memory that a query about `hash` reads first.
     #[inline(always)]
     pub fn prefetch(&self, hash: u32) {
         self.0.prefetch(hash);

@@ -73,7 +73,7 @@ pub enum PrefixStep {
     Octet,
 }
 
-/// Optimisations of the look-ups in a classifier.
+/// Optimisations of a classifier's look-ups, which can be enabled separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whether a look-up searches subtables in descending order of their highest priority, and ends when no
@@ -129,7 +129,7 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are {most} rules already, which is the limit")]
 pub struct RulesFull {
-    /// Maximum number of rules in the classifier.
+    /// Maximum number of rules that the classifier may hold.
     pub most: u32,
 }
 

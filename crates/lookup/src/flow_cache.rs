@@ -142,7 +142,7 @@ struct Flow<T> {
     value: Option<T>,
 }
 
-/// A mask in the search order of one port.
+/// A mask in the search order of one port, with its statistics.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
     mask: u32,

@@ -8,7 +8,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The two secret numbers with which the word at one position of a key is hashed.
+/// The two secret numbers by which the word at one position of a key is hashed.
 #[derive(Clone, Copy, Debug)]
 pub struct Secret {
     pub add: u64,

@@ -15,7 +15,7 @@ use crate::words::{Part, Parts, TableFull};
 /// Number of slots in a node.
 const SLOTS: usize = 64;
 
-/// A table of prefixes and next hops, owned by the writer. See the crate's documentation.
+/// A table of prefixes and next hops, for the one thread that changes it. See the crate's documentation.
 pub struct Table<A: Address> {
     routes: Routes<A>,
     /// For each prefix length, number of prefixes with this length.
@@ -83,7 +83,7 @@ impl<A: Address> Table<A> {
         })
     }
 
-    /// Returns the reader side of the table.
+    /// Returns a handle with which readers look up next hops in the table.
     #[must_use]
     pub fn trie(&self) -> Trie<A> {
         Trie::new(self.parts.shared())
@@ -218,8 +218,8 @@ impl<A: Address> Table<A> {
         self.cover(address, 1, most).map_or(0, |(_, hop)| hop.0)
     }
 
-    /// Rebuilds the parts of the trie that cover the addresses of a prefix. All new words are written before
-    /// the first of them is published.
+    /// Builds new versions of those parts of the trie that cover the addresses of a prefix. All new words are written
+    /// before the first of them is published.
     fn rewritten(&mut self, prefix: Prefix<A>) -> Result<(), TableFull> {
         self.parts.use_reserve(self.get(&prefix).is_none());
         let entries = self.root_entries(prefix);

@@ -34,7 +34,7 @@ impl Hop {
     pub const NONE: Hop = Hop(0);
 }
 
-/// The reader side of a table. All clones refer to the same table.
+/// Read access to the trie of a `Table`, for look-ups. All clones refer to the same table.
 #[derive(Debug)]
 pub struct Trie<A> {
     shared: Arc<Shared>,

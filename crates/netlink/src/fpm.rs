@@ -208,7 +208,7 @@ pub(crate) enum Said {
     Lost,
 }
 
-/// State that the FPM server shares with the applier thread and with readers of the status.
+/// State that the FPM server shares with the applier thread and with threads that read the status.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) end: AtomicBool,

@@ -233,7 +233,8 @@ impl Mirror {
         }
     }
 
-    /// Returns whether FPM sessions are the source of routes and next-hop objects of this protocol.
+    /// Returns whether FPM sessions, and not the kernel, are the source of routes and next-hop objects of this
+    /// protocol.
     fn spares(&self, protocol: u8) -> bool {
         self.told_apart && is_frrs(protocol)
     }

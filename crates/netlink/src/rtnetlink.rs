@@ -1,7 +1,7 @@
 //! Constants of the kernel's rtnetlink interface, with the kernel's names. Each module holds the constants of
 //! one kind of object, and names the kernel header that defines them.
 
-/// Address families (`linux/socket.h`), in the width of the first byte of each message.
+/// Address families (`linux/socket.h`), which the first byte of each message contains.
 pub(crate) mod family {
     pub(crate) const AF_UNSPEC: u8 = 0;
     pub(crate) const AF_INET: u8 = 2;

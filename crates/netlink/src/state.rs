@@ -94,7 +94,7 @@ pub struct Member {
 /// A next hop of a route: device and gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hop {
-    /// Index of the output device. 0 if there is no device.
+    /// Index of the device through which packets are sent. 0 if there is no device.
     pub link: u32,
     /// IP address of the gateway. A route of one address family may have a gateway of the other. `None` if the
     /// destinations are on the link.

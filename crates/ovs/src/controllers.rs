@@ -129,7 +129,7 @@ async fn until_open(path: &Path) {
     }
 }
 
-/// Starts, updates and ends OpenFlow sessions according to the bridges that currently use OpenFlow.
+/// Starts, updates and ends OpenFlow sessions, so that exactly the bridges that currently use OpenFlow have sessions.
 async fn follow(
     plane: &Arc<DataPlane>,
     leaders: &mut watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<OfDatapath>)>>,

@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Default and minimum interval at which interface statistics are written to the database.
 /// `other_config:stats-update-interval` can set a longer interval.
 const STATISTICS: Duration = Duration::from_secs(5);
-/// Time after which the daemon tries again to apply a configuration object that the data plane refused.
+/// Time after which the daemon applies the OVSDB tables again if the data plane refused parts of them.
 const RETRY: Duration = Duration::from_secs(10);
 /// Maximum time for which the start of the daemon waits for the tables of the database.
 const FIRST: Duration = Duration::from_secs(3);

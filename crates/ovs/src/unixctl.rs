@@ -125,7 +125,7 @@ impl Commands {
     }
 }
 
-/// Returns an error with the text `unknown` if no running bridge has this name.
+/// Returns the error `unknown` if no running bridge has this name.
 fn known_bridge(plane: &dyn Plane, bridge: &str, unknown: &str) -> Result<(), String> {
     let runs = plane.bridges().iter().any(|state| state.name == bridge);
     if runs { Ok(()) } else { Err(unknown.to_owned()) }

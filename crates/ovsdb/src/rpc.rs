@@ -117,18 +117,18 @@ impl Framer {
 pub enum Message {
     /// A request, which requires a reply.
     Request {
-        /// Name of the method.
+        /// Name of the method that the peer should execute.
         method: String,
-        /// Parameters of the method.
+        /// Parameters of the method, as JSON values.
         params: Vec<Value>,
         /// Identifier of the request, which the reply must contain.
         id: Value,
     },
     /// A notification, which has no reply.
     Notification {
-        /// Name of the method.
+        /// Name of the method that the peer should execute.
         method: String,
-        /// Parameters of the method.
+        /// Parameters of the method, as JSON values.
         params: Vec<Value>,
     },
     /// A reply to a request, with a result or an error.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::datum::{Atom, Datum, Uuid};
 
-/// Properties of a column in the database schema.
+/// Properties of a column in the database schema that the replica needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
     /// Value of the column in rows for which the server sends no value of the column.

@@ -342,7 +342,7 @@ fn committed(answer: &Value) -> Event {
     }
 }
 
-/// Returns the text of an error that the server sent.
+/// Returns the text of an error message that the server sent.
 fn said(error: &Value) -> String {
     let part = |key: &str| error.get(key).and_then(Value::as_str);
     let text = match (part("error"), part("details")) {

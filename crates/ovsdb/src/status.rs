@@ -15,7 +15,7 @@ pub struct SwitchStatus {
     /// Column `cur_cfg` of the table Open_vSwitch: value of `next_cfg` in the last configuration that the switch has
     /// applied.
     pub cur_cfg: Option<i64>,
-    /// Version of the switch daemon.
+    /// Version of the switch daemon, for the column `ovs_version`.
     pub version: Option<String>,
     /// Names of the interface types that the switch supports.
     pub iface_types: Vec<String>,

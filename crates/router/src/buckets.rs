@@ -2,7 +2,7 @@
 //! divided among the next hops. A change of the next hops moves as few buckets as their new shares allow. RFC 2992
 //! compares algorithms of this kind, and the kernel's resilient nexthop groups work similarly.
 
-/// Number of hash buckets of a group of next hops. Each next hop gets a number of these buckets.
+/// Number of hash buckets of a group of next hops. The buckets are divided among the next hops.
 pub const BUCKETS: usize = 1024;
 
 /// Mixes the hash of a flow with a router's seed. The result selects the flow's bucket ([`Buckets::of`]). Routers with

@@ -92,8 +92,8 @@ impl Default for Decision {
     }
 }
 
-/// A snapshot of a router, with which workers route packets. A new snapshot replaces this one when interfaces
-/// or rules change. Changes of routes and adjacencies are visible without a new snapshot.
+/// State of a router with which workers route packets. When interfaces or rules change, a new value replaces this one.
+/// Changes of routes and adjacencies are visible without a new value.
 #[derive(Clone, Debug)]
 pub struct Router {
     /// Interfaces of the router, by interface number.
@@ -140,7 +140,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Clears the scratch memory for a new burst, and returns the collector of the burst's packets.
+    /// Clears the memory for a new burst, and returns the collector of the burst's packets.
     #[inline]
     pub fn begin(&mut self) -> Gathering<'_> {
         self.expired.clear();

@@ -23,7 +23,7 @@ pub enum FibError {
     Full {
         /// Prefix of the route.
         prefix: String,
-        /// Size of the trie in words of eight bytes.
+        /// Size of the trie, in words of eight bytes.
         words: usize,
     },
     /// The table has reached its maximum number of routes.
@@ -51,7 +51,7 @@ pub enum FibError {
     Paths {
         /// Prefix of the route.
         prefix: String,
-        /// Maximum number of paths of the table.
+        /// Maximum number of different paths of the table.
         limit: u32,
     },
 }
@@ -319,8 +319,8 @@ impl View {
         self.paths.is(&other.paths)
     }
 
-    /// Returns the paths of the table for look-ups by `reader`. The path numbers come from [`View::hops4`] and
-    /// [`View::hops6`].
+    /// Returns the paths of the table for look-ups by `reader`. The path numbers ([`Hop`]) come from [`View::hops4`]
+    /// and [`View::hops6`].
     #[inline(always)]
     pub(crate) fn path_entries<'a>(&'a self, reader: &'a Reader) -> PathEntries<'a> {
         self.paths.seen_by(reader)

@@ -146,7 +146,7 @@ impl PathMirror {
         !self.leaving.is_empty()
     }
 
-    /// Releases the next-hop group of a path to which no route refers any more.
+    /// Releases the next-hop group of a path that no route uses any more.
     pub fn leave(&mut self, path: u32, readers: &Readers) {
         let group = self.used.remove(&path);
         self.leaving.extend(group.map(|group| (readers.begin(), group)));

@@ -25,7 +25,7 @@ pub enum Path {
     Unreachable,
     /// Drops packets and reports to the sender that communication is prohibited.
     Prohibit,
-    /// Continues the look-up in the next table.
+    /// Continues the look-up with the next policy rule, as if the table had no route.
     Throw,
     /// Forwards packets to one of these next hops. An empty list counts as no route.
     NextHops(Vec<NextHop>),
@@ -47,7 +47,7 @@ pub enum Verdict {
     Unreachable,
     /// Communication with the destination is prohibited, as in [`Path::Prohibit`].
     Prohibit,
-    /// The look-up continues in the next table, as in [`Path::Throw`].
+    /// The look-up continues with the next policy rule, as in [`Path::Throw`].
     Throw,
     /// Forwarding of the packet's family is disabled on its ingress interface.
     NotForwarding,
@@ -148,7 +148,7 @@ impl PathView {
         Arc::ptr_eq(&self.slots, &other.slots)
     }
 
-    /// Returns the paths of the table for look-ups by `reader`.
+    /// Returns the paths of the table, for look-ups by one reader.
     #[inline]
     pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> PathEntries<'a> {
         PathEntries { slots: self.slots.seen_by(reader), words: &self.words }

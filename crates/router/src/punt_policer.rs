@@ -34,9 +34,9 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Number of slots, in each class, for the shares of interfaces. There are as many slots for the shares of sources. A
 /// hash selects the slot.
 const SHARES: usize = 256;
-/// The share of one interface is the rate of its class divided by this number.
+/// Divisor for the share of one interface: the rate of the class divided by this number.
 const OF_INTERFACE: u64 = 8;
-/// The share of one source is the rate of its class divided by this number.
+/// Divisor for the share of one source: the rate of the class divided by this number.
 const OF_SOURCE: u64 = 32;
 /// For the classes in [`KNOWN`], the share of one interface is the rate of the class divided by this number. The share
 /// is large, because known senders are few.
@@ -169,7 +169,7 @@ struct Place {
     class: PuntClass,
     /// Hash of the source of the packet, which selects the share.
     source: u64,
-    /// Whether the packet may use the reserve in the token bucket of its class.
+    /// Whether the packet may use the reserve in the token bucket of its class, as far as it is within its shares.
     is_trusted: bool,
 }
 

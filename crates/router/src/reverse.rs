@@ -26,9 +26,9 @@ const DISCOVERY_HOPS: u8 = 255;
 /// The result of looking up the route to the source address of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Back {
-    /// There is no route to the source, or the route is local or refuses packets.
+    /// There is no route to the source address, or the route is local or refuses packets.
     Nowhere,
-    /// The route leads to the interface with this number. If the route has several next hops and one of them is on the
+    /// The route to the source address leads to the interface with this number. If one of several next hops is on the
     /// ingress interface, the value is the ingress interface.
     By(u16),
 }

@@ -26,8 +26,8 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Sets the value of the counter, for gauges and for counts that continue those of a previous process. Only the
-    /// worker that owns the counter may call this method.
+    /// Sets the value of the counter. Gauges use this method, and so do counters that continue the count of a previous
+    /// process (upgrade). Only the worker that owns the counter may call this method.
     #[inline(always)]
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);

@@ -16,7 +16,7 @@
 use crate::primitives::{Arc, AtomicUsize, Ordering, UnsafeCell};
 use crate::qsbr::{Domain, Grace, Reader};
 
-/// The readers' part of a left-right table: both copies and the index of the active copy.
+/// Both copies of a left-right table and the index of the active copy, as readers use them.
 #[derive(Debug)]
 pub struct LeftRight<T> {
     copies: [UnsafeCell<T>; 2],
@@ -48,7 +48,7 @@ impl<T: Send + Sync + 'static> LeftRight<T> {
     }
 }
 
-/// The only writer of a [`LeftRight`] table.
+/// Write access to a [`LeftRight`] table. There is only one writer.
 #[derive(Debug)]
 pub struct Writer<T, O> {
     shared: Arc<LeftRight<T>>,

@@ -51,7 +51,7 @@ impl<T: Copy + Send> Ring<T> {
         }
     }
 
-    /// Pushes one value.
+    /// Pushes one value to the ring.
     ///
     /// # Errors
     /// Returns the value if the ring is full.
@@ -74,7 +74,7 @@ impl<T: Copy + Send> Ring<T> {
         count
     }
 
-    /// Pops one value. Returns `None` if the ring is empty.
+    /// Pops the oldest value from the ring. Returns `None` if the ring is empty.
     #[inline]
     pub fn pop(&self) -> Option<T> {
         let (start, count) = self.claim(&self.head, 1, 1);

@@ -25,10 +25,10 @@ use crate::primitives::{
 /// Default maximum number of readers of a domain. The number is sufficient for workers, the slow path and some
 /// control threads.
 pub const DEFAULT_READERS: usize = 64;
-/// Number of unlinked objects in a domain at which `retire` drops the objects that no reader can use any more.
+/// Number of retired objects, for which no grace period has begun, at which `retire` calls [`Domain::reclaim`].
 const COLLECT_AT: usize = 64;
-/// Epoch value of a reader that is offline, and of an unused reader place. The value is greater than every epoch.
-/// Therefore no grace period waits for such a place.
+/// Epoch that stands for an offline reader, and for a place of the domain without a reader. The value is greater than
+/// every epoch. Therefore no grace period waits for such a place.
 const OFFLINE: u64 = u64::MAX;
 
 /// Error of [`Domain::register`]: the domain already has the maximum number of readers.
@@ -194,7 +194,7 @@ impl Domain {
         self.free(self.oldest())
     }
 
-    /// Returns the number of unlinked objects that have not been dropped yet.
+    /// Returns the number of retired objects that have not been dropped yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.limbo.lock().len()

@@ -32,7 +32,7 @@ pub struct ExternalReaders {
 
 #[derive(Default)]
 struct Asked {
-    /// Whether a grace period was requested after the thread's current wait began.
+    /// Whether a further wait is required, because a grace period began after the thread's present wait.
     again: AtomicBool,
     end: AtomicBool,
 }
@@ -139,8 +139,8 @@ impl Readers {
         )
     }
 
-    /// Returns whether no reader can use memory any more that was unlinked before `ticket` began. The method
-    /// never blocks.
+    /// Returns whether the grace periods of `ticket` are over: no reader can use memory any more that was unlinked
+    /// before they began. The method never blocks.
     #[must_use]
     pub fn are_past(&self, ticket: GracePeriods) -> bool {
         let external_readers = self.external_readers.as_ref().zip(ticket.1);

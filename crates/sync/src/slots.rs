@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use crate::primitives::{Arc, AtomicPtr, Ordering};
 use crate::qsbr::{Domain, Reader};
 
-/// A fixed number of slots, each of which holds a replaceable chunk of type `T` or is empty.
+/// A fixed number of slots. Each slot is empty or points to a chunk (an object of type `T`) that can be replaced.
 #[derive(Debug)]
 pub struct Slots<T> {
     slots: Box<[AtomicPtr<T>]>,

@@ -379,7 +379,7 @@ impl<T> Drop for Popping<'_, T> {
     }
 }
 
-/// An observer of a ring, with which a thread other than the producer and the consumer reads the ring's positions.
+/// Read access to the positions of a ring, for a thread other than the producer and the consumer.
 pub struct Watch<T> {
     ring: Arc<Ring<T>>,
 }

@@ -110,7 +110,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes up to `want` tokens and returns the number of tokens granted.
+    /// Takes up to `want` tokens from the bucket and returns the number of tokens that were granted.
     #[inline]
     pub fn take(&self, now_ns: u64, want: u32) -> u32 {
         let line = self.line();

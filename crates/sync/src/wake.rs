@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::primitives::{AtomicBool, Ordering, fence};
 
-/// Flag that is set while a consumer sleeps or is about to sleep.
+/// Flag that is set while a consumer (a worker) sleeps or is about to sleep.
 #[derive(Debug)]
 pub struct WakeFlag {
     sleeping: AtomicBool,
@@ -101,7 +101,7 @@ impl Waker {
         self.flag.notify_if_sleeping(|| self.notify())
     }
 
-    /// Wakes the consumer, whether or not the flag is set.
+    /// Wakes the consumer even if the flag is not set.
     pub fn notify(&self) {
         // EAGAIN means that the count is at its maximum, so the consumer is already notified.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());

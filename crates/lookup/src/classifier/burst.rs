@@ -77,8 +77,8 @@ struct Burst<'k, const W: usize> {
     keys: [&'k [u64; W]; BURST],
     sums: [u64; BURST],
     hashes: [u32; BURST],
-    /// Contribution of each shared mask word to the hash of each key. `known` has a bit for each shared mask
-    /// word whose contributions have been computed.
+    /// Summand of each shared mask word ([`Terms`]) in the hash of each key. Bit `n` of `known` is set if the summands
+    /// of the shared mask word `n` have been computed.
     products: [[u64; BURST]; MOST_TERMS],
     known: u32,
 }

@@ -71,7 +71,7 @@ impl<const W: usize> Layout<W> {
         layout
     }
 
-    /// Returns the index of the stage that contains an octet of the key.
+    /// Returns the index of the stage that contains the octet of the key at index `octet`.
     pub(super) const fn stage_of(&self, octet: usize) -> usize {
         let mut stage = 0;
         while octet / 8 >= self.stages[stage] {

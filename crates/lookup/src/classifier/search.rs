@@ -16,7 +16,7 @@ use super::trie::{Reach, leading};
 use super::{Classifier, Ranked};
 use crate::hash::short;
 
-/// Number of subtables that are prefetched before the first of them is searched.
+/// Number of subtables whose memory is prefetched before the first of them is searched.
 const AHEAD: usize = 8;
 
 /// Method of searching one subtable: with or without tracking of the key bits that the result depends on.

@@ -31,8 +31,8 @@ pub(super) struct Word {
     pub at: usize,
     pub mask: u64,
     secret: Secret,
-    /// Index of the mask word in the classifier's table of shared mask words ([`Terms`](super::terms::Terms)). `None`
-    /// if the word is not in this table.
+    /// Index of the mask word in the table of shared mask words (module `terms`). `None` if the word is not in this
+    /// table.
     pub term: Option<u8>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Subtable<const W: usize, T> {
     pub ports_mask: u128,
     /// Set of the concatenated port numbers of all rules. The first bit of the first port is the highest bit.
     pub ports: Trie,
-    /// Whether the mask contains all bits of the partition words.
+    /// Whether the mask contains all bits of the partition words (see [`Layout::new`]).
     pub partitioned: bool,
     pub index: Buckets,
     /// Masked words of the rules, slot by slot.

@@ -13,7 +13,7 @@ pub fn leading(length: u32) -> u128 {
     if length == 0 { 0 } else { u128::MAX << (128 - length.min(128)) }
 }
 
-/// Result of a walk through the trie with a field value.
+/// Result of searching the trie for the prefixes that match a field value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// Lengths of the prefixes that match the value. Bit `n - 1` stands for length `n`.

@@ -2,7 +2,8 @@
 
 use crate::buckets::Slot;
 
-/// Maximum number of packets that are looked up together. Their state takes a few KiB and stays in the L1 cache.
+/// Maximum number of packets that are looked up together. Their look-up state takes a few KiB and stays in the L1
+/// cache.
 pub(super) const TOGETHER: usize = 256;
 
 /// State of the look-up of a burst. The state is kept between bursts, because initialising it takes as long

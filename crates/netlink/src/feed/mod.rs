@@ -55,7 +55,7 @@ const TRIES: usize = 16;
 /// Limits of the tables of a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Size of the tries of each table in eight-byte words.
+    /// Size of each of a table's two tries (IPv4 and IPv6), in words of eight bytes.
     pub words: usize,
     /// Maximum number of IPv4 and IPv6 routes together in each table. Routes whose packets go to the kernel are not
     /// counted ([`Fib::with_limit`]).
@@ -187,7 +187,7 @@ impl Feed {
         self.fibs.get(&number)
     }
 
-    /// Returns the numbers of the kernel routing tables for which this feed has a table.
+    /// Returns the numbers of the kernel routing tables that this feed has copied to tables of the router.
     pub fn tables(&self) -> impl Iterator<Item = u32> + '_ {
         self.fibs.keys().copied()
     }

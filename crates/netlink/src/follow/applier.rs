@@ -58,8 +58,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         // Requests from now on receive this reason.
     }
 
-    /// Applies the items that are in the queue, at most one batch, and calls the callback with the changes.
-    /// Returns `false` if the applier must end.
+    /// Processes the items that are in the queue, at most one batch, and calls the callback with the changes. Returns
+    /// `false` if the applier must end.
     pub(super) fn batch(&mut self, changes: &mut Vec<Change>) -> Result<bool, NetlinkError> {
         let Ok(first) = self.from.recv() else { return Ok(false) };
         let mut next = Some(first);

@@ -43,7 +43,7 @@ pub(crate) struct Said {
     /// Protocol of the route (`RTPROT_*`), as in zebra's announcement.
     pub(crate) protocol: u8,
     pub(crate) kind: u8,
-    /// Whether the route was installed in the workers' tables.
+    /// Whether the route was installed in the router's tables.
     pub(crate) offloaded: bool,
 }
 

@@ -31,7 +31,7 @@ pub(crate) const BATCHES: usize = 16;
 const HOLD: Duration = Duration::from_millis(5);
 /// Number of bytes of encoded answers to zebra that are written to a connection at once.
 const ANSWERS: usize = 64 << 10;
-/// Time after which a peer that does not read its answers is disconnected.
+/// Time without a sent byte after which a peer that does not read its answers is disconnected.
 const UNREAD: Duration = Duration::from_secs(30);
 /// Maximum number of unsent answers to zebra, in addition to the maximum number of routes.
 const SPARE: usize = 65_536;
@@ -40,8 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Time without received data after which the kernel sends a keepalive probe to the peer. Two further probes
 /// follow at half this interval.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Multiple of the settling time (`super::Fpm::settle`) after which a replay of zebra's routes counts as complete even
-/// if messages keep arriving.
+/// Multiple of the settling time (`super::Fpm::settle`) after which a replay (zebra's announcement of all routes)
+/// counts as complete even if messages keep arriving.
 const BUSY: u32 = 10;
 /// Maximum number of log lines per minute that peers can cause.
 const LINES: u32 = 20;

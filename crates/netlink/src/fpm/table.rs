@@ -48,14 +48,14 @@ pub(crate) struct Table {
     replay: Option<Replay>,
     /// IDs of FRR's next-hop objects in the mirror, by the IDs that zebra uses in the FPM session.
     ids: HashMap<u32, u32>,
-    /// ID in the mirror that is tried first for the next object whose own ID is in use.
+    /// First ID to try in the mirror for the next object whose own ID is already in use.
     next_alias: u32,
     /// Number of members of the next-hop groups in the mirror that FRR announced. An upper bound while `members_went`
     /// is set, because removed members may still be counted.
     members: usize,
     members_went: bool,
     /// Routing tables that contain routes of FPM sessions. A routing table whose routes were removed stays in the set
-    /// until the set is full and another routing table is added.
+    /// until the set is full and a further routing table is added.
     tables: BTreeSet<u32>,
     /// Answers about announced routes that the router's tables refused, by route. The next announcement of such a route
     /// is treated as a change of the route.

@@ -14,7 +14,7 @@ pub const WAYS: usize = if cfg!(loom) { 2 } else { 4 };
 /// microseconds, and then the lookup is a miss. In the loom models the number is unlimited. A miss in a model
 /// therefore means that the table has lost an entry.
 const READ_TRIES: usize = if cfg!(loom) { usize::MAX } else { 64 };
-/// Maximum number of attempts of a worker to lock a bucket before the worker gives up.
+/// Maximum number of attempts of a worker to lock a bucket. Then the operation of the worker returns without a change.
 const LOCK_TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 
 #[derive(Debug)]

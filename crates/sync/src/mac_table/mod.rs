@@ -55,8 +55,8 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Returns the index of the bucket, which is one of the two that [`MacTable::buckets_of`] returns for the
-    /// key.
+    /// Returns the index of the bucket that contains the entry: one of the two buckets that [`MacTable::buckets_of`]
+    /// returns for the key.
     #[must_use]
     pub fn bucket(self) -> usize {
         self.bucket as usize
@@ -91,12 +91,12 @@ pub enum Inserted {
     Updated(u32),
     /// The key is not in the table, and the table has no space for it. The table has not changed.
     Full,
-    /// The bucket was locked by another writer during all attempts. The table has not changed. The caller can retry
-    /// with the next packet.
+    /// Another writer had the bucket locked during all attempts. The table has not changed. The caller can retry with
+    /// the next packet.
     Busy,
 }
 
-/// A MAC table. See the module documentation.
+/// A MAC table, which all workers share. See the module documentation.
 #[derive(Debug)]
 pub struct MacTable {
     buckets: Box<[Bucket]>,
