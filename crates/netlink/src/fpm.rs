@@ -69,7 +69,7 @@ pub struct FpmListener {
     address: SocketAddr,
     netns: Option<Netns>,
     socket: Option<TcpListener>,
-    /// Tool that finds the user of a connected process. `None` until the first process has connected.
+    /// Lookup of the user whose process has connected ([`TcpUsers`]). `None` until the first process has connected.
     users: Option<TcpUsers>,
 }
 

@@ -1,5 +1,5 @@
-//! Open vSwitch's interfaces of the daemon. Through these interfaces, clients use the daemon like `ovs-vswitchd`.
-//!
+//! The daemon's implementation of Open vSwitch's interfaces. Clients use the daemon through these interfaces like
+//! `ovs-vswitchd`.
 //! ```text
 //!   ovs-vsctl ──> ovsdb-server <──> database ──> control::Store (as one owner of configuration)
 //!   ovs-appctl ──> unixctl ───────────────────> control::Store, control::Plane
