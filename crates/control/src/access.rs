@@ -1,10 +1,9 @@
-//! Checks which files a change of the configuration may refer to. An API client needs the scope `root` to name
-//! files, and the files must lie in configured directories (`daemon.files`).
+//! Checks which files a change of the configuration names. An API client needs the scope `root` to name files, and the
+//! files must be in configured directories (`daemon.files`).
 //!
-//! Only files that the change adds are checked, and not the files that the running configuration already
-//! names. The daemon itself (at its start, on SIGHUP, and for the tables of an OVSDB server) may name files
-//! anywhere. A complete configuration file that root applies over the Unix socket may name files anywhere as
-//! well.
+//! Only files that the change adds are checked, not files that the running configuration already names. Changes that
+//! the daemon makes itself (at its start, on SIGHUP, and for an OVSDB server) may name files in any directory. So may a
+//! complete configuration file that root applies over the Unix socket.
 
 use std::path::PathBuf;
 
@@ -40,7 +39,7 @@ impl Access {
         Access { anywhere: caller.is_local_root(), ..Access::of(caller) }
     }
 
-    /// Checks the files that a change adds to the configuration, and changes of `[daemon]` and `[ovsdb]`.
+    /// Checks which files a change adds to the configuration, and whether it changes `[daemon]` and `[ovsdb]`.
     ///
     /// # Errors
     ///

@@ -154,8 +154,8 @@ fn bind_unix(path: &Path, group: &str) -> Result<UnixListener, BindError> {
     bind_beside(path, group).map_err(failed)
 }
 
-/// Returns whether a process listens on the Unix socket at `path`. The function does not block: if the queue of
-/// the listening process is full, connect(2) fails with `EAGAIN`, and the process exists.
+/// Returns whether a process listens on the Unix socket at `path`. The function does not block: if the queue of the
+/// listening process is full, connect(2) fails with `EAGAIN`, and the function returns true.
 fn has_listener(path: &Path) -> io::Result<bool> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -1,4 +1,4 @@
-//! The client that made a request, with its access scope and its name in the log.
+//! The client that made a request, with its access scope and the name by which the log refers to it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,11 +13,11 @@ use model::Scope;
 pub(crate) struct Caller {
     /// Access scope of the client. `None` means that the client has no access.
     pub scope: Option<Scope>,
-    /// Way in which the daemon has identified the client.
+    /// How the daemon has identified the client.
     pub from: Origin,
 }
 
-/// Way in which the daemon has identified an API client.
+/// How the daemon has identified an API client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
     /// A local process, identified over the Unix socket.

@@ -17,7 +17,7 @@ pub enum ChangeError {
     /// The configuration is invalid. The list of problems includes warnings.
     #[error("{} problems, the first: {}", .0.len(), first(.0))]
     Problems(Vec<Problem>),
-    /// Objects of the change belong to another owner (such as the configuration file), or do not exist.
+    /// Objects of the change belong to another owner (the configuration file, OVSDB or the kernel), or do not exist.
     #[error("{} refusals, the first: {}", .0.len(), first(.0))]
     Refused(Vec<Refusal>),
     /// An earlier change waits for its confirmation.
@@ -72,9 +72,9 @@ pub enum ChangeError {
     Interrupted,
 }
 
-/// Text of the remedy for a configuration change that needs the scope `root`.
+/// Remedy that is reported for a configuration change that needs the scope `root`.
 const NEEDS_ROOT: &str = "make the change as root at the unix socket (`sudo trivium apply FILE`), or with a token of the scope root";
-/// Text of the remedy for a configuration file that removes most objects of the previous file.
+/// Remedy that is reported for a configuration file that removes most objects of the previous file.
 const FORCE: &str = "check that it is the right file, and apply it with `--force` (`force=true` in the API)";
 
 fn outside_fix(directories: &[PathBuf]) -> String {
@@ -92,7 +92,7 @@ fn first<T: std::fmt::Display>(all: &[T]) -> String {
 /// Body of an error response.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
-    /// Path of the affected object, such as `port.web1`. If several objects are affected, this is the first
+    /// Path of the affected object, such as `port.web1`. If several objects are affected, the path is that of the first
     /// one.
     pub object: String,
     /// Cause of the error.
@@ -137,8 +137,8 @@ impl ApiError {
     }
 }
 
-/// Reason why an API request was refused, as text for the audit log. The value is added to the extensions of the
-/// response.
+/// Reason why an API request was refused, as text for the audit log. The handler adds the value to the extensions of
+/// the response.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused(pub String);
 

@@ -8,7 +8,7 @@ use model::{
 use packet::{MacAddr, VlanId};
 
 /// Loads the bytes as a configuration in TOML and in JSON. Each reported problem must have a position in the text. An
-/// accepted configuration must be written as a text that loads to an equal configuration.
+/// accepted configuration is written as text, which must load to an equal configuration.
 pub fn config(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let lines = text.split('\n').count();

@@ -1,6 +1,6 @@
-//! The control plane, which holds the configuration and serves the API that reads and changes the
-//! configuration. Each configuration object has an owner (the configuration file, the API, OVSDB or the
-//! kernel), and a change is applied completely or not at all.
+//! The control plane, which holds the configuration and serves the API that reads and changes it. Each configuration
+//! object has an owner (the configuration file, the API, OVSDB or the kernel), and only the owner changes the object. A
+//! change is applied completely or not at all.
 //!
 //! The control plane runs on tokio and never processes packets. The control plane accesses the data plane
 //! through the [`Plane`] trait. The daemon implements the trait over the engine, and the tests implement it

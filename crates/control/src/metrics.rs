@@ -1,4 +1,4 @@
-//! The `/metrics` endpoint: state for Prometheus (text exposition format 0.0.4).
+//! The `/metrics` endpoint: counters and states for Prometheus (text exposition format 0.0.4).
 //!
 //! The number of time series is bounded by the configuration: filter rules, targets of steering policies,
 //! ports, bridges, routers, workers, stages, drop reasons, punt classes and memory consumers.

@@ -1,11 +1,10 @@
 //! Memory limits for responses that have not been sent yet. A client that does not read its responses can occupy
 //! at most its share of the memory.
 //!
-//! Each request reserves memory for its response before the data plane is queried. The reservation is
-//! [`SMALL`], or more for a long list. When the response is complete, its length replaces the reservation until
-//! the last octet has been written to the client's socket. A request waits if its client has no memory left,
-//! and is refused after [`PATIENCE`]. Long lists leave a quarter of the memory to other responses. Clients of
-//! the scope `root` have a separate memory limit.
+//! Each request reserves memory for its response before the data plane is queried: [`SMALL`], or more for a long list.
+//! When the response is complete, its length replaces the reservation until the client's socket has accepted the last
+//! octet. A request waits if its client has no memory left, and is refused after [`PATIENCE`]. Long lists leave a
+//! quarter of the memory to other responses. Clients of the scope `root` have a separate memory limit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,8 +21,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::quota::Holder;
 
-/// Maximum memory for the unsent responses of one client, in octets. A response that is longer counts as this
-/// many octets.
+/// Maximum memory for the unsent responses of one client, in octets. A longer response counts as this number of octets.
 const SHARE: u64 = 128 << 20;
 /// Maximum memory for the unsent responses of all clients without the scope `root`, in octets.
 const OTHERS: u64 = 512 << 20;
@@ -31,21 +29,20 @@ const OTHERS: u64 = 512 << 20;
 const ROOT: u64 = 512 << 20;
 /// Octets that are reserved for an API response that is not a list.
 const SMALL: u64 = 256 << 10;
-/// Octets that are reserved for each entry of a list in a response, and for each KiB of a configuration.
+/// Octets that are reserved for each entry of a list in a response, and for each KiB of a configuration in a response.
 const ENTRY: u64 = 1 << 10;
 /// Maximum total size in octets of the texts in a list of texts, such as flow entries.
 const TEXTS: usize = 32 << 20;
-/// Octets of texts that a list of texts may contain for each entry of its limit, if the list has less than
-/// [`TEXTS`] octets of texts.
+/// Maximum number of octets of texts for each entry that a list of texts may contain, up to [`TEXTS`].
 const TEXTS_OF_ENTRY: usize = 8 << 10;
-/// Octets of texts that any list of texts may contain.
+/// Maximum number of octets of texts in a list of texts, if the list may contain only few entries.
 const SOME_TEXTS: usize = 1 << 20;
 /// Maximum length of an API response in octets.
 pub(crate) const LONGEST: usize = 384 << 20;
-/// Maximum time for which a request waits until its client has read other responses.
+/// Maximum time for which a request waits until its client has read earlier responses.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Account of the memory that unsent API responses use. Clones refer to the same account.
+/// Memory that unsent API responses use. Clones refer to the same counters.
 #[derive(Clone, Default)]
 pub(crate) struct Octets {
     held: Arc<Mutex<Held>>,
@@ -68,7 +65,7 @@ pub(crate) struct ReplyMemory {
 }
 
 impl Held {
-    /// Changes the number of octets that are accounted for one response of a client from `before` to `now`.
+    /// Replaces the number of octets that are counted for one response of a client, `before`, by `now`.
     fn change(&mut self, holder: &Holder, before: u64, now: u64) {
         let own = self.of.entry(holder.clone()).or_default();
         *own = (*own + now).saturating_sub(before);
@@ -109,9 +106,9 @@ impl ReplyMemory {
         self.reserve(entries.saturating_mul(ENTRY).min(SHARE / 2)).await
     }
 
-    /// Waits until the memory for a response with a list of `entries` entries is reserved. The entries contain at
-    /// most [`texts_of`] `entries` octets of texts. While the response is made, the texts exist twice: in the list
-    /// of the data plane and in the response.
+    /// Waits until the memory for a response with a list of `entries` entries that contain texts is reserved. The texts
+    /// have at most [`texts_of`] `entries` octets. While the response is made, the texts exist twice: in the list of
+    /// the data plane and in the response.
     pub async fn reserve_texts(&self, entries: usize) -> ApiResult<()> {
         let texts = u64::try_from(2 * texts_of(entries)).unwrap_or(u64::MAX);
         let entries = u64::try_from(entries).unwrap_or(u64::MAX);
@@ -144,7 +141,7 @@ impl ReplyMemory {
         true
     }
 
-    /// Replaces the reservation of the response by its length, which is known when the response is complete.
+    /// Replaces the reservation by the length of the complete response.
     fn settle(&self, octets: u64) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let octets = octets.min(SHARE);
@@ -174,8 +171,8 @@ fn full() -> ApiError {
     )
 }
 
-/// The octets of a complete response. The octets remain accounted until the last octet has been sent and this
-/// value is dropped.
+/// The octets of a complete response. They count as unsent until the last octet has been sent and this value is
+/// dropped.
 struct Unsent {
     bytes: Bytes,
     _answer: Arc<ReplyMemory>,
@@ -187,9 +184,9 @@ impl AsRef<[u8]> for Unsent {
     }
 }
 
-/// Serves a request with memory reserved for its response. The request's extensions contain the reservation as
-/// a [`ReplyMemory`]. A body of unknown length is a streaming response (events, a trace or a capture), whose
-/// memory is limited by the length of its queue.
+/// Serves a request, and reserves memory for its response before. The request's extensions contain the reservation as a
+/// [`ReplyMemory`]. A body of unknown length is a streaming response (events, a trace or a capture), whose memory is
+/// limited by the length of its queue.
 pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, next: Next) -> Response {
     let holder = request.extensions().get::<Caller>().map_or(Holder::Unknown, Holder::from);
     let answer = Arc::new(octets.reply_memory(holder));
@@ -218,8 +215,8 @@ pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, ne
 mod tests {
     use super::*;
 
-    /// The unread responses of a client take at most the client's share of the memory, and leave the memory
-    /// that small responses to other clients need.
+    /// Checks that the unread responses of a client take at most the client's share of the memory, and leave enough
+    /// memory for small responses to other clients.
     #[tokio::test(start_paused = true)]
     async fn unread_answers_of_some_leave_memory_to_others() {
         let octets = Octets::default();
@@ -246,7 +243,7 @@ mod tests {
         assert!(octets.held().of.is_empty() && octets.held().others == 0);
     }
 
-    /// Lists of long texts that are made at the same time fit into the memory limit of responses.
+    /// Checks that lists of long texts that are made at the same time fit into the memory limit of responses.
     #[tokio::test(start_paused = true)]
     async fn lists_of_long_texts_reserve_memory_for_their_texts() {
         for entries in [0, 1, 100, 1_000, 10_000, 100_000] {
@@ -266,7 +263,7 @@ mod tests {
         assert_eq!(texts_of(100_000), 32 << 20);
     }
 
-    /// A request of a client waits while the client is still reading earlier responses.
+    /// Checks that a request of a client waits while the client is still reading earlier responses.
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_answers_that_are_read() {
         let octets = Octets::default();

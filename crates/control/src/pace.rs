@@ -1,11 +1,11 @@
 //! Minimum rate at which clients must read their responses. A client that reads more slowly is disconnected,
 //! and the memory of its response is freed.
 //!
-//! Each connection has a time budget, initially [`PATIENCE`], for which writes may block. The time for which
-//! a write has blocked is subtracted from the budget. Each sent octet adds the time that it takes at
-//! [`LEAST_RATE`]. A client that reads at this rate is therefore never disconnected, and a client that does
-//! not read is disconnected after [`PATIENCE`]. Connections with streaming responses are exempt, because their
-//! queues are bounded and their number is limited (`quota`).
+//! Each connection has a time budget, initially [`PATIENCE`], for blocked writes. The time for which a write has
+//! blocked is subtracted from the budget. Each sent octet adds the time that it takes at [`LEAST_RATE`]. A client that
+//! reads at this rate is therefore never disconnected, and a client that does not read is disconnected after
+//! [`PATIENCE`]. Connections with streaming responses are exempt, because their queues are bounded and their number is
+//! limited (`quota`).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -42,7 +42,7 @@ impl<S> Paced<S> {
     }
 
     /// Updates the connection's time budget for blocked writes after an attempt to write or flush, and returns the
-    /// outcome of the attempt. Returns an error if the time budget is used up.
+    /// outcome of the attempt. Returns a timeout error if the budget is used up.
     fn account<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(reading.await.unwrap(), 100 * RATE);
     }
 
-    /// A client that reads at half of the minimum rate is disconnected after about twice `PATIENCE`.
+    /// Checks that a client that reads at half of the minimum rate is disconnected after about twice `PATIENCE`.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_too_slowly_is_cut_off() {
         let (mut ours, theirs, _) = pair();

@@ -1,13 +1,13 @@
-//! Limits the number of connections on one listening socket. A connection that has made no request is closed if
-//! another client needs its slot.
+//! Limits the number of connections on one listening socket. The daemon closes a connection that has made no request if
+//! another client needs the connection's slot.
 //!
-//! Each client (an IPv4 address, a /64 prefix of IPv6, or a user) may use a limited number of the slots. If
-//! no slot is free, a connection is evicted that has made no request with a valid token or as a known user.
-//! Among these connections, the client with the most of them is chosen, and its oldest one is evicted.
-//! Connections of root on the Unix socket have separate slots.
+//! Each client (an IPv4 address, a /64 prefix of IPv6, or a local user) may use a limited number of the slots. If no
+//! slot is free, the daemon closes (evicts) a connection that has made no request with a valid token or as a known
+//! user. The evicted connection is the oldest one of the client that has the most such connections. Connections of root
+//! on the Unix socket have separate slots.
 //!
-//! A connection that finds no free slot waits in a separate task, and does not delay other connections. The
-//! number of waiting connections is limited as well. A connection beyond this limit is closed immediately.
+//! A connection that finds no free slot waits in a separate task, so it does not delay other connections. The number of
+//! waiting connections is limited as well. A connection beyond this limit is closed immediately.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -18,10 +18,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Minimum time for which a connection that has made no request keeps its slot although another client needs one.
+/// Minimum time for which a connection that has made no request keeps its slot when another client needs one.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Client to which a connection is attributed for the connection limits.
+/// Client to which a connection is attributed for the limits on connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Client {
     /// A local process of root, or of the daemon's own user.
@@ -157,8 +157,8 @@ impl Places {
         Entrance::Place(Place { places: self.clone(), number, asked, evicted })
     }
 
-    /// Waits until a slot may be free. Returns after a quarter of `GRACE` at the latest, because a connection becomes
-    /// evictable without a notification.
+    /// Waits until a slot may be free. Returns after a quarter of `GRACE` at the latest, because no notification is
+    /// sent when a connection has existed for `GRACE`.
     async fn freed(&self) {
         let _ = tokio::time::timeout(GRACE / 4, self.freed.notified()).await;
     }
@@ -235,7 +235,7 @@ impl Place {
         }
     }
 
-    /// Returns the flag that records whether the client has made a permitted request on this connection.
+    /// Returns the flag that is set when the client makes a permitted request on this connection.
     pub fn request_flag(&self) -> Arc<AtomicBool> {
         self.asked.clone()
     }
@@ -262,7 +262,7 @@ mod tests {
         Client::User(number)
     }
 
-    /// If a client with idle connections uses all slots, other clients still get slots by eviction. The other
+    /// Checks that other clients get slots by eviction if a client with idle connections uses all slots. The other
     /// clients keep their connections.
     #[tokio::test(start_paused = true)]
     async fn the_client_with_most_idle_connections_makes_room() {
@@ -281,7 +281,7 @@ mod tests {
         drop((other, third));
     }
 
-    /// Connections that have made requests are not evicted. A client that uses its maximum number of slots
+    /// Checks that connections that have made requests are not evicted. A client that uses its maximum number of slots
     /// with such connections is refused, and other clients are not.
     #[tokio::test(start_paused = true)]
     async fn a_share_is_all_that_one_client_has() {
@@ -295,8 +295,9 @@ mod tests {
         assert!(place(&places, user(1)).is_some());
     }
 
-    /// Connections that wait because their client uses its maximum number of slots do not delay other clients. Other
-    /// clients are admitted meanwhile, and connections beyond the limit of waiting connections are closed immediately.
+    /// Checks that connections that wait because their client uses its maximum number of slots do not delay other
+    /// clients. Other clients are admitted meanwhile, and connections beyond the limit of waiting connections are
+    /// closed immediately.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_waits_keeps_no_other_waiting() {
         let places = Places::new(4, 2, 1);

@@ -23,21 +23,22 @@ pub trait Plane: Send + Sync + 'static {
     fn machine(&self) -> Machine;
 
     /// Changes the data plane so that it runs the configuration `new`. The data plane compares its running
-    /// configuration with `new`, and makes all changes or none. After an error, it is unchanged. Settings that
-    /// require a restart are only recorded. Packets that arrive after the method has returned are processed by
-    /// the new configuration.
+    /// configuration with `new`, and makes all changes or none. Settings that require a restart of the daemon are only
+    /// stored. Packets that arrive after the method has returned are processed by the new configuration.
     ///
     /// Returns notices for the operator, such as a port that fell back to generic mode.
     ///
     /// # Errors
     ///
-    /// Returns the error of the first change that failed. Earlier changes have been undone.
+    /// Returns the error of the first change that failed. Changes made before are undone, so the data plane is
+    /// unchanged.
     fn apply(&self, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError>;
 
-    /// Returns the states of all ports, sorted by name. The caller adds the owner of each port (such as the API).
+    /// Returns the states of all ports, sorted by name, without the owner of each port (such as the configuration file
+    /// or the API). The caller adds the owners.
     fn ports(&self) -> Vec<PortState>;
 
-    /// Returns the states of all filters, sorted by name. The caller adds the owner of each filter (such as the API).
+    /// Returns the states of all filters, sorted by name, without the owner of each filter. The caller adds the owners.
     fn filters(&self) -> Vec<FilterState>;
 
     /// Adds prefixes to the block list of a filter, or removes them. Added prefixes last until the daemon stops, and an
@@ -57,8 +58,8 @@ pub trait Plane: Send + Sync + 'static {
     /// unchanged.
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError>;
 
-    /// Returns the states of all steering policies, sorted by name. The caller adds the owner of each policy (such as
-    /// the API).
+    /// Returns the states of all steering policies, sorted by name, without the owner of each policy. The caller adds
+    /// the owners.
     fn steering(&self) -> Vec<SteeringState>;
 
     /// Returns the exact-match flows of a steering policy with their counters, at most `limit` flows.
@@ -68,9 +69,9 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the steering policy does not exist.
     fn steering_flows(&self, steering: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError>;
 
-    /// Adds, changes or removes exact-match flows of a steering policy, all of them or none. Added flows last as long
-    /// as a hook (XDP program on a port) applies the policy. If the hook persists, they also last while no daemon runs.
-    /// Flows that the configuration contains cannot be changed.
+    /// Adds, changes or removes exact-match flows of a steering policy, all of them or none. An added flow exists as
+    /// long as a hook (XDP program on a port) applies the policy. If the hook remains attached while no daemon runs, so
+    /// does the flow. Flows that the configuration contains cannot be changed.
     ///
     /// # Errors
     ///
@@ -93,12 +94,13 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the steering policy does not exist or has no table.
     fn steering_table(&self, steering: &str) -> Result<SteeringTable, PlaneError>;
 
-    /// Replaces the hash bucket table of a steering policy until the table in the configuration changes.
+    /// Replaces the hash bucket table of a steering policy. The new table is in effect until the table in the
+    /// configuration changes.
     ///
     /// # Errors
     ///
-    /// Returns an error if the steering policy does not exist or has no table, if a CPU does not exist, or if
-    /// the length is not a power of two up to 256.
+    /// Returns an error if the steering policy does not exist or has no table, if a CPU does not exist, or if the
+    /// number of targets is not a power of two up to 256.
     fn set_steering_table(&self, steering: &str, table: &SteeringTable) -> Result<(), PlaneError>;
 
     /// Returns the states of all hooks (XDP programs on the devices of ports), sorted by port name.
@@ -108,17 +110,17 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the kernel does not report the state of the hooks.
     fn hooks(&self) -> Result<Vec<HookState>, PlaneError>;
 
-    /// Enables the kernel's run-time statistics of BPF programs until the returned value is dropped.
+    /// Enables the kernel's statistics of the run time of BPF programs until the returned value is dropped.
     ///
     /// # Errors
     ///
     /// Returns an error if the kernel does not provide the statistics.
     fn count_runs(&self) -> Result<Box<dyn Send>, PlaneError>;
 
-    /// Attaches a custom XDP program in front of the program of a port, in one step. A previous custom program is
-    /// replaced. `object` is a compiled object file. `program` names the XDP program in the object file, and may be
-    /// `None` if the file contains only one. The custom program stays attached when the port changes, and persists with
-    /// the hook of the port.
+    /// Attaches a custom XDP program that runs before the XDP program of a port. The change is atomic. A previous
+    /// custom program is replaced. `object` is a compiled object file. `program` is the name of the XDP program in the
+    /// object file, and may be `None` if the file contains only one. The custom program stays attached when the port
+    /// changes, and as long as the hook of the port exists.
     ///
     /// # Errors
     ///
@@ -139,8 +141,8 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the port does not exist, has no hook, or has no custom program.
     fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError>;
 
-    /// Returns the states of all bridges, sorted by name. The caller adds the owners (such as the API) of each bridge
-    /// and its members.
+    /// Returns the states of all bridges, sorted by name, without the owners (such as the API) of each bridge and its
+    /// members. The caller adds the owners.
     fn bridges(&self) -> Vec<BridgeState>;
 
     /// Returns the MAC table entries that match `filter`, at most `filter.limit`.
@@ -172,8 +174,8 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_snooping(bridge))
     }
 
-    /// Returns the states of all virtual routers, sorted by name. The caller adds the owners (such as the API) of each
-    /// router and its interfaces.
+    /// Returns the states of all virtual routers, sorted by name, without the owners (such as the API) of each router
+    /// and its interfaces. The caller adds the owners.
     fn routers(&self) -> Vec<RouterState> {
         Vec::new()
     }
@@ -188,8 +190,8 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_router(router))
     }
 
-    /// Explains the route lookup for all addresses of a prefix. For a single address, the prefix has full
-    /// length.
+    /// Explains the route lookup for all addresses of the prefix `_of`. For a single address, the prefix length is 32
+    /// (IPv4) or 128 (IPv6).
     ///
     /// # Errors
     ///
@@ -216,7 +218,8 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_router(router))
     }
 
-    /// Compares the state of a router with the kernel's state, repairs the differences, and returns them.
+    /// Compares a router's copy of the kernel's routes and neighbours with the kernel's state, repairs the differences,
+    /// and returns them.
     ///
     /// # Errors
     ///
@@ -351,8 +354,8 @@ pub trait Plane: Send + Sync + 'static {
     fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
     /// Starts to send the frames that the rules of a filter sample into the channel `to`, until `to` is closed or the
-    /// filter is removed. The method returns immediately. Samples that exceed the capacity of `to` are dropped, so the
-    /// hook that takes the samples never waits.
+    /// filter is removed. The method returns immediately. Samples for which `to` has no space are dropped, so the hook
+    /// never waits.
     ///
     /// # Errors
     ///
@@ -387,8 +390,8 @@ pub trait Plane: Send + Sync + 'static {
     fn upgrade(&self, binary: &Path) -> Result<(), PlaneError>;
 }
 
-/// Returns the empty response to an OpenFlow query for the case that no bridge uses OpenFlow. If the query
-/// names a bridge, returns an error.
+/// Returns the empty response to an OpenFlow query if no bridge uses OpenFlow. If the query names a bridge, returns an
+/// error.
 fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
     query.bridge.as_ref().map_or(Ok(Vec::new()), |bridge| Err(PlaneError::no_rules(bridge)))
 }
@@ -407,7 +410,7 @@ pub struct CaptureRequest {
     pub filter: packet::filter::Filter,
 }
 
-/// Parameters of a capture at a hook (the XDP program on a port's device).
+/// Parameters of a capture at the hook of a port (the XDP program on the port's device).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DumpRequest {
     /// Name of the port whose hook is captured.

@@ -1,12 +1,12 @@
-//! Limits of the resources that API clients may hold at the same time. No client, and no set of clients, can
-//! prevent root or the daemon itself from working.
+//! Limits of the resources that API clients may use at the same time. No client, and no group of clients, can prevent
+//! root or the daemon itself from working.
 //!
 //! Each kind of resource (work on blocking threads, changes, streams, configurations, measurements) has a
 //! separate [`Quota`]. A client (a user, or a token from any address) may hold a limited number of a quota's
 //! permits. Clients of the scope `root` have separate permits.
 //!
-//! A [`Permit`] belongs to the work and not to the request. If a client disconnects, its work continues, and
-//! the permit is held until the work is done.
+//! A [`Permit`] belongs to the work of a request. If a client disconnects, its work continues, and the permit is held
+//! until the work is done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -21,8 +21,8 @@ const ROOT_WORK: usize = 4;
 /// Maximum number of threads that blocking work of all other clients occupies at the same time.
 const OTHERS_WORK: usize = 8;
 
-/// Maximum number of threads that blocking work of API clients occupies at the same time. The event loop
-/// needs additional threads for work of the daemon, such as one change at a time.
+/// Maximum number of threads that blocking work of API clients occupies at the same time. The daemon itself needs
+/// additional threads, such as one for a configuration change.
 pub const BLOCKING_WORK: usize = ROOT_WORK + OTHERS_WORK;
 
 /// Client to which a permit of a quota is attributed.
@@ -60,13 +60,12 @@ pub(crate) struct Quotas {
     pub streams: Quota,
     /// Quota of requests that check a configuration without applying it.
     pub checks: Quota,
-    /// Quota of configurations that are being parsed before they are applied.
+    /// Quota of configurations that are being parsed to be applied.
     pub texts: Quota,
-    /// Quota of comparisons of a router's state with the kernel's state. Changes of the router wait until a comparison
-    /// has ended.
+    /// Quota of comparisons of a router with the kernel's state. Changes of the router wait until a comparison has
+    /// ended.
     pub drifts: Quota,
-    /// Quota of measurements of BPF program runs. A measurement makes the kernel count the runs of all BPF
-    /// programs.
+    /// Quota of measurements of BPF program runs. During a measurement, the kernel counts the runs of all BPF programs.
     pub measurements: Quota,
 }
 
@@ -91,13 +90,13 @@ pub(crate) struct Quota {
 }
 
 struct Inside {
-    /// Permits that all clients without the scope `root` share.
+    /// Permits for all clients without the scope `root` together.
     others: Arc<Semaphore>,
-    /// Permits that all clients with the scope `root` share.
+    /// Permits for all clients with the scope `root` together.
     root: Arc<Semaphore>,
     /// Maximum number of permits that one client without the scope `root` may hold.
     share: usize,
-    /// Permits of each client that currently holds or waits for permits.
+    /// For each client that currently holds or waits for permits, the semaphore with the client's own permits.
     shares: Mutex<HashMap<Holder, Weak<Semaphore>>>,
 }
 
@@ -164,8 +163,8 @@ mod tests {
 
     use super::*;
 
-    /// One client can hold its maximum number of permits. All clients together can hold all permits except
-    /// those of root. Dropped permits are available again.
+    /// Checks that one client can hold its maximum number of permits, that all clients together can hold all permits
+    /// except those of root, and that dropped permits are available again.
     #[tokio::test]
     async fn a_client_has_its_share_and_root_its_own() {
         let quota = Quota::new(3, 2, 1);
@@ -183,7 +182,7 @@ mod tests {
         assert!(quota.inside.shares.lock().unwrap().len() <= 1, "clients that hold nothing are forgotten");
     }
 
-    /// A client that already holds its maximum number of permits takes no permit that another client could
+    /// Checks that a client that already holds its maximum number of permits takes no permit that another client could
     /// use.
     #[tokio::test]
     async fn a_client_that_waits_for_its_share_keeps_no_other_out() {

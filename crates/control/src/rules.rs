@@ -1,4 +1,4 @@
-//! Changes of single rules in filters that the API owns, which are filters that API clients have created.
+//! Changes of single rules in filters that the API owns, that is, filters that API clients have created.
 //!
 //! The filter is read, changed, checked and replaced as a whole. No other configuration change is made
 //! meanwhile. Concurrent clients therefore do not undo each other's changes.
@@ -13,13 +13,13 @@ use crate::{ApplyOptions, ChangeError, Outcome, Store};
 /// Position of a new filter rule among the rules of its filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RulePlace {
-    /// The new rule is placed behind all rules that have its priority.
+    /// Behind all rules that have the priority of the new rule.
     Last,
-    /// The new rule is placed in front of all rules, with the highest priority that an existing rule has.
+    /// In front of all rules, with the highest priority that an existing rule has.
     First,
-    /// The new rule is placed directly in front of the named rule, with the priority of that rule.
+    /// Directly in front of the named rule, with the priority of that rule.
     Before(RuleName),
-    /// The new rule is placed directly behind the named rule, with the priority of that rule.
+    /// Directly behind the named rule, with the priority of that rule.
     After(RuleName),
 }
 

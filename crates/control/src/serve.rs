@@ -7,7 +7,7 @@
 //! - A client must read its responses at a minimum rate (`pace`), and unread responses count towards its memory
 //!   limit (`octets`).
 //! - Only HTTP/1.1 is supported.
-//! - The loops that accept connections wait for no client. A connection waits for its slot in a separate task.
+//! - The loops that accept connections never wait for a client. A connection waits for its slot in a separate task.
 //! - During a hand-over to a successor process, no connection is accepted (`admission`).
 //!
 //! Each request carries its [`Caller`], which is the peer of the Unix socket or the holder of a token.
@@ -58,11 +58,12 @@ const ADDRESS_CONNECTIONS: usize = 16;
 const HEAD_LIMIT: usize = 16 << 10;
 /// Maximum time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(3);
-/// Maximum time until the head of an HTTP request is complete, counted from the previous request.
+/// Maximum time between the previous request (or the start of the connection) and the complete head of the next HTTP
+/// request.
 const HEAD: Duration = Duration::from_secs(5);
 /// Content types of streaming responses: events, traces and captures.
 const LIVE: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/x-pcapng"];
-/// Time that requests in progress have to end when the daemon stops.
+/// Maximum time for requests in progress to end when the daemon stops.
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Reason why the API can no longer be served.
@@ -193,8 +194,8 @@ fn unauthorized() -> Response {
     ApiError::new(StatusCode::UNAUTHORIZED, "api", "the token is missing or wrong", fix).into_response()
 }
 
-/// Waits until a connection has a slot. Returns `None` if the connection must be closed, or if the daemon
-/// stops meanwhile.
+/// Waits until a connection has a slot. Returns `None` if the connection must be closed, or if the daemon stops in the
+/// meantime.
 async fn until_placed(arrival: Arrival, stopping: &watch::Receiver<()>) -> Option<Place> {
     let mut stopping = stopping.clone();
     tokio::select! {
@@ -226,15 +227,15 @@ async fn accepted<T, F: Future<Output = T>>(
     }
 }
 
-/// Waits a moment after accepting a connection has failed, most likely for lack of file descriptors. Trying
-/// again immediately would only busy-loop.
+/// Waits a moment after the daemon failed to accept a connection, most likely for lack of file descriptors. An
+/// immediate retry would only busy-loop.
 async fn pause_after_error() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// State of an accepted API client that the task of its connection needs.
+/// An accepted API client, for the task that serves its connection.
 struct Visitor {
-    /// Admission of the client at the admission gate, which is held until the first request is answered.
+    /// Counts the client as admitted at the admission gate until its first request is answered.
     visit: ConnectionGuard,
     door: AdmissionGate,
     /// Flag that the first permitted request sets. A connection without such a request can be evicted to free its slot.
@@ -299,8 +300,8 @@ fn is_live(response: &Response) -> bool {
     kind.is_some_and(|kind| LIVE.iter().any(|live| kind.starts_with(live)))
 }
 
-/// Ends the body of a streaming response when the daemon stops. Other responses are unchanged, because they end
-/// by themselves.
+/// Ends the body of a streaming response when the daemon stops. Other responses are unchanged, because they end by
+/// themselves.
 fn ends_with(response: Response, mut ending: watch::Receiver<()>) -> Response {
     if !is_live(&response) {
         return response;

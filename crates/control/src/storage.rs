@@ -116,8 +116,8 @@ pub(crate) struct Storage {
     path: PathBuf,
 }
 
-/// New content of the file of persistent objects, in a temporary file on disk. The temporary file is removed
-/// when this value is dropped before it is committed.
+/// New content of the file of persistent objects, in a temporary file on disk. The temporary file is removed when this
+/// value is dropped without [`Prepared::commit`].
 #[derive(Debug)]
 pub(crate) struct Prepared {
     temporary: PathBuf,
@@ -167,7 +167,7 @@ impl Storage {
         (Fragment::default(), Some(DoctorFinding { object, severity: Finding::Error, finding, fix }))
     }
 
-    /// Tests whether the state directory is writable. The function writes a page to a temporary file.
+    /// Tests whether the state directory is writable, by writing to a temporary file.
     pub fn probe(&self) -> Result<(), StorageError> {
         let path = self.path.with_file_name(PROBE);
         let write = || {
@@ -185,7 +185,7 @@ impl Storage {
     }
 
     /// Writes `objects` to a temporary file in the directory of the stored file, and synchronizes the temporary file to
-    /// disk. Refuses objects that are too long for [`Storage::read`].
+    /// disk. Refuses objects whose text is longer than [`Storage::read`] accepts.
     pub fn prepare(&self, objects: &Fragment) -> Result<Prepared, StorageError> {
         let text = objects.to_json();
         if u64::try_from(text.len()).is_ok_and(|length| length > LIMIT_BYTES) {

@@ -4,11 +4,11 @@
 //!  text or objects --load--> layers --merge, check--> diff --> [temporary file] --> plane --> [rename file] --> published
 //! ```
 //!
-//! A layer contains the objects of one owner. The steps in brackets store the objects that persist across restarts.
-//! Each step may refuse the change, in which case nothing has changed. Changes are made one at a time. Each change is
-//! made in a separate task, so that a client that disconnects does not interrupt it. A change that requires
-//! confirmation is rolled back automatically if it is not confirmed in time. While a change waits for its confirmation,
-//! no other change is accepted.
+//! A layer contains the objects of one owner, which is the configuration file, the API, OVSDB or the kernel. The steps
+//! in brackets store the objects that persist across restarts. Each step may refuse the change, in which case nothing
+//! has changed. Changes are made one at a time. Each change is made in a separate task, so that a client that
+//! disconnects does not interrupt it. A change that requires confirmation is rolled back automatically if it is not
+//! confirmed in time. While a change waits for its confirmation, no other change is accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -33,18 +33,17 @@ const MANY: usize = 3;
 /// of them.
 const MANY_MORE: usize = 8;
 
-/// Pause before a failed rollback of a configuration change is tried again. The first value is the initial pause, and
-/// the second value is the longest one.
+/// Initial and longest pause before a failed rollback of a configuration change is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Text of the remedy for a configuration change whose rollback has failed.
+/// Remedy that is reported for a configuration change whose rollback has failed.
 const STUCK: &str =
     "it is tried again until it succeeds; mend the cause, or keep the change (`trivium confirm`)";
 
 /// Maximum number of changed configuration objects that one log line names.
 const NAMED: usize = 8;
 
-/// Conditions under which a configuration change is made.
+/// Options of a configuration change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ApplyOptions {
     /// Whether the change is only planned and not applied.
@@ -52,9 +51,9 @@ pub struct ApplyOptions {
     /// Time after which the change is rolled back unless it is confirmed. `None`: no confirmation is
     /// required.
     pub confirm: Option<Duration>,
-    /// Whether a configuration file may remove most objects of the previous configuration file.
+    /// Whether the new configuration file may remove most objects of the previous configuration file.
     pub force: bool,
-    /// Permission to name files in the change.
+    /// Permission of the client to name files in the change.
     pub access: Access,
 }
 
@@ -102,7 +101,7 @@ impl Outcome {
     }
 }
 
-/// Status of a configuration change that requires confirmation.
+/// Status of configuration changes that require confirmation.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct PendingReport {
     /// Whether a configuration change waits for its confirmation.
@@ -122,7 +121,7 @@ pub(crate) struct State {
     pub stored: BTreeSet<ObjectKey>,
 }
 
-/// Whether a configuration change writes the file of the API's persistent objects.
+/// States whether a configuration change writes the file of the API's persistent objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stored {
     /// The change also updates the file of persistent objects.
@@ -178,9 +177,9 @@ pub struct Store {
     gate: Arc<Mutex<Gate>>,
     /// Problems that occurred at the start of the daemon and did not prevent the daemon from starting.
     troubles: Mutex<Vec<DoctorFinding>>,
-    /// Reason why the data plane does not run the configuration of the store: it refused the configuration of a
-    /// predecessor, or a change that could not be stored could not be undone either. `None` if the data plane
-    /// runs the configuration. A successful change clears the value.
+    /// Reason why the data plane does not run the configuration of the store. `None` if it does. Either the data plane
+    /// refused the configuration after a hand-over, or a change that could not be stored could not be undone either. A
+    /// successful change clears the value.
     behind: Mutex<Option<DoctorFinding>>,
     /// Error of the last attempt to replace the file of persistent objects. The file may then have the old or the new
     /// content. `None` if the file has the content of the store. The next successful write clears the value.
@@ -190,8 +189,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Creates the store for a data plane that has no ports yet and was started with `settings`. Ports and
-    /// bridges in `settings` are ignored. [`Store::start`] restores the stored objects of the API.
+    /// Creates the store for a data plane that has no ports yet. `settings` are the settings with which the process was
+    /// started. Ports and bridges in `settings` are ignored. [`Store::start`] restores the stored objects of the API.
     pub fn new(plane: Arc<dyn Plane>, settings: &Config) -> Arc<Store> {
         Store::at(plane, settings, None)
     }
@@ -219,9 +218,9 @@ impl Store {
         })
     }
 
-    /// Applies the initial configuration. Without a hand-over, the initial configuration consists of the configuration
-    /// file and the stored objects of the API. After a hand-over, it consists of the configuration file and the objects
-    /// of other owners that the predecessor process passed on (`given`).
+    /// Applies the initial configuration. Without a hand-over, it consists of the configuration file and the stored
+    /// objects of the API. After a hand-over, it consists of the configuration file and the objects of other owners
+    /// that the predecessor process passed on (`given`).
     ///
     /// State files that cannot be read or written never prevent the start. An unreadable file is renamed.
     /// Both cases are reported in the log and in the notices.
@@ -265,8 +264,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Makes the initial configuration after a hand-over the current one, although the data plane refused it.
-    /// The returned outcome contains a notice about the refusal.
+    /// Makes the initial configuration after a hand-over the current one of the store, although the data plane refused
+    /// it. The returned outcome contains a notice about the refusal.
     async fn go_on(
         &self,
         layers_of: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,
@@ -570,8 +569,8 @@ impl Store {
         Ok((state, problems.iter().map(Problem::report).collect()))
     }
 
-    /// Returns the differences between the configurations of two states, as commands print them. Settings are
-    /// compared with those with which the process was started.
+    /// Returns the differences between the configurations of two states, as commands print them. Settings of the daemon
+    /// are compared with the settings with which the process was started.
     fn diff(&self, before: &State, after: &State) -> ConfigDiff {
         let old = Config {
             filters: before.merged.config.filters.clone(),
@@ -584,8 +583,8 @@ impl Store {
         diff(&old, &after.merged.config)
     }
 
-    /// Gives the configuration of `after` to the data plane, unless it is equal to that of `before` and the data
-    /// plane runs it. The data plane compares it with its running configuration itself.
+    /// Applies the configuration of `after` to the data plane, unless the data plane already runs an equal
+    /// configuration.
     async fn apply_to_plane(&self, before: &State, after: &State) -> Result<Vec<DoctorFinding>, ChangeError> {
         // Settings that wait for a restart are compared, too: an upgrade gives those of the data plane to the
         // successor.
@@ -609,16 +608,16 @@ impl Store {
         Ok(Some(blocking(move || storage.prepare(&objects)).await??))
     }
 
-    /// Replaces the file of persistent objects. A failure is kept for [`Store::examine_state`], and the next
-    /// change writes the file even if it changes no persistent object.
+    /// Replaces the file of persistent objects. An error is stored for [`Store::examine_state`], and the next change
+    /// then writes the file even if it changes no persistent object.
     async fn commit(&self, prepared: Prepared) -> Result<(), ChangeError> {
         let committed = blocking(move || prepared.commit()).await.and_then(|done| Ok(done?));
         *self.unstored.lock().await = committed.as_ref().err().map(ToString::to_string);
         committed
     }
 
-    /// Undoes a change in the data plane that could not be stored because of `error`. If the data plane refuses to undo
-    /// the change, the store records that the data plane does not run the store's configuration.
+    /// Undoes a change in the data plane, because `error` prevented the change from being stored. If the data plane
+    /// refuses, the store records that the data plane does not run the store's configuration.
     async fn undo(&self, after: &State, before: &State, error: &ChangeError) {
         let Err(refusal) = self.apply_to_plane(after, before).await else { return };
         let finding = DoctorFinding {
@@ -695,8 +694,8 @@ impl Store {
     }
 }
 
-/// Refuses a configuration file that removes all of at least `MANY` objects of the previous file, or more than half of
-/// at least `MANY_MORE` objects of the previous file.
+/// Refuses a configuration file that removes most objects of the previous file: all of at least `MANY` objects, or more
+/// than half of at least `MANY_MORE` objects.
 fn not_most(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
     let objects = |layers: &Layers| -> BTreeSet<ObjectKey> {
         let counted = |object: &ObjectKey| {

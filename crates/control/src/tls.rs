@@ -48,7 +48,7 @@ pub enum GuardError {
         /// Path of the token file.
         path: PathBuf,
     },
-    /// Two token names are configured with the same token.
+    /// Two tokens with different names have the same text.
     #[error("{field}: another name has the token of {} already; write another token there", path.display())]
     TokenTwice {
         /// Configuration field that names the file of the second token.
@@ -142,8 +142,8 @@ impl Guard {
         Ok(Guard { acceptor: TlsAcceptor::from(Arc::new(config)), tokens: tokens.into() })
     }
 
-    /// Returns the configured token that the value of an `Authorization` header contains, or `None`. The
-    /// value is always compared with all tokens, so that the time does not reveal which token matched.
+    /// Returns the configured token that the value of an `Authorization` header contains, or `None`. The function
+    /// always compares the value with all tokens, so that the time does not reveal which token matched.
     pub(crate) fn admits(&self, authorization: Option<&[u8]>) -> Option<&Known> {
         let (scheme, token) = authorization.and_then(|value| value.split_at_checked(7))?;
         if !scheme.eq_ignore_ascii_case(b"bearer ") {

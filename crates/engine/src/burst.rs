@@ -12,8 +12,8 @@ use switch::Decision;
 
 /// A burst: the packets that a worker processes together, with the results of the stages for each packet.
 pub struct Burst {
-    /// Packets of the burst. The batch is boxed, so that the whole burst can move to an output port by an
-    /// exchange of pointers.
+    /// Packets of the burst. The batch is in a `Box`, so that all packets can move to an output port by an exchange of
+    /// pointers.
     pub packets: Box<Batch>,
     /// Flow key of each packet, filled by the parse stage.
     pub keys: Box<[FlowKey; BURST]>,
@@ -26,8 +26,8 @@ pub struct Burst {
     /// Result of the router's first header check for each packet: whether the packet takes the router's fast
     /// path.
     pub heads: Box<[Head; BURST]>,
-    /// Index of the router interface on which each packet arrived. The elements are valid only if the router
-    /// has VLAN interfaces. Otherwise all packets arrived on the interface of the port.
+    /// Index of the router interface on which each packet arrived. The elements are valid only if the router has VLAN
+    /// interfaces. Without VLAN interfaces, all packets arrived on the interface of the port.
     pub arrivals: Box<[u16; BURST]>,
 }
 
@@ -72,9 +72,9 @@ impl Burst {
         self.packets.is_empty()
     }
 
-    /// Exchanges the packets at indices `from` and `to` together with their keys, layers and decisions.
-    /// Stages that remove packets use this function: the packets to keep move to the front in order, and the
-    /// packets to remove collect behind them.
+    /// Exchanges the packets at indices `from` and `to` together with their keys, layers and decisions. Stages that
+    /// remove packets use this function to move the remaining packets to the front in order, and the packets to remove
+    /// behind them.
     #[inline]
     pub fn swap(&mut self, to: usize, from: usize) {
         if to != from {
@@ -85,8 +85,7 @@ impl Burst {
         }
     }
 
-    /// Removes all packets from index `kept` on. Calls `each` with each removed packet and the bridge's
-    /// decision for it.
+    /// Removes all packets from index `kept` on. Calls `each` with each removed packet and its element of `decisions`.
     pub fn sorted_out(&mut self, kept: usize, mut each: impl FnMut(Packet, Decision)) {
         for (packet, decision) in self.packets.drain(kept..).zip(&self.decisions[kept..]) {
             each(packet, *decision);

@@ -50,9 +50,9 @@ pub struct Wanted {
     pub port: Option<PortId>,
     /// Whether only dropped packets are captured.
     pub only_drops: bool,
-    /// Filter that the flow key of a packet must match at the capture point. Workers apply the filter before
-    /// a packet takes space in the ring, so unselected packets do not displace selected ones. Frames whose L2
-    /// header cannot be parsed have no flow key and are captured only without a filter.
+    /// Filter that the flow key of a packet must match when the packet is copied. Workers apply the filter before a
+    /// packet takes space in the ring, so unselected packets do not displace selected ones. Frames whose L2 header
+    /// cannot be parsed have no flow key and are captured only without a filter.
     pub filter: Filter,
 }
 
@@ -79,7 +79,7 @@ pub struct CaptureReader {
 /// Capacity of one worker's capture ring, in packet copies.
 const RING: usize = 512;
 
-/// Creates a capture for `workers` workers. Returns the [`CaptureTap`] of each worker and the [`CaptureReader`].
+/// Creates a capture for `workers` workers. Returns one [`CaptureTap`] per worker and the [`CaptureReader`].
 #[must_use]
 pub fn taps(workers: usize, generation: u64, wanted: &Wanted) -> (Vec<CaptureTap>, CaptureReader) {
     let (missed, wanted) = (Arc::new(AtomicU64::new(0)), Arc::new(*wanted));

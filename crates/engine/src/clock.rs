@@ -2,7 +2,7 @@
 
 use switch::Now;
 
-/// Returns the current time (CLOCK_MONOTONIC) in nanoseconds, and also in seconds modulo 65,536.
+/// Returns the current time of CLOCK_MONOTONIC, both in nanoseconds and in seconds modulo 65,536.
 #[must_use]
 #[allow(
     clippy::cast_possible_truncation,

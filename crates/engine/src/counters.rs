@@ -2,8 +2,8 @@
 //! counters with plain stores, and readers sum the counters of all workers. The index of a port never
 //! changes, so its counters survive changes of the port's configuration.
 //!
-//! Packets are conserved. The sums over all ports satisfy: received + copies = transmitted + punted + dropped
-//! + in flight.
+//! No packet is lost from the counters. The sums over all ports satisfy: received + copies = transmitted + punted +
+//! dropped + in flight.
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ pub struct PortCounters {
     /// Number of packets that were put into the port's transmit queue but that the queue or the kernel did not
     /// transmit. Each of these packets is also counted as dropped.
     pub tx_refused: Counter,
-    /// Number of additional packets made from packets that arrived on this port (flood copies and segments).
+    /// Number of additional packets made from packets that arrived on this port (flood copies and TSO segments).
     pub copies: Counter,
-    /// Number of copies of this port's packets that were sent to a control thread (IGMP, MLD, PIM).
+    /// Number of copies of packets of this port (IGMP, MLD, PIM) that were sent to the snooper's control thread.
     pub punted: Counter,
     /// Number of dropped packets for each drop reason. The counters of a port count packets that arrived on the
     /// port, and packets that were put into the port's transmit queue but not transmitted ([`Self::refuse_n`]).
@@ -60,7 +60,7 @@ impl PortCounters {
         self.drops[reason as usize].add(n);
     }
 
-    /// Adds the totals that another engine has counted for this port to these counters. Only the thread that
+    /// Adds the totals that a predecessor process has counted for this port to these counters. Only the thread that
     /// writes these counters may call this function.
     pub(crate) fn add(&self, before: &PortTotals) {
         self.rx_packets.add(before.rx_packets);
@@ -74,15 +74,14 @@ impl PortCounters {
         }
     }
 
-    /// Counts `n` packets as refused by the port's transmit queue or by the kernel, and as dropped for
-    /// `reason`.
+    /// Counts `n` packets as refused by the port's transmit queue or by the kernel, and also as dropped for `reason`.
     pub fn refuse_n(&self, reason: DropReason, n: u64) {
         self.tx_refused.add(n);
         self.drop_n(reason, n);
     }
 }
 
-/// A stage of the packet path. Packets and time are counted for each stage.
+/// A stage of the packet path. Each stage has counters of its packets and of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Stage {
@@ -158,7 +157,7 @@ pub struct WorkerCounters {
     pub asleep_cycles: Counter,
     /// Number of times that the worker went to sleep.
     pub sleeps: Counter,
-    /// Number of packets that other workers have received or processed and then handed to this worker.
+    /// Number of packets that this worker has taken from rings of other workers, to process or to transmit them.
     pub taken_over: Counter,
 }
 
@@ -198,9 +197,9 @@ pub struct PortTotals {
     pub tx_packets: u64,
     /// Number of bytes of the packets that were put into the port's transmit queue, including refused packets.
     pub tx_bytes: u64,
-    /// Number of flood copies and segments made from packets that arrived on the port.
+    /// Number of flood copies and TSO segments made from packets that arrived on the port.
     pub copies: u64,
-    /// Number of copies of the port's packets that were sent to a control thread.
+    /// Number of copies of the port's packets that were sent to the snooper's control thread.
     pub punted: u64,
     /// Number of the port's dropped packets for each drop reason, in the order of [`DropReason::ALL`].
     pub drops: Vec<u64>,

@@ -1,8 +1,8 @@
 //! The handle by which control threads use an engine. The handle starts workers, assigns queues to workers,
 //! publishes snapshots, reads counters, and stops the workers for a hand-over to a successor process.
 //!
-//! The file `engine/watch.rs` contains captures and traces, `engine/quiesce.rs` contains stops and moves of
-//! queues, and `engine/resume.rs` contains the start after a hand-over. No code in this module runs per packet.
+//! `engine/watch.rs` starts and ends captures and traces, `engine/quiesce.rs` stops workers and moves queues, and
+//! `engine/resume.rs` starts the workers after a hand-over. No code in this module runs per packet.
 
 #![allow(
     clippy::disallowed_types,
@@ -53,8 +53,8 @@ pub struct EngineConfig {
     pub mode: PollMode,
     /// Time that a worker with the adaptive idle policy polls without finding work before it sleeps.
     pub spin: Duration,
-    /// Domain of the quiescent-state-based reclamation (QSBR, a form of RCU) in which the workers register as
-    /// readers. All tables that workers read must use this domain.
+    /// QSBR domain of the workers. QSBR (quiescent-state-based reclamation) is a form of RCU: a table frees replaced
+    /// memory only when no worker can still read it. All tables that workers read must use this domain.
     pub domain: Arc<Domain>,
 }
 
@@ -72,7 +72,7 @@ impl Default for EngineConfig {
 /// An error of an engine operation.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The kernel refused a file descriptor or the thread of a worker.
+    /// The kernel did not create a file descriptor or the thread of a worker.
     #[error("worker {worker}: {what} failed ({source}); raise the limit of open files (LimitNOFILE)")]
     Os {
         /// Index of the worker.
@@ -120,15 +120,15 @@ struct Handle {
 pub struct Engine {
     workers: Vec<Handle>,
     counters: Vec<Arc<WorkerCounters>>,
-    /// Port counters that are not written by workers. These counters count packets that the XDP hook
-    /// dropped, and include the counters that a predecessor process handed over.
+    /// Port counters that no worker writes: packets that the XDP hook dropped, as the slow path reads them, and the
+    /// counters that a predecessor process handed over.
     decided: Arc<WorkerCounters>,
     forwarding: Arc<Snapshot<Forwarding>>,
     depot: Arc<Depot>,
     domain: Arc<Domain>,
     capturing: Mutex<bool>,
-    /// Number of drain requests (requests to stop reception and finish all packets) that were sent so far
-    /// (`engine/quiesce.rs`). Each request carries the next number.
+    /// Number of the last drain request (a request to stop reception and to finish all packets), counted from 1
+    /// (`engine/quiesce.rs`). Each request carries its number.
     looks: AtomicU64,
 }
 
@@ -157,7 +157,7 @@ pub struct WorkerView {
     pub bursts: u64,
     /// Number of packets that the worker has processed.
     pub packets: u64,
-    /// Times that the worker has spent, in TSC cycles: processing packets, polling without finding work, asleep.
+    /// Times that the worker has spent, in TSC cycles: processing packets, polling without finding work, and asleep.
     pub cycles: [u64; 3],
     /// Number of times that the worker went to sleep.
     pub sleeps: u64,
@@ -290,14 +290,15 @@ impl Engine {
         self.workers.len()
     }
 
-    /// Returns the frame depot from which the engine's frame pools are filled.
+    /// Returns the depot (store of free packet frames) from which the frame pools of workers and control threads are
+    /// filled.
     #[must_use]
     pub fn depot(&self) -> &Arc<Depot> {
         &self.depot
     }
 
-    /// Returns the generation number of the engine's frame depot. Each engine of this process has a different
-    /// generation number.
+    /// Returns the generation number of the engine's frame depot. Frames of an earlier engine of this process carry
+    /// another generation number.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.depot.generation()
@@ -360,8 +361,8 @@ impl Engine {
         self.tell(worker, Command::Add(owned(worker, port, id, queue)))
     }
 
-    /// Removes a port's queues from all workers and returns the queues. Each worker first kicks each queue
-    /// (lets the kernel process the transmit ring) until the kernel has taken the packets, at most 1000 times.
+    /// Removes a port's queues from all workers and returns the queues. Each worker first makes the kernel transmit the
+    /// packets that are in a queue's transmit ring, with at most 1000 attempts.
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer. That worker keeps its queues.
@@ -477,10 +478,9 @@ impl Engine {
         }
     }
 
-    /// Creates the slow path of all OpenFlow bridges and connects it to every worker. The caller runs the
-    /// returned slow path on a thread ([`SlowPath::run`]). `bridges` contains the bridges to serve, by bridge
-    /// identifier. `waker` wakes the slow path. The function may be called again only after
-    /// `Engine::detach_flows`.
+    /// Creates the slow path of all OpenFlow bridges and connects it to every worker. The caller runs the returned slow
+    /// path on a thread ([`SlowPath::run`]). `bridges` is the map of the bridges to serve. Workers and control threads
+    /// wake the slow path through `waker`. The function may be called again only after `Engine::detach_flows`.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
@@ -606,7 +606,7 @@ impl Drop for Engine {
     }
 }
 
-/// Creates the state that a worker keeps for a new queue.
+/// Creates the state that a worker keeps for a queue that was just assigned to it.
 pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn Queue>) -> OwnedQueue {
     let capabilities = queue.capabilities();
     OwnedQueue {

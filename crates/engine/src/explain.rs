@@ -29,9 +29,9 @@ pub struct Explained {
     pub outputs: Vec<(PortId, Vec<u8>)>,
     /// Flow key of the packet, or `None` if the Ethernet header could not be parsed.
     pub key: Option<FlowKey>,
-    /// OpenFlow trace reports. Each report lists the rules that the packet matches and the reasons for the
-    /// mask of its megaflow. There is one report for each uninterrupted sequence of [`Step::Rule`] and
-    /// [`Step::NoRule`].
+    /// OpenFlow trace reports. Each report lists the rules that the packet matches, and for each field in the
+    /// megaflow's mask the reason why the megaflow matches it. There is one report for each uninterrupted sequence of
+    /// [`Step::Rule`] and [`Step::NoRule`].
     pub trace_reports: Vec<switch::flow::TraceReport>,
 }
 
@@ -103,8 +103,8 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
 }
 
 impl Explained {
-    /// Returns an explanation that contains only a drop with `reason`. This result is used if the stages
-    /// could not be run.
+    /// Returns an explanation that consists only of a drop with `reason`, for a packet that could not be passed to the
+    /// stages.
     pub(crate) fn refused(reason: DropReason) -> Explained {
         Explained { steps: vec![Step::Dropped(reason)], ..Explained::default() }
     }

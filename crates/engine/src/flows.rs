@@ -54,19 +54,19 @@ pub const UPCALLS: usize = 2048;
 /// Capacity of the ring from the slow path to one worker, in messages.
 pub const ANSWERS: usize = 8192;
 
-/// Sleep time of a thread between two attempts to lock the rules of a bridge.
+/// Time that a thread sleeps between two attempts to lock the rules of a bridge.
 const YIELDS: Duration = Duration::from_micros(50);
-/// Time for which the slow path tries to lock the rules of a bridge without a pause. After this time, the slow
-/// path sleeps between attempts.
+/// Time for which the slow path retries to lock the rules of a bridge without sleeping. After this time, the slow path
+/// sleeps between attempts.
 const SPINS: Duration = Duration::from_micros(50);
-/// Maximum time that the slow path waits for the lock of a bridge's rules. After this time, the slow path
-/// continues with other bridges.
+/// Maximum time that the slow path tries to lock a bridge's rules. After this time, the slow path continues with other
+/// bridges.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// Maximum time for which a control thread that wants to lock the rules lets the slow path go first. The time
-/// begins when the control thread finds that the slow path has claimed the lock.
+/// Maximum time for which a control thread leaves the lock of the rules to the slow path. The time begins when the
+/// control thread finds that the slow path has claimed the lock.
 const CLAIM: Duration = Duration::from_millis(100);
 
-/// A bridge with OpenFlow rules, in the form that workers use.
+/// A bridge with OpenFlow rules, as workers and the slow path use it.
 pub struct FlowBridge {
     /// OpenFlow rules of the bridge.
     pub tables: Arc<FlowTables>,
@@ -92,13 +92,13 @@ pub(crate) enum Asked {
 pub struct FlowTables {
     number: u16,
     pipeline: Mutex<Pipeline>,
-    /// Lock that a control thread takes before it waits for the lock `pipeline`. Therefore at most one control thread
-    /// waits for `pipeline` at a time.
+    /// Lock that a control thread takes before the lock `pipeline`. Therefore at most one control thread waits for
+    /// `pipeline` at a time.
     turn: Mutex<()>,
     /// Whether the slow path has claimed the lock of the rules. Control threads then let the slow path lock the
     /// rules first.
     packets_wait: AtomicBool,
-    /// Memory of the rules in octets, as last determined by [`FlowTables::memory`].
+    /// Memory of the rules in bytes, as last determined by [`FlowTables::memory`].
     memory: AtomicUsize,
     pub(crate) asked: Mutex<Vec<Asked>>,
     packet_outs: Mutex<PacketOuts>,
@@ -167,8 +167,8 @@ impl FlowTables {
         }
     }
 
-    /// Returns the approximate memory of the rules in octets. If other threads keep the rules locked until
-    /// `deadline`, returns the last known value.
+    /// Returns the approximate memory of the rules in bytes. If other threads keep the rules locked until `deadline`,
+    /// returns the last known value.
     #[must_use]
     pub fn memory(&self, deadline: Instant) -> usize {
         if self.is_free_by(deadline)
@@ -189,10 +189,10 @@ impl FlowTables {
         self.pipeline.try_lock().ok()
     }
 
-    /// Locks the rules for the slow path, which has precedence over waiting control threads. Returns `None`
-    /// if a control thread holds the lock longer than the slow path waits. In this case, the slow path
-    /// continues with other bridges and tries again later. The claim of the slow path stays until the slow
-    /// path has locked the rules.
+    /// Locks the rules for the slow path, which has precedence over waiting control threads. Returns `None` if a
+    /// control thread holds the lock longer than the slow path waits. In this case, the slow path continues with other
+    /// bridges and tries again later. The slow path's claim to the lock remains until the slow path has locked the
+    /// rules.
     pub(crate) fn lock_for_packets(&self) -> Option<MutexGuard<'_, Pipeline>> {
         // The slow path waits only once while a thread holds the rules.
         let patience = if self.packets_wait.load(Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
@@ -219,7 +219,7 @@ impl FlowTables {
         }
     }
 
-    /// Clears the slow path's claim to the lock after the slow path has locked the rules.
+    /// Clears the slow path's claim to the lock, because the slow path has locked the rules.
     fn had<'a>(&self, pipeline: MutexGuard<'a, Pipeline>) -> MutexGuard<'a, Pipeline> {
         if self.packets_wait.load(Ordering::Relaxed) {
             self.forget_claim();
@@ -295,8 +295,9 @@ impl FlowTables {
         self.ask(Asked::Barrier(Box::new(done)));
     }
 
-    /// Queues a controller's packet-out, which the slow path processes by the actions of the packet-out or by the flow
-    /// tables. The packet-outs of one OpenFlow session keep their order, and the slow path serves the sessions in turn.
+    /// Queues a controller's packet-out. The slow path processes the packet by the actions of the packet-out or by the
+    /// flow tables. The packet-outs of one OpenFlow session keep their order, and the slow path serves the sessions in
+    /// turn.
     ///
     /// The queue has no limit. `reservation` is the part of the session's packet-out budget that is reserved for
     /// the packet. The reservation is dropped when the slow path has processed the packet, or when the bridge is
@@ -363,8 +364,8 @@ pub(crate) struct Upcall {
     pub extended: ExtendedKey,
 }
 
-/// A megaflow to install in a worker's cache. The worker takes the megaflow out of the box and returns the box
-/// to the slow path for reuse.
+/// A megaflow to install in a worker's cache. The worker takes the megaflow out of the box and returns the empty box to
+/// the slow path for reuse.
 #[derive(Default)]
 pub(crate) struct Install {
     pub id: u32,
@@ -377,8 +378,8 @@ pub(crate) struct Install {
 
 /// A message from the slow path to a worker.
 pub(crate) enum CacheCommand {
-    /// Returns a packet to the worker, which executes the actions on it. `key` is the flow key of the upcall,
-    /// or `None` for the packet of a packet-out.
+    /// Returns a packet to the worker, which executes the given actions on the packet. `key` is the flow key of the
+    /// upcall, or `None` for the packet of a packet-out.
     Release {
         bridge: Arc<FlowBridge>,
         port: PortId,
@@ -392,16 +393,16 @@ pub(crate) enum CacheCommand {
     Replace(FlowRef, Arc<Compiled>),
     /// Removes the megaflow at this cache location.
     Remove(FlowRef),
-    /// Requests the message [`CacheCompletion::Synced`] with this number when the worker has processed all
-    /// earlier messages.
+    /// Requests that the worker sends [`CacheCompletion::Synced`] with this number when it has processed all earlier
+    /// messages.
     Sync(u64),
 }
 
 /// A message from a worker to the slow path.
 pub(crate) enum CacheCompletion {
-    /// Reports the cache location of a newly installed megaflow, or `None` if the cache had no space for it.
-    /// The first field is the index of the megaflow's record in the slow path. The last field returns the box
-    /// of the install message for reuse.
+    /// Reports the cache location of a newly installed megaflow, or `None` if the cache had no space for the megaflow.
+    /// The first field is the index of the megaflow's record in the slow path. The last field returns the box of the
+    /// install message for reuse.
     Installed(u32, Option<FlowRef>, Box<Install>),
     /// Reports that the worker has removed a megaflow from its cache, and returns the megaflow.
     Removed(CachedFlow),

@@ -1,7 +1,7 @@
-//! Rings between workers, and the rule that keeps packets in order when a bucket of flows moves to another
-//! worker. For each ordered pair of workers there are two SPSC rings. The work ring carries packets that
-//! software RSS assigns to another worker. The output ring carries processed packets whose output queue
-//! belongs to another worker.
+//! Rings between workers, and the rule that keeps packets in order when a hash bucket of software RSS moves to another
+//! worker. For each ordered pair of workers there are two SPSC (single producer, single consumer) rings. The work ring
+//! carries packets that software RSS assigns to another worker. The output ring carries processed packets whose output
+//! queue belongs to another worker.
 //!
 //! Order: when the control plane moves a bucket from an old worker to a new worker, packets that worker `r` has
 //! received may still wait in the work ring from `r` to the old worker. Worker `r` therefore first puts a
@@ -51,17 +51,17 @@ pub struct Output {
     pub out: PortId,
 }
 
-/// A position that a worker must reach before the entries behind a [`Work::Wait`] are processed. The position
-/// consists of a count of ring entries and a count of bursts.
+/// A position that a worker must reach before the entries behind a [`Work::Wait`] are processed. The position consists
+/// of a count of ring entries (`ring`) and a count of bursts (`own`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Worker that must reach the position.
     pub worker: WorkerId,
-    /// Worker that sends into the work ring to which the position refers. Worker `worker` receives from this ring.
+    /// Worker that sends into the work ring whose entries `ring` counts. The receiver of this ring is `worker`.
     pub from: WorkerId,
     /// Number of entries of the work ring from `from` that `worker` must have processed.
     pub ring: u64,
-    /// Number of bursts from the queues of `worker` that `worker` must have processed.
+    /// Number of bursts that `worker` must have processed of those received from its own queues.
     pub own: u64,
 }
 
@@ -96,7 +96,7 @@ impl Progress {
     }
 }
 
-/// Receiving end of one work ring, with the entries that were taken from the ring but not processed yet.
+/// Receiving end of one work ring, with an entry that was taken from the ring but not processed yet.
 struct Inlet {
     ring: Consumer<Work>,
     blocked: Option<Wait>,
@@ -116,7 +116,7 @@ pub struct WorkerRings {
     progress: Arc<Progress>,
     /// Number of bursts that the worker has begun to process from its own queues.
     own: u64,
-    /// Progress to publish as soon as the other workers have consumed the output rings up to `pending.outputs`.
+    /// Progress that is published as soon as the other workers have consumed the output rings up to `pending.outputs`.
     pending: Mark,
     is_pending: bool,
     scratch: Mark,
@@ -240,7 +240,7 @@ impl WorkerRings {
         }
     }
 
-    /// Begins a wait until the other workers have processed all packets that this worker has handed over so far. The
+    /// Begins a wait until the other workers have processed all packets that this worker has handed to them so far. The
     /// function records the current positions in the output rings.
     pub(crate) fn settle(&self, settling: &mut Settling) {
         settling.taken = false;
@@ -289,8 +289,8 @@ impl WorkerRings {
         inlet.blocked.is_none() && inlet.carry.is_none() && inlet.ring.is_empty()
     }
 
-    /// Puts a wait entry into the work ring to worker `new`, which then waits for the packets that this
-    /// worker has sent to worker `old`. Returns false if the ring is full. The caller then tries again with
+    /// Puts a wait entry into the work ring to worker `new`. Worker `new` then waits until worker `old` has processed
+    /// the packets that this worker has sent to it. Returns false if the ring is full. The caller then tries again with
     /// the next burst.
     #[must_use]
     pub fn move_bucket(&mut self, old: WorkerId, new: WorkerId) -> bool {

@@ -31,7 +31,7 @@ const PATIENCE: u32 = 64;
 const NAP: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 };
 const WAKER: u64 = u64::MAX;
 
-/// Idle state of one worker. The state determines when the worker sleeps.
+/// Idle state of one worker, from which the worker determines when to sleep.
 pub struct Rest {
     mode: PollMode,
     spin_cycles: u64,

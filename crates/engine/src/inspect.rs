@@ -1,7 +1,7 @@
-//! Statistics of the queues, which a control thread collects from the workers about once a second. The
-//! statistics consist of losses in the kernel, queue states and operating modes. When a worker answers, it
-//! also counts the packets that the kernel refused after transmission as dropped, so that every packet is
-//! accounted for. No code in this module runs per packet.
+//! Statistics of the queues, which a control thread collects from the workers about once a second. The statistics
+//! consist of packets lost in the kernel, the state of the device, and the operating mode of the queue. When a worker
+//! answers, it also counts the packets that the kernel refused to transmit as dropped, so that every packet is counted.
+//! No code in this module runs per packet.
 
 use packet::{DropReason, PortId, QueueId};
 use port::{QueueCounters, QueueState, QueueStatus};
@@ -16,16 +16,16 @@ pub struct QueueView {
     pub port: PortId,
     /// Identifier of the queue within its port.
     pub queue: QueueId,
-    /// Numbers of packets lost in the kernel since the queue was opened.
+    /// Numbers of packets that the kernel has lost or refused since the queue was opened.
     pub counters: QueueCounters,
-    /// Operating mode of the queue.
+    /// Operating mode of the queue (for example zero-copy or copy mode).
     pub status: QueueStatus,
     /// State of the queue's device: up, down or deleted.
     pub state: QueueState,
 }
 
-/// Numbers of frames of the shared frame memory by location. Workers report their numbers one after the
-/// other, so the sum is exact only while no packet moves between workers.
+/// Number of frames of the shared frame memory at each location. Workers report their numbers one after the other, so
+/// the sum is exact only while no packet moves between workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameCensus {
     /// Number of all frames in the memory.
@@ -34,15 +34,15 @@ pub struct FrameCensus {
     pub free: usize,
     /// Number of frames in the workers' queues, including frames that the kernel holds.
     pub queued: usize,
-    /// Number of frames of closed zero-copy queues that are held back because the kernel may still use them.
+    /// Number of frames of closed zero-copy queues that are not reused yet because the kernel may still access them.
     pub quarantined: usize,
-    /// Number of held-back frames of closed zero-copy queues that the kernel has used for longer than it should need.
+    /// Number of these quarantined frames that the kernel has not returned within the expected time.
     pub overdue: usize,
 }
 
 impl FrameCensus {
-    /// Returns the number of frames that no field counts. These frames hold packets between two queues or
-    /// belong to control threads.
+    /// Returns the number of frames that no field counts. These frames hold packets in rings between queues, or belong
+    /// to control threads.
     #[must_use]
     pub fn others(&self) -> usize {
         self.total.saturating_sub(self.free + self.queued + self.quarantined)
@@ -63,7 +63,7 @@ pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, context: &WorkerContext) 
     counters
 }
 
-/// Counts the packets that are still in a queue as dropped if the queue's device was deleted.
+/// Counts the packets that are still in a queue's transmit ring as dropped if the queue's device was deleted.
 pub(crate) fn abandon(own: &OwnedQueue, context: &WorkerContext) {
     if own.queue.state() == QueueState::Gone {
         let left = u64::try_from(own.queue.in_flight()).unwrap_or(u64::MAX);

@@ -1,5 +1,5 @@
-//! Reordering guard. The guard reports to a parallel forwarding path (the XDP hook) which frames of a
-//! queue have left the engine. The XDP hook takes over a flow only after the flow's earlier packets have
+//! Reordering guard. The guard reports to the XDP hook, which forwards packets in parallel with the workers, which
+//! frames of a queue have left the engine. The XDP hook takes over a flow only after the flow's earlier packets have
 //! left, so packets of a flow do not overtake each other.
 //!
 //! The bytes in front of each frame contain the frame's number. All packets that a worker has received from a
@@ -18,13 +18,13 @@ use port::Queue;
 
 pub(crate) use finishing::Finishing;
 
-/// Receiver of the progress reports of one queue. A report contains the number of the last frame that has left
-/// the engine, such that all earlier frames have left as well.
+/// Receiver of the progress reports of one queue. A report contains a frame number such that all frames of the queue up
+/// to this number have left the engine.
 pub trait CompletionSink: Send {
     /// Returns the frame number in the eight bytes in front of a frame, or `None` if the bytes contain no number.
     fn number(&self, before: [u8; 8]) -> Option<u32>;
 
-    /// Reports that all frames of the queue with numbers up to `number` have left the engine.
+    /// Receives a progress report: all frames of the queue with numbers up to `number` have left the engine.
     fn finish(&self, number: u32);
 }
 
@@ -41,14 +41,14 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// Creates the report state of a queue. `to` receives the reports. No report has been sent yet.
+    /// Creates the report state of a queue whose progress reports go to `to`. No report has been sent yet.
     #[must_use]
     pub fn new(to: Box<dyn CompletionSink>) -> Self {
         Self { to, received: 0, waiting: None, told: None }
     }
 
     /// Updates the number of the last frame that was received from the queue. The function is called after each burst.
-    /// `before` yields the bytes in front of the burst's frames, starting with the last frame.
+    /// `before` yields the eight bytes in front of each frame of the burst, starting with the last frame.
     pub(crate) fn received(&mut self, mut before: impl Iterator<Item = [u8; 8]>) {
         if let Some(number) = before.find_map(|bytes| self.to.number(bytes)) {
             self.received = number;
@@ -95,14 +95,14 @@ pub struct Parked {
     first: u64,
     /// Whether the last element of `bursts` is the burst that is being processed.
     is_open: bool,
-    /// Number of the last frame received before the burst that is being processed. `None` if the frames have
-    /// no numbers.
+    /// Number of the last frame received before the burst that is being processed, or `None` if the frames carry no
+    /// numbers.
     before: Option<u32>,
 }
 
 /// A burst with frames that wait in the worker or at the slow path.
 struct Waits {
-    /// Number of the last frame received before the burst, or `None` if the frames have no numbers.
+    /// Number of the last frame received before the burst, or `None` if the frames carry no numbers.
     floor: Option<u32>,
     left: u32,
 }
@@ -153,8 +153,8 @@ impl Parked {
         self.bursts.iter_mut().for_each(|burst| burst.floor = None);
     }
 
-    /// Returns the number of the last frame received before the oldest burst with waiting frames. Returns
-    /// `Some(None)` if this number is not known, and `None` if no frame waits.
+    /// Returns the number of the last frame received before the oldest burst with waiting frames. Returns `Some(None)`
+    /// if frames wait but the number is not known, and `None` if no frame waits.
     fn floor(&self) -> Option<Option<u32>> {
         self.bursts.front().map(|burst| burst.floor)
     }
@@ -168,12 +168,12 @@ const STUCK_NS: u64 = 100_000_000;
 /// kernel takes descriptors. The limit prevents a slow receiver from delaying the reports of other queues.
 const SLOW_NS: u64 = 500_000_000;
 
-/// State of a wait until the kernel has taken the packets in one queue's transmit ring. Progress reports need this
-/// wait.
+/// State of a wait until the kernel has taken the packets in one queue's transmit ring. A progress report is sent only
+/// after this wait.
 #[derive(Debug, Default)]
 pub struct Unsent {
-    /// Descriptor index up to which the kernel must have taken descriptors before the report is sent. `None` if
-    /// the report does not wait for this ring.
+    /// Descriptor index up to which the kernel must have taken the descriptors before the report is sent. `None` if the
+    /// report does not wait for this ring.
     until: Option<u32>,
     /// Time in nanoseconds at which the wait for this ring began.
     begin_ns: Option<u64>,
@@ -190,7 +190,7 @@ pub struct Unsent {
     slow_until: Option<u32>,
 }
 
-/// Returns whether the counter `number`, which wraps around at 32 bits, has reached or passed `to`.
+/// Returns whether the 32-bit counter `number`, which wraps around, has reached or passed `to`.
 fn has_come(to: u32, number: u32) -> bool {
     number.wrapping_sub(to) <= u32::MAX / 2
 }

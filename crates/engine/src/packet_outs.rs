@@ -1,8 +1,8 @@
 //! Queues of OpenFlow packet-outs that wait for the slow path. Each OpenFlow session has one queue.
 //!
-//! The slow path serves the queues of the sessions in turn, so a session with many packet-outs delays only its
-//! own packet-outs. The queues have no limit. The sender of a packet-out first reserves a part of the session's
-//! packet-out budget. The reservation is stored beside the packet until the slow path has processed the packet.
+//! The slow path serves the queues of the sessions in turn, so a session with many packet-outs delays only its own
+//! packet-outs. The queues have no limit of their own. The sender of a packet-out first reserves a part of the
+//! packet-out budget of its session. The reservation is held until the slow path has processed the packet.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,7 +12,7 @@ use switch::flow::{DecidedPacket, PacketOut};
 
 /// A packet-out that waits for the slow path.
 pub(crate) enum Outgoing {
-    /// A packet-out whose actions the slow path has yet to determine by the rules.
+    /// A packet-out that the slow path has yet to process by the actions of the packet-out or by the rules.
     Asked(Box<PacketOut>),
     /// A packet-out whose resulting operations were already determined when its OpenFlow bundle was applied.
     Decided(Box<DecidedPacket>),

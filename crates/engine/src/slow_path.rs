@@ -1,5 +1,5 @@
-//! The slow path. One thread translates upcalls by the OpenFlow tables, installs megaflows in the workers'
-//! caches, and keeps the installed megaflows consistent with the tables.
+//! The slow path. One thread translates upcalls (packets that match no megaflow) by the OpenFlow tables, installs
+//! megaflows in the workers' caches, and keeps the installed megaflows consistent with the tables.
 //!
 //! A round of the slow path first serves the upcalls of the ports in turn and then revalidates some of the
 //! megaflows. Revalidation reads the counters of a megaflow and removes the megaflow if it is idle. If the
@@ -8,8 +8,8 @@
 //! - If the actions have changed, the megaflow gets the new actions.
 //! - If the result depends on more key bits than the megaflow's mask contains, the megaflow is removed.
 //!
-//! A barrier completes when all megaflows of its bridge have been revalidated and every worker has processed
-//! the resulting messages. The bridges share the time of revalidation.
+//! A barrier completes when all megaflows of its bridge have been revalidated and every worker has processed the
+//! resulting messages. The bridges take turns in revalidation by the time that they have used.
 
 #![allow(
     clippy::disallowed_types,
@@ -67,17 +67,17 @@ const TURN_NS: u64 = 1_000_000;
 /// Time in nanoseconds after which a round processes no more upcalls. The limit bounds the delay of
 /// statistics, barriers and packet-outs.
 const ROUND_PACKETS_NS: u64 = 5_000_000;
-/// Maximum number of megaflows that the slow path revalidates in one round, before it serves upcalls again. The
-/// maximum for a barrier is four times as large.
+/// Maximum number of megaflows that the slow path revalidates in one round, before it serves upcalls again. For a
+/// barrier, the maximum is four times as large.
 const SLICE: usize = 64;
-/// Maximum time in nanoseconds for which revalidation continues although upcalls are pending. This time compensates for
-/// the time that earlier upcalls took from revalidation.
+/// Maximum time in nanoseconds for which revalidation continues although upcalls are pending. Revalidation gets as much
+/// time as earlier upcalls took, up to this maximum.
 const PACKETS_NS: u64 = 200_000;
-/// Maximum time that a terminating slow path waits for tables that control threads have locked, to add the last
-/// packet counts of the megaflows to the rules.
+/// Maximum time that a terminating slow path waits for tables that control threads have locked. It needs the tables to
+/// add the last packet counts of the megaflows to the rules.
 const LAST_CREDITS: Duration = Duration::from_millis(500);
-/// Each revalidation round determines the actions of one in `SAMPLE` megaflows again even if the tables have not
-/// changed, to detect megaflows with wrong actions.
+/// One in `SAMPLE` megaflows is translated again in each revalidation round even if the tables have not changed, to
+/// detect megaflows with wrong actions.
 const SAMPLE: u64 = 64;
 /// Idle timeout of megaflows in nanoseconds. A megaflow without packets for this time is removed.
 const IDLE_NS: u64 = 10_000_000_000;
@@ -101,9 +101,9 @@ pub struct SlowPathView {
     pub limit: AtomicU64,
     /// Number of upcalls that the slow path has processed.
     pub upcalls: AtomicU64,
-    /// Number of times that revalidation determined the actions of a megaflow again after a change of the tables.
+    /// Number of times that revalidation translated the flow key of a megaflow again after a change of the tables.
     pub revalidated: AtomicU64,
-    /// Time that the last revalidation round took without pauses, in microseconds.
+    /// Duration of the last revalidation round without pauses, in microseconds.
     pub round_us: AtomicU64,
     /// Number of megaflows that were installed with an exact-match mask because their port had reached its
     /// limit of distinct masks.
@@ -111,7 +111,7 @@ pub struct SlowPathView {
     /// Number of megaflows whose cached actions differed from the tables' result although no rule had
     /// changed. A value other than 0 indicates a defect.
     pub wrong: AtomicU64,
-    /// Approximate size of the megaflow records in bytes.
+    /// Approximate memory of the slow path's megaflow records, in bytes.
     pub memory: AtomicU64,
 }
 
@@ -132,16 +132,16 @@ pub struct SlowPath {
     name_hash: WordHash,
     cached_actions: CachedActionsIndex,
     budgets: Budgets,
-    /// Hashes of the two exact-match masks: one without and one with the extended key (fields beyond the flow
-    /// key).
+    /// Hashes of the two exact-match masks: the mask without and the mask with the extended key (match fields that the
+    /// flow key does not contain).
     every_bit: [u64; 2],
     teaching: Teaching,
-    /// Boxes of install messages that workers have emptied and returned. The slow path reuses their memory.
+    /// Boxes of install messages that workers have emptied and returned. The slow path reuses the boxes.
     #[allow(clippy::vec_box, reason = "it is the boxes that are kept")]
     spare: Vec<Box<Install>>,
     /// Copy of the frame whose upcall is being processed.
     frame: Vec<u8>,
-    /// Results of the batched lookup in the first flow table for the upcalls of the current turn.
+    /// Results of the batched lookup in the first flow table for the upcalls of the current port's turn.
     ahead: Vec<Ahead>,
     /// Runtime state of the meters. The key consists of bridge identifier and meter identifier. The tables
     /// are stored to detect that another bridge has reused the bridge identifier.
@@ -151,7 +151,7 @@ pub struct SlowPath {
     sweeps: Sweeps,
     /// Time of the last evaluation of the flow limit, in nanoseconds.
     evaluated_ns: u64,
-    /// Time in nanoseconds that was spent on upcalls and for which revalidation has not been compensated yet.
+    /// Time in nanoseconds that upcalls have taken and that revalidation has not got in return yet.
     packets_ns: u64,
     second: u64,
     /// Whether the last removal of expired rules stopped before all expired rules were removed.
@@ -162,16 +162,16 @@ pub struct SlowPath {
     /// Megaflow statistics that could not be added to the rules yet, because a control thread had locked the
     /// tables.
     uncredited: Vec<Counts>,
-    /// For each worker, the cache locations of megaflows whose removal is still to be sent. The slow path
-    /// removed the records of these megaflows before the worker had reported the locations.
+    /// For each worker, the cache locations of megaflows whose removal must still be sent to the worker. The slow path
+    /// removed the records of these megaflows before the worker had reported the cache locations.
     owed: Vec<Vec<FlowRef>>,
     syncs: u64,
     /// Dumps and purges of megaflows in progress. A dump or purge takes several rounds.
     jobs: Vec<Job>,
     /// For each worker, the messages that did not fit into the ring to the worker, oldest first.
     backlog: Vec<VecDeque<CacheCommand>>,
-    /// Number of rounds in which packet-outs were pending. The number selects the bridge whose packet-outs
-    /// are served first.
+    /// Number of rounds in which packet-outs were pending. The number selects the bridge whose packet-outs are
+    /// processed first.
     packet_out_rounds: usize,
     view: Arc<SlowPathView>,
     /// Settings that other threads may change at run time.
@@ -255,8 +255,8 @@ impl SlowPath {
         }
     }
 
-    /// Sets the configured flow limit and the current flow limit to `flows`, regardless of how long
-    /// revalidation takes.
+    /// Sets both the configured and the current flow limit to `flows` megaflows, regardless of how long revalidation
+    /// takes.
     pub(crate) fn allow(&mut self, flows: u32) {
         self.knobs.limit.store(flows, Ordering::Relaxed);
         self.limit = flows as usize;
@@ -340,7 +340,7 @@ impl SlowPath {
         self.bridges.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns whether the slow path serves `bridge`. Another bridge with an equal identifier does not count.
+    /// Returns whether the slow path serves `bridge` itself, not another bridge with an equal identifier.
     fn is_served(&self, bridge: &FlowBridge) -> bool {
         let served = self.bridges.lock().unwrap_or_else(PoisonError::into_inner);
         served.get(&bridge.tables.number()).is_some_and(|here| Arc::ptr_eq(&here.tables, &bridge.tables))
@@ -483,8 +483,8 @@ impl SlowPath {
         }
     }
 
-    /// Removes the entry with hash `name` from the map of megaflows if the entry refers to record `id`. The
-    /// entry may already refer to a newer megaflow.
+    /// Removes the entry with hash `name` from the map `names` of installed megaflows if the entry refers to record
+    /// `id`. The entry may already refer to a newer megaflow.
     fn unname(&mut self, name: u64, id: u32) {
         if self.names.get(&name) == Some(&id) {
             self.names.remove(&name);
@@ -578,7 +578,7 @@ impl SlowPath {
         did
     }
 
-    /// Returns whether any worker's backlog has as many messages as a ring can hold. While this is so, the slow
+    /// Returns whether any worker's backlog contains as many messages as its ring can hold. While this is so, the slow
     /// path postpones work that creates more messages.
     fn is_behind(&self) -> bool {
         (0..self.backlog.len()).any(|worker| self.is_worker_behind(worker))

@@ -11,7 +11,7 @@ use switch::Bridge;
 use crate::flows::FlowBridge;
 use crate::stage::ingress_stage::IngressStage;
 
-/// Number of buckets into which software RSS divides the flows of a port, by a symmetric hash.
+/// Number of hash buckets of software RSS. The hash of a flow, which is equal for both directions, selects the bucket.
 pub const RSS_BUCKETS: usize = 256;
 
 /// Function of a port, which determines how received packets are forwarded.
@@ -25,11 +25,11 @@ pub enum Function {
     OpenFlow(Arc<FlowBridge>),
     /// The port is an interface of a router. The second field is the index of the interface in the router.
     Router(Arc<Router>, u16),
-    /// The port is the end of a cross-connect. Received packets are transmitted by the given port without
-    /// being parsed.
+    /// The port is one end of a cross-connect, which connects two ports. Received packets are transmitted by the given
+    /// port without being parsed.
     CrossConnect(PortId),
-    /// The port is the end of a cross-connect that adds VLAN tags. Received packets get the given tags and
-    /// are transmitted by the given port.
+    /// The port is one end of a cross-connect that adds VLAN tags. Received packets get the given tags and are
+    /// transmitted by the given port.
     TaggedCrossConnect(PortId, VlanTags),
 }
 
@@ -38,7 +38,7 @@ pub enum Function {
 pub struct PortView {
     /// Function of the port.
     pub function: Function,
-    /// Worker that transmits the port's packets for all workers that own no queue of this port.
+    /// Worker that transmits the port's packets on behalf of all workers that have no queue of this port.
     pub tx_owner: WorkerId,
     /// Whether the port is administratively and operationally up. Packets for a port that is down are dropped
     /// with the reason `port-down`.
@@ -49,18 +49,17 @@ pub struct PortView {
     /// Software RSS table of the port, which maps each hash bucket to a worker. With `None`, each packet is
     /// processed by the worker that receives it.
     pub rss_table: Option<Arc<[WorkerId; RSS_BUCKETS]>>,
-    /// Whether the worker completes TCP and UDP checksums that contain only the pseudo-header sum. This is
-    /// needed for veth devices whose peer is in another namespace.
+    /// Whether the worker completes TCP and UDP checksums of received packets that contain only the pseudo-header sum.
+    /// This is needed for veth devices whose peer is in another namespace.
     pub complete_checksums: bool,
     /// Whether a running capture copies packets of this port.
     pub capture: bool,
     /// Peer port of a patch port. The peer receives all packets that this port transmits. `None` if this port
     /// is not a patch port.
     pub patch: Option<PortId>,
-    /// Flag for a port that is down only because its link is down, and `None` for other ports. A worker sets
-    /// the flag when a frame arrives on the port, because the frame shows that the link is up again. This may
-    /// happen before the kernel's notification is read. The port then counts as up until the next snapshot is
-    /// published.
+    /// Flag for a port that is down only because its link is down, and `None` for other ports. A worker sets the flag
+    /// when a frame arrives on the port, because the frame shows that the link is up again. The kernel's notification
+    /// may be read later. The port then counts as up until the next snapshot is published.
     pub carrier: Option<Arc<AtomicBool>>,
     /// Ingress stage of the port: its packet filter, or code of a program that embeds the engine. The stage
     /// processes received packets before the port's function.
@@ -68,7 +67,7 @@ pub struct PortView {
 }
 
 impl PortView {
-    /// Creates the state of a port that is up, with function `function`, the Ethernet MTU and default settings.
+    /// Creates the state of a port that is up, for an MTU of 1500 bytes and without optional features.
     #[must_use]
     pub fn new(function: Function, tx_owner: WorkerId) -> Self {
         Self {
@@ -85,8 +84,8 @@ impl PortView {
         }
     }
 
-    /// Returns whether packets that arrive on the port are processed. If the port is down only because its link
-    /// is down, the function sets the carrier flag and returns true.
+    /// Returns whether packets that arrive on the port are processed, which is so if the port is up or only its link is
+    /// down. If only the link is down, the function sets [`Self::carrier`].
     #[inline]
     #[must_use]
     pub fn accepts(&self) -> bool {
@@ -97,7 +96,8 @@ impl PortView {
             })
     }
 
-    /// Returns whether packets may be transmitted by the port.
+    /// Returns whether packets may be transmitted by the port, which is so if the port is up or its carrier flag is
+    /// set.
     #[inline]
     #[must_use]
     pub fn transmits(&self) -> bool {

@@ -8,8 +8,8 @@ use packet::filter::Filter;
 use packet::record::{Recorder, Step};
 use packet::{FlowKey, PortId, WorkerId};
 
-/// Maximum number of steps that are recorded for one packet. Further steps are discarded, for example those
-/// of a flood to many ports.
+/// Maximum number of steps that are recorded for one packet. Further steps are not recorded, for example those of a
+/// flood to many ports.
 pub const STEPS: usize = 48;
 
 /// Criteria that select the packets to trace, with the number of packets that are still to be traced.
@@ -27,14 +27,13 @@ impl TraceFilter {
         Self { filters: filters.into_iter().collect(), also: Filter::default(), left: AtomicU32::new(n) }
     }
 
-    /// Restricts the criteria to packets that also match `filter`.
+    /// Restricts the criteria: the packets must also match `filter`.
     #[must_use]
     pub fn and(self, filter: Filter) -> Self {
         Self { also: filter, ..self }
     }
 
-    /// Returns whether a packet with flow key `key` is to be traced. If so, the number of packets that are
-    /// still to be traced decreases by 1.
+    /// Returns whether a packet with flow key `key` is to be traced. If so, the packet counts as traced.
     pub fn claims(&self, key: &FlowKey) -> bool {
         self.also.matches(key)
             && self.filters.iter().any(|filter| filter.matches(key))

@@ -34,15 +34,15 @@ use crate::trace::{TraceFilter, TraceRecorder, Traced};
 
 pub use crate::clock::monotonic;
 
-/// A function that changes a queue. A worker calls the function between two bursts.
+/// A function that changes settings of a queue. A worker calls the function between two bursts.
 pub type Change = Arc<dyn Fn(&mut dyn Queue) + Send + Sync>;
 
 /// A command from a control thread to a worker. The worker executes the command between two rounds.
 pub enum Command {
     /// Adds a queue to the worker's queues.
     Add(OwnedQueue),
-    /// Removes all queues of a port from the worker. Sends the queues back when the kernel has taken the
-    /// packets to transmit.
+    /// Removes all queues of a port from the worker. The worker sends the queues back as soon as the kernel has taken
+    /// all packets from their transmit rings.
     Remove(PortId, mpsc::Sender<Vec<OwnedQueue>>),
     /// Calls the function for each of the worker's queues of a port. The queues stay with the worker.
     Change(PortId, Change, mpsc::Sender<()>),
@@ -62,16 +62,16 @@ pub enum Command {
     /// Configures the exact-match cache. With `Some(n)`, one of `n` packets that miss the cache inserts an
     /// entry. `None` disables the exact-match cache.
     ExactCache(Option<std::num::NonZeroU32>),
-    /// Sends the statistics of the worker's queues back. Also counts the packets that the kernel refused
-    /// after transmission as dropped.
+    /// Sends the statistics of the worker's queues back. The worker also counts the packets that the kernel refused to
+    /// transmit since the last inspection as dropped.
     Inspect(mpsc::Sender<Vec<QueueView>>),
     /// Sends two numbers back: the number of free frames in the worker's pool, and the number of frames in
     /// the worker's queues.
     Frames(mpsc::Sender<(usize, usize)>),
-    /// Sets the receiver of a queue's progress reports. `None` stops the reports.
+    /// Sets the receiver of a queue's progress reports ([`crate::ordering`]). `None` stops the reports.
     Finish(PortId, QueueId, Option<Box<dyn CompletionSink>>),
-    /// Removes all queues of a port from the worker and sends them back. The packets in the transmit rings stay
-    /// there, because the queues continue at another worker.
+    /// Removes all queues of a port from the worker and sends them back, so that another worker continues with them.
+    /// Packets stay in the transmit rings.
     Part(PortId, mpsc::Sender<Vec<OwnedQueue>>),
     /// Stops reception. The worker then only processes packets that other workers hand over. When the worker has no
     /// work left, it stores the number of this command in [`Status::quiet`].
@@ -386,7 +386,7 @@ impl Worker {
         flows
     }
 
-    /// Frees the frames that the worker's former flow cache still holds.
+    /// Frees the packet frames that the worker's former flow cache still holds.
     fn close_flows(&mut self, gone: Option<Box<Flows>>) {
         let pool = &mut self.context.pool;
         gone.into_iter().for_each(|mut gone| gone.close(&mut |packet| pool.free(packet)));
@@ -454,7 +454,7 @@ impl Worker {
     }
 }
 
-/// Transmits the packets whose actions the slow path has determined. Returns the number of these packets.
+/// Transmits the packets that the slow path has returned with their actions. Returns the number of these packets.
 fn answers(
     forwarding: &Forwarding,
     reader: &Reader,
@@ -605,14 +605,14 @@ fn handed_over(
     relayed + n
 }
 
-/// Returns whether `port` belongs to an OpenFlow bridge although the worker has no flow cache, because there
-/// is no slow path.
+/// Returns whether packets of `port` must wait in its receive queues: the port belongs to an OpenFlow bridge, and the
+/// worker has no flow cache because no slow path runs.
 fn waits_for_slow_path(forwarding: &Forwarding, port: PortId, context: &WorkerContext) -> bool {
     context.flows.is_none()
         && forwarding.port(port).is_some_and(|view| matches!(view.function, Function::OpenFlow(_)))
 }
 
-/// Puts a packet that another worker has processed into the outbox for transmission.
+/// Puts a packet that another worker has processed into this worker's outbox for transmission.
 fn relay(
     forwarding: &Forwarding,
     packet: port::Packet,
@@ -636,7 +636,7 @@ fn relay(
     }
 }
 
-/// Drops all packets of a burst that arrived on `port`. The port is down or has been removed.
+/// Drops all packets of a burst that arrived on `port`, because the port is down or has been removed.
 #[cold]
 fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, context: &mut WorkerContext) {
     for packet in std::mem::take(&mut *burst.packets) {
@@ -644,7 +644,7 @@ fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, context: &mut Wor
     }
 }
 
-/// Returns the current time, which applies to all packets of this round, and stores it for a running capture.
+/// Returns the current time, which applies to all packets of this round. Also sets the time of a running capture.
 #[inline]
 fn clock(context: &mut WorkerContext) -> Now {
     let now = monotonic();

@@ -8,11 +8,11 @@ use switch::{Bridge, OffloadInvalidator};
 use xdp::Error;
 use xdp::bridge::{BridgePort, Place, StationTable};
 
-/// A bridge port whose XDP hook runs the bridge stage, the part of the hook that forwards by MAC table entries.
+/// A bridge port whose XDP hook forwards frames by MAC table entries (the bridge stage of the hook).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookPort {
-    /// Maximum length in bytes of an untagged frame that the hook may redirect to the port. `None` if the
-    /// device does not accept redirected frames.
+    /// Maximum length in bytes of an untagged frame that a hook may redirect to this port. `None` if the port's device
+    /// does not accept redirected frames.
     pub reached: Option<u32>,
 }
 
@@ -20,13 +20,13 @@ pub struct HookPort {
 /// this value.
 pub struct BridgeOffload {
     table: Arc<StationTable>,
-    /// Change count of the bridge at the last full synchronisation. `None` if the next synchronisation must
-    /// examine all entries.
+    /// Change count of the bridge at the last synchronisation. `None` if the next synchronisation must examine all
+    /// entries.
     synced: Option<u64>,
     refused: usize,
 }
 
-/// Listener that removes MAC table entries from the hook's table when the bridge's MAC table changes.
+/// Listener that removes an entry from the hook's table when the bridge's MAC table changes.
 struct Revoker(Arc<StationTable>);
 
 impl fmt::Debug for Revoker {
@@ -42,8 +42,8 @@ impl OffloadInvalidator for Revoker {
 }
 
 impl BridgeOffload {
-    /// Creates the offload for a bridge. The hook's table holds at most `stations` MAC table entries. `seed` is the
-    /// key of the table's hash function and should be secret and random.
+    /// Creates the offload for a bridge. The hook's table has space for `stations` MAC table entries. `seed` is the key
+    /// of the table's hash function and should be secret and random.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses to create the table.
@@ -71,8 +71,8 @@ impl BridgeOffload {
         self.table.iter().count()
     }
 
-    /// Returns the number of entries that the last synchronisation could not add, because the hook's table
-    /// was full. The workers forward frames to these addresses.
+    /// Returns the number of entries that the last synchronisation could not add because the hook's table was full. The
+    /// workers forward the frames to these addresses.
     #[must_use]
     pub fn refused(&self) -> usize {
         self.refused
@@ -85,9 +85,9 @@ impl BridgeOffload {
         self.synced = None;
     }
 
-    /// Copies the entries of the bridge's MAC table to the hook's table, for the ports for which `port` returns a
-    /// hook. Does nothing if the bridge has not changed since the last call. `secs` is the time of the hook's clock
-    /// in seconds. The low 16 bits of this time are the time of the bridge's clock.
+    /// Copies the entries of the bridge's MAC table to the hook's table. `port` returns the hook of a port, or `None`
+    /// if the port has none. Does nothing if the bridge has not changed since the last call. `secs` is the time of the
+    /// hook's clock in seconds. The low 16 bits of this time are the time of the bridge's clock.
     pub fn sync(&mut self, bridge: &Bridge, port: impl Fn(PortId) -> Option<HookPort>, secs: u32) {
         let tables = bridge.tables();
         let changes = tables.changes();
@@ -124,9 +124,9 @@ impl BridgeOffload {
         }
     }
 
-    /// Updates the ages in the bridge's MAC table with the times at which the hook last used the entries.
-    /// Callers do this before ageing. If the hook has removed an entry itself, the next
-    /// [`BridgeOffload::sync`] after [`BridgeOffload::doubt`] examines this entry again.
+    /// Updates the ages in the bridge's MAC table from the times at which the hook last used the entries. Callers do
+    /// this before they age out entries. If the hook has removed an entry itself, the next [`BridgeOffload::sync`]
+    /// after [`BridgeOffload::doubt`] examines this entry again.
     pub fn feed_back(&mut self, bridge: &Bridge) {
         let tables = bridge.tables();
         for (key, place, used) in self.table.iter() {
@@ -142,8 +142,8 @@ impl BridgeOffload {
     }
 }
 
-/// Returns the parameters of a port for the bridge stage of its hook. Returns `None` for ports outside the bridge,
-/// and for transparent members, whose frames the workers handle.
+/// Returns the settings for a port in the bridge stage of its hook. Returns `None` for ports outside the bridge, and
+/// for transparent members, whose frames the workers forward.
 #[must_use]
 pub fn port_stage(bridge: &Bridge, port: PortId, partial_checksums: bool) -> Option<BridgePort> {
     let facts = bridge.facts(port)?;

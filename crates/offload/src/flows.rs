@@ -1,5 +1,5 @@
-//! Offload of megaflows of OpenFlow bridges to the driver hook. The module translates the cached actions of a
-//! megaflow to a hook action, and manages the slot of the flow in the hook's table.
+//! Offload of megaflows of OpenFlow bridges to the XDP hook. The module translates the cached actions of a megaflow to
+//! a hook action, and manages the slot of the flow in the hook's flow table.
 
 use std::io;
 
@@ -10,28 +10,28 @@ use zerocopy::IntoBytes;
 
 use crate::grace::Grace;
 
-/// Octets of a flow key that contain the outer TCI.
+/// Range of octets in a flow key that contain the TCI of the outer VLAN tag.
 const TCI: std::ops::Range<usize> = 4..6;
-/// Octets of a flow key that contain the EtherType.
+/// Range of octets in a flow key that contain the EtherType.
 const ETH_TYPE: std::ops::Range<usize> = 20..22;
-/// Octet of a flow key that contains the IP protocol number.
+/// Index of the octet in a flow key that contains the IP protocol number.
 const PROTO: usize = 22;
-/// Bit in the first octet of the outer TCI that marks the VLAN tag as present.
+/// Bit in the first octet of the outer TCI that states that a VLAN tag is present.
 const PRESENT: u8 = 0x10;
 
-/// The megaflows in the hook's table. Only the slow path uses this value.
+/// The megaflows in the hook's flow table. Only the slow path uses this value.
 #[derive(Debug)]
 pub struct FlowOffload {
     writer: FlowWriter,
     grace: Grace,
-    /// Grace period in progress for new masks: the index of the grace period, and the number of masks that were written
-    /// when it began. After the grace period, flows can use these masks.
+    /// Grace period in progress for new masks: the number of the grace period, and the number of masks that were
+    /// written when it began. After the grace period, flows can use these masks.
     masks: Option<(u64, u64)>,
 }
 
 impl FlowOffload {
-    /// Returns the offload for a flow table and removes all flows from the table. Either the table is new, or its
-    /// previous writer has waited for a grace period. `passed` is called after the end of each grace period.
+    /// Creates the offload for a flow table and removes all flows from the table. The table must be new, or its
+    /// previous writer must have waited for a grace period. `passed` is called after the end of each grace period.
     ///
     /// # Errors
     /// Returns an error if the thread that waits for grace periods cannot be started.
@@ -78,18 +78,19 @@ impl FlowOffload {
         self.writer.counts(slot)
     }
 
-    /// Makes the slot of a removed flow available for reuse, after a grace period for running programs.
+    /// Makes the slot of a removed flow available for reuse. The caller has waited for a grace period since the
+    /// removal.
     pub fn release(&mut self, slot: u32) {
         self.writer.release(slot);
     }
 
-    /// Begins a grace period, which ends when all XDP programs that run now have ended. Returns the index of the
-    /// grace period.
+    /// Begins a grace period, which ends when all XDP programs that run now have ended. Returns the number of the grace
+    /// period.
     pub fn begin_grace(&mut self) -> u64 {
         self.grace.begin()
     }
 
-    /// Returns whether the grace period with the index `number` is over.
+    /// Returns whether the grace period with this number has ended.
     #[must_use]
     pub fn has_passed(&self, number: u64) -> bool {
         self.grace.has_passed(number)
@@ -134,7 +135,7 @@ pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAc
     Some(if made.action.port.is_some() { made.action } else { FlowAction::default() })
 }
 
-/// Fields with one value in all packets of a flow: the bits of `key` that `mask` contains.
+/// Fields that have a fixed value in all packets of a flow: the bits of `key` that `mask` contains.
 struct Known<'a> {
     key: &'a [u8],
     mask: &'a [u8],
@@ -145,8 +146,8 @@ impl Known<'_> {
         self.mask[TCI.start] & self.key[TCI.start] & PRESENT != 0
     }
 
-    /// Returns the EtherType and the IP protocol number of the flow. Each value is `None` if the mask does not cover
-    /// its field.
+    /// Returns the EtherType and the IP protocol number of the flow. Each value is `None` if the mask does not contain
+    /// all bits of its field.
     fn is(&self) -> (Option<u16>, Option<u8>) {
         let eth_type = u16::from_be_bytes([self.key[ETH_TYPE.start], self.key[ETH_TYPE.start + 1]]);
         let is_known = self.mask[ETH_TYPE] == [0xff, 0xff];
@@ -162,11 +163,11 @@ enum Tag {
     Ours,
 }
 
-/// A hook action during the translation of a flow's actions.
+/// The hook action for a flow, as far as the flow's actions have been translated.
 struct Made {
     action: FlowAction,
     tag: Tag,
-    /// Whether an action has already set IP addresses, ports, TOS or TTL. A second such action would update the
+    /// Whether an action has already set IP addresses, L4 ports, TOS or TTL. A second such action would update the
     /// checksums twice.
     has_set_ip: bool,
 }
@@ -203,7 +204,7 @@ impl Made {
         Some(())
     }
 
-    /// Adds the values and the masks of a set-field action to the hook action. The effect on a packet is that of
+    /// Adds the values and the masks of a set-field action to the hook action. A packet changes as by
     /// `switch::flow::rewrite`. Octet offsets are offsets in a [`Flow`]. Returns `None` if the hook cannot execute the
     /// action.
     fn set(&mut self, bits: &SetBits, flow: &Known<'_>) -> Option<()> {

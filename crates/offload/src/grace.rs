@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Grace periods for running BPF programs, identified by indexes. Dropping this value ends the thread that
-/// waits.
+/// Grace periods for running BPF programs. Each grace period has a number. Dropping this value ends the thread that
+/// waits for the grace periods.
 #[derive(Debug)]
 pub(crate) struct Grace {
     asked: u64,
@@ -30,8 +30,8 @@ impl Grace {
         Ok(Grace { asked: 0, ask, done })
     }
 
-    /// Begins a grace period, which ends when all programs that run now have ended. Returns the index of the
-    /// grace period.
+    /// Begins a grace period, which ends when all programs that run now have ended. Returns the number of the grace
+    /// period.
     pub fn begin(&mut self) -> u64 {
         self.asked += 1;
         if self.ask.send(self.asked).is_err() {
@@ -42,7 +42,7 @@ impl Grace {
         self.asked
     }
 
-    /// Returns whether the grace period with the index `number` is over.
+    /// Returns whether the grace period with this number has ended.
     pub fn has_passed(&self, number: u64) -> bool {
         self.done.load(Ordering::Acquire) >= number
     }

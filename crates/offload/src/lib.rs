@@ -1,5 +1,5 @@
-//! Hook offload: copies of the bridges' forwarding state for the XDP programs (hooks) of the ports. The hooks
-//! report when entries were last used. Entries that become invalid are removed immediately.
+//! Hook offload: copies of the bridges' forwarding state for the XDP programs (hooks) of the ports. The hooks report
+//! when entries were last used. The offload removes invalid entries immediately.
 //!
 //! ```text
 //!  switch's MAC table --[`BridgeOffload::sync`]--> MAC table entries (stations) in the hook's table
@@ -11,9 +11,9 @@
 //! From OpenFlow bridges, the hook gets the megaflows with the most traffic ([`FlowOffload`]). Only the slow
 //! path, which installs flows in the workers, installs flows in the hook.
 //!
-//! From other bridges, the hook gets copies of MAC table entries. New entries reach the hook when a control
-//! thread synchronises the next time. An entry that became invalid is removed from the hook before the change
-//! of the MAC table is acknowledged.
+//! From other bridges, the hook gets copies of MAC table entries. New entries reach the hook when a control thread
+//! synchronises the next time. When an entry becomes invalid, it is removed from the hook before the bridge completes
+//! the change of its MAC table.
 
 mod bridge;
 mod flows;

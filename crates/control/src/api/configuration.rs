@@ -88,11 +88,11 @@ pub(super) struct ApplyParams {
     /// three or more objects, or more than half of eight or more objects.
     #[serde(default)]
     force: bool,
-    /// Name of the configuration file, which messages about problems contain.
+    /// Name of the configuration file. Messages about problems contain the name.
     file: Option<String>,
 }
 
-/// Reads and parses the configuration in a request body. The function takes a permit of `quota` after the body is
+/// Reads and parses the configuration in a request body. The function takes a permit of `quota` only when the body is
 /// complete, so a client that sends slowly occupies only its connection.
 async fn load(
     context: &Context,

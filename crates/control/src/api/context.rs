@@ -1,4 +1,4 @@
-//! State and resources that the handlers of API requests use.
+//! State and resources for the handlers of API requests.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ pub(crate) struct Context {
     pub store: Arc<Store>,
     pub door: AdmissionGate,
     pub quotas: Quotas,
-    /// Client to whose quotas the resources of the request are charged.
+    /// Client whose quotas limit the resources of the request.
     pub holder: Holder,
-    /// Memory reservation for the response to the request.
+    /// Memory that is reserved for the response to the request.
     pub answer: Option<Arc<ReplyMemory>>,
 }
 
@@ -45,8 +45,8 @@ impl FromRequestParts<Shared> for Context {
 }
 
 impl Context {
-    /// Runs blocking work on a thread of the blocking pool, with a permit from the client's quota. The permit is held
-    /// until the work is done, even if the client disconnects.
+    /// Runs blocking work on a thread of the blocking pool. The work needs a permit from the client's quota, which is
+    /// held until the work is done, even if the client disconnects.
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -60,8 +60,8 @@ impl Context {
         .await
     }
 
-    /// Runs work in a separate task, with a permit that the client gets from `quota`. The task continues if the client
-    /// disconnects.
+    /// Runs work in a separate task. The work needs a permit that the client gets from `quota`. The task continues if
+    /// the client disconnects.
     pub async fn task<T: Send + 'static>(
         &self,
         quota: &Quota,

@@ -1,5 +1,5 @@
-//! API routes for bridges with OpenFlow, which return flow entries, groups, meters and flow caches. These API routes
-//! are read-only, because controllers and `ovs-ofctl` change the tables.
+//! API routes for bridges with OpenFlow, which return flow entries, groups, meters and flow caches. The routes are
+//! read-only, because OpenFlow controllers and `ovs-ofctl` change the flow tables.
 
 use axum::Json;
 use axum::response::Response;
@@ -48,8 +48,8 @@ fn query(bridge: Option<String>, table: Option<u8>, limit: Option<usize>) -> Flo
     FlowQuery { bridge, table, limit, text_octets: Some(texts_of(limit)), ..FlowQuery::default() }
 }
 
-/// Queries the data plane for a list of texts, and returns the list as a JSON response. Memory for the texts that
-/// the query permits is reserved before.
+/// Queries the data plane for a list of texts, and returns the list as a JSON response. Before the query, memory is
+/// reserved for the texts.
 async fn list<T: Serialize>(
     context: &Context,
     limit: usize,

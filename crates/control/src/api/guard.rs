@@ -32,7 +32,7 @@ const LINE: usize = 400;
 #[derive(Clone, Debug)]
 pub(super) struct Done(pub String);
 
-/// Access scopes that the API routes require, and the counter of logged refusals.
+/// Access scopes that the API routes require, and the count of logged refusals.
 #[derive(Clone)]
 pub(super) struct Guard {
     scopes: Arc<HashMap<(Method, String), Scope>>,

@@ -59,8 +59,8 @@ async fn read(context: &Context, params: &HookParams) -> ApiResult<Vec<HookState
     }
 }
 
-/// Measures the runs of the XDP programs of all hooks for the duration `time`, without blocking a thread. The
-/// measurement ends early if the client disconnects.
+/// Measures the runs of the XDP programs of all hooks for the duration `time`. No thread is blocked. The measurement
+/// ends early if the client disconnects.
 async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>> {
     let _permit = context.quotas.measurements.try_enter(&context.holder).ok_or_else(|| {
         let cause = "another client measures now";
@@ -89,8 +89,8 @@ async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>
     Ok(hooks)
 }
 
-/// Returns the XDP program that is attached to the device of a hook. If the attached program calls another program by a
-/// tail call, the other program's run time is part of the attached program's run time, and is not counted separately.
+/// Returns the XDP program that is attached to the device of a hook. The run time of programs that it calls by tail
+/// calls is part of its run time and is not counted separately.
 fn first(hook: &HookState) -> Option<&HookProgram> {
     hook.user_program.as_ref().map(|user| &user.program).or(hook.program.as_ref())
 }

@@ -1,9 +1,9 @@
 //! The HTTP API. Resources in JSON are under `/v1`, the API description (OpenAPI) is under `/openapi.json`,
 //! and Prometheus metrics are under `/metrics`.
 //!
-//! Handlers convert requests to types of the `model` crate, and call the [`Store`] or the
-//! [`Plane`](crate::Plane). Handlers make no decisions. Every error response is an [`ErrorBody`]. All resources
-//! that a client can occupy are limited:
+//! Handlers convert requests to types of the `model` crate, and call the [`Store`] or the [`Plane`](crate::Plane),
+//! which make all decisions. Every error response is an [`ErrorBody`]. All resources that a client can occupy are
+//! limited:
 //!
 //! - the length of bodies, and the time in which they must arrive;
 //! - the number of connections (`places`);
@@ -89,7 +89,7 @@ pub(crate) fn router(store: Arc<Store>, door: AdmissionGate) -> Router {
     Router::new().fallback_service(router).layer(map_request(with_present_path))
 }
 
-/// Replaces the path `/v1/steers` of an older client's request by `/v1/steering`. Requests with other paths are
+/// Replaces the path `/v1/steers` of requests of older clients by `/v1/steering`. Requests with other paths are
 /// unchanged.
 async fn with_present_path(mut request: Request) -> Request {
     let uri = request.uri();
@@ -152,7 +152,7 @@ fn describe_refusals(operation: &mut Operation) {
     }
 }
 
-/// Returns the API description without any routes.
+/// Returns the general part of the API description, without routes.
 fn document() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
     let bearer = HttpBuilder::new()

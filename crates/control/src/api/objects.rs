@@ -1,5 +1,6 @@
-//! API routes that put and delete single objects that the API owns: ports, bridges, bridge members and static MAC table
-//! entries. Filters are in `filters`, steering policies in `steering`, routers and their interfaces in `routers`.
+//! API routes that create, replace and delete single objects that the API owns: ports, bridges, bridge members and
+//! static MAC table entries. Filters are in `filters`, steering policies in `steering`, routers and their interfaces in
+//! `routers`.
 
 use axum::Json;
 use axum::body::Body;
@@ -87,7 +88,7 @@ fn unused(context: &Context, port: &PortName) -> ApiResult<()> {
     Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, format!("port.{port}"), cause, fix))
 }
 
-/// Outcome of a configuration change, which becomes the response and a line of the audit log.
+/// Outcome of a configuration change. It becomes the response and a line of the audit log.
 pub(super) struct Made(pub Outcome);
 
 impl IntoResponse for Made {

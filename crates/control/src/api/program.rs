@@ -1,4 +1,4 @@
-//! Checks of the program file that replaces the daemon in an upgrade.
+//! Checks of the program file that is started in place of the daemon in an upgrade.
 
 use std::fs::{self, Metadata};
 use std::io;

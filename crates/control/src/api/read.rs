@@ -29,8 +29,8 @@ pub(super) async fn ask<T: Send + 'static>(
     Ok(context.blocking(move || question(plane.as_ref())).await?)
 }
 
-/// Queries the data plane for a list, and returns the list as a JSON response. Memory for `limit` entries is
-/// reserved before.
+/// Queries the data plane for a list, and returns the list as a JSON response. Before the query, memory for `limit`
+/// entries is reserved.
 pub(super) async fn list<T: Serialize>(
     context: &Context,
     limit: usize,
@@ -62,7 +62,7 @@ pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> ApiResult<Vec<u8>> {
     Ok(text.0)
 }
 
-/// Buffer for the JSON text of a response, at most [`LONGEST`] octets long. Writing more is an error.
+/// Buffer for the JSON text of a response. Writing more than [`LONGEST`] octets is an error.
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 

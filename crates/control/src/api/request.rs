@@ -1,4 +1,5 @@
-//! Parsing of the queries, bodies and names in API requests. An error response describes the problem.
+//! Parsing of the queries, bodies and names in API requests. If parsing fails, the error response describes the
+//! problem.
 
 use std::str::FromStr;
 use std::time::Duration;

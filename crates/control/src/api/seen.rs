@@ -1,10 +1,10 @@
-//! Adds the owners of objects to the states that the data plane reports. The store knows the owner of each
-//! object.
+//! Sets the owners of objects (such as the configuration file or the API) in the states that the data plane reports.
+//! The owners come from the store.
 
 use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, RouterState, SteeringState};
 
-/// Sets the owner (such as the API) in the state of each port. A port that is not in the configuration is attributed to
-/// the configuration file.
+/// Sets the owner in the state of each port. A port that is not in the configuration is attributed to the configuration
+/// file.
 pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState> {
     for port in &mut ports {
         let object = port.name.parse().ok().map(ObjectKey::Port);

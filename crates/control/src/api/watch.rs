@@ -1,8 +1,8 @@
 //! Streaming API routes: live counters with link events, traces, and captures. The number of streams and the memory of
 //! each stream are limited.
 //!
-//! The data plane never waits for a client. Data that exceeds the capacity of a stream's queue is dropped.
-//! When a client disconnects, its queue is closed. The data plane then ends the trace or the capture.
+//! The data plane never waits for a client. Data for which a stream's queue has no space is dropped. When a client
+//! disconnects, its queue is closed. The data plane then ends the trace or the capture.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -252,8 +252,8 @@ pub(super) fn file(snap_length: u32, from: mpsc::Receiver<CapturedFrame>, permit
     ([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response()
 }
 
-/// Returns a response body that consists of the items of a queue, each converted by `write`. Items that wait
-/// in the queue are combined into one chunk. `permit` is held until the body ends.
+/// Returns a response body that consists of the items of a queue, each converted to text by `write`. Items that wait in
+/// the queue are combined into one chunk. `permit` is held until the body ends.
 fn lines<T: Send + 'static>(
     from: mpsc::Receiver<T>,
     permit: Permit,

@@ -1,4 +1,4 @@
-//! Prometheus's text exposition format 0.0.4.
+//! Prometheus's text exposition format 0.0.4, in which metrics are sent.
 
 use std::fmt::Write;
 

@@ -1,11 +1,11 @@
 //! Tuple space explosion attack (L. Csikor et al., "Tuple Space Explosion: A Denial-of-Service Attack Against a
 //! Software Packet Classifier", CoNEXT 2019). The attack's packets differ from the rules of an access list in one bit
-//! of the source address, of the source port and of the destination port, in all combinations. Each of these
-//! combinations requires a megaflow mask of its own. A lookup that finds no megaflow probes all masks.
+//! of the source address, of the source port and of the destination port, in all combinations of bit positions. Each
+//! combination requires a megaflow mask of its own. A lookup that finds no megaflow probes all masks.
 //!
-//! Two identical switches with the same victims take turns of 20 ms on one core, and only one of the switches
-//! is attacked. The scenario compares the victims' packet rates of both switches. Worker and slow path of a
-//! switch share the core, so work of the slow path for the attacker reduces the victims' rate.
+//! Two identical switches with the same victims run in turns of 20 ms on one core, and only one of the switches is
+//! attacked. The scenario compares the victims' packet rates of both switches. Worker and slow path of a switch share
+//! the core, so work of the slow path for the attacker reduces the victims' rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,8 +30,8 @@ const FRIENDS_PORT: u16 = 12_345;
 /// Rate of the attack in packets per second. The rate is fifteen times the rate of the attack in the CoNEXT 2019 paper
 /// (0.7 Mbit/s).
 const RATE: u64 = 10_000;
-/// Number of connections of the victims (the senders of legitimate traffic). There are more connections than
-/// entries in the exact-match cache, so most packets are looked up under the megaflow masks.
+/// Number of connections of the victims (the senders of legitimate traffic). There are more connections than entries in
+/// the exact-match cache, so most packets are looked up by the megaflow masks.
 const CONNECTIONS: u64 = 65_536;
 const FRAMES: usize = 1024;
 const TURN: Duration = Duration::from_millis(20);
@@ -50,7 +50,7 @@ fn rules() -> Vec<Mod> {
     ]
 }
 
-/// Returns the headers of attack packet `number`. The source address and both L4 ports differ from those of the
+/// Returns the headers of attack packet number `number`. The source address and both L4 ports differ from those of the
 /// access list in one bit each.
 fn attacks(number: u64) -> Headers {
     let number = scattered(number).to_le_bytes();

@@ -17,7 +17,7 @@ const BUNDLE: u32 = 1000;
 /// Number of rules in the flow table during the measurement.
 const RULES: u32 = 100_000;
 
-/// Returns rule `number` of the test table. The rules have five different masks.
+/// Returns rule number `number` of the test table. The rules have five different masks.
 fn numbered(number: u32) -> Mod {
     let octets = number.to_be_bytes();
     let address = [10, octets[1], octets[2], octets[3]];
@@ -96,7 +96,7 @@ pub(super) fn flow_mods(name: &'static str, options: &Options) -> Result<Figures
     ))
 }
 
-/// Number of rounds in which `one_rule` measures each of its two cases.
+/// Number of measurements that `one_rule` makes of each of its two cases.
 const ROUNDS: u32 = 30;
 
 /// Measures an OpenFlow bridge of 64 hosts in two cases, which alternate. In the first case, the bridge has
@@ -157,8 +157,8 @@ pub(super) fn one_rule(name: &'static str, options: &Options) -> Result<Figures,
     ))
 }
 
-/// Runs the switch until the flow caches reflect the last rule change, the MAC addresses of all hosts are learned, and
-/// all megaflows are installed again.
+/// Runs the switch until the flow caches reflect the last rule change, the bridge has learned the MAC addresses of all
+/// hosts, and all megaflows are installed again.
 fn warm(switch: &mut Switch) {
     let done = Arc::new(AtomicBool::new(false));
     let tells = Arc::clone(&done);

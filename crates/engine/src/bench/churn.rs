@@ -1,5 +1,5 @@
-//! Scenarios of full and changing routing tables. The scenarios measure the load time and the memory of a full
-//! table, and by how much route changes delay a worker that forwards packets.
+//! Scenarios of full and changing routing tables. The scenarios measure the load time and the memory of a full table,
+//! and how much longer a forwarding worker takes while routes change.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -18,13 +18,13 @@ use crate::bench::{BenchError, Options, Scenario};
 use crate::engine::{Engine, EngineConfig, owned};
 use crate::idle::PollMode;
 
-/// Rate of route changes that the writer thread aims for, in changes per second. The rate is above the target
-/// of 100,000, because changes that fall due while the writer sleeps at the end of a slice are not made.
+/// Rate at which the writer thread tries to change routes, in changes per second. The rate is above the target of
+/// 100,000, because the writer omits changes that are due while it sleeps at the end of a slice.
 const RATE: f64 = 102_000.0;
 /// Length of a slice of the measurement. Slices with and without route changes alternate.
 const SLICE: Duration = Duration::from_millis(40);
-/// Time at the beginning of a slice that is not measured, because the writer thread may not have noticed yet
-/// that the slice has begun.
+/// Time at the beginning of a slice that is not measured. The writer thread may need this time to notice that the slice
+/// has begun.
 const SETTLING: Duration = Duration::from_millis(4);
 /// Sleep time of the writer thread between two groups of route changes.
 const NAP: Duration = Duration::from_micros(200);
@@ -168,7 +168,7 @@ pub fn churn(options: &Options) -> Result<Churn, BenchError> {
     })
 }
 
-/// Flags by which the measuring thread controls the writer thread, which changes routes.
+/// Flags with which the measuring thread starts and stops the route changes of the writer thread.
 #[derive(Default)]
 struct Orders {
     churning: AtomicBool,
@@ -222,9 +222,9 @@ struct Written {
     seconds: f64,
 }
 
-/// Changes routes while `Orders` requests changes. Half of the changes replace the next hop of a prefix of
-/// the table. The other half adds and removes longer prefixes within a prefix of the table. Therefore every
-/// packet has a route at any time.
+/// Changes routes while `orders` requests it. Half of the changes replace the next hop of a prefix of the table. The
+/// other half adds and removes longer prefixes within a prefix of the table. Therefore every packet has a route at any
+/// time.
 fn change(mut tables: RoutesOf, table: &[Route], orders: &Orders) -> Written {
     let mut written = Written::default();
     let mut random = Random::default();

@@ -1,6 +1,6 @@
-//! Two in-memory ports whose frames circulate. A frame that the engine transmits by one port is received by
-//! the other port, with the headers of the scenario's next packet. The number of frames is fixed, so slow
-//! processing causes no backlog, and the loop runs at the speed of the code under test.
+//! Two in-memory ports whose frames circulate. A frame that the engine transmits by one port is received by the other
+//! port, with the headers of the scenario's next packet. The number of frames is fixed. Therefore slow processing
+//! causes no backlog, and the packet rate is that of the code under test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +64,7 @@ pub(super) fn scattered(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// A function that writes the headers of the next packet into a frame. Each call writes one packet.
+/// A function that writes the headers of the next packet into a frame.
 pub(super) type Writes = Box<dyn FnMut(&mut [u8]) + Send>;
 
 /// One of two in-memory ports between which frames circulate. See the module documentation.
@@ -148,19 +148,19 @@ impl<W: FnMut(&mut [u8]) + Send + 'static> Queue for Circuit<W> {
     }
 }
 
-/// A port with a single frame. When the frame comes back to the port, the port reports the round-trip time
-/// and sends the frame again as a new packet.
+/// A port for latency measurements with a single frame. When the frame returns to the port, the port reports the
+/// round-trip time and sends the frame again as a new packet.
 pub(super) struct Probe<W> {
     here: Option<Packet>,
     sent: u64,
     write: W,
-    /// Ring for the measured round-trip times in TSC cycles. If the ring is full, the time is discarded.
+    /// Ring for the measured round-trip times in TSC cycles. If the ring is full, times are discarded.
     told: Producer<u64>,
 }
 
 impl<W: FnMut(&mut [u8]) + Send + 'static> Probe<W> {
-    /// Creates a probe port whose packets are written by `write`. The port puts the measured round-trip times,
-    /// in TSC cycles, into the ring `told`.
+    /// Creates a probe port. `write` writes the packets of the port. The port puts the measured round-trip times, in
+    /// TSC cycles, into the ring `told`.
     pub fn new(pool: &mut FramePool, write: W, told: Producer<u64>) -> Self {
         Probe { here: Some(frame_of(pool)), sent: 0, write, told }
     }

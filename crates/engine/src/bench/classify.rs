@@ -13,7 +13,7 @@ use crate::bench::{BenchError, Options};
 
 const RULES: u64 = 500_000;
 const PRIORITIES: u64 = 5;
-/// Number of distinct flow keys in the cases that look up a small set of keys repeatedly.
+/// Number of distinct flow keys in the cases that look up few flow keys repeatedly.
 const FEW: u64 = 100;
 /// Number of flow keys that are generated before each timed batch of lookups.
 const BATCH: usize = 512;
@@ -51,7 +51,7 @@ const SHAPES: [&[(Field, u32)]; 10] = [
     &[(Field::InPort, 32), (Field::EthSrc, 48), (Field::EthType, 16), (Field::Ipv4Src, 32)],
 ];
 
-/// Derives a value for `field` from a random number. Port and tenant fields get values from a small range.
+/// Derives a value of `field` from a random number. Port and tenant fields get values from a small range.
 fn value(field: Field, random: u64) -> u128 {
     let random = u128::from(scattered(random));
     match field {
@@ -99,8 +99,8 @@ fn key(number: u64, noise: u64) -> Key {
     std::array::from_fn(|word| packet[word] & !mask[word] | value[word] & mask[word])
 }
 
-/// Measures the lookup time in a classifier of half a million rules, for all variants of the lookup (`How`) and
-/// all sets of keys.
+/// Measures the lookup time in a classifier of half a million rules, for all variants of the lookup (`How`) and all
+/// sets of flow keys.
 pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut rules = Rules::new(LAYOUT, Uses::default());
     let begin = Instant::now();
@@ -146,7 +146,7 @@ pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figure
 /// Variant of the lookup to measure.
 #[derive(Clone, Copy)]
 struct How {
-    /// Whether the lookup also computes a mask of the key bits on which the lookup's result depends.
+    /// Whether the lookup also computes the megaflow mask: the key bits on which the lookup's result depends.
     tracked: bool,
     /// Whether the lookup processes [`TURN`] keys as a batch (true) or one by one (false).
     together: bool,

@@ -1,5 +1,5 @@
-//! Scenarios of the slow path and the flow tables. The scenarios measure how actions are selected for packets,
-//! and not the forwarding speed.
+//! Scenarios of the slow path and the flow tables. The scenarios measure how actions are determined for packets, not
+//! the forwarding speed.
 
 use crate::bench::figures::Figures;
 use crate::bench::{BenchError, Options, attack, changes, classify, paper, tenants, upcalls};
@@ -13,14 +13,14 @@ pub enum Decision {
     /// Measures upcalls. Every packet misses the flow caches. The worker and the slow path run on separate
     /// cores.
     Upcall,
-    /// Like `Upcall`, with rules that lead each packet through fifteen tables.
+    /// Measures upcalls like `Upcall`, with rules by which each packet passes fifteen tables.
     Upcall15,
     /// Measures the revalidation of 200,000 megaflows after a rule change, and the latency of the first
     /// packets of new flows during the revalidation.
     Revalidate,
     /// Measures the hit rates of the flow caches for a traffic mix of many tenants.
     Production,
-    /// Measures the cost that one more rule adds to packets that do not match the rule.
+    /// Measures how much one more rule slows down packets that do not match the rule.
     OneRule,
     /// Measures the rate of rule changes that are sent in bundles.
     FlowMods,
@@ -33,7 +33,7 @@ pub enum Decision {
     PaperNull,
     /// Measures the memory that 100,000 megaflows use.
     FlowMemory,
-    /// Measures the packet rate that remains for other senders during a tuple space explosion attack.
+    /// Measures the packet rate that other senders achieve during a tuple space explosion attack.
     TupleExplosion,
 }
 

@@ -25,8 +25,8 @@ pub(super) struct FlowLoad {
     pub each: u32,
     /// Number of distinct megaflow masks, from 1 to 31.
     pub masks: u32,
-    /// Whether the exact-match cache is enabled. If enabled, every packet that misses the exact-match cache
-    /// adds an entry to it.
+    /// Whether the exact-match cache is enabled. If so, every packet that misses the exact-match cache adds an entry to
+    /// it.
     pub exact: bool,
 }
 
@@ -36,8 +36,8 @@ impl FlowLoad {
         self.each as usize
     }
 
-    /// Returns the destinations of the generated packets. Each megaflow has one destination. The order of the
-    /// destinations is random, so that hardware prefetchers cannot predict the accesses.
+    /// Returns the destination addresses of the generated packets. Each megaflow has one address. The order of the
+    /// addresses is random, so that hardware prefetchers cannot predict the accesses.
     pub fn destinations(self) -> Destinations {
         let mut all: Vec<u32> = (0..self.each).map(|flow| 0x0a00_0000 + flow).collect();
         let mut state = 0x9e37_79b9_u64;

@@ -21,7 +21,7 @@ pub enum Destinations {
     Six(Arc<[u128]>),
 }
 
-/// Header fields in which successive generated packets differ.
+/// Header fields that differ between successive generated packets.
 #[derive(Clone, Debug)]
 enum Aim {
     Hosts(Flows),
@@ -51,12 +51,12 @@ pub struct Writer {
     words: [u64; 8],
     aim: Aim,
     state: u64,
-    /// Whether the UDP source port is constant. A constant source port makes each destination one flow.
+    /// Whether the UDP source port is constant. If so, all packets to a destination belong to one flow.
     steady: bool,
 }
 
-/// Returns the MAC address of simulated host `host` as a number whose lowest byte is the first byte of the
-/// address. The address is a locally administered unicast address with 46 pseudorandom bits.
+/// Returns the MAC address of simulated host `host` as a little-endian number. The address is a locally administered
+/// unicast address with 46 pseudorandom bits.
 #[inline]
 pub(super) fn mac(host: u32) -> u64 {
     let mixed = u64::from(host).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -106,7 +106,7 @@ impl Writer {
         Self { words: words(&template), aim, state: 0x2545_f491_4f6c_dd1d ^ from as u64, steady: false }
     }
 
-    /// Makes the UDP source port constant, so that each destination is one flow.
+    /// Makes the UDP source port constant, so that all packets to a destination belong to one flow.
     #[must_use]
     pub fn steady(mut self) -> Self {
         self.steady = true;
@@ -189,9 +189,9 @@ fn words(template: &[u8]) -> [u64; 8] {
     words
 }
 
-/// Writes new headers into a burst of packets. The function is never inlined, because runs with and without
-/// the code under test must execute identical instructions of the packet source at identical addresses.
-/// Otherwise, differences in the packet source would appear as differences of the code under test.
+/// Writes new headers into a burst of packets. The function is never inlined, because runs with and without the code
+/// under test must execute identical generator instructions at identical addresses. Otherwise, differences in the
+/// generator would appear as differences of the code under test.
 #[inline(never)]
 pub fn fill(writer: &mut Writer, memory: &FrameMemory, packets: &mut [Packet]) {
     for packet in packets.iter() {

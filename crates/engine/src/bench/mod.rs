@@ -1,9 +1,9 @@
 //! Benchmarks for the command `trivium bench`. The benchmarks run the engine over in-memory ports and need no
 //! privileges.
 //!
-//! At least 8,192 distinct frames circulate, and the headers are written for every packet, so that the data of
-//! no scenario fits into the first-level CPU cache. The cost of generating the packets is measured separately,
-//! in slices that alternate with slices of the scenario. The figure `ns_per_packet` does not include this cost.
+//! At least 8,192 distinct frames circulate, and the headers are written for every packet, so that the data of no
+//! scenario fits into the first-level CPU cache. The time to generate the packets is measured separately, in slices
+//! that alternate with slices of the scenario. The figure `ns_per_packet` does not include this time.
 
 mod attack;
 mod changes;
@@ -37,7 +37,7 @@ pub enum BenchError {
     /// The engine could not be started.
     #[error(transparent)]
     Engine(#[from] crate::EngineError),
-    /// The kernel refused a file descriptor or a thread.
+    /// The kernel did not create a file descriptor or a thread.
     #[error("the bench's slow path cannot be started ({0}); raise the limits of open files and of threads")]
     Os(#[from] std::io::Error),
     /// The routing table has no space for the routes of the scenario.

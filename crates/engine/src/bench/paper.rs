@@ -1,8 +1,8 @@
-//! Scenarios of the paper "The Design and Implementation of Open vSwitch" (NSDI 2015), section 7.2. Short
-//! connections pass the four rules of the paper, with different optimizations of the classifier enabled.
+//! Scenarios of the paper "The Design and Implementation of Open vSwitch" (NSDI 2015), section 7.2. Packets of short
+//! connections match the four rules of the paper, while different optimizations of the classifier are enabled.
 //!
-//! Worker and slow path run alternately on one core. A connection has ten packets, five in each direction,
-//! like netperf's TCP_CRR. 400 connections are open at a time.
+//! Worker and slow path run alternately on one core. A connection has ten packets, five in each direction, as in the
+//! benchmark TCP_CRR of netperf. 400 connections are open at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ const SESSIONS: u64 = 400;
 const EACH_WAY: u8 = 5;
 /// Number of connections to run for each second of the requested measurement time.
 const CONNECTIONS: f64 = 40_000.0;
-/// Flow limit of the slow path. The limit is so high that the scenarios never reach it.
+/// Flow limit of the slow path, in megaflows. The limit is so high that the scenarios never reach it.
 const FLOWS: u32 = 2_000_000;
 
 /// Classifier options with all optimizations disabled.
@@ -58,8 +58,8 @@ fn rules() -> Vec<Mod> {
 struct Side {
     is_server: bool,
     next: usize,
-    /// State of each session, which opens one connection after the other: the index of the current connection, and the
-    /// number of packets that this side has sent in the connection.
+    /// State of each session. A session opens one connection after the other. The state is the index of the current
+    /// connection, and the number of packets that this side has sent in the connection.
     sessions: Vec<(u64, u8)>,
     done: Arc<AtomicU64>,
 }
@@ -145,7 +145,8 @@ fn connections(
     Ok(Row { name: row, figures })
 }
 
-/// Measures the classifier with each optimization alone and with all optimizations together.
+/// Measures the classifier without optimizations, with each optimization alone, and with all of them (table 1 of the
+/// paper).
 pub(super) fn table1(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [
         ("megaflows off", all(), false),
@@ -159,7 +160,7 @@ pub(super) fn table1(name: &'static str, options: &Options) -> Result<Figures, B
     Ok(Figures { scenario: name, rows: rows.into_iter().collect::<Result<_, _>>()? })
 }
 
-/// Measures the classifier optimizations with and without the exact-match cache.
+/// Measures the classifier optimizations with and without the exact-match cache (table 2 of the paper).
 pub(super) fn table2(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [
         ("exact on, optimisations on", true, all()),
@@ -171,9 +172,9 @@ pub(super) fn table2(name: &'static str, options: &Options) -> Result<Figures, B
     Ok(Figures { scenario: name, rows: rows.into_iter().collect::<Result<_, _>>()? })
 }
 
-/// Measures frames whose headers are never written, like those of DPDK's `net_null`. All frames of a port
-/// therefore belong to one flow. A rule with a lower priority than the paper's rules sends this flow to the
-/// other port.
+/// Measures frames whose headers are never written, like those of DPDK's `net_null`. All frames of a port therefore
+/// belong to one flow. An additional rule with a lower priority than the paper's rules sends this flow to the other
+/// port.
 pub(super) fn null(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, FLOWS)?;
     switch.modify(&rules());

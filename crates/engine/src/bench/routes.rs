@@ -13,15 +13,14 @@ use sync::qsbr::Domain;
 
 use crate::bench::generator::Destinations;
 
-/// Number of destination addresses that are generated. The packet source uses the addresses repeatedly, in
-/// the same order.
+/// Number of destination addresses that are generated. The packet generator uses the addresses in turn.
 const DESTINATIONS: usize = 1 << 20;
 /// Number of next hops that the routes of a full table use.
 pub const NEXT_HOPS: u8 = 64;
-/// Kernel interface index that all next hops have. No port of the benchmark is a kernel device, so the index is
-/// arbitrary.
+/// Interface index (of the kernel) that all next hops have. No port of the benchmark is a kernel device, so the index
+/// is arbitrary.
 const DEVICE: u32 = 7;
-/// Size of each lookup trie, in words.
+/// Size of the lookup trie of each address family, in words.
 const WORDS: usize = 1 << 22;
 
 /// MAC address of the router interface on which packets arrive.
@@ -84,7 +83,7 @@ impl Random {
     }
 }
 
-/// Routing table and next hops of a benchmark, for the thread that changes routes.
+/// Routing table and next hops of a benchmark, for the thread that adds and removes routes.
 pub struct RoutesOf {
     pub fib: Fib,
     adjacencies: Adjacencies,
@@ -132,8 +131,8 @@ fn gateway(nth: u8) -> IpAddr {
     Ipv4Addr::new(198, 18, 0, nth).into()
 }
 
-/// Routing table of a benchmark with the destinations of its packets. The table and the destinations must
-/// outlive the routers that use them.
+/// Routing table of a benchmark, and the destinations of the benchmark's packets. This value must outlive the routers
+/// that use it.
 pub struct Tables {
     pub routes: RoutesOf,
     pub destinations: Destinations,
@@ -182,8 +181,7 @@ pub fn tables(
     Ok(Tables { routes: held, destinations })
 }
 
-/// Returns the cumulative weights of a Zipf distribution over `count` items, normalized so that the last one
-/// is 1.
+/// Returns the cumulative weights of a Zipf distribution over `count` items. The last cumulative weight is 1.
 fn zipf(count: usize) -> Vec<f64> {
     let mut sum = 0.0;
     let mut sums: Vec<f64> = (1..=count)

@@ -25,8 +25,8 @@ use crate::slow_path::{Bridges, SlowPath};
 use crate::state::{Function, PortView};
 use crate::worker::{Worker, monotonic};
 
-/// An OpenFlow bridge with a worker and a slow path. See the module documentation. The engine port with index
-/// `n` has the OpenFlow port number `n + 1`.
+/// An OpenFlow bridge with a worker and a slow path. See the module documentation. The port with index `n` has the
+/// OpenFlow port number `n + 1`.
 pub(crate) struct Switch {
     ports: u16,
     pub engine: Engine,
@@ -100,8 +100,8 @@ impl Switch {
         (0..self.ports).map(|port| self.engine.port_totals(PortId(port)).dropped()).sum()
     }
 
-    /// Runs `work` on this thread while the slow path runs on another thread. If the process may use several
-    /// cores, the slow path's thread is pinned to a core other than the worker's core.
+    /// Runs `work` on this thread while the slow path runs on another thread. If the process may use several cores, the
+    /// slow path's thread is pinned to a core that the worker does not use.
     pub fn beside<T>(
         &mut self,
         options: &Options,
@@ -175,9 +175,9 @@ pub(super) fn to_prefix(address: [u8; 4], length: u32) -> Match {
     matching
 }
 
-/// Returns rules that lead every packet through `tables` tables. The last table outputs packets from the
-/// first port to the second, from the second port to the first, and from the third port back to the third.
-/// Packets with different destination addresses match different megaflows.
+/// Returns rules by which every packet passes `tables` tables. The last table outputs packets from the first port to
+/// the second, from the second port to the first, and from the third port back to the third. Packets with different
+/// destination addresses need different megaflows.
 pub(super) fn chain(tables: u8) -> Vec<Mod> {
     let mut rules = Vec::new();
     let last = tables - 1;

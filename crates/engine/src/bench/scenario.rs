@@ -23,8 +23,8 @@ use crate::worker::Worker;
 
 /// Number of frames that circulate between the two ports, in both directions together.
 pub(super) const ROTATION: usize = 8192;
-/// Duration of one measured slice. The measurement alternates between slices of the scenario and slices of
-/// the packet source alone.
+/// Duration of one measured slice. The measurement alternates between slices of the scenario and slices of the packet
+/// generator alone.
 const SLICE: Duration = Duration::from_millis(4);
 /// Maximum time that the benchmark waits for the workers to warm up.
 const WARM_UP: Duration = Duration::from_secs(20);
@@ -143,8 +143,8 @@ impl Scenario {
         }
     }
 
-    /// Returns which of the routes in [`Options`] the scenario needs: `Some(true)` for the IPv6 routes, `Some(false)`
-    /// for the IPv4 routes, and `None` if the scenario does not use these routes.
+    /// Returns the address family of the routes in [`Options`] that the scenario needs: `Some(true)` for IPv6,
+    /// `Some(false)` for IPv4, and `None` if the scenario does not use these routes.
     #[must_use]
     pub fn table(self) -> Option<bool> {
         match self {
@@ -177,8 +177,8 @@ pub struct Options {
     pub workers: usize,
     /// Number of the CPU core that the first worker uses. Further workers use the following cores.
     pub first_core: usize,
-    /// Function that returns the number of heap allocations that the process has made so far. The binary's
-    /// counting allocator provides the function.
+    /// Function that returns the number of heap allocations that the process has made so far. The program's counting
+    /// allocator provides the function.
     pub allocations: fn() -> u64,
     /// Prefixes of the routing table, for the scenarios that use a full table.
     pub routes: Vec<Route>,
@@ -191,20 +191,19 @@ pub struct Options {
 pub struct Report {
     /// Command-line name of the scenario.
     pub scenario: &'static str,
-    /// Packet rate of all workers together, in million packets per second. The time of the packet source is
+    /// Packet rate of all workers together, in million packets per second. The time to generate the packets is
     /// included.
     pub mpps: f64,
-    /// Time per packet on one worker in nanoseconds, without the time of the packet source (the generator of
-    /// the packets). The value is the median of all slices.
+    /// Time per packet on one worker in nanoseconds, without the time to generate the packet. The value is the median
+    /// of all slices.
     pub ns_per_packet: f64,
-    /// Time per packet on one worker in TSC cycles, without the time of the packet source.
+    /// Time per packet on one worker in TSC cycles, without the time to generate the packet.
     pub tsc_cycles_per_packet: f64,
-    /// Time that the packet source alone takes per packet, in nanoseconds. The value is the median of all
-    /// slices.
+    /// Time to generate a packet, in nanoseconds. The value is the median of all slices.
     pub source_ns: f64,
-    /// Time per packet in the fastest slice of the scenario minus the time per packet in the fastest slice of
-    /// the packet source, in nanoseconds. The value estimates the median on an otherwise idle core. A run
-    /// with several workers is not measured in slices, and this value then equals the median.
+    /// Time per packet in the fastest slice of the scenario minus the time per packet in the fastest slice of the
+    /// packet generator, in nanoseconds. The value estimates the median on an otherwise idle core. With several
+    /// workers, no slices are measured, and the value equals [`Self::ns_per_packet`].
     pub best_ns: f64,
     /// Number of heap allocations that the process made during the measurement.
     pub allocations: u64,
@@ -275,8 +274,8 @@ pub(super) fn forwarding(scenario: Scenario, tables: Option<&Tables>) -> impl Fn
     }
 }
 
-/// Measures alternating slices of the functions `work` (the scenario) and `source` (the packet source alone).
-/// Each function processes one round per call and returns the number of its packets.
+/// Measures alternating slices of the functions `work` (the scenario) and `source` (the packet generator alone). Each
+/// function processes one round per call and returns the number of its packets.
 fn measure(
     options: &Options,
     mut work: impl FnMut() -> usize,
@@ -325,8 +324,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Runs the packet source alone for one burst, like the generator's `receive` function but without the access to the
-/// ring. Returns the number of packets.
+/// Runs the packet generator alone for one burst. The function does the work of the generator's `receive` function,
+/// except for the access to the ring. Returns the number of packets.
 fn source_turn(rotation: &mut Rotation, writer: &mut Writer, memory: &FrameMemory) -> usize {
     fill(writer, memory, rotation.next_burst());
     BURST
@@ -387,8 +386,8 @@ fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     report(scenario, options, with, alone, packets, allocations, loss, time, &memory)
 }
 
-/// Publishes a changed snapshot from the thread that also runs the worker. The worker's QSBR reader is
-/// offline during the call. Otherwise, the call would wait forever for the worker to read the snapshot.
+/// Publishes a changed snapshot from the thread that also runs the worker. The worker's QSBR reader is offline during
+/// the call, because the call would otherwise wait forever for the worker to read the snapshot.
 pub(super) fn publish(engine: &Engine, worker: &mut Worker, change: &impl Fn(&mut Forwarding)) {
     worker.reader.offline();
     engine.update(change);

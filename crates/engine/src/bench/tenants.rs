@@ -1,6 +1,6 @@
-//! Scenario of one hypervisor host with many tenants. The traffic mix has the proportions that the NSDI 2015
-//! paper about Open vSwitch reports for a thousand hypervisors. A few virtual machines cause most of the
-//! traffic, most connections are short, and some tenants have access lists of ports or of prefixes.
+//! Scenario of one hypervisor host with many tenants. The traffic mix follows the proportions in the NSDI 2015 paper
+//! about Open vSwitch, which were measured on a thousand hypervisors. A few virtual machines cause most of the traffic,
+//! most connections are short, and some tenants have access lists of ports or of prefixes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,7 +28,7 @@ fn host(tenant: u32, side: u32, number: u32) -> u32 {
     (tenant * 2 + side) * HOSTS + number
 }
 
-/// Returns whether a tenant has an access list of ports. Every fourth tenant has one, and every eighth tenant
+/// Returns whether a tenant has an access list of ports. Every fourth tenant has such a list, and every eighth tenant
 /// has an access list of prefixes.
 fn has_ports(tenant: u32) -> bool {
     tenant % 4 == 1
@@ -38,7 +38,7 @@ fn has_prefixes(tenant: u32) -> bool {
     tenant % 8 == 2
 }
 
-/// Returns the address of external network `number`, which access lists of prefixes accept.
+/// Returns the address of external network number `number`. Access lists of prefixes accept these networks.
 fn outside(number: u32) -> u32 {
     let random = scattered(u64::from(number)).to_le_bytes();
     u32::from_be_bytes([20 + random[0] % 150, random[1], random[2], 0])
@@ -87,7 +87,8 @@ fn rules() -> Vec<Mod> {
     rules
 }
 
-/// A connection from the view of one side: the headers of its packets and the number of packets still to send.
+/// State of a connection for one of its sides: the headers of the side's packets and the number of packets still to
+/// send.
 #[derive(Clone, Copy)]
 struct Connection {
     headers: Headers,
@@ -118,7 +119,7 @@ impl Side {
         (self.random() % u64::from(end)) as u32
     }
 
-    /// Returns a random number less than `end`. Small numbers are more frequent (approximately Zipf's law).
+    /// Returns a random number less than `end`. Small numbers are more frequent, approximately by Zipf's law.
     fn ranked(&mut self, end: u32) -> u32 {
         let (first, second) = (self.below(end) + 1, self.below(end) + 1);
         let share = u64::from(first) * u64::from(second) / u64::from(end);

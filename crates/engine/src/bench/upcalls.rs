@@ -13,8 +13,8 @@ use crate::bench::figures::{Figures, Row};
 use crate::bench::rules::{Switch, chain, sends};
 use crate::bench::{BenchError, Options};
 
-/// Number of frames in each direction. The number is less than the maximum number of packets of one port that
-/// may be at the slow path.
+/// Number of frames in each direction. The number is less than the maximum number of packets of one port that may wait
+/// for the slow path.
 const FRAMES: usize = 256;
 /// Number of megaflows in the scenarios that fill the caches.
 const FLOWS: usize = 200_000;
@@ -68,7 +68,7 @@ pub(super) fn upcall(name: &'static str, tables: u8, options: &Options) -> Resul
     ))
 }
 
-/// Runs rounds of the worker for the duration `time`.
+/// Runs the worker for the duration `time`.
 fn rounds(switch: &mut Switch, time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -158,7 +158,7 @@ fn revalidated(
     Ok(Row { name: row, figures })
 }
 
-/// Returns the round-trip times that a probe port has reported, converted to microseconds.
+/// Returns the round-trip times that a probe port has reported, in microseconds.
 fn microseconds(times: &mut Consumer<u64>) -> Vec<f64> {
     let mut all = Vec::new();
     while let Some(cycles) = times.pop() {

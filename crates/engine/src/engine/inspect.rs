@@ -1,4 +1,4 @@
-//! Collects the statistics of queues and frames for control threads. The workers answer these requests by
+//! Collects the statistics of queues and frames for control threads. The workers produce the statistics by
 //! [`crate::inspect`].
 
 use std::sync::mpsc;
@@ -33,8 +33,8 @@ impl Engine {
         all
     }
 
-    /// Returns the numbers of packet frames that are free, in queues and quarantined, or `None` if a worker does not
-    /// answer.
+    /// Returns the numbers of packet frames that are free, in queues, or quarantined (not reused yet because the kernel
+    /// may still access them). Returns `None` if a worker does not answer.
     #[must_use]
     pub fn frames(&self) -> Option<FrameCensus> {
         let total = usize::try_from(self.depot().memory().frames()).unwrap_or(usize::MAX);

@@ -1,5 +1,5 @@
-//! Quiescing of the workers between two bursts, which is needed to stop workers or to move a queue to another
-//! worker. Arriving packets wait in the kernel's rings during this time.
+//! Quiescing of the workers, which is needed to stop workers or to move a queue to another worker. Quiesced workers
+//! receive no packets and have finished all earlier ones. Arriving packets wait in the kernel's rings during this time.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -25,10 +25,10 @@ impl Engine {
     /// if all workers have become idle. Returns the index of a worker that is still busy if this takes longer
     /// than `patience`.
     ///
-    /// Each worker is checked twice. After the first pass over the workers, no worker receives packets any
-    /// more, but workers may have handed packets to other workers in the meantime. When each worker has been
-    /// idle again in the second pass, these packets are finished as well. A worker is busy as long as other
-    /// workers have not taken its output.
+    /// Each worker is checked twice. After the first check, no worker receives packets any more, but workers may have
+    /// handed packets to other workers in the meantime. The second check waits until each worker is idle again, so
+    /// these packets are finished as well. A worker counts as busy until other workers have taken its packets from the
+    /// output rings.
     fn quieten(&self, patience: Duration) -> Result<Option<u16>, EngineError> {
         let begin = Instant::now();
         for _ in 0..2 {
@@ -47,9 +47,9 @@ impl Engine {
         Ok(None)
     }
 
-    /// Moves queues of a port to the workers that `homes` specifies. The first of these workers transmits for
-    /// all workers that have no queue of the port. Queues that `homes` does not contain stay with their
-    /// workers. All workers quiesce for about a millisecond, so no packet is lost or reordered.
+    /// Moves queues of a port to the workers that `homes` specifies. The first of these workers transmits on behalf of
+    /// all workers that have no queue of the port. Queues that `homes` does not contain stay with their workers. All
+    /// workers quiesce for about a millisecond, so no packet is lost or reordered.
     ///
     /// # Errors
     /// [`EngineError::NoSuchWorker`] if a worker does not exist, or [`EngineError::Silent`] if a worker does not answer

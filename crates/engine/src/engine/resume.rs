@@ -42,7 +42,7 @@ impl Engine {
 }
 
 impl Resumed {
-    /// Adds the counter values of a port from the predecessor process, `before`, to the port's counters.
+    /// Adds the values that the predecessor process has counted for a port (`before`) to the port's counters.
     pub fn count(&self, port: PortId, before: &PortTotals) {
         // The slow path is the only writer of this block and does not run yet.
         self.engine.decided.port(port).add(before);

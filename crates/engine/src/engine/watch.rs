@@ -10,7 +10,7 @@ use crate::capture::{CaptureReader, Wanted, taps};
 use crate::trace::{TraceFilter, Traced};
 use crate::worker::Command;
 
-/// Capacity of the ring from one worker for trace reports, in reports.
+/// Capacity of the ring on which one worker sends its trace reports, in reports.
 const TRACED: usize = 64;
 
 impl Engine {
@@ -102,8 +102,8 @@ impl Engine {
         Ok(rings)
     }
 
-    /// Ends the trace that was started in the engine with this generation number ([`Self::generation`]). The
-    /// call has no effect if this engine has a different generation number.
+    /// Ends the trace that was started in the engine with this generation number ([`Self::generation`]). The call has
+    /// no effect if the trace was started in an earlier engine of this process.
     pub fn end_trace(&self, generation: u64) {
         if generation != self.generation() {
             return;

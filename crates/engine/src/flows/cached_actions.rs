@@ -25,7 +25,7 @@ pub(crate) struct CachedActions {
     memory: usize,
     /// Sum of the sizes of all cached actions, in bytes. All [`CachedActions`] share this counter.
     total: Arc<AtomicUsize>,
-    /// Sum of the sizes of the cached actions that were made for megaflows of the same port, in bytes.
+    /// Sum of the sizes of all cached actions that were made for megaflows of the same port as these actions, in bytes.
     of_port: Arc<AtomicUsize>,
 }
 
@@ -78,8 +78,8 @@ impl CachedActions {
     }
 }
 
-/// Adds packets to the statistics of rules, to the miss counters of tables, and to the statistics of group
-/// buckets.
+/// Adds packets to the statistics of rules, to the statistics of tables in which no rule matched, and to the statistics
+/// of group buckets.
 pub(crate) fn credit(
     pipeline: &mut Pipeline,
     (rules, missed, groups): (&[RuleRef], &[u8], &[(u32, usize)]),
@@ -98,8 +98,8 @@ pub(crate) fn credit(
     }
 }
 
-/// Maximum number of entries of [`CachedActionsIndex`]. A full index is cleared. Megaflows keep the actions that they
-/// already have.
+/// Maximum number of entries of [`CachedActionsIndex`]. A full index is cleared, but megaflows keep the actions that
+/// they already have.
 const CACHED_ACTIONS: usize = 4096;
 
 /// Maximum total size of the actions in [`CachedActionsIndex`], in bytes.
@@ -109,11 +109,11 @@ const INDEX_MEMORY: usize = 16 << 20;
 /// forwarded without a megaflow.
 pub(crate) const ACTIONS_MEMORY: usize = 512 << 20;
 
-/// Part of [`ACTIONS_MEMORY`] that only ports with less than their share of this part may use, in bytes. The actions of
-/// one port's megaflows therefore cannot prevent megaflows of other ports.
+/// Last part of [`ACTIONS_MEMORY`], in bytes. Only ports that have less than their share of this part may use it. The
+/// actions of one port's megaflows therefore cannot prevent megaflows of other ports.
 const RESERVE: usize = ACTIONS_MEMORY / 4;
 
-/// Index of recently cached actions, in which new megaflows find equal actions to share.
+/// Index of recently cached actions. A new megaflow shares actions of this index that equal its own.
 #[derive(Default)]
 pub(crate) struct CachedActionsIndex {
     by_hash: HashMap<u64, Arc<CachedActions>>,
@@ -169,7 +169,8 @@ impl CachedActionsIndex {
         all <= ACTIONS_MEMORY - RESERVE || all <= ACTIONS_MEMORY && self.of_port(port) + more <= self.share()
     }
 
-    /// Returns the share of one port in [`RESERVE`], in bytes. One share is left for a port without actions.
+    /// Returns the share of one port in [`RESERVE`], in bytes. The reserve is divided among the ports with cached
+    /// actions and one further port.
     fn share(&self) -> usize {
         let ports = self.of_ports.values().filter(|own| own.load(Ordering::Relaxed) > 0).count();
         RESERVE / (ports + 1)
@@ -230,7 +231,8 @@ mod tests {
         assert!(!index.has_room(PORT, &translated(0, 1)), "megaflows have actions of a bounded size");
     }
 
-    /// Megaflows of one port with different actions, such as learn actions, do not prevent megaflows of other ports.
+    /// Checks that megaflows of one port with many different actions, such as learn actions, do not prevent megaflows
+    /// of other ports.
     #[test]
     fn the_actions_of_one_port_leave_memory_to_other_ports() {
         let mut index = CachedActionsIndex::default();

@@ -53,9 +53,9 @@ impl MeterLive {
         }
     }
 
-    /// Meters one packet. If the packet exceeds the rates of several bands, the band with the highest rate
-    /// applies (OpenFlow 1.3, 5.7.1). A packet longer than the burst size, such as a TSO super-frame, conforms
-    /// if the band's token bucket is full, and makes the token count negative.
+    /// Meters one packet. If the packet exceeds the rates of several bands, the band with the highest rate applies
+    /// (OpenFlow 1.3, 5.7.1). A packet longer than the burst size, such as a TSO super-frame, passes if the band's
+    /// token bucket is full. The number of tokens then becomes negative.
     pub(crate) fn pass(&self, len: usize, now_ns: u64) -> Metered {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.packets.fetch_add(1, Ordering::Relaxed);

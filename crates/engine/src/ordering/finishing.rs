@@ -1,4 +1,5 @@
-//! Progress reports of all queues of one worker: up to which frame the frames of a queue have left the engine.
+//! Progress reports of all queues of one worker. A report states up to which frame number the frames of a queue have
+//! left the engine.
 
 use crate::clock::monotonic;
 use crate::handover::{Settling, WorkerRings};
@@ -14,8 +15,8 @@ pub(crate) struct Finishing {
 }
 
 impl Finishing {
-    /// Begins and completes progress reports. The worker calls this function at the end of each round, after it
-    /// has made the kernel process the transmit rings.
+    /// Begins progress reports, and sends those whose packets have left the engine. The worker calls this function at
+    /// the end of each round, after it has made the kernel process the transmit rings.
     pub(crate) fn run(&mut self, queues: &mut [OwnedQueue], links: &WorkerRings) {
         if self.is_settling {
             self.end(queues, links);
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(now(), 12, "both are told, one after the other");
     }
 
-    /// A queue that supports only what the test needs: the progress of its transmit ring.
+    /// A queue that implements only the progress of its transmit ring.
     struct Sending(Arc<[AtomicU32; 2]>);
 
     impl Queue for Sending {

@@ -1,14 +1,14 @@
 //! Per-port limits in a worker's flow cache: the number of distinct masks, and a share of the megaflows.
 //!
-//! A packet that matches no megaflow is looked up under every mask of its port. A sender that knows an access
-//! list can send one packet for each combination of bits at which addresses and ports differ from the list's
-//! entries. Each packet then adds a mask (L. Csikor et al., "Tuple Space Explosion: A Denial-of-Service
-//! Attack Against a Software Packet Classifier", CoNEXT 2019).
+//! A packet that matches no megaflow is looked up with every mask of its port. An attacker that knows an access list
+//! can send one packet for each combination of address and port bits in which packets can differ from the list's
+//! entries. Each such packet adds a mask (L. Csikor et al., "Tuple Space Explosion: A Denial-of-Service Attack Against
+//! a Software Packet Classifier", CoNEXT 2019).
 //!
-//! A port therefore has at most [`MASKS`] distinct masks. Megaflows that would need more masks are installed
-//! with an exact-match mask, which all of them share. The shared mask adds one probe to a lookup, and long
-//! connections stay as fast as before. A mask whose megaflows match few packets is replaced by a mask that is
-//! requested more often. Therefore the first masks of a port do not block later masks.
+//! A port therefore has at most [`MASKS`] distinct masks. Megaflows that would need more masks are installed with one
+//! shared exact-match mask. The shared mask adds one probe to a lookup, and packets of long connections are forwarded
+//! as fast as before. A mask whose megaflows match few packets is replaced by a mask that new megaflows need more
+//! often. Therefore the first masks of a port do not block later masks.
 //!
 //! While there are fewer megaflows than the current flow limit, every port may add megaflows. Above the limit
 //! there is a reserve of a quarter of the limit, or more if the configured limit is higher. Only ports that
@@ -22,12 +22,11 @@ use switch::flow::{Flow, packet_and_beyond_bits, packet_bits};
 
 /// Maximum number of distinct masks for one port in one worker's cache, without the exact-match masks.
 pub(super) const MASKS: usize = 64;
-/// Maximum number of masks beyond the limit [`MASKS`] for which the requests of one port are counted. A request is a
-/// new megaflow that needs the mask.
+/// Maximum number of rejected masks (masks beyond the limit [`MASKS`]) of one port for which requests are counted. A
+/// request is a new megaflow that needs the mask.
 const ASKED: usize = 1024;
-/// Factor for the replacement of a mask. A rejected mask (a mask beyond the limit [`MASKS`]) replaces an installed mask
-/// if the number of its requests exceeds the number of packets that the installed mask has matched by more than this
-/// factor.
+/// Factor for the replacement of a mask. A rejected mask replaces an installed mask if the number of its requests
+/// exceeds this factor times the number of packets that the installed mask has matched.
 const OUTDONE: u64 = 2;
 /// Minimum of a port's share of the flow limit, in megaflows. The share does not fall below this minimum when
 /// the current flow limit is lowered below the configured limit.
@@ -51,7 +50,7 @@ struct Mask {
     /// Number of packets that the megaflows with this mask have matched. The number is halved at each
     /// evaluation of the masks.
     earned: u64,
-    /// Whether the megaflows with this mask are to be removed, so that another mask can replace it.
+    /// Whether the megaflows with this mask are to be removed, so that another mask can be installed.
     outdone: bool,
 }
 
@@ -66,7 +65,7 @@ struct Port {
     asked: HashMap<u64, u64>,
 }
 
-/// Megaflows, masks and limits of each port in the caches of all workers. See the [module](self) documentation.
+/// Megaflows, masks and limits of each port for each worker's cache. See the [module](self) documentation.
 #[derive(Default)]
 pub(super) struct Budgets {
     ports: HashMap<(usize, PortId), Port>,
@@ -75,8 +74,8 @@ pub(super) struct Budgets {
 }
 
 impl Budgets {
-    /// Returns whether another megaflow may be installed for this port. `all` is the number of installed
-    /// megaflows of all ports.
+    /// Returns whether another megaflow may be installed for this port in the worker's cache. `all` is the number of
+    /// installed megaflows of all ports.
     pub fn has_room(&self, worker: usize, port: PortId, all: usize, limit: Limit) -> bool {
         let now = limit.now;
         all < now || all < (now + now / 4).max(limit.most) && !self.is_over_share(worker, port, all, limit)
@@ -90,8 +89,8 @@ impl Budgets {
         own >= (limit.now / (self.ports.len() + 1)).max(floor)
     }
 
-    /// Returns whether a new megaflow of a port may use the mask with hash `mask`. If not, the function
-    /// counts a request for the mask.
+    /// Returns whether a new megaflow of a port may use the mask with hash `mask`. If not, the function counts a
+    /// request for the rejected mask.
     pub fn admits(&mut self, worker: usize, port: PortId, mask: u64) -> bool {
         let Some(port) = self.ports.get_mut(&(worker, port)) else { return true };
         match port.masks.get(&mask) {
@@ -138,7 +137,7 @@ impl Budgets {
         }
     }
 
-    /// Returns whether the megaflows with this mask are to be removed, so that another mask can replace it.
+    /// Returns whether the megaflows with this mask are to be removed, so that another mask can be installed.
     pub fn is_outdone(&self, worker: usize, port: PortId, mask: u64) -> bool {
         self.outdone
             && self
@@ -148,8 +147,8 @@ impl Budgets {
                 .is_some_and(|mask| mask.outdone)
     }
 
-    /// Selects the installed masks to replace, which are those with far fewer matched packets than rejected
-    /// masks have requests. The function is called at regular intervals.
+    /// Selects the installed masks to replace: the masks with far fewer matched packets than rejected masks have
+    /// requests. The function is called at regular intervals.
     pub fn turn(&mut self, every_bit: [u64; 2]) {
         self.outdone = false;
         for port in self.ports.values_mut() {
@@ -173,8 +172,8 @@ impl Budgets {
     }
 }
 
-/// Returns an exact-match mask. There are two exact-match masks. The one that includes the extended key is
-/// returned if `mask` contains any bit of the extended key.
+/// Returns the exact-match mask that replaces `mask`. If `mask` contains any bit of the extended key, the result
+/// includes the extended key.
 pub(super) fn every_bit(mask: &Flow) -> Flow {
     let is_beyond = mask.extended().0.iter().any(|word| *word != 0);
     if is_beyond { packet_and_beyond_bits() } else { packet_bits() }

@@ -1,5 +1,5 @@
-//! Dumps and purges of the megaflows. Each round of the slow path processes only a slice of the megaflows, so
-//! that upcalls do not wait until all 200,000 megaflows are processed.
+//! Dumps and purges of the megaflows. Each round of the slow path processes only a part of the megaflows, so that
+//! upcalls do not wait until all 200,000 megaflows are processed.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -13,9 +13,8 @@ use crate::flows::{Asked, FlowTables, Live, MegaflowView};
 const SLICE: usize = 256;
 /// Capacity of the channel from the slow path to the thread that requested a dump, in megaflows.
 const QUEUE: usize = 1024;
-/// Approximate memory of a megaflow's compact key and mask in bytes, including allocation overhead. The
-/// estimate assumes a mask of several fields. The cached actions are shared by megaflows and are not
-/// included.
+/// Approximate memory of the compact form of a megaflow's key and mask, in bytes, including allocation overhead. The
+/// estimate assumes a mask of several fields. The cached actions are not included, because megaflows share them.
 const WORDS: usize = 128;
 
 impl FlowTables {

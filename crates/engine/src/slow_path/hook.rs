@@ -1,5 +1,5 @@
-//! Hook offload: the slow path installs frequently used megaflows in the XDP hook, reads their statistics, and
-//! removes them with a grace period.
+//! Hook offload: the slow path installs frequently used megaflows in the XDP hook, reads their statistics, and removes
+//! them after the hook's running programs have ended.
 //!
 //! A megaflow is hot or cold according to its packet rate since the last evaluation. The rate includes the
 //! packets in the workers and in the XDP hook. After a megaflow is removed from the hook, programs that
@@ -23,7 +23,7 @@ use crate::flows::{CachedActions, Kind};
 const HOT: u64 = 200;
 /// Packet rate in packets per second below which a megaflow is cold and is removed from the XDP hook.
 const COLD: u64 = 40;
-/// Minimum time in nanoseconds between two measurements of a megaflow's packet rate.
+/// Minimum time in nanoseconds over which a megaflow's packet rate is measured.
 const JUDGED_NS: u64 = ROUND_NS * 3 / 4;
 /// Maximum time that a terminating slow path waits until running programs of the XDP hook have ended.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -104,7 +104,7 @@ impl SlowPath {
         }
     }
 
-    /// Removes a megaflow from the XDP hook. Packets that match the megaflow in running programs after the removal are
+    /// Removes a megaflow from the XDP hook. Packets that running programs still match with the megaflow afterwards are
     /// counted for the rules that the megaflow has at the time of the call.
     pub(super) fn unhook(&mut self, id: u32) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
@@ -123,7 +123,7 @@ impl SlowPath {
         });
     }
 
-    /// Returns the number of the grace period after which the XDP hook matches none of the megaflows that have been
+    /// Returns the number of the grace period after which the XDP hook no longer matches any megaflow that has been
     /// removed so far. Begins a grace period if necessary. Returns `None` if no removed megaflow can match any more.
     pub(super) fn fence(&mut self) -> Option<u64> {
         let hook = self.hook.as_mut()?;
@@ -181,7 +181,7 @@ impl SlowPath {
     }
 }
 
-/// Returns the difference between the counts `now` and `seen`, and then sets `seen` to `now`.
+/// Returns by how much the counts `now` exceed `seen`, and then sets `seen` to `now`.
 fn since(now: HookCounts, seen: &mut HookCounts) -> HookCounts {
     let (packets, bytes) = (now.packets.wrapping_sub(seen.packets), now.bytes.wrapping_sub(seen.bytes));
     *seen = now;

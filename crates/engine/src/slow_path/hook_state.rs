@@ -37,16 +37,16 @@ pub trait HookFlows: Send {
     /// Makes the statistics slot of a removed megaflow available for other megaflows.
     fn release(&mut self, slot: u32);
 
-    /// Begins a grace period for the hook programs that are running at the time of the call, and returns the
-    /// number of the grace period. Grace periods end in the order in which they began. The slow path is woken
-    /// when a grace period ends.
+    /// Begins a grace period, which ends when all hook programs that are running at the time of the call have ended.
+    /// Returns the number of the grace period. Grace periods end in the order in which they began. The slow path is
+    /// woken when a grace period ends.
     fn begin_grace(&mut self) -> u64;
 
     /// Returns whether the grace period with this number has ended.
     fn has_passed(&self, number: u64) -> bool;
 }
 
-/// XDP hook of the slow path, with the megaflows that are being removed from the hook.
+/// The XDP hook as the slow path uses it, with the megaflows that are being removed from the hook.
 pub(super) struct Hook {
     pub flows: Box<dyn HookFlows>,
     pub leaving: VecDeque<Leaving>,

@@ -24,8 +24,8 @@ pub struct FlowChange<'a> {
 /// A listener for the installation and removal of megaflows. The listener's functions are called on the slow
 /// path's thread.
 pub struct FlowListener {
-    /// Function that returns whether the listener wants events. The slow path calls the function before each
-    /// event.
+    /// Function that returns whether the listener currently wants events. The slow path calls the function before it
+    /// creates an event.
     pub listens: fn() -> bool,
     /// Function that is called with each event while `listens` returns true.
     pub changed: Box<dyn Fn(FlowChange<'_>) + Send>,

@@ -17,8 +17,8 @@ const BUDGET: usize = super::TURN;
 /// Time in nanoseconds after which a round processes no more packet-outs. The limit is needed because one
 /// packet-out may match thousands of rules.
 const BUDGET_NS: u64 = 1_000_000;
-/// Number of unread messages in the ring to the first worker above which no packet-out is processed. Each
-/// packet-out in the ring holds a frame.
+/// Number of unread messages in the ring to the first worker above which no packet-out is processed. The limit exists
+/// because each packet-out in the ring holds a frame.
 const QUEUED: usize = 256;
 
 impl SlowPath {

@@ -11,7 +11,7 @@ use switch::flow::{Flow, Pipeline};
 use super::hook_state::Part;
 use crate::flows::{CachedActions, FlowBridge, Live};
 
-/// Slow path's record of an installed megaflow.
+/// The slow path's record of an installed megaflow.
 pub(super) struct Record {
     pub worker: usize,
     pub at: Option<FlowRef>,
@@ -70,8 +70,8 @@ impl Bits {
         (self.present, &self.words)
     }
 
-    /// Creates a compact form from parts as [`Bits::parts`] returns them. Returns `None` if the number of
-    /// words does not match the bitmap.
+    /// Creates a compact form from the two parts that [`Bits::parts`] returns. Returns `None` if the number of words
+    /// does not match the bitmap.
     pub fn of_parts(present: u64, words: &[u64]) -> Option<Bits> {
         let fits = present >> Flow::ZERO.0.len() == 0 && words.len() == 2 * present.count_ones() as usize;
         fits.then(|| Bits { present, words: words.into() })
@@ -94,7 +94,7 @@ impl Bits {
     }
 }
 
-/// Packets and bytes that a megaflow has matched since its statistics were last read.
+/// Packets and bytes that a megaflow has matched since its statistics were last read, with the time of the last packet.
 pub(super) struct Counts {
     pub bridge: Arc<FlowBridge>,
     pub actions: Arc<CachedActions>,

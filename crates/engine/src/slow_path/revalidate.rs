@@ -17,14 +17,14 @@ use super::{IDLE_FULL_NS, IDLE_NS, PACKETS_NS, SAMPLE, SLICE, SlowPath};
 use crate::clock::monotonic;
 use crate::flows::{CacheCommand, FlowTables, MeterLive};
 
-/// Number of revalidated megaflows after which the slow path checks for pending upcalls, if no megaflow had to
-/// be translated again meanwhile.
+/// Number of revalidated megaflows after which the slow path checks for pending upcalls. The number applies only if
+/// none of the megaflows had to be translated again.
 const BREATH: usize = 16;
 /// Minimum time in nanoseconds that the slow path revalidates megaflows before it processes pending upcalls, if
-/// megaflows must be translated again. With a shorter time, most time would be spent on switching between the two
-/// tasks.
+/// megaflows must be translated again. With a shorter time, the slow path would spend most time on switching between
+/// the two tasks.
 const LEAST_NS: u64 = 10_000;
-/// Maximum number of meters whose statistics are added to the tables during one lock of the tables.
+/// Maximum number of meters whose statistics are added to the tables while the tables are locked once.
 const METERS: usize = 1024;
 /// Time in nanoseconds after which the revalidation of one bridge's megaflows is interrupted, so that another
 /// bridge can be next.
@@ -34,9 +34,9 @@ const SLICE_NS: u64 = PACKETS_NS;
 const QUEUED: usize = 256;
 
 impl SlowPath {
-    /// Revalidates a slice of the megaflows of one bridge. While a barrier of the bridge is pending, the slice
-    /// belongs to the barrier. Otherwise, the slices are distributed over the duration of a revalidation
-    /// round. Returns whether there was any work.
+    /// Revalidates some megaflows of one bridge. While a barrier of the bridge is in progress, they count for the
+    /// barrier. Otherwise, the work is spread over the duration of a revalidation round. Returns whether there was any
+    /// work.
     pub(super) fn look(&mut self, now: u64) -> bool {
         self.begin_barriers();
         let barriers = &self.barriers;
@@ -184,10 +184,9 @@ impl SlowPath {
     }
 
     /// Revalidates at most `most` of the first `left` megaflow records of a bridge, beginning with the last one.
-    /// Returns the number of records that are left. The function stops when the slice has used its time. If upcalls are
-    /// pending, the function stops earlier: at the latest after 16 records without a translation, or after a
-    /// translation when 10 us have passed. To compensate for the time spent on earlier upcalls, the function continues
-    /// with translations for as long as those upcalls took.
+    /// Returns the number of records that are left. The function stops when it has used its time. If upcalls are
+    /// pending, the function stops earlier: after 16 records without a translation, or after a translation when 10 us
+    /// have passed. However, the function may continue for as long as earlier upcalls have taken.
     fn slice(&mut self, bridge: u16, left: usize, most: usize, now: u64) -> usize {
         let begin = monotonic().ns;
         let mut left = left.min(self.sweeps.len(bridge));
@@ -299,7 +298,7 @@ impl SlowPath {
         true
     }
 
-    /// Records for the barrier in progress that a megaflow of the bridge with these tables could not be
+    /// Marks the barrier in progress of the bridge with these tables as incomplete, because a megaflow could not be
     /// revalidated.
     fn miss_for_barrier(&mut self, tables: &Arc<FlowTables>) {
         let own = self.barriers.iter_mut().find(|barrier| Arc::ptr_eq(&barrier.tables, tables));
@@ -429,8 +428,8 @@ impl SlowPath {
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
-    /// Adds the statistics of some meters to their tables, during one lock of the tables. Removes the state of meters
-    /// that no longer exist.
+    /// Adds the statistics of the meters `ids` to the tables while the tables are locked once. Removes the state of
+    /// meters that no longer exist.
     fn credit_meters(&mut self, tables: &FlowTables, ids: &[u32]) {
         let Some(mut pipeline) = tables.lock_for_packets() else { return };
         for id in ids {

@@ -2,10 +2,9 @@
 //! revalidation, so that many megaflows or slow rules of one bridge do not delay the revalidation of another
 //! bridge.
 //!
-//! Each bridge has a list of its megaflow records. The slow path revalidates each record once per round, one slice of
-//! one bridge at a time. The next slice belongs to the bridge that has used the least time among the bridges with
-//! records to revalidate. A bridge cannot save unused time for later.
-//!
+//! Each bridge has a list of its megaflow records. The slow path revalidates each record once per round. It processes a
+//! slice (part) of one bridge's list at a time. The next slice belongs to the bridge that has used the least time among
+//! the bridges with records to revalidate. A bridge cannot save unused time for later.
 //! A list is processed from its end to its front. A removed record is replaced by the last record of the
 //! list, so a removal never moves a record out of the part that is still to be processed.
 
@@ -28,8 +27,8 @@ struct Sweep {
     work_ns: u64,
     /// Time that the last complete revalidation round used for its slices, in nanoseconds.
     took_ns: u64,
-    /// Total time that the revalidation of the bridge has used, in nanoseconds. A bridge that had nothing to
-    /// revalidate gets the value of the bridge with the least time.
+    /// Total time that the revalidation of the bridge has used, in nanoseconds. When a bridge gets new records to
+    /// revalidate, the value is raised to that of the bridge with the least time.
     spent_ns: u64,
 }
 
@@ -60,7 +59,7 @@ impl Sweep {
 #[derive(Default)]
 pub(super) struct Sweeps {
     bridges: BTreeMap<u16, Sweep>,
-    /// Least value of `spent_ns` among the bridges with records to revalidate when the last slice began, in
+    /// Least value of `spent_ns` among the bridges with records to revalidate, as of the begin of the last slice, in
     /// nanoseconds.
     floor_ns: u64,
 }

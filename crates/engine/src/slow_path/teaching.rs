@@ -1,17 +1,17 @@
 //! Execution of learn actions, with a limit on the work that the learn actions of one packet cause.
 //!
-//! A learn action that adds a rule to a full table with eviction searches all rules of the table for one to
-//! evict. Each revalidation of a megaflow executes its learn actions again. Therefore learn actions that
-//! exceed the limit for one packet are executed only at intervals.
+//! A learn action that adds a rule to a full table with eviction searches all rules of the table for one to evict. Each
+//! revalidation of a megaflow executes the megaflow's learn actions again. Therefore learn actions that exceed the
+//! limit are executed only at intervals.
 
 use switch::flow::{LearnedFlow, Pipeline};
 
-/// Maximum work of the learn actions of one packet, measured by the number of rules that the flow tables visit.
+/// Maximum work of the learn actions of one packet. The unit is rules that the flow tables visit.
 const TEACHING: usize = 1 << 18;
 
 /// Limiter for the work of learn actions. See the [module](self) documentation.
 pub(super) struct Teaching {
-    /// Maximum work of the learn actions of one packet, measured by the number of rules that the flow tables visit.
+    /// Maximum work of the learn actions of one packet. The unit is rules that the flow tables visit.
     most: usize,
     /// Whether one learn action may exceed the limit of work before the next call of `turn`.
     may_exceed: bool,

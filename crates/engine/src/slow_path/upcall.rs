@@ -16,9 +16,8 @@ use crate::clock::monotonic;
 use crate::flows::{CacheCommand, CachedActions, FlowBridge, MeterLive, Upcall, credit};
 
 impl SlowPath {
-    /// Processes upcalls. The ports take turns, and each turn is limited in packets and in time. If the
-    /// upcalls of a round take too long, the next round continues with the port that would be next. Returns
-    /// whether any upcall was processed.
+    /// Processes upcalls. The ports take turns, and each turn is limited in packets and in time. If the upcalls of a
+    /// round take too long, the next round continues with the following port. Returns whether any upcall was processed.
     pub(super) fn decide(&mut self, now: u64) -> bool {
         let mut ports: Vec<PortId> = self.queues.keys().copied().collect();
         let first = ports.partition_point(|port| *port < self.next_port);
@@ -87,8 +86,8 @@ impl SlowPath {
         ahead
     }
 
-    /// Processes an upcall. Returns the upcall as an error if a control thread keeps the bridge's tables locked
-    /// for too long.
+    /// Processes an upcall. Returns the upcall as an error if the bridge's tables stay locked by a control thread for
+    /// too long.
     #[allow(
         clippy::result_large_err,
         reason = "what comes back is what was given, and goes into its queue again"

@@ -2,8 +2,8 @@
 //! in the workers' caches before the first upcall. Therefore packets of established flows match immediately,
 //! even if many upcalls are queued.
 //!
-//! Only the flow key bits under the mask are transferred, and no actions. The successor determines the
-//! actions by its own tables.
+//! Only the flow key bits that the mask contains are transferred, and no actions. The successor determines the actions
+//! by its own tables.
 
 use std::cmp::Reverse;
 
@@ -17,7 +17,7 @@ use crate::clock::monotonic;
 
 /// Maximum number of megaflows to transfer. The most recently used megaflows are selected.
 const MOST: usize = 4096;
-/// Age limit of megaflows to transfer: the time in nanoseconds since a megaflow's last packet.
+/// Maximum age of megaflows to transfer: the time in nanoseconds since the megaflow's last packet.
 const SILENCE_NS: u64 = 2_000_000_000;
 
 /// A megaflow that is transferred to a successor of the slow path.
@@ -31,7 +31,7 @@ pub struct KnownFlow {
     pub port: PortId,
     /// Bitmap of the flow key words in which the mask has any bit set.
     pub present: u64,
-    /// Pairs of a mask word and a flow key word. There is one pair for each bit that is set in `present`.
+    /// Pairs of a mask word and a masked flow key word. There is one pair for each bit that is set in `present`.
     pub words: Vec<u64>,
 }
 
@@ -58,8 +58,8 @@ impl SlowPath {
         all.into_iter().take(MOST).map(|(_, record)| known(record)).collect()
     }
 
-    /// Installs the megaflows of a predecessor in the workers' caches. The function may be called before the
-    /// workers have their ends of the rings.
+    /// Installs the megaflows that a predecessor has transferred in the workers' caches. The function may be called
+    /// before the workers have their ends of the rings.
     pub(crate) fn begin_with(&mut self, known: &[KnownFlow]) {
         let (now, bridges) = (monotonic().ns, self.bridges());
         for flow in known {

@@ -14,13 +14,13 @@ use super::punt::PuntRing;
 use crate::capture::{CaptureTap, Direction};
 use crate::counters::{MAX_PORTS, WorkerCounters};
 
-/// Maximum number of copies that the packets of one burst may cause. A copy of a packet that spans many frames
-/// counts as one copy for each four frames. Further copies for flooding are dropped with the reason
+/// Maximum number of copies that the packets of one burst may cause. A copy of a packet that spans several frames
+/// counts once for every four frames. Flooded packets for which no copy is left are dropped with the reason
 /// `clone-budget`.
 pub const CLONE_BUDGET: u32 = 4096;
 
-/// Maximum number of segments into which software divides the packets of one burst. Further packets that need
-/// segmentation are dropped with the reason `clone-budget`. For comparison, 64 packets of 64 KiB result in some
+/// Maximum number of segments into which software segmentation divides the packets of one burst. Further packets that
+/// need segmentation are dropped with the reason `clone-budget`. For comparison, 64 packets of 64 KiB result in some
 /// 3,000 segments of Ethernet size.
 pub const SEGMENT_BUDGET: u32 = 16_384;
 
@@ -33,9 +33,9 @@ pub struct WorkerContext {
     pub pool: FramePool,
     /// Packets to transmit, sorted by output port.
     pub outbox: Outbox,
-    /// Scratch memory for bridge lookups.
+    /// Memory for intermediate results of bridge lookups, which is reused for every burst.
     pub scratch: switch::Scratch,
-    /// Scratch memory for router lookups.
+    /// Memory for intermediate results of router lookups, which is reused for every burst.
     pub routing: router::Scratch,
     /// Counters that the worker writes.
     pub counters: Arc<WorkerCounters>,
@@ -55,12 +55,12 @@ pub struct WorkerContext {
     pub clones_left: u32,
     /// Number of segments into which the packets of the current burst may still be divided.
     pub segments_left: u32,
-    /// Packets of the current burst that were sent to patch ports, each with the peer port on which it arrives
+    /// Packets of the current burst that were sent to patch ports, each with the peer port on which the packet arrives
     /// next.
     pub(crate) patched: VecDeque<(PortId, Packet)>,
     /// Whether the current burst arrived on a patch port.
     pub(crate) is_patched: bool,
-    /// Scratch memory for the output ports of one flood.
+    /// Memory for the output ports of one flood, which is reused for every flood.
     pub(crate) outputs: Box<ArrayVec<(PortId, TagChange), MAX_PORTS>>,
     /// Whether a capture copies dropped packets of all ports.
     pub(crate) capture_drops: bool,
@@ -91,7 +91,8 @@ impl WorkerContext {
         }
     }
 
-    /// Resets the budgets of copies and segments at the beginning of a burst.
+    /// Resets the numbers of copies and segments that the packets of a burst may still cause, at the beginning of a
+    /// burst.
     pub fn begin_burst(&mut self) {
         (self.clones_left, self.segments_left) = (CLONE_BUDGET, SEGMENT_BUDGET);
     }

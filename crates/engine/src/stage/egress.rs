@@ -7,7 +7,7 @@ use super::software_rss::Applied;
 use crate::handover::WorkerRings;
 use crate::ordering::{Finish, Parked, Unsent};
 
-/// Value of `Egress::local` for a port of which this worker has no queue.
+/// Value of `Egress::local` for a port for which this worker has no queue.
 pub const NOT_MINE: u16 = u16::MAX;
 
 /// A queue that a worker owns, with the state that the worker keeps for it.
@@ -22,7 +22,7 @@ pub struct OwnedQueue {
     pub capabilities: Capabilities,
     /// Whether packets were put into the queue since the kernel was last made to process it (kick).
     pub touched: bool,
-    /// Software RSS state for packets that are received from the queue.
+    /// State of software RSS for packets that are received from the queue.
     pub rss: Applied,
     /// State of the queue's progress reports, or `None` if the queue has no receiver of reports.
     pub finish: Option<Finish>,
@@ -36,7 +36,7 @@ pub struct OwnedQueue {
 pub struct Egress<'w> {
     /// Queues that the worker owns.
     pub queues: &'w mut [OwnedQueue],
-    /// For each port, the index in `queues` of the queue that transmits its packets, or [`NOT_MINE`] if this
+    /// For each port, the index in `queues` of the queue that transmits the port's packets, or [`NOT_MINE`] if this
     /// worker has no queue of the port.
     pub local: &'w [u16],
     /// Rings to and from the other workers.

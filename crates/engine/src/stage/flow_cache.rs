@@ -1,5 +1,5 @@
-//! Flow cache of one worker, with the packets that wait because the slow path is processing a packet of their
-//! flow. The stage `openflow` looks up packets in the cache.
+//! Flow cache of one worker, and the packets that wait in the worker while the slow path processes an earlier packet of
+//! their flow. The stage `openflow` looks up packets in the cache.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -12,19 +12,19 @@ use switch::flow::ExtendedKey;
 
 use crate::flows::{CacheCommand, CachedFlow, EXTENDED_WORDS, FlowBridge, WorkerFlows};
 
-/// Flow cache of one worker, with the packets that wait because the slow path is processing a packet of their
-/// flow.
+/// Flow cache of one worker, and the packets that wait in the worker while the slow path processes an earlier packet of
+/// their flow.
 pub struct Flows {
     pub(super) cache: FlowCache<EXTENDED_WORDS, CachedFlow>,
     pub(super) rings: WorkerFlows,
-    /// Flows of which one packet is at the slow path. The value contains the later packets of the flow, which
-    /// wait until that packet comes back.
+    /// Flows of which one packet is at the slow path. The key contains the fields that identify a flow. The value
+    /// contains the later packets of the flow, which wait until that packet comes back.
     pub(super) pending: HashMap<FlowKey, Pending>,
     pub(super) waiting: usize,
     /// For each port, the number of packets that wait because an earlier packet of their flow is at the slow
     /// path.
     pub(super) waiting_by_port: Vec<usize>,
-    /// Number of packets with [`Ticket::Patch`] that wait in this flow cache or at the slow path.
+    /// Number of packets with [`Ticket::Patch`] that wait in this worker or at the slow path.
     pub(super) beyond_queues: usize,
     /// For each port, the number of packets that were sent to the slow path and have not come back.
     pub(super) asked: Vec<u16>,
@@ -34,7 +34,7 @@ pub struct Flows {
     pub(super) rings_bell: bool,
 }
 
-/// State of a flow of which one packet is at the slow path, with the later packets of the flow.
+/// State of a flow of which one packet is at the slow path. `behind` contains the later packets of the flow.
 pub(super) struct Pending {
     pub(super) ticket: Option<Ticket>,
     pub(super) behind: VecDeque<Waiting>,
@@ -58,7 +58,7 @@ pub(super) enum Ticket {
         queue: QueueId,
         burst: u64,
     },
-    /// The packet arrived by a patch port, and the burst from which it derives has already been processed.
+    /// The packet arrived through a patch port, and the burst from which the packet derives has already been processed.
     Patch,
 }
 
@@ -69,7 +69,7 @@ pub struct FlowsView {
     pub flows: usize,
     /// Number of distinct masks of the installed megaflows.
     pub masks: usize,
-    /// Number of hits of each cache tier, of misses and of probes.
+    /// Number of hits of each tier of the cache, number of misses, and number of probes.
     pub counters: FlowCounters,
     /// Size of the cache in bytes.
     pub memory: usize,
@@ -122,14 +122,14 @@ impl Flows {
         self.pending.is_empty() && self.rings.answers.is_empty()
     }
 
-    /// Returns whether any waiting packet arrived by a patch port, so that the burst from which the packet derives has
-    /// already been processed.
+    /// Returns whether any packet with [`Ticket::Patch`] waits. The wait for such a packet is not recorded in any
+    /// receive queue.
     #[must_use]
     pub fn is_waited_for_beyond_queues(&self) -> bool {
         self.beyond_queues > 0
     }
 
-    /// Counts all packets that wait in this flow cache or at the slow path as dropped.
+    /// Counts all packets that wait in this worker or at the slow path as dropped.
     pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
         for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
             counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);

@@ -33,8 +33,8 @@ use super::flow_cache::Flows;
 /// Maximum number of packets of one flow that wait while the slow path processes the flow's first packet.
 const WAITING_EACH: usize = 512;
 /// Maximum number of packets of all flows that wait for the slow path. The waiting packets of one port may not exceed
-/// the number of places that are still free. Therefore one port alone can use at most half of the places and two ports
-/// a third each, and another port always finds free places.
+/// the number of places that are still free. Therefore one port alone can use at most half of the places, two ports can
+/// use a third each, and another port always finds free places.
 const WAITING: usize = 4096;
 /// Maximum number of packets of one port that are at the slow path or on the way to it. The limit leaves space
 /// for other ports when one port causes many upcalls.
@@ -45,8 +45,8 @@ const ANSWERS: usize = 256;
 const RERANK: u32 = 16_384;
 
 impl Ticket {
-    /// Records that a packet of the current burst waits for the slow path. Returns the queue and the burst in which the
-    /// packet arrived. Returns `None` if the packet derives from no burst of this worker's queues.
+    /// Records that a packet of the current burst waits for the slow path. Returns the receive queue and the burst in
+    /// which the packet arrived. Returns `None` if another worker or the slow path has sent the packet to this worker.
     fn take(egress: &mut Egress<'_>, context: &WorkerContext, flows: &mut Flows) -> Option<Ticket> {
         let Some(queue) = context.queue else {
             flows.beyond_queues += usize::from(context.is_patched);
@@ -56,7 +56,8 @@ impl Ticket {
         Some(Ticket::Burst { port: own.port, queue: own.id, burst: own.parked.park() })
     }
 
-    /// Records that a packet no longer waits for the slow path. `ticket` is the result of `take` for this packet.
+    /// Records that a packet no longer waits for the slow path. `ticket` is the value that [`Ticket::take`] returned
+    /// for this packet.
     fn give_back(ticket: Option<Ticket>, egress: &mut Egress<'_>, flows: &mut Flows) {
         let (port, queue, burst) = match ticket {
             None => return,
@@ -203,15 +204,15 @@ fn one_by_one<R: Recorder>(
     bell(flows);
 }
 
-/// Wakes the slow path if messages were sent to it.
+/// Wakes the slow path if messages were sent to it since it was last woken.
 fn bell(flows: &mut Flows) {
     if std::mem::take(&mut flows.rings_bell) {
         flows.rings.waker.notify_if_sleeping();
     }
 }
 
-/// Sends a packet to the slow path. If an earlier packet of its flow is already at the slow path, the packet waits
-/// until the earlier packet comes back. If a limit is exceeded, the packet is dropped.
+/// Sends a packet to the slow path. If an earlier packet of the flow is already at the slow path, the packet waits in
+/// the worker until the earlier packet comes back. If a limit is exceeded, the packet is dropped.
 #[cold]
 fn miss(asks: Waiting, flows: &mut Flows, egress: &mut Egress<'_>, context: &mut WorkerContext) {
     let (port, ticket) = (asks.port, asks.ticket);
@@ -395,8 +396,8 @@ fn act<R: Recorder>(
     }
 }
 
-/// Processes packets in a dry run: translates the packets by the flow tables and executes the result, without
-/// caching and counting.
+/// Processes packets in a dry run: translates the packets by the flow tables and executes the resulting actions,
+/// without caching and counting.
 #[cold]
 fn dry<R: Recorder>(bridge: &Arc<FlowBridge>, context: &mut Context<'_, '_, R>, burst: &mut Burst) {
     let Burst { packets, keys, layers, .. } = burst;

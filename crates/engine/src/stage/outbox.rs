@@ -15,7 +15,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Allocates a batch for each port of `forwarding`. The outbox must be empty.
+    /// Allocates a batch for each port of `forwarding`. The outbox must contain no packets.
     pub fn fit(&mut self, forwarding: &Forwarding) {
         self.batches.resize_with(forwarding.ports.len(), || None);
         for (batch, port) in self.batches.iter_mut().zip(&forwarding.ports) {
@@ -64,8 +64,8 @@ impl Outbox {
         self.batches.get_mut(port.index())?.as_deref_mut()
     }
 
-    /// Removes the next port whose batch contains packets from the list of these ports, and returns it. The
-    /// caller must empty the port's batch before it appends more packets.
+    /// Removes and returns the first port of the list of ports whose batch contains packets. The caller must empty the
+    /// port's batch before it appends more packets.
     #[inline]
     pub fn next_port(&mut self) -> Option<PortId> {
         self.dirty.pop()

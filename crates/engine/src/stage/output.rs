@@ -30,8 +30,8 @@ pub(super) fn send_tagged<R: Recorder>(
     send(context, out, packet);
 }
 
-/// Copies a packet. Returns a drop reason as the error if the copy budget of the burst is exhausted or no frame
-/// is free.
+/// Copies a packet. Returns a drop reason as the error if the burst has reached its maximum number of copies or no
+/// frame is free.
 pub(super) fn copy(packet: &Packet, worker: &mut WorkerContext) -> Result<Packet, DropReason> {
     // A copy of a packet of many frames counts as one copy for each four frames.
     let cost = u32::from(packet.segments().div_ceil(4).max(1));

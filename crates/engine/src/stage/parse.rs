@@ -11,10 +11,9 @@ use crate::burst::Burst;
 use crate::stage::WorkerContext;
 use crate::state::{Function, PortView};
 
-/// Number of packets by which the prefetch of packet headers is ahead of parsing. Frames have equal sizes and
-/// start offsets, so the first cache lines of all frames share two sets of a 32 KiB first-level cache. With a
-/// longer prefetch distance, cache lines are evicted before they are used: a distance of 8 costs 2 ns per
-/// packet.
+/// Number of packets by which the prefetch of packet headers runs ahead of parsing. Frames have equal sizes and start
+/// offsets, so the first cache lines of all frames share two sets of a 32 KiB first-level cache. With a longer prefetch
+/// distance, cache lines are evicted before they are used: a distance of 8 costs 2 ns per packet.
 const AHEAD: usize = 4;
 
 /// Fills the flow keys and header offsets of `burst`, whose packets arrived on `port`.
@@ -118,7 +117,7 @@ fn record<R: Recorder>(recorder: &mut R, index: usize, layers: &Layers) {
     recorder.step(index, Step::Parsed { l3, l4, malformed: layers.malformed() });
 }
 
-/// Drops the frames with an invalid L2 header. The other frames keep their order.
+/// Drops the frames with an invalid L2 header, and keeps the order of the other frames.
 #[cold]
 fn sort_out(port: PortId, burst: &mut Burst, context: &mut WorkerContext) {
     let mut kept = 0;
@@ -135,10 +134,9 @@ fn sort_out(port: PortId, burst: &mut Burst, context: &mut WorkerContext) {
     });
 }
 
-/// Marks packets whose TCP or UDP checksum field contains only the pseudo-header sum, so that the checksum is
-/// completed later. AF_XDP does not report whether a received checksum is complete. The sender behind a veth
-/// device in another namespace may have left the checksum to hardware offload, which a veth device does not
-/// perform.
+/// Marks packets whose TCP or UDP checksum field contains only the pseudo-header sum, so that the checksum is completed
+/// later. AF_XDP does not report whether a received checksum is complete. A sender behind a veth device may have left
+/// the checksum to hardware offload, which a veth device does not perform.
 fn mark_bare_checksums(burst: &mut Burst, context: &WorkerContext) {
     for ((packet, key), layers) in burst.packets.iter_mut().zip(&*burst.keys).zip(&*burst.layers) {
         offload::mark_bare_checksum(packet, context.pool.memory(), layers, key);

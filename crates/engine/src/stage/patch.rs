@@ -1,9 +1,9 @@
 //! Patch ports, which connect two bridges or routers. A packet that is transmitted by a patch port arrives at
 //! the peer port, on the same worker and without a copy.
 //!
-//! At the end of each burst, the function `through` forwards the packets that were sent to patch ports, until
-//! no packet is left. No packet is kept here between two bursts. Therefore packet order, sleep and draining
-//! do not depend on patch ports.
+//! At the end of each burst, the function `through` forwards the packets that were sent to patch ports, until no packet
+//! is left. No packet remains here between two bursts. Therefore patch ports need no care for packet order, for
+//! sleeping workers and for draining.
 //!
 //! Three limits end forwarding loops through patch ports:
 //!
@@ -28,7 +28,7 @@ use crate::state::Forwarding;
 /// Maximum number of packet arrivals at patch ports that one received burst may cause. The number is sufficient
 /// for a full burst to pass a chain of [`HOPS`] patch ports twice.
 const PASSES: usize = 2 * port::BURST * HOPS as usize;
-/// Like `PASSES`, but for a dry run (explain). The smaller number keeps the report readable.
+/// Like `PASSES`, but for a dry run (explain). The number is smaller to keep the report readable.
 const PASSES_TOLD: usize = 256;
 
 /// Forwards the packets that were sent to patch ports, and the packets that this forwarding sends to patch

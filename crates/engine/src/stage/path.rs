@@ -1,5 +1,6 @@
-//! Path of a burst through the stages of one port: *parse, the port's function, transmit*. Each function has one entry
-//! point `process` in a file of its own, which looks up and executes the forwarding decisions for a burst.
+//! Path of a burst through the stages of one port: *parse, the port's function, transmit*. Each kind of function
+//! (bridge, OpenFlow, router, cross-connect) has one entry point `process` in a file of its own, which looks up and
+//! executes the forwarding decisions for a burst.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId};
@@ -24,15 +25,15 @@ pub(crate) struct Source<'w> {
     pub(crate) queue: Option<usize>,
     /// Whether another worker has already run the port's ingress stage on the burst.
     pub(crate) seen: bool,
-    /// Index of the queue from which the packets of the burst were originally received. Unlike `queue`, the
-    /// index is also present for packets that have passed a patch port.
+    /// Index of the worker's queue from which the packets of the burst were originally received. Unlike `queue`, the
+    /// index is also present if the packets came here through a patch port.
     pub(crate) origin: Option<usize>,
     /// The worker's QSBR reader (quiescent-state-based reclamation), which is needed for table lookups.
     pub(crate) reader: &'w Reader,
 }
 
-/// Takes a burst through the stages of one port, from parsing to transmission. Packets that are sent to patch
-/// ports are not processed further.
+/// Takes a burst through the stages of one port, from parsing to transmission. Packets that are sent to patch ports are
+/// stored in [`WorkerContext`], and the caller processes them further.
 pub(crate) fn run<R: Recorder>(
     source: &Source<'_>,
     burst: &mut Burst,
@@ -83,9 +84,9 @@ pub(crate) fn run<R: Recorder>(
     context.count(Stage::Transmit, n);
 }
 
-/// Returns whether packets need flow keys before they reach the port's function. A cross-connect needs no flow keys,
-/// and a router reads the headers of plain packets without flow keys. Software RSS, ingress stages, the completion of
-/// checksums and recorders need flow keys at every port.
+/// Returns whether packets need complete flow keys before they reach the port's function. A cross-connect needs no flow
+/// keys, and a router reads the headers of plain packets without flow keys. Software RSS, ingress stages, the
+/// completion of checksums and recorders need flow keys at every port.
 fn needs_keys(view: &PortView, uses_rss: bool, records: bool) -> bool {
     match view.function {
         Function::Bridge(_) | Function::OpenFlow(_) | Function::None => true,

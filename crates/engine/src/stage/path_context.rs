@@ -32,16 +32,16 @@ pub struct Context<'a, 'w, R> {
 }
 
 impl<R> Context<'_, '_, R> {
-    /// Adds the packets and the time since the begin of the current stage to the counters of `stage`, and
-    /// begins the next stage.
+    /// Adds the number of packets and the time since the current stage began to the counters of `stage`, and begins the
+    /// next stage.
     #[inline]
     pub fn count(&mut self, stage: Stage, packets: usize) {
         self.begin = count(self.worker, stage, packets, self.begin);
     }
 }
 
-/// Adds the packets and the time since `begin` to the counters of a stage. Returns the current time in TSC
-/// cycles, which is the begin of the next stage.
+/// Adds the number of packets and the time since `begin` to the counters of a stage. Returns the current time in TSC
+/// cycles, at which the next stage begins.
 #[inline]
 pub(crate) fn count(worker: &WorkerContext, stage: Stage, packets: usize, begin: u64) -> u64 {
     let now = tsc();

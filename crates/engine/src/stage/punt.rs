@@ -1,9 +1,9 @@
 //! Punted copies of IGMP, MLD and PIM messages, which workers send to the snooper. Each worker has one ring.
 //! The snooper's control thread reads the rings four times a second.
 //!
-//! The number of copies that one port may have in the ring is limited, so that a port with many messages
-//! leaves space for others. If a copy finds no space, this is recorded for its port
-//! ([`switch::Bridge::note_unsnooped`]). The group memberships of this port then do not expire.
+//! The number of copies that one port may have in the ring is limited, so that a port with many messages leaves space
+//! for others. If there is no space for a copy, the bridge is informed ([`switch::Bridge::note_unsnooped`]). The group
+//! memberships of the copy's port then do not expire.
 
 use std::collections::VecDeque;
 
@@ -11,9 +11,9 @@ use packet::PortId;
 use port::Packet;
 use sync::spsc::Producer;
 
-/// The capacity of the ring divided by `PART` is the maximum number of copies that one port may have in the
-/// ring while the ring is less than half full. This maximum exceeds the number of messages that a bridge
-/// accepts from a port at a time.
+/// Divisor of the ring's capacity. The quotient is the maximum number of copies that one port may have in the ring
+/// while the ring is less than half full. This maximum exceeds the number of messages that a bridge accepts from a port
+/// at a time.
 const PART: usize = 4;
 /// Maximum number of copies that one port may have in the ring while the ring is at least half full.
 const RESERVED: usize = 2;
@@ -32,7 +32,7 @@ pub struct Punt {
 /// Sending end of the ring for one worker's punted copies.
 pub struct PuntRing {
     ring: Producer<Punt>,
-    /// Ports of the copies in the ring, oldest first. Elements for copies that have already been read are
+    /// Arrival ports of the copies in the ring, oldest first. Elements for copies that have already been read are
     /// removed later.
     waiting: VecDeque<PortId>,
 }

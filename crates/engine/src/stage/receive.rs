@@ -1,5 +1,5 @@
-//! Receive stage. The stage takes a burst from a queue, counts the packets, and offers them to a running
-//! capture.
+//! Receive stage. The stage takes a burst from a queue, counts the packets, and copies those that a running capture
+//! selects.
 
 use packet::PortId;
 use port::Queue;
@@ -24,8 +24,8 @@ pub fn run(
     n
 }
 
-/// Counts the packets of a burst as received on `port`, records the port in each packet, and offers the
-/// packets to a running capture.
+/// Counts the packets of a burst as received on `port`, records the port in each packet, and copies the packets that a
+/// running capture selects.
 #[inline]
 pub(crate) fn arrived(port: PortId, view: &PortView, burst: &mut Burst, context: &mut WorkerContext) {
     let mut bytes = 0;

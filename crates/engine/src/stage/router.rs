@@ -16,11 +16,11 @@ use super::{WorkerContext, output, tag};
 use crate::burst::{Burst, Head};
 use crate::counters::Stage;
 
-/// Number of packets by which the prefetch of packet headers is ahead of parsing. See [`crate::stage::parse`].
+/// Number of packets by which the prefetch of packet headers runs ahead of parsing. See [`crate::stage::parse`].
 const AHEAD: usize = 4;
 
-/// Routes the packets of `burst`, which arrived on the router interface with index `interface`. If `has_keys`
-/// is true, the packets have flow keys. Otherwise, the function reads the headers that routing needs. `burst`
+/// Routes the packets of `burst`, which arrived on the router interface with index `interface`. `has_keys` states
+/// whether the flow keys of the packets are filled. If not, the function reads the headers that routing needs. `burst`
 /// is empty afterwards.
 pub(super) fn process<R: Recorder>(
     router: &Router,
@@ -65,8 +65,9 @@ fn decide<R: Recorder>(router: &Router, interface: u16, context: &mut Context<'_
     }
 }
 
-/// Parses the headers that routing needs. For a plain packet, this is only the destination. For any other packet, the
-/// flow key is extracted. Sets the routing decision of packets that must not be routed.
+/// Parses the headers that routing needs. For a plain packet (`router::fast_path`), this is only the destination
+/// address. For any other packet, the flow key is extracted. Sets the routing decision of packets that must not be
+/// routed.
 fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, context: &mut WorkerContext) {
     if router.mirrored.has_vlans() {
         read_from::<true>(port, router, interface, burst, context);
@@ -153,9 +154,9 @@ fn seen<'m, const N: usize>(
     Some((packet.head(memory).first_chunk()?, packet.len()))
 }
 
-/// Removes priority tags (VLAN 0) at any depth, removes the VLAN tags of packets whose VLAN has an interface of
-/// its own, and records the arrival interface of each packet. If `keyed` is true, the packets have flow keys,
-/// and the keys of changed packets are extracted again.
+/// Removes priority tags (VLAN 0) at any depth, removes the VLAN tags of packets that arrived on a VLAN interface, and
+/// records the arrival interface of each packet. If `keyed` is true, the flow keys are already filled, and the keys of
+/// changed packets are extracted again.
 #[inline(never)]
 fn untag(
     port: PortId,
@@ -395,8 +396,8 @@ fn record_refused<R: Recorder>(
     }
 }
 
-/// Returns the output port if all packets of a burst leave by one port without added tags. Returns `None`
-/// otherwise.
+/// Returns the output port if all packets of a burst are transmitted by one port without added VLAN tags. Returns
+/// `None` otherwise.
 #[inline]
 fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     let Some(Decision::Forward { interface: first, .. }) = routes.first() else { return None };
@@ -405,7 +406,7 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     (router.mirrored.tags(*first).is_none() && routes.iter().all(same)).then_some(out.port)
 }
 
-/// Punts a packet to the kernel. The packet is dropped if there is no kernel interface for the packet, or if the rate
+/// Punts a packet to the kernel through a TAP. The packet is dropped if there is no TAP for the packet, or if the rate
 /// limit of its punt class is exceeded.
 #[cold]
 fn punt<R: Recorder>(

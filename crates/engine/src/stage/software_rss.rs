@@ -13,11 +13,11 @@ use crate::handover::{Work, WorkerRings};
 use crate::stage::WorkerContext;
 use crate::state::RSS_BUCKETS;
 
-/// The software RSS table that is in effect for one queue. The table follows the table of the forwarding
-/// snapshot by moving one bucket after the other.
+/// The software RSS table that is in effect for one queue. When the table of the forwarding snapshot changes, this
+/// table adopts the change one bucket after the other.
 pub struct Applied {
     table: Box<[WorkerId; RSS_BUCKETS]>,
-    /// Table of the forwarding snapshot with which this table agrees. `None` while the tables differ.
+    /// The table of the forwarding snapshot that this table equals. `None` while the tables differ.
     reached: Option<Arc<[WorkerId; RSS_BUCKETS]>>,
     /// Whether other workers may still hold packets of the queue, or packets of the queue may wait for other
     /// workers.
@@ -31,7 +31,7 @@ impl Applied {
         Self { table: Box::new([owner; RSS_BUCKETS]), reached: None, away: false }
     }
 
-    /// Moves the buckets that the snapshot's table `wanted` assigns to another worker than this table. One wait
+    /// Moves the buckets that the snapshot's table `wanted` assigns to another worker than this table does. One wait
     /// entry for each pair of old and new worker is sufficient for all buckets that move between them.
     fn follow(&mut self, wanted: &Arc<[WorkerId; RSS_BUCKETS]>, links: &mut WorkerRings) {
         if self.reached.as_ref().is_some_and(|reached| Arc::ptr_eq(reached, wanted)) {
@@ -43,8 +43,7 @@ impl Applied {
         }
     }
 
-    /// Moves all buckets back to the worker that owns the queue, because the port does not use software RSS any
-    /// more.
+    /// Moves all buckets back to the worker that owns the queue, because the port no longer uses software RSS.
     fn return_home(&mut self, links: &mut WorkerRings) {
         let me = links.me();
         self.reached = None;
@@ -72,9 +71,8 @@ impl Applied {
         true
     }
 
-    /// Returns whether other workers may still hold packets of the queue, or packets of the queue may wait for
-    /// other workers. If so, packets must be distributed by the table even if the port does not use software
-    /// RSS any more.
+    /// Returns whether other workers may still hold packets of the queue, or packets of the queue may wait for other
+    /// workers. If so, packets must be distributed by the table even if the port no longer uses software RSS.
     #[inline]
     #[must_use]
     pub fn is_away(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Changes the outer VLAN tag of a packet in place (IEEE 802.1Q clause 9.3). Only the MAC addresses are
-//! moved, by four bytes.
+//! Changes the outer VLAN tag of a packet in place (IEEE 802.1Q clause 9.3). To insert or remove a tag, only the MAC
+//! addresses are moved, by four bytes.
 
 use packet::record::TagChange;
 use packet::{DropReason, VlanTags};
@@ -28,7 +28,7 @@ pub fn apply(packet: &mut Packet, memory: &FrameMemory, change: TagChange) -> Re
     }
 }
 
-/// Pushes the inner tag of a pair of tags. Returns the tag change by which the caller pushes the outer tag.
+/// Pushes the inner tag of a pair of tags. Returns the change with which the caller pushes the outer tag by [`apply`].
 ///
 /// # Errors
 /// The errors of [`apply`].

@@ -58,8 +58,8 @@ pub fn port<R: Recorder>(
     }
 }
 
-/// Moves the packets to be transmitted by patch port `out` to its peer port `peer`. The packets arrive at the peer port
-/// at the end of the current burst.
+/// Moves the packets in the batch of patch port `out` to its peer port `peer`. The packets are processed as arriving at
+/// the peer port after the current burst.
 fn enter_patch<R: Recorder>(
     view: &PortView,
     out: PortId,
@@ -89,7 +89,7 @@ fn enter_patch<R: Recorder>(
     }));
 }
 
-/// Drops the packets in the batch of port `out` that have already passed the maximum number of patch ports.
+/// Drops the packets in the batch of patch port `out` that have already passed the maximum number of patch ports.
 #[cold]
 fn end_loops<R: Recorder>(out: PortId, context: &mut WorkerContext, recorder: &mut R) {
     let Some(batch) = context.outbox.batch(out) else { return };

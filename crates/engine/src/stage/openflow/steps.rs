@@ -102,7 +102,8 @@ fn copy<R>(packet: &Packet, context: &mut Context<'_, '_, R>) -> Option<Packet> 
     copied.map_err(|reason| context.worker.counters.port(port).drop_n(reason, 1)).ok()
 }
 
-/// Returns the operations that the `Clone` operation at index `at` applies to the copy of the packet.
+/// Returns the operations that follow the `Clone` operation at index `at` and that are applied to the copy of the
+/// packet.
 fn body(ops: &[Op], at: usize) -> &[Op] {
     match ops.get(at) {
         Some(Op::Clone(n)) => &ops[at + 1..(at + 1 + usize::from(*n)).min(ops.len())],
@@ -110,8 +111,8 @@ fn body(ops: &[Op], at: usize) -> &[Op] {
     }
 }
 
-/// Returns the index of the last operation that outputs the packet or a copy of it. Returns `None` if there
-/// is no such operation.
+/// Returns the index of the last operation that outputs the packet or a copy of the packet. Returns `None` if there is
+/// no such operation.
 fn last_leaving(ops: &[Op]) -> Option<usize> {
     let (mut at, mut last) = (0, None);
     while at < ops.len() {
@@ -150,7 +151,7 @@ fn remark(packet: &mut Packet, memory: &FrameMemory, raise: u8) {
     let _ = rewrite(&mut Whole { packet, memory }, &Op::Set(Box::new(SetBits { value, mask })));
 }
 
-/// Adapter that implements the [`Frame`] trait for a whole packet of the engine.
+/// Adapter that implements the [`Frame`] trait for a packet of the engine, which may span several frames.
 struct Whole<'a> {
     packet: &'a mut Packet,
     memory: &'a FrameMemory,

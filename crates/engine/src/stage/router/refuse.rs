@@ -11,7 +11,7 @@ use sync::qsbr::Reader;
 
 use crate::burst::Head;
 
-/// Values that are needed to build the ICMP error for one packet.
+/// Values from which the ICMP error for one packet is built.
 pub struct Asked<'a> {
     pub router: &'a Router,
     /// Index of the router interface on which the packet arrived.
@@ -82,6 +82,6 @@ fn answer<R: Recorder>(
     Ok(error)
 }
 
-/// Length of the Ethernet header in bytes. The Ethernet header of the ICMP error starts where the packet's
-/// header started.
+/// Length of the Ethernet header in bytes. The Ethernet header of the ICMP error starts where the header of the
+/// original packet started.
 const ETHERNET: usize = 14;

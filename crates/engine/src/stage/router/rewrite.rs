@@ -23,8 +23,8 @@ pub struct Way<'a> {
 struct Heading {
     interface: u16,
     adjacency: u32,
-    /// MTU of the output interface in bytes, or 0 if the next hop cannot be used. If the MTU is 0, `otherwise` is the
-    /// decision for the packets.
+    /// MTU of the output interface in bytes. The value is 0 if the next hop cannot be used. In this case, `otherwise`
+    /// is the decision for the packets.
     mtu: u32,
     otherwise: Decision,
     /// Destination and source MAC address of the Ethernet header: the first eight bytes as one word, and the
@@ -39,8 +39,8 @@ impl<'a> Way<'a> {
         Way { router, counts, to: Heading::find(router, 0, 0), packets: 0, bytes: 0 }
     }
 
-    /// Rewrites and counts packets, starting with the first one. Stops at the first packet that is not plain
-    /// or has no usable next hop, and does not change this packet. Returns the number of packets rewritten.
+    /// Rewrites and counts packets, starting with the first one. Stops at the first packet that is not plain or has no
+    /// usable next hop, and leaves this packet unchanged. Returns the number of packets rewritten.
     #[inline(never)]
     pub fn rewrite_plain(
         &mut self,
@@ -81,8 +81,7 @@ impl<'a> Way<'a> {
 
     /// Rewrites a packet of any kind for its next hop.
     ///
-    /// # Errors
-    /// The decision that applies to the packet instead. The packet is unchanged.
+    /// The routing decision for a packet that is not sent to its next hop. The packet is unchanged.
     #[inline(never)]
     pub fn rewrite(
         &mut self,
@@ -139,7 +138,7 @@ impl<'a> Way<'a> {
         self.to = Heading::find(self.router, interface, adjacency);
     }
 
-    /// Adds the packets and bytes that are not recorded yet to the counters of the current next hop.
+    /// Adds the packets and bytes that are not counted yet to the counters of the current next hop.
     #[inline(always)]
     pub fn settle(&mut self) {
         if self.packets > 0 {
@@ -188,7 +187,8 @@ impl Heading {
         Some(length)
     }
 
-    /// Like `four`, for IPv6 packets.
+    /// Rewrites the headers of an IPv6 packet and returns the packet length that the IPv6 header contains. Returns
+    /// `None` if this length exceeds the MTU.
     #[inline(always)]
     fn six(&self, head: &mut [u8; HEAD_6]) -> Option<u32> {
         let length = u32::from(be16::<18>(head)) + 40;
@@ -207,8 +207,8 @@ impl Heading {
     }
 }
 
-/// Removes the bytes behind an IP packet of `length` bytes, as Linux does. Otherwise, the frame could exceed
-/// the MTU of the output interface. The bytes are not removed from a packet with several segments.
+/// Removes the bytes behind an IP packet of `length` bytes (Ethernet padding), as Linux does. Otherwise, the frame
+/// could exceed the MTU of the output interface. A packet that spans several frames is not shortened.
 #[cold]
 fn cut(packet: &mut Packet, memory: &FrameMemory, length: u32) {
     let _is_chain = !u16::try_from(14 + length).is_ok_and(|length| packet.set_len(memory, length));
