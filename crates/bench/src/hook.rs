@@ -1,6 +1,6 @@
-//! `trivium xdp bench`: measures the frame rate of the hook between temporary veth pairs, and compares this
-//! rate with the rate of a minimal XDP program with an equal effect. The generator runs on one core. The NAPI
-//! of the receiving device runs in a thread on another core.
+//! `trivium xdp bench`: measures the frame rate of a port's XDP program (hook) between temporary veth pairs, and
+//! compares it with the rate of a minimal XDP program with an equal effect. The generator runs on one core. The
+//! receiving device's NAPI runs in a thread on another core.
 
 mod lab;
 mod plane;
@@ -33,7 +33,7 @@ pub fn run(args: &XdpBench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A measured variant (an XDP program or the kernel alone), with its rate in frames per second in each round.
+/// A measured variant (an XDP program, or the kernel without one), with its rate in frames per second in each round.
 struct Measured {
     plane: Plane,
     rates: Vec<f64>,
@@ -57,8 +57,8 @@ impl Measured {
     }
 }
 
-/// Measures all variants of the scenario in all rounds. The thread must be in a new network namespace, which
-/// ends with the thread.
+/// Measures all variants of the scenario in all rounds. The thread must be in a new network namespace, which the kernel
+/// removes when the thread ends.
 fn measure(args: &XdpBench) -> Result<Vec<Measured>, Failure> {
     let lab = Lab::new(args.scenario)?;
     let planes = Plane::of(args.scenario);
@@ -79,8 +79,8 @@ fn measure(args: &XdpBench) -> Result<Vec<Measured>, Failure> {
     Ok(measured)
 }
 
-/// Returns a statistic (for example the median rate) of the minimal program, with which the other variants
-/// are compared.
+/// Returns a statistic (for example the median) of the rate of the minimal program, with which the other variants are
+/// compared.
 fn bare(measured: &[Measured], of: fn(&Measured) -> f64) -> f64 {
     measured.iter().find(|one| one.plane.is_bare()).map_or(0.0, of)
 }

@@ -59,9 +59,9 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Name of the scenario that measures the loading of a routing table, and not packets per second.
+/// Name of the scenario that measures the load time of a routing table instead of packets per second.
 const LOAD: &str = "fib-load";
-/// Name of the scenario that measures route changes, and not packets per second.
+/// Name of the scenario that measures route changes instead of packets per second.
 const CHURN: &str = "route-churn";
 
 fn load(load: &Load) -> (String, Value) {
@@ -140,7 +140,7 @@ fn figures(figures: &Figures) -> (String, Value) {
     (text, value)
 }
 
-/// Reads routes from a file of prefixes. The file has one prefix a line, as plain text or compressed by gzip.
+/// Reads routes from a file with one prefix per line, as plain text or compressed by gzip.
 fn table(file: &Path) -> Result<Vec<Route>, Failure> {
     let object = || format!("table {}", file.display());
     let unreadable = |error: std::io::Error| {

@@ -1,5 +1,5 @@
-//! Daemon of the demo. This binary runs as a child process in the demo's network namespace for the daemon
-//! (the hub), with its log in a file.
+//! Daemon of the demo. The demo starts its own program as a child process in the daemon's network namespace (the hub).
+//! The log is written to a file.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;

@@ -20,8 +20,8 @@ pub const FLOOD_PORT: u16 = 9;
 
 /// Number of hosts in the lab: two in VLAN 10, two in VLAN 20, and two behind the OpenFlow bridge.
 pub const HOSTS: u8 = 6;
-/// Number of the first host behind the OpenFlow bridge. The last host, which is also behind this bridge,
-/// pings the first host continuously.
+/// Number of the first host behind the OpenFlow bridge. The last host, which is also behind this bridge, sends echo
+/// requests to the first host continuously.
 pub const RULED: u8 = 5;
 /// Name of the OpenFlow bridge.
 pub const RULES: &str = "of0";
@@ -80,13 +80,13 @@ pub fn sweep() {
     }
 }
 
-/// Returns whether the text has the form of the prefix that a demo gives to the names of its namespaces.
+/// Returns whether the text has the form of the prefix with which a demo begins the names of its namespaces.
 pub fn is_prefix(text: &str) -> bool {
     text.strip_prefix(PREFIX)
         .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Removes a demo: kills the processes in the namespaces whose names have this prefix, and removes these
+/// Removes a demo: kills the processes in the namespaces whose names begin with this prefix, and removes these
 /// namespaces and the demo's directory.
 pub fn remove_all(prefix: &str) {
     for name in names(prefix) {
@@ -139,7 +139,7 @@ pub fn ip(arguments: &[&str]) -> Result<(), Failure> {
 }
 
 impl Lab {
-    /// Creates the namespaces, and starts the clean-up process for the case that this process is killed.
+    /// Creates the namespaces, and starts the process that cleans up if this process is killed.
     ///
     /// # Errors
     /// A step fails. Everything created so far is removed.
@@ -192,7 +192,7 @@ impl Lab {
         if host < RULED { "br0" } else { RULES }
     }
 
-    /// Returns the connection target of the OpenFlow bridge for `ovs-ofctl`.
+    /// Returns the target by which `ovs-ofctl` connects to the OpenFlow bridge.
     pub fn rules(&self) -> String {
         format!("unix:{}/{RULES}.mgmt", self.directory.display())
     }
@@ -215,8 +215,8 @@ impl Lab {
         command
     }
 
-    /// Returns the two ends of the TCP traffic: the client's namespace, the server's namespace, and the
-    /// server's address.
+    /// Returns the end points of the TCP traffic: the client's namespace, the server's namespace, and the server's
+    /// address.
     pub fn tcp_ends(&self) -> (String, String, String) {
         (self.namespace(1), self.namespace(2), Self::address(2))
     }

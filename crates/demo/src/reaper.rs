@@ -1,5 +1,5 @@
-//! Clean-up after a killed demo. The clean-up process waits for the end of its standard input, which is a
-//! pipe that the demo keeps open while it runs.
+//! Clean-up after a killed demo. A clean-up process waits until its standard input ends. Its standard input is a pipe
+//! that the demo keeps open while it runs.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};

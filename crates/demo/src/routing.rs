@@ -1,6 +1,6 @@
-//! Router of the demo. FRR runs for Trivium's router and at two neighbouring routers, one with BGP (west) and
-//! one with OSPF (east). FRR is configured from the files of `examples/frr`. The router is left out with a
-//! message if FRR is not installed.
+//! Router of the demo. FRR (a routing daemon) runs for Trivium's router and on two neighbouring routers, one with BGP
+//! (west) and one with OSPF (east). FRR is configured from the files of `examples/frr`. If FRR is not installed, the
+//! demo prints a message and runs without the router.
 //!
 //! ```text
 //!   10.50.0.0/24 ... ── west 10.98.1.2 ──BGP── 10.98.1.1 edge 10.98.2.1 ──OSPF── 10.98.2.2 east ── 10.60.0.1
@@ -32,7 +32,7 @@ pub const TO: &str = "10.60.0.1";
 /// Number of prefixes that the neighbour west announces by BGP.
 const ANNOUNCED: usize = 100;
 
-/// Daemons of FRR: the namespace, the program, and the configuration of each.
+/// Daemons of FRR: for each daemon its namespace, its program, and its configuration.
 const DAEMONS: [(&str, &str, &str); 7] = [
     ("hub", "zebra", ""),
     (lab::WEST, "zebra", ""),
@@ -54,13 +54,13 @@ pub struct Routed {
     pub sent: u64,
     /// Number of echo requests that were answered.
     pub received: u64,
-    /// Number of packets in the router's namespace that the kernel forwarded and not Trivium.
+    /// Number of packets in the router's namespace that the kernel forwarded instead of Trivium.
     pub by_kernel: u64,
 }
 
 impl Routed {
-    /// Returns whether both protocols delivered their routes, all requests were answered, and Trivium
-    /// forwarded the traffic.
+    /// Returns whether BGP and OSPF delivered their routes, all echo requests were answered, and Trivium forwarded the
+    /// traffic.
     pub fn ok(&self) -> bool {
         self.bgp >= ANNOUNCED && self.ospf > 0 && self.received == self.sent && self.by_kernel < self.sent
     }
@@ -77,7 +77,8 @@ pub struct Frr {
 }
 
 impl Frr {
-    /// Sets the addresses of the router and the addresses behind its neighbours, and starts all FRR daemons.
+    /// Sets the addresses of the router and the addresses in the networks behind its neighbours, and starts all FRR
+    /// daemons.
     ///
     /// # Errors
     /// An address cannot be set, or an FRR daemon cannot be started.
@@ -143,7 +144,7 @@ impl Drop for Frr {
     }
 }
 
-/// Returns the directory of the FRR daemons of one namespace.
+/// Returns the directory for the files of the FRR daemons of one namespace.
 pub fn directory(lab: &Lab, name: &str) -> PathBuf {
     lab.directory().join(format!("frr-{name}"))
 }

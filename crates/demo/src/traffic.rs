@@ -1,4 +1,4 @@
-//! Traffic of the demo: pings between all pairs of hosts, a flood, and TCP traffic from the first host to the
+//! Traffic of the demo: pings between all pairs of hosts, a UDP flood, and TCP traffic from the first host to the
 //! second.
 
 use std::io::{BufRead, BufReader};
@@ -14,11 +14,11 @@ use crate::lab::{FLOOD_PORT, FLOODED, FLOODER, HOSTS, Lab, RULED};
 use cli::client::Client;
 use cli::failure::Failure;
 
-/// Number of echo requests from each host to each other host of its VLAN.
+/// Number of echo requests that each host sends to each other host of its VLAN.
 const PINGS: u64 = 5;
 /// Rate of the flood in frames per second. The flood lasts 1.5 seconds.
 const FLOOD_RATE: u64 = 100_000;
-/// Number of echo requests during the flood.
+/// Number of echo requests that the flooding host sends during the flood.
 const FLOOD_PINGS: u64 = 10;
 
 /// Result of the pings between all pairs of hosts.
@@ -76,8 +76,8 @@ pub fn answered(text: &str) -> u64 {
     line.and_then(|line| line.split(", ").nth(1)?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Result of a flood that the driver hook filters, and of pings from the flooding host to its neighbour
-/// during the flood.
+/// Result of a flood that the hook's filter drops, and of pings from the flooding host to its neighbour during the
+/// flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flood {
     /// Number of flood frames sent.
@@ -91,7 +91,7 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Returns whether the flood was filtered and all pings were answered.
+    /// Returns whether the filter dropped the flood and all pings were answered.
     pub fn ok(&self) -> bool {
         self.dropped > 0 && self.pings > 0 && self.answered == self.pings
     }
@@ -148,8 +148,7 @@ async fn dropped(client: &Client) -> Result<u64, Failure> {
 pub struct Echoes {
     child: Child,
     answers: Arc<AtomicU64>,
-    /// Number of echo replies at the last output. Each output shows only the replies since the previous
-    /// output.
+    /// Number of echo replies at the last output. Each output shows only the replies since the previous one.
     told: AtomicU64,
 }
 
@@ -198,15 +197,15 @@ impl Drop for Echoes {
 pub struct Tcp {
     stop: AtomicBool,
     over: AtomicBool,
-    /// Rate in kbit/s. During a run of iperf3, this is the rate of the last interval. After the run, this is
-    /// the rate of the whole run.
+    /// Rate of the TCP traffic in kbit/s. During a run of iperf3, this is the rate of the last interval. After the run,
+    /// this is the rate of the whole run.
     rate: AtomicU64,
     client: Mutex<Option<Child>>,
 }
 
 impl Tcp {
-    /// Runs iperf3 until `deadline`. Without a deadline, repeats runs of `slice` seconds until [`Tcp::stop`]
-    /// is called.
+    /// Runs iperf3 until `deadline`. Without a deadline, runs of `slice` seconds are repeated until [`Tcp::stop`] is
+    /// called.
     ///
     /// # Errors
     /// The program iperf3 cannot be started, or no data was received.
@@ -312,8 +311,8 @@ fn not_listening() -> Failure {
     Failure::new("iperf3", "its server does not listen", "run `make setup`")
 }
 
-/// Waits until the iperf3 server listens on port 5201. Returns `false` if the server does not listen in time.
-/// The function reads /proc/net/tcp of the server's namespace (state 0A).
+/// Waits until the iperf3 server listens on port 5201. Returns `false` if the server does not listen in time. The
+/// function searches /proc/net/tcp of the server's namespace for a socket in state 0A (TCP_LISTEN).
 fn wait_listening(namespace: &str) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(5) {

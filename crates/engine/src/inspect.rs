@@ -36,7 +36,7 @@ pub struct FrameCensus {
     pub queued: usize,
     /// Number of frames of closed zero-copy queues that are not reused yet because the kernel may still access them.
     pub quarantined: usize,
-    /// Number of these quarantined frames that the kernel has not returned within the expected time.
+    /// Number of quarantined frames that the kernel has not returned within the expected time.
     pub overdue: usize,
 }
 

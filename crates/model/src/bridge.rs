@@ -14,11 +14,11 @@ pub struct Bridge {
     /// Settings that apply to all members of the bridge.
     #[serde(flatten)]
     pub settings: BridgeSettings,
-    /// Members of the bridge, by port.
+    /// Members of the bridge, by port name.
     #[serde(rename = "port")]
     pub ports: BTreeMap<PortName, Member>,
-    /// Static MAC table entries. The port of a static entry does not change when a frame from the entry's address
-    /// arrives at another port.
+    /// Port of each static MAC table entry. The port does not change when a frame from the entry's address arrives at
+    /// another port.
     #[serde(rename = "static", serialize_with = "static_entries")]
     pub statics: BTreeMap<StaticKey, PortName>,
 }
@@ -33,11 +33,11 @@ pub struct BridgeSettings {
     /// Whether IGMP and MLD snooping is enabled. With snooping, multicast is forwarded only to ports with
     /// listeners.
     pub snooping: bool,
-    /// Whether the driver hook forwards unicast frames to addresses in the MAC table between kernel devices. On
-    /// a bridge with `openflow`, the hook forwards the most used megaflows instead.
+    /// Whether the hook (XDP program) forwards unicast frames to addresses in the MAC table between kernel devices. On
+    /// a bridge with `openflow`, the hook forwards by the most used megaflows instead.
     pub hook: bool,
-    /// OpenFlow settings. If present, OpenFlow flow entries forward the packets of the bridge, and this
-    /// bridge is the target of their `NORMAL` action.
+    /// OpenFlow settings. If present, OpenFlow flow entries forward the packets of the bridge, and the learning bridge
+    /// executes their `NORMAL` action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub openflow: Option<OpenFlow>,
 }
@@ -45,7 +45,7 @@ pub struct BridgeSettings {
 /// OpenFlow settings of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct OpenFlow {
-    /// Controllers of the bridge, and the settings of each connection.
+    /// Controllers of the bridge, with the settings of each connection.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub controllers: Vec<Controller>,
     /// Handling of packets while no controller is connected.
@@ -53,13 +53,13 @@ pub struct OpenFlow {
     /// OpenFlow datapath ID of the bridge. `None`: the daemon derives the ID from the name of the bridge.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "datapath_id")]
     pub datapath_id: Option<u64>,
-    /// OpenFlow versions that the bridge may negotiate with a controller. `None`: all versions.
+    /// OpenFlow versions that the bridge offers when it negotiates with a controller. `None`: all versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub versions: Option<BTreeSet<OpenFlowVersion>>,
-    /// Maximum number of VLAN tags of a packet that flow entries can match, 1 or 2. `None`: 2.
+    /// Number of VLAN tags of a packet that flow entries can match, 1 or 2. `None`: 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan_limit: Option<u8>,
-    /// TLS files for `ssl:` and `pssl:` connections.
+    /// Key and certificate files for `ssl:` and `pssl:` connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<OpenFlowTls>,
     /// Settings of the flow tables that differ from the defaults, by table number.
@@ -70,17 +70,17 @@ pub struct OpenFlow {
 /// A controller to connect to, or an address to listen on for controllers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Controller {
-    /// Connection method, in the syntax of `ovs-vsctl set-controller`: `tcp:10.0.0.1:6653`, `ssl:10.0.0.1`,
-    /// `ptcp:6654:127.0.0.1`, `pssl:`, `unix:PATH`, `punix:PATH`.
+    /// Connection method with address, in the syntax of `ovs-vsctl set-controller`: `tcp:10.0.0.1:6653`,
+    /// `ssl:10.0.0.1`, `ptcp:6654:127.0.0.1`, `pssl:`, `unix:PATH`, `punix:PATH`.
     pub target: String,
-    /// Milliseconds without a message from the controller after which the bridge sends an echo request. 0:
-    /// the bridge sends no echo requests. `None`: 5,000.
+    /// Milliseconds without a message from the controller after which the bridge sends an OpenFlow echo request. 0: the
+    /// bridge sends no echo requests. `None`: 5,000.
     pub inactivity_probe_ms: Option<u32>,
     /// Longest pause between attempts to connect, in milliseconds. `None`: 8,000.
     pub max_backoff_ms: Option<u32>,
     /// Maximum rate of packet-in messages to the controller, in packets per second. `None`: unlimited.
     pub rate_limit: Option<u32>,
-    /// Maximum burst of packet-in messages within `rate_limit`, in packets. `None`: a quarter of `rate_limit`.
+    /// Maximum burst of packet-in messages, in packets. `None`: a quarter of `rate_limit`.
     pub burst_limit: Option<u32>,
     /// Whether the controller receives asynchronous messages (packet-in, flow-removed, port-status and
     /// others).
@@ -93,7 +93,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Word in `passive_users` that stands for all users.
+    /// Entry of `passive_users` that stands for all users.
     pub const ALL_USERS: &str = "*";
 
     /// Returns a controller with the connection method `target` and default settings.
@@ -156,7 +156,7 @@ pub struct OpenFlowTls {
     pub key: PathBuf,
     /// Path of the certificate for the private key.
     pub certificate: PathBuf,
-    /// Path of the CA certificate that controllers' certificates are verified against.
+    /// Path of the CA certificate with which the certificates of controllers are verified.
     pub ca: PathBuf,
 }
 
@@ -185,14 +185,14 @@ pub struct FlowTable {
     /// values in these subfields form a group, and eviction starts with the largest group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Address fields whose prefixes are tracked in lookups. With tracking, a megaflow matches more packets.
-    /// `None`: source and destination addresses.
+    /// IP address fields for which lookups in the flow table use prefix tracking (a trie of the prefixes in the flow
+    /// entries). With it, a megaflow matches fewer address bits and therefore more packets. `None`: source and
+    /// destination addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefixes: Option<BTreeSet<PrefixField>>,
 }
 
-/// Address field whose prefixes a flow table tracks in lookups. The field covers IPv4, IPv6 and ARP
-/// addresses.
+/// IP address field for which a flow table can use prefix tracking. The field covers IPv4, IPv6 and ARP addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub enum PrefixField {
     /// Source addresses of IPv4, IPv6 and ARP packets.
@@ -204,7 +204,7 @@ pub enum PrefixField {
 }
 
 impl PrefixField {
-    /// All address fields whose prefixes a flow table can track.
+    /// All address fields for which a flow table can use prefix tracking.
     pub const ALL: [PrefixField; 2] = [PrefixField::Source, PrefixField::Destination];
     /// Names of the address fields, in the order of [`PrefixField::ALL`].
     pub const NAMES: [&str; 2] = ["ip_src", "ip_dst"];
@@ -214,10 +214,10 @@ impl PrefixField {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// Refuses the new flow entry.
+    /// The bridge refuses the new flow entry.
     #[default]
     Refuse,
-    /// Evicts the least important flow entry that may be evicted.
+    /// The bridge evicts the least important flow entry that may be evicted.
     Evict,
 }
 
@@ -253,11 +253,11 @@ impl Serialize for Controller {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailMode {
-    /// Forwards packets like a learning bridge. The flow table contains one flow entry of priority 0 with the
-    /// action `NORMAL`.
+    /// The bridge forwards packets like a learning bridge: the flow table contains one flow entry of priority 0 with
+    /// the action `NORMAL`.
     #[default]
     Standalone,
-    /// Keeps forwarding by the flow entries that the bridge already has. Packets that match no entry are
+    /// The bridge continues to forward by the flow entries that it already has. Packets that match no entry are
     /// dropped.
     Secure,
 }
@@ -279,17 +279,17 @@ pub struct Member {
     pub vlans: VlanMode,
     /// Whether frames that arrive with the tag of the native VLAN are dropped.
     pub native_untagged_only: bool,
-    /// Whether the member is isolated from the other protected members of the bridge.
+    /// Whether the member is protected: it exchanges no frames with the other protected members of the bridge.
     pub protected: bool,
-    /// Whether multicast routers may be reachable through the member. `None`: [`MulticastRouter::Auto`], or
+    /// How the bridge detects multicast routers behind the member. `None`: [`MulticastRouter::Auto`], or
     /// [`MulticastRouter::Off`] for a protected member.
     pub multicast_router: Option<MulticastRouter>,
     /// Whether the bridge learns the source MAC addresses of frames that arrive at this member.
     pub learning: bool,
     /// Whether frames to MAC addresses that the bridge has not learned are flooded to this member.
     pub flood: bool,
-    /// Maximum number of MAC addresses that are learned at this member. `None`: limited by the MAC table of the
-    /// bridge only.
+    /// Maximum number of MAC addresses that are learned at this member. `None`: only the limit of the bridge's MAC
+    /// table applies.
     pub mac_limit: Option<u32>,
     /// Storm control limits for frames that arrive at the member.
     pub storm: Storm,
@@ -313,20 +313,19 @@ impl Default for Member {
     }
 }
 
-/// Whether a bridge with snooping treats a member as a multicast router port. The values correspond to the
-/// option `multicast_router` of a Linux bridge port.
+/// Whether a bridge with snooping treats a member as a multicast router port (a port to which it forwards all
+/// multicast). The values correspond to the option `multicast_router` of a Linux bridge port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MulticastRouter {
-    /// Treats the member as a multicast router port while IGMP or MLD queries or PIM hellos arrive at the
-    /// member.
+    /// The member is a multicast router port while IGMP or MLD queries or PIM hellos arrive at it.
     Auto,
-    /// Never treats the member as a multicast router port. Queries and PIM hellos that arrive at the member
-    /// do not change the multicast groups.
+    /// The member is never a multicast router port. Queries and PIM hellos that arrive at the member do not change the
+    /// multicast groups.
     Off,
 }
 
-/// Storm control limits of a member. Each limit is in packets per second. `None`: no limit.
+/// Storm control limits for frames that arrive at a member. Each limit is in packets per second. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Storm {
     /// Limit for broadcast frames, which are frames to ff:ff:ff:ff:ff:ff.

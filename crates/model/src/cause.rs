@@ -232,7 +232,7 @@ impl Cause {
         }
     }
 
-    /// Returns the remedy for causes that concern a reference from one object to another.
+    /// Returns the remedy for a cause that concerns a reference from one object to another.
     fn fix_between_objects(&self) -> String {
         use Cause::*;
         match self {

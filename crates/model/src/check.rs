@@ -1,8 +1,8 @@
 //! Checks of the relations between the objects of a configuration.
 //!
-//! The checks work on plain values. Therefore a configuration file, an object from the API and the merged
-//! configuration of both obey the same rules. The problems have no position in a text. [`mod@crate::load`]
-//! finds the position by the name of the object.
+//! The checks work on plain values. Therefore the same rules apply to a configuration file, to an object from the API,
+//! and to the merged configuration of both. The problems have no position in a text. [`mod@crate::load`] finds the
+//! position by the name of the object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ pub fn validate(config: &Config, machine: Option<&Machine>) -> Vec<Problem> {
     check(config, machine, &BTreeSet::new())
 }
 
-/// Like [`validate`], but ports in `declared` count as existing even if they could not be read.
+/// Like [`validate`], but ports in `declared` count as existing even if their configuration could not be read.
 pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTreeSet<String>) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_counts(config, &mut problems);
@@ -68,7 +68,7 @@ const FILTER_LIMIT: usize = 256;
 /// Maximum number of steering policies in a configuration.
 const STEERING_LIMIT: usize = 256;
 
-/// Number of objects of one type, and the maximum number for all owners together.
+/// Number of objects of one type, and the maximum number of objects of all owners together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ObjectCount {
     /// First part of the objects' keys, for example `filter`.
@@ -81,7 +81,7 @@ pub(crate) struct ObjectCount {
     pub limit: usize,
 }
 
-/// Returns the counts of filters, steering policies, ports, bridges and routers, in this order.
+/// Returns the counts of filters, steering policies, ports, bridges and routers with their maximums, in this order.
 pub(crate) fn object_counts(counts: [usize; 5]) -> [ObjectCount; 5] {
     let [filters, policies, ports, bridges, routers] = counts;
     let of = |table, what, count, limit| ObjectCount { table, what, count, limit };
@@ -104,10 +104,10 @@ fn check_counts(config: &Config, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Maximum number of packets that a worker processes in one burst.
+/// Maximum number of packets that a worker processes together in one burst.
 const BURST: u64 = 256;
-/// Minimum number of frames for the fill ring of each AF_XDP queue, however many queues share the frame memory.
-/// An equal number of frames is reserved for transmission.
+/// Minimum number of frames for the fill ring of each AF_XDP queue, however many queues share the frame memory. An
+/// equal number of frames is reserved for transmission.
 pub const LEAST_FILL: u32 = 64;
 
 fn check_memory(config: &Config, runs: Option<u32>, problems: &mut Vec<Problem>) {
@@ -173,7 +173,8 @@ fn check_steering(config: &Config, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Key of a kernel device: the file of the device's network namespace, and the name of the device.
+/// Key of a kernel device: the path of the device's network namespace (`None` for the daemon's namespace), and the name
+/// of the device.
 type DeviceKey<'a> = (Option<PathBuf>, &'a DeviceName);
 
 fn check_devices(config: &Config, problems: &mut Vec<Problem>) {
@@ -295,8 +296,8 @@ impl Veth {
     }
 }
 
-/// Returns the reason why a patch port cannot be connected to its peer. A missing peer is not a problem,
-/// because it can be added later.
+/// Returns the reason why a patch port cannot be connected to its peer port. A peer port that does not exist is not a
+/// problem, because it can be added later.
 fn patch_cause(config: &Config, name: &PortName, peer: &PortName) -> Option<Cause> {
     if peer == name {
         return Some(Cause::PatchToItself);
@@ -329,8 +330,8 @@ fn mtu_causes(config: &Config, port: &Port) -> Vec<(&'static str, Cause)> {
     causes
 }
 
-/// Number of problems up to which a reference to a missing port gets a suggestion of a similar name. Suggestions for
-/// further references would take too much time.
+/// Maximum number of problems for which a reference to a missing port gets a suggestion of a similar name. Further
+/// suggestions would take too much time.
 const GUESSED: usize = 50;
 
 fn no_such_port(config: &Config, port: &PortName, problems: usize) -> Cause {
@@ -411,8 +412,7 @@ fn check_statics(
     }
 }
 
-/// Rejects two routers in one namespace, because both would follow the kernel routing tables of that
-/// namespace.
+/// Rejects two routers in one namespace, because both would use the kernel's routing tables of that namespace.
 fn check_namespaces(config: &Config, problems: &mut Vec<Problem>) {
     let mut users = BTreeMap::new();
     for (name, router) in &config.routers {
@@ -504,8 +504,8 @@ fn owner_of<'c>(config: &'c Config, device: &str, namespace: Option<&Namespace>)
     config.ports.iter().find(|(_, port)| port.kind.device().is_some_and(is_it)).map(|(name, _)| name)
 }
 
-/// Checks the mirror device that represents a port which has no kernel device. The mirror device has the name
-/// of the port.
+/// Checks the name of the TAP device (mirror interface) that the daemon creates for a port without a kernel device. The
+/// device has the name of the port.
 fn check_mirror(
     config: &Config,
     port: &PortName,
@@ -520,7 +520,8 @@ fn check_mirror(
     Some(Cause::MirrorTaken { port, kind, other })
 }
 
-/// Checks the device of each VLAN of a router port. Each VLAN has a device besides the device of the port.
+/// Checks the names of the devices that the daemon creates for the VLANs of a router port, besides the device of the
+/// port.
 fn check_vlans(
     config: &Config,
     object: &str,

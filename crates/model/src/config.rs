@@ -1,7 +1,7 @@
 //! The complete configuration as one plain value, and the sections other than ports, bridges and routers.
 //!
-//! A `Config` is always complete: a field that the text omits has its default value. A `Config` is serialized
-//! in the grammar of the file (TOML or JSON, see docs/config.md), and deserialized only through the checks of
+//! A `Config` is always complete: a field that the text omits has its default value. A `Config` is serialized in the
+//! syntax of the configuration file (TOML or JSON, see docs/config.md), and deserialized only through the checks of
 //! [`mod@crate::load`].
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::{
 /// The complete configuration of a Trivium daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Config {
-    /// Settings of the process: sockets, log and state directory.
+    /// Settings of the daemon process: sockets, log and state directory.
     pub daemon: Daemon,
     /// Settings of the workers.
     pub engine: Engine,
@@ -44,16 +44,16 @@ pub struct Config {
     pub routers: BTreeMap<RouterName, Router>,
 }
 
-/// Settings of the process: sockets, log and state.
+/// Settings of the daemon process: sockets, log and state directory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Daemon {
     /// Path of the API's Unix socket.
     pub api: PathBuf,
-    /// Group whose members may use the Unix socket. Ignored if the group does not exist.
+    /// Group whose members may use the API's Unix socket. Ignored if the group does not exist.
     pub group: String,
     /// Access scope of the members of `group`.
     pub group_scope: Scope,
-    /// Directories that may contain the files which API clients name.
+    /// Directories in which API clients may name files (for example of block lists).
     pub files: Vec<PathBuf>,
     /// Settings of the API over TCP, which always requires TLS and a token.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub struct Daemon {
     /// Path of the log file, in Open vSwitch's format. `None`: no log file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_file: Option<PathBuf>,
-    /// Log levels, as specifications of `ovs-appctl vlog/set` in the order of their application.
+    /// Log levels, each in the syntax of `ovs-appctl vlog/set`. Later entries override earlier ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub log_levels: Vec<String>,
 }
@@ -105,15 +105,15 @@ pub struct Token {
     pub scope: Scope,
 }
 
-/// Settings of the workers: number, cores, and behaviour when idle.
+/// Settings of the workers: number, cores, and behaviour when no packets arrive.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Engine {
-    /// Indexes of the CPU cores that run one worker each, in the order of the worker numbers. Empty: one
-    /// worker on the last core.
+    /// Indexes of the CPU cores on which one worker each runs, in the order of the worker numbers. Empty: one worker on
+    /// the last core.
     pub workers: Vec<u16>,
     /// Behaviour of a worker when no packets arrive.
     pub mode: EngineMode,
-    /// Microseconds that an adaptive worker polls without traffic before it sleeps.
+    /// Microseconds that an adaptive worker polls without receiving packets before it sleeps.
     pub spin_us: u32,
 }
 
@@ -121,9 +121,9 @@ pub struct Engine {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineMode {
-    /// Polls under load, and sleeps when idle.
+    /// The worker polls under load, and sleeps when idle.
     Adaptive,
-    /// Always polls, and occupies its core completely.
+    /// The worker always polls, and occupies its core completely.
     Busy,
 }
 
@@ -134,29 +134,29 @@ pub struct Memory {
     pub frames: u32,
     /// Size of one frame in bytes, including headroom: 2048 or 4096.
     pub frame_size: u32,
-    /// Whether the frame memory uses huge pages.
+    /// Whether the frame memory consists of huge pages.
     pub huge_pages: HugePages,
 }
 
-/// Whether the frame memory uses huge pages.
+/// Whether the frame memory consists of huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HugePages {
-    /// Uses huge pages if they are available. If not, uses normal pages and logs a warning.
+    /// The daemon uses huge pages if they are available. If not, it uses normal pages and logs a warning.
     Try,
-    /// Uses huge pages, and fails if there are not enough.
+    /// The daemon uses huge pages, and fails if there are not enough.
     Require,
-    /// Uses pages of the normal size.
+    /// The daemon uses pages of the normal size.
     Off,
 }
 
-/// Settings of the OVSDB client.
+/// Settings of the OVSDB client, by which `ovs-vsctl` can configure the daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Ovsdb {
-    /// OVSDB server whose database the daemon follows. `None`: the daemon follows no database.
+    /// OVSDB server whose database the daemon applies as configuration. `None`: the daemon connects to no OVSDB server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub database: Option<Target>,
-    /// Number of entries in each of the four AF_XDP rings of a port that OVSDB requests. A power of two,
+    /// Number of entries in each of the four AF_XDP rings of a port that was created through OVSDB. A power of two,
     /// 64..=32768.
     pub ring_size: u32,
 }
@@ -211,8 +211,8 @@ impl Default for Memory {
 }
 
 impl Config {
-    /// Returns a configuration with only the settings of the process, without filters, steering policies,
-    /// ports, bridges and routers.
+    /// Returns a configuration with only the daemon's own settings, without filters, steering policies, ports, bridges
+    /// and routers.
     pub fn settings(&self) -> Config {
         Config {
             daemon: self.daemon.clone(),
@@ -223,14 +223,14 @@ impl Config {
         }
     }
 
-    /// Returns the bridge of a port, and the settings of the port as a member. Returns `None` if the port is
-    /// not a member of a bridge.
+    /// Returns the bridge of which a port is a member, and the settings of the membership. Returns `None` if the port
+    /// is not a member of a bridge.
     pub fn bridge_of(&self, port: &str) -> Option<(&BridgeName, &Member)> {
         self.bridges.iter().find_map(|(name, bridge)| Some((name, bridge.ports.get(port)?)))
     }
 
-    /// Returns the router of a port, and the settings of the port as an interface. Returns `None` if the port
-    /// is not an interface of a router.
+    /// Returns the router of which a port is an interface, and the settings of the interface. Returns `None` if the
+    /// port is not an interface of a router.
     pub fn router_of(&self, port: &str) -> Option<(&RouterName, &RouterPort)> {
         self.routers.iter().find_map(|(name, router)| Some((name, router.ports.get(port)?)))
     }

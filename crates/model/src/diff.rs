@@ -1,6 +1,6 @@
-//! Computes the differences between two configurations, which the API and the commands print. The data plane
-//! does not execute them: it compares its ports, bridges and routers with the new configuration itself. The
-//! differences are in an order in which each change would be possible.
+//! Computes the differences between two configurations, for output by the API and the commands. The data plane does not
+//! apply these differences, but compares its ports, bridges and routers with the new configuration itself. The
+//! differences are in an order in which they could be applied one by one.
 //!
 //! The order is:
 //!
@@ -25,15 +25,15 @@ use crate::{
     WhenDown,
 };
 
-/// Method by which a changed field is applied.
+/// How a changed field takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// The change is applied to the running object.
+    /// The running object is changed.
     Live,
-    /// The change is applied by removing and adding the object.
+    /// The object is removed and added again.
     Recreate,
-    /// The change is applied by a restart of the daemon.
+    /// The daemon must be restarted.
     Restart,
 }
 
@@ -46,11 +46,11 @@ pub struct FieldChange {
     pub old: String,
     /// New value of the field. Empty: the field is absent.
     pub new: String,
-    /// Method by which the change of the field is applied.
+    /// How the changed field takes effect.
     pub how: How,
 }
 
-/// One difference between two configurations. All names in it are names of configuration objects.
+/// One difference between two configurations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ConfigChange {
     /// Removes a static MAC table entry.
@@ -74,7 +74,7 @@ pub enum ConfigChange {
         /** Name of the bridge. */
         name: BridgeName,
     },
-    /// Removes a port after its queues have drained.
+    /// Removes a port after its queues have transmitted their packets.
     RemovePort {
         /** Name of the port. */
         name: PortName,
@@ -139,8 +139,8 @@ pub enum ConfigChange {
         /// Fields of the port that differ. All changes are applied while the port runs.
         fields: Vec<FieldChange>,
     },
-    /// Changes what the hook of a port does with packets while no daemon runs. The cause is a change of the port's
-    /// bridge membership.
+    /// Changes what the hook (XDP program) of a port does with packets while no daemon runs, because the bridge
+    /// membership of the port has changed.
     ChangeHookPolicy {
         /** Name of the port. */
         port: PortName,
@@ -250,7 +250,8 @@ pub enum ConfigChange {
 /// Differences between two configurations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConfigDiff {
-    /// Changes that lead from the old configuration to the new one, in an order in which each is possible.
+    /// Changes that lead from the old configuration to the new one, in an order in which they could be applied one by
+    /// one.
     pub changes: Vec<ConfigChange>,
 }
 
@@ -590,7 +591,7 @@ pub fn is_recreated(old: &Port, new: &Port) -> bool {
     old != new && port_changes(old, new).iter().any(|field| field.how == How::Recreate)
 }
 
-/// Returns the fields that differ between two versions of a port, with the method of each change.
+/// Returns the fields that differ between two versions of a port, and how each change takes effect.
 pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
     // If the kernel is to choose the address again, a new device is required.
     let chosen = if fixed_mac(new) { How::Live } else { How::Recreate };
@@ -614,8 +615,8 @@ fn fixed_mac(port: &Port) -> bool {
     }
 }
 
-/// Returns the fields that differ between two values of one type, with the field names of the configuration
-/// file. `how` returns the method by which a change of the named field is applied.
+/// Returns the fields that differ between two values of one type, by their names in the configuration file. `how`
+/// returns how a change of the named field takes effect.
 fn fields<T: Serialize + PartialEq>(old: &T, new: &T, how: impl Fn(&str) -> How) -> Vec<FieldChange> {
     if old == new {
         return Vec::new();

@@ -1,6 +1,6 @@
-//! Drop reasons of packets that no worker received. The hooks and the kernel count these packets.
+//! Drop reasons of packets that reached no worker. The hooks (XDP programs) and the kernel count these packets.
 
-/// Drop reason of packets that no worker received. The reason has a stable name, but no number of
+/// Drop reason of packets that reached no worker. The reason has a stable name, but no number of
 /// [`packet::DropReason`], because captures and traces of workers do not contain such packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EarlyDrop {
@@ -11,12 +11,12 @@ pub struct EarlyDrop {
 }
 
 impl EarlyDrop {
-    /// The hook of a bridge could not send a frame to the device of its station.
+    /// The hook of a bridge could not send a frame to the output device that the MAC table entry names.
     pub const DEVICE_GONE: EarlyDrop = EarlyDrop {
         name: "hook-device-gone",
         explain: "The hook knew the frame's station, whose device went a moment ago, or the frame had no place for a tag; see `trivium doctor` if it goes on.",
     };
-    /// The hook held a frame back while it took over the frame's flow.
+    /// The hook dropped a frame of a flow that it was taking over from a worker, to keep the frames in order.
     pub const HELD: EarlyDrop = EarlyDrop {
         name: "hook-held",
         explain: "The queue overflowed, and the frame's flow was held back for the moment that it took to move the flow into the hook; nothing to do.",

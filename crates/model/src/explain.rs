@@ -1,5 +1,4 @@
-//! Types that describe the processing of packets: filters that select packets, recorded processing steps and
-//! captured frames.
+//! Types that describe the processing of packets: selection of packets, recorded processing steps and captured frames.
 //!
 //! The stages of the data plane record the steps while they process a packet. The steps therefore describe
 //! the processing that took place.
@@ -14,7 +13,7 @@ use crate::text;
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// The driver hook of the port, in the kernel.
+    /// The hook (XDP program) of the port, in the kernel.
     Hook,
     /// The flow caches of a worker.
     Cache,
@@ -32,11 +31,11 @@ pub struct Step {
     pub what: String,
 }
 
-/// A copy of a packet, as transmitted at one port.
+/// A packet, or a copy of it, that is transmitted by one port.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Output {
-    /// Name of the output port. If the kernel's routes select a device that is no port, the name of the
+    /// Name of the output port. If the kernel's routes select a device that is not a port, this is the name of the
     /// device.
     pub port: String,
     /// Bytes of the frame as transmitted, in hexadecimal digits.
@@ -59,7 +58,7 @@ pub struct Explanation {
     pub steps: Vec<Step>,
     /// Tier that decides the forwarding of the packet.
     pub tier: Tier,
-    /// Copies of the packet that are transmitted. Empty if the packet is dropped or passed to the kernel.
+    /// Packets that are transmitted. Empty if the packet is dropped or passed to the kernel.
     pub outputs: Vec<Output>,
     /// Whether the packet is passed to the kernel.
     #[serde(default)]
@@ -132,8 +131,8 @@ pub struct CapturedFrame {
     pub at_ns: u64,
     /// Name of the port at which the frame was captured. For a dropped frame, the input port.
     pub port: String,
-    /// Name of the output port of a dropped frame. `None` if the frame was not dropped, or was dropped before
-    /// an output port was chosen.
+    /// Name of the port that was to transmit a dropped frame. `None` if the frame was not dropped, or was dropped
+    /// before an output port was chosen.
     pub output: Option<String>,
     /// Whether the frame was received at the port. `false`: the frame was transmitted at the port.
     pub received: bool,
@@ -149,10 +148,10 @@ pub struct CapturedFrame {
     /// Verdict of the hook's XDP program (such as `XDP_DROP`). `None` if the frame was not captured in the
     /// hook.
     pub verdict: Option<String>,
-    /// Name of the hook counter that counted the frame. The name gives the reason for the verdict. `None` if
-    /// no counter counted the frame.
+    /// Name of the hook's counter that counted the frame. The name states the reason for the verdict. `None` if no
+    /// counter counted the frame.
     pub counter: Option<String>,
-    /// Name of the filter rule that sampled the frame, or whose action decided the verdict in the hook.
-    /// `None` if there is no such rule.
+    /// Name of the filter rule that sampled the frame, or that determined the verdict of the hook. `None` if there is
+    /// no such rule.
     pub rule: Option<String>,
 }

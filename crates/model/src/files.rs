@@ -1,4 +1,4 @@
-//! The files that a configuration names.
+//! Files that the configuration objects name.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -12,8 +12,8 @@ pub struct FileUse {
     pub field: String,
     /// Path of the file that the field names.
     pub path: PathBuf,
-    /// Whether the daemon reads or writes the file's content. `false` for sockets, which are only connected
-    /// to, and for namespaces, which are only entered.
+    /// Whether the daemon reads or writes the file's content. `false` for sockets, to which the daemon only connects,
+    /// and for namespaces, which it only enters.
     pub content: bool,
 }
 

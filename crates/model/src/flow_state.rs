@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Query for flow entries, groups, meters or megaflows. An absent criterion matches all of them.
+/// Query for flow entries, groups, meters or megaflows. A criterion that is `None` matches all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowQuery {
     /// Name of the bridge. `None`: all bridges.
@@ -14,7 +14,7 @@ pub struct FlowQuery {
     pub table: Option<u8>,
     /// Identifier of the worker whose cache is queried. Applies to megaflows only.
     pub worker: Option<u16>,
-    /// Text that the text form of a megaflow must contain. Applies to megaflows only.
+    /// Substring that the text form of a megaflow must contain. Applies to megaflows only.
     pub text: Option<String>,
     /// Maximum number of entries in the result.
     pub limit: usize,
@@ -24,13 +24,13 @@ pub struct FlowQuery {
     pub numbers: bool,
 }
 
-/// Change of flow cache parameters. The change is lost when the slow path restarts.
+/// Change of a parameter of the flow caches. The change is lost when the slow path restarts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowTuning {
     /// Sets the maximum number of megaflows in the caches of all workers together.
     Limit(u32),
-    /// Sets whether cached flows are wildcarded. `false`: each cached flow matches only packets that are
-    /// equal in every field of the flow key.
+    /// Sets whether megaflows may contain wildcards. `false`: each megaflow matches only packets that are equal in
+    /// every field of the flow key.
     Megaflows(bool),
 }
 
@@ -55,12 +55,12 @@ pub struct TraceRequest {
 /// The packet of a [`TraceRequest`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum TracePacket {
-    /// No packet bytes are given. The trace uses only the fields of the flow.
+    /// No packet. The trace uses only the fields in the text of the flow.
     #[default]
     None,
-    /// A packet that is generated from the flow.
+    /// A packet that is generated from the fields of the flow.
     Generated,
-    /// A given packet, in hexadecimal digits.
+    /// The given packet, in hexadecimal digits.
     Digits(String),
 }
 
@@ -87,7 +87,8 @@ pub struct FlowRuleState {
     pub bytes: u64,
     /// Milliseconds since the flow entry was added.
     pub age_ms: u64,
-    /// Milliseconds since the last packet matched the flow entry, or since the last change of the flow entry.
+    /// Milliseconds since the last packet matched the flow entry. If no packet has matched, milliseconds since the last
+    /// change of the flow entry.
     pub idle_ms: u64,
     /// Idle timeout of the flow entry in seconds. 0: none.
     pub idle_timeout: u16,
@@ -97,7 +98,7 @@ pub struct FlowRuleState {
     pub importance: u16,
 }
 
-/// Counts of packets and bytes of a group's bucket or a meter's band.
+/// Packets and bytes that a bucket of a group or a band of a meter has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FlowCount {
@@ -143,7 +144,7 @@ pub struct MeterState {
     pub bytes: u64,
     /// Milliseconds since the meter was added.
     pub age_ms: u64,
-    /// Counts of packets and bytes that exceeded the rate of each band, in the order of the bands.
+    /// Packets and bytes that exceeded the rate of each band, in the order of the bands.
     pub bands: Vec<FlowCount>,
 }
 
@@ -155,7 +156,7 @@ pub struct MegaflowState {
     pub bridge: String,
     /// Identifier of the worker that caches the megaflow.
     pub worker: u16,
-    /// Input port and masked fields that the megaflow matches.
+    /// Input port and masked header fields of the packets that the megaflow matches.
     pub flow: String,
     /// Cached actions of the megaflow.
     pub actions: String,
@@ -198,19 +199,19 @@ pub struct CacheState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SlowPathState {
-    /// Number of megaflows that the workers currently have installed.
+    /// Number of megaflows that are currently installed in the caches of the workers.
     pub flows: u64,
-    /// Average number of megaflows over the last revalidation rounds.
+    /// Average number of installed megaflows over the last revalidation rounds.
     #[serde(default)]
     pub mean_flows: u64,
-    /// Largest number of megaflows in any revalidation round.
+    /// Largest number of installed megaflows in any revalidation round.
     #[serde(default)]
     pub most_flows: u64,
     /// Current maximum number of megaflows in the caches of all workers together.
     pub limit: u64,
     /// Number of upcalls (packets without a megaflow) that the slow path processed.
     pub upcalls: u64,
-    /// Number of megaflows whose actions were computed again after a change of the flow tables.
+    /// Number of times that the actions of a megaflow were computed again after a change of the flow tables.
     pub revalidated: u64,
     /// Duration of the last revalidation of all megaflows, in microseconds.
     pub round_us: u64,
@@ -229,7 +230,7 @@ pub struct MemoryState {
     /// Name of the part of the daemon that uses the memory, such as `frames`, `flow caches`, `flow records` or
     /// `tables of br0`.
     pub consumer: String,
-    /// Approximate memory that this part of the daemon uses, in bytes.
+    /// Approximate memory in bytes.
     pub bytes: u64,
 }
 

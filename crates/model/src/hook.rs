@@ -1,5 +1,5 @@
-//! Behaviour of a port's hook while no daemon runs, derived from the configuration of the port and from its
-//! bridge membership.
+//! Behaviour of a port's hook (XDP program) while no daemon runs, derived from the configuration of the port and from
+//! its bridge membership.
 //!
 //! Traffic of bridged ports must never reach the network stack of the host. By default, hooks of bridged ports
 //! therefore stay attached when the daemon ends, and then drop packets.
@@ -11,13 +11,13 @@ use crate::{Config, WhenDown};
 pub struct HookPolicy {
     /// Whether the program of the hook stays attached when the daemon ends.
     pub persist: bool,
-    /// Handling of packets that a persistent hook cannot forward itself.
+    /// Handling of packets that a hook without a daemon cannot forward itself.
     pub when_down: WhenDown,
 }
 
 impl Config {
-    /// Returns the hook policy of a port, with default values filled in. Returns `None` if the port has no
-    /// hook or does not exist.
+    /// Returns the hook policy of a port, with default values for absent fields. Returns `None` if the port has no hook
+    /// or does not exist.
     pub fn hook_policy(&self, port: &str) -> Option<HookPolicy> {
         let xdp = self.ports.get(port)?.kind.xdp()?;
         let bridged = self.bridge_of(port).is_some();

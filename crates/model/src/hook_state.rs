@@ -1,10 +1,11 @@
-//! State of the hooks of ports: attached XDP program, program stages, maps and counters.
+//! State of the hooks of ports. A hook is the XDP program that the daemon attaches to a port's device, with its stages,
+//! maps and counters.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// State of the hook of a port.
+/// State of the hook (XDP program) of a port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HookState {
@@ -32,11 +33,11 @@ pub struct HookState {
     /// driver.
     #[serde(default)]
     pub fallbacks: Vec<String>,
-    /// Whether the program accepts frames that span several buffers.
+    /// Whether the program accepts frames that span several buffers (XDP multi-buffer).
     pub multi_buffer: bool,
     /// Whether a bridge or a router of the daemon processes the packets of the port: `bridged` or `routed`.
     pub owner: String,
-    /// XDP program stages of the hook, in the order of their execution.
+    /// Stages of the XDP program, in the order of their execution.
     pub stages: Vec<String>,
     /// Name of the filter that the hook applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,7 +47,8 @@ pub struct HookState {
     pub steering: Option<String>,
     /// Handling of frames that no AF_XDP socket accepts: `pass` or `drop`.
     pub when_down: String,
-    /// BPF file system path where the hook is pinned. Absent if the hook is removed when the daemon ends.
+    /// BPF file system path where the hook is pinned. Absent if the hook is not pinned and is removed when the daemon
+    /// ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins: Option<String>,
     /// Kernel ID of the BPF link that attaches the hook's program to the device.
@@ -60,11 +62,11 @@ pub struct HookState {
     /// BPF maps that the hook's program uses.
     #[serde(default)]
     pub maps: Vec<HookMap>,
-    /// Number of frames that each counter of the hook's program has counted since the maps of the port were
-    /// created, by the name of the counter. Each way in which the program can end has one counter.
+    /// Number of frames since the maps of the port were created, by the name of a counter. Each result with which the
+    /// hook's program can end has one counter.
     pub counters: BTreeMap<String, u64>,
     /// Run-time measurement of the hook. Absent if the client did not request it. If a custom program is attached, the
-    /// measurement covers the custom program and the hook's program.
+    /// measurement covers both the custom program and the hook's program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<HookRuns>,
 }
@@ -79,11 +81,11 @@ pub struct HookProgram {
     pub name: String,
     /// Hash of the program's instructions, in the form that `bpftool` prints.
     pub tag: String,
-    /// Number of instructions after the verifier removed unreachable ones.
+    /// Number of instructions after the verifier has removed unreachable ones.
     pub instructions: u32,
     /// Number of instructions that the verifier processed. The limit of the kernel is one million.
     pub verified_instructions: u32,
-    /// Size of the machine code in bytes. 0 if the program is interpreted.
+    /// Size of the JIT-compiled machine code in bytes. 0 if the program is interpreted.
     pub jited_bytes: u32,
     /// Number of runs while run-time statistics of the kernel were enabled.
     pub runs: u64,
@@ -94,14 +96,15 @@ pub struct HookProgram {
 /// Maximum size of the object file of a custom program, in bytes.
 pub const OBJECT_LIMIT: usize = 4 << 20;
 
-/// A custom program in front of the program of a port. The verdict of the custom program is final unless the custom
-/// program calls the program of the port.
+/// A custom XDP program that runs in front of the program of a port. The verdict of the custom program is final unless
+/// the custom program calls the program of the port by a tail call.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UserProgram {
     /// Properties of the program in the kernel.
     pub program: HookProgram,
-    /// Whether the custom program refers to `trivium_next`. If not, no frame reaches the program of the port.
+    /// Whether the custom program refers to `trivium_next`, by which it calls the program of the port. If not, no frame
+    /// reaches the program of the port.
     pub goes_on: bool,
     /// BPF file system path where the maps of the custom program are pinned. Absent if the maps are removed
     /// when the daemon ends.
@@ -151,7 +154,7 @@ pub struct HookMap {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HookRuns {
-    /// Length of the period in nanoseconds.
+    /// Length of the measurement period in nanoseconds.
     pub elapsed_ns: u64,
     /// Number of runs in the period.
     pub runs: u64,

@@ -1,9 +1,9 @@
-//! Layers of the configuration. The objects of each owner (such as the configuration file or the API) form a
+//! Layers of the configuration. The objects of each owner (the configuration file, the API, OVSDB or the kernel) form a
 //! layer. All layers together form the configuration.
 //!
-//! An object belongs to the layer that created it, and only requests of this layer's owner change or remove
-//! it. Applying a configuration file therefore never removes objects of the API. An API request to change an
-//! object of the file is refused, and the refusal names the owner.
+//! An object belongs to the owner that created it, and only requests of this owner change or remove it. Applying a
+//! configuration file therefore never removes objects of the API. An API request to change an object of the file is
+//! refused, and the refusal names the owner.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ pub enum ObjectKey {
     Bridge(BridgeName),
     /// A port's membership of a bridge.
     Member(BridgeName, PortName),
-    /// A static entry of a bridge.
+    /// A static MAC table entry of a bridge.
     Static(BridgeName, StaticKey),
     /// A virtual router without its interfaces.
     Router(RouterName),
@@ -35,8 +35,9 @@ pub enum ObjectKey {
     RouterPort(RouterName, PortName),
 }
 
-/// Formats the key as problems name the object: `filter.edge`, `steering.spread`, `port.web1`, `bridge.br0`,
-/// `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`, `router.edge`, `router.edge.port.left`.
+/// Formats the key in the form in which problem messages name the object: `filter.edge`, `steering.spread`,
+/// `port.web1`, `bridge.br0`, `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`, `router.edge`,
+/// `router.edge.port.left`.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -92,7 +93,7 @@ impl Change {
     }
 }
 
-/// Reason why objects of an owner, or a change that an owner requests, are refused.
+/// Reason why a configuration, or a change that an owner requests, is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// The object belongs to another owner.
@@ -100,7 +101,7 @@ pub enum Refusal {
     Owned {
         /// Key of the object.
         object: ObjectKey,
-        /// Owner of the object, which alone may change the object.
+        /// Owner of the object. Only this owner may change the object.
         owner: Owner,
         /// Owner that requested the change.
         wanted: Owner,
@@ -213,13 +214,14 @@ pub struct Fragment {
     pub ports: BTreeMap<PortName, Port>,
     /// Bridges by name, without members.
     pub bridges: BTreeMap<BridgeName, BridgeSettings>,
-    /// Members of bridges, by bridge and port. The bridge may belong to another owner.
+    /// Members of bridges, by the names of bridge and port. The bridge may belong to another owner.
     pub members: BTreeMap<(BridgeName, PortName), Member>,
-    /// Static MAC table entries, by bridge and key. The bridge may belong to another owner.
+    /// Port of each static MAC table entry, by the name of the bridge and the key of the entry. The bridge may belong
+    /// to another owner.
     pub statics: BTreeMap<(BridgeName, StaticKey), PortName>,
     /// Virtual routers by name, without interfaces.
     pub routers: BTreeMap<RouterName, RouterSettings>,
-    /// Interfaces of routers, by router and port. The router may belong to another owner.
+    /// Interfaces of routers, by the names of router and port. The router may belong to another owner.
     pub router_ports: BTreeMap<(RouterName, PortName), RouterPort>,
 }
 
@@ -314,8 +316,8 @@ impl Fragment {
         }
     }
 
-    /// Returns the change that would create an object of the fragment again. Returns `None` if the fragment
-    /// does not contain the object.
+    /// Returns the change that would create an object of the fragment. Returns `None` if the fragment does not contain
+    /// the object.
     pub fn get(&self, object: &ObjectKey) -> Option<Change> {
         Some(match object {
             ObjectKey::Filter(filter) => Change::PutFilter(filter.clone(), self.filters.get(filter)?.clone()),
@@ -349,7 +351,7 @@ pub struct Merged {
     pub owners: BTreeMap<ObjectKey, Owner>,
 }
 
-/// Objects of all owners, and the settings of the process, which belong to the owner `File`.
+/// Configuration objects of all owners, and the settings of the process, which belong to the owner `File`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layers {
     /// Settings of the process. Contains no filters, ports, bridges or routers.
@@ -427,8 +429,8 @@ impl Layers {
         Ok(layers)
     }
 
-    /// Returns the number of existing objects of the same type as the new object `object`, and the maximum, if the
-    /// number has reached the maximum. Returns `None` for members, static entries and interfaces, which have no such
+    /// Returns the number of existing objects of the type of `object` together with the maximum, if the maximum is
+    /// reached. Returns `None` otherwise, and also for members, static entries and interfaces, which have no such
     /// maximum.
     fn count_beside(&self, object: &ObjectKey) -> Option<ObjectCount> {
         let sum = |of: fn(&Fragment) -> usize| self.fragments.values().map(of).sum();
@@ -455,9 +457,9 @@ impl Layers {
     ///
     /// # Errors
     ///
-    /// Returns a refusal for each object that two owners have. Returns a refusal also for each member, static
-    /// entry or interface whose bridge or router does not exist. This occurs when a new configuration file
-    /// omits a bridge that an object of the API still uses.
+    /// Returns a refusal for each object that two owners have, and for each member, static entry or interface whose
+    /// bridge or router does not exist. The latter occurs when a new configuration file omits a bridge that an object
+    /// of the API still uses.
     pub fn merged(&self) -> Result<Merged, Vec<Refusal>> {
         let mut merged = Merged { config: self.base.clone(), ..Merged::default() };
         let mut refusals = Vec::new();

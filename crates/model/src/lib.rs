@@ -4,8 +4,8 @@
 //!
 //! - loading: one text becomes one checked [`Config`], or the list of all its problems;
 //! - comparison: two configurations become a [`ConfigDiff`];
-//! - ownership: the layers of the file and of the API become one configuration with an [`Owner`] for each
-//!   object.
+//! - ownership: the objects of the configuration file, of the API and of other sources become one configuration, with
+//!   an [`Owner`] for each object.
 //!
 //! ```text
 //!  TOML text / JSON --load--> Config --merge with the other owners' layers--> Config + owners

@@ -39,7 +39,7 @@ pub enum NameError {
 
 /// Maximum length of the name of a port, bridge, router, filter or steering policy, in bytes.
 const OBJECT_LIMIT: usize = 32;
-/// Maximum length of the name of a filter rule, in bytes. The hook keeps 64 bytes including a terminating zero.
+/// Maximum length of the name of a filter rule, in bytes. The hook stores 64 bytes including a terminating zero.
 const RULE_LIMIT: usize = 63;
 /// Maximum length of a device name in bytes: IFNAMSIZ without the terminating zero.
 const DEVICE_LIMIT: usize = 15;
@@ -209,9 +209,8 @@ pub struct InterfaceAddress {
 }
 
 impl InterfaceAddress {
-    /// Returns the reserved meaning of an address that no host may have: `Some("network")` for the network
-    /// address of its prefix, `Some("broadcast")` for the broadcast address. Returns `None` for a host
-    /// address.
+    /// Returns why an address cannot be the address of a host: `Some("network")` for the network address of its prefix,
+    /// `Some("broadcast")` for the broadcast address. Returns `None` for a host address.
     pub fn reserved_as(&self) -> Option<&'static str> {
         let (IpAddr::V4(address), 1..=30) = (self.address, self.prefix) else { return None };
         let host_bits = u32::MAX >> self.prefix;

@@ -1,4 +1,4 @@
-//! Owners of configuration objects.
+//! Owners of configuration objects. An object is changed or removed only by its owner.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ pub enum Owner {
     File,
     /// A client of the API.
     Api,
-    /// The OVSDB database that the daemon follows.
+    /// The OVSDB database from which the daemon takes configuration.
     Ovsdb,
-    /// The kernel, through netlink.
+    /// The kernel, whose objects the daemon reads by netlink.
     Netlink,
 }
 

@@ -26,7 +26,7 @@ pub enum Severity {
 pub struct Problem {
     /// Severity of the problem.
     pub severity: Severity,
-    /// Name of the configuration text, as given by the caller. Empty if the text has no name.
+    /// Name of the configuration text (usually a file name), as given by the caller. Empty if the text has no name.
     pub file: String,
     /// Line number in the configuration text, starting at 1. 0 if the problem has no position.
     pub line: u32,
@@ -93,7 +93,7 @@ impl Serialize for Problem {
 pub struct ProblemReport {
     /// Severity of the problem.
     pub severity: Severity,
-    /// Name of the configuration text. Empty if the text has no name.
+    /// Name of the configuration text (usually a file name). Empty if the text has no name.
     #[serde(default)]
     pub file: String,
     /// Line number in the configuration text, starting at 1. 0 if the problem has no position.

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{AfXdp, Namespace, PortKind, PortName, Veth, VlanSet};
 
-/// A virtual router: the routing state of one network namespace, and the ports between which it routes
-/// packets.
+/// A virtual router. It takes its routes, neighbours and addresses from one network namespace, and routes packets
+/// between its ports.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Router {
     /// Settings that apply to all interfaces of the router.
     #[serde(flatten)]
     pub settings: RouterSettings,
-    /// Interfaces of the router, by port.
+    /// Interfaces of the router, by port name.
     #[serde(rename = "port")]
     pub ports: BTreeMap<PortName, RouterPort>,
 }
@@ -25,34 +25,34 @@ pub struct Router {
 /// Settings that apply to all interfaces of a router.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RouterSettings {
-    /// Namespace whose devices, addresses, routes, neighbours and rules the router uses. `None`: the daemon's
-    /// namespace.
+    /// Network namespace whose devices, addresses, routes, neighbours and policy rules the router uses. `None`: the
+    /// daemon's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Maximum number of IPv4 and IPv6 routes together.
+    /// Maximum number of routes, IPv4 and IPv6 together.
     pub routes: u32,
-    /// Maximum number of IPv4 and IPv6 neighbours together.
+    /// Maximum number of neighbours, IPv4 and IPv6 together.
     pub neighbours: u32,
-    /// Maximum rate at which workers punt packets of each class to the kernel, in packets per second. Hooks have
-    /// the same limits. Classes with a limit in `punt_limits` use that limit.
+    /// Maximum rate at which workers punt packets of each class to the kernel, in packets per second and class. Hooks
+    /// (XDP programs) have the same limits. `punt_limits` replaces the limit for individual classes.
     pub punts: u32,
     /// Punt limits of individual packet classes, which replace `punts` for these classes.
     #[serde(skip_serializing_if = "PuntLimits::is_empty")]
     pub punt_limits: PuntLimits,
-    /// Address in the namespace on which the daemon accepts FPM connections of FRR's zebra. `None`: the
-    /// router learns all routes from the kernel.
+    /// Address and TCP port in the namespace on which the daemon accepts connections of FRR's zebra by FPM (forwarding
+    /// plane manager protocol). `None`: the router learns all routes from the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fpm: Option<SocketAddr>,
-    /// Whether `fpm` may be an address that other machines can reach. FPM has no authentication.
+    /// Whether `fpm` may be an address that other machines can reach. The FPM protocol has no authentication.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fpm_remote: bool,
-    /// Local users, by name or number, whose processes may connect to `fpm`.
+    /// Local users, by name or number, whose processes may connect to the address `fpm`.
     pub fpm_users: Vec<String>,
     /// Seconds without an FPM message after which zebra's initial announcement of its routes is considered
     /// complete.
     pub fpm_settle: u32,
-    /// Whether the driver hook forwards packets between ports of the router, if the hook has all data that this
-    /// requires, such as the route and the neighbour's address.
+    /// Whether the hook (XDP program) forwards packets between ports of the router, if the hook has all required data,
+    /// such as the route and the neighbour's Ethernet address.
     pub hook: bool,
 }
 
@@ -70,9 +70,9 @@ impl RouterSettings {
     /// default (`icmp_msgs_per_sec`).
     pub const ERRORS: u32 = 1_000;
 
-    /// Returns the maximum rate of a packet class in packets per second. For ICMP errors, this limits the rate at which
-    /// workers generate errors. For other classes, this limits the rate at which workers punt packets to the kernel,
-    /// and separately the rate at which hooks pass packets to the kernel.
+    /// Returns the rate limit of a packet class in packets per second. For the class of ICMP errors, this is the rate
+    /// at which workers generate ICMP errors. For other classes, it limits the rate at which workers punt packets to
+    /// the kernel, and separately the rate at which hooks pass packets to the kernel.
     #[must_use]
     pub fn punts_of(&self, class: PuntClass) -> u32 {
         let default = if class == PuntClass::Errors { RouterSettings::ERRORS } else { self.punts };
@@ -85,7 +85,7 @@ impl RouterSettings {
 pub struct PuntLimits(pub BTreeMap<PuntClass, u32>);
 
 impl PuntLimits {
-    /// Returns whether no packet class has a limit of its own.
+    /// Returns whether no packet class has an individual limit.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -134,8 +134,8 @@ pub struct RouterPort {
     /// VLAN interfaces.
     #[serde(skip_serializing_if = "Rpf::is_off")]
     pub rpf: Rpf,
-    /// Whether the interface and its VLAN interfaces accept packets whose destination is a VRRP Ethernet
-    /// address of the packet's address family.
+    /// Whether the interface and its VLAN interfaces accept packets that are sent to a VRRP virtual router MAC address
+    /// of the packet's address family.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub vrrp: bool,
     /// Addresses of the DHCP servers to which requests of clients on the interface and on its VLANs are
@@ -143,8 +143,8 @@ pub struct RouterPort {
     /// requests are not relayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dhcp_relay: Vec<IpAddr>,
-    /// Whether messages from other DHCP relay agents (with a `giaddr`, or in a DHCPv6 Relay-forward message)
-    /// are relayed.
+    /// Whether messages from other DHCP relay agents (DHCP with a `giaddr`, or a DHCPv6 Relay-forward message) are
+    /// relayed.
     #[serde(skip_serializing_if = "is_true")]
     pub dhcp_relay_agents: bool,
 }
@@ -171,8 +171,8 @@ fn is_true(flag: &bool) -> bool {
 
 impl RouterPort {
     /// Returns the name of the device that represents a port of this kind in the namespace of the router. For a port
-    /// with a kernel device, this is the device of the port. For any other port, this is a mirror device: a TAP device
-    /// that the daemon creates with the name of the port.
+    /// with a kernel device, this is the device of the port. For any other port, this is a mirror interface: a TAP
+    /// device with the name of the port, which the daemon creates.
     pub fn device<'a>(port: &'a PortName, kind: &'a PortKind) -> &'a str {
         match kind {
             PortKind::AfXdp(AfXdp { device, .. }) | PortKind::Veth(Veth { device, .. }) => device.as_str(),
@@ -180,8 +180,8 @@ impl RouterPort {
         }
     }
 
-    /// Returns whether the device that represents a port of this kind is a mirror device that the daemon
-    /// creates.
+    /// Returns whether a port of this kind has no kernel device, so that the daemon creates a TAP device (mirror
+    /// interface) for it.
     pub fn is_mirrored(kind: &PortKind) -> bool {
         !matches!(kind, PortKind::AfXdp(_) | PortKind::Veth(_))
     }
@@ -197,7 +197,7 @@ impl RouterPort {
         format!("{device}.{tags}")
     }
 
-    /// Returns the VLAN tags of each VLAN interface. Double tags follow single tags.
+    /// Returns the VLAN tags of each VLAN interface: first the single tags, then the double tags.
     pub fn tags(&self) -> impl Iterator<Item = VlanTags> + '_ {
         let service = self.qinq_outer == OuterTag::Service;
         let two = move |pair: &QinQ| VlanTags { outer: pair.outer, inner: Some(pair.inner), service };
@@ -261,10 +261,10 @@ impl OuterTag {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Miss {
-    /// Drops the packets, and sends rate-limited ICMP errors to their senders.
+    /// The router drops the packets, and sends rate-limited ICMP errors to their senders.
     #[default]
     Unreachable,
-    /// Punts the packets to the kernel.
+    /// The router punts the packets to the kernel.
     Punt,
 }
 
@@ -273,13 +273,13 @@ pub enum Miss {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Rpf {
-    /// Does not check source addresses.
+    /// The router does not check source addresses.
     #[default]
     Off,
-    /// Requires a route to the source address. At least one next hop of the route must use the interface that
-    /// received the packet.
+    /// The router requires a route to the source address. At least one next hop of the route must use the interface
+    /// that received the packet.
     Strict,
-    /// Requires a route to the source address through any interface.
+    /// The router requires a route to the source address through any interface.
     Loose,
 }
 

@@ -1,7 +1,7 @@
 //! State of virtual routers: contents of their tables, synchronization with the kernel, and explanations of
 //! route lookups.
 //!
-//! The API sends these values in this form. Counters only increase, like those of [`crate::PortState`].
+//! The API sends these values as JSON. Counters only increase, like those of [`crate::PortState`].
 
 use std::fmt;
 use std::net::IpAddr;
@@ -37,24 +37,26 @@ pub struct RouterState {
     pub tables: u32,
     /// Number of policy rules.
     pub rules: u32,
-    /// Whether all kernel notifications received so far have been applied.
+    /// Whether the router has applied all kernel notifications that it has received so far.
     pub in_step: bool,
     /// Number of kernel notifications that were applied to the router's tables.
     pub events: u64,
-    /// Number of overruns of the netlink receive buffer. After an overrun, all state is read again.
+    /// Number of overruns of the netlink receive buffer. After an overrun, the router reads all state from the kernel
+    /// again.
     pub overruns: u64,
     /// Number of times that all state was read from the kernel: at the start, and after each overrun.
     pub resyncs: u64,
     /// Duration of the last complete read of the kernel's state, in milliseconds.
     pub resync_ms: u64,
-    /// Number of objects of the router that were found to differ from those of the kernel and were repaired.
+    /// Number of the router's objects (such as routes) that were found to differ from those of the kernel and were
+    /// repaired.
     pub drifted: u64,
     /// Number of routes that were refused because a table was full.
     pub refused: u64,
     /// State of the FPM server. Absent if the router does not use FPM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fpm: Option<FpmState>,
-    /// Counters of packets that workers punted to the kernel, by class.
+    /// Counters of packets that workers punted to the kernel, by packet class.
     #[serde(default)]
     pub punts: Vec<PuntState>,
     /// Interfaces of the router.
@@ -79,8 +81,8 @@ pub struct FpmState {
     /// Seconds since the peer connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
-    /// Number of routes that FPM sessions announced. Includes routes of the previous session that the current
-    /// session has not announced again yet.
+    /// Number of routes of the router that come from FPM sessions. Includes routes of the previous session that the
+    /// current session has not announced again yet.
     pub routes: u64,
     /// Number of FPM sessions since the server started.
     pub sessions: u64,
@@ -89,12 +91,11 @@ pub struct FpmState {
     /// Number of FPM messages that were ignored, because they concern objects that the router does not use, or
     /// routes that the router learns from the kernel.
     pub left: u64,
-    /// Number of announcements that were refused, because a table was full or the announced next hop is
-    /// unknown.
+    /// Number of route announcements that were refused, because a table was full or the announced next hop is unknown.
     pub refused: u64,
-    /// Number of routes that were removed because a complete replay did not announce them again.
+    /// Number of routes that were removed because zebra did not announce them again after it had connected again.
     pub swept: u64,
-    /// Number of messages to zebra that report whether a route was installed.
+    /// Number of messages to zebra that report whether a route was installed in the router.
     pub answers: u64,
     /// Reason for the end of the last FPM session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,13 +110,13 @@ pub struct FpmState {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FpmPhase {
-    /// No peer is connected.
+    /// Zebra is not connected.
     #[default]
     Waiting,
-    /// A peer is connected, and its initial announcement of routes is probably not complete.
+    /// Zebra is connected, and its initial announcement of routes is probably not complete.
     Replaying,
-    /// A peer is connected, and its initial announcement of routes is complete. Routes that the peer did not
-    /// announce have been removed.
+    /// Zebra is connected, and its initial announcement of routes is complete. Routes that zebra did not announce have
+    /// been removed.
     Connected,
 }
 
@@ -129,13 +130,13 @@ impl fmt::Display for FpmPhase {
     }
 }
 
-/// Punt counters of one packet class.
+/// Counters of one class of packets that are punted to the kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PuntState {
-    /// Name of the class, such as `own` or `arp`.
+    /// Name of the packet class, such as `own` or `arp`.
     pub class: String,
-    /// Maximum rate of the class in packets per second.
+    /// Maximum rate at which packets of the class are punted, in packets per second.
     pub limit: u32,
     /// Number of packets that workers punted to the kernel.
     pub packets: u64,
@@ -151,7 +152,7 @@ pub struct InterfaceState {
     pub port: String,
     /// Owner of the interface: the source that created it, such as `file` or `api`.
     pub owner: Owner,
-    /// VLAN of the interface. Absent: the interface receives untagged packets.
+    /// VLAN of the interface. Absent: the interface is that of untagged packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Inner VLAN of a double-tagged interface. Absent if the packets of the interface have one tag or none.
@@ -172,7 +173,7 @@ pub struct InterfaceState {
     /// IP addresses that the kernel device has, with prefix lengths.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// Handling of packets that match no route.
+    /// Handling of packets that arrive at the interface and match no route.
     pub miss: Miss,
     /// State of the DHCP relay for IPv4. Absent if the interface has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -187,25 +188,25 @@ pub struct InterfaceState {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DhcpRelayState {
     /// Whether the relay currently receives messages. For this, the device must exist and have an address of the
-    /// relay's address family. An IPv6 address must not be link-local.
+    /// relay's address family. For DHCPv6, the address must not be link-local.
     pub listens: bool,
     /// Number of client requests that were relayed to the servers. A request that is sent to several servers
     /// counts once.
     pub requests: u64,
     /// Number of server replies that were relayed to clients.
     pub replies: u64,
-    /// Number of messages that were dropped because they are truncated, are not for a relay, or (DHCP) are
-    /// not for Ethernet.
+    /// Number of messages that were dropped because they are truncated, are not for a relay, or (DHCP for IPv4) are not
+    /// for Ethernet clients.
     pub malformed: u64,
-    /// Number of messages that were dropped because they had passed this relay before, or had passed 16
-    /// relays (DHCPv6: 8 relays).
+    /// Number of messages that were dropped because they had already passed this relay, or 16 relays (DHCPv6: 8
+    /// relays).
     pub looping: u64,
     /// Number of dropped messages from unexpected senders: replies that are not from the configured servers,
     /// and requests that are neither from on-link clients nor from relays.
     pub strangers: u64,
-    /// Number of messages dropped by the rate limit of the relay.
+    /// Number of messages that were dropped by the rate limit of the relay.
     pub limited: u64,
-    /// Number of messages dropped because the kernel could not send them.
+    /// Number of messages that were dropped because the kernel could not send them.
     pub unsent: u64,
 }
 
@@ -227,7 +228,7 @@ impl TableId {
     /// Identifier of the table that the kernel looks up last. The table is empty by default.
     pub const DEFAULT: TableId = TableId(253);
 
-    /// Words that name the common tables (the default `/etc/iproute2/rt_tables`), with the identifiers.
+    /// Names of the common tables (as in the default `/etc/iproute2/rt_tables`), with the identifiers.
     const WORDS: [(&'static str, TableId); 3] =
         [("main", TableId::MAIN), ("local", TableId::LOCAL), ("default", TableId::DEFAULT)];
 }
@@ -253,13 +254,13 @@ impl fmt::Display for TableId {
     }
 }
 
-/// Origin of a route (`RTPROT_*`). The text form is that of `ip route`: a word for common origins, a number
-/// for others.
+/// Origin of a route (`RTPROT_*` of the kernel). The text form is that of `ip route`: a word for common origins, a
+/// number for others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct RouteProtocol(pub u8);
 
 impl RouteProtocol {
-    /// Words that name the common origins (include/uapi/linux/rtnetlink.h), with the numbers.
+    /// Names of the common origins (include/uapi/linux/rtnetlink.h), with the numbers.
     const WORDS: [(&'static str, u8); 24] = [
         ("unspec", 0),
         ("redirect", 1),
@@ -318,12 +319,12 @@ impl<'de> Deserialize<'de> for RouteProtocol {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RouteNextHop {
-    /// Address of the gateway, which may be of the other address family. Absent if the destinations are
+    /// IP address of the gateway, which may be of another address family than the route. Absent if the destinations are
     /// directly reachable on the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub gateway: Option<IpAddr>,
-    /// Name of the output device. Absent if there is none, as for routes that drop packets.
+    /// Name of the output device. Absent if there is none, for example for routes that drop packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// Weight of the next hop among the next hops of the route, starting at 1.
@@ -377,7 +378,7 @@ pub struct RouteEntry {
 /// Query for routes. Absent criteria match all routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RouteQuery {
-    /// Prefix within which the destination prefixes of the routes must lie.
+    /// Prefix that must contain the destination prefixes of the routes.
     pub prefix: Option<Prefix>,
     /// Routing table of the routes.
     pub table: Option<TableId>,
@@ -394,7 +395,7 @@ pub struct NextHopEntry {
     /// Origin of the next-hop object.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub protocol: RouteProtocol,
-    /// Next hop of the object. Absent for a group and a blackhole.
+    /// Next hop of the object. Absent if the object is a group or a blackhole.
     #[serde(alias = "way", default, skip_serializing_if = "Option::is_none")]
     pub hop: Option<RouteNextHop>,
     /// Whether the object is a blackhole, which drops packets.
@@ -433,7 +434,7 @@ pub struct NeighbourEntry {
     /// IP address of the neighbour.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub address: IpAddr,
-    /// Name of the device by which the neighbour is reached.
+    /// Name of the device through which the neighbour is reached.
     pub device: String,
     /// Ethernet address of the neighbour. Absent on devices without Ethernet addresses.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
@@ -455,16 +456,16 @@ pub struct NeighbourEntry {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RouteWhy {
-    /// Prefix for which the client requested the explanation. A requested address is a prefix of full length.
+    /// Prefix for which the client requested the explanation. For a requested address, the prefix length is 32 or 128.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub of: Prefix,
     /// Policy rule that selected the routing table, in the form that `ip rule` prints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Route with the longest prefix that contains the whole queried prefix. Absent if there is none.
+    /// Route with the longest prefix that contains the whole prefix `of`. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<RouteEntry>,
-    /// Steps of the lookup, one sentence each, in the order of the search.
+    /// Steps of the lookup in their order, one sentence each.
     pub chosen: Vec<String>,
 }
 
@@ -472,9 +473,9 @@ pub struct RouteWhy {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DriftState {
-    /// Number of objects that were compared.
+    /// Number of objects (such as routes and neighbours) that were compared.
     pub checked: u64,
-    /// Number of objects that differed from the kernel's although no kernel notification had announced the
+    /// Number of objects that differed from the kernel's objects although no kernel notification had announced the
     /// change.
     pub drifted: u64,
     /// Names of the objects that differed, at most 1000.

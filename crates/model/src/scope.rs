@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Permits reading state and counters. The client sees no packets, and changes nothing.
+    /// The client may read state and counters. It sees no packets, and changes nothing.
     Read,
-    /// Permits changing the configuration, reading packets, and restarting the daemon with its own program.
-    /// The client cannot name files.
+    /// The client may change the configuration, read packets, and restart the daemon with its own program. It cannot
+    /// name files.
     #[default]
     Configure,
-    /// Permits naming files, loading BPF programs, and starting another program. This scope is as powerful as
-    /// root on this machine.
+    /// The client may name files, load BPF programs, and start another program. This scope is as powerful as root on
+    /// this machine.
     Root,
 }
 
 impl Scope {
     /// All scopes, from the least to the most powerful.
     pub const ALL: [Scope; 3] = [Scope::Read, Scope::Configure, Scope::Root];
-    /// Words that name the scopes in the configuration file, in the order of [`Scope::ALL`].
+    /// Names of the scopes in the configuration file, in the order of [`Scope::ALL`].
     pub const WORDS: &'static [&'static str] = &["read", "configure", "root"];
 
-    /// Returns the word that names the scope in the configuration.
+    /// Returns the name of the scope in the configuration.
     pub fn word(self) -> &'static str {
         match self {
             Scope::Read => "read",

@@ -1,7 +1,7 @@
 //! State of ports, bridges, workers, filters and drops as plain values.
 //!
-//! The API sends these values in this form, and the command line reads them. Counters start when the object
-//! is created, and only increase. Fields that do not apply to a kind of port are absent.
+//! The API sends these values as JSON, and the command line reads them. Counters start at 0 when the object is created,
+//! and only increase. Fields that do not apply to a kind of port are absent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::{Owner, Prefix, Severity, text};
 pub struct PortState {
     /// Name of the port.
     pub name: String,
-    /// Identifier of the port in the data plane.
+    /// Index of the port in the data plane.
     pub id: u16,
     /// Kind of the port, as in the configuration file.
     pub kind: String,
@@ -35,7 +35,7 @@ pub struct PortState {
     /// Name of the device driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// Attachment mode of the hook's program: `native` or `generic`.
+    /// Attachment mode of the XDP program (hook): `native` or `generic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Whether the driver receives directly into the frame memory (zero copy).
@@ -46,7 +46,7 @@ pub struct PortState {
     pub reasons: Vec<String>,
     /// Number of the device's queues that the daemon serves.
     pub queues: u16,
-    /// Identifier of the worker that serves each queue, in the order of the queues.
+    /// Identifier of the worker that serves each queue of the port, in the order of the queues.
     #[serde(default)]
     pub workers: Vec<u16>,
     /// Ethernet address of the port.
@@ -65,19 +65,19 @@ pub struct PortState {
     /// Router of which the port is an interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router: Option<String>,
-    /// Whether the hook's program stays attached when the daemon ends.
+    /// Whether the XDP program (hook) stays attached to the device when the daemon ends.
     #[serde(default)]
     pub persist: bool,
     /// Traffic counters of the port.
     pub counters: PortCounters,
-    /// Filter that the hook applies.
+    /// Name of the filter that the hook (XDP program) of the port applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     /// Description of a current problem of the port, such as a missing device. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Description of the forwarding by the driver hook, for the bridge of the port or by routes. Absent if the
-    /// hook does not forward.
+    /// Description of the forwarding by the hook (XDP program) instead of workers, for the bridge of the port or by
+    /// routes. Absent if the hook does not forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortcut: Option<String>,
 }
@@ -90,8 +90,8 @@ pub struct PortCounters {
     pub rx_packets: u64,
     /// Number of received bytes, without frame check sequences.
     pub rx_bytes: u64,
-    /// Number of packets that were dropped before the daemon received them, because rings were full or no
-    /// frames were free. The number comes from counters of the kernel and of the hook.
+    /// Number of packets that were lost before the daemon received them, because rings were full or no frames were
+    /// free. The number is the sum of counters of the kernel and of the hook.
     pub rx_missed: u64,
     /// Number of transmitted packets.
     pub tx_packets: u64,
@@ -107,7 +107,7 @@ pub struct PortCounters {
 pub struct BridgeState {
     /// Name of the bridge.
     pub name: String,
-    /// Identifier of the bridge in the data plane.
+    /// Index of the bridge in the data plane.
     pub id: u16,
     /// Owner of the bridge: the source that created it, such as `file` or `api`.
     pub owner: Owner,
@@ -122,11 +122,11 @@ pub struct BridgeState {
     /// Number of multicast groups in the snooping table.
     #[serde(default)]
     pub groups: u32,
-    /// Number of MAC table entries that are installed in the driver hooks of the members. Absent if the hooks
+    /// Number of MAC table entries that are installed in the hooks (XDP programs) of the members. Absent if the hooks
     /// do not forward for the bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<u32>,
-    /// Number of OpenFlow megaflows that are installed in the driver hooks of the members. Absent if the hooks
+    /// Number of OpenFlow megaflows that are installed in the hooks (XDP programs) of the members. Absent if the hooks
     /// do not forward for the bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_flows: Option<u32>,
@@ -152,7 +152,7 @@ pub struct BridgeCounts {
 }
 
 impl BridgeCounts {
-    /// Returns the difference between these counters and the earlier reading `before`.
+    /// Returns by how much these counters exceed the earlier values `before`.
     #[must_use]
     pub fn since(self, before: BridgeCounts) -> BridgeCounts {
         BridgeCounts {
@@ -169,11 +169,11 @@ impl BridgeCounts {
 pub struct MulticastMember {
     /// VLAN of the membership.
     pub vlan: VlanId,
-    /// Address of the group. `None`: a multicast router is reachable through the port.
+    /// IP address of the multicast group. `None`: a multicast router is reachable through the port.
     pub group: Option<std::net::IpAddr>,
     /// Name of the port.
     pub port: String,
-    /// Seconds since the last membership report or query at the port.
+    /// Seconds since the last membership report (for a multicast router, the last query or PIM hello) at the port.
     pub age_s: u32,
 }
 
@@ -187,11 +187,11 @@ pub struct MemberState {
     pub owner: Owner,
     /// VLANs of the member, such as `access 10` or `trunk 10, 20-29, native 1`.
     pub vlans: String,
-    /// Whether the member is isolated from the other protected members.
+    /// Whether the member is protected: it exchanges no frames with the other protected members.
     pub protected: bool,
-    /// Number of learned MAC addresses that the MAC table has for the member.
+    /// Number of MAC addresses that the bridge has learned at the member.
     pub macs: u32,
-    /// Number of moves of MAC addresses from another member to this member.
+    /// Number of times that a MAC address moved from another member to this member.
     #[serde(default)]
     pub moves: u64,
 }
@@ -202,7 +202,7 @@ pub struct MemberState {
 pub struct FdbEntry {
     /// Name of the bridge.
     pub bridge: String,
-    /// VLAN of the entry. 0 if the entry has no VLAN.
+    /// VLAN of the entry. 0 if the bridge has no VLANs.
     #[serde(with = "text::vlan")]
     #[cfg_attr(feature = "schema", schema(value_type = u16))]
     pub vlan: VlanId,
@@ -212,9 +212,9 @@ pub struct FdbEntry {
     pub mac: MacAddr,
     /// Name of the port of the entry.
     pub port: String,
-    /// Seconds since a frame from the address last arrived.
+    /// Seconds since the last frame from the MAC address arrived.
     pub age_s: u32,
-    /// Whether the entry is static: it was configured, and neither ages nor moves.
+    /// Whether the entry is static. A static entry was configured, and neither expires nor moves to another port.
     #[serde(rename = "static")]
     pub is_static: bool,
 }
@@ -256,7 +256,7 @@ impl FdbFilter {
 pub struct WorkerState {
     /// Identifier of the worker.
     pub id: u16,
-    /// Core that the worker is pinned to.
+    /// Index of the CPU core that the worker is pinned to.
     pub core: u16,
     /// Fraction of the last second in which the worker processed packets, 0..=1.
     pub busy: f64,
@@ -266,9 +266,9 @@ pub struct WorkerState {
     pub bursts: u64,
     /// Number of packets that the worker processed.
     pub packets: u64,
-    /// Number of times that the worker slept.
+    /// Number of times that the worker went to sleep.
     pub sleeps: u64,
-    /// Number of packets that other workers passed to this worker.
+    /// Number of packets that other workers handed to this worker.
     #[serde(default)]
     pub handed_over: u64,
     /// Port queues that the worker serves, as `port/queue`.
@@ -276,7 +276,7 @@ pub struct WorkerState {
     pub queues: Vec<String>,
 }
 
-/// Processing cost of one processing stage, summed over all workers.
+/// Processing cost of one stage of the packet path, summed over all workers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StageState {
@@ -300,12 +300,12 @@ impl StageState {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DropState {
-    /// Name of the port at which the packets arrived. For `tx-failed` and `device-gone`, the port that should
-    /// have transmitted them.
+    /// Name of the port at which the packets arrived. For the reasons `tx-failed` and `device-gone`, the port that
+    /// should have transmitted the packets.
     pub port: String,
     /// Name of the drop reason, as in metrics and captures.
     pub reason: String,
-    /// Meaning of the drop reason, and possible remedies.
+    /// Meaning of the drop reason, and the next step for the operator.
     pub explanation: String,
     /// Number of packets that were dropped at the port for this reason.
     pub packets: u64,
@@ -324,7 +324,7 @@ pub struct FilterState {
     /// Path of the block list file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocklist: Option<String>,
-    /// Number of prefixes in the block list. Absent if no rule uses the block list.
+    /// Number of prefixes in the block list. Absent if no rule of the filter uses the block list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed: Option<u64>,
     /// Rules of the filter, in the order of their evaluation.
@@ -353,8 +353,8 @@ pub struct RuleState {
     pub packets: u64,
     /// Number of bytes in the packets that matched the rule.
     pub bytes: u64,
-    /// Number of matching packets that the rule dropped, passed, sampled or answered, or that exceeded its
-    /// rate. For a dry-run rule, number of packets that the action would have affected.
+    /// Number of matching packets that the rule dropped, passed, sampled or answered, or that exceeded the rule's rate.
+    /// For a dry-run rule, the number of packets that the action would have affected.
     pub acted_packets: u64,
     /// Number of bytes in the packets that `acted_packets` counts.
     pub acted_bytes: u64,
@@ -369,19 +369,19 @@ pub struct RuleState {
 pub struct CookieState {
     /// Number of SYNs that were answered with a cookie.
     pub answered: u64,
-    /// Number of segments with a valid cookie.
+    /// Number of TCP segments with a valid cookie.
     pub valid: u64,
-    /// Number of segments with a missing or invalid cookie.
+    /// Number of TCP segments with a missing or invalid cookie.
     pub invalid: u64,
-    /// Number of SYNs that could not be answered and were dropped.
+    /// Number of SYNs that could not be answered with a cookie and were dropped.
     pub refused: u64,
-    /// Number of SYNs that were passed to the service and not answered with a cookie.
+    /// Number of SYNs that were passed to the protected service without an answer with a cookie.
     pub through: u64,
     /// Whether the rule currently answers SYNs with cookies.
     pub answering: bool,
 }
 
-/// Request to add prefixes to the block list of a filter, or to remove prefixes.
+/// Request to add prefixes to the block list of a filter, or to remove prefixes from it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -392,7 +392,7 @@ pub struct BlockRequest {
     /// Prefixes to add or remove.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub prefixes: Vec<Prefix>,
-    /// Seconds after which the added prefixes are removed again.
+    /// Seconds after which the added prefixes are removed again. Absent: the prefixes are not removed automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_s: Option<u64>,
 }
@@ -407,7 +407,7 @@ pub struct Blocked {
     pub listed: u64,
 }
 
-/// Finding of the `doctor` diagnostics about one object.
+/// Finding of the diagnostics (`trivium doctor`) about one object.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DoctorFinding {
@@ -457,11 +457,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Indirection table of a port's software RSS, which assigns each hash bucket to a worker.
+/// Indirection table of a port's software RSS, which assigns each bucket of the flow hash to a worker.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RssTable {
-    /// Worker number of each bucket. The length is a power of two.
+    /// Number of the worker for each bucket. The number of buckets is a power of two.
     pub buckets: Vec<u16>,
 }
 
@@ -479,7 +479,7 @@ pub struct Counters {
     pub drops: BTreeMap<String, u64>,
 }
 
-/// Link state change of a port, for displays that are updated continuously.
+/// Change of a port's link state, for displays that are updated continuously.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LinkEvent {

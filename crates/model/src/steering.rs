@@ -1,10 +1,10 @@
-//! Configuration and state of steering policies. A steering policy selects where the packets of a port are
-//! delivered: to the worker, to the kernel, or to the kernel on another CPU. The policy can also add metadata
-//! in front of a packet for the receiver.
+//! Configuration and state of steering policies. By a steering policy, the hook (XDP program) of a port selects where
+//! packets are delivered: to the worker, to the kernel, or to the kernel on another CPU. The policy can also add
+//! metadata in front of a packet for the receiver.
 //!
-//! The policy looks up a packet first in a table of exact-match flow entries, here called exact flows. If no
-//! exact flow matches, the hash of the packet selects a bucket of an indirection table. The types are plain
-//! values in the grammar of docs/config.md. The daemon converts them to the format of the hook.
+//! The hook first looks up a packet in a table of exact-match flow entries, here called exact flows. If no exact flow
+//! matches, the hash of the packet's flow selects a bucket of an indirection table. The types are plain values in the
+//! syntax of docs/config.md. The daemon converts them to the format of the hook.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,13 +19,13 @@ use crate::{Owner, Protocol};
 /// policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SteeringPolicy {
-    /// Maximum number of exact-match flow entries, including entries that are added while the policy runs. 0:
-    /// the policy has no exact-match lookup.
+    /// Maximum number of exact-match flow entries, including entries that are added at run time. 0: the policy has no
+    /// exact-match lookup.
     pub capacity: u32,
     /// Maximum length of each CPU's queue of packets for the kernel, in packets. Packets that arrive at a full
     /// queue are dropped.
     pub cpu_queue: u32,
-    /// Whether the flow hash and the mark are added as metadata in front of the packets.
+    /// Whether the hook writes the flow hash and the mark as metadata in front of the packets.
     pub metadata: bool,
     /// Target of each bucket of the flow hash. The list is repeated up to a length of 256 buckets. Empty: all packets
     /// are delivered to the worker, and no hash is computed.
@@ -57,14 +57,14 @@ impl Default for SteeringPolicy {
     }
 }
 
-/// Target to which packets are steered: `worker`, `kernel` or `cpu N`.
+/// Target to which packets are steered. The text form is `worker`, `kernel` or `cpu N`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SteeringTarget {
-    /// The worker, through the AF_XDP socket of the receiving queue.
+    /// The packet is delivered to the worker, through the AF_XDP socket of the receiving queue.
     Worker,
-    /// The network stack of the kernel.
+    /// The packet is delivered to the network stack of the kernel.
     Kernel,
-    /// The network stack of the kernel, on the CPU with this index.
+    /// The packet is delivered to the network stack of the kernel, on the CPU with this index.
     Cpu(u16),
 }
 
@@ -112,16 +112,16 @@ impl<'de> Deserialize<'de> for SteeringTarget {
     }
 }
 
-/// Key of an exact-match flow entry: one direction of a connection.
+/// Key of an exact-match flow entry, which identifies one direction of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SteeringKey {
-    /// VLAN of packets with exactly one tag. `None`: the packets are untagged.
+    /// VLAN of the packets, which have exactly one tag. `None`: the packets are untagged.
     pub vlan: Option<VlanId>,
     /// Source IP address of the packets.
     pub source: IpAddr,
     /// Destination IP address of the packets, of the same family as the source address.
     pub destination: IpAddr,
-    /// IP protocol number of the packets. For IPv6, the protocol of the header behind the extension headers.
+    /// IP protocol number of the packets. For IPv6, the protocol number of the header behind the extension headers.
     pub protocol: u8,
     /// Source port and destination port. `None` for protocols other than TCP, UDP and SCTP.
     pub ports: Option<(u16, u16)>,
@@ -160,7 +160,7 @@ pub struct SteeringFlow {
     pub key: SteeringKey,
     /// Target of the flow's packets.
     pub to: SteeringTarget,
-    /// Mark that is added to the metadata of the flow's packets. 0: none.
+    /// Mark that is written into the metadata of the flow's packets. 0: none.
     pub mark: u32,
 }
 
@@ -200,16 +200,15 @@ pub struct SteeringState {
     pub ports: Vec<String>,
     /// Number of exact-match flow entries in the policy.
     pub flows: u64,
-    /// Number of exact-match flow entries that were added while the policy ran.
+    /// Number of exact-match flow entries that were added at run time.
     pub live_flows: u64,
     /// Maximum number of exact-match flow entries.
     pub capacity: u32,
     /// Length of the packet queue of each CPU, in packets.
     pub cpu_queue: u32,
-    /// Whether the flow hash and the mark are added in front of packets.
+    /// Whether the hook writes the flow hash and the mark as metadata in front of the packets.
     pub metadata: bool,
-    /// Number of packets that were delivered without metadata, because the driver provided too little
-    /// headroom.
+    /// Number of packets that were delivered without metadata, because the driver provided too little headroom.
     pub unmarked: u64,
     /// Number of indirection table buckets with each target. Empty if the policy has no indirection table.
     pub buckets: Vec<SteeringShare>,
@@ -248,7 +247,7 @@ pub struct SteeringSent {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SteeringEntry {
-    /// VLAN of packets with exactly one tag, 1 to 4094. Absent: the packets are untagged.
+    /// VLAN of the packets, 1 to 4094, which have exactly one tag. Absent: the packets are untagged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Source IP address of the packets.
@@ -269,14 +268,13 @@ pub struct SteeringEntry {
     #[serde(default = "SteeringEntry::worker")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub to: SteeringTarget,
-    /// Mark that is added to the metadata of the flow's packets. 0: none.
+    /// Mark that is written into the metadata of the flow's packets. 0: none.
     #[serde(default)]
     pub mark: u32,
     /// Seconds after which the flow entry is removed. Absent: the entry does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_s: Option<u64>,
-    /// Whether the flow entry was added while the policy ran, and is not part of the configuration. Set in
-    /// answers only.
+    /// Whether the flow entry was added at run time and is not part of the configuration. Set in answers only.
     #[serde(default)]
     pub live: bool,
     /// Number of packets that matched the flow entry. Set in answers only.
@@ -337,7 +335,7 @@ impl SteeringKey {
     }
 }
 
-/// Request to add exact-match flow entries to a steering policy, or to remove flow entries.
+/// Request to add exact-match flow entries to a steering policy, or to remove entries from it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

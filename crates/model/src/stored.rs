@@ -21,7 +21,7 @@ pub enum StoredError {
     /// The text is not a list of objects.
     #[error("the text is not a list of stored objects")]
     Json(#[from] serde_json::Error),
-    /// The entry with this index names no object, because the parts of its name belong to different types of
+    /// The entry with this index does not identify an object, because its name parts belong to different types of
     /// objects.
     #[error("entry {0} names no object")]
     Nameless(usize),
@@ -154,7 +154,7 @@ impl Fragment {
         Ok(fragment)
     }
 
-    /// Returns a copy of the fragment that contains only the objects for whose keys `keep` returns `true`.
+    /// Returns a copy of the fragment with only the objects for whose keys `keep` returns `true`.
     pub fn only(&self, keep: impl Fn(&ObjectKey) -> bool) -> Fragment {
         let mut part = Fragment::default();
         let changes: Vec<Change> =

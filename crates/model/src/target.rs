@@ -25,7 +25,7 @@ pub enum TargetError {
     /// The method is `ssl:`, which is not supported yet.
     #[error("`ssl:` is not there yet")]
     Ssl,
-    /// The method is passive: the client would wait for the server to connect. Such methods are not supported
+    /// The method is passive: the client would wait until the server connects to it. Such methods are not supported
     /// yet.
     #[error("`{0}:` would wait for the server to connect, which is not there yet")]
     Passive(String),
@@ -35,7 +35,7 @@ pub enum TargetError {
     /// The path of the socket is not absolute.
     #[error("the socket's path does not begin with `/`")]
     Relative,
-    /// The text is not a TCP port.
+    /// The port is not a valid TCP port.
     #[error("`{0}` is none of the TCP ports 1 to 65535")]
     Port(String),
 }

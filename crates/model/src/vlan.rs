@@ -6,8 +6,8 @@ use std::str::FromStr;
 use packet::VlanId;
 use serde::{Serialize, Serializer};
 
-/// VLAN in which a bridge of Open vSwitch's database carries untagged frames. Open vSwitch names it VLAN 0, which is
-/// no VLAN identifier here.
+/// VLAN that represents untagged frames of a bridge that OVSDB configures. Open vSwitch uses VLAN 0 for this purpose,
+/// but 0 is no valid VLAN identifier here.
 pub const UNTAGGED: VlanId = VlanId::MAX;
 
 /// VLAN mode of a bridge member, which determines the handling of tagged and untagged frames.
@@ -139,8 +139,7 @@ impl Serialize for VlanSet {
     }
 }
 
-/// A VLAN range as written in a configuration file, such as `20-29` or `7`. The type does not check that the
-/// bounds lie in 1..=4094.
+/// A VLAN range as written in a configuration file, such as `20-29` or `7`. The bounds may be outside of 1..=4094.
 pub(crate) struct RawRange(pub i64, pub i64);
 
 impl FromStr for RawRange {

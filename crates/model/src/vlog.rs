@@ -1,10 +1,10 @@
-//! Log levels in the form of Open vSwitch (ovs-appctl(8), "Logging commands"): modules, destinations, levels,
-//! and the specifications of `vlog/set` and `--verbose`.
+//! Log levels in the form of Open vSwitch (ovs-appctl(8), "Logging commands"): modules, destinations, levels, and the
+//! arguments of `vlog/set` and `--verbose`.
 
 use std::str::FromStr;
 
-/// Module names of Open vSwitch 3.1, in alphabetical order. Scripts refer to these names, and each log
-/// message of the daemon belongs to one module.
+/// Module names of Open vSwitch 3.1, in alphabetical order. Scripts of operators use these names, and each log message
+/// of the daemon belongs to one module.
 pub const VLOG_MODULES: &[&str] = &[
     "backtrace",
     "bfd",
@@ -137,20 +137,20 @@ pub const VLOG_MODULES: &[&str] = &[
     "vswitchd",
 ];
 
-/// A log level, ordered from the fewest to the most messages.
+/// A log level. The levels are ordered from the fewest to the most messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum VlogLevel {
-    /// Logs no messages.
+    /// The daemon logs no messages.
     Off,
-    /// Logs only emergencies.
+    /// The daemon logs only emergencies.
     Emer,
-    /// Logs errors and emergencies.
+    /// The daemon logs errors and emergencies.
     Err,
-    /// Logs warnings and everything that `Err` logs.
+    /// The daemon logs warnings and everything that `Err` logs.
     Warn,
-    /// Logs operational information and everything that `Warn` logs.
+    /// The daemon logs operational information and everything that `Warn` logs.
     Info,
-    /// Logs all messages.
+    /// The daemon logs all messages.
     Dbg,
 }
 
@@ -199,27 +199,27 @@ impl VlogDestination {
     }
 }
 
-/// A specification of log settings, as an argument of `vlog/set`.
+/// An argument of `vlog/set`, which changes log settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VlogSpec {
-    /// `[MODULE][:DESTINATION][:LEVEL]`: sets a log level. An absent module means all modules, an absent
-    /// destination means all destinations, and an absent level means `dbg`.
+    /// `[MODULE][:DESTINATION][:LEVEL]` sets a log level. An absent module means all modules, an absent destination
+    /// means all destinations, and an absent level means `dbg`.
     Level {
         /// Name of the module. `None`: all modules.
         module: Option<&'static str>,
         /// Destination of the messages. `None`: all destinations.
         destination: Option<VlogDestination>,
-        /// Log level that is set.
+        /// Log level to set.
         level: VlogLevel,
     },
-    /// `PATTERN:DESTINATION:PATTERN`: sets the pattern of log lines.
+    /// `PATTERN:DESTINATION:PATTERN` sets the format of log lines.
     Pattern {
         /// Destination of the messages. `None`: all destinations.
         destination: Option<VlogDestination>,
-        /// Pattern of log lines that is set.
+        /// Format of log lines to set.
         pattern: String,
     },
-    /// `FACILITY:NAME`: sets the facility of the system log.
+    /// `FACILITY:NAME` sets the facility of the system log.
     Facility,
 }
 
@@ -240,7 +240,7 @@ pub fn vlog_module(name: &str) -> Option<&'static str> {
 impl FromStr for VlogSpec {
     type Err = String;
 
-    /// Parses a specification of log settings. The error is the message that Open vSwitch returns.
+    /// Parses an argument of `vlog/set`. The error is the message that Open vSwitch returns.
     fn from_str(text: &str) -> Result<VlogSpec, String> {
         const SEPARATORS: [char; 4] = [' ', ',', ':', '\t'];
         let is = |word: &str, other: &str| word.eq_ignore_ascii_case(other);

@@ -1,4 +1,4 @@
-//! Errors in building or using a lab. Each error names the command or object, the cause and the output.
+//! Errors of creating or using a lab. Each error names the command or object, the cause and the output.
 
 use std::io;
 
@@ -30,7 +30,8 @@ pub enum LabError {
         what: String,
         /// Time for which the test waited, in seconds.
         seconds: f64,
-        /// Last observation before the test stopped waiting. The text is empty or begins with punctuation.
+        /// Last observation before the test stopped waiting. The text is empty, or begins with punctuation so that it
+        /// can follow the description.
         detail: String,
     },
     /// A system call in a namespace failed.

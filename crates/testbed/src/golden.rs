@@ -1,6 +1,6 @@
-//! Runner of golden tests. A golden test runs the daemon with a configuration and input packets. The runner
-//! returns the output packets and all drops as text, and the test compares this text with the expected text
-//! of the case. The real binary runs with `pcap` ports, without privileges.
+//! Runner of golden tests. A golden test runs the daemon with a configuration and input packets. The runner returns the
+//! output packets and all drops as text, and the test compares the text with the expected output of the case. The real
+//! binary runs with `pcap` ports, without privileges.
 //!
 //! A case is a directory with these files:
 //! - `config.toml`, whose ports are of kind `pcap`. `@DIR@` stands for the directory of the run. The port `x`
@@ -9,8 +9,8 @@
 //! - `expected.txt` with lines `PORT > PACKET` in hexadecimal digits, by port, then lines `PORT ! REASON
 //!   COUNT`.
 //!
-//! With `TRIVIUM_BLESS=1` in the environment, a test writes `expected.txt` instead of comparing. The file
-//! must be reviewed before it is committed.
+//! With `TRIVIUM_BLESS=1` in the environment, a test writes `expected.txt` instead of comparing. The file must be
+//! reviewed before it is committed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,14 +25,14 @@ use rustix::process::Signal;
 
 use crate::{LabError, Process, eventually};
 
-/// Interval between two input packets. The interval is long enough for the daemon to process a packet before
-/// the next packet arrives on another port.
+/// Interval between two input packets. The interval is long enough for the daemon to process a packet before the next
+/// packet arrives on another port.
 const STEP: Duration = Duration::from_millis(60);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time before the first input packet. All ports open within this time.
+/// Time between the frame [`CLOCK`] of a port and the first input packet. All ports open within this time.
 const LEAD: Duration = Duration::from_secs(1);
-/// First frame that each port receives, in the syntax of `trivium explain`. The send times of the port's
-/// input packets count from this frame. A bridge never forwards the frame.
+/// First frame that each port receives, in the syntax of `trivium explain`. The receive times of the port's input
+/// packets are relative to this frame. A bridge never forwards the frame.
 const CLOCK: &str = "eth_src=02:00:00:00:ff:ff,eth_dst=01:80:c2:00:00:0e,eth_type=0x88cc";
 /// Reasons for which a bridge port drops the frame [`CLOCK`]. The second reason applies if the frame arrives
 /// before the port is a member of the bridge.

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use crate::{LabError, Namespace, PingReport, ping};
 
-/// A namespace with a device `eth0`. The veth peer of the device is in the lab's hub.
+/// A namespace with a device `eth0`. The other end of the device's veth pair is in the lab's hub namespace.
 #[derive(Clone, Debug)]
 pub struct Host {
     namespace: Namespace,
@@ -21,7 +21,7 @@ impl Deref for Host {
 }
 
 impl Host {
-    /// Creates a host from a namespace, and connects the host to a hub by a veth pair.
+    /// Creates a host from a namespace, and connects the host to the hub namespace by a veth pair.
     pub(crate) fn create(
         namespace: Namespace,
         hub: &Namespace,
@@ -34,9 +34,9 @@ impl Host {
         Ok(host)
     }
 
-    /// Connects the host to the hub by a new veth pair, after a test has deleted the old one. Neighbour
-    /// entries for `neighbours` are added before the device is up. Otherwise the first packets would be
-    /// delayed by address resolution, and later packets would overtake them.
+    /// Connects the host to the hub namespace by a new veth pair, after a test has deleted the old one. Neighbour
+    /// entries for `neighbours` are added before the device is up. Otherwise address resolution would delay the first
+    /// packets, and later packets would overtake them.
     ///
     /// # Errors
     /// Returns an error if the host still has a device `eth0`, or the hub has a device with the host's name.

@@ -1,4 +1,4 @@
-//! A lab: a hub namespace for the system under test, and hosts that are connected to the hub. All namespaces
+//! A lab: a hub namespace in which the system under test runs, and hosts that are connected to the hub. All namespaces
 //! are removed at the end of the test, whether or not it passes.
 
 use std::fs;
@@ -51,9 +51,9 @@ impl Lab {
         Namespace::create(&self.namespace_name(name))
     }
 
-    /// Creates a host with the address `address` ("10.0.0.1/24") on its device `eth0`. A veth pair connects
-    /// `eth0` to a device called `name` in the hub. Checksum and segmentation offload are off. Therefore
-    /// senders complete all packets.
+    /// Creates a host with the address `address` ("10.0.0.1/24") on its device `eth0`. A veth pair connects `eth0` to a
+    /// device called `name` in the hub. Checksum and segmentation offload are off, so that senders complete all
+    /// packets.
     ///
     /// # Errors
     /// Returns an error if a step fails. A name must have at most 15 characters.
@@ -81,8 +81,7 @@ fn sweep() {
     }
 }
 
-/// Returns the process ID that the name of a lab's namespace contains. Returns `None` if the name does not
-/// belong to a lab.
+/// Returns the process ID in the name of a lab's namespace. Returns `None` if the name does not belong to a lab.
 fn owner(name: &str) -> Option<&str> {
     let (pid, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
     (!pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())).then_some(pid)

@@ -1,6 +1,6 @@
-//! Fuzz tests for decoders that are private to their crate. `fuzz/` links only public items. Therefore these decoders
-//! run in ordinary tests. A test runs a decoder with the committed seeds in `fuzz/seeds/TARGET`, and then for some
-//! seconds with random mutations of the seeds.
+//! Fuzz tests for decoders that are private to their crate. Programs in `fuzz/` can call only public items. Therefore
+//! these decoders run in ordinary tests. A test runs a decoder with the committed inputs (seeds) in
+//! `fuzz/seeds/TARGET`, and then for some seconds with random mutations of these inputs.
 
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 /// Environment variable with the number of seconds for which each target runs with mutations. The default is
 /// 60 if `TRIVIUM_SOAK` is set, and 2 otherwise.
 const SECONDS: &str = "TRIVIUM_FUZZ_SECONDS";
-/// Environment variable with the seed number of random tests.
+/// Environment variable with the seed of the random number generator.
 const SEED: &str = "TRIVIUM_SEED";
 /// Maximum number of edits that one mutation makes to an input.
 const EDITS: u64 = 4;
 /// Maximum length of an input in octets.
 const LONGEST: usize = 1 << 16;
 
-/// Returns the seed number for a random test: the number in `TRIVIUM_SEED`, or else a number that differs
-/// between runs. The function prints the number. The test harness shows the output of failed tests.
+/// Returns the seed of the random number generator for a test: the number in `TRIVIUM_SEED`, or else a number that
+/// differs between runs. The function prints the number. The test harness shows the output of failed tests.
 ///
 /// # Panics
 /// Panics if `TRIVIUM_SEED` is not a number.
@@ -53,8 +53,8 @@ impl Random {
     }
 }
 
-/// Calls `check` with each seed in `fuzz/seeds/TARGET`, and then with mutations of the seeds. `check` must
-/// panic if the decoder is wrong. The function then saves the input in `fuzz/artifacts/TARGET`.
+/// Calls `check` with each input in `fuzz/seeds/TARGET`, and then with mutations of these inputs. `check` must panic if
+/// the decoder is wrong. The function then saves the input in `fuzz/artifacts/TARGET`.
 ///
 /// # Panics
 /// Panics if there are no seeds, or if `check` panics.

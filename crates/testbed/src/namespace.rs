@@ -39,8 +39,9 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Disables IPv6 on the devices of the namespace. The devices then send no router solicitations and do no
-    /// duplicate address detection. Therefore counters stay exact. Also disables reverse path filtering.
+    /// Disables IPv6 on the devices of the namespace, so that they send no router solicitations and do no duplicate
+    /// address detection. Otherwise these packets would change counters that tests compare. Also disables reverse path
+    /// filtering.
     fn quiet_ipv6(&self) -> Result<(), LabError> {
         self.run([
             "sysctl",
@@ -108,8 +109,7 @@ impl Namespace {
         })
     }
 
-    /// Removes the name of the namespace now, to test the loss of a namespace. Processes in the namespace
-    /// continue to run.
+    /// Removes the name of the namespace, to test the loss of a namespace. Processes in the namespace continue to run.
     ///
     /// # Errors
     /// Returns the error of `ip netns del`.

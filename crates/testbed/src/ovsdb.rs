@@ -1,5 +1,5 @@
-//! A real `ovsdb-server` with the schema of Open vSwitch in its own directory, and calls of `ovs-vsctl` for
-//! this server.
+//! A real `ovsdb-server` with the schema of Open vSwitch and its own directory, and calls of `ovs-vsctl` for this
+//! server.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -103,8 +103,8 @@ impl OvsdbServer {
         command
     }
 
-    /// Runs `ovs-vsctl` with `arguments` and returns its output. Without `--no-wait`, the command waits until
-    /// the switch daemon that follows the database has applied the changes.
+    /// Runs `ovs-vsctl` with `arguments` and returns its output. Without `--no-wait`, the command waits until the
+    /// daemon that is connected to the database has applied the changes.
     ///
     /// # Errors
     /// Returns an error if the command fails, or takes more than twenty seconds.

@@ -16,8 +16,8 @@ pub use frames::MARK;
 /// Number of ports of the bridge. The port numbers start at 1.
 pub const PORTS: u8 = 4;
 
-/// `ovs-ofctl` commands that run before all cases. The caller inserts the name of the bridge after the first
-/// word of a command.
+/// `ovs-ofctl` commands that run before all cases. The caller inserts the name of the bridge after the first word of
+/// each command.
 pub const PREPARATION: [[&str; 2]; 1] = [[
     "add-tlv-map",
     "{class=0x100,type=0,len=8}->tun_metadata0,{class=0x101,type=0,len=8}->tun_metadata1,\
@@ -29,11 +29,11 @@ pub const PREPARATION: [[&str; 2]; 1] = [[
 /// A feature that a case tests. Each feature corresponds to a row of `docs/switch-matrix.md`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Feature {
-    /// Exact match on the named field. A frame with another value must leave by another port.
+    /// Exact match on the field with this name. A frame with another value must leave by another port.
     Match(&'static str),
-    /// Masked match on the named field. A bit outside the mask must make no difference.
+    /// Masked match on the field with this name. A bit outside the mask must make no difference.
     Part(&'static str),
-    /// Action that sets the named field. The frame that leaves, or the next table, must have the new value.
+    /// Action that sets the field with this name. The frame that leaves, or the next table, must have the new value.
     Set(&'static str),
     /// Execution of the action or instruction that the text names.
     Action(&'static str),
@@ -46,7 +46,7 @@ pub struct PacketCase {
     pub proves: Vec<Feature>,
     /// OpenFlow version of the client, as in `ovs-ofctl -O`.
     pub version: &'static str,
-    /// `ovs-ofctl` commands that run before the flow entries are added, each with a command word and an
+    /// `ovs-ofctl` commands that run before the flow entries are added. Each consists of the name of the command and an
     /// argument.
     pub setup: Vec<(&'static str, String)>,
     /// Flow entries of the bridge. The bridge has no other flow entries during the case.
@@ -64,14 +64,14 @@ pub struct Step {
     pub frame: Vec<u8>,
     /// Number of times that the frame is sent, without pauses.
     pub times: usize,
-    /// All frames that must leave the bridge, each with its output port. The order of frames on different
-    /// ports is not significant.
+    /// All frames that must leave the bridge, each with its output port. The order of frames on different ports is
+    /// arbitrary.
     pub leaves: Vec<(u8, Vec<u8>)>,
     /// Text that one line of the output of `ovs-ofctl monitor` must contain. `None`: the output is not
     /// checked.
     pub packet_in: Option<String>,
-    /// Match for `ovs-ofctl dump-flows`, and text that a line printed by this command after the step must
-    /// contain. `None`: the flow entries are not checked.
+    /// Match for `ovs-ofctl dump-flows`, and a text that one line of its output after the step must contain. `None`:
+    /// the flow entries are not checked.
     pub shown: Option<(&'static str, &'static str)>,
 }
 

@@ -1,11 +1,11 @@
-//! Pages of `docs/` that tests generate from the code. A test that finds a difference between the code and its
-//! page fails. `UPDATE=1` in the environment of the test writes the page.
+//! Pages of `docs/` that tests generate from the code. A test fails if its page differs from the code. With `UPDATE=1`
+//! in the environment, the test writes the page instead.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Compares a generated page with the file `docs/NAME`, or writes the file if `UPDATE` is set. `command` is
-/// the command that runs the test, for the message.
+/// Compares a generated page with the file `docs/NAME`, or writes the file if `UPDATE` is set. `command` is the command
+/// that runs the test. The error message contains the command.
 ///
 /// # Panics
 /// Panics if the file differs from the text, or cannot be written.

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::skip;
 
-/// Returns the prefixes of the routing table as text without duplicates, one prefix per line. IPv4 prefixes
-/// precede IPv6 prefixes. If the file is absent, records a skip ([`skip`]) and returns `None`.
+/// Returns the distinct prefixes of the routing table as text, one prefix per line. IPv4 prefixes precede IPv6
+/// prefixes. If the file is absent, records a skip ([`skip`]) and returns `None`.
 ///
 /// # Panics
 /// Panics if the file cannot be unpacked. In CI, panics also if the file is absent.

@@ -1,5 +1,5 @@
-//! Child processes whose output is collected line by line. Tests can wait for a line of the output. A process
-//! is killed when its handle is dropped.
+//! Child processes whose output is collected line by line, so that tests can wait for a line. A process is killed when
+//! its handle is dropped.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -12,9 +12,9 @@ use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socke
 
 use crate::{LabError, Namespace};
 
-/// Maximum number of bytes that a receiver keeps of a frame.
+/// Maximum number of bytes of a frame that a receiver stores.
 const LONGEST: usize = 2048;
-/// `PACKET_OUTGOING`: packet type of frames that the device sends.
+/// Packet type `PACKET_OUTGOING` of packet(7): frames that the device sends.
 const OUTGOING: u8 = 4;
 
 /// A packet socket that sends frames on one device.
@@ -66,9 +66,8 @@ impl RawReceiver {
         Ok(RawReceiver { socket, device: device.to_owned() })
     }
 
-    /// Returns the next frame that the device receives. The frame lacks a VLAN tag that the kernel has
-    /// stripped. Frames that the device sends are skipped. Returns `None` if no frame arrives within
-    /// `timeout`.
+    /// Returns the next frame that the device receives. VLAN tags that the kernel has stripped are missing in the
+    /// frame. Frames that the device sends are skipped. Returns `None` if no frame arrives within `timeout`.
     ///
     /// # Errors
     /// Returns an error if the device no longer exists.
@@ -149,8 +148,8 @@ impl StackWatch {
         Ok(watch)
     }
 
-    /// Returns the number of frames counted so far. If many frames arrive between two calls, some of them may
-    /// not be counted, but at least one is.
+    /// Returns the number of frames counted so far. If many frames arrive between two calls, some of them may not be
+    /// counted, but at least one is counted.
     pub fn seen(&mut self) -> u64 {
         let mut buffer = [0; 64];
         while let Ok((_, Some(from))) = recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut buffer) {

@@ -10,7 +10,7 @@ use std::path::Path;
 /// test program, and counts and prints the lines at the end of a run.
 pub const SKIP_RECORD: &str = "TRIVIUM_SKIP_RECORD";
 
-/// Returns whether this process may create namespaces. The function only checks for the effective user ID 0.
+/// Returns whether this process may create namespaces, which is assumed if its effective user ID is 0.
 pub fn privileged() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -22,9 +22,9 @@ pub fn have_command(name: &str) -> bool {
         || ["/usr/sbin", "/sbin"].iter().any(|dir| Path::new(dir).join(name).is_file())
 }
 
-/// Records that the calling test, or a part of the test, is skipped, and the reason. The function writes a
-/// line to standard error and bypasses the output capture of the test harness. Therefore the line appears
-/// also if the test passes. The function adds the line also to the file that [`SKIP_RECORD`] names.
+/// Records that the calling test, or a part of it, is skipped, with the reason. The function writes a line to standard
+/// error and bypasses the output capture of the test harness, so that the line appears even if the test passes. The
+/// function also adds the line to the file that [`SKIP_RECORD`] names.
 ///
 /// # Panics
 /// - Panics if the environment variable `CI` is set, because in continuous integration a missing privilege or

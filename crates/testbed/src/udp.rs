@@ -14,18 +14,17 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg, sockopt};
 
 use crate::{Host, LabError, Namespace};
 
-/// Length of a packet's payload in bytes. The payload consists of sequence number, send time ([`clock`]) and
-/// padding.
+/// Length of a packet's payload in bytes. The payload consists of sequence number, send time ([`clock`]) and padding.
 const PAYLOAD: usize = 18;
-/// Maximum number of packets in one system call. The number is small enough that the packets do not form a
-/// burst at 100,000 packets per second.
+/// Maximum number of packets in one system call. The number is so small that the packets do not form a burst at 100,000
+/// packets per second.
 const BATCH: usize = 32;
 const PORT: u16 = 7007;
 
 /// Statistics of a UDP flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowReport {
-    /// Number of packets that the kernel accepted from the sender.
+    /// Number of packets that the sender passed to the kernel.
     pub sent: u64,
     /// Number of distinct packets that were received.
     pub received: u64,
@@ -35,7 +34,7 @@ pub struct FlowReport {
     pub doubled: u64,
     /// Longest time between two consecutive packets at the receiver.
     pub longest_gap: Duration,
-    /// 99th percentile of the time from sending to receipt, with a resolution of 1/8 of the value.
+    /// 99th percentile of the time from sending to reception of a packet. The error is at most 1/8 of the value.
     pub delay_p99: Duration,
 }
 
@@ -65,8 +64,8 @@ impl UdpFlow {
         Self::start_on(from, to, rate, PORT)
     }
 
-    /// Like [`UdpFlow::start`], but with a given destination port. With different ports, several flows
-    /// between two hosts can exist at one time.
+    /// Like [`UdpFlow::start`], but with a given destination port. With different ports, several flows between two
+    /// hosts can run at the same time.
     ///
     /// # Errors
     /// Returns an error if a socket cannot be opened.
@@ -107,9 +106,8 @@ impl UdpFlow {
         self.receiver.received()
     }
 
-    /// Returns the sequence number of the next packet. The packet with this number and all packets with
-    /// higher numbers are sent after this call. Therefore the configuration at the time of the call applies
-    /// to these packets.
+    /// Returns a sequence number such that the packet with this number and all packets with higher numbers are sent
+    /// after this call. Therefore the configuration at the time of the call applies to these packets.
     pub fn next_number(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
@@ -241,8 +239,8 @@ fn send(socket: &UdpSocket, rate: u64, begun: &AtomicU64, stop: &AtomicBool) -> 
     Ok(sent)
 }
 
-/// Sends a batch of packets and returns the number of packets that the kernel accepted. The caller sends
-/// refused packets again with their sequence numbers.
+/// Sends a batch of packets and returns the number of packets that the kernel accepted. The caller sends the other
+/// packets again with the same sequence numbers.
 fn send_batch(socket: &UdpSocket, payloads: &[[u8; PAYLOAD]]) -> io::Result<u64> {
     let slices: Vec<[IoSlice<'_>; 1]> = payloads.iter().map(|payload| [IoSlice::new(payload)]).collect();
     let mut controls: Vec<_> = payloads.iter().map(|_| SendAncillaryBuffer::default()).collect();

@@ -1,4 +1,4 @@
-//! Devices and XDP programs with which `trivium xdp bench` measures.
+//! Devices and XDP programs for the measurements of `trivium xdp bench`.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -26,29 +26,29 @@ use cli::failure::Failure;
 const WARM: Duration = Duration::from_millis(200);
 /// Maximum time to wait until the kernel starts the receiving device's NAPI thread.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Number of the receiving device's port in the bridge stage of the XDP program.
+/// Port number of the receiving device in the bridge stage of the XDP program.
 const DEVICE_PORT: u16 = 1;
-/// Number of the output device's port in the bridge stage of the XDP program.
+/// Port number of the output device in the bridge stage of the XDP program.
 const OUTPUT_PORT: u16 = 2;
-/// VLAN ID of both ports in the bridge stage of the XDP program.
+/// VLAN of both ports in the bridge stage of the XDP program.
 const VLAN: u16 = 10;
 /// Capacity of the bridge stage's MAC table in entries.
 const STATIONS: usize = 4096;
 /// Length in bytes of the longest Ethernet frame that the output device accepts, without the check sequence.
 const LONGEST_FRAME: u32 = 1514;
-/// IPv4 addresses of the receiving device and of the output device in the routed scenario. The generated
-/// packets go from 10.0.1.2 to 10.0.2.2.
+/// IPv4 addresses of the receiving device and of the output device in the routed scenario. The generated packets are
+/// sent from 10.0.1.2 to 10.0.2.2.
 const OWN: [[u8; 4]; 2] = [[10, 0, 1, 1], [10, 0, 3, 1]];
 
-/// Returns the CPU cores of the generator and of the receiving device. The two are equal if only one core is
-/// allowed.
+/// Returns the CPU cores for the generator and for the receiving device. They are equal if the process may use only one
+/// core.
 pub fn cores() -> (usize, usize) {
     let allowed = sync::cpu::allowed_cores().unwrap_or_default();
     let first = allowed.first().copied().unwrap_or(0);
     (first, allowed.last().copied().unwrap_or(first))
 }
 
-/// Three veth pairs on which the programs are measured:
+/// Three veth pairs with which the programs are measured:
 ///
 /// - from generator (g) to device (d), which receives the frames.
 /// - from output (o) to sink (s), which carries redirected frames.
@@ -139,7 +139,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Measures the number of frames per second that a variant (an XDP program or the kernel) processes.
+    /// Measures how many frames per second a variant (an XDP program, or the kernel without one) processes.
     ///
     /// # Errors
     /// The kernel refuses a program or its counters.
@@ -303,7 +303,7 @@ fn napi_thread(device: &str) -> Option<Pid> {
     })
 }
 
-/// The attached programs of one measured variant. The counters of one program give the number of processed
+/// The attached programs of one measured variant. The counters of one of the programs contain the number of processed
 /// frames.
 enum Running {
     Sink(Sink),
@@ -341,8 +341,7 @@ fn port() -> ProgramConfig {
     ProgramConfig { owner: Owner::Bridged, when_down: WhenDown::Drop, queues: 1, locals }
 }
 
-/// Returns a block list with the first half of the source addresses that occur in the traffic of
-/// [`XdpScenario::Block`].
+/// Returns a block list with the first half of the source addresses in the traffic of [`XdpScenario::Block`].
 fn million() -> Result<Blocklist, xdp::Error> {
     let prefixes: Result<Vec<Prefix>, _> =
         (0..LISTED).map(|number| Prefix::new(scattered(number).into(), 32)).collect();

@@ -10,7 +10,7 @@ pub const LISTED: u32 = 1 << 20;
 /// Number of generated flows in scenarios with a single source address.
 const FLOWS: u32 = 64;
 
-/// A variant of frame processing: an XDP program with its configuration, or the kernel alone.
+/// A variant of frame processing: an XDP program with its configuration, or the kernel without an XDP program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plane {
     /// Minimal XDP program that drops without reading the frame.
@@ -37,7 +37,7 @@ pub enum Plane {
     LeastRoute,
     /// Trivium's program of a port with the stage that forwards by the kernel's routes.
     PortRoute,
-    /// Forwarding by the kernel, without an XDP program.
+    /// Forwarding by the kernel's routes, without an XDP program.
     KernelRoute,
 }
 

@@ -35,8 +35,8 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> BridgeSett
     }
 }
 
-/// Reads the settings of a bridge from an API request. The fields contain no members and no static entries,
-/// because API requests name these as separate objects.
+/// Reads the settings of a bridge from an API request. The text contains no members and no static entries, because
+/// these are separate objects in the API.
 pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> BridgeSettings {
     let settings = read_settings(&mut fields, findings);
     fields.finish(findings);
@@ -172,8 +172,8 @@ fn read_port_name(entry: &mut Fields<'_>, findings: &mut Findings) -> Option<Por
     entry.parsed("port", |text, source| Cause::BadName { text, what: "port", source }, findings)
 }
 
-/// Reads the port of a static entry from an API request. The name of the entry in the request contains the
-/// bridge, the VLAN and the MAC address.
+/// Reads the port of a static MAC table entry from an API request. The path of the request contains the bridge, the
+/// VLAN and the MAC address.
 pub(super) fn read_static_alone(mut fields: Fields<'_>, findings: &mut Findings) -> Option<PortName> {
     let port = read_port_name(&mut fields, findings);
     fields.finish(findings);

@@ -1,6 +1,6 @@
 //! Reads the fields of one table with their types and bounds, and reports unknown keys at the end.
 //!
-//! Every reader returns `None` both if the key is absent and if its value is wrong. A wrong value adds a
+//! Every reader function returns `None` both if the key is absent and if its value is wrong. A wrong value adds a
 //! problem. Reading then continues and finds further problems.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ const ADDRESS_LIMIT: usize = 256;
 pub(super) struct Findings {
     pub problems: Vec<(Place, Problem)>,
     pub places: BTreeMap<String, usize>,
-    /// Keys in an old spelling for which a warning was added. The flag is true for a key of the top level.
+    /// Keys in an old spelling for which a warning was already added. The flag is true for a key of the top level.
     pub old_keys: BTreeSet<(bool, &'static str)>,
 }
 
@@ -144,7 +144,7 @@ impl<'n> Fields<'n> {
         self.entry(key).is_some()
     }
 
-    /// Returns the position of the value of a key, or the position of the table if the key is absent.
+    /// Returns the position of the value of a key in the text, or the position of the table if the key is absent.
     pub fn place_of(&self, key: &str) -> Place {
         self.entry(key).map_or(self.place, |entry| entry.place)
     }
@@ -164,8 +164,8 @@ impl<'n> Fields<'n> {
         &self.table.entries
     }
 
-    /// Reports every key of the table that was not read. `foreign` returns the cause for a key that is valid
-    /// only for other kinds of ports.
+    /// Reports every key of the table that was not read. `foreign` returns the cause for a key that is valid only for
+    /// other kinds of objects.
     pub fn finish_with(self, findings: &mut Findings, foreign: impl Fn(&str) -> Option<Cause>) {
         for entry in &self.table.entries {
             let renamed = self.renamed.iter().find(|(old, _)| *old == entry.key);
@@ -221,8 +221,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Reads an integer within bounds. `unit` is the text that follows the bounds in a problem, such as "
-    /// bytes".
+    /// Reads an integer within bounds. `unit` is the text that follows the bounds in a message about a problem, such as
+    /// " bytes".
     pub fn number<T: TryFrom<i64>>(
         &mut self,
         key: &'static str,
@@ -427,7 +427,7 @@ pub(super) fn vlan_in(object: &str, node: &Node, findings: &mut Findings) -> Opt
     number_in(object, node, bounds, "", findings).and_then(VlanId::new)
 }
 
-/// Returns a function that builds the problem cause for an invalid object name. `what` names the kind of the
+/// Returns a function that builds the cause of a problem for an invalid object name. `what` names the kind of the
 /// object.
 pub(super) fn bad_name(what: &'static str) -> impl Fn(&str, NameError) -> Cause {
     move |text, source| Cause::BadName { text: text.to_owned(), what, source }

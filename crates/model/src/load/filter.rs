@@ -12,19 +12,20 @@ use crate::{
     SynCookie, TcpFlags, Timestamp, Unreadable, VlanMatch,
 };
 
-/// Maximum number of rules in a filter, which the sizes of the hook's tables limit.
+/// Maximum number of rules in a filter. The sizes of the hook's tables impose this limit.
 const RULE_LIMIT: usize = 4096;
 /// Maximum number of values in one list of a rule.
 const VALUE_LIMIT: usize = 4096;
-/// Maximum number of patterns in one rule. The hook reads at most eight positions for all rules together.
+/// Maximum number of byte patterns in one rule. The hook reads at most eight positions of a packet for all rules
+/// together.
 const PATTERN_LIMIT: usize = 32;
 const ACTIONS: &[&str] = &["drop", "pass", "count", "sample", "limit", "syncookie"];
-/// Default number of SYNs per second that are passed to a service in the mode "auto".
+/// Default number of SYNs per second that are passed to a service without a cookie in the mode "auto".
 const USUAL_SYNS: u32 = 1000;
-/// Default number of seconds for which SYNs of a verified client pass without a cookie.
+/// Default number of seconds for which SYNs of a verified client are passed without a cookie.
 const USUAL_MEMORY: u32 = 300;
-/// Keys that belong to `action = "syncookie"`. Each key is listed with the mode or scheme that it requires,
-/// or `None`.
+/// Fields of a rule that require `action = "syncookie"`. For each field, the required mode or scheme is given, or
+/// `None` if there is no further requirement.
 const COOKIE_KEYS: [(&str, Option<&str>); 7] = [
     ("scheme", None),
     ("mode", None),
@@ -34,9 +35,9 @@ const COOKIE_KEYS: [(&str, Option<&str>); 7] = [
     ("wscale", Some("scheme = \"cookie\"")),
     ("remember", Some("scheme = \"retry\"")),
 ];
-/// Bounds of a rate or a burst, in packets or bytes.
+/// Bounds of a rate per second or a burst, in packets or bytes.
 const RATE_BOUNDS: (i64, i64) = (1, 1_000_000_000_000);
-/// Size of the largest frame in bytes. The default burst of a rate in bytes is at least this size.
+/// Size of the largest frame in bytes. The default burst of a rate in bytes per second is at least this size.
 const LARGEST_FRAME: u64 = 9018;
 
 pub(super) fn read_filter(mut fields: Fields<'_>, findings: &mut Findings) -> Filter {
@@ -227,7 +228,7 @@ fn read_match(rule: &mut Fields<'_>, findings: &mut Findings) -> FilterMatch {
     }
 }
 
-/// Reads the values of a list. A single value counts as a list of one value.
+/// Reads and parses the values of a list. A single value counts as a list of one value.
 fn each<T>(
     rule: &mut Fields<'_>,
     key: &'static str,

@@ -8,7 +8,7 @@
 //!   `fields`);
 //! - the relations between objects ([`crate::check`]).
 //!
-//! The grammar is described in docs/config.md.
+//! The syntax is described in docs/config.md.
 
 mod bridge;
 mod daemon;
@@ -33,16 +33,16 @@ use crate::{Cause, Change, Config, Machine, ObjectKey, Problem, Severity};
 
 /// Maximum length of a configuration text, in bytes.
 pub const LIMIT_BYTES: usize = 1 << 20;
-/// Maximum length, in bytes, of a configuration text that the previous daemon process passes on at a restart.
-/// The text contains all default values, so it is longer than the file from which it was read.
+/// Maximum length, in bytes, of the configuration text that the predecessor process passes on in a hand-over. The text
+/// contains all default values, so it is longer than the file from which it was read.
 pub const HANDED_OVER_LIMIT_BYTES: usize = 64 * LIMIT_BYTES;
 
-/// Language of a configuration text.
+/// Syntax of a configuration text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// TOML, as in configuration files.
     Toml,
-    /// JSON with the grammar of the configuration file, as in the API.
+    /// JSON with the structure of the configuration file, as in the API.
     Json,
 }
 
@@ -55,8 +55,8 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
 }
 
-/// Loads a configuration from the TOML text of a configuration file. `file` is the file name that problems
-/// contain.
+/// Loads a configuration from the TOML text of a configuration file. `file` is the file name for messages about
+/// problems.
 ///
 /// # Errors
 ///
@@ -66,8 +66,8 @@ pub fn load(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
     load_on(text, file, Format::Toml, None).map(|loaded| loaded.config)
 }
 
-/// Loads the TOML text that [`Config::to_toml`] returned in the previous daemon process. The text may be longer
-/// than a configuration file.
+/// Loads the TOML text that [`Config::to_toml`] returned in the predecessor process. The text may be longer than a
+/// configuration file.
 ///
 /// # Errors
 ///
@@ -125,7 +125,7 @@ fn load_up_to(
     }
 }
 
-/// Deserializes a configuration from the grammar of the configuration file in any format (for example, JSON),
+/// Deserializes a configuration that has the structure of the configuration file, in any format (for example, JSON),
 /// and performs all checks. The error lists every problem.
 impl<'de> Deserialize<'de> for Config {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -142,9 +142,8 @@ impl<'de> Deserialize<'de> for Config {
 /// configuration file.
 ///
 /// # Errors
-///
-/// Returns every problem of the object by itself, if at least one problem is an error. References to other
-/// objects are checked when the object is merged with the other objects.
+/// If at least one problem is an error, returns every problem of the object itself. References to other objects are
+/// checked later, when the object is merged with the other objects.
 pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem>> {
     let (table, syntax) = tree::from_json(json);
     let mut findings = Findings { problems: syntax, ..Findings::default() };
@@ -225,8 +224,8 @@ fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
     (config, findings, declared)
 }
 
-/// Returns the position of an object in the text. If the object has no position, returns the position of the
-/// nearest enclosing table.
+/// Returns the position of an object in the text. If the position is not known, returns the position of the nearest
+/// enclosing table.
 fn nearest_place(places: &BTreeMap<String, usize>, object: &str) -> Place {
     let mut object = object;
     loop {

@@ -13,7 +13,7 @@ use crate::{
 
 /// Maximum number of controllers of a bridge.
 const CONTROLLER_LIMIT: usize = 16;
-/// Bounds of durations in milliseconds. The maximum is one hour.
+/// Bounds of durations in milliseconds. The upper bound is one hour.
 const MILLISECONDS: (i64, i64) = (0, 3_600_000);
 /// Bounds of the number of VLAN tags that flow entries can match.
 const VLAN_TAGS: (i64, i64) = (1, 2);
@@ -22,7 +22,7 @@ const RULES: (i64, i64) = (0, 1_000_000);
 /// Maximum length of a table name in bytes (OpenFlow 1.5.1 section 7.3.5.6: OFP_MAX_TABLE_NAME_LEN includes
 /// the terminator).
 const TABLE_NAME: usize = 31;
-/// Maximum number of subfields that group the flow entries of a table.
+/// Maximum number of subfields that group the flow entries of a table for eviction.
 const GROUPS: usize = 16;
 
 pub(super) fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<OpenFlow> {

@@ -12,8 +12,7 @@ use super::vlans;
 use crate::cause::Cause;
 use crate::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
 
-/// Reads a router. Returns `None` if the namespace is invalid, because the ports of the router are then
-/// unknown.
+/// Reads a router. Returns `None` if the namespace is invalid, because the devices of the router are then not known.
 pub(super) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Option<Router> {
     let settings = read_settings(&mut fields, findings);
     let entry = fields.get("port", findings);

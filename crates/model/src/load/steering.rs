@@ -1,4 +1,4 @@
-//! Reads `[steering.NAME]` with its flows.
+//! Reads `[steering.NAME]` with its exact-match flow entries.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -33,8 +33,8 @@ pub(super) fn read_steering(mut fields: Fields<'_>, findings: &mut Findings) -> 
     }
 }
 
-/// Reads the indirection table of a steering policy. The value is a word or a list of words, and the number
-/// of words is a power of two.
+/// Reads the indirection table of a steering policy. The value is a target such as `worker`, or a list of targets,
+/// whose number is a power of two.
 fn read_table(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<SteeringTarget> {
     let Some(items) = fields.items("table", findings) else { return Vec::new() };
     let (count, mut table) = (items.len(), Vec::new());

@@ -30,7 +30,7 @@ pub(super) enum Value {
     Table(Table),
 }
 
-/// Entries of a TOML or JSON table, in the order of their positions.
+/// Entries of a TOML or JSON table, in the order of the text.
 pub(super) struct Table {
     pub entries: Vec<Entry>,
 }
@@ -57,8 +57,8 @@ impl Value {
     }
 }
 
-/// Maximum length of a text for which every syntax error is reported, in bytes. The limit bounds memory,
-/// because the parser keeps all errors.
+/// Maximum length in bytes of a text for which every syntax error is reported. The limit bounds memory, because the
+/// parser stores all errors.
 const RECOVERED_BYTES: usize = 128 << 10;
 
 /// Parses a TOML text, and continues after syntax errors. Returns the parts that could be read, and a problem

@@ -1,4 +1,4 @@
-//! Reads lists of local users, by name or number.
+//! Reads lists of local users, each by name or number.
 
 use super::fields::{Fields, Findings};
 use super::tree::Value;
@@ -7,7 +7,7 @@ use crate::Cause;
 /// Maximum number of users in a list of local users.
 const USERS_LIMIT: usize = 16;
 
-/// Reads the list of users of a key. Returns `None` if the key is absent.
+/// Reads the list of users in the value of a key. Returns `None` if the key is absent.
 pub(super) fn read_users(
     fields: &mut Fields<'_>,
     key: &'static str,

@@ -11,7 +11,7 @@ use crate::vlan::RawRange;
 /// Maximum number of VLANs and ranges in a set.
 const LIMIT: usize = 4094;
 
-/// Reads the set of VLANs of a key. An empty set is reported as a problem that suggests `example`.
+/// Reads a set of VLANs from the value of a key. An empty set is reported as a problem that suggests `example`.
 pub(super) fn read_set(
     fields: &mut Fields<'_>,
     key: &'static str,

@@ -4,12 +4,12 @@ use super::Feature::{Action, Match};
 use super::frames::{self, tagged, with};
 use super::{PacketCase, Step};
 
-/// Returns a case that tests one action with one frame on port 1.
+/// Returns a case that tests one action with one input frame on port 1.
 fn one(name: &'static str, flows: &[&str], frame: &[u8], leaves: &[(u8, &[u8])]) -> PacketCase {
     PacketCase::new(&[Action(name)], flows, vec![Step::new(1, frame, leaves)])
 }
 
-/// Returns the case with the OpenFlow version of its client replaced by `version`.
+/// Returns the case with `version` as the OpenFlow version of the client.
 fn spoken(version: &'static str, case: PacketCase) -> PacketCase {
     PacketCase { version, ..case }
 }

@@ -1,6 +1,6 @@
-//! Cases that test fields. For a header field, a case matches two frames that differ only in the lowest bit
-//! of the field, and another case sets the field from one value to the other. A field that is not in the
-//! packet (a register, tunnel metadata) is set by one table and matched by the next table.
+//! Cases that test match fields. For a header field, a case matches two frames that differ only in the lowest bit of
+//! the field, and another case sets the field from one value to the other. A field outside of the packet (a register,
+//! tunnel metadata) is set by one table and matched by the next table.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ enum Form {
     Mac,
     Ipv4,
     Ipv6,
-    /// Hexadecimal, including the bit that marks a VLAN tag as present.
+    /// Hexadecimal TCI of a VLAN tag, including the bit that states that the tag is present.
     Tag,
 }
 
@@ -39,7 +39,8 @@ impl Form {
 /// A header field that the cases test.
 struct Header {
     name: &'static str,
-    /// Match on the fields that a match on this field requires, in `ovs-ofctl` syntax (such as `mpls,`).
+    /// Match on the fields that a match on this field requires (prerequisites), in `ovs-ofctl` syntax (such as
+    /// `mpls,`).
     needs: &'static str,
     frame: fn() -> Vec<u8>,
     /// Index of the first bit of the field in the frame. `bits` is the number of bits.
@@ -131,8 +132,8 @@ fn of_header(header: &Header) -> Vec<PacketCase> {
     cases
 }
 
-/// Returns the names of the fields that are not in the packet (such as registers), with the notation of their
-/// values. One table sets these fields and the next table matches them.
+/// Returns the names of the fields outside of the packet (such as registers), with the notation of their values. One
+/// table sets these fields and the next table matches them.
 fn beside_packets() -> Vec<(&'static str, Form)> {
     let mut fields = vec![
         ("metadata", Form::Hex),
@@ -187,9 +188,9 @@ fn beside_packets() -> Vec<(&'static str, Form)> {
     fields
 }
 
-/// Returns the cases for a field that is not in the packet (such as a register). In frames from
-/// 02:00:00:00:00:01 the field gets the value 5, and in frames from 02:00:00:00:00:02 the value 4. In the
-/// case with a mask, a third frame gets the value 7.
+/// Returns the cases for a field outside of the packet (such as a register). In frames from 02:00:00:00:00:01 the field
+/// gets the value 5, and in frames from 02:00:00:00:00:02 the value 4. In the case with a mask, a third frame gets the
+/// value 7.
 fn beside(name: &'static str, form: Form) -> [PacketCase; 2] {
     let from = |last: u128| with(&frames::tcp(), 48, 48, 0x0200_0000_0000 + last);
     let way = |last: u128, port: u8| Step::new(1, &from(last), &[(port, &from(last))]);
@@ -210,7 +211,7 @@ fn beside(name: &'static str, form: Form) -> [PacketCase; 2] {
     ]
 }
 
-/// Returns the cases for fields that the lists of this module do not describe.
+/// Returns the cases for fields that are not in the lists of this module.
 fn others() -> Vec<PacketCase> {
     let tcp = frames::tcp();
     let from = |last: u128| with(&tcp, 48, 48, 0x0200_0000_0000 + last);

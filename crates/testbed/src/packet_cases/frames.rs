@@ -1,12 +1,11 @@
-//! Frames for the test cases, one of each kind. The cases change headers bit by bit, and the functions keep
-//! the checksums correct.
+//! Input frames for the test cases, one of each kind. The cases change headers bit by bit, and the functions keep the
+//! checksums correct.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packet::checksum;
 
-/// Marker in the payload of each frame. The marker distinguishes the frames of a case from frames that the
-/// kernel sends.
+/// Marker in the payload of each frame, which distinguishes the frames of a case from frames that the kernel sends.
 pub const MARK: &[u8] = b"TriviumPacket";
 
 /// Destination and source address of all frames: 02:00:00:00:00:02 and 02:00:00:00:00:01, in this order.
@@ -50,7 +49,7 @@ pub fn udp() -> Vec<u8> {
     ipv4(17, &[0x12, 0x34, 0, 53, length[0], length[1], 0, 0])
 }
 
-/// Returns an SCTP frame that contains one DATA chunk.
+/// Returns a frame with an SCTP packet that contains one DATA chunk.
 pub fn sctp() -> Vec<u8> {
     let length = u16_of(16 + payload().len()).to_be_bytes();
     let chunk = [0, 3, length[0], length[1], 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0];
@@ -72,8 +71,8 @@ pub fn icmp6() -> Vec<u8> {
     ipv6(58, &[128, 0, 0, 0, 0, 1, 0, 1])
 }
 
-/// Returns a frame with a neighbour solicitation or advertisement that has one link-layer address option. The
-/// payload is another option of an unknown kind.
+/// Returns a frame with a neighbour solicitation or advertisement that has one link-layer address option. The rest of
+/// the payload is an option of an unknown type.
 fn discovery(kind: u8, option: u8) -> Vec<u8> {
     let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
     message.extend(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9).octets());
@@ -96,12 +95,12 @@ pub fn arp() -> Vec<u8> {
     ethernet(0x0806, &[&message[..], &payload()].concat())
 }
 
-/// Returns a frame that has one MPLS label (18) in front of the packet of [`tcp`].
+/// Returns a frame with one MPLS label (18) in front of the IP packet of [`tcp`].
 pub fn mpls() -> Vec<u8> {
     ethernet(0x8847, &[&[0, 1, 0x21, 64], &tcp()[14..]].concat())
 }
 
-/// Returns a frame that has an 802.1Q tag with priority 1 and VLAN 5.
+/// Returns a frame with an 802.1Q tag (priority 1, VLAN 5).
 pub fn vlan() -> Vec<u8> {
     tagged(&tcp(), 0x2005)
 }
@@ -111,7 +110,7 @@ pub fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &tci.to_be_bytes(), &frame[12..]].concat()
 }
 
-/// Returns the frame with `value` in the `bits` bits from bit `first` on, and with correct checksums.
+/// Returns the frame with `value` written into the `bits` bits from bit `first` on, and with correct checksums.
 pub fn with(frame: &[u8], first: usize, bits: usize, value: u128) -> Vec<u8> {
     let mut frame = frame.to_vec();
     for place in 0..bits {
@@ -122,7 +121,7 @@ pub fn with(frame: &[u8], first: usize, bits: usize, value: u128) -> Vec<u8> {
     finish(frame)
 }
 
-/// Returns the frame with correct checksums. Frames other than plain IP frames are returned unchanged.
+/// Returns the frame with correct checksums. Frames that are not plain IP frames are returned unchanged.
 fn finish(mut frame: Vec<u8>) -> Vec<u8> {
     match frame[12..14] {
         [8, 0] => {
