@@ -5,6 +5,7 @@
 //! Each bridge has a list of its megaflow records. The slow path revalidates each record once per round. It processes a
 //! slice (part) of one bridge's list at a time. The next slice belongs to the bridge that has used the least time among
 //! the bridges with records to revalidate. A bridge cannot save unused time for later.
+//!
 //! A list is processed from its end to its front. A removed record is replaced by the last record of the
 //! list, so a removal never moves a record out of the part that is still to be processed.
 

@@ -142,6 +142,7 @@ impl<'de> Deserialize<'de> for Config {
 /// configuration file.
 ///
 /// # Errors
+///
 /// If at least one problem is an error, returns every problem of the object itself. References to other objects are
 /// checked later, when the object is merged with the other objects.
 pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem>> {
