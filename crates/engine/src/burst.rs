@@ -34,11 +34,13 @@ pub struct Burst {
 /// Result of the router's first header check for a packet on a routed port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Head {
-    /// The packet is a plain IPv4 packet (`router::fast_path`), so its flow key was not extracted.
+    /// The packet is an IPv4 packet for the router's fast path (`router::fast_path`), so its flow key was not
+    /// extracted.
     Plain4,
-    /// The packet is a plain IPv6 packet (`router::fast_path`), so its flow key was not extracted.
+    /// The packet is an IPv6 packet for the router's fast path (`router::fast_path`), so its flow key was not
+    /// extracted.
     Plain6,
-    /// The packet is not plain, and its flow key was extracted.
+    /// The packet cannot take the fast path, so its flow key was extracted.
     #[default]
     Read,
 }

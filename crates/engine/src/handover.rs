@@ -280,8 +280,8 @@ impl WorkerRings {
         self.own += 1;
     }
 
-    /// Returns whether this worker may immediately process those packets of a received burst that belong to this
-    /// worker. The worker must not do this while its ring to itself contains earlier packets.
+    /// Returns whether this worker may immediately process the packets of a received burst that software RSS assigns to
+    /// this worker itself. The worker must not do this while its ring to itself contains earlier packets.
     #[inline]
     #[must_use]
     pub fn self_is_quiet(&self) -> bool {

@@ -76,8 +76,8 @@ const PACKETS_NS: u64 = 200_000;
 /// Maximum time that a terminating slow path waits for tables that control threads have locked. It needs the tables to
 /// add the last packet counts of the megaflows to the rules.
 const LAST_CREDITS: Duration = Duration::from_millis(500);
-/// One in `SAMPLE` megaflows is translated again in each revalidation round even if the tables have not changed, to
-/// detect megaflows with wrong actions.
+/// One in `SAMPLE` megaflows is translated again (looked up in the flow tables) in each revalidation round even if the
+/// tables have not changed, to detect megaflows with wrong actions.
 const SAMPLE: u64 = 64;
 /// Idle timeout of megaflows in nanoseconds. A megaflow without packets for this time is removed.
 const IDLE_NS: u64 = 10_000_000_000;
@@ -151,7 +151,8 @@ pub struct SlowPath {
     sweeps: Sweeps,
     /// Time of the last evaluation of the flow limit, in nanoseconds.
     evaluated_ns: u64,
-    /// Time in nanoseconds that upcalls have taken and that revalidation has not got in return yet.
+    /// Time that upcalls took minus the time that revalidation took since then, in nanoseconds, at least 0.
+    /// Revalidation may continue for this time although upcalls are pending.
     packets_ns: u64,
     second: u64,
     /// Whether the last removal of expired rules stopped before all expired rules were removed.

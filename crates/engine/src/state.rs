@@ -115,8 +115,8 @@ pub struct Forwarding {
     pub ports: Vec<Option<PortView>>,
     /// Whether a running capture copies the dropped packets of all ports.
     pub capture_drops: bool,
-    /// Filter of the running trace, or `None` if no trace runs. During a trace, workers process the packets
-    /// of a burst one by one with a recorder.
+    /// Filter of the running trace, or `None` if no trace runs. During a trace, workers process the packets of a burst
+    /// one by one and record the processing steps.
     pub trace: Option<Arc<crate::trace::TraceFilter>>,
 }
 

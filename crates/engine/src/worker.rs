@@ -254,8 +254,8 @@ impl Worker {
         self.context.flows.as_ref().map(|flows| flows.view()).unwrap_or_default()
     }
 
-    /// Calls `change` while the worker's QSBR reader is offline, as during sleep. Tests in which one thread
-    /// acts as worker and as control thread use this function.
+    /// Calls `change` while the worker counts as sleeping (its QSBR reader is offline), so that `change` need not wait
+    /// for the worker. Tests in which one thread acts as worker and as control thread use this function.
     pub fn while_offline<T>(&mut self, change: impl FnOnce() -> T) -> T {
         self.reader.while_offline(change)
     }

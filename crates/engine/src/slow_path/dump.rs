@@ -37,7 +37,7 @@ impl FlowTables {
 }
 
 impl SlowPath {
-    /// Processes one slice of each dump and purge in progress. Returns whether there was any work.
+    /// Processes some records of each dump and purge in progress. Returns whether there was any work.
     pub(super) fn jobs(&mut self) -> bool {
         let mut did = false;
         for mut job in std::mem::take(&mut self.jobs) {
@@ -53,8 +53,8 @@ impl SlowPath {
         did
     }
 
-    /// Sends one slice of the megaflows of a dump. Returns two values: whether any record was processed, and
-    /// whether the dump continues.
+    /// Sends some megaflows of a dump, beginning with record `at`. Returns two values: whether any record was
+    /// processed, and whether the dump continues.
     fn dump(&self, bridge: u16, at: &mut usize, to: &SyncSender<MegaflowView>) -> (bool, bool) {
         let from = *at;
         let end = (from + SLICE).min(self.records.len());

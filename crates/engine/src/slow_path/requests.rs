@@ -23,7 +23,8 @@ pub(super) struct Barrier {
     /// all records have been revalidated and the synchronization message has been sent to the workers.
     pub sweep: Option<Vec<(u16, usize)>>,
     pub number: u64,
-    /// For each worker, whether the barrier still waits for the worker to confirm the synchronization message.
+    /// For each worker, whether the barrier still waits for the worker to confirm the synchronization message
+    /// (`CacheCommand::Sync`).
     pub left: Vec<bool>,
     /// For each worker, whether the worker needs another synchronization message, because a removal of a
     /// megaflow became due after the first message.

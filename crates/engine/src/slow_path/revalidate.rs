@@ -24,7 +24,7 @@ const BREATH: usize = 16;
 /// megaflows must be translated again. With a shorter time, the slow path would spend most time on switching between
 /// the two tasks.
 const LEAST_NS: u64 = 10_000;
-/// Maximum number of meters whose statistics are added to the tables while the tables are locked once.
+/// Maximum number of meters whose statistics are added to the tables before the lock of the tables is released.
 const METERS: usize = 1024;
 /// Time in nanoseconds after which the revalidation of one bridge's megaflows is interrupted, so that another
 /// bridge can be next.
@@ -34,9 +34,9 @@ const SLICE_NS: u64 = PACKETS_NS;
 const QUEUED: usize = 256;
 
 impl SlowPath {
-    /// Revalidates some megaflows of one bridge. While a barrier of the bridge is in progress, they count for the
-    /// barrier. Otherwise, the work is spread over the duration of a revalidation round. Returns whether there was any
-    /// work.
+    /// Revalidates some megaflows of one bridge. While a barrier of the bridge is in progress, the revalidation counts
+    /// for the barrier. Otherwise, the work is spread over the duration of a revalidation round. Returns whether there
+    /// was any work.
     pub(super) fn look(&mut self, now: u64) -> bool {
         self.begin_barriers();
         let barriers = &self.barriers;
@@ -428,8 +428,8 @@ impl SlowPath {
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
-    /// Adds the statistics of the meters `ids` to the tables while the tables are locked once. Removes the state of
-    /// meters that no longer exist.
+    /// Adds the statistics of the meters `ids` to the tables under one lock of the tables. Removes the state of meters
+    /// that no longer exist.
     fn credit_meters(&mut self, tables: &FlowTables, ids: &[u32]) {
         let Some(mut pipeline) = tables.lock_for_packets() else { return };
         for id in ids {

@@ -24,9 +24,9 @@ struct Sweep {
     left: usize,
     /// Time at which the current revalidation round began, in nanoseconds.
     began_ns: u64,
-    /// Time that the current revalidation round has used for its slices, in nanoseconds.
+    /// Time that the current revalidation round has taken so far without pauses, in nanoseconds.
     work_ns: u64,
-    /// Time that the last complete revalidation round used for its slices, in nanoseconds.
+    /// Time that the last complete revalidation round took without pauses, in nanoseconds.
     took_ns: u64,
     /// Total time that the revalidation of the bridge has used, in nanoseconds. When a bridge gets new records to
     /// revalidate, the value is raised to that of the bridge with the least time.
@@ -132,8 +132,8 @@ impl Sweeps {
         }
     }
 
-    /// Adds the duration of a slice in nanoseconds to the time that a bridge has used. `is_round` is true if
-    /// the slice belongs to the current round of the bridge, and false if it belongs to a barrier.
+    /// Adds `ns` nanoseconds of revalidation to the time that a bridge has used. `is_round` is true if the records were
+    /// revalidated for the current round of the bridge, and false if for a barrier.
     pub fn charge(&mut self, bridge: u16, ns: u64, is_round: bool) {
         if let Some(sweep) = self.bridges.get_mut(&bridge) {
             sweep.spent_ns += ns.max(1);

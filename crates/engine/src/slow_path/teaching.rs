@@ -6,14 +6,14 @@
 
 use switch::flow::{LearnedFlow, Pipeline};
 
-/// Maximum work of the learn actions of one packet. The unit is rules that the flow tables visit.
+/// Maximum number of rules that the flow tables may visit to execute the learn actions of one packet.
 const TEACHING: usize = 1 << 18;
 
 /// Limiter for the work of learn actions. See the [module](self) documentation.
 pub(super) struct Teaching {
-    /// Maximum work of the learn actions of one packet. The unit is rules that the flow tables visit.
+    /// Maximum number of rules that the flow tables may visit to execute the learn actions of one packet.
     most: usize,
-    /// Whether one learn action may exceed the limit of work before the next call of `turn`.
+    /// Whether one learn action may exceed the limit before the next call of `turn`.
     may_exceed: bool,
 }
 

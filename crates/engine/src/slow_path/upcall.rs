@@ -39,7 +39,7 @@ impl SlowPath {
         did
     }
 
-    /// Processes one port's turn of upcalls. Returns whether any upcall was processed.
+    /// Processes upcalls of one port until its turn ends. Returns whether any upcall was processed.
     fn decide_of(&mut self, port: PortId, now: u64) -> bool {
         let begin = monotonic().ns;
         let ahead = self.look_ahead(port);

@@ -28,7 +28,7 @@ pub struct OwnedQueue {
     pub finish: Option<Finish>,
     /// Packets that were received from the queue and now wait in the worker or at the slow path.
     pub parked: Parked,
-    /// Progress of the kernel in the queue's transmit ring, for which progress reports wait.
+    /// State of the wait of progress reports for the queue's transmit ring ([`crate::ordering`]).
     pub unsent: Unsent,
 }
 

@@ -24,7 +24,8 @@ pub struct Flows {
     /// For each port, the number of packets that wait because an earlier packet of their flow is at the slow
     /// path.
     pub(super) waiting_by_port: Vec<usize>,
-    /// Number of packets with [`Ticket::Patch`] that wait in this worker or at the slow path.
+    /// Number of packets that wait in this worker or at the slow path and have arrived through a patch port
+    /// ([`Ticket::Patch`]).
     pub(super) beyond_queues: usize,
     /// For each port, the number of packets that were sent to the slow path and have not come back.
     pub(super) asked: Vec<u16>,

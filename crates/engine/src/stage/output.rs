@@ -1,4 +1,4 @@
-//! Output of packets: the functions of ports append packets to the outgoing batches of ports.
+//! Functions by which bridges, routers and cross-connects append packets to the batch of an output port.
 
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};

@@ -18,9 +18,9 @@ const AHEAD: usize = 4;
 
 /// Fills the flow keys and header offsets of `burst`, whose packets arrived on `port`.
 ///
-/// On a port of a learning bridge without further requirements, unicast frames are parsed only up to the
-/// EtherType, and the remaining fields of their flow keys are not valid. `uses_rss` is true if software RSS
-/// needs complete flow keys.
+/// On a port of a learning bridge whose configuration needs no more fields, unicast frames are parsed only up to the
+/// EtherType, and the remaining fields of their flow keys are not valid. `uses_rss` is true if software RSS needs
+/// complete flow keys.
 pub fn run<R: Recorder>(
     port: PortId,
     view: &PortView,

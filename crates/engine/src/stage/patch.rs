@@ -28,7 +28,8 @@ use crate::state::Forwarding;
 /// Maximum number of packet arrivals at patch ports that one received burst may cause. The number is sufficient
 /// for a full burst to pass a chain of [`HOPS`] patch ports twice.
 const PASSES: usize = 2 * port::BURST * HOPS as usize;
-/// Like `PASSES`, but for a dry run (explain). The number is smaller to keep the report readable.
+/// Maximum number of packet arrivals at patch ports in a dry run (explain). The number is smaller than `PASSES` to keep
+/// the report readable.
 const PASSES_TOLD: usize = 256;
 
 /// Forwards the packets that were sent to patch ports, and the packets that this forwarding sends to patch

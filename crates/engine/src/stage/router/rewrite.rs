@@ -81,6 +81,7 @@ impl<'a> Way<'a> {
 
     /// Rewrites a packet of any kind for its next hop.
     ///
+    /// # Errors
     /// The routing decision for a packet that is not sent to its next hop. The packet is unchanged.
     #[inline(never)]
     pub fn rewrite(
