@@ -27,7 +27,7 @@ pub enum BindError {
     /// Another process listens on the Unix socket.
     #[error("daemon.api: another daemon listens on {}; stop it, or choose another path", path.display())]
     InUse {
-        /// Path of the Unix socket.
+        /// Path of the Unix socket that is in use.
         path: PathBuf,
     },
     /// The path of the Unix socket exists, but is not a socket.
@@ -39,7 +39,7 @@ pub enum BindError {
     /// The Unix socket cannot be created.
     #[error("daemon.api: {} cannot be made: {source}; {}", path.display(), unix_fix(source))]
     Unix {
-        /// Path of the Unix socket.
+        /// Path of the Unix socket that cannot be created.
         path: PathBuf,
         /// Error that the operating system returned.
         source: io::Error,
@@ -47,7 +47,7 @@ pub enum BindError {
     /// The TCP address cannot be used for listening.
     #[error("daemon.tcp.listen: {address} cannot be listened on: {source}; {}", tcp_fix(source))]
     Tcp {
-        /// Configured address and port.
+        /// Configured IP address and TCP port of the API.
         address: SocketAddr,
         /// Error that the operating system returned.
         source: io::Error,
@@ -81,7 +81,7 @@ fn tcp_fix(source: &io::Error) -> &'static str {
 /// process.
 #[derive(Debug)]
 pub struct Listeners {
-    /// The listening Unix socket.
+    /// Unix socket on which the API listens.
     pub unix: UnixListener,
     /// The listening TCP socket, with its TLS and token settings. `None` if the configuration has no `tcp`.
     pub tcp: Option<(TcpListener, Guard)>,

@@ -24,7 +24,7 @@ pub(crate) enum Origin {
     Process { uid: u32, pid: Option<i32> },
     /// A client that presented a token, over TCP.
     Token { name: String, address: SocketAddr },
-    /// A client that could not be identified.
+    /// A client that the daemon could not identify.
     Unknown,
 }
 

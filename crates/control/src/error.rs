@@ -38,7 +38,7 @@ pub enum ChangeError {
     NeedsRoot {
         /// Path of the configuration field that needs the scope.
         object: String,
-        /// Part of the change that needs the scope.
+        /// Description of the part of the change that needs the scope.
         what: String,
     },
     /// The change names a file outside of the directories in which API clients may name files.

@@ -76,7 +76,7 @@ pub(crate) struct Places {
 
 /// Result of an attempt to get a connection slot of a listening socket.
 enum Entrance {
-    /// The connection has got a slot.
+    /// The connection has got a connection slot.
     Place(Place),
     /// The client already uses its maximum number of slots, and the connection must be closed.
     Refused,
@@ -86,9 +86,9 @@ enum Entrance {
 
 /// State of a new connection, which has a connection slot or waits for one.
 pub(crate) enum Arrival {
-    /// The connection has a slot.
+    /// The connection has a connection slot.
     Place(Place),
-    /// The connection waits for a slot.
+    /// The connection waits for a connection slot.
     Waiting(Waiting),
 }
 

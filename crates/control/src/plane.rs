@@ -448,7 +448,7 @@ pub struct PlaneError {
     pub object: String,
     /// Cause of the failure, with the texts of its source errors.
     pub cause: String,
-    /// Remedy for the failure.
+    /// Remedy for the failure: what the operator can do.
     pub fix: String,
 }
 

@@ -52,7 +52,7 @@ impl From<&Caller> for Holder {
 /// Quotas for all kinds of resources that API clients can hold. Clones refer to the same quotas.
 #[derive(Clone)]
 pub(crate) struct Quotas {
-    /// Quota of work on blocking threads.
+    /// Quota of work that blocks a thread.
     pub work: Quota,
     /// Quota of configuration changes that are in progress or wait for another change to end.
     pub changes: Quota,

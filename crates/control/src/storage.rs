@@ -21,7 +21,7 @@ const LIMIT_BYTES: u64 = 16 << 20;
 /// Reason why the persistent objects could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    /// The file or its directory cannot be written.
+    /// The file of persistent objects or its directory cannot be written.
     #[error("{}: it cannot be written: {source}; {}", path.display(), write_fix(source))]
     Write {
         /// Path of the file that cannot be written.
@@ -29,7 +29,7 @@ pub enum StorageError {
         /// Error that the operating system returned.
         source: io::Error,
     },
-    /// The file cannot be read.
+    /// The file of persistent objects cannot be read.
     #[error("{}: it cannot be read: {source}; let the daemon read it, or move it away", path.display())]
     Read {
         /// Path of the file that cannot be read.

@@ -348,7 +348,7 @@ impl Store {
         troubles.into_iter().chain(behind).chain(unstored).chain(unwritable).chain(stuck).collect()
     }
 
-    /// Requests that the daemon ends.
+    /// Requests that the daemon ends. The API calls this function for a stop request.
     pub fn stop(&self) {
         self.ending.send_replace(true);
     }
@@ -360,7 +360,7 @@ impl Store {
         let _ = ending.wait_for(|ending| *ending).await;
     }
 
-    /// Returns the data plane.
+    /// Returns the data plane to which the store applies configurations.
     pub fn plane(&self) -> &Arc<dyn Plane> {
         &self.plane
     }

@@ -37,7 +37,7 @@ pub enum GuardError {
     TokenOpen {
         /// Configuration field that names the file, such as `daemon.tcp.token_file`.
         field: String,
-        /// Path of the token file.
+        /// Path of the token file that every local user can read.
         path: PathBuf,
     },
     /// The token is too short, or contains characters that are not printable.
@@ -45,7 +45,7 @@ pub enum GuardError {
     TokenWeak {
         /// Configuration field that names the file, such as `daemon.tcp.token_file`.
         field: String,
-        /// Path of the token file.
+        /// Path of the file with the weak token.
         path: PathBuf,
     },
     /// Two tokens with different names have the same text.
@@ -86,7 +86,7 @@ pub struct Guard {
     tokens: Arc<[Known]>,
 }
 
-/// A configured API token with its access scope.
+/// A configured API token with its name and its access scope.
 pub(crate) struct Known {
     token: Vec<u8>,
     /// Name of the token in the configuration, which the log contains.

@@ -15,7 +15,7 @@ use cli::failure::Failure;
 /// Maximum time to wait for the start or the end of the daemon.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The running daemon process.
+/// The daemon process of the demo.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -51,7 +51,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Returns the path of the daemon's socket.
+    /// Returns the path of the daemon's API socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }

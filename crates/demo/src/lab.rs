@@ -23,7 +23,7 @@ pub const HOSTS: u8 = 6;
 /// Number of the first host behind the OpenFlow bridge. The last host, which is also behind this bridge, sends echo
 /// requests to the first host continuously.
 pub const RULED: u8 = 5;
-/// Name of the OpenFlow bridge.
+/// Name of the OpenFlow bridge of the demo.
 pub const RULES: &str = "of0";
 /// Name of the router's neighbour that runs BGP.
 pub const WEST: &str = "west";

@@ -52,7 +52,7 @@ pub struct Routed {
     pub ospf: usize,
     /// Number of echo requests that were sent through the router.
     pub sent: u64,
-    /// Number of echo requests that were answered.
+    /// Number of echo requests through the router that were answered.
     pub received: u64,
     /// Number of packets in the router's namespace that the kernel forwarded instead of Trivium.
     pub by_kernel: u64,

@@ -80,13 +80,13 @@ pub fn answered(text: &str) -> u64 {
 /// flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flood {
-    /// Number of flood frames sent.
+    /// Number of UDP frames that the flood sent.
     pub sent: u64,
     /// Number of flood frames that the filter dropped.
     pub dropped: u64,
     /// Number of echo requests sent during the flood.
     pub pings: u64,
-    /// Number of echo requests that were answered.
+    /// Number of echo requests during the flood that were answered.
     pub answered: u64,
 }
 

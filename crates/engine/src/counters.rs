@@ -85,7 +85,7 @@ impl PortCounters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Stage {
-    /// Reception of packets from a queue.
+    /// Reception: the stage takes packets from a queue.
     Receive,
     /// Extraction of the flow keys from the packet headers.
     Parse,

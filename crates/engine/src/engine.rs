@@ -43,7 +43,7 @@ use crate::stage::{Punt, PuntRing, WorkerContext};
 use crate::state::Forwarding;
 use crate::worker::{Change, Command, Status, Worker};
 
-/// Configuration of the workers of an engine.
+/// Configuration of the workers of an engine (set of worker threads).
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// CPU cores of the workers, with one entry per worker. `Some(core)` pins the worker to this core. `None`
@@ -69,15 +69,15 @@ impl Default for EngineConfig {
     }
 }
 
-/// An error of an engine operation.
+/// Error of an operation on the engine or its workers.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The kernel did not create a file descriptor or the thread of a worker.
     #[error("worker {worker}: {what} failed ({source}); raise the limit of open files (LimitNOFILE)")]
     Os {
-        /// Index of the worker.
+        /// Index of the worker for which the operation was needed.
         worker: u16,
-        /// Name of the operation that the kernel refused.
+        /// Name of the operation that the kernel refused, such as `epoll`.
         what: &'static str,
         /// Error that the kernel returned.
         source: io::Error,
@@ -284,7 +284,7 @@ impl Engine {
         Ok((engine, workers))
     }
 
-    /// Returns the number of workers.
+    /// Returns the number of workers of the engine.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.workers.len()

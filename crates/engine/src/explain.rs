@@ -23,7 +23,7 @@ use sync::qsbr::Reader;
 /// Explanation of how a packet would be processed.
 #[derive(Clone, Debug, Default)]
 pub struct Explained {
-    /// Steps of the processing, in order.
+    /// Steps of the packet's processing by the stages, in order.
     pub steps: Vec<Step>,
     /// Frames that would be transmitted, in order, each with its output port.
     pub outputs: Vec<(PortId, Vec<u8>)>,

@@ -46,8 +46,8 @@ pub use megaflow_view::MegaflowView;
 pub use meter::MeterLive;
 pub(crate) use meter::Metered;
 
-/// Maximum number of 64-bit words of the extended key (fields beyond the flow key) that the flow caches can
-/// match.
+/// Maximum number of 64-bit words of the extended key (match fields that the flow key does not contain) that the flow
+/// caches can match.
 pub const EXTENDED_WORDS: usize = 7;
 /// Capacity of the ring from one worker to the slow path, in upcalls.
 pub const UPCALLS: usize = 2048;
@@ -68,13 +68,13 @@ const CLAIM: Duration = Duration::from_millis(100);
 
 /// A bridge with OpenFlow rules, as workers and the slow path use it.
 pub struct FlowBridge {
-    /// OpenFlow rules of the bridge.
+    /// OpenFlow rules of the bridge, with the lock of the rules.
     pub tables: Arc<FlowTables>,
     /// Learning bridge that executes the `NORMAL` action.
     pub bridge: Arc<Bridge>,
 }
 
-/// Function that is called with the OpenFlow events of a bridge.
+/// Function that is called with the OpenFlow events of a bridge, such as removed rules and packets for controllers.
 pub type Listener = Arc<dyn Fn(Vec<Event>) + Send + Sync>;
 
 /// A request of a control thread to the slow path.
@@ -132,7 +132,7 @@ impl FlowTables {
         }
     }
 
-    /// Returns the identifier of the bridge.
+    /// Returns the identifier of the bridge to which the tables belong.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number

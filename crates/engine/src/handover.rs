@@ -30,9 +30,9 @@ pub const RING: usize = 1024;
 pub enum Work {
     /// A packet that the receiving worker parses and processes.
     Process {
-        /// The packet.
+        /// Packet that the receiving worker processes.
         packet: Packet,
-        /// The port on which the packet arrived.
+        /// Port on which the packet arrived.
         port: PortId,
         /// Whether the ingress stage of the port has already processed the packet.
         seen: bool,
@@ -45,7 +45,7 @@ pub enum Work {
 /// An entry of an output ring: a processed packet that the receiving worker transmits.
 #[derive(Debug)]
 pub struct Output {
-    /// The packet.
+    /// Processed packet that the receiving worker transmits.
     pub packet: Packet,
     /// Port that transmits the packet.
     pub out: PortId,
@@ -55,7 +55,7 @@ pub struct Output {
 /// of a count of ring entries (`ring`) and a count of bursts (`own`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Worker that must reach the position.
+    /// Worker that must reach the position before the entries behind the wait entry are processed.
     pub worker: WorkerId,
     /// Worker that sends into the work ring whose entries `ring` counts. The receiver of this ring is `worker`.
     pub from: WorkerId,

@@ -12,7 +12,7 @@ use crate::stage::transmit::OwnedQueue;
 /// Statistics of one queue, as its worker reports them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueView {
-    /// Port of the queue.
+    /// Port to which the queue belongs.
     pub port: PortId,
     /// Identifier of the queue within its port.
     pub queue: QueueId,
@@ -28,7 +28,7 @@ pub struct QueueView {
 /// the sum is exact only while no packet moves between workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameCensus {
-    /// Number of all frames in the memory.
+    /// Number of all frames in the shared frame memory.
     pub total: usize,
     /// Number of free frames in the depot and in the workers' pools.
     pub free: usize,

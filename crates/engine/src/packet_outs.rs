@@ -20,7 +20,7 @@ pub(crate) enum Outgoing {
 
 /// A queued packet-out with its reservation in the packet-out budget of the OpenFlow session.
 pub(crate) struct Queued {
-    /// The packet-out to process.
+    /// The packet-out that waits for the slow path.
     pub packet: Outgoing,
     /// Part of the session's packet-out budget that is reserved for the packet-out. Dropping the value releases
     /// the part.

@@ -91,13 +91,13 @@ const FLOWS: usize = 200_000;
 /// Statistics of the slow path. Any thread can read the statistics.
 #[derive(Debug, Default)]
 pub struct SlowPathView {
-    /// Number of installed megaflows.
+    /// Number of megaflows that are installed in the caches of all workers.
     pub flows: AtomicU64,
     /// Moving average of the number of installed megaflows, updated after each revalidation round.
     pub mean_flows: AtomicU64,
     /// Maximum number of installed megaflows at the end of a revalidation round, since the start.
     pub most_flows: AtomicU64,
-    /// Current limit of installed megaflows.
+    /// Current limit of installed megaflows, for all workers together.
     pub limit: AtomicU64,
     /// Number of upcalls that the slow path has processed.
     pub upcalls: AtomicU64,
@@ -190,7 +190,7 @@ pub struct SlowPathConfig {
     pub limit: AtomicU32,
     /// Whether megaflows may wildcard fields. If false, every megaflow matches all fields exactly.
     pub megaflows: AtomicBool,
-    /// Whether the slow path must terminate.
+    /// Whether the slow path's thread must end.
     pub stop: AtomicBool,
 }
 

@@ -36,7 +36,7 @@ pub enum Function {
 /// State of a port that a worker needs to receive, forward and transmit packets.
 #[derive(Clone)]
 pub struct PortView {
-    /// Function of the port.
+    /// Function of the port, which forwards received packets.
     pub function: Function,
     /// Worker that transmits the port's packets on behalf of all workers that have no queue of this port.
     pub tx_owner: WorkerId,

@@ -47,14 +47,14 @@ impl TraceFilter {
     }
 }
 
-/// Trace report of one packet.
+/// Report of a trace about the processing of one packet.
 #[derive(Clone, Debug)]
 pub struct Traced {
-    /// Worker that processed the packet.
+    /// Worker that processed the traced packet.
     pub worker: WorkerId,
-    /// Port on which the packet arrived.
+    /// Port on which the traced packet arrived.
     pub port: PortId,
-    /// Length of the packet in bytes.
+    /// Length of the traced packet in bytes.
     pub len: u32,
     /// Flow key of the packet on arrival, or `None` if the L2 header could not be parsed.
     pub key: Option<FlowKey>,
@@ -65,7 +65,7 @@ pub struct Traced {
 /// A recorder that stores the processing steps of one packet.
 #[derive(Debug, Default)]
 pub struct TraceRecorder {
-    /// Steps that have been recorded so far.
+    /// Processing steps that have been recorded so far.
     pub steps: ArrayVec<Step, STEPS>,
 }
 

@@ -39,7 +39,7 @@ pub type Change = Arc<dyn Fn(&mut dyn Queue) + Send + Sync>;
 
 /// A command from a control thread to a worker. The worker executes the command between two rounds.
 pub enum Command {
-    /// Adds a queue to the worker's queues.
+    /// Adds a queue of a port to the queues that the worker polls.
     Add(OwnedQueue),
     /// Removes all queues of a port from the worker. The worker sends the queues back as soon as the kernel has taken
     /// all packets from their transmit rings.

@@ -28,7 +28,7 @@ pub struct Bridge {
 pub struct BridgeSettings {
     /// Ageing time of learned MAC table entries in seconds, 10..=1000000 (IEEE 802.1Q table 8-11).
     pub ageing: u32,
-    /// Maximum number of entries in the MAC table.
+    /// Maximum number of entries in the MAC table of the bridge.
     pub mac_limit: u32,
     /// Whether IGMP and MLD snooping is enabled. With snooping, multicast is forwarded only to ports with
     /// listeners.
@@ -152,9 +152,9 @@ impl OpenFlowVersion {
 /// PEM files for TLS connections with controllers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct OpenFlowTls {
-    /// Path of the private key.
+    /// Path of the file with the private key of the bridge.
     pub key: PathBuf,
-    /// Path of the certificate for the private key.
+    /// Path of the file with the certificate for the private key.
     pub certificate: PathBuf,
     /// Path of the CA certificate with which the certificates of controllers are verified.
     pub ca: PathBuf,
@@ -173,7 +173,7 @@ impl Serialize for FlowTableId {
 /// Settings of an OpenFlow flow table.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct FlowTable {
-    /// Name of the flow table.
+    /// Name of the OpenFlow flow table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Maximum number of flow entries in the flow table. `None`: one million.
@@ -342,9 +342,9 @@ pub struct Storm {
 /// Key of a static MAC table entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StaticKey {
-    /// VLAN of the entry.
+    /// VLAN of the static entry.
     pub vlan: VlanId,
-    /// MAC address of the entry.
+    /// MAC address of the static entry.
     pub mac: MacAddr,
 }
 

@@ -18,7 +18,7 @@ use crate::{
 /// Properties of the machine that a configuration is checked against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// Number of CPU cores.
+    /// Number of CPU cores of the machine.
     pub cores: usize,
     /// Number of frames in the frame memory of the running daemon, which may differ from the number in the
     /// configuration. `None`: no daemon runs.
@@ -75,7 +75,7 @@ pub(crate) struct ObjectCount {
     pub table: &'static str,
     /// Name of the object type in the plural, for messages.
     pub what: &'static str,
-    /// Number of objects of this type.
+    /// Current number of objects of this type.
     pub count: usize,
     /// Maximum number of objects of this type.
     pub limit: usize,

@@ -20,7 +20,7 @@ use crate::{
 pub struct Config {
     /// Settings of the daemon process: sockets, log and state directory.
     pub daemon: Daemon,
-    /// Settings of the workers.
+    /// Settings of the worker threads.
     pub engine: Engine,
     /// Settings of the frame memory.
     pub memory: Memory,
@@ -130,7 +130,7 @@ pub enum EngineMode {
 /// Settings of the frame memory that AF_XDP ports share.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Memory {
-    /// Number of frames in the frame memory.
+    /// Number of packet frames in the frame memory.
     pub frames: u32,
     /// Size of one frame in bytes, including headroom: 2048 or 4096.
     pub frame_size: u32,
@@ -146,7 +146,7 @@ pub enum HugePages {
     Try,
     /// The daemon uses huge pages, and fails if there are not enough.
     Require,
-    /// The daemon uses pages of the normal size.
+    /// The frame memory consists of pages of the normal size.
     Off,
 }
 

@@ -81,18 +81,18 @@ pub enum ConfigChange {
     },
     /// Adds a filter.
     AddFilter {
-        /// Name of the filter.
+        /// Name of the filter to add.
         name: FilterName,
-        /// Configuration of the filter.
+        /// Configuration of the filter to add.
         filter: Box<Filter>,
     },
     /// Changes the rules or the block list of a running filter.
     ChangeFilter {
-        /// Name of the filter.
+        /// Name of the filter to change.
         name: FilterName,
         /// New configuration of the filter.
         filter: Box<Filter>,
-        /// Fields of the filter that differ.
+        /// Rules and settings of the filter that differ.
         fields: Vec<FieldChange>,
     },
     /// Removes a filter that no port uses any more.
@@ -102,18 +102,18 @@ pub enum ConfigChange {
     },
     /// Adds a steering policy.
     AddSteering {
-        /// Name of the steering policy.
+        /// Name of the steering policy to add.
         name: SteeringName,
-        /// Configuration of the steering policy.
+        /// Configuration of the steering policy to add.
         steering: Box<SteeringPolicy>,
     },
     /// Changes the exact-match flow entries, the indirection table or the sizes of a running steering policy.
     ChangeSteering {
-        /// Name of the steering policy.
+        /// Name of the steering policy to change.
         name: SteeringName,
         /// New configuration of the steering policy.
         steering: Box<SteeringPolicy>,
-        /// Fields of the steering policy that differ.
+        /// Flow entries and settings of the steering policy that differ.
         fields: Vec<FieldChange>,
     },
     /// Removes a steering policy that no port uses any more.
@@ -123,16 +123,16 @@ pub enum ConfigChange {
     },
     /// Adds a port.
     AddPort {
-        /// Name of the port.
+        /// Name of the port to add.
         name: PortName,
-        /// Configuration of the port.
+        /// Configuration of the port to add.
         port: Box<Port>,
         /// Fields whose change required that the port was removed first. Empty for a new port.
         recreated: Vec<FieldChange>,
     },
     /// Changes a running port.
     ChangePort {
-        /// Name of the port.
+        /// Name of the port to change.
         name: PortName,
         /// New configuration of the port.
         port: Box<Port>,
@@ -156,7 +156,7 @@ pub enum ConfigChange {
     },
     /// Changes the settings of a running bridge.
     ChangeBridge {
-        /// Name of the bridge.
+        /// Name of the bridge to change.
         name: BridgeName,
         /// New settings of the bridge.
         settings: BridgeSettings,
@@ -174,13 +174,13 @@ pub enum ConfigChange {
     },
     /// Changes the settings of a member of a bridge.
     ChangeMember {
-        /// Name of the bridge.
+        /// Name of the bridge of which the port is a member.
         bridge: BridgeName,
-        /// Name of the port.
+        /// Name of the port that is a member.
         port: PortName,
-        /// New settings of the member.
+        /// New settings of the bridge member.
         member: Member,
-        /// Settings of the member that differ.
+        /// Settings of the bridge member that differ.
         fields: Vec<FieldChange>,
     },
     /// Adds a static MAC table entry, or moves it to another port.
@@ -206,16 +206,16 @@ pub enum ConfigChange {
     },
     /// Adds a router without interfaces.
     AddRouter {
-        /// Name of the router.
+        /// Name of the router to add.
         name: RouterName,
-        /// Settings of the router.
+        /// Settings of the router to add.
         settings: RouterSettings,
         /// Fields whose change required that the router was removed first. Empty for a new router.
         recreated: Vec<FieldChange>,
     },
     /// Changes the settings of a running router.
     ChangeRouter {
-        /// Name of the router.
+        /// Name of the router to change.
         name: RouterName,
         /// New settings of the router.
         settings: RouterSettings,
@@ -233,13 +233,13 @@ pub enum ConfigChange {
     },
     /// Changes the settings of a router's interface.
     ChangeRouterPort {
-        /// Name of the router.
+        /// Name of the router to which the interface belongs.
         router: RouterName,
-        /// Name of the port.
+        /// Name of the port that is the interface.
         port: PortName,
-        /// New settings of the interface.
+        /// New settings of the router interface.
         settings: RouterPort,
-        /// Settings of the interface that differ.
+        /// Settings of the router interface that differ.
         fields: Vec<FieldChange>,
     },
     /// Reports a changed setting of `daemon`, `engine`, `memory` or `ovsdb` that takes effect after a

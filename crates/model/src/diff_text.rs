@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BridgeName, ConfigChange, ConfigDiff, FieldChange, ObjectKey, PortName, RouterName};
 
-/// One line of a difference between configurations.
+/// One line of the text form of a difference between configurations.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PlanLine {
@@ -54,7 +54,7 @@ impl fmt::Display for ConfigDiff {
 }
 
 impl ConfigDiff {
-    /// Returns the differences as lines.
+    /// Returns the differences as lines of text.
     pub fn report(&self) -> PlanReport {
         let anew: BTreeSet<&PortName> = self.changes.iter().filter_map(recreated).collect();
         let moved: BTreeSet<&RouterName> = self.changes.iter().filter_map(moved).collect();

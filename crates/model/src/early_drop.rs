@@ -4,7 +4,7 @@
 /// [`packet::DropReason`], because captures and traces of workers do not contain such packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EarlyDrop {
-    /// Name of the reason in lists and metrics.
+    /// Name of the drop reason in lists and metrics.
     pub name: &'static str,
     /// Cause of the drop and the next step for an operator.
     pub explain: &'static str,
@@ -34,7 +34,7 @@ impl EarlyDrop {
                   enlarge `ring_size` or `memory.frames`.",
     };
 
-    /// All reasons, in the order of the reference page.
+    /// All drop reasons of packets that reached no worker, in the order of the reference page.
     pub const ALL: [EarlyDrop; 4] =
         [EarlyDrop::DEVICE_GONE, EarlyDrop::HELD, EarlyDrop::ROUTE_BLACKHOLE, EarlyDrop::MISSED];
 }

@@ -21,7 +21,7 @@ pub enum Tier {
     Tables,
 }
 
-/// One step in the processing of a packet.
+/// One step in the processing of a packet, as a stage of the data path recorded it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Step {
@@ -50,9 +50,9 @@ pub struct Output {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Explanation {
-    /// Name of the input port.
+    /// Name of the port at which the packet arrives.
     pub in_port: String,
-    /// Summary of the packet.
+    /// Text that summarizes the packet's headers.
     pub packet: String,
     /// Processing steps of the packet, in the order of the stages.
     pub steps: Vec<Step>,
@@ -70,7 +70,7 @@ pub struct Explanation {
     pub verdict: String,
 }
 
-/// Trace report of one packet.
+/// Report of a trace about the processing of one packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TraceEvent {
@@ -80,9 +80,9 @@ pub struct TraceEvent {
     pub at_ns: u64,
     /// Identifier of the worker that processed the packet.
     pub worker: u16,
-    /// Name of the input port.
+    /// Name of the port at which the packet arrived.
     pub in_port: String,
-    /// Summary of the packet.
+    /// Text that summarizes the packet's headers.
     pub packet: String,
     /// Processing steps of the packet, in the order of the stages.
     pub steps: Vec<Step>,
@@ -95,7 +95,7 @@ pub struct TraceEvent {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PacketFilter {
-    /// Name of the input port.
+    /// Name of the port at which the packet arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
     /// Source or destination Ethernet address of the packet.
@@ -124,7 +124,7 @@ pub struct PacketFilter {
     pub filter: Option<String>,
 }
 
-/// A captured frame.
+/// A frame that a capture copied.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CapturedFrame {
     /// Time of capture, in nanoseconds since 1970.

@@ -10,7 +10,7 @@ use crate::{Config, Namespace, PortKind};
 pub struct FileUse {
     /// Path of the configuration field that names the file, such as `port.tap.write`.
     pub field: String,
-    /// Path of the file that the field names.
+    /// Path of the file that the configuration field names.
     pub path: PathBuf,
     /// Whether the daemon reads or writes the file's content. `false` for sockets, to which the daemon only connects,
     /// and for namespaces, which it only enters.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Query for flow entries, groups, meters or megaflows. A criterion that is `None` matches all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowQuery {
-    /// Name of the bridge. `None`: all bridges.
+    /// Name of the bridge whose objects are selected. `None`: all bridges.
     pub bridge: Option<String>,
     /// Identifier of the flow table. Applies to flow entries only.
     pub table: Option<u8>,
@@ -41,7 +41,7 @@ pub struct TraceRequest {
     pub bridge: Option<String>,
     /// Text of the flow, in the syntax of ovs-fields(7) or of `ovs-dpctl`.
     pub flow: String,
-    /// Packet to trace.
+    /// Packet whose processing is traced.
     pub packet: TracePacket,
     /// Whether the report contains port names instead of port numbers.
     pub names: bool,
@@ -68,13 +68,13 @@ pub enum TracePacket {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FlowRuleState {
-    /// Name of the bridge.
+    /// Name of the bridge to which the flow entry belongs.
     pub bridge: String,
-    /// Identifier of the flow table.
+    /// Number of the OpenFlow table that contains the flow entry.
     pub table: u8,
-    /// Priority of the flow entry.
+    /// Priority of the OpenFlow flow entry.
     pub priority: u16,
-    /// Cookie of the flow entry.
+    /// Cookie (OpenFlow) of the flow entry.
     pub cookie: u64,
     /// Match of the flow entry. Empty: all packets.
     #[serde(rename = "match")]
@@ -112,9 +112,9 @@ pub struct FlowCount {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct GroupState {
-    /// Name of the bridge.
+    /// Name of the bridge to which the group belongs.
     pub bridge: String,
-    /// Identifier of the group.
+    /// Identifier of the OpenFlow group.
     pub id: u32,
     /// Type and buckets of the group, in the syntax of `ovs-ofctl dump-groups`.
     pub text: String,
@@ -132,9 +132,9 @@ pub struct GroupState {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MeterState {
-    /// Name of the bridge.
+    /// Name of the bridge to which the meter belongs.
     pub bridge: String,
-    /// Identifier of the meter.
+    /// Identifier of the OpenFlow meter.
     pub id: u32,
     /// Flags and bands of the meter, in the syntax of `ovs-ofctl dump-meters`.
     pub text: String,
@@ -152,7 +152,7 @@ pub struct MeterState {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MegaflowState {
-    /// Name of the bridge.
+    /// Name of the bridge to which the megaflow belongs.
     pub bridge: String,
     /// Identifier of the worker that caches the megaflow.
     pub worker: u16,
@@ -179,19 +179,19 @@ pub struct MegaflowState {
 pub struct CacheState {
     /// Identifier of the worker that uses the flow cache.
     pub worker: u16,
-    /// Number of megaflows in the cache.
+    /// Number of megaflows in the worker's flow cache.
     pub flows: u64,
-    /// Number of different megaflow masks in the cache.
+    /// Number of distinct megaflow masks in the worker's flow cache.
     pub masks: u64,
     /// Number of packets whose actions were found in the exact-match cache.
     pub exact_hits: u64,
     /// Number of packets whose actions were found by the megaflow lookup.
     pub masked_hits: u64,
-    /// Number of packets that matched no megaflow.
+    /// Number of packets that matched no megaflow in the cache.
     pub misses: u64,
     /// Number of hash table lookups for megaflows. Each packet counts once for each mask that was tried.
     pub probes: u64,
-    /// Memory of the cache in bytes.
+    /// Approximate memory of the worker's flow cache in bytes.
     pub memory: u64,
 }
 
@@ -230,7 +230,7 @@ pub struct MemoryState {
     /// Name of the part of the daemon that uses the memory, such as `frames`, `flow caches`, `flow records` or
     /// `tables of br0`.
     pub consumer: String,
-    /// Approximate memory in bytes.
+    /// Approximate memory of this part of the daemon, in bytes.
     pub bytes: u64,
 }
 

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HookState {
-    /// Name of the port.
+    /// Name of the port to which the hook belongs.
     pub port: String,
-    /// Name of the kernel device.
+    /// Name of the kernel device to which the hook is attached.
     pub device: String,
     /// Namespace of the device. Absent: the daemon's own namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -21,7 +21,7 @@ pub struct HookState {
     /// Inode number by which the kernel identifies the network namespace. 0 if the namespace no longer
     /// exists.
     pub netns: u64,
-    /// Name of the device driver.
+    /// Name of the kernel driver of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// XDP features of the driver, by the kernel's names. Absent if the driver does not report features.
@@ -39,7 +39,7 @@ pub struct HookState {
     pub owner: String,
     /// Stages of the XDP program, in the order of their execution.
     pub stages: Vec<String>,
-    /// Name of the filter that the hook applies.
+    /// Name of the filter that the hook applies to received packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     /// Name of the steering policy that the hook applies.
@@ -75,9 +75,9 @@ pub struct HookState {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HookProgram {
-    /// Kernel ID of the program.
+    /// Kernel ID of the BPF program.
     pub id: u32,
-    /// Name of the program.
+    /// Name of the BPF program.
     pub name: String,
     /// Hash of the program's instructions, in the form that `bpftool` prints.
     pub tag: String,
@@ -101,7 +101,7 @@ pub const OBJECT_LIMIT: usize = 4 << 20;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UserProgram {
-    /// Properties of the program in the kernel.
+    /// Properties of the custom program in the kernel.
     pub program: HookProgram,
     /// Whether the custom program refers to `trivium_next`, by which it calls the program of the port. If not, no frame
     /// reaches the program of the port.
@@ -110,12 +110,12 @@ pub struct UserProgram {
     /// when the daemon ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins: Option<String>,
-    /// Maps that the custom program uses.
+    /// BPF maps that the custom program uses.
     #[serde(default)]
     pub maps: Vec<HookMap>,
 }
 
-/// Result of a change of a port's custom program.
+/// Result of a change of the custom XDP program of a port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ProgramChange {
@@ -133,17 +133,17 @@ pub struct ProgramChange {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HookMap {
-    /// Kernel ID of the map.
+    /// Kernel ID of the BPF map.
     pub id: u32,
-    /// Name of the map, up to 15 characters.
+    /// Name of the BPF map, up to 15 characters.
     pub name: String,
-    /// Type of the map, as named by `bpftool`.
+    /// Type of the BPF map, as named by `bpftool`.
     pub kind: String,
     /// Maximum number of elements. For a ring buffer, its size in bytes.
     pub max_entries: u32,
-    /// Size of a key of the map in bytes.
+    /// Size of a key of the BPF map in bytes.
     pub key_size: u32,
-    /// Size of a value of the map in bytes.
+    /// Size of a value of the BPF map in bytes.
     pub value_size: u32,
     /// Kernel memory of the map in bytes. Absent if the kernel does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,14 +156,14 @@ pub struct HookMap {
 pub struct HookRuns {
     /// Length of the measurement period in nanoseconds.
     pub elapsed_ns: u64,
-    /// Number of runs in the period.
+    /// Number of runs of the program in the period.
     pub runs: u64,
-    /// Total duration of the runs in nanoseconds.
+    /// Total duration of the runs in the period, in nanoseconds.
     pub run_time_ns: u64,
 }
 
 impl HookRuns {
-    /// Returns the number of runs per second.
+    /// Returns the number of runs of the program per second.
     pub fn per_second(&self) -> u64 {
         scaled(self.runs, 1_000_000_000, self.elapsed_ns)
     }

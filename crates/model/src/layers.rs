@@ -17,21 +17,21 @@ use crate::{
 /// Key of a configuration object. Each object has one owner.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ObjectKey {
-    /// A filter.
+    /// Key of a filter.
     Filter(FilterName),
-    /// A steering policy.
+    /// Key of a steering policy.
     Steering(SteeringName),
-    /// A port.
+    /// Key of a port.
     Port(PortName),
-    /// A bridge without its members.
+    /// Key of a bridge without its members.
     Bridge(BridgeName),
-    /// A port's membership of a bridge.
+    /// Key of a port's membership of a bridge.
     Member(BridgeName, PortName),
-    /// A static MAC table entry of a bridge.
+    /// Key of a static MAC table entry of a bridge.
     Static(BridgeName, StaticKey),
-    /// A virtual router without its interfaces.
+    /// Key of a virtual router without its interfaces.
     Router(RouterName),
-    /// A port as an interface of a router.
+    /// Key of a port as an interface of a router.
     RouterPort(RouterName, PortName),
 }
 
@@ -72,7 +72,7 @@ pub enum Change {
     PutRouter(RouterName, RouterSettings),
     /// Adds a port to a router as an interface, or replaces the settings of the interface.
     PutRouterPort(RouterName, PortName, RouterPort),
-    /// Removes an object.
+    /// Removes the object with this key.
     Remove(ObjectKey),
 }
 
@@ -99,7 +99,7 @@ pub enum Refusal {
     /// The object belongs to another owner.
     #[error("{object}: it belongs to {owner}, and {wanted} wants to change it; {}", fix_for(*owner))]
     Owned {
-        /// Key of the object.
+        /// Key of the object of the other owner.
         object: ObjectKey,
         /// Owner of the object. Only this owner may change the object.
         owner: Owner,
@@ -123,7 +123,7 @@ pub enum Refusal {
     /// The router to which an interface belongs does not exist.
     #[error("{object}: there is no router `{router}`; make the router first")]
     NoRouter {
-        /// Key of the interface.
+        /// Key of the router interface.
         object: ObjectKey,
         /// Name of the router that does not exist.
         router: RouterName,
@@ -131,7 +131,7 @@ pub enum Refusal {
     /// The filter does not contain the rule that a request names.
     #[error("{object}: there is no rule `{rule}`; look at the names with `trivium show filters`")]
     NoRule {
-        /// Key of the filter.
+        /// Key of the filter that lacks the rule.
         object: ObjectKey,
         /// Name of the rule that does not exist.
         rule: RuleName,
@@ -139,9 +139,9 @@ pub enum Refusal {
     /// The new object would exceed the maximum number of objects of its type.
     #[error("{object}: there are {limit} {what} already, and more are not possible; {}", too_many_fix(what))]
     TooMany {
-        /// Key of the new object.
+        /// Key of the new object that would exceed the maximum.
         object: ObjectKey,
-        /// Name of the object type in the plural.
+        /// Name of the type of the object, in the plural.
         what: &'static str,
         /// Maximum number of objects of this type.
         limit: usize,
@@ -203,7 +203,7 @@ fn fix_for(owner: Owner) -> &'static str {
     }
 }
 
-/// Configuration objects of one owner.
+/// Configuration objects that belong to one owner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fragment {
     /// Filters by name.

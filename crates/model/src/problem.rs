@@ -24,7 +24,7 @@ pub enum Severity {
 /// A problem of a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// Severity of the problem.
+    /// Severity of the configuration problem.
     pub severity: Severity,
     /// Name of the configuration text (usually a file name), as given by the caller. Empty if the text has no name.
     pub file: String,
@@ -34,7 +34,7 @@ pub struct Problem {
     pub column: u32,
     /// Path of the affected object, such as `bridge.br0.port.web1.access`.
     pub object: String,
-    /// Cause of the problem.
+    /// Cause of the configuration problem.
     pub cause: Cause,
 }
 

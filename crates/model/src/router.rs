@@ -127,7 +127,7 @@ pub struct RouterPort {
     /// of these interfaces has a device `DEVICE.OUTER.INNER` in the namespace of the router.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub qinq: BTreeSet<QinQ>,
-    /// Type of the outer tags in `qinq`.
+    /// Type of the outer VLAN tags of the interfaces in `qinq`.
     #[serde(skip_serializing_if = "OuterTag::is_default")]
     pub qinq_outer: OuterTag,
     /// Reverse path check for the source addresses of packets that arrive at the interface or at one of its
@@ -208,9 +208,9 @@ impl RouterPort {
 /// A double-tagged VLAN: a customer VLAN inside a provider VLAN.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct QinQ {
-    /// Identifier of the provider VLAN.
+    /// Identifier of the provider VLAN (outer tag).
     pub outer: VlanId,
-    /// Identifier of the customer VLAN.
+    /// Identifier of the customer VLAN (inner tag).
     pub inner: VlanId,
 }
 

@@ -23,19 +23,19 @@ pub struct RouterState {
     /// Namespace of the router. Absent: the daemon's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Number of IPv4 routes in all tables.
+    /// Number of IPv4 routes in all routing tables of the router.
     pub routes4: u64,
-    /// Number of IPv6 routes in all tables.
+    /// Number of IPv6 routes in all routing tables of the router.
     pub routes6: u64,
     /// Maximum number of routes of both families together.
     pub routes_limit: u32,
-    /// Number of neighbours of both families together.
+    /// Number of neighbours of the router, IPv4 and IPv6 together.
     pub neighbours: u64,
     /// Maximum number of neighbours of both families together.
     pub neighbours_limit: u32,
-    /// Number of routing tables that contain routes.
+    /// Number of routing tables of the router that contain routes.
     pub tables: u32,
-    /// Number of policy rules.
+    /// Number of policy rules (`ip rule`) of the router.
     pub rules: u32,
     /// Whether the router has applied all kernel notifications that it has received so far.
     pub in_step: bool,
@@ -67,18 +67,18 @@ pub struct RouterState {
     pub trouble: Option<String>,
 }
 
-/// State of a router's FPM server.
+/// State of a router's FPM server, to which FRR's zebra sends routes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FpmState {
     /// Address on which connections of zebra are accepted.
     pub listen: String,
-    /// Phase of the FPM session.
+    /// Phase of the session with zebra.
     pub state: FpmPhase,
     /// Address of the connected peer. Absent if there is no connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Seconds since the peer connected.
+    /// Seconds since zebra connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
     /// Number of routes of the router that come from FPM sessions. Includes routes of the previous session that the
@@ -148,7 +148,7 @@ pub struct PuntState {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct InterfaceState {
-    /// Name of the port.
+    /// Name of the port that is the interface.
     pub port: String,
     /// Owner of the interface: the source that created it, such as `file` or `api`.
     pub owner: Owner,
@@ -162,13 +162,13 @@ pub struct InterfaceState {
     pub device: String,
     /// Interface index of the device. 0 if the device does not exist.
     pub index: u32,
-    /// Ethernet address of the device.
+    /// Ethernet address of the interface's device.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub mac: Option<MacAddr>,
     /// MTU of the device: maximum size of an L3 packet in bytes.
     pub mtu: u32,
-    /// Whether the device is up and has a carrier.
+    /// Whether the interface's device is up and has a carrier.
     pub up: bool,
     /// IP addresses that the kernel device has, with prefix lengths.
     #[serde(default)]
@@ -358,7 +358,7 @@ pub struct RouteEntry {
     pub table: TableId,
     /// Type of the route, in the terms of `ip route`: `unicast`, `local`, `blackhole` and others.
     pub kind: String,
-    /// Origin of the route.
+    /// Origin of the route, such as `kernel`, `static` or `bgp`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub protocol: RouteProtocol,
     /// Metric of the route. Among routes to one prefix, the route with the lowest metric is used.
@@ -380,7 +380,7 @@ pub struct RouteEntry {
 pub struct RouteQuery {
     /// Prefix that must contain the destination prefixes of the routes.
     pub prefix: Option<Prefix>,
-    /// Routing table of the routes.
+    /// Routing table of the selected routes.
     pub table: Option<TableId>,
     /// Maximum number of routes in the result.
     pub limit: usize,
@@ -392,7 +392,7 @@ pub struct RouteQuery {
 pub struct NextHopEntry {
     /// Identifier of the next-hop object.
     pub id: u32,
-    /// Origin of the next-hop object.
+    /// Origin of the next-hop object, such as `kernel` or `zebra`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub protocol: RouteProtocol,
     /// Next hop of the object. Absent if the object is a group or a blackhole.

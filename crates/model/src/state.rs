@@ -19,11 +19,11 @@ pub struct PortState {
     pub name: String,
     /// Index of the port in the data plane.
     pub id: u16,
-    /// Kind of the port, as in the configuration file.
+    /// Kind of the port (such as `tap` or `veth`), as in the configuration file.
     pub kind: String,
     /// Owner of the port: the source that created it, such as `file` or `api`.
     pub owner: Owner,
-    /// Name of the kernel device.
+    /// Name of the kernel device of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// Namespace of the device. Absent: the daemon's namespace.
@@ -32,7 +32,7 @@ pub struct PortState {
     /// Interface index of the device in its namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ifindex: Option<u32>,
-    /// Name of the device driver.
+    /// Name of the kernel driver of the port's device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// Attachment mode of the XDP program (hook): `native` or `generic`.
@@ -59,10 +59,10 @@ pub struct PortState {
     pub admin_up: bool,
     /// Whether the link of the port is up.
     pub link_up: bool,
-    /// Bridge of which the port is a member.
+    /// Name of the bridge of which the port is a member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
-    /// Router of which the port is an interface.
+    /// Name of the router of which the port is an interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router: Option<String>,
     /// Whether the XDP program (hook) stays attached to the device when the daemon ends.
@@ -86,16 +86,16 @@ pub struct PortState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PortCounters {
-    /// Number of received packets.
+    /// Number of packets received at the port.
     pub rx_packets: u64,
     /// Number of received bytes, without frame check sequences.
     pub rx_bytes: u64,
     /// Number of packets that were lost before the daemon received them, because rings were full or no frames were
     /// free. The number is the sum of counters of the kernel and of the hook.
     pub rx_missed: u64,
-    /// Number of transmitted packets.
+    /// Number of packets transmitted at the port.
     pub tx_packets: u64,
-    /// Number of transmitted bytes.
+    /// Number of bytes transmitted at the port.
     pub tx_bytes: u64,
     /// Number of packets that arrived at this port and were dropped, for any reason.
     pub drops: u64,
@@ -111,13 +111,13 @@ pub struct BridgeState {
     pub id: u16,
     /// Owner of the bridge: the source that created it, such as `file` or `api`.
     pub owner: Owner,
-    /// Number of entries in the MAC table.
+    /// Number of entries in the MAC table of the bridge.
     pub macs: u32,
-    /// Maximum number of entries in the MAC table.
+    /// Maximum number of entries in the MAC table of the bridge.
     pub mac_limit: u32,
     /// Ageing time of learned MAC table entries in seconds.
     pub ageing: u32,
-    /// Whether IGMP and MLD snooping is enabled.
+    /// Whether IGMP and MLD snooping is enabled on the bridge.
     pub snooping: bool,
     /// Number of multicast groups in the snooping table.
     #[serde(default)]
@@ -133,7 +133,7 @@ pub struct BridgeState {
     /// MAC table counters since the creation of the bridge.
     #[serde(default)]
     pub counts: BridgeCounts,
-    /// Members of the bridge.
+    /// Ports that are members of the bridge, with their settings and counters.
     pub members: Vec<MemberState>,
 }
 
@@ -167,11 +167,11 @@ impl BridgeCounts {
 /// A port with a multicast group membership, or a port through which a multicast router is reachable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MulticastMember {
-    /// VLAN of the membership.
+    /// VLAN of the group membership or of the multicast router.
     pub vlan: VlanId,
     /// IP address of the multicast group. `None`: a multicast router is reachable through the port.
     pub group: Option<std::net::IpAddr>,
-    /// Name of the port.
+    /// Name of the port behind which the group member or the multicast router is.
     pub port: String,
     /// Seconds since the last membership report (for a multicast router, the last query or PIM hello) at the port.
     pub age_s: u32,
@@ -181,7 +181,7 @@ pub struct MulticastMember {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberState {
-    /// Name of the port.
+    /// Name of the port that is a member of the bridge.
     pub port: String,
     /// Owner of the membership: the source that created it, such as `file` or `api`.
     pub owner: Owner,
@@ -210,7 +210,7 @@ pub struct FdbEntry {
     #[serde(with = "text::mac")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub mac: MacAddr,
-    /// Name of the port of the entry.
+    /// Name of the port that leads to the MAC address.
     pub port: String,
     /// Seconds since the last frame from the MAC address arrived.
     pub age_s: u32,
@@ -222,16 +222,16 @@ pub struct FdbEntry {
 /// Query for MAC table entries. Absent criteria match all entries.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FdbFilter {
-    /// Name of the bridge.
+    /// Name of the bridge whose entries are selected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
-    /// Name of the port.
+    /// Name of the port of the selected entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// VLAN of the entries.
+    /// VLAN of the selected entries.
     #[serde(default, with = "text::vlan_option", skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanId>,
-    /// MAC address of the entries.
+    /// MAC address of the selected entries.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
     /// Maximum number of entries in the result.
@@ -280,7 +280,7 @@ pub struct WorkerState {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StageState {
-    /// Name of the processing stage.
+    /// Name of the stage of the packet path.
     pub name: String,
     /// Number of packets that the stage processed.
     pub packets: u64,
@@ -296,7 +296,7 @@ impl StageState {
     }
 }
 
-/// Drop counter of one port for one drop reason.
+/// Counter of the packets that were dropped at one port for one drop reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DropState {
@@ -319,9 +319,9 @@ pub struct FilterState {
     pub name: String,
     /// Owner of the filter: the source that created it, such as `file` or `api`.
     pub owner: Owner,
-    /// Names of the ports whose hooks apply the filter.
+    /// Names of the ports whose hooks (XDP programs) apply the filter.
     pub ports: Vec<String>,
-    /// Path of the block list file.
+    /// Path of the block list file of the filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocklist: Option<String>,
     /// Number of prefixes in the block list. Absent if no rule of the filter uses the block list.
@@ -349,7 +349,7 @@ pub struct RuleState {
     /// Whether the rule has expired.
     #[serde(default)]
     pub expired: bool,
-    /// Number of packets that matched the rule.
+    /// Number of packets that matched the filter rule.
     pub packets: u64,
     /// Number of bytes in the packets that matched the rule.
     pub bytes: u64,
@@ -389,7 +389,7 @@ pub struct BlockRequest {
     /// Whether the request removes the prefixes instead of adding them.
     #[serde(default)]
     pub unblock: bool,
-    /// Prefixes to add or remove.
+    /// Address prefixes to add to the block list or to remove from it.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub prefixes: Vec<Prefix>,
     /// Seconds after which the added prefixes are removed again. Absent: the prefixes are not removed automatically.
@@ -401,7 +401,7 @@ pub struct BlockRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Blocked {
-    /// Number of prefixes that were added or removed.
+    /// Number of prefixes that the request added or removed.
     pub changed: u64,
     /// Number of prefixes in the block list after the request.
     pub listed: u64,
@@ -413,9 +413,9 @@ pub struct Blocked {
 pub struct DoctorFinding {
     /// Path of the object, such as `port.eth1` or `memory`.
     pub object: String,
-    /// Severity of the finding.
+    /// Severity of the diagnostics finding.
     pub severity: Finding,
-    /// Description of the finding.
+    /// Description of the problem or the state that was found.
     pub finding: String,
     /// Remedy for the finding. Empty if no action is required.
     #[serde(default)]
@@ -471,7 +471,7 @@ pub struct RssTable {
 pub struct Counters {
     /// Nanoseconds since the start of the daemon.
     pub at_ns: u64,
-    /// Traffic counters of each port, by name.
+    /// Traffic counters of each port, by the name of the port.
     pub ports: BTreeMap<String, PortCounters>,
     /// State of each worker.
     pub workers: Vec<WorkerState>,
@@ -485,9 +485,9 @@ pub struct Counters {
 pub struct LinkEvent {
     /// Nanoseconds since the start of the daemon.
     pub at_ns: u64,
-    /// Name of the port.
+    /// Name of the port whose link state changed.
     pub port: String,
-    /// Whether the link is up.
+    /// Whether the link of the port is now up.
     pub up: bool,
     /// Description of a current problem of the port. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -37,7 +37,7 @@ pub struct SteeringPolicy {
 }
 
 impl SteeringPolicy {
-    /// Number of buckets in the indirection table.
+    /// Number of buckets in the indirection table of a policy.
     pub const BUCKETS: usize = 256;
     /// Maximum value of `capacity`, in flow entries.
     pub const CAPACITY_MAX: u32 = 1 << 20;
@@ -196,13 +196,13 @@ pub struct SteeringState {
     pub name: String,
     /// Owner of the policy: the source that created it, such as `file` or `api`.
     pub owner: Owner,
-    /// Names of the ports whose hooks apply the policy.
+    /// Names of the ports whose hooks (XDP programs) apply the policy.
     pub ports: Vec<String>,
     /// Number of exact-match flow entries in the policy.
     pub flows: u64,
     /// Number of exact-match flow entries that were added at run time.
     pub live_flows: u64,
-    /// Maximum number of exact-match flow entries.
+    /// Maximum number of exact-match flow entries of the policy.
     pub capacity: u32,
     /// Length of the packet queue of each CPU, in packets.
     pub cpu_queue: u32,
@@ -214,7 +214,7 @@ pub struct SteeringState {
     pub buckets: Vec<SteeringShare>,
     /// Whether the current indirection table differs from the table in the configuration.
     pub live_table: bool,
-    /// Counters of delivered packets by target.
+    /// Counters of the packets that were delivered to each target.
     pub sent: Vec<SteeringSent>,
 }
 
@@ -242,7 +242,7 @@ pub struct SteeringSent {
     pub bytes: u64,
 }
 
-/// An exact-match flow entry in requests and answers of the API.
+/// An exact-match flow entry in requests and responses of the API.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -274,13 +274,13 @@ pub struct SteeringEntry {
     /// Seconds after which the flow entry is removed. Absent: the entry does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_s: Option<u64>,
-    /// Whether the flow entry was added at run time and is not part of the configuration. Set in answers only.
+    /// Whether the flow entry was added at run time and is not part of the configuration. Set in responses only.
     #[serde(default)]
     pub live: bool,
-    /// Number of packets that matched the flow entry. Set in answers only.
+    /// Number of packets that matched the flow entry. Set in responses only.
     #[serde(default)]
     pub packets: u64,
-    /// Number of bytes in the packets that matched the flow entry. Set in answers only.
+    /// Number of bytes in the packets that matched the flow entry. Set in responses only.
     #[serde(default)]
     pub bytes: u64,
 }

@@ -13,9 +13,9 @@ const PORT: u16 = 6640;
 /// Address of an OVSDB server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// Path of a Unix socket.
+    /// Path of the Unix socket of the OVSDB server.
     Unix(PathBuf),
-    /// Host name or address, and TCP port.
+    /// Host name or address, and TCP port of the OVSDB server.
     Tcp(String, u16),
 }
 

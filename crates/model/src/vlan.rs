@@ -29,7 +29,7 @@ pub enum VlanMode {
 }
 
 impl VlanMode {
-    /// Returns whether the member carries a VLAN.
+    /// Returns whether the bridge member carries a VLAN.
     pub fn carries(&self, vlan: VlanId) -> bool {
         match self {
             VlanMode::Access(access) => *access == vlan,
@@ -59,7 +59,7 @@ pub struct VlanSet {
 }
 
 impl VlanSet {
-    /// Returns an empty set.
+    /// Returns an empty set of VLANs.
     pub fn new() -> Self {
         Self::default()
     }
@@ -92,7 +92,7 @@ impl VlanSet {
         self.ranges.iter().any(|&(first, last)| first <= vlan && vlan <= last)
     }
 
-    /// Returns whether the set is empty.
+    /// Returns whether the set contains no VLAN.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -102,7 +102,7 @@ impl VlanSet {
         &self.ranges
     }
 
-    /// Returns all VLANs in ascending order.
+    /// Returns all VLANs of the set in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
         self.ranges.iter().flat_map(|&(first, last)| (first.get()..=last.get()).filter_map(VlanId::new))
     }

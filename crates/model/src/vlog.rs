@@ -172,14 +172,14 @@ impl VlogLevel {
     }
 }
 
-/// A destination of log messages.
+/// Destination of log messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum VlogDestination {
     /// The system log.
     Syslog,
     /// Standard error.
     Console,
-    /// The log file.
+    /// The log file of the daemon.
     File,
 }
 

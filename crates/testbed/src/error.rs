@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Error in a step of a lab.
+/// Error of a step that a test performs in a lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A command could not be started.
@@ -26,7 +26,7 @@ pub enum LabError {
     /// An event for which the test waited did not occur in time.
     #[error("{what} did not happen within {seconds:.1} s{detail}")]
     TimedOut {
-        /// Description of the event.
+        /// Description of the event for which the test waited.
         what: String,
         /// Time for which the test waited, in seconds.
         seconds: f64,
@@ -47,7 +47,7 @@ pub enum LabError {
     Output {
         /// Command line whose output could not be parsed.
         command: String,
-        /// Output of the command.
+        /// Output that could not be parsed.
         output: String,
     },
 }

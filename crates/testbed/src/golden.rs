@@ -38,7 +38,7 @@ const CLOCK: &str = "eth_src=02:00:00:00:ff:ff,eth_dst=01:80:c2:00:00:0e,eth_typ
 /// before the port is a member of the bridge.
 const CLOCK_REASONS: [&str; 2] = ["reserved-multicast", "no-function"];
 
-/// One golden test case.
+/// One golden test case: a configuration, input packets and the expected output.
 #[derive(Clone, Debug)]
 pub struct Case {
     directory: PathBuf,

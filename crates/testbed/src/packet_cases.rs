@@ -58,7 +58,7 @@ pub struct PacketCase {
 /// An input frame and the effects that the test expects.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Port on which the frame is received.
+    /// Port of the bridge on which the frame is received.
     pub port: u8,
     /// Bytes of the frame from the Ethernet header on. The frame contains [`MARK`].
     pub frame: Vec<u8>,
@@ -84,7 +84,7 @@ impl PacketCase {
 }
 
 impl Step {
-    /// Returns a step in which the frame is sent once.
+    /// Returns a step that sends the frame once.
     fn new(port: u8, frame: &[u8], leaves: &[(u8, &[u8])]) -> Step {
         let leaves = leaves.iter().map(|(port, frame)| (*port, frame.to_vec())).collect();
         Step { port, frame: frame.to_vec(), times: 1, leaves, packet_in: None, shown: None }

@@ -70,7 +70,7 @@ pub(super) async fn delete_filter(
     delete(&context, &caller, ObjectKey::Filter(request::filter_name(&filter)?), params).await
 }
 
-/// Query parameters for adding a rule.
+/// Query parameters for adding a rule to a filter.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -24,9 +24,9 @@ const MOST: usize = 100_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RuleParams {
-    /// Name of the bridge. Absent: all bridges.
+    /// Name of the bridge whose flow entries are returned. Absent: all bridges.
     bridge: Option<String>,
-    /// Number of the flow table. Absent: all tables.
+    /// Number of the OpenFlow flow table. Absent: all tables.
     table: Option<u8>,
     /// Maximum number of returned flow entries. Default 1000, at most 100000.
     limit: Option<usize>,
@@ -37,7 +37,7 @@ pub(super) struct RuleParams {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct BridgeParams {
-    /// Name of the bridge. Absent: all bridges.
+    /// Name of the bridge whose objects are returned. Absent: all bridges.
     bridge: Option<String>,
     /// Maximum number of returned objects. Default 1000, at most 100000.
     limit: Option<usize>,

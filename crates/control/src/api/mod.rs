@@ -6,9 +6,9 @@
 //! limited:
 //!
 //! - the length of bodies, and the time in which they must arrive;
-//! - the number of connections (`places`);
-//! - the memory of unread responses (`octets`);
-//! - threads, changes, configurations and streams, of which each client has a share (`quota`);
+//! - the number of connections (module `places`);
+//! - the memory of unread responses (module `octets`);
+//! - threads, changes, configurations and streams, of which each client has a share (module `quota`);
 //! - the length of the queue of each stream.
 
 mod configuration;

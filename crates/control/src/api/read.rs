@@ -127,15 +127,15 @@ pub(super) async fn bridge(context: Context, Path(name): Path<String>) -> ApiRes
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct FdbParams {
-    /// Name of the bridge. Absent: all bridges.
+    /// Name of the bridge of the entries. Absent: all bridges.
     bridge: Option<String>,
-    /// Name of the port. Absent: all ports.
+    /// Name of the port of the entries. Absent: all ports.
     port: Option<String>,
     /// VLAN of the entries. Absent: all VLANs.
     vlan: Option<u16>,
     /// MAC address of the entries. Absent: all addresses.
     mac: Option<String>,
-    /// Maximum number of returned entries.
+    /// Maximum number of MAC table entries in the response.
     limit: Option<usize>,
 }
 

@@ -30,7 +30,7 @@ const FLOWS_LIMIT: usize = 1 << 20;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct FlowParams {
-    /// Maximum number of returned flows. Default 1000.
+    /// Maximum number of exact-match flows in the response. Default 1000.
     limit: Option<usize>,
 }
 

@@ -30,7 +30,7 @@ const RSS_LIMIT: usize = 65_536;
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRequest {
-    /// Name of the input port.
+    /// Name of the port at which the packet arrives.
     pub in_port: String,
     /// Frame in hexadecimal digits, starting with the destination MAC address.
     pub frame: String,

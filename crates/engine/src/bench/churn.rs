@@ -35,7 +35,7 @@ const GUESTS: usize = 10_000;
 /// without route changes.
 const BURSTS: usize = 4 << 20;
 
-/// Cost of loading a full routing table.
+/// Time and memory for loading a full routing table.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Number of loaded routes: IPv4, IPv6.

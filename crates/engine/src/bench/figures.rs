@@ -9,7 +9,7 @@ pub struct Figures {
     pub rows: Vec<Row>,
 }
 
-/// One row of a scenario's results.
+/// One row of a scenario's results, which contains named figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Name of the row. The name is empty if the scenario has only one row.

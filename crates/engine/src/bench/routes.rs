@@ -114,7 +114,7 @@ impl RoutesOf {
         }
     }
 
-    /// Removes a route.
+    /// Removes a route from the routing table.
     ///
     /// # Errors
     /// [`FibError`] if the route cannot be removed. The table is unchanged in this case.

@@ -29,7 +29,7 @@ const SLICE: Duration = Duration::from_millis(4);
 /// Maximum time that the benchmark waits for the workers to warm up.
 const WARM_UP: Duration = Duration::from_secs(20);
 
-/// A forwarding scenario.
+/// A scenario that measures the forwarding of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
     /// Measures reception and transmission. Packets are not parsed.

@@ -78,7 +78,7 @@ impl Compiled {
 
 /// A megaflow as a worker's flow cache stores it.
 pub struct CachedFlow {
-    /// Index of the megaflow's record in the slow path.
+    /// Index of the record of this megaflow in the slow path.
     pub(crate) id: u32,
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) live: Arc<Live>,

@@ -33,7 +33,7 @@ pub(super) struct Record {
     pub created_ns: u64,
     /// Whether the removal of the megaflow from the worker's cache has begun.
     pub leaving: bool,
-    /// State of the megaflow in the XDP hook.
+    /// State of the megaflow in the XDP hook: statistics slot and counts.
     pub hook: Part,
 }
 

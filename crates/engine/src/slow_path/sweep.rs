@@ -60,7 +60,7 @@ impl Sweep {
 #[derive(Default)]
 pub(super) struct Sweeps {
     bridges: BTreeMap<u16, Sweep>,
-    /// Least value of `spent_ns` among the bridges with records to revalidate, as of the begin of the last slice, in
+    /// Least value of `spent_ns` among the bridges with records to revalidate, at the beginning of the last slice, in
     /// nanoseconds.
     floor_ns: u64,
 }

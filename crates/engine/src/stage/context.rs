@@ -29,7 +29,7 @@ pub const SEGMENT_BUDGET: u32 = 16_384;
 pub struct WorkerContext {
     /// Identifier of the worker.
     pub id: WorkerId,
-    /// Pool of free frames that belongs to the worker.
+    /// Pool of free packet frames that belongs to the worker.
     pub pool: FramePool,
     /// Packets to transmit, sorted by output port.
     pub outbox: Outbox,
@@ -37,7 +37,7 @@ pub struct WorkerContext {
     pub scratch: switch::Scratch,
     /// Memory for intermediate results of router lookups, which is reused for every burst.
     pub routing: router::Scratch,
-    /// Counters that the worker writes.
+    /// Counters of ports and stages that the worker writes.
     pub counters: Arc<WorkerCounters>,
     /// Ring for copies of captured packets. `None` while no capture runs.
     pub capture: Option<CaptureTap>,

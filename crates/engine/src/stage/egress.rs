@@ -12,7 +12,7 @@ pub const NOT_MINE: u16 = u16::MAX;
 
 /// A queue that a worker owns, with the state that the worker keeps for it.
 pub struct OwnedQueue {
-    /// Port of the queue.
+    /// Port to which the queue belongs.
     pub port: PortId,
     /// Identifier of the queue within its port.
     pub id: QueueId,
@@ -34,7 +34,7 @@ pub struct OwnedQueue {
 
 /// Destinations to which a worker sends packets: its own queues, other workers, or the output list of a dry run.
 pub struct Egress<'w> {
-    /// Queues that the worker owns.
+    /// Queues that the worker owns, for reception and transmission.
     pub queues: &'w mut [OwnedQueue],
     /// For each port, the index in `queues` of the queue that transmits the port's packets, or [`NOT_MINE`] if this
     /// worker has no queue of the port.

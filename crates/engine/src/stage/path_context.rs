@@ -13,7 +13,7 @@ use crate::state::Forwarding;
 
 /// Context of a burst that arrived on one port. `R` is the type of the recorder of the packets' processing steps.
 pub struct Context<'a, 'w, R> {
-    /// Snapshot of all ports.
+    /// Snapshot of all ports and their functions.
     pub forwarding: &'a Forwarding,
     /// Port on which the packets arrived.
     pub port: PortId,
@@ -23,7 +23,7 @@ pub struct Context<'a, 'w, R> {
     pub now: Now,
     /// Destinations to which the worker sends packets: its own queues, other workers, or the output list of a dry run.
     pub egress: &'a mut Egress<'w>,
-    /// Private state of the worker.
+    /// State of the worker that no other thread uses.
     pub worker: &'a mut WorkerContext,
     /// Recorder of the packets' processing steps, for explanations and traces.
     pub recorder: &'a mut R,

@@ -50,8 +50,8 @@ impl Applied {
         self.away = !self.follow_each(|_| me, links) || !links.self_is_quiet();
     }
 
-    /// Moves every bucket to the worker that `wanted` returns for it. Returns false if a ring had no space
-    /// for a wait entry. In this case, the remaining buckets are moved with a later burst.
+    /// Assigns every bucket to the worker that `wanted` returns for it. Returns false if a ring had no space for a wait
+    /// entry. In this case, the remaining buckets are moved with a later burst.
     fn follow_each(&mut self, wanted: impl Fn(usize) -> WorkerId, links: &mut WorkerRings) -> bool {
         let workers = links.workers();
         for bucket in 0..RSS_BUCKETS {

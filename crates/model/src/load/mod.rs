@@ -40,7 +40,7 @@ pub const HANDED_OVER_LIMIT_BYTES: usize = 64 * LIMIT_BYTES;
 /// Syntax of a configuration text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// TOML, as in configuration files.
+    /// TOML, the syntax of configuration files.
     Toml,
     /// JSON with the structure of the configuration file, as in the API.
     Json,
