@@ -123,7 +123,7 @@ impl Flows {
         self.pending.is_empty() && self.rings.answers.is_empty()
     }
 
-    /// Returns whether any packet with [`Ticket::Patch`] waits. The wait for such a packet is not recorded in any
+    /// Returns whether any packet with `Ticket::Patch` waits. The wait for such a packet is not recorded in any
     /// receive queue.
     #[must_use]
     pub fn is_waited_for_beyond_queues(&self) -> bool {
