@@ -73,7 +73,7 @@ fn next_hops_of(mirror: &Mirror, id: u32) -> Vec<RouteNextHop> {
 }
 
 fn prefix<A: Ip>(prefix: Prefix<A>) -> Option<model::Prefix> {
-    format!("{}/{}", prefix.address.ip(), prefix.length).parse().ok()
+    model::Prefix::new(prefix.address.ip(), prefix.length).ok()
 }
 
 fn route<A: Ip>(mirror: &Mirror, key: &RouteKey<A>, path: &Path) -> Option<RouteEntry> {
@@ -94,12 +94,6 @@ fn route<A: Ip>(mirror: &Mirror, key: &RouteKey<A>, path: &Path) -> Option<Route
         next_hops,
         next_hop: path.next_hop,
     })
-}
-
-/// Returns whether the prefix `outer` contains all addresses of the prefix `inner`.
-fn covers(outer: model::Prefix, inner: model::Prefix) -> bool {
-    let shortened = format!("{}/{}", inner.address(), outer.length()).parse::<model::Prefix>();
-    outer.length() <= inner.length() && shortened == Ok(outer)
 }
 
 /// Maximum number of routes that one call of [`routes`] converts. The thread that maintains the mirror (the
@@ -256,8 +250,8 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
             || rule.output.is_some()
             || rule.flags & 2 != 0;
         if let Some(to) = rule.destination {
-            let to = format!("{}/{}", to.address, to.length).parse();
-            if !to.is_ok_and(|to| covers(to, of)) {
+            let to = model::Prefix::new(to.address, to.length);
+            if !to.is_ok_and(|to| to.covers(of)) {
                 why.chosen.push(format!("rule \"{text}\" is for other destinations"));
                 continue;
             }
@@ -331,7 +325,7 @@ pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
         L3Kind::Ipv6 => key.ipv6_dst().into(),
         L3Kind::None | L3Kind::Arp => return None,
     };
-    to.to_string().parse().ok()
+    Some(to.into())
 }
 
 /// Inserts a step that names the kernel's route into the explanation of a packet that a worker or the hook has

@@ -48,7 +48,6 @@ mod load;
 mod name;
 mod owner;
 mod port;
-mod prefix;
 mod problem;
 mod router;
 mod router_state;
@@ -59,6 +58,7 @@ mod steering;
 mod stored;
 mod target;
 mod text;
+mod timestamp;
 mod vlan;
 mod vlog;
 
@@ -94,11 +94,11 @@ pub use name::{
     RuleName, SteeringName,
 };
 pub use owner::Owner;
+pub use packet::net::{Prefix, PrefixError};
 pub use port::{
     AfXdp, Checksums, Mtu, Patch, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
     WhenDown, XdpMode, XdpOptions, ZeroCopy,
 };
-pub use prefix::{Prefix, PrefixError, Timestamp, TimestampError};
 pub use problem::{Problem, ProblemReport, Severity};
 pub use router::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
 pub use router_state::{
@@ -118,5 +118,6 @@ pub use steering::{
 };
 pub use stored::StoredError;
 pub use target::{Target, TargetError};
+pub use timestamp::{Timestamp, TimestampError};
 pub use vlan::{UNTAGGED, VlanMode, VlanSet};
 pub use vlog::{VLOG_MODULES, VlogDestination, VlogLevel, VlogSpec, vlog_module};

@@ -1,8 +1,8 @@
 //! Serialized forms (JSON and TOML) of values of the `packet` crate. Addresses are serialized as text, numeric
 //! identifiers as numbers.
 //!
-//! The `packet` crate does not depend on serde. Therefore each field selects its serialized form with `#[serde(with =
-//! "...")]`.
+//! The types of these values have no serialized form of their own. Each field therefore selects its serialized form
+//! with `#[serde(with = "...")]`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 

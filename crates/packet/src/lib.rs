@@ -45,6 +45,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod ipv6_ext;
 pub mod mld;
+pub mod net;
 pub mod record;
 pub mod sctp;
 pub mod spec;

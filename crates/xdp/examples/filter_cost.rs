@@ -8,10 +8,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use packet::net::{Prefix, PrefixLengthError};
 use xdp::Error;
 use xdp::filter::{
-    Action, Blocklist, Compiled, Filter, FilterSizes, Frame, Look, Match, Moment, Prefix, Rate, Rule,
-    RuleSet, SourceBits, Tally, Unit, WorkerFilter,
+    Action, Blocklist, Compiled, Filter, FilterSizes, Frame, Look, Match, Moment, Rate, Rule, RuleSet,
+    SourceBits, Tally, Unit, WorkerFilter,
 };
 use xdp::live::{FilterBench, KernelsMap, LookUp, scattered};
 
@@ -19,11 +20,11 @@ const LISTED: u32 = 1 << 20;
 const FRAMES: u32 = 20_000;
 const RUNS: usize = 25;
 
-fn main() -> Result<(), Error> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let base = fastest(&FilterBench::new(LookUp::Nothing, 0, 2 * LISTED)?)?;
     println!("making the frame: {base} ns");
     rules(base)?;
-    block_list(base)
+    Ok(block_list(base)?)
 }
 
 fn fastest(bench: &FilterBench) -> Result<u32, Error> {
@@ -82,7 +83,7 @@ fn rule(name: String, matches: Match, action: Action) -> Rule {
 }
 
 /// Returns rules of five fields each. None matches, because the rules match TCP and the frames are UDP.
-fn misses(count: u32) -> Result<RuleSet, Error> {
+fn misses(count: u32) -> Result<RuleSet, PrefixLengthError> {
     let rules = (0..count).map(|at| {
         let low = u16::try_from(at).unwrap_or(u16::MAX);
         let prefix = |number| Prefix::new(scattered(number).into(), 16 + u8::try_from(at % 9).unwrap_or(0));
@@ -96,10 +97,10 @@ fn misses(count: u32) -> Result<RuleSet, Error> {
         };
         Ok(rule(format!("r{at}"), matches, Action::Drop))
     });
-    Ok(RuleSet { rules: rules.collect::<Result<_, Error>>()?, ..RuleSet::default() })
+    Ok(RuleSet { rules: rules.collect::<Result<_, _>>()?, ..RuleSet::default() })
 }
 
-fn rules(base: u32) -> Result<(), Error> {
+fn rules(base: u32) -> Result<(), Box<dyn std::error::Error>> {
     let sizes = FilterSizes { rules: 4096, ..FilterSizes::default() };
     let measure = |what: &str, set: &RuleSet| {
         let start = Instant::now();
@@ -135,7 +136,8 @@ fn rules(base: u32) -> Result<(), Error> {
     measure(
         "rate limit, a bucket per /32, a million sources",
         &RuleSet { rules: vec![rule("a".into(), udp(), limit(each))], ..RuleSet::default() },
-    )
+    )?;
+    Ok(())
 }
 
 fn block_list(base: u32) -> Result<(), Error> {

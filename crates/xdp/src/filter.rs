@@ -39,8 +39,8 @@ pub use key::Frame;
 pub use limits::{FilterSizes, PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
 pub use maps::{Filter, RuleCounters};
 pub use rule::{
-    Action, Base, CookieScheme, Family, Fragment, Match, Moment, Pattern, Prefix, Rate, Rule, RuleSet,
-    SourceBits, SynCookie, TcpFlags, Unit, Unreadable, VlanMatch,
+    Action, Base, CookieScheme, Family, Fragment, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
+    SynCookie, TcpFlags, Unit, Unreadable, VlanMatch,
 };
 pub use sample::{Sample, Samples};
 pub use tally::Tally;

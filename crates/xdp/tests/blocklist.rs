@@ -9,13 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use packet::net::Prefix;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use support::{config, frame4, frame6};
 use xdp::filter::{
-    Action, Blocklist, Compiled, Filter, FilterError, FilterSizes, Match, Moment, Prefix, Rule, RuleSet,
-    read_list,
+    Action, Blocklist, Compiled, Filter, FilterError, FilterSizes, Match, Moment, Rule, RuleSet, read_list,
 };
 use xdp::{Error, Loaded, Owner, PortProgram, Verdict, WhenDown};
 

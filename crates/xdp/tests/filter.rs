@@ -7,6 +7,7 @@ mod support;
 use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 
+use packet::net::Prefix;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use support::oracle::{Oracle, Outcome};
@@ -14,7 +15,7 @@ use support::stacks::{self, FAR4, FAR6, NEAR4, NEAR6, Random, Segment};
 use support::{Namespace, PacketSocket, config, packets};
 use xdp::filter::{
     Action, Base, Blocklist, Compiled, Filter, FilterError, FilterSizes, Frame, Judged, Look, Match, Moment,
-    Pattern, Prefix, Rule, RuleCounters, RuleSet, Tally, TcpFlags, Unreadable, VlanMatch, WorkerFilter,
+    Pattern, Rule, RuleCounters, RuleSet, Tally, TcpFlags, Unreadable, VlanMatch, WorkerFilter,
 };
 use xdp::{AttachMode, Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 

@@ -1,18 +1,19 @@
 //! Devices and XDP programs for the measurements of `trivium xdp bench`.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use packet::MacAddr;
+use packet::net::Prefix;
 use port::link;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::fib::{FibPort, FibStage, Takes};
-use xdp::filter::{Action, Blocklist, Compiled, Filter, FilterSizes, Match, Prefix, Rule, RuleSet};
+use xdp::filter::{Action, Blocklist, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
 use xdp::live::{Bench, Generator, Redirect, Reflect, Sink, Traffic, scattered};
 use xdp::{
     AttachMode, Attached, Counter, LocalAddresses, Owner, PortProgram, ProgramConfig, StageChange, WhenDown,
@@ -343,9 +344,7 @@ fn port() -> ProgramConfig {
 
 /// Returns a block list with the first half of the source addresses in the traffic of [`XdpScenario::Block`].
 fn million() -> Result<Blocklist, xdp::Error> {
-    let prefixes: Result<Vec<Prefix>, _> =
-        (0..LISTED).map(|number| Prefix::new(scattered(number).into(), 32)).collect();
-    Blocklist::new(prefixes?)
+    Blocklist::new((0..LISTED).map(|number| Prefix::from(IpAddr::from(scattered(number)))))
 }
 
 fn command(program: &str, arguments: &[&str]) -> Result<(), Failure> {

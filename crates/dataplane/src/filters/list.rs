@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use control::{FailureKind, PlaneError};
 use model::{BlockRequest, Blocked, FilterName};
+use packet::net::Prefix;
 use serde::{Deserialize, Serialize};
-use xdp::filter::{Blocklist, Moment, Prefix};
+use xdp::filter::{Blocklist, Moment};
 
-use super::{Blocks, Definition, Filtering, Filters, failed, object, translate};
+use super::{Blocks, Definition, Filtering, Filters, failed, object};
 
 /// A prefix that an operator has blocked by a filter, as hand-over state. The number is the time at which the
 /// block ends, in nanoseconds of CLOCK_MONOTONIC. `None` means that the block does not end.
@@ -48,8 +49,8 @@ impl Filters {
         let blocks: usize = self.running.values().map(|running| running.blocks.len()).sum();
         let own = self.running.get(name).map(|running| &running.blocks);
         let is_new = |prefix: &Prefix| own.is_none_or(|own| !own.contains_key(prefix));
-        let prefixes = request.prefixes.iter().filter_map(|prefix| translate::prefix(*prefix));
-        if request.unblock || blocks + prefixes.filter(is_new).count() <= most {
+        let new = request.prefixes.iter().filter(|prefix| is_new(prefix)).count();
+        if request.unblock || blocks + new <= most {
             return Ok(());
         }
         Err(PlaneError {
@@ -71,10 +72,8 @@ impl Filters {
         let (name, running) = self.found(name)?;
         let until = request.expires_s.map(|seconds| Moment::now().after(Duration::from_secs(seconds)));
         let (mut changed, mut refused) = (0, None);
-        let prefixes: Vec<Prefix> =
-            request.prefixes.iter().filter_map(|prefix| translate::prefix(*prefix)).collect();
         if request.unblock {
-            for prefix in prefixes {
+            for &prefix in &request.prefixes {
                 match running.unblock(prefix) {
                     Ok(done) => changed += u64::from(done),
                     // The other prefixes are processed nevertheless.
@@ -82,7 +81,7 @@ impl Filters {
                 }
             }
         } else {
-            (changed, refused) = running.block(&prefixes, until);
+            (changed, refused) = running.block(&request.prefixes, until);
         }
         if let Some((prefix, error)) = refused {
             let failed = failed(&name, &error);

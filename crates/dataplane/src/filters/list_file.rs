@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use control::PlaneError;
 use model::FilterName;
-use xdp::filter::{FilterError, Prefix};
+use packet::net::Prefix;
+use xdp::filter::FilterError;
 
 use super::refused;
 

@@ -27,9 +27,10 @@ use std::sync::atomic::AtomicBool;
 
 use control::{FailureKind, PlaneError};
 use model::{Config, CookieState, FilterName, FilterState, PortName, RuleState};
+use packet::net::Prefix;
 use xdp::filter::{
-    Blocklist, Compiled, CookieCounters, Filter, FilterError, FilterSizes, Moment, Prefix, RULES_MAX,
-    RuleCounters, RuleSet, Tally, Unreadable,
+    Blocklist, Compiled, CookieCounters, Filter, FilterError, FilterSizes, Moment, RULES_MAX, RuleCounters,
+    RuleSet, Tally, Unreadable,
 };
 use xdp::{Attached, StageChange};
 

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use model::{FilterAction, FilterMatch, FilterRule, RateUnit, Span, Timestamp};
 use xdp::filter::{
-    Action, Base, CookieScheme, Family, Fragment, Match, Moment, Pattern, Prefix, Rate, Rule, RuleSet,
-    SourceBits, SynCookie, TcpFlags, Unit, Unreadable, VlanMatch,
+    Action, Base, CookieScheme, Family, Fragment, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
+    SynCookie, TcpFlags, Unit, Unreadable, VlanMatch,
 };
 
 const TCP: u8 = model::Protocol::TCP.0;
@@ -21,11 +21,6 @@ pub fn rules(filter: &model::Filter) -> RuleSet {
             model::Unreadable::Pass => Unreadable::Pass,
         },
     }
-}
-
-/// Converts an IP prefix of the configuration into the prefix type of the filters in hooks.
-pub fn prefix(prefix: model::Prefix) -> Option<Prefix> {
-    Prefix::new(prefix.address(), prefix.length()).ok()
 }
 
 /// Readings of the wall clock and of the hook's clock at one moment, for the conversion of times.
@@ -97,15 +92,14 @@ fn action(action: &FilterAction) -> Action {
 }
 
 fn matches(wanted: &FilterMatch) -> Match {
-    let prefixes = |list: &[model::Prefix]| list.iter().filter_map(|one| prefix(*one)).collect();
     let spans = |list: &[Span]| list.iter().map(|span| span.first..=span.last).collect();
     let flags = wanted.tcp_flags;
     Match {
         families: wanted.families.iter().map(|family| self::family(*family)).collect(),
         fragments: wanted.fragments.iter().map(|state| fragment(*state)).collect(),
         protocols: wanted.protocols.iter().map(|protocol| protocol.0).collect(),
-        sources: prefixes(&wanted.sources),
-        destinations: prefixes(&wanted.destinations),
+        sources: wanted.sources.clone(),
+        destinations: wanted.destinations.clone(),
         source_ports: spans(&wanted.source_ports),
         destination_ports: spans(&wanted.destination_ports),
         lengths: spans(&wanted.lengths),

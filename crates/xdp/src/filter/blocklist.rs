@@ -12,8 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use packet::net::Prefix;
+
 use super::table::{Full, LINE, Layout, State, Words};
-use super::{FilterError, Moment, Prefix};
+use super::{FilterError, Moment};
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use packet::net::Prefix;
+
 use super::{
     Action, CookieScheme, Family, FilterError, Fragment, Match, PATTERN_MAX, Pattern, Rate, Rule,
     SERVICES_MAX, SynCookie, Unit, VlanMatch,
@@ -90,7 +92,7 @@ fn pattern(rule: &Rule, pattern: &Pattern) -> Result<(), FilterError> {
 fn contradiction(matches: &Match) -> Option<&'static str> {
     let of = |family| matches.families.is_empty() || matches.families.contains(&family);
     let (v4, v6) = (of(Family::Ipv4), of(Family::Ipv6));
-    let has = |list: &[super::Prefix], v6: bool| {
+    let has = |list: &[Prefix], v6: bool| {
         list.is_empty() || list.iter().any(|prefix| prefix.address().is_ipv6() == v6)
     };
     let needs_ip = !matches.sources.is_empty()

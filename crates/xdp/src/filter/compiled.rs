@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use packet::net::Prefix;
+
 use super::bits::{Bits, Classes, Table, table};
 use super::trie::address_field;
 use super::{
-    Action, Base, CookieScheme, Family, FilterError, Fragment, Match, PROBES_MAX, Prefix, RULES_MAX, Rule,
-    RuleSet, SynCookie, Unit, Unreadable, VlanMatch, check,
+    Action, Base, CookieScheme, Family, FilterError, Fragment, Match, PROBES_MAX, RULES_MAX, Rule, RuleSet,
+    SynCookie, Unit, Unreadable, VlanMatch, check,
 };
 
 /// Number of frame fields that rules match. The following constants are the field numbers of `enum

@@ -2,7 +2,6 @@
 //! step.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::limits::{PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
@@ -142,17 +141,6 @@ pub enum FilterError {
         /// Name of the action in configuration files.
         action: &'static str,
     },
-    /// The prefix length exceeds the number of bits of an address of the prefix's family.
-    #[error("prefix {address}/{length}: too long; IPv4 has 32 bits and IPv6 128")]
-    PrefixLength {
-        /// Address of the prefix that was given.
-        address: IpAddr,
-        /// Length in bits of the prefix that was given.
-        length: u8,
-    },
-    /// The text that this variant contains is not an address prefix.
-    #[error("prefix \"{0}\": not an address with a length, such as 192.0.2.0/24 or 2001:db8::/32")]
-    PrefixText(String),
     /// A table of the compiled rule set would exceed its limit.
     #[error(
         "filter: its {table} would take more than {limit}; join prefixes and ports of alike rules, or use the block list"

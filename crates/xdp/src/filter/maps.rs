@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use packet::net::Prefix;
+
 use super::compiled::{Conf, SCRATCH, USES, USES_COOKIES, rule_bytes};
 use super::cookie::{CookieCounters, CookieMaps, check_kernel};
-use super::{Action, Blocklist, Compiled, FilterSizes, Prefix, blocklist};
+use super::{Action, Blocklist, Compiled, FilterSizes, blocklist};
 use crate::Error;
 use crate::map_copy::copy_array;
 use crate::sys::{self, MapKind, MapSpec, Mapped};

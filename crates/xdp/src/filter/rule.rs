@@ -1,11 +1,10 @@
 //! Filter rules as plain data: conditions on a frame, and an action. This module depends on neither the
 //! kernel nor a configuration format.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::FilterError;
+use packet::net::Prefix;
 
 /// The rules of a filter. Rules are tried by descending priority, and rules of equal priority in list order.
 /// The matching rules are applied to a frame one after another until a rule decides: it drops, passes or
@@ -292,78 +291,6 @@ pub struct Pattern {
     pub mask: Vec<u8>,
 }
 
-/// An IPv4 or IPv6 address prefix. Bits of the address beyond the prefix length are zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Prefix {
-    address: IpAddr,
-    length: u8,
-}
-
-impl Prefix {
-    /// Creates a prefix. Bits of `address` beyond `length` are cleared.
-    ///
-    /// # Errors
-    /// Returns [`FilterError::PrefixLength`].
-    pub fn new(address: IpAddr, length: u8) -> Result<Prefix, FilterError> {
-        let too_long = FilterError::PrefixLength { address, length };
-        let address = match address {
-            IpAddr::V4(v4) => {
-                let host = 32_u32.checked_sub(u32::from(length)).ok_or(too_long)?;
-                let mask = u32::MAX.checked_shl(host).unwrap_or(0);
-                IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
-            }
-            IpAddr::V6(v6) => {
-                let host = 128_u32.checked_sub(u32::from(length)).ok_or(too_long)?;
-                let mask = u128::MAX.checked_shl(host).unwrap_or(0);
-                IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
-            }
-        };
-        Ok(Prefix { address, length })
-    }
-
-    /// Returns the first address of the prefix.
-    #[must_use]
-    pub fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    /// Returns the length of the prefix in bits.
-    #[must_use]
-    pub fn length(&self) -> u8 {
-        self.length
-    }
-
-    /// Returns whether an address is in the prefix. Returns `false` for an address of the other family.
-    #[must_use]
-    pub fn contains(&self, address: IpAddr) -> bool {
-        Prefix::new(address, self.length).is_ok_and(|other| other == *self)
-            && address.is_ipv4() == self.address.is_ipv4()
-    }
-}
-
-impl std::str::FromStr for Prefix {
-    type Err = FilterError;
-
-    /// Parses `ADDRESS/LENGTH`, or an address alone as a prefix of full length.
-    fn from_str(text: &str) -> Result<Prefix, FilterError> {
-        let bad = || FilterError::PrefixText(text.chars().take(80).collect());
-        let (address, length) = match text.split_once('/') {
-            Some((address, length)) => (address, Some(length)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| bad())?;
-        let whole = if address.is_ipv4() { 32 } else { 128 };
-        let length = length.map_or(Ok(whole), |length| length.parse().map_err(|_| bad()))?;
-        Prefix::new(address, length)
-    }
-}
-
-impl std::fmt::Display for Prefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
-
 impl RuleSet {
     /// Returns a copy of the rule set without the filter rules that have expired at the time `now`. Returns `None` if
     /// no rule has expired.
@@ -384,21 +311,6 @@ impl RuleSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prefixes_are_read_and_cleared() {
-        let prefix: Prefix = "10.1.2.3/8".parse().unwrap();
-        assert_eq!(prefix.to_string(), "10.0.0.0/8");
-        assert!(prefix.contains("10.255.0.1".parse().unwrap()));
-        assert!(!prefix.contains("11.0.0.1".parse().unwrap()));
-        assert_eq!("::1".parse::<Prefix>().unwrap().length(), 128);
-        assert_eq!("2001:db8::1/0".parse::<Prefix>().unwrap().to_string(), "::/0");
-        assert!(!"::/0".parse::<Prefix>().unwrap().contains("1.2.3.4".parse().unwrap()));
-        for bad in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "x/1", "1.2.3.4/-1"] {
-            let error = bad.parse::<Prefix>().unwrap_err().to_string();
-            assert!(error.contains(bad.split('/').next().unwrap()), "{error}");
-        }
-    }
 
     #[test]
     fn expired_rules_go() {

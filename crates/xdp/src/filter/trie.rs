@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use packet::net::Prefix;
+
+use super::FilterError;
 use super::bits::{Bits, Classes};
-use super::{FilterError, Prefix};
 
 /// Number of trie entries in a cache line. A node is identified by the index of its first line.
 pub(super) const LINE: usize = 16;

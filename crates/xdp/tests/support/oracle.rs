@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use packet::net::Prefix;
 use xdp::filter::{
-    Action, Base, Family, Fragment, Match, Moment, Pattern, Prefix, Rule, RuleSet, Unit, Unreadable,
-    VlanMatch,
+    Action, Base, Family, Fragment, Match, Moment, Pattern, Rule, RuleSet, Unit, Unreadable, VlanMatch,
 };
 
 /// Outcome of a frame.

@@ -4,13 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use packet::net::Prefix;
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use xdp::filter::{
-    Action, Base, Family, Fragment, Match, Moment, Pattern, Prefix, Rate, Rule, RuleSet, SourceBits,
-    TcpFlags, Unit, Unreadable, VlanMatch,
+    Action, Base, Family, Fragment, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits, TcpFlags, Unit,
+    Unreadable, VlanMatch,
 };
 
 /// Returns addresses with few different octets, so that prefixes nest and match.

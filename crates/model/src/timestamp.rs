@@ -1,88 +1,14 @@
-//! Address prefixes (RFC 4632, RFC 4291 section 2.3) and timestamps, in the text form that configuration
-//! files and API requests use.
+//! Timestamps (RFC 3339), in the text form that configuration files and API requests use.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-
-/// An IPv4 or IPv6 address prefix. Address bits beyond the prefix length are zero.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Prefix {
-    address: IpAddr,
-    length: u8,
-}
-
-/// Error for a text that is not a prefix.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("it is neither an address nor a prefix such as 192.0.2.0/24 or 2001:db8::/32")]
-pub struct PrefixError;
+use serde::{Serialize, Serializer};
 
 /// Error for a text that is not a timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("it is not a time such as 2030-01-31T23:59:59Z")]
 pub struct TimestampError;
-
-impl Prefix {
-    /// Returns the first address of the prefix.
-    pub fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    /// Returns the length of the prefix in bits.
-    pub fn length(&self) -> u8 {
-        self.length
-    }
-}
-
-impl FromStr for Prefix {
-    type Err = PrefixError;
-
-    /// Parses `ADDRESS/LENGTH`, or an address without a length. An address without a length is parsed as a
-    /// host prefix (/32 or /128).
-    fn from_str(text: &str) -> Result<Prefix, PrefixError> {
-        let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
-        let address: IpAddr = address.parse().map_err(|_| PrefixError)?;
-        let longest = if address.is_ipv4() { 32 } else { 128 };
-        let length = match length {
-            None => longest,
-            Some(text) if text.bytes().all(|b| b.is_ascii_digit()) => {
-                text.parse().map_err(|_| PrefixError)?
-            }
-            Some(_) => return Err(PrefixError),
-        };
-        let host = u32::from(u8::checked_sub(longest, length).ok_or(PrefixError)?);
-        let address = match address {
-            IpAddr::V4(v4) => {
-                IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & u32::MAX.checked_shl(host).unwrap_or(0)))
-            }
-            IpAddr::V6(v6) => {
-                IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & u128::MAX.checked_shl(host).unwrap_or(0)))
-            }
-        };
-        Ok(Prefix { address, length })
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
-
-impl Serialize for Prefix {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Prefix {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(|error| D::Error::custom(format_args!("{text:?}: {error}")))
-    }
-}
 
 /// A UTC timestamp in seconds since 1970, written in RFC 3339 format with `Z`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -165,16 +91,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn prefixes_are_read_and_cleared() {
-        for (text, shown) in [("10.1.2.3/8", "10.0.0.0/8"), ("::1", "::1/128"), ("2001:db8::1/0", "::/0")] {
-            assert_eq!(text.parse::<Prefix>().unwrap().to_string(), shown);
-        }
-        for bad in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "10.0.0.0/+8", "x/1"] {
-            assert!(bad.parse::<Prefix>().is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn moments_are_those_of_the_calendar() {
