@@ -113,7 +113,7 @@ fn file() -> Option<std::path::PathBuf> {
 
 #[cfg(any(debug_assertions, feature = "fault"))]
 mod faulty {
-    use port::{Batch, Capabilities, FramePool, Queue, QueueStatus};
+    use port::{Batch, Capabilities, Exported, FramePool, Queue, QueueStatus};
 
     /// A port queue that fails when packets are received: it panics, or it hangs while a file exists.
     pub struct FaultyQueue {
@@ -149,5 +149,10 @@ mod faulty {
         }
 
         fn close(self: Box<Self>, _pool: &mut FramePool) {}
+
+        fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+            self.close(pool);
+            Exported::Closed
+        }
     }
 }

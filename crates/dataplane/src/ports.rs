@@ -1,7 +1,6 @@
 //! Running ports. The queues of a running port are owned by workers, and the port is part of the snapshot that
 //! the workers use.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,8 +12,6 @@ use engine::state::RSS_BUCKETS;
 use engine::{Engine, EngineError, Function, IngressStage, PortView};
 use model::{PortKind, PortName};
 use packet::{PortId, QueueId, WorkerId};
-use port::af_xdp::AfXdpQueue;
-use port::tap::TapQueue;
 use port::veth::EndAddresses;
 use port::{Queue, QueueCounters, QueueStatus};
 use xdp::Attached;
@@ -321,16 +318,7 @@ impl Running {
 /// continues to receive and transmit packets meanwhile.
 pub fn resize_queues(running: &Running, engine: &Engine, mtu: u32) {
     // The watchdog restarts the process if a worker does not answer.
-    let _ = engine.change_queues(running.id, move |queue| resize(queue, mtu));
-}
-
-fn resize(queue: &mut dyn Queue, mtu: u32) {
-    let any: &mut dyn Any = queue;
-    if let Some(queue) = any.downcast_mut::<AfXdpQueue>() {
-        queue.set_mtu(mtu);
-    } else if let Some(queue) = any.downcast_mut::<TapQueue>() {
-        queue.set_mtu(mtu);
-    }
+    let _ = engine.change_queues(running.id, move |queue| queue.set_mtu(mtu));
 }
 
 /// Returns the name of the port at the other end of a patch port. Returns `None` for other kinds of ports.

@@ -13,7 +13,7 @@ use packet::record::Step;
 use packet::{DropReason, PortId, QueueId, VlanId, WorkerId};
 use port::packet::{Flags, Gso, Offload};
 use port::ring::{self, RingQueue};
-use port::{Batch, Capabilities, FramePool, Queue, QueueStatus};
+use port::{Batch, Capabilities, Exported, FramePool, Queue, QueueStatus};
 use proptest::prelude::*;
 use switch::{Bridge, BridgePortConfig, VlanMode};
 
@@ -237,6 +237,11 @@ impl Queue for Narrow {
 
     fn close(self: Box<Self>, pool: &mut FramePool) {
         Box::new(self.ring).close(pool);
+    }
+
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+        self.close(pool);
+        Exported::Closed
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::depot;
 use engine::{Engine, EngineConfig};
 use packet::{DropReason, PortId, QueueId, WorkerId};
-use port::{Batch, Capabilities, FramePool, Queue, QueueCounters, QueueState, QueueStatus};
+use port::{Batch, Capabilities, Exported, FramePool, Queue, QueueCounters, QueueState, QueueStatus};
 
 /// A queue that reports the values that the test sets.
 struct Failing {
@@ -46,6 +46,11 @@ impl Queue for Failing {
         if self.gone { 3 } else { 0 }
     }
     fn close(self: Box<Self>, _: &mut FramePool) {}
+
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+        self.close(pool);
+        Exported::Closed
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use common::{depot, frame, transparent};
 use engine::capture::Wanted;
 use engine::{Engine, EngineConfig, Function, PollMode, PortView};
 use packet::{PortId, QueueId, WorkerId};
-use port::{Batch, Capabilities, FramePool, Queue, QueueStatus, ring};
+use port::{Batch, Capabilities, Exported, FramePool, Queue, QueueStatus, ring};
 use switch::Bridge;
 
 fn config(mode: PollMode) -> EngineConfig {
@@ -73,6 +73,11 @@ impl Queue for Readable {
     }
     fn close(self: Box<Self>, pool: &mut FramePool) {
         Box::new(self.0).close(pool);
+    }
+
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+        self.close(pool);
+        Exported::Closed
     }
 }
 

@@ -85,5 +85,5 @@ pub use packet::{Flags, Gso, HOPS, MAX_LENGTH, Offload, Packet};
 pub use pool::{Depot, FramePool, LEAST_FILL};
 pub use quarantine::{Place, Quarantine};
 pub use queue::{
-    BURST, Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus, TransmitProgress,
+    BURST, Batch, Capabilities, Exported, Queue, QueueCounters, QueueState, QueueStatus, TransmitProgress,
 };

@@ -3,7 +3,7 @@
 //! to the peer port before they reach a queue.
 
 use crate::pool::FramePool;
-use crate::queue::{Batch, Capabilities, Queue, QueueStatus};
+use crate::queue::{Batch, Capabilities, Exported, Queue, QueueStatus};
 
 /// A queue that receives no packets and discards transmitted packets. See the module documentation.
 #[derive(Debug)]
@@ -67,4 +67,9 @@ impl Queue for NullQueue {
     }
 
     fn close(self: Box<Self>, _pool: &mut FramePool) {}
+
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+        self.close(pool);
+        Exported::Closed
+    }
 }

@@ -4,8 +4,10 @@ use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
 
+use crate::af_xdp::AfXdpHandOver;
 use crate::packet::Packet;
 use crate::pool::FramePool;
+use crate::tap::TapHandOver;
 
 /// Maximum number of packets that a stage of the packet path processes together.
 pub const BURST: usize = 256;
@@ -78,10 +80,22 @@ pub struct QueueStatus {
     pub reasons: Vec<String>,
 }
 
+/// Result of [`Queue::export`]: state of a queue for a successor process, with the file descriptors of the queue.
+#[derive(Debug)]
+pub enum Exported {
+    /// An AF_XDP socket. The successor resumes the socket with [`crate::af_xdp::AfXdpQueue::import`].
+    AfXdp(AfXdpHandOver),
+    /// A TAP. The successor resumes the TAP with [`crate::tap::TapQueue::import`].
+    Tap(TapHandOver),
+    /// A queue that cannot be handed over, because it has no state outside of its process. The queue is closed,
+    /// and the successor opens a queue in its place.
+    Closed,
+}
+
 /// One queue of a port. Each queue belongs to one worker, and only this worker calls its functions.
 ///
 /// Implementations: AF_XDP, TAP, pcap, memory ring, null, and the generators of the benchmarks.
-pub trait Queue: Send + std::any::Any {
+pub trait Queue: Send {
     /// Appends received packets to `out` until `out` is full or no packet is available. Returns the number of
     /// packets appended. The function never blocks.
     fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize;
@@ -113,6 +127,10 @@ pub trait Queue: Send + std::any::Any {
     fn transmit_progress(&mut self) -> Option<TransmitProgress> {
         None
     }
+
+    /// Sets the MTU in bytes. The caller must call this function after the MTU of the port's device has changed. A
+    /// queue without a device has no MTU, and ignores the call.
+    fn set_mtu(&mut self, _mtu: u32) {}
 
     /// Returns the offloads and packet sizes that the queue supports for transmission.
     fn capabilities(&self) -> Capabilities;
@@ -146,4 +164,10 @@ pub trait Queue: Send + std::any::Any {
     /// Closes the queue and returns all frames that the queue still owns to the pool. If the kernel may still access
     /// the frames, the socket is closed first.
     fn close(self: Box<Self>, pool: &mut FramePool);
+
+    /// Converts the queue into state for a successor process, while no worker runs. Frames that the kernel holds stay
+    /// with the kernel, and all other frames of the queue are returned to `pool`.
+    ///
+    /// A kind of queue that cannot be handed over closes the queue, and returns [`Exported::Closed`].
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported;
 }

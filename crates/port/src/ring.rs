@@ -9,7 +9,7 @@ use sync::spsc::{Consumer, Producer, channel};
 
 use crate::packet::Packet;
 use crate::pool::FramePool;
-use crate::queue::{Batch, Capabilities, Queue, QueueStatus};
+use crate::queue::{Batch, Capabilities, Exported, Queue, QueueStatus};
 
 /// One end of a pair of connected in-memory queues. Each end implements [`Queue`].
 pub struct RingQueue {
@@ -72,5 +72,32 @@ impl Queue for RingQueue {
         while let Some(packet) = self.rx.pop() {
             pool.free(packet);
         }
+    }
+
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+        self.close(pool);
+        Exported::Closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{FrameMemory, HugePages, MemoryConfig};
+    use crate::pool::Depot;
+
+    #[test]
+    fn a_ring_is_closed_by_an_export_and_its_frames_return_to_the_pool() {
+        let config = MemoryConfig { frames: 64, frame_size: 2048, huge_pages: HugePages::Off };
+        let depot = Depot::new(FrameMemory::new(config).unwrap().into());
+        let mut pool = depot.pool();
+        let (mut near, far) = pair(8);
+        let mut batch = Batch::new();
+        batch.extend([b"a", b"b"].map(|octets| pool.alloc_copy(octets).unwrap()));
+        assert_eq!(near.transmit(&mut pool, &mut batch), 2);
+        let far: Box<dyn Queue> = Box::new(far);
+        assert!(matches!(far.export(&mut pool), Exported::Closed));
+        pool.flush();
+        assert_eq!(depot.available(), 64);
     }
 }

@@ -10,8 +10,10 @@
 
 mod control;
 mod device;
+mod hand_over;
 mod queue;
 
 pub use control::TapControl;
 pub use device::{Tap, TapConfig, TapError};
-pub use queue::{TapHandOver, TapQueue};
+pub use hand_over::TapHandOver;
+pub use queue::TapQueue;

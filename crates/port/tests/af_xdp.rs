@@ -11,7 +11,7 @@ mod common;
 use common::{Space, Steering, Wire, bytes_of, collect, depot, frame, number, privileged};
 use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, free_frames};
 use port::veth::{self, VethConfig};
-use port::{Batch, Depot, FrameMemory, FramePool, Queue, QueueState};
+use port::{Batch, Depot, Exported, FrameMemory, FramePool, Queue, QueueState};
 
 /// A lab: a namespace with the near end, and a host's namespace with the far end.
 struct Lab {
@@ -57,6 +57,13 @@ fn echo(lab: &Lab, queue: &mut AfXdpQueue, pool: &mut FramePool, sizes: &[usize]
         send_all(queue, pool, &mut batch);
         let back = wire.receive(1000).unwrap_or_else(|| panic!("frame of {size} bytes did not come back"));
         assert_eq!(back, frame(n, *size));
+    }
+}
+
+fn exported(queue: AfXdpQueue, pool: &mut FramePool) -> AfXdpHandOver {
+    match Box::new(queue).export(pool) {
+        Exported::AfXdp(state) => state,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -154,7 +161,7 @@ fn hand_over_under_traffic_loses_nothing() {
             next += 1;
         }
         assert_eq!(queue.transmit(&mut pool, &mut batch), 256);
-        let handed = queue.hand_over();
+        let handed = exported(queue, &mut pool);
         drop(pool);
         let fd = memory.fd().try_clone_to_owned().unwrap();
         let successor =
@@ -165,7 +172,7 @@ fn hand_over_under_traffic_loses_nothing() {
         assert_eq!(depot.available() + handed.frames.len(), memory.frames() as usize);
         pool = depot.pool();
         depots.push(depot);
-        queue = AfXdpQueue::from_hand_over(memory.clone(), handed).unwrap();
+        queue = AfXdpQueue::import(memory.clone(), handed).unwrap();
         queue.kick(&mut pool);
     }
     while back < sent {
@@ -318,9 +325,9 @@ fn what_cannot_be_opened_says_why() {
 
 /// Returns a queue that is marked as zero-copy. veth devices have no zero copy, so the frames take the path
 /// of a zero-copy queue while the kernel uses copy mode.
-fn as_if_zero_copy(queue: AfXdpQueue, depot: &Depot) -> AfXdpQueue {
-    let given = AfXdpHandOver { zero_copy: true, ..queue.hand_over() };
-    AfXdpQueue::from_hand_over(depot.memory().clone(), given).unwrap()
+fn as_if_zero_copy(queue: AfXdpQueue, pool: &mut FramePool) -> AfXdpQueue {
+    let given = AfXdpHandOver { zero_copy: true, ..exported(queue, pool) };
+    AfXdpQueue::import(pool.memory_arc(), given).unwrap()
 }
 
 #[test]
@@ -331,7 +338,7 @@ fn frames_of_a_closed_zero_copy_queue_are_free_when_its_queue_is() {
     let lab = lab(1500);
     let depot = depot(8192);
     let mut pool = depot.pool();
-    let queue = as_if_zero_copy(open(&lab, &mut pool), &depot);
+    let queue = as_if_zero_copy(open(&lab, &mut pool), &mut pool);
     // The duplicate keeps the kernel's socket alive, like a deferred release.
     let held = queue.fd().try_clone_to_owned().unwrap();
     let owned = queue.frames_owned() as usize;
@@ -348,7 +355,7 @@ fn frames_of_a_closed_zero_copy_queue_are_free_when_its_queue_is() {
     freed.unwrap();
     assert_eq!(depot.available(), 8192);
     // The port's own next socket also ends the quarantine.
-    let queue = as_if_zero_copy(open(&lab, &mut pool), &depot);
+    let queue = as_if_zero_copy(open(&lab, &mut pool), &mut pool);
     Box::new(queue).close(&mut pool);
     assert_eq!(depot.quarantined(), owned);
     let queue = open(&lab, &mut pool);

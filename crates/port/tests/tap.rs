@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Space, bytes_of, collect, depot, frame, number, privileged};
 use port::tap::{Tap, TapConfig, TapError, TapQueue};
-use port::{Batch, Depot, Flags, FramePool, Queue, QueueState, offload};
+use port::{Batch, Depot, Exported, Flags, FramePool, Queue, QueueState, offload};
 
 fn tap(space: &Space, name: &str, last: u8, mtu: u32, queues: u32) -> Tap {
     let address = IpAddr::V4(Ipv4Addr::new(10, 9, 0, last));
@@ -192,10 +192,10 @@ fn frames_up_to_jumbo_cross_over_a_hand_over() {
         send_one(&mut queue, &mut pool, &frame(n, size));
         let back = std::iter::from_fn(|| wire.receive(1000)).find(|bytes| number(bytes).is_some());
         assert_eq!(back, Some(frame(n, size)));
-        let handed = queue.hand_over(&mut pool);
+        let Exported::Tap(handed) = Box::new(queue).export(&mut pool) else { panic!("no TAP") };
         pool.flush();
         assert_eq!(depot.available(), 1024, "a hand-over leaves no frame behind");
-        queue = TapQueue::from_hand_over(handed);
+        queue = TapQueue::import(handed);
     }
     Box::new(queue).close(&mut pool);
 }

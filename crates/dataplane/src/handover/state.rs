@@ -2,7 +2,6 @@
 //! rebuilds the data plane from this state. If the successor fails, the predecessor rebuilds its own data
 //! plane from the state.
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -20,7 +19,7 @@ use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, d
 use port::quarantine::{HOLD, HeldFrames};
 use port::tap::{TapHandOver, TapQueue};
 use port::veth::EndAddresses;
-use port::{Depot, FrameMemory, FramePool, Place, Queue};
+use port::{Depot, Exported, FrameMemory, FramePool, Place, Queue};
 use switch::FdbEntry;
 use xdp::filter::RuleCounters;
 use xdp::user::UserProgram;
@@ -237,22 +236,13 @@ fn gather_port(
 }
 
 fn gather_queue(queue: Box<dyn Queue>, pool: &mut FramePool) -> (QueueKind, Option<OwnedFd>) {
-    let any: &dyn Any = queue.as_ref();
-    if any.is::<AfXdpQueue>() {
-        let any: Box<dyn Any> = queue;
-        if let Ok(queue) = any.downcast::<AfXdpQueue>() {
-            return af_xdp_record(queue.hand_over());
+    match queue.export(pool) {
+        Exported::AfXdp(state) => af_xdp_record(state),
+        Exported::Tap(TapHandOver { fd, kind, mtu, uso }) => {
+            (QueueKind::Tap { internal: kind == "internal", mtu, uso }, Some(fd))
         }
-    } else if any.is::<TapQueue>() {
-        let any: Box<dyn Any> = queue;
-        if let Ok(queue) = any.downcast::<TapQueue>() {
-            let TapHandOver { fd, kind, mtu, uso, .. } = queue.hand_over(pool);
-            return (QueueKind::Tap { internal: kind == "internal", mtu, uso }, Some(fd));
-        }
-    } else {
-        queue.close(pool);
+        Exported::Closed => (QueueKind::Anew, None),
     }
-    (QueueKind::Anew, None)
 }
 
 fn af_xdp_record(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
@@ -590,7 +580,7 @@ fn resume_tap(kind: QueueKind, descriptor: Option<OwnedFd>) -> Result<TapQueue, 
     let QueueKind::Tap { internal, mtu, uso } = kind else { return Err(strange("a queue of no TAP")) };
     let fd = descriptor.ok_or_else(|| strange("a queue without its descriptor"))?;
     let kind = if internal { "internal" } else { "tap" };
-    Ok(TapQueue::from_hand_over(TapHandOver { fd, kind, mtu, uso }))
+    Ok(TapQueue::import(TapHandOver { fd, kind, mtu, uso }))
 }
 
 fn resume_queue(
@@ -626,7 +616,7 @@ fn resume_queue(
             };
             let fd = descriptor.ok_or_else(missing)?;
             let given = AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames };
-            let resumed = AfXdpQueue::from_hand_over(Arc::clone(memory), given);
+            let resumed = AfXdpQueue::import(Arc::clone(memory), given);
             Ok(Box::new(resumed.map_err(|error| HandoverError::Own(error.to_string()))?))
         }
         QueueKind::Anew => Err(HandoverError::Strange("a queue that must be made anew".to_owned())),

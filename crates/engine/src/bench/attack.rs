@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use packet::{PortId, QueueId, WorkerId};
-use port::{Batch, Capabilities, FramePool, Queue, QueueStatus};
+use port::{Batch, Capabilities, Exported, FramePool, Queue, QueueStatus};
 use switch::flow::{Field, Match, Mod};
 use sync::cpu::{tsc, tsc_hz};
 
@@ -121,6 +121,11 @@ impl Queue for Attacker {
     }
 
     fn close(self: Box<Self>, _pool: &mut FramePool) {}
+
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+        self.close(pool);
+        Exported::Closed
+    }
 }
 
 /// Creates a switch with the access list. The first two ports of the switch receive the victims' packets.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use port::{Batch, Capabilities, FramePool, Packet, Queue, QueueStatus};
+use port::{Batch, Capabilities, Exported, FramePool, Packet, Queue, QueueStatus};
 use sync::cpu::tsc;
 use sync::spsc::{Consumer, Producer, channel};
 
@@ -146,6 +146,11 @@ impl<W: FnMut(&mut [u8]) + Send + 'static> Queue for Circuit<W> {
             pool.free(packet);
         }
     }
+
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+        self.close(pool);
+        Exported::Closed
+    }
 }
 
 /// A port for latency measurements with a single frame. When the frame returns to the port, the port reports the
@@ -204,5 +209,10 @@ impl<W: FnMut(&mut [u8]) + Send + 'static> Queue for Probe<W> {
         if let Some(packet) = self.here {
             pool.free(packet);
         }
+    }
+
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+        self.close(pool);
+        Exported::Closed
     }
 }

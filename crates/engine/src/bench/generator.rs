@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use packet::MacAddr;
-use port::{Batch, Capabilities, FrameMemory, FramePool, Packet, Queue, QueueStatus};
+use port::{Batch, Capabilities, Exported, FrameMemory, FramePool, Packet, Queue, QueueStatus};
 use sync::spsc::{Consumer, Producer, channel};
 
 /// Length of a generated IPv4 frame in bytes, without the frame check sequence (64 on the wire).
@@ -264,5 +264,10 @@ impl Queue for GeneratorQueue {
         while let Some(packet) = self.back.pop() {
             pool.free(packet);
         }
+    }
+
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+        self.close(pool);
+        Exported::Closed
     }
 }

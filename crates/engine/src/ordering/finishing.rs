@@ -154,6 +154,11 @@ mod tests {
             port::QueueStatus::default()
         }
         fn close(self: Box<Self>, _pool: &mut port::FramePool) {}
+
+        fn export(self: Box<Self>, pool: &mut port::FramePool) -> port::Exported {
+            self.close(pool);
+            port::Exported::Closed
+        }
     }
 
     #[test]

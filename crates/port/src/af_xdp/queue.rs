@@ -7,13 +7,17 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use super::hand_over::AfXdpHandOver;
+use super::owned::OwnedFrames;
 use super::rings::Rings;
-use super::{AfXdpConfig, AfXdpError, call::Call, socket};
+use super::{AfXdpCause, AfXdpConfig, AfXdpError, call::Call, socket};
 use crate::link;
 use crate::memory::FrameMemory;
 use crate::pool::FramePool;
 use crate::quarantine::{HOLD, Place};
-use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus, TransmitProgress};
+use crate::queue::{
+    Batch, Capabilities, Exported, Queue, QueueCounters, QueueState, QueueStatus, TransmitProgress,
+};
 use crate::sys;
 
 /// Maximum number of system calls that one call of `kick` makes. A kernel that transmits only 32 packets per
@@ -67,7 +71,7 @@ impl AfXdpQueue {
     pub fn open(config: AfXdpConfig, pool: &mut FramePool) -> Result<Self, AfXdpError> {
         let memory = pool.memory_arc();
         config.check(&memory)?;
-        let info = link::find(&config.ifname).map_err(|_| config.error(super::AfXdpCause::NoDevice))?;
+        let info = link::find(&config.ifname).map_err(|_| config.error(AfXdpCause::NoDevice))?;
         let queues = link::channels(&config.ifname).map_or(info.rx_queues, |channels| channels.rx());
         let device = socket::Device { ifindex: info.ifindex, mtu: info.mtu, queues };
         let bound = socket::open(&config, &device, &memory)?;
@@ -77,6 +81,32 @@ impl AfXdpQueue {
             pool.depot().bound(&place);
         }
         queue.rings.refill(pool);
+        Ok(queue)
+    }
+
+    /// Resumes a queue that a predecessor has exported ([`Queue::export`]). `memory` must be the predecessor's frame
+    /// memory, mapped with [`FrameMemory::from_fd`].
+    ///
+    /// # Errors
+    /// [`AfXdpError`] if the rings cannot be mapped, or if the handed-over frames are not part of `memory`.
+    pub fn import(memory: Arc<FrameMemory>, from: AfXdpHandOver) -> Result<Self, AfXdpError> {
+        from.config.check(&memory)?;
+        if from.frames.iter().any(|frame| *frame >= memory.frames()) {
+            return Err(from.config.error(AfXdpCause::HandOver("a frame lies outside of it")));
+        }
+        let AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames } = from;
+        let bound = socket::Bound { fd, zero_copy, multi_buffer, reasons };
+        let mut queue = Self::assemble(config, memory, bound, mtu)?;
+        queue.ifindex = ifindex;
+        let mut owned = OwnedFrames::new(queue.memory.frames());
+        for frame in frames {
+            owned.insert(frame);
+        }
+        // The visible ring entries are authoritative. A list that contradicts them belongs to another socket.
+        if queue.frames_in_rings().iter().any(|frame| !owned.contains(*frame)) {
+            return Err(queue.config.error(AfXdpCause::HandOver("a frame in the rings is not on the list")));
+        }
+        queue.rings.owned = owned;
         Ok(queue)
     }
 
@@ -142,11 +172,6 @@ impl AfXdpQueue {
     #[must_use]
     pub fn frames_in_rings(&self) -> Vec<u32> {
         self.rings.frames_in_rings(&self.memory)
-    }
-
-    /// Sets the MTU in bytes. The caller must call this function after the device's MTU has changed.
-    pub fn set_mtu(&mut self, mtu: u32) {
-        self.mtu = mtu;
     }
 
     /// Makes system calls until the kernel has transmitted the contents of the transmit ring. Stops early if
@@ -269,6 +294,10 @@ impl Queue for AfXdpQueue {
         (self.state == QueueState::Up).then(|| self.rings.tx.progress())
     }
 
+    fn set_mtu(&mut self, mtu: u32) {
+        self.mtu = mtu;
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             max_segments: if self.multi_buffer { super::abi::MAX_SEGMENTS } else { 1 },
@@ -323,5 +352,18 @@ impl Queue for AfXdpQueue {
         } else {
             owned.drain(|frame| pool.put_raw(frame));
         }
+    }
+
+    fn export(self: Box<Self>, _pool: &mut FramePool) -> Exported {
+        Exported::AfXdp(AfXdpHandOver {
+            frames: self.rings.owned.iter().collect(),
+            fd: self.fd,
+            config: self.config,
+            ifindex: self.ifindex,
+            zero_copy: self.zero_copy,
+            multi_buffer: self.multi_buffer,
+            mtu: self.mtu,
+            reasons: self.reasons,
+        })
     }
 }

@@ -15,7 +15,7 @@ use rustix::time::{TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use super::{Interface, PcapError, Reader, Writer};
 use crate::pool::FramePool;
-use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueStatus};
+use crate::queue::{Batch, Capabilities, Exported, Queue, QueueCounters, QueueStatus};
 
 /// Maximum total size of the packets of a replayed file in bytes.
 const MAX_BYTES: usize = 1 << 30;
@@ -304,5 +304,10 @@ impl Queue for PcapQueue {
             // An error cannot be reported any more. The records written before are complete.
             let _ = writer.flush();
         }
+    }
+
+    fn export(self: Box<Self>, pool: &mut FramePool) -> Exported {
+        self.close(pool);
+        Exported::Closed
     }
 }

@@ -11,10 +11,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use arrayvec::ArrayVec;
 
 use super::control::TapControl;
+use super::hand_over::TapHandOver;
 use crate::memory::{FrameMemory, HEADROOM};
 use crate::packet::Packet;
 use crate::pool::FramePool;
-use crate::queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus};
+use crate::queue::{BURST, Batch, Capabilities, Exported, Queue, QueueCounters, QueueState, QueueStatus};
 use crate::sys;
 use crate::vnet::{self, VNET_HEADER};
 
@@ -46,19 +47,6 @@ pub struct TapQueue {
     counters: QueueCounters,
 }
 
-/// State of one TAP queue for a hand-over. All frames of the queue have been returned to the pool.
-#[derive(Debug)]
-pub struct TapHandOver {
-    /// File descriptor of the queue.
-    pub fd: OwnedFd,
-    /// Kind of the port, which is `tap` or `internal`.
-    pub kind: &'static str,
-    /// MTU of the interface in bytes.
-    pub mtu: u32,
-    /// Whether the kernel may leave the segmentation of UDP packets to Trivium.
-    pub uso: bool,
-}
-
 const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 impl TapQueue {
@@ -76,14 +64,6 @@ impl TapQueue {
         }
     }
 
-    /// Converts the queue into its hand-over state. Packets that wait for transmission are written first, and
-    /// all frames are returned to the pool.
-    pub fn hand_over(mut self, pool: &mut FramePool) -> TapHandOver {
-        self.kick(pool);
-        self.release(pool);
-        TapHandOver { fd: self.fd, kind: self.kind, mtu: self.mtu, uso: self.uso }
-    }
-
     /// Returns a handle by which another thread can control the TAP.
     ///
     /// # Errors
@@ -92,15 +72,10 @@ impl TapQueue {
         self.fd.try_clone().map(TapControl::new)
     }
 
-    /// Resumes a queue that a predecessor process has handed over.
+    /// Resumes a queue that a predecessor process has exported ([`Queue::export`]).
     #[must_use]
-    pub fn from_hand_over(from: TapHandOver) -> Self {
+    pub fn import(from: TapHandOver) -> Self {
         Self::new(from.fd, from.kind, from.mtu, from.uso)
-    }
-
-    /// Sets the MTU in bytes. The caller must call this function after the interface's MTU has changed.
-    pub fn set_mtu(&mut self, mtu: u32) {
-        self.mtu = mtu;
     }
 
     fn release(&mut self, pool: &mut FramePool) {
@@ -272,6 +247,10 @@ impl Queue for TapQueue {
         self.state != QueueState::Gone && (!self.pending.is_empty() || sys::is_readable(self.fd.as_fd()))
     }
 
+    fn set_mtu(&mut self, mtu: u32) {
+        self.mtu = mtu;
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             partial_checksum: true,
@@ -300,5 +279,12 @@ impl Queue for TapQueue {
 
     fn close(mut self: Box<Self>, pool: &mut FramePool) {
         self.release(pool);
+    }
+
+    fn export(mut self: Box<Self>, pool: &mut FramePool) -> Exported {
+        // Packets that wait for transmission are written, as the worker would have done.
+        self.kick(pool);
+        self.release(pool);
+        Exported::Tap(TapHandOver { fd: self.fd, kind: self.kind, mtu: self.mtu, uso: self.uso })
     }
 }
