@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::attach;
-use crate::attached::{Attached, HandOver, link_info};
+use crate::attached::{Attached, link_info};
 use crate::bridge::{BRIDGE_WORDS, BridgeMaps, KnownStations};
 use crate::build::Build;
 use crate::config::CONF_SIZE;
@@ -23,19 +23,13 @@ use crate::user::UserProgram;
 use crate::{Constants, Error, PinPath, sys};
 
 impl Attached {
-    /// Takes over an attached program from the hand-over state that [`Attached::into_fds`] returned. The
-    /// calling thread must be in the device's network namespace.
-    ///
-    /// # Errors
-    /// Returns [`Error::NotOurs`], [`Error::DeviceGone`], [`Error::WrongNamespace`] or [`Error::Query`].
-    pub fn from_fds(hand_over: HandOver) -> Result<Attached, Error> {
-        let HandOver { fds: [link, xsks, local4, local6, counters], pin, user: _until_then } = hand_over;
-        Attached::from_link(link, Some(Maps { xsks, local4, local6, counters }), pin)
-    }
-
     /// Restores the state of an attached port program from its BPF link. The maps are found through the link's program.
     /// The program's constants are read from one of these maps.
-    fn from_link(link: OwnedFd, maps: Option<Maps>, pin: Option<PinPath>) -> Result<Attached, Error> {
+    pub(crate) fn from_link(
+        link: OwnedFd,
+        maps: Option<Maps>,
+        pin: Option<PinPath>,
+    ) -> Result<Attached, Error> {
         let object = || match &pin {
             Some(pin) => pin.directory().display().to_string(),
             None => "descriptor of a link".to_owned(),

@@ -1,6 +1,5 @@
 //! An XDP program that is attached to the device of a port. This module replaces the program, registers the
-//! port's AF_XDP sockets and local addresses, reads its counters, pins it, and hands it over to a successor
-//! process.
+//! port's AF_XDP sockets and local addresses, reads its counters and pins it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -509,27 +508,4 @@ impl Attached {
         let user = self.user.inspect(UserProgram::lead_nowhere);
         (user, removed)
     }
-
-    /// Returns the descriptors and the pin path that a successor process needs to take over the program. The
-    /// program stays attached.
-    #[must_use]
-    pub fn into_fds(self) -> HandOver {
-        let Maps { xsks, local4, local6, counters } = self.maps;
-        HandOver { fds: [self.link, xsks, local4, local6, counters], pin: self.pin, user: self.user }
-    }
-}
-
-/// State of an attached port program that is handed over to a successor process. The descriptors are passed
-/// by `SCM_RIGHTS`.
-#[derive(Debug)]
-pub struct HandOver {
-    /// Descriptors of the BPF link and of four maps in this order: socket map, IPv4 addresses, IPv6 addresses
-    /// and counters.
-    pub fds: [OwnedFd; 5],
-    /// Path where the port's program is pinned. `None` if the program is not pinned.
-    pub pin: Option<PinPath>,
-    /// Custom program in front of the port's program. The successor finds this program through the link. The value must
-    /// be kept until the successor has found the program, because closing the value disconnects the port's program from
-    /// the custom program.
-    pub user: Option<UserProgram>,
 }

@@ -49,6 +49,7 @@ mod explain;
 pub mod fib;
 pub mod filter;
 pub mod flows;
+mod hand_over;
 mod inspect;
 #[cfg(test)]
 mod layout;
@@ -75,11 +76,12 @@ pub mod watch;
 
 pub use adopt::adopt;
 pub use attach::AttachMode;
-pub use attached::{Attached, HandOver};
+pub use attached::Attached;
 pub use config::{Constants, LocalAddresses, Owner, ProgramConfig, WhenDown};
 pub use counters::{Counter, Counters};
 pub use error::Error;
 pub use explain::HookSays;
+pub use hand_over::{HandOver, HookDescriptors};
 pub use inspect::{
     Features, MapInfo, ProgramInfo, RunStatistics, driver, features, inspect, program as program_by_id,
 };

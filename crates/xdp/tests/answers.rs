@@ -397,7 +397,7 @@ fn a_successor_goes_on_with_the_order() {
     line.port.set_stage(StageChange::Route(Some(&second))).unwrap();
     assert!(!first.is_same(&second).unwrap());
     assert_eq!(line.port.route_orders().unwrap().numbers(0).1, 41);
-    let adopted = Attached::from_fds(line.port.into_fds()).unwrap();
+    let adopted = Attached::import(line.port.export()).unwrap();
     assert_eq!(adopted.route_orders().unwrap().numbers(0).1, 41);
     assert!(adopted.explain(&ipv4([198, 51, 100, 7].into(), 60, |_| ())).is_ok());
 }
@@ -418,7 +418,7 @@ fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     assert_eq!(line.tables.answers.counts(1).unwrap(), RouteCounts::default());
     assert!(line.tables.adjacencies.iter().all(|used| used.packets == 0));
     let stage = line.port.route().unwrap();
-    let adopted = Attached::from_fds(line.port.into_fds()).unwrap();
+    let adopted = Attached::import(line.port.export()).unwrap();
     let found = adopted.route().unwrap();
     assert!(found.is_same(&stage).unwrap() && found.is_answering());
     let says = adopted.explain(&frame).unwrap();

@@ -12,7 +12,8 @@ use support::xsk::Xsk;
 use support::{LOCAL4, Namespace, config, enter, eventually, frame4, unbound_socket};
 use xdp::live::{Generator, Traffic};
 use xdp::{
-    AttachMode, Attached, Counter, Error, Owner, PinPath, PortProgram, ProgramConfig, WhenDown, adopt,
+    AttachMode, Attached, Counter, Error, HookDescriptors, Owner, PinPath, PortProgram, ProgramConfig,
+    WhenDown, adopt,
 };
 
 fn bridged() -> ProgramConfig {
@@ -250,12 +251,12 @@ fn hand_over_changes_nothing_on_the_device() {
     let socket = Xsk::bound(near, 0);
     port.set_socket(0, socket.fd()).unwrap();
     let (link, constants) = (port.link_id(), port.constants());
-    let hand_over = port.into_fds();
+    let hand_over = port.export();
     let wire = support::PacketSocket::on(far);
     let frame = frame4(LOCAL4, |_| {});
     wire.send(&frame);
     assert_eq!(support::awaited("steered between owners", || socket.receive()), frame);
-    let taken = Attached::from_fds(hand_over).unwrap();
+    let taken = Attached::import(hand_over).unwrap();
     assert_eq!((taken.link_id(), taken.constants(), taken.mode()), (link, constants, xdp::Mode::Native));
     assert_eq!(taken.counters().unwrap().get(Counter::Steered), 1);
     wire.send(&frame);
@@ -269,9 +270,10 @@ fn hand_over_of_something_else_is_refused() {
     need_root!();
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
-    let mut hand_over = attach(near, None).into_fds();
-    hand_over.fds.swap(0, 1);
-    assert!(Attached::from_fds(hand_over).is_err());
+    let mut hand_over = attach(near, None).export();
+    let HookDescriptors { link, xsks, .. } = &mut hand_over.descriptors;
+    std::mem::swap(link, xsks);
+    assert!(Attached::import(hand_over).is_err());
 }
 
 const HOLDER: &str = "XDP_TEST_HOLDER";

@@ -463,9 +463,9 @@ fn a_hand_over_takes_the_program_along() {
         let mut port = attach(near, None);
         port.set_user(load(&object)).unwrap();
         let (id, name) = (port.user().unwrap().info().unwrap().id, on_device(near));
-        let mut hand_over = port.into_fds();
+        let mut hand_over = port.export();
         let kept = hand_over.user.take();
-        let mut taken = Attached::from_fds(hand_over).unwrap();
+        let mut taken = Attached::import(hand_over).unwrap();
         drop(kept);
         assert_eq!((taken.user().unwrap().info().unwrap().id, on_device(near)), (id, name));
         assert_eq!(taken.info().unwrap().name, "trivium_port");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use model::FilterName;
 use serde::{Deserialize, Serialize};
+use xdp::HookDescriptors;
 use xdp::filter::RuleCounters;
 
 use super::counters::CountersState;
@@ -150,7 +151,7 @@ pub struct HandoverState {
 impl HandoverState {
     /// Returns the number of file descriptors that are sent for a port (for its hook and its queues).
     pub fn share(port: &PortRecord) -> usize {
-        usize::from(port.hook.is_some()) * 5
+        usize::from(port.hook.is_some()) * HookDescriptors::COUNT
             + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count()
     }
 

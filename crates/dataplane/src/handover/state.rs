@@ -23,7 +23,7 @@ use port::{Depot, Exported, FrameMemory, FramePool, Place, Queue};
 use switch::FdbEntry;
 use xdp::filter::RuleCounters;
 use xdp::user::UserProgram;
-use xdp::{Attached, HandOver, PinPath};
+use xdp::{Attached, HandOver, HookDescriptors, PinPath};
 
 use super::HandoverError;
 use super::counters::CountersState;
@@ -208,8 +208,8 @@ fn gather_port(
         tracing::warn!(program, "it waits for a port's device to come back, and is not handed over");
     }
     let hook = running.hook.map(|hook| {
-        let HandOver { fds, pin, user } = hook.into_fds();
-        descriptors.extend(fds.into_iter().map(Some));
+        let HandOver { descriptors: own, pin, user } = hook.export();
+        descriptors.extend(own.into_array().map(Some));
         users.extend(user);
         let name = pin.as_ref().and_then(|pin| pin.directory().file_name());
         HookRecord { pin: name.map(|name| name.to_string_lossy().into_owned()) }
@@ -526,7 +526,8 @@ fn put_together(
     let mut descriptors = descriptors.into_iter();
     let namespace = wanted.port.kind.device().and_then(|(_, namespace)| namespace).cloned();
     let footprint = footprint(&record);
-    let hook_fds: Option<Vec<OwnedFd>> = record.hook.as_ref().map(|_| descriptors.by_ref().take(5).collect());
+    let hook_fds: Option<Vec<OwnedFd>> =
+        record.hook.as_ref().map(|_| descriptors.by_ref().take(HookDescriptors::COUNT).collect());
     let pin = record.hook.clone().and_then(|hook| hook.pin);
     let (device, hook) = inside(&object(name), namespace.as_ref(), || {
         let device = match record.ifindex {
@@ -570,9 +571,10 @@ fn put_together(
 fn hook(name: &PortName, descriptors: Vec<OwnedFd>, pin: Option<&str>) -> Result<Attached, PlaneError> {
     let failed = |error: &dyn std::error::Error| PlaneError::failed(object(name), error, "");
     let pin = pin.map(PinPath::new).transpose().map_err(|error| failed(&error))?;
-    let fds = <[OwnedFd; 5]>::try_from(descriptors)
+    let descriptors = <[OwnedFd; HookDescriptors::COUNT]>::try_from(descriptors)
+        .map(HookDescriptors::from_array)
         .map_err(|_| failed(&HandoverError::Strange("a hook without its descriptors".to_owned())))?;
-    Attached::from_fds(HandOver { fds, pin, user: None }).map_err(|error| failed(&error))
+    Attached::import(HandOver { descriptors, pin, user: None }).map_err(|error| failed(&error))
 }
 
 fn resume_tap(kind: QueueKind, descriptor: Option<OwnedFd>) -> Result<TapQueue, HandoverError> {
