@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use switch::flow::Pipeline;
 
 use super::channel::Link;
-use super::records::{HandoverState, Offer, Reply};
+use super::messages::{Offer, Reply};
+use super::state::HandoverState;
 
 /// Returns the message that a `Link` decodes from the octets `stream`, after which the stream ends. Returns
 /// `None` if the octets are refused.

@@ -36,18 +36,21 @@
 //! Peers without the commit step are supported: a predecessor that sends no Commit (`Offer::commit` is
 //! false), and a successor that answers the hand-over state with Running at once.
 
+pub mod bundle;
 mod channel;
 mod counters;
 mod error;
+pub mod export;
 #[cfg(test)]
 mod fuzzed;
+pub mod import;
+#[cfg(test)]
+mod import_tests;
+mod messages;
 pub mod progress;
 pub mod receive;
-mod records;
 pub mod send;
-pub mod state;
-#[cfg(test)]
-mod state_tests;
+mod state;
 
 pub use channel::LIMIT;
 use channel::Link;

@@ -13,8 +13,10 @@ use engine::{Engine, EngineConfig};
 use model::{Config, Fragment, Layers, Merged, Owner};
 use port::FrameMemory;
 
-use super::records::{HandoverState, MemoryRecord, Offer, Order, Reply};
-use super::state::{HandoverBundle, Parts, Rebuilt};
+use super::bundle::HandoverBundle;
+use super::import::{Parts, Rebuilt};
+use super::messages::{MemoryRecord, Offer, Order, Reply};
+use super::state::HandoverState;
 use super::{HandoverError, Link, VERSION};
 use crate::filters::Filters;
 use crate::routers::Routers;

@@ -14,9 +14,9 @@ use model::{Config, Fragment, Layers, Merged, Owner};
 use openflow::Sockets;
 use port::FrameMemory;
 
+use super::bundle::HandoverBundle;
+use super::messages::{MemoryRecord, Offer, Order, Reply};
 use super::progress::Progress;
-use super::records::{MemoryRecord, Offer, Order, Reply};
-use super::state::HandoverBundle;
 use super::{HandoverError, Link, VERSION};
 
 /// Time limit for the successor to prepare the take-over. The successor reads block lists and the kernel's

@@ -1,626 +1,277 @@
-//! Converts the running data plane into hand-over state with file descriptors, and back. The successor
-//! rebuilds the data plane from this state. If the successor fails, the predecessor rebuilds its own data
-//! plane from the state.
+//! Hand-over state as plain values. File descriptors are sent beside the state, in the order in which the state
+//! refers to them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use control::PlaneError;
-use engine::engine::{Counts, Resumed};
-use engine::worker::monotonic;
-use engine::{Engine, EngineConfig};
-use model::{Config, FilterName, Namespace, PortName};
-use packet::{MacAddr, PortId, QueueId, VlanId, WorkerId};
-use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, doubles, free_frames};
-use port::quarantine::{HOLD, HeldFrames};
-use port::tap::{TapHandOver, TapQueue};
-use port::veth::EndAddresses;
-use port::{Depot, Exported, FrameMemory, FramePool, Place, Queue};
-use switch::FdbEntry;
+use model::FilterName;
+use serde::{Deserialize, Serialize};
+use xdp::HookDescriptors;
 use xdp::filter::RuleCounters;
-use xdp::user::UserProgram;
-use xdp::{Attached, HandOver, HookDescriptors, PinPath};
 
-use super::HandoverError;
 use super::counters::CountersState;
-use super::records::{
-    HandoverState, HookRecord, PlaceRecord, PortRecord, QueueKind, QueueRecord, RuleRecord, StationRecord,
-    VlanRecord,
-};
-use crate::af_xdp;
-use crate::bridges;
-use crate::device::{Device, inside, object};
-use crate::fault;
-use crate::filters::{Expiring, Filters};
-use crate::open::{self, Footprint, Opened, PortSpec};
-use crate::pins::Claim;
-use crate::ports::{self, Returned, Running};
-use crate::publish::compose;
-use crate::routers::{Routers, is_mirror};
-use crate::running_state::RunningState;
+use crate::filters::{Blocks, Expiring};
+use crate::flows::{MegaflowRecord, RulesRecord};
+use crate::foreign::Former;
 
-/// Hand-over state together with its file descriptors.
-#[derive(Debug, Default)]
-pub struct HandoverBundle {
-    /// Message that describes the hand-over state.
-    pub state: HandoverState,
-    /// File descriptors, in the order in which the message refers to them. The descriptors of ports in
-    /// `released` are closed.
-    pub descriptors: Vec<Option<OwnedFd>>,
-    /// Custom programs that run before the hooks' own programs. They are kept until the rebuilt hooks hold
-    /// references to the programs' kernel objects.
-    pub users: Vec<UserProgram>,
-    /// Locks on the pins of the ports' hooks, by port name. They are kept until this process or the successor
-    /// has locks of its own. Therefore, no third process can find a pin unused.
-    pub claims: BTreeMap<String, Claim>,
-    /// Names of the ports that cannot be resumed from their descriptors and must be opened again.
-    pub released: BTreeSet<String>,
+/// Base of the time limit for a hand-over, from the first message to the last. The limit grows with the
+/// number of ports and table entries.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time that each port adds to the time limit for a hand-over.
+const PER_PORT: Duration = Duration::from_millis(100);
+/// Time that each flow entry, MAC table entry or cached megaflow adds to the time limit for a hand-over.
+const PER_ENTRY: Duration = Duration::from_micros(20);
+
+/// Hand-over state of the whole data plane. The file descriptors beside this message are, for each port, five
+/// for its hook (if any) and one for each queue that has a descriptor. The descriptors of mirror devices (see
+/// `vlans`) follow. The last descriptors are the network namespaces of the entries in `places`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HandoverState {
+    /// State of each running port, by port name.
+    pub ports: BTreeMap<String, PortRecord>,
+    /// Number by which the data path identifies a bridge, for each bridge name.
+    pub bridges: BTreeMap<String, u16>,
+    /// Learned MAC table entries of each bridge, by bridge name.
+    pub stations: BTreeMap<String, Vec<StationRecord>>,
+    /// Prefixes that an operator has blocked while the daemon ran, by filter name. Rules and hook counters
+    /// are not sent, because they stay in the hooks.
+    #[serde(default)]
+    pub blocks: BTreeMap<String, Vec<Expiring>>,
+    /// Worker counters of each filter's rules, by filter name.
+    #[serde(default)]
+    pub filters: BTreeMap<String, Vec<RuleRecord>>,
+    /// Flow entries of each OpenFlow bridge, by bridge name.
+    #[serde(default)]
+    pub rules: BTreeMap<String, RulesRecord>,
+    /// Megaflows of OpenFlow bridges that workers have cached. Earlier releases sent other values in a field
+    /// with another name.
+    #[serde(default, rename = "known_flows")]
+    pub known: Vec<MegaflowRecord>,
+    /// Mirror devices (TAPs that represent router interfaces), by the names under which the devices have port
+    /// numbers.
+    #[serde(default)]
+    pub vlans: BTreeMap<String, VlanRecord>,
+    /// Numbers of the frames of closed zero-copy sockets, which the kernel may still use. Each group of frame
+    /// numbers has the number of milliseconds until the frames are free.
+    #[serde(default)]
+    pub quarantine: Vec<(Vec<u32>, u64)>,
+    /// Device queues that may still use the frames in `quarantine`, in the order of `quarantine`. `None`
+    /// means that the queue is not known.
+    #[serde(default)]
+    pub places: Vec<Option<PlaceRecord>>,
+    /// Number of seconds since the first predecessor started, which is the period that the port counters
+    /// cover.
+    #[serde(default)]
+    pub counting_secs: u64,
 }
 
-impl HandoverBundle {
-    /// Creates the bundle from a message and file descriptors that a predecessor has sent.
-    pub fn received(state: HandoverState, descriptors: Vec<OwnedFd>) -> HandoverBundle {
-        HandoverBundle {
-            state,
-            descriptors: descriptors.into_iter().map(Some).collect(),
-            ..HandoverBundle::default()
-        }
+impl HandoverState {
+    /// Returns the number of file descriptors that are sent for a port (for its hook and its queues).
+    pub fn share(port: &PortRecord) -> usize {
+        usize::from(port.hook.is_some()) * HookDescriptors::COUNT
+            + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count()
     }
 
-    /// Closes the descriptors of the named ports, which must then be opened again. The kernel releases the
-    /// ports' queues when the successor has closed its descriptors, too.
-    pub fn release(&mut self, ports: &[String]) {
-        let mut at = 0;
-        for (name, port) in &self.state.ports {
-            let share = HandoverState::share(port);
-            if ports.contains(name) {
-                self.descriptors
-                    .iter_mut()
-                    .skip(at)
-                    .take(share)
-                    .for_each(|descriptor| drop(descriptor.take()));
-                // The process that opens the port again must find it unclaimed.
-                self.claims.remove(name);
-                self.released.insert(name.clone());
-            }
-            at += share;
-        }
+    /// Returns the time limit from the first message until the successor's workers must run. The limit grows
+    /// with the number of ports and table entries.
+    pub fn patience(&self) -> Duration {
+        let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+        let learned = self.stations.values().map(Vec::len).sum::<usize>() + self.known.len();
+        let rules = self.rules.values().map(RulesRecord::count).sum::<usize>();
+        let blocks = self.blocks.values().map(Vec::len).sum::<usize>();
+        PATIENCE + PER_PORT * count(self.ports.len()) + PER_ENTRY * count(learned + rules + blocks)
     }
 
-    /// Closes the descriptors of all ports with AF_XDP sockets. The successor that has ended may have used the
-    /// rings of these sockets, so the content of the rings is unknown to this process.
-    pub fn release_sockets(&mut self) {
-        let has_sockets =
-            |port: &PortRecord| port.queues.iter().any(|queue| matches!(queue.kind, QueueKind::AfXdp { .. }));
-        let ports = self.state.ports.iter().filter(|(_, port)| has_sockets(port));
-        let ports: Vec<String> = ports.map(|(name, _)| name.clone()).collect();
-        self.release(&ports);
-    }
-}
-
-/// Parts of the data plane that were rebuilt from the hand-over state. Rebuilding these parts changes nothing
-/// in the kernel or in the predecessor.
-pub struct Parts {
-    state: HandoverState,
-    ports: Vec<Part>,
-    vlans: Vec<(String, PortId, Result<TapQueue, HandoverError>)>,
-    /// Device queues that may still use the frames in quarantine (frames of closed zero-copy sockets), in the
-    /// order of the quarantine.
-    pub(super) places: Vec<Option<Place>>,
-    _users: Vec<UserProgram>,
-    _claims: BTreeMap<String, Claim>,
-}
-
-/// A port that is being rebuilt from the hand-over state.
-struct Part {
-    name: PortName,
-    record: PortRecord,
-    /// Rebuilt port. `None` if the port must be opened again.
-    opened: Option<Opened>,
-}
-
-/// A rebuilt data plane whose workers have not started yet.
-pub struct Rebuilt {
-    resumed: Resumed,
-    running_state: RunningState,
-}
-
-/// Converts the running configuration into hand-over state. All ports are removed from `running_state`.
-pub fn gather(
-    running_state: &mut RunningState,
-    routers: &Routers,
-    mut queues: Vec<Returned>,
-    counts: &Counts,
-    pool: &mut FramePool,
-) -> HandoverBundle {
-    let mut held = HandoverBundle::default();
-    let blocks =
-        running_state.filters.blocks().map(|(name, blocks)| (name.to_string(), Expiring::all(blocks)));
-    held.state.blocks = blocks.collect();
-    let counted = running_state.filters.counted();
-    let record = |(name, rules): (&FilterName, Vec<RuleCounters>)| {
-        (name.to_string(), rules.into_iter().map(RuleRecord::from).collect())
-    };
-    held.state.filters = counted.map(record).collect();
-    held.state.rules = running_state.flows.records();
-    held.state.known = running_state.flows.known();
-    for (name, bridge) in &running_state.bridges {
-        held.state.bridges.insert(name.as_str().to_owned(), bridge.id().0);
-        let stations = bridge.export(monotonic().secs).into_iter().filter_map(|entry| {
-            Some(StationRecord(entry.vid.get(), entry.mac.as_u64(), entry.port?.0, entry.age_secs))
-        });
-        held.state.stations.insert(name.as_str().to_owned(), stations.collect());
-    }
-    for (name, running) in std::mem::take(&mut running_state.ports) {
-        let own: Vec<Returned> = queues.extract_if(.., |(_, port, _, _)| *port == running.id).collect();
-        let totals = counts.port_totals(running.id);
-        let counters =
-            CountersState::new(&totals, running_state.hook_offload.counts(&name), routers.counts(&name));
-        let mut running = running;
-        held.claims.extend(running.claim.take().map(|claim| (name.as_str().to_owned(), claim)));
-        let record = PortRecord { counters, ..gather_port(running, own, &mut held, pool) };
-        held.state.ports.insert(name.as_str().to_owned(), record);
-    }
-    for (worker, port, id, queue) in queues {
-        let name = running_state.names.port(port);
-        if !is_mirror(&name) {
-            // Punt TAPs are not handed over. The successor has its own.
-            queue.close(pool);
-            continue;
-        }
-        let (kind, descriptor) = gather_queue(queue, pool);
-        held.descriptors.extend(descriptor.map(Some));
-        let queue = QueueRecord { id: id.0, worker: worker.0, kind };
-        held.state.vlans.insert(name, VlanRecord { id: port.0, queue });
-    }
-    // The quarantine is read after the queues, because some queues have been closed.
-    gather_quarantine(&mut held, pool);
-    held
-}
-
-pub(super) fn gather_quarantine(held: &mut HandoverBundle, pool: &FramePool) {
-    for HeldFrames { frames, place, left } in pool.depot().quarantined_frames() {
-        let milliseconds = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        held.state.quarantine.push((frames, milliseconds));
-        let place = place.as_ref().and_then(|place| {
-            let (descriptor, namespace, ifindex, queue) = place.parts();
-            held.descriptors.push(Some(descriptor.try_clone_to_owned().ok()?));
-            Some(PlaceRecord { namespace, ifindex, queue })
-        });
-        held.state.places.push(place);
-    }
-}
-
-fn gather_port(
-    running: Running,
-    queues: Vec<Returned>,
-    held: &mut HandoverBundle,
-    pool: &mut FramePool,
-) -> PortRecord {
-    let HandoverBundle { descriptors, users, .. } = held;
-    let ends = running.ends();
-    if let Some(user) = running.user {
-        let program = user.name();
-        tracing::warn!(program, "it waits for a port's device to come back, and is not handed over");
-    }
-    let hook = running.hook.map(|hook| {
-        let HandOver { descriptors: own, pin, user } = hook.export();
-        descriptors.extend(own.into_array().map(Some));
-        users.extend(user);
-        let name = pin.as_ref().and_then(|pin| pin.directory().file_name());
-        HookRecord { pin: name.map(|name| name.to_string_lossy().into_owned()) }
-    });
-    let mut records = Vec::with_capacity(queues.len());
-    let EndAddresses { near, far } = ends;
-    for (worker, _, id, queue) in queues {
-        let (kind, descriptor) = gather_queue(queue, pool);
-        descriptors.extend(descriptor.map(Some));
-        records.push(QueueRecord { id: id.0, worker: worker.0, kind });
-    }
-    PortRecord {
-        id: running.id.0,
-        ifindex: running.device.map(|device| device.ifindex),
-        hook,
-        queues: records,
-        complete_checksums: running.complete_checksums,
-        mtu: running.mtu,
-        former: running.footprint.former,
-        ends: (near.map(MacAddr::as_u64), far.map(MacAddr::as_u64)),
-        rss_table: running.rss_table.map(|table| table.iter().map(|worker| worker.0).collect()),
-        counters: CountersState::default(),
-    }
-}
-
-fn gather_queue(queue: Box<dyn Queue>, pool: &mut FramePool) -> (QueueKind, Option<OwnedFd>) {
-    match queue.export(pool) {
-        Exported::AfXdp(state) => af_xdp_record(state),
-        Exported::Tap(TapHandOver { fd, kind, mtu, uso }) => {
-            (QueueKind::Tap { internal: kind == "internal", mtu, uso }, Some(fd))
-        }
-        Exported::Closed => (QueueKind::Anew, None),
-    }
-}
-
-fn af_xdp_record(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
-    let AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames } = given;
-    let kind = QueueKind::AfXdp {
-        ifname: config.ifname,
-        ifindex,
-        queue: config.queue,
-        ring_size: config.ring_size,
-        fill_level: config.fill_level,
-        busy_poll: config.busy_poll.map(|busy| (busy.microseconds, busy.budget)),
-        complete_checksums: config.complete_checksums,
-        zero_copy,
-        multi_buffer,
-        mtu,
-        reasons,
-        frames,
-    };
-    (kind, Some(fd))
-}
-
-impl Parts {
-    /// Rebuilds ports and mirror devices from the descriptors in `held`. The function opens no device and
-    /// accesses no queue.
-    ///
-    /// # Errors
-    /// Returns an error if a port name is invalid in this release. Without the port, the frames that the
-    /// kernel holds for it could not be distinguished from free frames.
-    pub fn new(
-        held: HandoverBundle,
-        config: &Config,
-        memory: &Arc<FrameMemory>,
-    ) -> Result<Parts, HandoverError> {
-        let HandoverBundle { mut state, descriptors, users, mut claims, released } = held;
-        let mut descriptors = descriptors.into_iter();
-        let (mut parts, mut all_vlans) = (Vec::new(), Vec::new());
-        for (name, port) in std::mem::take(&mut state.ports) {
-            // The port's descriptors are taken in all cases, so that the next port finds its own.
-            let own: Vec<Option<OwnedFd>> = descriptors.by_ref().take(HandoverState::share(&port)).collect();
-            let key = name.parse::<PortName>();
-            let key = key.map_err(|_| HandoverError::Strange(format!("a port of the name {name:?}")))?;
-            let own = own.into_iter().collect::<Option<Vec<OwnedFd>>>();
-            let anew = port.queues.iter().any(|queue| !queue.kind.has_descriptor());
-            let wanted = PortSpec::of(config, &key);
-            let opened = match (own, wanted) {
-                (Some(own), Some(wanted)) if !anew && !released.contains(&name) => {
-                    let opened = put_together(&key, &wanted, port.clone(), own, memory);
-                    opened
-                        .inspect_err(|error| tracing::warn!(port = %name, %error, "it cannot be resumed and is opened anew"))
-                        .ok()
-                }
-                _ => None,
-            };
-            if opened.is_none() {
-                // Otherwise the port would find its own claim when it is opened again.
-                claims.remove(&name);
-            }
-            parts.push(Part { name: key, record: port, opened });
-        }
-        for (name, VlanRecord { id, queue }) in std::mem::take(&mut state.vlans) {
-            let descriptor = if queue.kind.has_descriptor() { descriptors.next().flatten() } else { None };
-            all_vlans.push((name, PortId(id), resume_tap(queue.kind, descriptor)));
-        }
-        let mut place = |record: PlaceRecord| {
-            let place = Place::within(descriptors.next()??, record.ifindex, record.queue)?;
-            (place.parts().1 == record.namespace).then_some(place)
+    /// Returns the prefixes that an operator has blocked, by filter name.
+    pub fn blocks(&self) -> BTreeMap<FilterName, Blocks> {
+        let blocks = |(name, all): (&String, &Vec<Expiring>)| {
+            Some((name.parse().ok()?, Expiring::blocks(all.clone())))
         };
-        let places = std::mem::take(&mut state.places).into_iter();
-        let places = places.map(|record| record.and_then(&mut place)).collect();
-        Ok(Parts { state, ports: parts, vlans: all_vlans, places, _users: users, _claims: claims })
+        self.blocks.iter().filter_map(blocks).collect()
     }
 
-    /// Returns the names of the ports that have descriptors and nevertheless must be opened again.
-    pub fn lost(&self) -> Vec<String> {
-        let lost = |part: &&Part| part.opened.is_none() && HandoverState::share(&part.record) > 0;
-        self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
-    }
-
-    /// Opens the ports that could not be rebuilt from descriptors, and prepares everything that the workers
-    /// need. A port that cannot be opened waits for its device. No packet is accessed before [`Rebuilt::run`].
-    /// `released` is true if no other process has descriptors of the ports to be opened.
-    ///
-    /// # Errors
-    /// Returns an error if the workers or their filters cannot be created.
-    pub fn rebuild(
-        self,
-        config: &Config,
-        workers: &EngineConfig,
-        memory: &Arc<FrameMemory>,
-        routers: Routers,
-        filters: Filters,
-        released: bool,
-    ) -> Result<Rebuilt, HandoverError> {
-        let Parts { state, ports, vlans, places, _users, _claims } = self;
-        let lists = || {
-            let queues =
-                ports.iter().flat_map(|part| part.record.queues.iter().map(move |queue| (part, queue)));
-            queues.filter_map(|(part, queue)| match &queue.kind {
-                QueueKind::AfXdp { frames, zero_copy, ifindex, queue, .. } => {
-                    let place = move || place_of(config, &part.name, *ifindex, *queue);
-                    Some((place, part.opened.is_some(), *zero_copy || !released, frames.as_slice()))
-                }
-                _ => None,
-            })
+    /// Returns the worker counters of the filters' rules, by filter name.
+    pub fn counted(&self) -> BTreeMap<FilterName, Vec<RuleCounters>> {
+        let counted = |(name, rules): (&String, &Vec<RuleRecord>)| {
+            Some((name.parse().ok()?, rules.iter().cloned().map(RuleCounters::from).collect()))
         };
-        let doubles = doubles(memory.frames(), lists().map(|(.., frames)| frames));
-        if doubles > 0 {
-            return Err(HandoverError::Strange(format!("{doubles} frames stand in two queues")));
-        }
-        // The frames of closed queues are free, unless a driver or a predecessor may still use them for a
-        // while.
-        let taken = lists().filter(|(_, resumed, later, _)| *resumed || *later).map(|(.., frames)| frames);
-        let quarantined = state.quarantine.iter().map(|(frames, _)| frames.as_slice());
-        let free: Vec<u32> = free_frames(memory.frames(), taken.chain(quarantined)).collect();
-        let depot = Depot::with_free(Arc::clone(memory), free);
-        for (place, _, _, frames) in lists().filter(|(_, resumed, later, _)| !*resumed && *later) {
-            depot.quarantine(frames.to_vec(), place(), HOLD);
-        }
-        let places = places.into_iter().chain(std::iter::repeat_with(|| None));
-        for ((frames, left_ms), place) in state.quarantine.iter().zip(places) {
-            depot.quarantine(frames.clone(), place, Duration::from_millis(*left_ms).min(HOLD));
-        }
-        let mut pool = depot.pool();
-        let mut running_state =
-            RunningState { config: config.clone(), filters, ..RunningState::with(routers) };
-        for (name, number) in &state.bridges {
-            running_state.names.bridges.insert(*number, name);
-        }
-        let mut queues = Vec::new();
-        let mut counted = Vec::new();
-        // Ports that are opened again come last, because they share filter state in the hooks of the others.
-        let (resumed, anew): (Vec<Part>, Vec<Part>) =
-            ports.into_iter().partition(|part| part.opened.is_some());
-        for Part { name, record, opened } in resumed.into_iter().chain(anew) {
-            running_state.names.ports.insert(record.id, name.as_str());
-            counted.push((PortId(record.id), record.counters.totals()));
-            running_state.hook_offload.continue_from(&name, record.counters.bridged.into());
-            running_state.routers.continue_from(&name, record.counters.routed.into());
-            if let Some((running, own)) =
-                resume(&name, record, opened, (config, workers.cores.len()), &mut running_state, &mut pool)
-            {
-                queues.extend(own);
-                running_state.ports.insert(name, running);
-            }
-        }
-        for (name, id, queue) in vlans {
-            running_state.names.ports.insert(id.0, &name);
-            match queue {
-                Ok(queue) => running_state.routers.give(name, id, queue),
-                Err(error) => tracing::warn!(%name, %error, "a mirror is opened anew"),
-            }
-        }
-        pool.flush();
-        running_state.bridges = bridges::build(config, &running_state.bridges, &mut running_state.names);
-        for (name, stations) in &state.stations {
-            if let Some(bridge) = running_state.bridges.get(name.as_str()) {
-                let entries: Vec<FdbEntry> = stations.iter().filter_map(station).collect();
-                bridge.import(&entries, monotonic().secs);
-            }
-        }
-        running_state.routers.settle(config, &running_state.ports);
-        queues.extend(running_state.routers.plug_all(config, &running_state.ports, &mut running_state.names));
-        ports::join(&mut running_state.ports);
-        // Workers have their filters before they run.
-        let own = |error: PlaneError| HandoverError::Own(error.to_string());
-        let RunningState { filters, ports, .. } = &mut running_state;
-        filters.ensure_workers(ports).map_err(own)?;
-        running_state.flows.take_over(state.rules, &state.known);
-        running_state.flows.follow(&running_state.config, &running_state.ports, &running_state.bridges);
-        let RunningState { config, ports, bridges, routers, flows, .. } = &running_state;
-        let forwarding = compose(config, ports, bridges, routers, flows, &[]);
-        let resumed = Engine::resume(workers, depot, forwarding, queues)
-            .map_err(|error| HandoverError::Own(error.to_string()))?;
-        for (port, totals) in &counted {
-            resumed.count(*port, totals);
-        }
-        Ok(Rebuilt { resumed, running_state })
+        self.filters.iter().filter_map(counted).collect()
     }
 }
 
-impl Rebuilt {
-    /// Starts the workers, which then forward traffic.
-    ///
-    /// # Errors
-    /// Returns an error if threads cannot be created.
-    pub fn run(self) -> Result<(Engine, RunningState), HandoverError> {
-        let Rebuilt { resumed, mut running_state } = self;
-        let engine = resumed.run().map_err(|error| HandoverError::Own(error.to_string()))?;
-        running_state.flows.ensure(&engine);
-        // The hooks are updated only after the workers run. While programs and tables are exchanged, a packet
-        // may bypass the offload and go to a worker. If the workers did not run, it would wait in a queue,
-        // and the hook would forward later packets of its flow ahead of it.
-        let RunningState { routers, config, ports, hook_offload, .. } = &mut running_state;
-        routers.tell_hooks(config, ports);
-        hook_offload.follow_routers(&engine, ports, true);
-        Ok((engine, running_state))
+/// Worker counters of a filter rule. The fields are the rule's name, the packets and bytes that matched the
+/// rule, and the packets and bytes to which the rule's action was applied.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RuleRecord(pub String, pub u64, pub u64, pub u64, pub u64);
+
+impl From<RuleCounters> for RuleRecord {
+    fn from(rule: RuleCounters) -> Self {
+        RuleRecord(rule.name, rule.packets, rule.bytes, rule.acted, rule.acted_bytes)
     }
 }
 
-/// Returns the namespace, device and queue index that identify a queue of a port's device.
-fn place_of(config: &Config, name: &PortName, ifindex: u32, queue: u32) -> Option<Place> {
-    let (_, namespace) = config.ports.get(name)?.kind.device()?;
-    let path = namespace.map_or_else(|| PathBuf::from("/proc/self/ns/net"), Namespace::path);
-    Place::within(File::open(path).ok()?.into(), ifindex, queue)
-}
-
-fn station(record: &StationRecord) -> Option<FdbEntry> {
-    let StationRecord(vid, mac, port, age_secs) = *record;
-    let vid = if vid == 0 { VlanId::NONE } else { VlanId::new(vid)? };
-    Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
-}
-
-/// Resumes a port or opens it again, and assigns its queues to the workers that owned them before the
-/// hand-over. A hook that is created again has the port's filter from the start. A port whose filter cannot be
-/// installed is down.
-fn resume(
-    name: &PortName,
-    record: PortRecord,
-    opened: Option<Opened>,
-    (config, workers): (&Config, usize),
-    running_state: &mut RunningState,
-    pool: &mut FramePool,
-) -> Option<(Running, Vec<Returned>)> {
-    let wanted = PortSpec::of(config, name)?;
-    let id = PortId(record.id);
-    // There may be fewer workers than in the predecessor.
-    let count = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
-    let rss_table = record.rss_table.as_ref().map(|table| {
-        let worker = |at: usize| table.get(at % table.len().max(1)).copied().unwrap_or(0);
-        Arc::new(std::array::from_fn(|at| WorkerId(worker(at) % count)))
-    });
-    let mut workers: Vec<WorkerId> =
-        record.queues.iter().map(|queue| WorkerId(queue.worker % count)).collect();
-    if workers.is_empty() {
-        workers.push(WorkerId(0));
+impl From<RuleRecord> for RuleCounters {
+    fn from(RuleRecord(name, packets, bytes, acted, acted_bytes): RuleRecord) -> Self {
+        RuleCounters { name, packets, bytes, acted, acted_bytes }
     }
-    let footprint = footprint(&record);
-    let opened = opened.map_or_else(
-        || {
-            // Traffic is stopped at this time, so the open does not wait for busy queues.
-            let mut opened = open::open(name, &wanted, &footprint, Duration::ZERO, None, pool)?;
-            match running_state.filters.equip_anew(name, &wanted, &mut opened, &running_state.ports) {
-                Ok(()) => Ok(opened),
-                Err(error) => {
-                    open::abandon(name, &wanted, opened, pool);
-                    Err(error)
-                }
-            }
-        },
-        Ok,
-    );
-    Some(match opened {
-        Ok(opened) => {
-            let (mut running, queues) = Running::assemble(id, wanted, opened, &workers);
-            running.rss_table = rss_table;
-            (running, queues)
-        }
-        Err(error) => {
-            tracing::warn!(port = %name, %error, "it waits for its device");
-            (Running { rss_table, footprint, ..Running::waiting(id, wanted, error.cause) }, Vec::new())
-        }
-    })
 }
 
-/// Returns the settings that a port's device had before it became a port, as the predecessor recorded them.
-fn footprint(record: &PortRecord) -> Footprint {
-    let (near, far) = record.ends;
-    let ends = EndAddresses { near: near.map(MacAddr::from_u64), far: far.map(MacAddr::from_u64) };
-    Footprint { made: false, former: record.former, ends }
+/// Hand-over state of a mirror device: the TAP that represents a router interface.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VlanRecord {
+    /// Number of the device among the data path's ports.
+    pub id: u16,
+    /// Queue of the mirror device.
+    pub queue: QueueRecord,
 }
 
-fn put_together(
-    name: &PortName,
-    wanted: &PortSpec,
-    record: PortRecord,
-    descriptors: Vec<OwnedFd>,
-    memory: &Arc<FrameMemory>,
-) -> Result<Opened, PlaneError> {
-    let failed = |error: &dyn std::error::Error| PlaneError::failed(object(name), error, "");
-    fault::step(&format!("port:{name}")).map_err(|error| failed(&HandoverError::Own(error)))?;
-    let mut descriptors = descriptors.into_iter();
-    let namespace = wanted.port.kind.device().and_then(|(_, namespace)| namespace).cloned();
-    let footprint = footprint(&record);
-    let hook_fds: Option<Vec<OwnedFd>> =
-        record.hook.as_ref().map(|_| descriptors.by_ref().take(HookDescriptors::COUNT).collect());
-    let pin = record.hook.clone().and_then(|hook| hook.pin);
-    let (device, hook) = inside(&object(name), namespace.as_ref(), || {
-        let device = match record.ifindex {
-            None => None,
-            Some(ifindex) => {
-                let info = port::link::by_index(ifindex).map_err(|error| failed(&error))?;
-                Some(Device::new(&info, namespace.as_ref()))
-            }
+/// Hand-over state of a running port.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortRecord {
+    /// Number of the port in the data path.
+    pub id: u16,
+    /// Interface index of the port's device in its namespace. `None` if the port has no device now.
+    pub ifindex: Option<u32>,
+    /// Hook of the port, if it has one.
+    pub hook: Option<HookRecord>,
+    /// Queues of the port.
+    pub queues: Vec<QueueRecord>,
+    /// Whether the port completes checksums that the sender of a packet left to offloading.
+    pub complete_checksums: bool,
+    /// MTU of the port: size in bytes of the largest layer-3 packet.
+    pub mtu: u32,
+    /// Saved settings of the port's device, if the daemon did not create the device.
+    #[serde(default)]
+    pub former: Option<Former>,
+    /// Ethernet addresses of the port's device, if the daemon created it: the device's own address and, for a
+    /// veth pair, the address of the far end.
+    #[serde(default)]
+    pub ends: (Option<u64>, Option<u64>),
+    /// Software RSS table of the port: the worker of each bucket. `None` if the port does not use software
+    /// RSS.
+    #[serde(rename = "spread")]
+    pub rss_table: Option<Vec<u16>>,
+    /// Packet counters of the port, which the successor continues.
+    #[serde(default)]
+    pub counters: CountersState,
+}
+
+/// A device queue. The descriptor of the device's network namespace is sent beside the message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PlaceRecord {
+    /// Inode of the device's network namespace.
+    pub namespace: u64,
+    /// Interface index of the device in the namespace.
+    pub ifindex: u32,
+    /// Index of the queue on the device.
+    pub queue: u32,
+}
+
+/// Hand-over state of a port's hook.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HookRecord {
+    /// Name under which the hook is pinned in the BPF file system. `None` if the hook does not outlive the
+    /// process.
+    pub pin: Option<String>,
+}
+
+/// Hand-over state of a port's queue.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QueueRecord {
+    /// Index of the queue within its port.
+    pub id: u16,
+    /// Number of the worker that owned the queue.
+    pub worker: u16,
+    /// Kind of the queue, with the state that the successor needs for this kind.
+    pub kind: QueueKind,
+}
+
+/// Kind of a port's queue, with the state that a queue of this kind hands over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum QueueKind {
+    /// An AF_XDP socket. Its descriptor is sent beside the message.
+    AfXdp {
+        /// Name of the device at the time when the socket was opened.
+        ifname: String,
+        /// Interface index of the device at the time when the socket was opened. 0 if unknown.
+        #[serde(default)]
+        ifindex: u32,
+        /// Index of the device queue to which the socket is bound.
+        queue: u32,
+        /// Number of entries of each of the socket's rings.
+        ring_size: u32,
+        /// Number of frames that the worker keeps in the socket's fill ring.
+        fill_level: u32,
+        /// Busy polling settings of the socket: time in microseconds and number of packets. `None` if busy
+        /// polling is off.
+        busy_poll: Option<(u32, u32)>,
+        /// Whether received packets are checked for checksums that the sender left to offloading.
+        complete_checksums: bool,
+        /// Whether the socket is bound in zero-copy mode.
+        zero_copy: bool,
+        /// Whether one packet may consist of several frames (AF_XDP multi-buffer).
+        multi_buffer: bool,
+        /// MTU of the device in bytes.
+        mtu: u32,
+        /// Reasons why the kernel or driver refused faster modes for the socket.
+        reasons: Vec<String>,
+        /// Numbers of the frames in the frame memory that the kernel holds for the socket.
+        frames: Vec<u32>,
+    },
+    /// A TAP. Its descriptor is sent beside the message.
+    Tap {
+        /// Whether the TAP is the internal port of a bridge.
+        internal: bool,
+        /// MTU of the TAP's interface in bytes.
+        mtu: u32,
+        /// Whether UDP segmentation offload is enabled on the TAP.
+        uso: bool,
+    },
+    /// A queue in memory or in a file. The successor creates such a queue again.
+    Anew,
+}
+
+impl QueueKind {
+    /// Returns whether a file descriptor of the queue is sent beside the message.
+    pub fn has_descriptor(&self) -> bool {
+        !matches!(self, QueueKind::Anew)
+    }
+}
+
+/// A learned MAC table entry. The fields are the VLAN ID, the MAC address, the port number, and the number of
+/// seconds since the address was last seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StationRecord(pub u16, pub u64, pub u16, pub u16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hand_over_has_more_time_if_an_operator_has_blocked_many_prefixes() {
+        let blocks = r#"{ "edge": [["10.0.0.0/8", null], ["192.0.2.0/24", 5]], "core": [["::/0", null]] }"#;
+        let blocks = serde_json::from_str(blocks).unwrap();
+        let state = HandoverState { blocks, ..HandoverState::default() };
+        assert_eq!(state.patience(), PATIENCE + PER_ENTRY * 3);
+    }
+
+    #[test]
+    fn a_hook_without_a_pin_is_still_a_hook() {
+        let port = PortRecord {
+            id: 3,
+            ifindex: Some(7),
+            hook: Some(HookRecord { pin: None }),
+            queues: vec![QueueRecord { id: 0, worker: 1, kind: QueueKind::Anew }],
+            complete_checksums: true,
+            mtu: 1500,
+            former: None,
+            ends: (Some(0x02_00_00_00_00_01), None),
+            rss_table: None,
+            counters: CountersState::default(),
         };
-        Ok((device, hook_fds.map(|fds| hook(name, fds, pin.as_deref())).transpose()?))
-    })?;
-    let mut queues = Vec::with_capacity(record.queues.len());
-    let mut sockets = Vec::new();
-    for queue in record.queues {
-        let descriptor = if queue.kind.has_descriptor() { descriptors.next() } else { None };
-        if matches!(queue.kind, QueueKind::AfXdp { .. }) {
-            let socket = descriptor.as_ref().and_then(|socket| socket.try_clone().ok());
-            sockets.extend(socket.map(|socket| (QueueId(queue.id), socket)));
-        }
-        let resumed = resume_queue(queue.kind, descriptor, memory).map_err(|error| failed(&error))?;
-        queues.push((QueueId(queue.id), resumed));
-    }
-    let is_locked = hook.as_ref().is_some_and(|hook| af_xdp::is_locked(wanted, hook));
-    Ok(Opened {
-        device,
-        hook,
-        statuses: queues.iter().map(|(_, queue)| queue.status()).collect(),
-        sockets,
-        queues,
-        complete_checksums: record.complete_checksums,
-        own: None,
-        max_mtu: record.mtu,
-        footprint,
-        adopted: true,
-        is_locked,
-        claim: None,
-        notes: Vec::new(),
-    })
-}
-
-fn hook(name: &PortName, descriptors: Vec<OwnedFd>, pin: Option<&str>) -> Result<Attached, PlaneError> {
-    let failed = |error: &dyn std::error::Error| PlaneError::failed(object(name), error, "");
-    let pin = pin.map(PinPath::new).transpose().map_err(|error| failed(&error))?;
-    let descriptors = <[OwnedFd; HookDescriptors::COUNT]>::try_from(descriptors)
-        .map(HookDescriptors::from_array)
-        .map_err(|_| failed(&HandoverError::Strange("a hook without its descriptors".to_owned())))?;
-    Attached::import(HandOver { descriptors, pin, user: None }).map_err(|error| failed(&error))
-}
-
-fn resume_tap(kind: QueueKind, descriptor: Option<OwnedFd>) -> Result<TapQueue, HandoverError> {
-    let strange = |what: &str| HandoverError::Strange(what.to_owned());
-    let QueueKind::Tap { internal, mtu, uso } = kind else { return Err(strange("a queue of no TAP")) };
-    let fd = descriptor.ok_or_else(|| strange("a queue without its descriptor"))?;
-    let kind = if internal { "internal" } else { "tap" };
-    Ok(TapQueue::import(TapHandOver { fd, kind, mtu, uso }))
-}
-
-fn resume_queue(
-    kind: QueueKind,
-    descriptor: Option<OwnedFd>,
-    memory: &Arc<FrameMemory>,
-) -> Result<Box<dyn Queue>, HandoverError> {
-    let missing = || HandoverError::Strange("a queue without its descriptor".to_owned());
-    match kind {
-        QueueKind::Tap { .. } => Ok(Box::new(resume_tap(kind, descriptor)?)),
-        QueueKind::AfXdp {
-            ifname,
-            ifindex,
-            queue,
-            ring_size,
-            fill_level,
-            busy_poll,
-            complete_checksums,
-            zero_copy,
-            multi_buffer,
-            mtu,
-            reasons,
-            frames,
-        } => {
-            let config = AfXdpConfig {
-                ring_size,
-                fill_level,
-                zero_copy: if zero_copy { ZeroCopy::Require } else { ZeroCopy::Auto },
-                busy_poll: busy_poll.map(|(microseconds, budget)| BusyPoll { microseconds, budget }),
-                multi_buffer,
-                complete_checksums,
-                ..AfXdpConfig::new(ifname, queue)
-            };
-            let fd = descriptor.ok_or_else(missing)?;
-            let given = AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames };
-            let resumed = AfXdpQueue::import(Arc::clone(memory), given);
-            Ok(Box::new(resumed.map_err(|error| HandoverError::Own(error.to_string()))?))
-        }
-        QueueKind::Anew => Err(HandoverError::Strange("a queue that must be made anew".to_owned())),
+        let text = serde_json::to_string(&port).unwrap();
+        let back: PortRecord = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.hook, port.hook);
+        assert_eq!((back.id, back.ifindex, back.queues.len()), (3, Some(7), 1));
     }
 }

@@ -9,8 +9,10 @@ use model::Config;
 use port::{Depot, FrameMemory, HugePages, MemoryConfig, Place};
 
 use super::HandoverError;
-use super::records::{HandoverState, PortRecord};
-use super::state::{HandoverBundle, Parts, gather_quarantine};
+use super::bundle::HandoverBundle;
+use super::export::gather_quarantine;
+use super::import::Parts;
+use super::state::{HandoverState, PortRecord};
 
 fn memory() -> Arc<FrameMemory> {
     let config = MemoryConfig { frames: 1024, frame_size: 2048, huge_pages: HugePages::Off };
