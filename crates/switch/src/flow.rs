@@ -25,6 +25,7 @@ mod expire;
 mod extended_key;
 mod field;
 mod group_references;
+mod instructions;
 mod learned;
 mod look_up;
 mod matching;
@@ -51,12 +52,13 @@ mod uses;
 mod work;
 
 pub use action::{
-    Action, BundleMode, Conjunction, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField, port,
+    Action, BundleMode, Conjunction, HashFields, Learn, LearnPart, LearnSource, SubField, port,
 };
 pub use batch::{BATCH_WORK, DecidedPacket};
 pub use dump::{FlowDump, FlowSums, NumberedDump};
 pub use extended_key::ExtendedKey;
 pub use field::{Field, Prerequisite, TUN_METADATA};
+pub use instructions::Instructions;
 pub use learned::LearnedFlow;
 pub use matching::{Match, MatchError, packet_meets};
 pub use message::*;

@@ -1,9 +1,17 @@
-//! Actions and instructions of flow entries: those of OpenFlow 1.0 to 1.5 and of Nicira, in one
-//! representation.
+//! Actions of flow entries: those of OpenFlow 1.0 to 1.5 and of Nicira, in one representation.
+
+mod learn;
+pub mod port;
+mod select;
+mod subfield;
 
 use packet::ethertype;
 
-use super::{Field, Match};
+pub use learn::{Learn, LearnPart, LearnSource};
+pub use select::{BundleMode, HashFields};
+pub use subfield::SubField;
+
+use super::Field;
 
 /// Number of octets of actions that count as one visited rule in work limits. Visiting, copying or comparing these
 /// octets costs about as much as visiting a rule.
@@ -17,130 +25,6 @@ pub(super) const KEEPER_OCTETS: usize = 64 * OCTETS_OF_WORK;
 /// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action: learned flow entries are removed when the last
 /// flow entry with a `learn` action for their table and cookie is removed.
 const DELETE_LEARNED: u16 = 2;
-
-/// Reserved port numbers of OpenFlow 1.1 and later. Their lowest 16 bits are the reserved port numbers of
-/// OpenFlow 1.0.
-pub mod port {
-    /// Highest number that an ordinary port can have (OFPP_MAX).
-    pub const MAX: u32 = 0xffff_ff00;
-    /// Port number that means that no port is set (OFPP_UNSET), in the field `actset_output` and as
-    /// `watch_port`.
-    pub const UNSET: u32 = 0xffff_fff7;
-    /// The ingress port of the packet (OFPP_IN_PORT).
-    pub const IN_PORT: u32 = 0xffff_fff8;
-    /// The flow tables as an output port (OFPP_TABLE), allowed in packet-outs of a controller.
-    pub const TABLE: u32 = 0xffff_fff9;
-    /// The learning bridge as an output port (OFPP_NORMAL).
-    pub const NORMAL: u32 = 0xffff_fffa;
-    /// All ports except the ingress port and ports that do not accept floods (OFPP_FLOOD).
-    pub const FLOOD: u32 = 0xffff_fffb;
-    /// All ports except the ingress port (OFPP_ALL).
-    pub const ALL: u32 = 0xffff_fffc;
-    /// The controllers as an output port (OFPP_CONTROLLER).
-    pub const CONTROLLER: u32 = 0xffff_fffd;
-    /// The bridge's local port (OFPP_LOCAL).
-    pub const LOCAL: u32 = 0xffff_fffe;
-    /// No port, or any port, depending on the message (OFPP_ANY).
-    pub const ANY: u32 = 0xffff_ffff;
-}
-
-/// A contiguous range of bits of a field.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SubField {
-    /// Field that the range belongs to.
-    pub field: Field,
-    /// Lowest bit of the range. Bit 0 is the field's least significant bit.
-    pub first: u16,
-    /// Width of the range in bits, at least 1.
-    pub bits: u16,
-}
-
-/// Header fields that the hash of a `multipath` or `bundle` action covers (ovs-actions(7)).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum HashFields {
-    /// Hashes the Ethernet source address.
-    EthSrc,
-    /// Hashes L2 to L4 fields, with equal hashes for both directions of a connection.
-    SymmetricL4,
-    /// Hashes L3 and L4 fields (TCP and SCTP ports), with equal hashes for both directions of a connection.
-    SymmetricL3L4,
-    /// Hashes L3 and L4 fields including UDP ports, with equal hashes for both directions of a connection.
-    SymmetricL3L4Udp,
-    /// Hashes the IP source address.
-    NwSrc,
-    /// Hashes the IP destination address.
-    NwDst,
-    /// Hashes L3 fields, with equal hashes for both directions of a connection.
-    SymmetricL3,
-}
-
-/// Algorithm by which `multipath` or `bundle` selects a link.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum BundleMode {
-    /// `multipath`: hash modulo the number of links.
-    Modulo,
-    /// `multipath`: hash threshold (RFC 2992).
-    Threshold,
-    /// `multipath` and `bundle`: highest random weight (Thaler and Ravishankar, 1998).
-    Weight,
-    /// `multipath`: hashes repeatedly until the result is the number of a link (`iter_hash`).
-    Iterative,
-    /// `bundle`: the first port that is up.
-    ActiveBackup,
-}
-
-/// Source of a value in a `learn` action.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum LearnSource {
-    /// A field of the packet that executes the action.
-    Field(SubField),
-    /// A constant value.
-    Constant {
-        /// Value of the constant, right-aligned.
-        value: u128,
-        /// Width of the constant in bits.
-        bits: u16,
-    },
-}
-
-/// One specification of a `learn` action: a match or an action of the learned flow entry.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum LearnPart {
-    /// The learned flow entry matches the value of the source in this field.
-    Match(LearnSource, SubField),
-    /// The learned flow entry loads the value of the source into this field.
-    Load(LearnSource, SubField),
-    /// The learned flow entry outputs to the port whose number the packet has in this field.
-    Output(SubField),
-}
-
-/// The `learn` action (NXAST_LEARN, NXAST_LEARN2).
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Learn {
-    /// Idle time-out of the learned flow entry, in seconds. 0 means none.
-    pub idle_timeout: u16,
-    /// Hard time-out of the learned flow entry, in seconds. 0 means none.
-    pub hard_timeout: u16,
-    /// Idle time-out of the learned flow entry, in seconds, after a TCP FIN or RST.
-    pub fin_idle_timeout: u16,
-    /// Hard time-out of the learned flow entry, in seconds, after a TCP FIN or RST.
-    pub fin_hard_timeout: u16,
-    /// Priority of the learned flow entry.
-    pub priority: u16,
-    /// Cookie of the learned flow entry.
-    pub cookie: u64,
-    /// NX_LEARN_F_* flags (1: send flow removed, 2: delete learned, 4: write result).
-    pub flags: u16,
-    /// Number of the table that the learned flow entry is added to.
-    pub table: u8,
-    /// Maximum number of flow entries with the cookie `cookie` in the table `table`. At this number, the action adds
-    /// no further flow entry. 0 means no limit.
-    pub limit: u32,
-    /// Bit that is set to 1 if the limit allows the flow entry to be added, and to 0 otherwise (with flag 4).
-    pub result: Option<SubField>,
-    /// Matches and actions of the learned flow entry.
-    pub parts: Vec<LearnPart>,
-}
 
 /// The `conjunction` action: membership of a flow entry in a conjunctive match (ovs-fields(7), "Conjunctive
 /// Match Fields").
@@ -315,75 +199,6 @@ pub enum Action {
     Exit,
 }
 
-/// The instructions of a flow entry (OpenFlow 1.1 and later), in the order of execution. The actions of an
-/// OpenFlow 1.0 flow entry are `apply` actions, without other instructions.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Instructions {
-    /// Number of the meter that is applied before all actions. `None` means no meter.
-    pub meter: Option<u32>,
-    /// Actions that are executed immediately, in this order.
-    pub apply: Vec<Action>,
-    /// Whether the action set is cleared.
-    pub clear: bool,
-    /// Actions that are written to the action set.
-    pub write: Vec<Action>,
-    /// Value and mask that are written to the metadata field.
-    pub metadata: Option<(u64, u64)>,
-    /// Number of the table in which processing continues. `None` ends the processing.
-    pub goto: Option<u8>,
-}
-
-impl Instructions {
-    /// Returns instructions that only apply actions.
-    #[must_use]
-    pub fn apply(actions: Vec<Action>) -> Instructions {
-        Instructions { apply: actions, ..Instructions::default() }
-    }
-
-    /// Returns whether any action outputs to `port`, for requests that are restricted by `out_port`.
-    #[must_use]
-    pub fn outputs_to(&self, port: u32) -> bool {
-        self.apply.iter().chain(&self.write).any(|action| action.outputs_to(port))
-    }
-
-    /// Returns whether any action uses the group `group`, for requests that are restricted by `out_group`.
-    #[must_use]
-    pub fn uses_group(&self, group: u32) -> bool {
-        self.apply.iter().chain(&self.write).any(|action| action.uses_group(group))
-    }
-
-    /// Returns the approximate heap size of the actions, in octets.
-    #[must_use]
-    pub fn memory(&self) -> usize {
-        memory_of(&self.apply) + memory_of(&self.write)
-    }
-
-    /// Returns the octets that the actions count for the memory limit of rules: the heap size of the actions, and
-    /// [`KEEPER_OCTETS`] for each reference count of learned flow entries.
-    pub(crate) fn charged_memory(&self) -> usize {
-        let mut keepers = 0;
-        each_keeper(&self.apply, &mut |_| keepers += 1);
-        self.memory() + keepers * KEEPER_OCTETS
-    }
-
-    /// Returns the work of visiting, copying or removing all actions once, nested actions included, in visited
-    /// rules.
-    pub(crate) fn work(&self) -> usize {
-        self.charged_memory() / OCTETS_OF_WORK
-    }
-
-    /// Appends the numbers of the groups that the actions use to `into`. A number may occur more than once.
-    pub(crate) fn groups(&self, into: &mut Vec<u32>) {
-        self.apply.iter().chain(&self.write).for_each(|action| action.groups(into));
-    }
-
-    /// Appends the numbers of the meters that the instructions use to `into`. A number may occur more than once.
-    pub(crate) fn meters(&self, into: &mut Vec<u32>) {
-        into.extend(self.meter);
-        self.apply.iter().chain(&self.write).for_each(|action| action.meters(into));
-    }
-}
-
 /// Calls `see` with each `learn` action that has the flag NX_LEARN_F_DELETE_LEARNED.
 pub(super) fn each_keeper(actions: &[Action], see: &mut impl FnMut(&Learn)) {
     for action in actions {
@@ -428,7 +243,8 @@ impl Action {
         }
     }
 
-    /// Returns whether the action outputs to this port. See [`Instructions::outputs_to`].
+    /// Returns whether the action outputs to this port. See
+    /// [`Instructions::outputs_to`](super::Instructions::outputs_to).
     #[must_use]
     pub fn outputs_to(&self, to: u32) -> bool {
         match self {
@@ -439,7 +255,7 @@ impl Action {
         }
     }
 
-    /// Returns whether the action uses this group. See [`Instructions::uses_group`].
+    /// Returns whether the action uses this group. See [`Instructions::uses_group`](super::Instructions::uses_group).
     #[must_use]
     pub fn uses_group(&self, to: u32) -> bool {
         match self {
@@ -449,7 +265,7 @@ impl Action {
         }
     }
 
-    fn meters(&self, into: &mut Vec<u32>) {
+    pub(super) fn meters(&self, into: &mut Vec<u32>) {
         match self {
             Action::Meter(id) => into.push(*id),
             Action::Clone(actions) => actions.iter().for_each(|action| action.meters(into)),
@@ -457,59 +273,11 @@ impl Action {
         }
     }
 
-    fn groups(&self, into: &mut Vec<u32>) {
+    pub(super) fn groups(&self, into: &mut Vec<u32>) {
         match self {
             Action::Group(group) => into.push(*group),
             Action::Clone(actions) => actions.iter().for_each(|action| action.groups(into)),
             _ => {}
         }
-    }
-}
-
-impl SubField {
-    /// Returns the range that covers all bits of a field.
-    #[must_use]
-    pub fn whole(field: Field) -> SubField {
-        SubField { field, first: 0, bits: u16::try_from(field.bits()).unwrap_or(u16::MAX) }
-    }
-
-    /// Returns a mask of the bits of the range. Bit 0 of the mask is the field's least significant bit.
-    #[must_use]
-    pub fn mask(&self) -> u128 {
-        (u128::MAX >> (128 - u32::from(self.bits.clamp(1, 128)))) << self.first
-    }
-
-    /// Returns whether the range has at least one bit and lies within its field.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        self.bits > 0 && usize::from(self.first) + usize::from(self.bits) <= self.field.bits()
-    }
-
-    /// Returns the value that the bits of the range have in a flow, right-aligned.
-    #[must_use]
-    pub fn get(&self, flow: &super::Flow) -> u128 {
-        (flow.get(self.field) & self.mask()) >> self.first
-    }
-
-    /// Sets the bits of the range in a flow to a right-aligned value.
-    pub fn set(&self, flow: &mut super::Flow, value: u128) {
-        let kept = flow.get(self.field) & !self.mask();
-        flow.set(self.field, kept | value << self.first & self.mask());
-    }
-
-    /// Sets the bits of the range in `wild`, the mask of the bits that the result of a translation depends on.
-    pub fn want(&self, wild: &mut super::Flow) {
-        wild.set(self.field, wild.get(self.field) | self.mask());
-    }
-
-    /// Returns whether the range is the port number of OpenFlow 1.0 and of NXM_OF_IN_PORT: the low 16 bits of
-    /// `in_port`. In a match, the range stands for the whole port number, as in Open vSwitch.
-    pub(super) fn is_port16(&self) -> bool {
-        *self == SubField { field: Field::InPort, first: 0, bits: 16 }
-    }
-
-    /// Adds the condition that the range has this value to the match `to`.
-    pub fn put(&self, to: &mut Match, value: u128) {
-        to.put(self.field, value << self.first, self.mask());
     }
 }

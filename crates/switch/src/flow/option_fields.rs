@@ -1,7 +1,8 @@
 //! Sets of the fields for tunnel options (`tun_metadata0` to `tun_metadata7`) that rules and groups use.
 
-use super::action::{Action, Instructions, LearnPart, LearnSource};
+use super::action::{Action, LearnPart, LearnSource};
 use super::field::{Field, TUN_METADATA};
+use super::instructions::Instructions;
 use super::matching::Match;
 use super::message::Bucket;
 
