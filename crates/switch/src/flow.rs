@@ -39,6 +39,7 @@ mod options;
 mod packet_out;
 mod pipeline;
 mod program;
+mod reason;
 mod rewrite;
 mod rule;
 mod shown;
@@ -68,6 +69,7 @@ pub use pipeline::{
     FlowPort, LAYOUT, MAX_MASKS, MAX_RULES, Pipeline, RULE_MEMORY, TABLES, Touched, VISIBLE_TABLES,
 };
 pub use program::{Megaflow, Op, Program, SetBits};
+pub use reason::Reason;
 pub use rewrite::{Frame, apply as rewrite};
 pub use rule::{Rule, RuleRef};
 pub use shown::{GroupShown, MeterShown};

@@ -10,7 +10,7 @@ pub use group::{
     ALL_GROUPS, ANY_GROUP, Bucket, BucketPlace, Group, GroupKind, GroupMod, GroupStats, SelectMethod,
 };
 pub use meter::{Band, BandKind, Meter, MeterMod, MeterStats};
-pub use packet::{Continuation, PacketIn, PacketOut, Reason, Rest};
+pub use packet::{Continuation, PacketIn, PacketOut, Rest};
 
 use super::{Instructions, Match};
 

@@ -12,11 +12,13 @@ mod from_datapath;
 mod matching;
 mod parse;
 mod parse_action;
+mod value;
 
 pub use action::{action, actions, group, instructions, meter};
 pub use datapath::{cached, program};
 pub use field::port;
 pub use from_datapath::{DatapathFlow, from_datapath};
 pub use matching::{matching, part, whole};
-pub use parse::{FlowTextError, parse, sub_field};
+pub use parse::{FlowTextError, parse};
 pub use parse_action::read_actions;
+pub use value::sub_field;

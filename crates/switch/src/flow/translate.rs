@@ -30,9 +30,10 @@ pub use result::{Failed, TRACED, ToController, Trace, Translated, TranslationInp
 
 use super::action::{memory_of, port};
 use super::look_up::Seen;
-use super::message::{Continuation, Fragments, Miss, Reason, Rest};
+use super::message::{Continuation, Fragments, Miss, Rest};
 use super::pipeline::{Pipeline, Table, VISIBLE_TABLES};
 use super::program::{Op, Program, SetBits};
+use super::reason::Reason;
 use super::rule::RuleRef;
 use super::{Action, Field, Flow, Instructions, Match, Prerequisite, packet_meets};
 

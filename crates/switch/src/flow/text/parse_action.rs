@@ -2,8 +2,7 @@
 //! flow entries only (`learn`, `conjunction`, `fin_timeout`) and selections (`multipath`, `bundle`) are not
 //! supported.
 
-use super::parse::{find, number, read_value, special};
-use super::sub_field;
+use super::value::{find, number, read_value, special, sub_field};
 use crate::flow::action::port as reserved;
 use crate::flow::{Action, Flow};
 

@@ -3,8 +3,9 @@
 use packet::DropReason;
 
 use crate::flow::learned::LearnedFlow;
-use crate::flow::message::{Continuation, Reason};
+use crate::flow::message::Continuation;
 use crate::flow::program::{Megaflow, Op, Program, SetBits};
+use crate::flow::reason::Reason;
 use crate::flow::rule::RuleRef;
 use crate::flow::{Action, Flow};
 
