@@ -53,7 +53,8 @@ mod uses;
 mod work;
 
 pub use action::{
-    Action, BundleMode, Conjunction, HashFields, Learn, LearnPart, LearnSource, SubField, port,
+    Action, BundleMode, Conjunction, HashFields, Learn, LearnPart, LearnSource, Reference, SubField,
+    each_reference, port,
 };
 pub use batch::{BATCH_WORK, DecidedPacket};
 pub use dump::{FlowDump, FlowSums, NumberedDump};

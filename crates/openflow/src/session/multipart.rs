@@ -5,7 +5,9 @@ use std::cell::LazyCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use switch::flow::{ALL_TABLES, Action, FlowError, FlowFilter, FlowStats, Instructions, port};
+use switch::flow::{
+    ALL_TABLES, Action, FlowError, FlowFilter, FlowStats, Instructions, Reference, each_reference, port,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
@@ -142,15 +144,11 @@ impl Named {
     }
 
     fn add(&mut self, actions: &[Action], with_groups: bool) {
-        for action in actions {
-            match action {
-                Action::Output { port, .. } | Action::Enqueue { port, .. } => _ = self.ports.insert(*port),
-                Action::Controller { .. } => _ = self.ports.insert(port::CONTROLLER),
-                Action::Group(group) if with_groups => _ = self.groups.insert(*group),
-                Action::Clone(actions) => self.add(actions, with_groups),
-                _ => {}
-            }
-        }
+        each_reference(actions, &mut |named| match named {
+            Reference::Port(port) => _ = self.ports.insert(port),
+            Reference::Group(group) if with_groups => _ = self.groups.insert(group),
+            _ => {}
+        });
     }
 }
 

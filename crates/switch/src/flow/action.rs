@@ -199,15 +199,57 @@ pub enum Action {
     Exit,
 }
 
+/// An object of the switch that an action names.
+#[derive(Clone, Copy, Debug)]
+pub enum Reference<'a> {
+    /// The action outputs to the port with this number.
+    Port(u32),
+    /// The action processes the packet with the group of this number.
+    Group(u32),
+    /// The action applies the meter with this number.
+    Meter(u32),
+    /// The action looks up the table with this number, or adds flow entries to the table.
+    Table(u8),
+    /// The action reads bits of a field.
+    Read(&'a SubField),
+    /// The action writes bits of a field.
+    Written(&'a SubField),
+    /// The action sets the bits of the mask in a field to a constant: field, value and mask.
+    Constant(Field, u128, u128),
+    /// The action teaches flow entries with the fields that this `learn` action names.
+    Learn(&'a Learn),
+    /// The action executes these actions.
+    Actions(&'a [Action]),
+}
+
+/// Returns whether `is_meant` holds for an object that the actions name, nested actions included.
+pub fn any_reference<'a>(actions: &'a [Action], is_meant: &mut impl FnMut(Reference<'a>) -> bool) -> bool {
+    actions.iter().any(|action| {
+        let seen = action.references(&mut |named| {
+            let is_found = match named {
+                Reference::Actions(inner) => any_reference(inner, is_meant),
+                named => is_meant(named),
+            };
+            if is_found { Err(()) } else { Ok(()) }
+        });
+        seen.is_err()
+    })
+}
+
+/// Calls `see` with each object that the actions name, nested actions included.
+pub fn each_reference<'a>(actions: &'a [Action], see: &mut impl FnMut(Reference<'a>)) {
+    any_reference(actions, &mut |named| {
+        see(named);
+        false
+    });
+}
+
 /// Calls `see` with each `learn` action that has the flag NX_LEARN_F_DELETE_LEARNED.
 pub(super) fn each_keeper(actions: &[Action], see: &mut impl FnMut(&Learn)) {
-    for action in actions {
-        match action {
-            Action::Learn(learn) if learn.flags & DELETE_LEARNED != 0 => see(learn),
-            Action::Clone(inner) => each_keeper(inner, see),
-            _ => {}
-        }
-    }
+    each_reference(actions, &mut |named| match named {
+        Reference::Learn(learn) if learn.flags & DELETE_LEARNED != 0 => see(learn),
+        _ => {}
+    });
 }
 
 /// Returns the approximate heap size of a list of actions, in octets.
@@ -216,8 +258,62 @@ pub(crate) fn memory_of(actions: &[Action]) -> usize {
 }
 
 impl Action {
-    /// Returns whether the EtherType, VLAN identifier, VLAN priority or conjunction clause in the action is valid.
-    /// Returns true for actions without these numbers.
+    /// Calls `see` with each object that the action names, in the order in which they are checked. Stops at the first
+    /// error. Objects that only nested actions name are not included.
+    ///
+    /// # Errors
+    /// Returns the error of `see`.
+    pub fn references<'a, E>(
+        &'a self,
+        see: &mut impl FnMut(Reference<'a>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self {
+            Action::Output { port, .. } | Action::Enqueue { port, .. } => see(Reference::Port(*port)),
+            Action::Controller { .. } => see(Reference::Port(port::CONTROLLER)),
+            Action::Group(id) => see(Reference::Group(*id)),
+            Action::Meter(id) => see(Reference::Meter(*id)),
+            Action::Set { field, value, mask, .. } => see(Reference::Constant(*field, *value, *mask)),
+            Action::Move { from, to } => {
+                see(Reference::Read(from))?;
+                see(Reference::Written(to))
+            }
+            Action::Push(part) | Action::OutputReg { source: part, .. } => see(Reference::Read(part)),
+            Action::Pop(part)
+            | Action::CheckPktLarger { to: part, .. }
+            | Action::Multipath { to: part, .. }
+            | Action::Bundle { to: Some(part), .. } => see(Reference::Written(part)),
+            Action::Resubmit { table, .. } => table.map_or(Ok(()), |table| see(Reference::Table(table))),
+            Action::Learn(learn) => {
+                see(Reference::Table(learn.table))?;
+                see(Reference::Learn(learn))
+            }
+            Action::Clone(actions) => see(Reference::Actions(actions)),
+            Action::SetQueue(_)
+            | Action::PopQueue
+            | Action::PushVlan(_)
+            | Action::PopVlan
+            | Action::SetVlanVid(_)
+            | Action::SetVlanPcp(_)
+            | Action::PushMpls(_)
+            | Action::PopMpls(_)
+            | Action::PushPbb(_)
+            | Action::PopPbb
+            | Action::CopyTtlOut
+            | Action::CopyTtlIn
+            | Action::SetMplsTtl(_)
+            | Action::DecMplsTtl
+            | Action::SetTtl(_)
+            | Action::DecTtl(_)
+            | Action::Conjunction(_)
+            | Action::Note(_)
+            | Action::Bundle { to: None, .. }
+            | Action::FinTimeout { .. }
+            | Action::Exit => Ok(()),
+        }
+    }
+
+    /// Returns whether the EtherType, VLAN identifier, VLAN priority, conjunction clause or width in the action is
+    /// valid. Returns true for actions without these numbers.
     pub(crate) fn has_valid_numbers(&self) -> bool {
         match self {
             Action::PushVlan(tpid) => matches!(*tpid, ethertype::VLAN | ethertype::SERVICE_VLAN),
@@ -226,6 +322,7 @@ impl Action {
             Action::SetVlanVid(vid) => *vid <= 4095,
             Action::SetVlanPcp(pcp) => *pcp <= 7,
             Action::Conjunction(part) => part.clause < part.clauses && (2..=64).contains(&part.clauses),
+            Action::Move { from, to } => from.bits == to.bits,
             _ => true,
         }
     }
@@ -240,44 +337,6 @@ impl Action {
             Action::Clone(actions) => memory_of(actions),
             Action::Bundle { ports, .. } => size_of_val(&ports[..]),
             _ => 0,
-        }
-    }
-
-    /// Returns whether the action outputs to this port. See
-    /// [`Instructions::outputs_to`](super::Instructions::outputs_to).
-    #[must_use]
-    pub fn outputs_to(&self, to: u32) -> bool {
-        match self {
-            Action::Output { port, .. } | Action::Enqueue { port, .. } => *port == to,
-            Action::Controller { .. } => to == port::CONTROLLER,
-            Action::Clone(actions) => actions.iter().any(|action| action.outputs_to(to)),
-            _ => false,
-        }
-    }
-
-    /// Returns whether the action uses this group. See [`Instructions::uses_group`](super::Instructions::uses_group).
-    #[must_use]
-    pub fn uses_group(&self, to: u32) -> bool {
-        match self {
-            Action::Group(group) => *group == to,
-            Action::Clone(actions) => actions.iter().any(|action| action.uses_group(to)),
-            _ => false,
-        }
-    }
-
-    pub(super) fn meters(&self, into: &mut Vec<u32>) {
-        match self {
-            Action::Meter(id) => into.push(*id),
-            Action::Clone(actions) => actions.iter().for_each(|action| action.meters(into)),
-            _ => {}
-        }
-    }
-
-    pub(super) fn groups(&self, into: &mut Vec<u32>) {
-        match self {
-            Action::Group(group) => into.push(*group),
-            Action::Clone(actions) => actions.iter().for_each(|action| action.groups(into)),
-            _ => {}
         }
     }
 }

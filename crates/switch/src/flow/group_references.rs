@@ -1,6 +1,6 @@
 //! References of a group to other groups.
 
-use super::Action;
+use super::action::{Reference, each_reference};
 use super::message::{ANY_GROUP, Group};
 
 /// Returns the numbers of the groups that a group's buckets use in actions or watch. Each number is listed once.
@@ -14,16 +14,13 @@ pub(super) fn reached(group: &Group) -> Box<[u32]> {
 
 /// Returns the numbers of the groups that the actions of a group's buckets use. A number may occur more than once.
 pub(crate) fn followers(group: &Group) -> impl Iterator<Item = u32> {
-    fn within(actions: &[Action], found: &mut Vec<u32>) {
-        for action in actions {
-            match action {
-                Action::Group(id) => found.push(*id),
-                Action::Clone(actions) => within(actions, found),
-                _ => {}
-            }
-        }
-    }
     let mut found = Vec::new();
-    group.buckets.iter().for_each(|bucket| within(&bucket.actions, &mut found));
+    for bucket in &group.buckets {
+        each_reference(&bucket.actions, &mut |named| {
+            if let Reference::Group(id) = named {
+                found.push(id);
+            }
+        });
+    }
     found.into_iter()
 }

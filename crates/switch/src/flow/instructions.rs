@@ -1,6 +1,8 @@
 //! The instructions of a flow entry: lists of actions, a meter, metadata and the next table.
 
-use super::action::{Action, KEEPER_OCTETS, OCTETS_OF_WORK, each_keeper, memory_of};
+use super::action::{
+    Action, KEEPER_OCTETS, OCTETS_OF_WORK, Reference, any_reference, each_keeper, each_reference, memory_of,
+};
 
 /// The instructions of a flow entry (OpenFlow 1.1 and later), in the order of execution. The actions of an
 /// OpenFlow 1.0 flow entry are `apply` actions, without other instructions.
@@ -30,13 +32,13 @@ impl Instructions {
     /// Returns whether any action outputs to `port`, for requests that are restricted by `out_port`.
     #[must_use]
     pub fn outputs_to(&self, port: u32) -> bool {
-        self.apply.iter().chain(&self.write).any(|action| action.outputs_to(port))
+        self.names(|named| matches!(named, Reference::Port(own) if own == port))
     }
 
     /// Returns whether any action uses the group `group`, for requests that are restricted by `out_group`.
     #[must_use]
     pub fn uses_group(&self, group: u32) -> bool {
-        self.apply.iter().chain(&self.write).any(|action| action.uses_group(group))
+        self.names(|named| matches!(named, Reference::Group(own) if own == group))
     }
 
     /// Returns the approximate heap size of the actions, in octets.
@@ -61,12 +63,31 @@ impl Instructions {
 
     /// Appends the numbers of the groups that the actions use to `into`. A number may occur more than once.
     pub(crate) fn groups(&self, into: &mut Vec<u32>) {
-        self.apply.iter().chain(&self.write).for_each(|action| action.groups(into));
+        self.each_reference(|named| {
+            if let Reference::Group(id) = named {
+                into.push(id);
+            }
+        });
     }
 
     /// Appends the numbers of the meters that the instructions use to `into`. A number may occur more than once.
     pub(crate) fn meters(&self, into: &mut Vec<u32>) {
         into.extend(self.meter);
-        self.apply.iter().chain(&self.write).for_each(|action| action.meters(into));
+        self.each_reference(|named| {
+            if let Reference::Meter(id) = named {
+                into.push(id);
+            }
+        });
+    }
+
+    /// Returns whether `is_meant` holds for an object that an action names, nested actions included.
+    fn names(&self, mut is_meant: impl FnMut(Reference<'_>) -> bool) -> bool {
+        any_reference(&self.apply, &mut is_meant) || any_reference(&self.write, &mut is_meant)
+    }
+
+    /// Calls `see` with each object that an action names, nested actions included.
+    fn each_reference(&self, mut see: impl FnMut(Reference<'_>)) {
+        each_reference(&self.apply, &mut see);
+        each_reference(&self.write, &mut see);
     }
 }

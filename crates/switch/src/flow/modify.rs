@@ -5,7 +5,7 @@ mod group;
 mod learn;
 mod meter;
 
-use super::action::port;
+use super::action::{Reference, port};
 use super::batch::{BATCH_WORK, Batch, DecidedPacket, Undo};
 use super::message::{
     ALL_TABLES, ANY_GROUP, Event, FlowCommand, FlowError, FlowFilter, FlowFlags, FlowMod, ForwardedRequest,
@@ -489,54 +489,49 @@ impl Pipeline {
         if *count > MAX_ACTIONS {
             return Err(FlowError::TooMany);
         }
+        action.references(&mut |named| match named {
+            Reference::Actions(actions) => {
+                actions.iter().try_for_each(|action| self.check_action(action, groups_exist, count))
+            }
+            Reference::Group(_) if !groups_exist => Ok(()),
+            named => self.check_reference(named),
+        })?;
+        if action.has_valid_numbers() { Ok(()) } else { Err(FlowError::BadArgument) }
+    }
+
+    /// Validates an object that an action names. Nested actions are not validated.
+    fn check_reference(&self, named: Reference<'_>) -> Result<(), FlowError> {
         let sound = |part: &super::SubField| {
             if part.is_sound() { self.options.check(part) } else { Err(FlowError::BadArgument) }
         };
-        let writable = |part: &super::SubField| {
-            sound(part)?;
-            if part.field.is_writable() { Ok(()) } else { Err(FlowError::BadSetType) }
-        };
-        match action {
-            Action::Output { port: number, .. } | Action::Enqueue { port: number, .. } => match *number {
-                port::TABLE | port::ANY | port::UNSET => Err(FlowError::BadOutPort),
-                number if number > port::MAX && number < port::UNSET => Err(FlowError::BadOutPort),
-                _ => Ok(()),
-            },
-            Action::Group(id) if groups_exist && !self.groups.contains_key(id) => Err(FlowError::BadOutGroup),
-            Action::Meter(id) if !self.meters.contains_key(id) => Err(FlowError::InvalidMeter),
-            Action::Set { field, value, mask, .. } => {
+        match named {
+            Reference::Port(port::TABLE | port::ANY | port::UNSET) => Err(FlowError::BadOutPort),
+            Reference::Port(number) if number > port::MAX && number < port::UNSET => {
+                Err(FlowError::BadOutPort)
+            }
+            Reference::Group(id) if !self.groups.contains_key(&id) => Err(FlowError::BadOutGroup),
+            Reference::Meter(id) if !self.meters.contains_key(&id) => Err(FlowError::InvalidMeter),
+            Reference::Table(table) if usize::from(table) >= TABLES => Err(FlowError::BadArgument),
+            Reference::Constant(field, value, mask) => {
                 if !field.is_writable() {
                     Err(FlowError::BadSetType)
-                } else if value & !field.all_ones() != 0 || *mask == 0 || mask & !field.all_ones() != 0 {
+                } else if value & !field.all_ones() != 0 || mask == 0 || mask & !field.all_ones() != 0 {
                     Err(FlowError::BadSetArgument)
                 } else {
-                    self.options.check_value(*field, *value)
+                    self.options.check_value(field, value)
                 }
             }
-            Action::Move { from, to } => {
-                sound(from)?;
-                writable(to)?;
-                if from.bits == to.bits { Ok(()) } else { Err(FlowError::BadArgument) }
+            Reference::Read(part) => sound(part),
+            Reference::Written(part) => {
+                sound(part)?;
+                if part.field.is_writable() { Ok(()) } else { Err(FlowError::BadSetType) }
             }
-            Action::Push(part) | Action::OutputReg { source: part, .. } => sound(part),
-            Action::Pop(part)
-            | Action::CheckPktLarger { to: part, .. }
-            | Action::Multipath { to: part, .. } => writable(part),
-            Action::Bundle { to: Some(part), .. } => writable(part),
-            action if !action.has_valid_numbers() => Err(FlowError::BadArgument),
-            Action::Learn(learn) => {
-                if usize::from(learn.table) >= TABLES {
-                    return Err(FlowError::BadArgument);
-                }
-                self.check_learn(learn)
-            }
-            Action::Resubmit { table: Some(table), .. } if usize::from(*table) >= TABLES => {
-                Err(FlowError::BadArgument)
-            }
-            Action::Clone(actions) => {
-                actions.iter().try_for_each(|action| self.check_action(action, groups_exist, count))
-            }
-            _ => Ok(()),
+            Reference::Learn(learn) => self.check_learn(learn),
+            Reference::Port(_)
+            | Reference::Group(_)
+            | Reference::Meter(_)
+            | Reference::Table(_)
+            | Reference::Actions(_) => Ok(()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sets of the fields for tunnel options (`tun_metadata0` to `tun_metadata7`) that rules and groups use.
 
-use super::action::{Action, LearnPart, LearnSource};
+use super::action::{Action, LearnPart, LearnSource, Reference, each_reference};
 use super::field::{Field, TUN_METADATA};
 use super::instructions::Instructions;
 use super::matching::Match;
@@ -24,7 +24,9 @@ impl OptionFields {
 
     /// Returns the tunnel option fields that actions read or set.
     pub fn of_actions(actions: &[Action]) -> OptionFields {
-        actions.iter().fold(OptionFields::default(), |set, action| set.or(OptionFields::of_action(action)))
+        let mut set = OptionFields::default();
+        each_reference(actions, &mut |named| set = set.with_named(named));
+        set
     }
 
     /// Returns the tunnel option fields that the actions of a group's buckets read or set.
@@ -59,26 +61,23 @@ impl OptionFields {
         OptionFields(self.0 | other.0)
     }
 
-    fn of_action(action: &Action) -> OptionFields {
-        let none = OptionFields::default();
-        match action {
-            Action::Set { field, .. } => none.with(*field),
-            Action::Move { from, to } => none.with(from.field).with(to.field),
-            Action::Push(part)
-            | Action::Pop(part)
-            | Action::OutputReg { source: part, .. }
-            | Action::CheckPktLarger { to: part, .. }
-            | Action::Multipath { to: part, .. }
-            | Action::Bundle { to: Some(part), .. } => none.with(part.field),
-            Action::Learn(learn) => learn.parts.iter().fold(none, |set, part| match part {
+    /// Returns the set with the fields added that an action names.
+    fn with_named(self, named: Reference<'_>) -> OptionFields {
+        match named {
+            Reference::Constant(field, ..) => self.with(field),
+            Reference::Read(part) | Reference::Written(part) => self.with(part.field),
+            Reference::Learn(learn) => learn.parts.iter().fold(self, |set, part| match part {
                 LearnPart::Match(source, to) | LearnPart::Load(source, to) => match source {
                     LearnSource::Field(from) => set.with(to.field).with(from.field),
                     LearnSource::Constant { .. } => set.with(to.field),
                 },
                 LearnPart::Output(from) => set.with(from.field),
             }),
-            Action::Clone(actions) => OptionFields::of_actions(actions),
-            _ => none,
+            Reference::Port(_)
+            | Reference::Group(_)
+            | Reference::Meter(_)
+            | Reference::Table(_)
+            | Reference::Actions(_) => self,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::flow::Action;
+use crate::flow::action::{Reference, any_reference};
 use crate::flow::batch::Batch;
 use crate::flow::group_references::reached;
 use crate::flow::message::{
@@ -166,7 +167,8 @@ impl Pipeline {
         for bucket in &group.buckets {
             for action in &bucket.actions {
                 self.check_action(action, false, &mut count)?;
-                if action.uses_group(group.id) {
+                let own = &mut |named: Reference<'_>| matches!(named, Reference::Group(id) if id == group.id);
+                if any_reference(std::slice::from_ref(action), own) {
                     return Err(FlowError::GroupLoop);
                 }
             }
@@ -221,7 +223,9 @@ impl Pipeline {
         }
         batch.work(self.rules.place_count() + self.rules.work())?;
         // One scan over the rules, however many groups are removed, finds those that use a missing group.
-        let uses = |actions: &[Action]| actions.iter().any(|action| self.names_no_group(action));
+        let is_missing =
+            |named: Reference<'_>| matches!(named, Reference::Group(id) if !self.groups.contains_key(&id));
+        let uses = |actions: &[Action]| any_reference(actions, &mut { is_missing });
         let users: Vec<RuleRef> = self
             .rules
             .iter()
@@ -233,15 +237,6 @@ impl Pipeline {
             self.remove_in(at, Removed::GroupDelete, batch);
         }
         Ok(())
-    }
-
-    /// Returns whether an action uses a group that does not exist.
-    fn names_no_group(&self, action: &Action) -> bool {
-        match action {
-            Action::Group(id) => !self.groups.contains_key(id),
-            Action::Clone(actions) => actions.iter().any(|action| self.names_no_group(action)),
-            _ => false,
-        }
     }
 }
 
