@@ -22,7 +22,8 @@ pub mod event_loop;
 pub mod failure;
 pub mod live;
 mod pcap;
-pub mod table;
+
+pub use model::table;
 
 pub use cmd::check::{print_problems, read_configuration};
 pub use cmd::{OtherCommands, execute};

@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Query for flow entries, groups, meters or megaflows. A criterion that is `None` matches all of them.
+use crate::table::{Listed, Table, short};
+
+/// Query for flow entries, groups, meters or megaflows. An absent criterion matches all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowQuery {
     /// Name of the bridge whose objects are selected. `None`: all bridges.
@@ -98,7 +100,50 @@ pub struct FlowRuleState {
     pub importance: u16,
 }
 
-/// Packets and bytes that a bucket of a group or a band of a meter has counted.
+impl Listed for FlowRuleState {
+    fn text(rules: &[FlowRuleState]) -> String {
+        if rules.is_empty() {
+            return "there is no rule\n".to_owned();
+        }
+        Table::of(rules)
+            .text("BRIDGE", |rule| rule.bridge.clone())
+            .number("TABLE", |rule| rule.table.to_string())
+            .number("PRIORITY", |rule| rule.priority.to_string())
+            .count("PACKETS", |rule| rule.packets)
+            .count("BYTES", |rule| rule.bytes)
+            .number("AGE", |rule| duration(rule.age_ms))
+            .number("IDLE", |rule| duration(rule.idle_ms))
+            .text("RULE", FlowRuleState::rule_text)
+            .render()
+    }
+}
+
+impl FlowRuleState {
+    /// Returns the cookie and the timeouts, if there are any, the match and the actions.
+    fn rule_text(&self) -> String {
+        let cookie = if self.cookie == 0 { String::new() } else { format!("cookie={:#x} ", self.cookie) };
+        let times = [("idle_timeout", self.idle_timeout), ("hard_timeout", self.hard_timeout)];
+        let times: String = times
+            .iter()
+            .filter(|(_, time)| *time != 0)
+            .map(|(name, time)| format!("{name}={time} "))
+            .collect();
+        let space = if self.matches.is_empty() { "" } else { " " };
+        format!("{cookie}{times}{}{space}actions={}", self.matches, self.actions)
+    }
+}
+
+/// Formats a duration in milliseconds as seconds, minutes or hours.
+fn duration(ms: u64) -> String {
+    match ms / 1000 {
+        0..=9 => format!("{}.{} s", ms / 1000, ms / 100 % 10),
+        seconds @ 10..=599 => format!("{seconds} s"),
+        seconds @ 600..=35_999 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+/// Counts of packets and bytes of a group's bucket or a meter's band.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FlowCount {
@@ -128,6 +173,27 @@ pub struct GroupState {
     pub buckets: Vec<FlowCount>,
 }
 
+impl Listed for GroupState {
+    fn text(groups: &[GroupState]) -> String {
+        if groups.is_empty() {
+            return "there is no group\n".to_owned();
+        }
+        Table::of(groups)
+            .text("BRIDGE", |group| group.bridge.clone())
+            .count("PACKETS", |group| group.packets)
+            .count("BYTES", |group| group.bytes)
+            .number("AGE", |group| duration(group.age_ms))
+            .text("BY BUCKET", |group| packets(&group.buckets))
+            .text("GROUP", |group| group.text.clone())
+            .render()
+    }
+}
+
+/// Returns the numbers of packets, separated by spaces.
+fn packets(counts: &[FlowCount]) -> String {
+    counts.iter().map(|count| short(count.packets)).collect::<Vec<_>>().join(" ")
+}
+
 /// State of an OpenFlow meter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -146,6 +212,22 @@ pub struct MeterState {
     pub age_ms: u64,
     /// Packets and bytes that exceeded the rate of each band, in the order of the bands.
     pub bands: Vec<FlowCount>,
+}
+
+impl Listed for MeterState {
+    fn text(meters: &[MeterState]) -> String {
+        if meters.is_empty() {
+            return "there is no meter\n".to_owned();
+        }
+        Table::of(meters)
+            .text("BRIDGE", |meter| meter.bridge.clone())
+            .count("PACKETS", |meter| meter.packets)
+            .count("BYTES", |meter| meter.bytes)
+            .number("AGE", |meter| duration(meter.age_ms))
+            .text("OVER BY BAND", |meter| packets(&meter.bands))
+            .text("METER", |meter| meter.text.clone())
+            .render()
+    }
 }
 
 /// State of a megaflow in a worker's cache.
@@ -171,6 +253,24 @@ pub struct MegaflowState {
     /// Flow entries that the slow path matched to build the megaflow, in the order of the lookups, such as
     /// `table=0,priority=20,icmp`.
     pub rules: Vec<String>,
+}
+
+impl Listed for MegaflowState {
+    fn text(flows: &[MegaflowState]) -> String {
+        if flows.is_empty() {
+            return "no flow is cached\n".to_owned();
+        }
+        Table::of(flows)
+            .text("BRIDGE", |flow| flow.bridge.clone())
+            .number("WORKER", |flow| flow.worker.to_string())
+            .count("PACKETS", |flow| flow.packets)
+            .count("BYTES", |flow| flow.bytes)
+            .number("USED", |flow| flow.used_ms.map_or_else(|| "never".to_owned(), duration))
+            .text("FLOW", |flow| {
+                format!("{} actions:{} rules: {}", flow.flow, flow.actions, flow.rules.join("; "))
+            })
+            .render()
+    }
 }
 
 /// State of the flow cache of one worker.

@@ -31,6 +31,7 @@
 //! ```
 
 mod bridge;
+mod bridge_state;
 mod cause;
 mod check;
 mod config;
@@ -40,6 +41,8 @@ mod early_drop;
 mod explain;
 mod files;
 mod filter;
+mod filter_state;
+mod finding;
 mod flow_state;
 mod hook;
 mod hook_state;
@@ -48,24 +51,28 @@ mod load;
 mod name;
 mod owner;
 mod port;
+mod port_state;
 mod problem;
+mod route_state;
 mod router;
 mod router_state;
 mod scope;
 mod spelling;
-mod state;
 mod steering;
 mod stored;
+pub mod table;
 mod target;
 mod text;
 mod timestamp;
 mod vlan;
 mod vlog;
+mod worker_state;
 
 pub use bridge::{
     Bridge, BridgeSettings, Controller, FailMode, FlowTable, FlowTableId, Member, MulticastRouter, OpenFlow,
     OpenFlowTls, OpenFlowVersion, PrefixField, StaticKey, Storm, WhenFull,
 };
+pub use bridge_state::*;
 pub use cause::Cause;
 pub use check::{LEAST_FILL, Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, Token};
@@ -79,10 +86,9 @@ pub use filter::{
     PatternBase, Protocol, RateLimit, RateUnit, Sampling, SourceBits, Span, SynCookie, TcpFlags, Unreadable,
     VlanMatch,
 };
-pub use flow_state::{
-    CacheState, CachesState, FlowCount, FlowQuery, FlowRuleState, FlowTuning, GroupState, MegaflowState,
-    MemoryState, MeterState, SlowPathState, TracePacket, TraceRequest,
-};
+pub use filter_state::*;
+pub use finding::{DoctorFinding, Finding};
+pub use flow_state::*;
 pub use hook::HookPolicy;
 pub use hook_state::{HookMap, HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange, UserProgram};
 pub use layers::{Change, Fragment, Layers, Merged, ObjectKey, Refusal};
@@ -99,19 +105,12 @@ pub use port::{
     AfXdp, Checksums, Mtu, Patch, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
     WhenDown, XdpMode, XdpOptions, ZeroCopy,
 };
+pub use port_state::*;
 pub use problem::{Problem, ProblemReport, Severity};
+pub use route_state::*;
 pub use router::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
-pub use router_state::{
-    DhcpRelayState, DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry,
-    NextHopMember, PuntState, RouteEntry, RouteNextHop, RouteProtocol, RouteQuery, RouteWhy, RouterState,
-    TableId, TableIdError,
-};
+pub use router_state::*;
 pub use scope::Scope;
-pub use state::{
-    BlockRequest, Blocked, BridgeCounts, BridgeState, CookieState, Counters, DoctorFinding, DropState,
-    FdbEntry, FdbFilter, FilterState, Finding, LinkEvent, MemberState, MulticastMember, PortCounters,
-    PortState, RssTable, RuleState, StageState, WorkerState,
-};
 pub use steering::{
     SteeringDone, SteeringEntry, SteeringFlow, SteeringKey, SteeringPolicy, SteeringRequest, SteeringSent,
     SteeringShare, SteeringState, SteeringTable, SteeringTarget, SteeringTargetError,
@@ -121,3 +120,4 @@ pub use target::{Target, TargetError};
 pub use timestamp::{Timestamp, TimestampError};
 pub use vlan::{UNTAGGED, VlanMode, VlanSet};
 pub use vlog::{VLOG_MODULES, VlogDestination, VlogLevel, VlogSpec, vlog_module};
+pub use worker_state::*;

@@ -1,16 +1,14 @@
-//! State of virtual routers: contents of their tables, synchronization with the kernel, and explanations of
-//! route lookups.
+//! State of virtual routers: interfaces, sizes of their tables, and synchronization with the kernel.
 //!
 //! The API sends these values as JSON. Counters only increase, like those of [`crate::PortState`].
 
 use std::fmt;
-use std::net::IpAddr;
-use std::str::FromStr;
 
 use packet::MacAddr;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Serialize};
 
-use crate::{Miss, Owner, Prefix, text};
+use crate::table::Listed;
+use crate::{Miss, Owner, text};
 
 /// State of a virtual router.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -67,7 +65,45 @@ pub struct RouterState {
     pub trouble: Option<String>,
 }
 
-/// State of a router's FPM server, to which FRR's zebra sends routes.
+impl Listed for RouterState {
+    fn text(routers: &[RouterState]) -> String {
+        if routers.is_empty() {
+            return "no router runs\n".to_owned();
+        }
+        routers.iter().map(RouterState::paragraph).collect()
+    }
+}
+
+impl RouterState {
+    /// Formats the state as one line for each of its parts.
+    fn paragraph(&self) -> String {
+        let namespace = self.namespace.as_deref().unwrap_or("the daemon's namespace");
+        let step = if self.in_step { "in step with the kernel" } else { "behind the kernel" };
+        let mut text = format!("{}: in {namespace}, {step}, owner {}\n", self.name, self.owner);
+        if let Some(trouble) = &self.trouble {
+            text.push_str(&format!("  {trouble}\n"));
+        }
+        let (held, room) = (self.routes4 + self.routes6, self.routes_limit);
+        text.push_str(&format!(
+            "  routes      {held} of {room} ({} IPv4, {} IPv6) in {} tables, {} rules, {} refused\n",
+            self.routes4, self.routes6, self.tables, self.rules, self.refused
+        ));
+        text.push_str(&format!("  neighbours  {} of {}\n", self.neighbours, self.neighbours_limit));
+        text.push_str(&format!(
+            "  kernel      {} messages, {} overruns, {} times read anew (the last in {} ms), {} drifted\n",
+            self.events, self.overruns, self.resyncs, self.resync_ms, self.drifted
+        ));
+        if let Some(fpm) = &self.fpm {
+            text.push_str(&fpm.lines());
+        }
+        let names: Vec<&str> = self.interfaces.iter().map(|interface| interface.port.as_str()).collect();
+        let names = if names.is_empty() { "-".to_owned() } else { names.join(" ") };
+        text.push_str(&format!("  interfaces  {names}\n"));
+        text
+    }
+}
+
+/// State of a router's FPM server.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FpmState {
@@ -103,6 +139,32 @@ pub struct FpmState {
     /// Reason why zebra cannot connect. Absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+}
+
+impl FpmState {
+    /// Formats the state as lines of the text of a router.
+    fn lines(&self) -> String {
+        let peer = self.peer.as_ref().map(|peer| format!(" from {peer}")).unwrap_or_default();
+        let since = self.seconds.map(|seconds| format!(" for {seconds} s")).unwrap_or_default();
+        let mut text = format!(
+            "  fpm         {}{peer}{since} at {}, session {}: {} routes, {} messages ({} left), {} answers, {} refused, {} swept\n",
+            self.state,
+            self.listen,
+            self.sessions,
+            self.routes,
+            self.messages,
+            self.left,
+            self.answers,
+            self.refused,
+            self.swept
+        );
+        if let Some(trouble) = &self.trouble {
+            text.push_str(&format!("              {trouble}\n"));
+        } else if let (Some(ended), FpmPhase::Waiting) = (&self.ended, self.state) {
+            text.push_str(&format!("              the last session ended: {ended}\n"));
+        }
+        text
+    }
 }
 
 /// Phase of an FPM session.
@@ -210,265 +272,6 @@ pub struct DhcpRelayState {
     pub unsent: u64,
 }
 
-/// Identifier of a kernel routing table. The text form uses words for the common tables.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TableId(pub u32);
-
-/// Error for a text that does not identify a routing table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("it is neither \"main\", \"local\", \"default\" nor a number from 1 on")]
-pub struct TableIdError;
-
-impl TableId {
-    /// Identifier of the table that `ip route` uses by default.
-    pub const MAIN: TableId = TableId(254);
-    /// Identifier of the table with the host's own addresses and with broadcast addresses.
-    pub const LOCAL: TableId = TableId(255);
-    /// Identifier of the table that the kernel looks up last. The table is empty by default.
-    pub const DEFAULT: TableId = TableId(253);
-
-    /// Names of the common tables (as in the default `/etc/iproute2/rt_tables`), with the identifiers.
-    const WORDS: [(&'static str, TableId); 3] =
-        [("main", TableId::MAIN), ("local", TableId::LOCAL), ("default", TableId::DEFAULT)];
-}
-
-impl FromStr for TableId {
-    type Err = TableIdError;
-
-    fn from_str(text: &str) -> Result<TableId, TableIdError> {
-        if let Some((_, table)) = TableId::WORDS.iter().find(|(word, _)| *word == text) {
-            return Ok(*table);
-        }
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse().ok().filter(|number| digits && *number > 0).map(TableId).ok_or(TableIdError)
-    }
-}
-
-impl fmt::Display for TableId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match TableId::WORDS.iter().find(|(_, table)| table == self) {
-            Some((word, _)) => f.write_str(word),
-            None => self.0.fmt(f),
-        }
-    }
-}
-
-/// Origin of a route (`RTPROT_*` of the kernel). The text form is that of `ip route`: a word for common origins, a
-/// number for others.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct RouteProtocol(pub u8);
-
-impl RouteProtocol {
-    /// Names of the common origins (include/uapi/linux/rtnetlink.h), with the numbers.
-    const WORDS: [(&'static str, u8); 24] = [
-        ("unspec", 0),
-        ("redirect", 1),
-        ("kernel", 2),
-        ("boot", 3),
-        ("static", 4),
-        ("gated", 8),
-        ("ra", 9),
-        ("mrt", 10),
-        ("zebra", 11),
-        ("bird", 12),
-        ("dnrouted", 13),
-        ("xorp", 14),
-        ("ntk", 15),
-        ("dhcp", 16),
-        ("mrouted", 17),
-        ("keepalived", 18),
-        ("babel", 42),
-        ("openr", 99),
-        ("bgp", 186),
-        ("isis", 187),
-        ("ospf", 188),
-        ("rip", 189),
-        ("ripng", 190),
-        ("eigrp", 192),
-    ];
-}
-
-impl fmt::Display for RouteProtocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match RouteProtocol::WORDS.iter().find(|(_, number)| *number == self.0) {
-            Some((word, _)) => f.write_str(word),
-            None => self.0.fmt(f),
-        }
-    }
-}
-
-impl Serialize for RouteProtocol {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for RouteProtocol {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        let word = RouteProtocol::WORDS.iter().find(|(word, _)| *word == text).map(|(_, number)| *number);
-        let number = word.or_else(|| text.parse().ok());
-        number
-            .map(RouteProtocol)
-            .ok_or_else(|| D::Error::custom(format_args!("{text:?} is no routing protocol")))
-    }
-}
-
-/// A next hop of a route.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct RouteNextHop {
-    /// IP address of the gateway, which may be of another address family than the route. Absent if the destinations are
-    /// directly reachable on the link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
-    pub gateway: Option<IpAddr>,
-    /// Name of the output device. Absent if there is none, for example for routes that drop packets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub device: Option<String>,
-    /// Weight of the next hop among the next hops of the route, starting at 1.
-    pub weight: u16,
-    /// Whether the next hop is unusable, because its device is down or has lost its addresses.
-    #[serde(default)]
-    pub dead: bool,
-}
-
-/// Formats the next hop as `ip route` does (`via 10.0.0.2 dev eth0 weight 2 dead`). A weight of 1 is omitted.
-impl fmt::Display for RouteNextHop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gateway = self.gateway.map(|gateway| format!("via {gateway}"));
-        let device = self.device.as_ref().map(|device| format!("dev {device}"));
-        let weight = (self.weight > 1).then(|| format!("weight {}", self.weight));
-        let dead = self.dead.then(|| "dead".to_owned());
-        let words: Vec<String> = [gateway, device, weight, dead].into_iter().flatten().collect();
-        f.write_str(&words.join(" "))
-    }
-}
-
-/// A route of a virtual router.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct RouteEntry {
-    /// Destination prefix of the route.
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub prefix: Prefix,
-    /// Routing table of the route.
-    #[cfg_attr(feature = "schema", schema(value_type = u32))]
-    pub table: TableId,
-    /// Type of the route, in the terms of `ip route`: `unicast`, `local`, `blackhole` and others.
-    pub kind: String,
-    /// Origin of the route, such as `kernel`, `static` or `bgp`.
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub protocol: RouteProtocol,
-    /// Metric of the route. Among routes to one prefix, the route with the lowest metric is used.
-    pub metric: u32,
-    /// Condition that packets must meet in addition to the prefix, such as `from 2001:db8::/32` or `tos
-    /// 0x10`. Absent if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub only: Option<String>,
-    /// Next hops of the route, or of its next-hop object.
-    #[serde(alias = "ways", default)]
-    pub next_hops: Vec<RouteNextHop>,
-    /// Identifier of the kernel next-hop object that the route uses. Absent if the route uses none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_hop: Option<u32>,
-}
-
-/// Query for routes. Absent criteria match all routes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RouteQuery {
-    /// Prefix that must contain the destination prefixes of the routes.
-    pub prefix: Option<Prefix>,
-    /// Routing table of the selected routes.
-    pub table: Option<TableId>,
-    /// Maximum number of routes in the result.
-    pub limit: usize,
-}
-
-/// A kernel next-hop object (`ip nexthop`).
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct NextHopEntry {
-    /// Identifier of the next-hop object.
-    pub id: u32,
-    /// Origin of the next-hop object, such as `kernel` or `zebra`.
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub protocol: RouteProtocol,
-    /// Next hop of the object. Absent if the object is a group or a blackhole.
-    #[serde(alias = "way", default, skip_serializing_if = "Option::is_none")]
-    pub hop: Option<RouteNextHop>,
-    /// Whether the object is a blackhole, which drops packets.
-    #[serde(default)]
-    pub blackhole: bool,
-    /// Members of the group. Empty if the object is not a group.
-    #[serde(default)]
-    pub group: Vec<NextHopMember>,
-    /// Number of hash buckets of a resilient group. Absent for other objects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub buckets: Option<u16>,
-    /// Number of packets that workers and hooks sent to the gateway of the next hop, for any route. Absent if
-    /// there is no gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub packets: Option<u64>,
-    /// Number of bytes in the packets that `packets` counts, from the Ethernet header on. Absent if there is
-    /// no gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
-}
-
-/// A member of a next-hop group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct NextHopMember {
-    /// Identifier of the member's next-hop object.
-    pub id: u32,
-    /// Weight of the member in the distribution of packets among the members.
-    pub weight: u16,
-}
-
-/// A neighbour with a usable Ethernet address.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct NeighbourEntry {
-    /// IP address of the neighbour.
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub address: IpAddr,
-    /// Name of the device through which the neighbour is reached.
-    pub device: String,
-    /// Ethernet address of the neighbour. Absent on devices without Ethernet addresses.
-    #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
-    pub mac: Option<MacAddr>,
-    /// Whether the neighbour entry is permanent, which means that it does not expire.
-    #[serde(default)]
-    pub permanent: bool,
-    /// Number of packets that workers and hooks sent to the neighbour.
-    #[serde(default)]
-    pub packets: u64,
-    /// Number of bytes in the packets that workers and hooks sent to the neighbour, from the Ethernet header
-    /// on.
-    #[serde(default)]
-    pub bytes: u64,
-}
-
-/// Explanation of the route lookup for an address or a prefix.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct RouteWhy {
-    /// Prefix for which the client requested the explanation. For a requested address, the prefix length is 32 or 128.
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub of: Prefix,
-    /// Policy rule that selected the routing table, in the form that `ip rule` prints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rule: Option<String>,
-    /// Route with the longest prefix that contains the whole prefix `of`. Absent if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub route: Option<RouteEntry>,
-    /// Steps of the lookup in their order, one sentence each.
-    pub chosen: Vec<String>,
-}
-
 /// Result of a comparison of the router's tables with the kernel. Differences have been repaired.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -489,52 +292,4 @@ pub struct DriftState {
 impl DriftState {
     /// Maximum number of differing objects that are listed by name.
     pub const TOLD: usize = 1000;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_are_words_or_numbers() {
-        for (text, number) in
-            [("main", 254), ("local", 255), ("default", 253), ("254", 254), ("4294967295", u32::MAX)]
-        {
-            assert_eq!(text.parse(), Ok(TableId(number)), "{text}");
-        }
-        assert_eq!((TableId(254).to_string(), TableId(100).to_string()), ("main".into(), "100".into()));
-        for bad in ["", "0", "-1", "+1", "4294967296", "Main", "x"] {
-            assert_eq!(bad.parse::<TableId>(), Err(TableIdError), "{bad}");
-        }
-    }
-
-    #[test]
-    fn protocols_come_back_as_they_were_written() {
-        for number in 0..=u8::MAX {
-            let text = serde_json::to_string(&RouteProtocol(number)).unwrap();
-            assert_eq!(
-                serde_json::from_str::<RouteProtocol>(&text).unwrap(),
-                RouteProtocol(number),
-                "{text}"
-            );
-        }
-        assert_eq!(
-            (RouteProtocol(186).to_string(), RouteProtocol(77).to_string()),
-            ("bgp".into(), "77".into())
-        );
-        assert!(serde_json::from_str::<RouteProtocol>("\"bpg\"").is_err());
-    }
-
-    #[test]
-    fn ways_read_as_in_ip_route() {
-        let hop = RouteNextHop {
-            gateway: "10.0.0.2".parse().ok(),
-            device: Some("eth0".into()),
-            weight: 2,
-            dead: true,
-        };
-        assert_eq!(hop.to_string(), "via 10.0.0.2 dev eth0 weight 2 dead");
-        let link = RouteNextHop { device: Some("eth0".into()), weight: 1, ..RouteNextHop::default() };
-        assert_eq!(link.to_string(), "dev eth0");
-    }
 }

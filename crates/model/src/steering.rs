@@ -13,6 +13,7 @@ use std::str::FromStr;
 use packet::VlanId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
+use crate::table::{Listed, Table};
 use crate::{Owner, Protocol};
 
 /// A steering policy: exact-match flow entries and an indirection table. Any number of ports may share one
@@ -216,6 +217,60 @@ pub struct SteeringState {
     pub live_table: bool,
     /// Counters of the packets that were delivered to each target.
     pub sent: Vec<SteeringSent>,
+}
+
+impl Listed for SteeringState {
+    fn text(policies: &[SteeringState]) -> String {
+        if policies.is_empty() {
+            return "there is no steering\n".to_owned();
+        }
+        let mut text = String::new();
+        for steering in policies {
+            let ports =
+                if steering.ports.is_empty() { "no port".to_owned() } else { steering.ports.join(" ") };
+            let live = match steering.live_flows {
+                0 => String::new(),
+                flows => format!(" ({flows} live)"),
+            };
+            let metadata = match (steering.metadata, steering.unmarked) {
+                (false, _) => String::new(),
+                (true, 0) => ", metadata".to_owned(),
+                (true, without) => format!(", metadata ({without} packets without)"),
+            };
+            text.push_str(&format!(
+                "{}: on {ports}, {} of {} flows{live}{metadata}, owner {}\n",
+                steering.name, steering.flows, steering.capacity, steering.owner
+            ));
+            text.push_str(&steering.targets());
+        }
+        text
+    }
+}
+
+impl SteeringState {
+    /// Formats a table of the targets, with the buckets and the packets of each.
+    fn targets(&self) -> String {
+        let shares = self.buckets.iter().map(|share| share.to);
+        let mut targets: Vec<SteeringTarget> = self.sent.iter().map(|sent| sent.to).collect();
+        targets.extend(shares.filter(|to| self.sent.iter().all(|sent| sent.to != *to)));
+        let buckets = |to: &SteeringTarget| {
+            let share = self.buckets.iter().find(|share| share.to == *to).map_or(0, |share| share.buckets);
+            match (self.buckets.is_empty(), self.live_table) {
+                (true, _) => "-".to_owned(),
+                (false, false) => share.to_string(),
+                (false, true) => format!("{share} (live)"),
+            }
+        };
+        let sent = |to: &SteeringTarget, count: fn(&SteeringSent) -> u64| {
+            self.sent.iter().find(|sent| sent.to == *to).map_or(0, count)
+        };
+        Table::of(&targets)
+            .text("  TO", |to| format!("  {to}"))
+            .number("BUCKETS", buckets)
+            .count("PACKETS", |to| sent(to, |sent| sent.packets))
+            .count("BYTES", |to| sent(to, |sent| sent.bytes))
+            .render()
+    }
 }
 
 /// Number of buckets that an indirection table assigns to one target.

@@ -1,7 +1,22 @@
-//! Aligned text tables for human readers. Programs use `--json`.
+//! Text tables for human readers, and the columns of the values that `trivium show` lists. Programs use
+//! JSON.
+//!
+//! ```
+//! let stages = [("receive", 1500_u64), ("transmit", 7)];
+//! let table = model::table::Table::of(&stages)
+//!     .text("STAGE", |(name, _)| (*name).to_owned())
+//!     .count("PACKETS", |(_, packets)| *packets);
+//! assert_eq!(table.render(), "STAGE     PACKETS\nreceive     1.50k\ntransmit        7\n");
+//! ```
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
+
+/// A state value that `trivium show` lists. The value owns the text of its list, which is a table in most cases.
+pub trait Listed: Sized {
+    /// Returns the text of a list, with a line break at the end of each line.
+    fn text(all: &[Self]) -> String;
+}
 
 /// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +42,12 @@ impl Table {
             None => (*heading, Align::Left),
         };
         Table { columns: headings.iter().map(column).collect(), rows: Vec::new() }
+    }
+
+    /// Creates a table with one row for each value. The table has no columns yet.
+    pub fn of<T>(values: &[T]) -> Columns<'_, T> {
+        let rows = values.iter().map(|_| Vec::new()).collect();
+        Columns { values, table: Table { columns: Vec::new(), rows } }
     }
 
     /// Adds a row.
@@ -57,6 +78,52 @@ impl Table {
         }
         text
     }
+}
+
+/// A table with one row for each value, to which columns are added from left to right.
+#[derive(Clone, Debug)]
+pub struct Columns<'a, T> {
+    values: &'a [T],
+    table: Table,
+}
+
+impl<T> Columns<'_, T> {
+    /// Adds a left-aligned column of text.
+    #[must_use]
+    pub fn text(self, heading: &'static str, cell: impl Fn(&T) -> String) -> Self {
+        self.column(heading, Align::Left, cell)
+    }
+
+    /// Adds a right-aligned column of numbers, which `cell` formats.
+    #[must_use]
+    pub fn number(self, heading: &'static str, cell: impl Fn(&T) -> String) -> Self {
+        self.column(heading, Align::Right, cell)
+    }
+
+    /// Adds a right-aligned column of counts, which [`short`] formats.
+    #[must_use]
+    pub fn count(self, heading: &'static str, count: impl Fn(&T) -> u64) -> Self {
+        self.column(heading, Align::Right, |value| short(count(value)))
+    }
+
+    fn column(mut self, heading: &'static str, align: Align, cell: impl Fn(&T) -> String) -> Self {
+        self.table.columns.push((heading, align));
+        for (row, value) in self.table.rows.iter_mut().zip(self.values) {
+            row.push(cell(value));
+        }
+        self
+    }
+
+    /// Returns the text of the table: one line for the headings and one for each value.
+    pub fn render(&self) -> String {
+        self.table.render()
+    }
+}
+
+/// Returns `part` divided by `of`. Returns 0 if `of` is 0.
+#[allow(clippy::cast_precision_loss, reason = "a mean for people to read")]
+pub fn ratio(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
 /// Returns a count with its noun, such as `1 port` or `2 ports`. The noun takes an `s` unless the count is 1.
