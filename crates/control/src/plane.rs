@@ -8,17 +8,18 @@
 use std::path::Path;
 
 use model::{
-    BlockRequest, Blocked, BridgeState, CachesState, CapturedFrame, Counters, DoctorFinding, DriftState,
-    DropState, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState, FlowTuning,
-    GroupState, HookState, Machine, MegaflowState, Merged, MeterState, MulticastMember, NeighbourEntry,
-    NextHopEntry, PacketFilter, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy,
-    RouterState, RssTable, StageState, SteeringDone, SteeringEntry, SteeringRequest, SteeringState,
-    SteeringTable, TraceEvent, TraceRequest, WorkerState,
+    BlockRequest, Blocked, CapturedFrame, Counters, DoctorFinding, DriftState, Explanation, FdbFilter,
+    FlowTuning, HookState, Machine, Merged, MulticastMember, PacketFilter, Prefix, ProgramChange, RouteWhy,
+    RssTable, SteeringDone, SteeringEntry, SteeringRequest, SteeringTable, TraceEvent, TraceRequest,
 };
 use tokio::sync::mpsc::Sender;
 
-/// The operations of the data plane that the control plane uses.
-pub trait Plane: Send + Sync + 'static {
+use crate::lists::Lists;
+use crate::plane_error::PlaneError;
+
+/// The operations of the data plane that the control plane uses. [`Lists`] has the operations that return lists of
+/// state.
+pub trait Plane: Lists {
     /// Returns the properties of the machine against which configurations are checked.
     fn machine(&self) -> Machine;
 
@@ -33,13 +34,6 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns the error of the first change that failed. Changes made before are undone, so the data plane is
     /// unchanged.
     fn apply(&self, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError>;
-
-    /// Returns the states of all ports, sorted by name, without the owner of each port (such as the configuration file
-    /// or the API). The caller adds the owners.
-    fn ports(&self) -> Vec<PortState>;
-
-    /// Returns the states of all filters, sorted by name, without the owner of each filter. The caller adds the owners.
-    fn filters(&self) -> Vec<FilterState>;
 
     /// Adds prefixes to the block list of a filter, or removes them. Added prefixes last until the daemon stops, and an
     /// upgrade keeps them. If a removed prefix is in the file of the block list, the prefix is blocked again when the
@@ -57,10 +51,6 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the filter or its file does not exist, or if the file is invalid. The block list is then
     /// unchanged.
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError>;
-
-    /// Returns the states of all steering policies, sorted by name, without the owner of each policy. The caller adds
-    /// the owners.
-    fn steering(&self) -> Vec<SteeringState>;
 
     /// Returns the exact-match flows of a steering policy with their counters, at most `limit` flows.
     ///
@@ -141,13 +131,6 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the port does not exist, has no hook, or has no custom program.
     fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError>;
 
-    /// Returns the states of all bridges, sorted by name, without the owners (such as the API) of each bridge and its
-    /// members. The caller adds the owners.
-    fn bridges(&self) -> Vec<BridgeState>;
-
-    /// Returns the MAC table entries that match `filter`, at most `filter.limit`.
-    fn fdb(&self, filter: &FdbFilter) -> Vec<FdbEntry>;
-
     /// Removes the learned MAC table entries that match `filter`, and returns their number. Static entries
     /// are kept.
     ///
@@ -174,24 +157,8 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_snooping(bridge))
     }
 
-    /// Returns the states of all virtual routers, sorted by name, without the owners (such as the API) of each router
-    /// and its interfaces. The caller adds the owners.
-    fn routers(&self) -> Vec<RouterState> {
-        Vec::new()
-    }
-
-    /// Returns the routes of a router that match the query, sorted by table and prefix, at most
-    /// `query.limit`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the router does not exist.
-    fn routes(&self, router: &str, _query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
-        Err(PlaneError::no_router(router))
-    }
-
-    /// Explains the route lookup for all addresses of the prefix `_of`. For a single address, the prefix length is 32
-    /// (IPv4) or 128 (IPv6).
+    /// Explains the route lookup for all addresses of a prefix. For a single address, the prefix has full
+    /// length.
     ///
     /// # Errors
     ///
@@ -200,74 +167,13 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_router(router))
     }
 
-    /// Returns the neighbours of a router, sorted by device and address, at most `limit`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the router does not exist.
-    fn neighbours(&self, router: &str, _limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
-        Err(PlaneError::no_router(router))
-    }
-
-    /// Returns the next-hop objects of a router, sorted by number, at most `limit`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the router does not exist.
-    fn next_hops(&self, router: &str, _limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
-        Err(PlaneError::no_router(router))
-    }
-
-    /// Compares a router's copy of the kernel's routes and neighbours with the kernel's state, repairs the differences,
-    /// and returns them.
+    /// Compares the state of a router with the kernel's state, repairs the differences, and returns them.
     ///
     /// # Errors
     ///
     /// Returns an error if the router does not exist, or if the kernel does not report its state.
     fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {
         Err(PlaneError::no_router(router))
-    }
-
-    /// Returns the flow entries of bridges with OpenFlow that match the query, sorted by bridge, table and
-    /// descending priority.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the bridge of the query does not exist or does not use OpenFlow.
-    fn flow_rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
-        nothing_flows(query)
-    }
-
-    /// Returns the groups of bridges with OpenFlow that match the query, sorted by bridge and group number.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Plane::flow_rules`].
-    fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
-        nothing_flows(query)
-    }
-
-    /// Returns the meters of bridges with OpenFlow that match the query, sorted by bridge and meter number.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Plane::flow_rules`].
-    fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
-        nothing_flows(query)
-    }
-
-    /// Returns the megaflows in the flow caches of the workers that match the query, in no particular order.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Plane::flow_rules`].
-    fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
-        nothing_flows(query)
-    }
-
-    /// Returns the state and the memory usage of the workers' flow caches.
-    fn caches(&self) -> CachesState {
-        CachesState::default()
     }
 
     /// Traces a flow through the flow tables of a bridge, and returns a report in the format of `ovs-appctl
@@ -304,15 +210,6 @@ pub trait Plane: Send + Sync + 'static {
             "give one a table `openflow`",
         ))
     }
-
-    /// Returns the states of all workers, sorted by worker number.
-    fn workers(&self) -> Vec<WorkerState>;
-
-    /// Returns the states of all stages of the data path, in the order in which packets pass them.
-    fn stages(&self) -> Vec<StageState>;
-
-    /// Returns the number of dropped packets for each port and drop reason. Pairs without drops are left out.
-    fn drops(&self) -> Vec<DropState>;
 
     /// Returns the counters of the data plane for the event stream. The call is cheap enough for one call per second.
     fn counters(&self) -> Counters;
@@ -390,12 +287,6 @@ pub trait Plane: Send + Sync + 'static {
     fn upgrade(&self, binary: &Path) -> Result<(), PlaneError>;
 }
 
-/// Returns the empty response to an OpenFlow query if no bridge uses OpenFlow. If the query names a bridge, returns an
-/// error.
-fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
-    query.bridge.as_ref().map_or(Ok(Vec::new()), |bridge| Err(PlaneError::no_rules(bridge)))
-}
-
 /// Parameters of a capture at a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureRequest {
@@ -436,80 +327,4 @@ pub struct SampleRequest {
     pub port: Option<String>,
     /// Filter of the samples. Frames that cannot be parsed are returned regardless of the filter.
     pub packets: packet::filter::Filter,
-}
-
-/// Reason why the data plane refused a request or could not carry it out.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{object}: {cause}; {fix}")]
-pub struct PlaneError {
-    /// Kind of the failure, which determines the HTTP status of the response.
-    pub kind: FailureKind,
-    /// Path of the affected object, such as `port.eth1`.
-    pub object: String,
-    /// Cause of the failure, with the texts of its source errors.
-    pub cause: String,
-    /// Remedy for the failure: what the operator can do.
-    pub fix: String,
-}
-
-/// Kind of a data plane failure. Each kind has an HTTP status.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FailureKind {
-    /// The object does not exist (404).
-    NotFound,
-    /// The request is invalid (422).
-    Invalid,
-    /// Another operation that excludes this one is in progress (409).
-    Busy,
-    /// The operation failed on this machine (500).
-    Failed,
-    /// The operation failed because of an external condition that may end without action of the operator, such as a
-    /// change that a tenant made to the other end of a port's device (500). A later attempt may succeed.
-    Unready,
-}
-
-impl PlaneError {
-    /// Returns an error of kind `FailureKind::NotFound` for an object that does not exist.
-    pub fn not_found(object: impl Into<String>, cause: impl Into<String>, fix: impl Into<String>) -> Self {
-        PlaneError {
-            kind: FailureKind::NotFound,
-            object: object.into(),
-            cause: cause.into(),
-            fix: fix.into(),
-        }
-    }
-
-    /// Returns an error for a virtual router that does not run.
-    pub fn no_router(router: &str) -> Self {
-        let fix = "look at the names with `trivium show routers`";
-        PlaneError::not_found(format!("router.{router}"), "no such router runs", fix)
-    }
-
-    /// Returns an error for a bridge that does not exist, or that has snooping disabled.
-    pub fn no_snooping(bridge: &str) -> Self {
-        let fix = "set `snooping`, or look at the names with `trivium show bridges`";
-        PlaneError::not_found(format!("bridge.{bridge}"), "no such bridge reads IGMP and MLD", fix)
-    }
-
-    /// Returns an error for a bridge that does not exist, or that does not use OpenFlow.
-    pub fn no_rules(bridge: &str) -> Self {
-        let fix = "give it a table `openflow`, or look at the names with `trivium show bridges`";
-        PlaneError::not_found(format!("bridge.{bridge}"), "no such bridge goes by OpenFlow's rules", fix)
-    }
-
-    /// Returns an error for an operation that failed on this machine. The cause consists of `error` and its
-    /// source errors.
-    pub fn failed(object: impl Into<String>, error: &dyn std::error::Error, fix: impl Into<String>) -> Self {
-        let mut cause = error.to_string();
-        let mut source = error.source();
-        while let Some(error) = source {
-            let text = error.to_string();
-            // The text of many errors already contains the text of the source.
-            if !cause.contains(&text) {
-                cause = format!("{cause}: {text}");
-            }
-            source = error.source();
-        }
-        PlaneError { kind: FailureKind::Failed, object: object.into(), cause, fix: fix.into() }
-    }
 }

@@ -16,7 +16,7 @@ use cli::args::Run;
 use cli::failure::{Failure, Kind};
 use cli::table::counted;
 use cli::{print_problems, read_configuration};
-use control::{ApplyOptions, ChangeError, Listeners, Plane, PlaneError, Store};
+use control::{ApplyOptions, ChangeError, Listeners, Lists, PlaneError, Store};
 use dataplane::{DataPlane, GivenSockets, ListenerSet, Prepared, machine};
 use model::{Config, DoctorFinding, Finding, Format, Fragment, Owner};
 use openflow::Sockets;

@@ -43,6 +43,7 @@ mod hook_offload;
 mod hooks;
 mod ids;
 mod listener;
+mod lists;
 mod lock;
 mod lowest_mtu;
 mod moves;

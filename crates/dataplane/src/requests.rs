@@ -8,14 +8,10 @@ use std::sync::atomic::Ordering;
 use control::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, SampleRequest};
 use engine::state::RSS_BUCKETS;
 use model::{
-    BlockRequest, Blocked, BridgeState, CachesState, CapturedFrame, Counters, DoctorFinding, DriftState,
-    DropState, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState, FlowTuning,
-    GroupState, HookState, Machine, MegaflowState, Merged, MeterState, MulticastMember, NeighbourEntry,
-    NextHopEntry, PacketFilter, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy,
-    RouterState, RssTable, StageState, SteeringDone, SteeringEntry, SteeringRequest, SteeringState,
-    SteeringTable, TraceEvent, TraceRequest, WorkerState,
+    BlockRequest, Blocked, CapturedFrame, Counters, DoctorFinding, DriftState, Explanation, FdbFilter,
+    FlowTuning, HookState, Machine, Merged, MulticastMember, PacketFilter, Prefix, ProgramChange, RouteWhy,
+    RssTable, SteeringDone, SteeringEntry, SteeringRequest, SteeringTable, TraceEvent, TraceRequest,
 };
-use netlink::Mirror;
 use packet::{PortId, VlanId, WorkerId};
 use tokio::sync::mpsc::Sender;
 
@@ -59,15 +55,6 @@ impl Plane for DataPlane {
         })?;
         *locked(&self.merged) = new.clone();
         Ok(notes)
-    }
-
-    fn ports(&self) -> Vec<PortState> {
-        self.with_engine(|engine| view::ports(&locked(&self.running_state), engine)).unwrap_or_default()
-    }
-
-    fn filters(&self) -> Vec<FilterState> {
-        let running_state = locked(&self.running_state);
-        running_state.filters.states(&running_state.ports)
     }
 
     fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
@@ -118,11 +105,6 @@ impl Plane for DataPlane {
         }
     }
 
-    fn steering(&self) -> Vec<SteeringState> {
-        let running_state = locked(&self.running_state);
-        running_state.steering.states(&running_state.ports)
-    }
-
     fn steering_flows(&self, steering: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError> {
         locked(&self.running_state).steering.flows(steering, limit)
     }
@@ -164,18 +146,6 @@ impl Plane for DataPlane {
 
     fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError> {
         self.engine(|_| program_requests::take(&self.running_state, port))
-    }
-
-    fn bridges(&self) -> Vec<BridgeState> {
-        view::bridges(&locked(&self.running_state))
-    }
-
-    fn fdb(&self, filter: &FdbFilter) -> Vec<FdbEntry> {
-        let (bridges, names) = {
-            let running_state = locked(&self.running_state);
-            (view::fdb_bridges(&running_state, filter), running_state.names.clone())
-        };
-        view::fdb(&bridges, &names, filter)
     }
 
     fn flush_fdb(&self, filter: &FdbFilter) -> Result<u64, PlaneError> {
@@ -226,26 +196,6 @@ impl Plane for DataPlane {
         if flushed { Ok(()) } else { Err(PlaneError::no_snooping(bridge)) }
     }
 
-    fn routers(&self) -> Vec<RouterState> {
-        let running_state = locked(&self.running_state);
-        let states = running_state.routers.states(&running_state.config, &running_state.ports);
-        drop(running_state);
-        states.into_iter().map(|state| state()).collect()
-    }
-
-    fn routes(&self, router: &str, query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
-        let follower = locked(&self.running_state).routers.follower(router)?;
-        let (query, mut all, mut from) = (*query, Vec::new(), Some(routes::Place::START));
-        while let Some(start) = from.filter(|_| all.len() < query.limit) {
-            let look = move |mirror: &Mirror| routes::routes(mirror, query, start);
-            let (found, next) = routers::ask(router, &follower, look)?;
-            all.extend(found);
-            from = next;
-        }
-        all.truncate(query.limit);
-        Ok(all)
-    }
-
     fn route_why(&self, router: &str, of: Prefix) -> Result<RouteWhy, PlaneError> {
         let mut why = self.ask_router(router, move |mirror| routes::why(mirror, of))?;
         if why
@@ -258,42 +208,9 @@ impl Plane for DataPlane {
         Ok(why)
     }
 
-    fn neighbours(&self, router: &str, limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
-        let sent = locked(&self.running_state).routers.sent(router)?;
-        self.ask_router(router, move |mirror| routes::neighbours(mirror, limit, &sent))
-    }
-
-    fn next_hops(&self, router: &str, limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
-        let sent = locked(&self.running_state).routers.sent(router)?;
-        self.ask_router(router, move |mirror| routes::next_hops(mirror, limit, &sent))
-    }
-
     fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {
         let follower = locked(&self.running_state).routers.follower(router)?;
         routers::drift(router, &follower)
-    }
-
-    fn flow_rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
-        self.shown_flows().rules(query)
-    }
-
-    fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
-        self.shown_flows().groups(query)
-    }
-
-    fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
-        self.shown_flows().meters(query)
-    }
-
-    fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
-        self.shown_flows().megaflows(query)
-    }
-
-    fn caches(&self) -> CachesState {
-        let shown = self.shown_flows();
-        // A hand-over waits for the lock of the engine, which is therefore not held while tables are read.
-        let tables = shown.memory();
-        self.with_engine(|engine| shown.caches(engine, &self.memory, tables)).unwrap_or_default()
     }
 
     fn trace_rules(&self, request: &TraceRequest) -> Result<String, PlaneError> {
@@ -310,20 +227,6 @@ impl Plane for DataPlane {
         }
         let fix = "give one a table `openflow`";
         Err(PlaneError::not_found("flows", "no bridge goes by OpenFlow's rules", fix))
-    }
-
-    fn workers(&self) -> Vec<WorkerState> {
-        let loads = locked(&self.loads).clone();
-        self.with_engine(|engine| view::workers(&locked(&self.running_state), engine, &loads))
-            .unwrap_or_default()
-    }
-
-    fn stages(&self) -> Vec<StageState> {
-        self.with_engine(view::stages).unwrap_or_default()
-    }
-
-    fn drops(&self) -> Vec<DropState> {
-        self.with_engine(|engine| view::drops(&locked(&self.running_state), engine)).unwrap_or_default()
     }
 
     fn counters(&self) -> Counters {

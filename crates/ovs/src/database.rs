@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{ApplyOptions, ChangeError, FailureKind, Plane, Store};
+use control::{ApplyOptions, ChangeError, FailureKind, Lists, Store};
 use dataplane::DataPlane;
 use model::{Config, ObjectKey, Owner, PortState, Severity, StaticKey};
 use ovsdb::{Client, ControllerStatus, Desired, Options, SwitchStatus, Uuid};

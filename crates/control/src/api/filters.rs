@@ -11,33 +11,26 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
+use super::Context;
 use super::objects::{Made, delete, put};
 use super::read::{ask, no_such};
 use super::request::{self, ChangeParams, Params};
 use super::watch::{QUEUE, file, permit, words};
-use super::{Context, seen};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
-use crate::{Access, ErrorBody, Outcome, RulePlace, SampleRequest};
+use crate::{Access, ErrorBody, Outcome, RulePlace, SampleRequest, owners};
 
 /// Longest time in seconds for which a client can block a prefix: one year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
 /// Number of bytes of each sampled frame that the hook (XDP program) copies.
 const SAMPLE_LENGTH: u32 = 128;
 
-/// Returns all filters with the counters of each rule.
-#[utoipa::path(get, path = "/v1/filters", security((), ("token" = ["read"])), responses((status = 200, body = Vec<FilterState>)))]
-pub(super) async fn filters(context: Context) -> ApiResult<Json<Vec<FilterState>>> {
-    let filters = ask(&context, |plane| plane.filters()).await?;
-    Ok(Json(seen::filters(filters, &context.store.merged())))
-}
-
 /// Returns the filter with the given name, with the counters of each rule.
 #[utoipa::path(get, path = "/v1/filters/{filter}", security((), ("token" = ["read"])), params(("filter" = String, Path)),
     responses((status = 200, body = FilterState), (status = 404, body = ErrorBody)))]
 pub(super) async fn filter(context: Context, Path(name): Path<String>) -> ApiResult<Json<FilterState>> {
     let filters = ask(&context, |plane| plane.filters()).await?;
-    let filters = seen::filters(filters, &context.store.merged());
+    let filters = owners::filters(filters, &context.store.merged());
     let found = filters.into_iter().find(|filter| filter.name == name);
     found.map(Json).ok_or_else(|| no_such("filter", &name))
 }

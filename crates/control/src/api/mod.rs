@@ -18,12 +18,12 @@ mod flows;
 mod guard;
 mod hex;
 mod hooks;
+mod lists;
 mod objects;
 mod program;
 mod read;
 mod request;
 mod routers;
-mod seen;
 mod steering;
 mod tools;
 mod watch;
@@ -167,17 +167,14 @@ fn document() -> utoipa::openapi::OpenApi {
 }
 
 fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::with_openapi(document())
-        .routes(routes!(read::ports))
+    lists::add_routes(OpenApiRouter::with_openapi(document()))
         .routes(routes!(read::port, objects::put_port, objects::delete_port))
-        .routes(routes!(filters::filters))
         .routes(routes!(filters::filter, filters::put_filter, filters::delete_filter))
         .routes(routes!(filters::add_rule))
         .routes(routes!(filters::delete_rule))
         .routes(routes!(filters::block))
         .routes(routes!(filters::reload))
         .routes(routes!(filters::samples))
-        .routes(routes!(steering::policies))
         .routes(routes!(steering::policy, steering::put_steering, steering::delete_steering))
         .routes(routes!(steering::flows, steering::change_flows))
         .routes(routes!(steering::table, steering::put_table))
@@ -185,28 +182,18 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(hooks::hook))
         .routes(routes!(hooks::dump))
         .routes(routes!(hooks::put_program, hooks::delete_program))
-        .routes(routes!(read::bridges))
         .routes(routes!(read::bridge, objects::put_bridge, objects::delete_bridge))
         .routes(routes!(objects::put_member, objects::delete_member))
         .routes(routes!(objects::put_static, objects::delete_static))
-        .routes(routes!(routers::routers))
         .routes(routes!(routers::router, routers::put_router, routers::delete_router))
         .routes(routes!(routers::put_interface, routers::delete_interface))
         .routes(routes!(routers::routes))
         .routes(routes!(routers::why))
-        .routes(routes!(routers::neighbours))
-        .routes(routes!(routers::next_hops))
         .routes(routes!(routers::drift))
         .routes(routes!(read::fdb))
         .routes(routes!(tools::flush_fdb))
         .routes(routes!(flows::flows))
-        .routes(routes!(flows::groups))
-        .routes(routes!(flows::meters))
-        .routes(routes!(flows::megaflows))
         .routes(routes!(flows::caches))
-        .routes(routes!(read::workers))
-        .routes(routes!(read::stages))
-        .routes(routes!(read::drops))
         .routes(routes!(configuration::get_config, configuration::put_config))
         .routes(routes!(configuration::check_config))
         .routes(routes!(configuration::confirm_config))

@@ -1,4 +1,4 @@
-//! API routes that return state: ports, bridges, MAC tables, workers, stages and drops.
+//! API routes that return the state of one port or bridge, and MAC tables. The routes of whole lists are in `lists`.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use axum::Json;
 use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{BridgeState, DropState, FdbEntry, FdbFilter, PortState, StageState, WorkerState};
+use model::{BridgeState, FdbEntry, FdbFilter, PortState};
 use packet::VlanId;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
+use super::Context;
 use super::request::Params;
-use super::{Context, seen};
 use crate::error::{ApiError, ApiResult};
 use crate::octets::LONGEST;
-use crate::{ErrorBody, Plane, PlaneError};
+use crate::{ErrorBody, Plane, PlaneError, owners};
 
 /// Maximum number of MAC table entries in one response.
 const FDB_LIMIT: usize = 100_000;
@@ -55,16 +55,19 @@ pub(super) async fn reserved_list<T: Serialize>(
 /// Serializes a value to JSON. Returns an error if the text is longer than the maximum length of a response.
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> ApiResult<Vec<u8>> {
     let mut text = Bounded::default();
-    serde_json::to_writer(&mut text, value).map_err(|_| {
-        let cause = format!("the answer would take more than {} MiB", LONGEST >> 20);
-        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "query.limit", cause, "ask for fewer by `limit`")
-    })?;
+    serde_json::to_writer(&mut text, value).map_err(|_| too_long())?;
     Ok(text.0)
 }
 
-/// Buffer for the JSON text of a response. Writing more than [`LONGEST`] octets is an error.
+/// Returns the error for a response that is longer than the maximum length.
+pub(super) fn too_long() -> ApiError {
+    let cause = format!("the answer would take more than {} MiB", LONGEST >> 20);
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "query.limit", cause, "ask for fewer by `limit`")
+}
+
+/// Buffer for the JSON text of a response, at most [`LONGEST`] octets long. Writing more is an error.
 #[derive(Default)]
-struct Bounded(Vec<u8>);
+pub(super) struct Bounded(pub Vec<u8>);
 
 impl std::io::Write for Bounded {
     fn write(&mut self, more: &[u8]) -> std::io::Result<usize> {
@@ -80,19 +83,12 @@ impl std::io::Write for Bounded {
     }
 }
 
-/// Returns the states of all ports.
-#[utoipa::path(get, path = "/v1/ports", security((), ("token" = ["read"])), responses((status = 200, body = Vec<PortState>)))]
-pub(super) async fn ports(context: Context) -> ApiResult<Json<Vec<PortState>>> {
-    let ports = ask(&context, |plane| plane.ports()).await?;
-    Ok(Json(seen::ports(ports, &context.store.merged())))
-}
-
 /// Returns the state of one port.
 #[utoipa::path(get, path = "/v1/ports/{port}", security((), ("token" = ["read"])), params(("port" = String, Path)),
     responses((status = 200, body = PortState), (status = 404, body = ErrorBody)))]
 pub(super) async fn port(context: Context, Path(name): Path<String>) -> ApiResult<Json<PortState>> {
     let ports = ask(&context, |plane| plane.ports()).await?;
-    let port = seen::ports(ports, &context.store.merged()).into_iter().find(|port| port.name == name);
+    let port = owners::ports(ports, &context.store.merged()).into_iter().find(|port| port.name == name);
     port.map(Json).ok_or_else(|| no_such("port", &name))
 }
 
@@ -105,20 +101,13 @@ pub(super) fn no_such(what: &str, name: &str) -> ApiError {
     )
 }
 
-/// Returns the states of all bridges.
-#[utoipa::path(get, path = "/v1/bridges", security((), ("token" = ["read"])), responses((status = 200, body = Vec<BridgeState>)))]
-pub(super) async fn bridges(context: Context) -> ApiResult<Json<Vec<BridgeState>>> {
-    let bridges = ask(&context, |plane| plane.bridges()).await?;
-    Ok(Json(seen::bridges(bridges, &context.store.merged())))
-}
-
 /// Returns the state of one bridge.
 #[utoipa::path(get, path = "/v1/bridges/{bridge}", security((), ("token" = ["read"])), params(("bridge" = String, Path)),
     responses((status = 200, body = BridgeState), (status = 404, body = ErrorBody)))]
 pub(super) async fn bridge(context: Context, Path(name): Path<String>) -> ApiResult<Json<BridgeState>> {
     let bridges = ask(&context, |plane| plane.bridges()).await?;
     let bridge =
-        seen::bridges(bridges, &context.store.merged()).into_iter().find(|bridge| bridge.name == name);
+        owners::bridges(bridges, &context.store.merged()).into_iter().find(|bridge| bridge.name == name);
     bridge.map(Json).ok_or_else(|| no_such("bridge", &name))
 }
 
@@ -178,24 +167,6 @@ pub(super) async fn fdb(context: Context, Params(params): Params<FdbParams>) -> 
         Ok(entries)
     };
     list(&context, limit, question).await
-}
-
-/// Returns the states of all workers.
-#[utoipa::path(get, path = "/v1/workers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<WorkerState>)))]
-pub(super) async fn workers(context: Context) -> ApiResult<Json<Vec<WorkerState>>> {
-    ask(&context, |plane| plane.workers()).await.map(Json)
-}
-
-/// Returns the processing cost of each stage of the data path.
-#[utoipa::path(get, path = "/v1/stages", security((), ("token" = ["read"])), responses((status = 200, body = Vec<StageState>)))]
-pub(super) async fn stages(context: Context) -> ApiResult<Json<Vec<StageState>>> {
-    ask(&context, |plane| plane.stages()).await.map(Json)
-}
-
-/// Returns the number of dropped packets for each port and drop reason.
-#[utoipa::path(get, path = "/v1/drops", security((), ("token" = ["read"])), responses((status = 200, body = Vec<DropState>)))]
-pub(super) async fn drops(context: Context) -> ApiResult<Json<Vec<DropState>>> {
-    ask(&context, |plane| plane.drops()).await.map(Json)
 }
 
 /// Returns 200 if the control plane answers requests.

@@ -6,25 +6,18 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
-use model::{
-    DriftState, NeighbourEntry, NextHopEntry, ObjectKey, Prefix, RouteEntry, RouteQuery, RouteWhy,
-    RouterState, TableId,
-};
+use model::{DriftState, ObjectKey, Prefix, RouteEntry, RouteQuery, RouteWhy, RouterState, TableId};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::Context;
+use super::lists::entries;
 use super::objects::{Made, delete, put};
 use super::read::{ask, list, no_such};
 use super::request::{self, ChangeParams, Params};
-use super::{Context, seen};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
-use crate::{ErrorBody, Outcome, Plane};
-
-/// Default maximum number of routes, neighbours or next-hop objects in one response.
-const SOME: usize = 1000;
-/// Upper bound of the number of routes, neighbours or next-hop objects in one response.
-const MOST: usize = 100_000;
+use crate::{ErrorBody, Outcome, Plane, owners};
 
 /// Query parameters for reading the routes of a router.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -48,19 +41,6 @@ pub(super) struct WhyParams {
     of: String,
 }
 
-/// Query parameters for reading the neighbours or next-hop objects of a router.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct SomeParams {
-    /// Maximum number of returned objects. Default 1000, at most 100000.
-    limit: Option<usize>,
-}
-
-fn most(limit: Option<usize>) -> usize {
-    limit.unwrap_or(SOME).min(MOST)
-}
-
 fn read<T: std::str::FromStr<Err: std::fmt::Display>>(key: &str, text: &str, fix: &str) -> ApiResult<T> {
     text.parse().map_err(|error| {
         ApiError::new(StatusCode::BAD_REQUEST, format!("query.{key}"), format!("{text:?}: {error}"), fix)
@@ -71,19 +51,12 @@ fn prefix(key: &str, text: &str) -> ApiResult<Prefix> {
     read(key, text, "write an address, or a prefix such as 192.0.2.0/24")
 }
 
-/// Returns the states of all virtual routers.
-#[utoipa::path(get, path = "/v1/routers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<RouterState>)))]
-pub(super) async fn routers(context: Context) -> ApiResult<Json<Vec<RouterState>>> {
-    let routers = ask(&context, |plane| plane.routers()).await?;
-    Ok(Json(seen::routers(routers, &context.store.merged())))
-}
-
 /// Returns the state of one virtual router.
 #[utoipa::path(get, path = "/v1/routers/{router}", security((), ("token" = ["read"])), params(("router" = String, Path)),
     responses((status = 200, body = RouterState), (status = 404, body = ErrorBody)))]
 pub(super) async fn router(context: Context, Path(name): Path<String>) -> ApiResult<Json<RouterState>> {
     let routers = ask(&context, |plane| plane.routers()).await?;
-    let routers = seen::routers(routers, &context.store.merged());
+    let routers = owners::routers(routers, &context.store.merged());
     let found = routers.into_iter().find(|router| router.name == name);
     found.map(Json).ok_or_else(|| no_such("router", &name))
 }
@@ -100,7 +73,7 @@ pub(super) async fn routes(
     let query = RouteQuery {
         prefix: params.prefix.as_deref().map(|text| prefix("prefix", text)).transpose()?,
         table: params.table.as_ref().map(table).transpose()?,
-        limit: most(params.limit),
+        limit: entries(params.limit),
     };
     list(&context, query.limit, move |plane| plane.routes(&router, &query)).await
 }
@@ -115,30 +88,6 @@ pub(super) async fn why(
 ) -> ApiResult<Json<RouteWhy>> {
     let of = prefix("of", &params.of)?;
     Ok(Json(ask(&context, move |plane| plane.route_why(&router, of)).await??))
-}
-
-/// Returns the neighbours of a router.
-#[utoipa::path(get, path = "/v1/routers/{router}/neighbours", security((), ("token" = ["read"])), params(("router" = String, Path), SomeParams),
-    responses((status = 200, body = Vec<NeighbourEntry>), (status = 404, body = ErrorBody)))]
-pub(super) async fn neighbours(
-    context: Context,
-    Path(router): Path<String>,
-    Params(params): Params<SomeParams>,
-) -> ApiResult<Response> {
-    let limit = most(params.limit);
-    list(&context, limit, move |plane| plane.neighbours(&router, limit)).await
-}
-
-/// Returns the next-hop objects of a router.
-#[utoipa::path(get, path = "/v1/routers/{router}/nexthops", security((), ("token" = ["read"])), params(("router" = String, Path), SomeParams),
-    responses((status = 200, body = Vec<NextHopEntry>), (status = 404, body = ErrorBody)))]
-pub(super) async fn next_hops(
-    context: Context,
-    Path(router): Path<String>,
-    Params(params): Params<SomeParams>,
-) -> ApiResult<Response> {
-    let limit = most(params.limit);
-    list(&context, limit, move |plane| plane.next_hops(&router, limit)).await
 }
 
 /// Compares the state of a router with the kernel's state, and repairs differences.

@@ -10,13 +10,13 @@ use model::{ObjectKey, SteeringDone, SteeringEntry, SteeringRequest, SteeringSta
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::Context;
 use super::objects::{Made, delete, put};
 use super::read::{ask, list, no_such};
 use super::request::{self, ChangeParams, Params};
-use super::{Context, seen};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
-use crate::{ErrorBody, Outcome};
+use crate::{ErrorBody, Outcome, owners};
 
 /// Longest accepted lifetime of an exact-match flow in seconds: one year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
@@ -34,19 +34,12 @@ pub(super) struct FlowParams {
     limit: Option<usize>,
 }
 
-/// Returns all steering policies with the number of packets for each target.
-#[utoipa::path(get, path = "/v1/steering", security((), ("token" = ["read"])), responses((status = 200, body = Vec<SteeringState>)))]
-pub(super) async fn policies(context: Context) -> ApiResult<Json<Vec<SteeringState>>> {
-    let policies = ask(&context, |plane| plane.steering()).await?;
-    Ok(Json(seen::steering(policies, &context.store.merged())))
-}
-
 /// Returns one steering policy with the number of packets for each target.
 #[utoipa::path(get, path = "/v1/steering/{steering}", security((), ("token" = ["read"])), params(("steering" = String, Path)),
     responses((status = 200, body = SteeringState), (status = 404, body = ErrorBody)))]
 pub(super) async fn policy(context: Context, Path(name): Path<String>) -> ApiResult<Json<SteeringState>> {
     let policies = ask(&context, |plane| plane.steering()).await?;
-    let policies = seen::steering(policies, &context.store.merged());
+    let policies = owners::steering(policies, &context.store.merged());
     let found = policies.into_iter().find(|steering| steering.name == name);
     found.map(Json).ok_or_else(|| no_such("steering", &name))
 }

@@ -353,7 +353,7 @@ async fn states_explanations_and_metrics_come_through() {
 
 impl memory::Memory {
     fn workers_seen(&self) -> Vec<WorkerState> {
-        control::Plane::workers(self)
+        control::Lists::workers(self)
     }
 }
 

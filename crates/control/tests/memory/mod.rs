@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use control::{CaptureRequest, DumpRequest, FailureKind, Listeners, Plane, PlaneError, SampleRequest, Store};
+use control::{
+    CaptureRequest, DumpRequest, FailureKind, Listeners, Lists, Plane, PlaneError, SampleRequest, Store,
+};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode};
@@ -99,32 +101,7 @@ fn covers(outer: Prefix, inner: Prefix) -> bool {
     inner.length() >= outer.length() && cut == outer
 }
 
-impl Plane for Memory {
-    fn machine(&self) -> Machine {
-        Machine { cores: 2, frames: None }
-    }
-
-    fn apply(&self, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {
-        if self.slow.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(300));
-        }
-        let limit = self.fail_after.load(Ordering::Relaxed);
-        let is_over = limit != 0 && self.applied.load(Ordering::Relaxed) >= limit;
-        if self.fail.load(Ordering::Relaxed) || is_over {
-            let error = std::io::Error::from_raw_os_error(95);
-            return Err(PlaneError::failed("port.a", &error, "use another kernel"));
-        }
-        self.applied.fetch_add(1, Ordering::Relaxed);
-        *self.running.lock().unwrap() = new.config.clone();
-        let finding = "fell back".to_owned();
-        Ok(vec![DoctorFinding {
-            object: "port.a".to_owned(),
-            severity: Finding::Advice,
-            finding,
-            fix: String::new(),
-        }])
-    }
-
+impl Lists for Memory {
     fn ports(&self) -> Vec<PortState> {
         let state = |(id, (name, port)): (usize, (&PortName, &Port))| PortState {
             name: name.to_string(),
@@ -187,23 +164,6 @@ impl Plane for Memory {
         self.running().filters.iter().map(state).collect()
     }
 
-    fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
-        if !self.running().filters.contains_key(filter) {
-            let object = format!("filter.{filter}");
-            return Err(PlaneError::not_found(
-                object,
-                "there is no such filter",
-                "look at `trivium show filters`",
-            ));
-        }
-        let count = u64::try_from(request.prefixes.len()).unwrap();
-        Ok(Blocked { changed: count, listed: if request.unblock { 0 } else { count } })
-    }
-
-    fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
-        self.block(filter, &BlockRequest::default())
-    }
-
     fn steering(&self) -> Vec<SteeringState> {
         let state = |(name, steering): (&SteeringName, &SteeringPolicy)| SteeringState {
             name: name.to_string(),
@@ -220,6 +180,190 @@ impl Plane for Memory {
             sent: vec![SteeringSent { to: SteeringTarget::Cpu(1), packets: 9, bytes: 900 }],
         };
         self.running().steering.iter().map(state).collect()
+    }
+
+    fn bridges(&self) -> Vec<BridgeState> {
+        let member = |port: &PortName| MemberState {
+            port: port.to_string(),
+            owner: Owner::Netlink,
+            vlans: "access 1".to_owned(),
+            protected: false,
+            macs: 1,
+            moves: 0,
+        };
+        let state = |(name, bridge): (&BridgeName, &Bridge)| BridgeState {
+            counts: model::BridgeCounts::default(),
+            name: name.to_string(),
+            id: 0,
+            owner: Owner::Netlink,
+            macs: 1,
+            mac_limit: bridge.settings.mac_limit,
+            ageing: bridge.settings.ageing,
+            snooping: bridge.settings.snooping,
+            groups: 0,
+            hook: None,
+            hook_flows: None,
+            members: bridge.ports.keys().map(member).collect(),
+        };
+        self.running().bridges.iter().map(state).collect()
+    }
+
+    fn fdb(&self, _: &FdbFilter) -> Vec<FdbEntry> {
+        let entry = |last: u8| FdbEntry {
+            bridge: "br0".to_owned(),
+            vlan: packet::VlanId::new(10).unwrap(),
+            mac: packet::MacAddr([2, 0, 0, 0, 0, last]),
+            port: "a".to_owned(),
+            age_s: 3,
+            is_static: false,
+        };
+        (0..200).map(entry).collect()
+    }
+
+    fn routers(&self) -> Vec<RouterState> {
+        let interface = |(port, settings): (&PortName, &RouterPort)| InterfaceState {
+            port: port.to_string(),
+            owner: Owner::Netlink,
+            miss: settings.miss,
+            ..InterfaceState::default()
+        };
+        let state = |(name, router): (&RouterName, &Router)| RouterState {
+            name: name.to_string(),
+            owner: Owner::Netlink,
+            namespace: router.settings.namespace.as_ref().map(ToString::to_string),
+            routes4: u64::try_from(ROUTES).unwrap(),
+            routes6: 1,
+            routes_limit: router.settings.routes,
+            neighbours: 2,
+            neighbours_limit: router.settings.neighbours,
+            in_step: true,
+            events: 3,
+            overruns: 4,
+            resyncs: 5,
+            resync_ms: 6,
+            drifted: 7,
+            refused: 8,
+            fpm: router.settings.fpm.map(|listen| FpmState {
+                listen: listen.to_string(),
+                routes: 11,
+                ..FpmState::default()
+            }),
+            punts: vec![PuntState { class: "arp".to_owned(), limit: 100, packets: 9, refused: 10 }],
+            interfaces: router.ports.iter().map(interface).collect(),
+            ..RouterState::default()
+        };
+        self.running().routers.iter().map(state).collect()
+    }
+
+    fn routes(&self, router: &str, query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
+        self.has_router(router)?;
+        let wanted = |route: &RouteEntry| {
+            query.table.is_none_or(|table| table == route.table)
+                && query.prefix.is_none_or(|prefix| covers(prefix, route.prefix))
+        };
+        Ok(all_routes().filter(wanted).take(query.limit).collect())
+    }
+
+    fn neighbours(&self, router: &str, limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
+        self.has_router(router)?;
+        let neighbour = |number: u32| NeighbourEntry {
+            address: std::net::Ipv4Addr::from(0x0a00_0000 + number).into(),
+            device: "eth1".to_owned(),
+            mac: Some(packet::MacAddr([2, 0, 0, 0, 0, number.to_le_bytes()[0]])),
+            permanent: number == 1,
+            packets: number.into(),
+            bytes: 60 * u64::from(number),
+        };
+        Ok((1..=150_000).map(neighbour).take(limit).collect())
+    }
+
+    fn next_hops(&self, router: &str, limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
+        self.has_router(router)?;
+        let members = vec![NextHopMember { id: 1, weight: 2 }];
+        let group = NextHopEntry { id: 7, group: members, buckets: Some(64), ..NextHopEntry::default() };
+        let blackhole = NextHopEntry { id: 1, blackhole: true, ..NextHopEntry::default() };
+        Ok([blackhole, group].into_iter().take(limit).collect())
+    }
+
+    fn caches(&self) -> CachesState {
+        CachesState {
+            workers: vec![CacheState::default()],
+            slow_path: Some(SlowPathState::default()),
+            memory: vec![MemoryState { consumer: "frames".to_owned(), bytes: 4096 }],
+        }
+    }
+
+    fn workers(&self) -> Vec<WorkerState> {
+        self.asking_workers.fetch_add(1, Ordering::Relaxed);
+        while self.hold_workers.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.asking_workers.fetch_sub(1, Ordering::Relaxed);
+        let queues = vec!["a/0".to_owned()];
+        vec![WorkerState {
+            id: 0,
+            core: 1,
+            busy: 0.5,
+            sleeping: false,
+            bursts: 1,
+            packets: 2,
+            sleeps: 3,
+            handed_over: 0,
+            queues,
+        }]
+    }
+
+    fn stages(&self) -> Vec<StageState> {
+        vec![StageState { name: "parse".to_owned(), packets: 10, ns: 100 }]
+    }
+
+    fn drops(&self) -> Vec<DropState> {
+        let explanation = "The frame ends before its headers do.".to_owned();
+        vec![DropState { port: "a".to_owned(), reason: "truncated".to_owned(), explanation, packets: 4 }]
+    }
+}
+
+impl Plane for Memory {
+    fn machine(&self) -> Machine {
+        Machine { cores: 2, frames: None }
+    }
+
+    fn apply(&self, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {
+        if self.slow.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        let limit = self.fail_after.load(Ordering::Relaxed);
+        let is_over = limit != 0 && self.applied.load(Ordering::Relaxed) >= limit;
+        if self.fail.load(Ordering::Relaxed) || is_over {
+            let error = std::io::Error::from_raw_os_error(95);
+            return Err(PlaneError::failed("port.a", &error, "use another kernel"));
+        }
+        self.applied.fetch_add(1, Ordering::Relaxed);
+        *self.running.lock().unwrap() = new.config.clone();
+        let finding = "fell back".to_owned();
+        Ok(vec![DoctorFinding {
+            object: "port.a".to_owned(),
+            severity: Finding::Advice,
+            finding,
+            fix: String::new(),
+        }])
+    }
+
+    fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
+        if !self.running().filters.contains_key(filter) {
+            let object = format!("filter.{filter}");
+            return Err(PlaneError::not_found(
+                object,
+                "there is no such filter",
+                "look at `trivium show filters`",
+            ));
+        }
+        let count = u64::try_from(request.prefixes.len()).unwrap();
+        Ok(Blocked { changed: count, listed: if request.unblock { 0 } else { count } })
+    }
+
+    fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
+        self.block(filter, &BlockRequest::default())
     }
 
     fn steering_flows(&self, steering: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError> {
@@ -316,76 +460,6 @@ impl Plane for Memory {
         Ok(ProgramChange { port: port.to_owned(), now: None, before: Some("mine".to_owned()) })
     }
 
-    fn bridges(&self) -> Vec<BridgeState> {
-        let member = |port: &PortName| MemberState {
-            port: port.to_string(),
-            owner: Owner::Netlink,
-            vlans: "access 1".to_owned(),
-            protected: false,
-            macs: 1,
-            moves: 0,
-        };
-        let state = |(name, bridge): (&BridgeName, &Bridge)| BridgeState {
-            counts: model::BridgeCounts::default(),
-            name: name.to_string(),
-            id: 0,
-            owner: Owner::Netlink,
-            macs: 1,
-            mac_limit: bridge.settings.mac_limit,
-            ageing: bridge.settings.ageing,
-            snooping: bridge.settings.snooping,
-            groups: 0,
-            hook: None,
-            hook_flows: None,
-            members: bridge.ports.keys().map(member).collect(),
-        };
-        self.running().bridges.iter().map(state).collect()
-    }
-
-    fn routers(&self) -> Vec<RouterState> {
-        let interface = |(port, settings): (&PortName, &RouterPort)| InterfaceState {
-            port: port.to_string(),
-            owner: Owner::Netlink,
-            miss: settings.miss,
-            ..InterfaceState::default()
-        };
-        let state = |(name, router): (&RouterName, &Router)| RouterState {
-            name: name.to_string(),
-            owner: Owner::Netlink,
-            namespace: router.settings.namespace.as_ref().map(ToString::to_string),
-            routes4: u64::try_from(ROUTES).unwrap(),
-            routes6: 1,
-            routes_limit: router.settings.routes,
-            neighbours: 2,
-            neighbours_limit: router.settings.neighbours,
-            in_step: true,
-            events: 3,
-            overruns: 4,
-            resyncs: 5,
-            resync_ms: 6,
-            drifted: 7,
-            refused: 8,
-            fpm: router.settings.fpm.map(|listen| FpmState {
-                listen: listen.to_string(),
-                routes: 11,
-                ..FpmState::default()
-            }),
-            punts: vec![PuntState { class: "arp".to_owned(), limit: 100, packets: 9, refused: 10 }],
-            interfaces: router.ports.iter().map(interface).collect(),
-            ..RouterState::default()
-        };
-        self.running().routers.iter().map(state).collect()
-    }
-
-    fn routes(&self, router: &str, query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
-        self.has_router(router)?;
-        let wanted = |route: &RouteEntry| {
-            query.table.is_none_or(|table| table == route.table)
-                && query.prefix.is_none_or(|prefix| covers(prefix, route.prefix))
-        };
-        Ok(all_routes().filter(wanted).take(query.limit).collect())
-    }
-
     fn route_why(&self, router: &str, of: Prefix) -> Result<RouteWhy, PlaneError> {
         self.has_router(router)?;
         let route = all_routes().filter(|route| covers(route.prefix, of)).max_by_key(|r| r.prefix.length());
@@ -394,27 +468,6 @@ impl Plane for Memory {
             None => "no route covers it".to_owned(),
         }];
         Ok(RouteWhy { of, rule: Some("32766: from all lookup main".to_owned()), route, chosen })
-    }
-
-    fn neighbours(&self, router: &str, limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
-        self.has_router(router)?;
-        let neighbour = |number: u32| NeighbourEntry {
-            address: std::net::Ipv4Addr::from(0x0a00_0000 + number).into(),
-            device: "eth1".to_owned(),
-            mac: Some(packet::MacAddr([2, 0, 0, 0, 0, number.to_le_bytes()[0]])),
-            permanent: number == 1,
-            packets: number.into(),
-            bytes: 60 * u64::from(number),
-        };
-        Ok((1..=150_000).map(neighbour).take(limit).collect())
-    }
-
-    fn next_hops(&self, router: &str, limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
-        self.has_router(router)?;
-        let members = vec![NextHopMember { id: 1, weight: 2 }];
-        let group = NextHopEntry { id: 7, group: members, buckets: Some(64), ..NextHopEntry::default() };
-        let blackhole = NextHopEntry { id: 1, blackhole: true, ..NextHopEntry::default() };
-        Ok([blackhole, group].into_iter().take(limit).collect())
     }
 
     fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {
@@ -428,58 +481,9 @@ impl Plane for Memory {
         Ok(DriftState { checked: 9000, drifted: 2000, changes, busy: 1 })
     }
 
-    fn caches(&self) -> CachesState {
-        CachesState {
-            workers: vec![CacheState::default()],
-            slow_path: Some(SlowPathState::default()),
-            memory: vec![MemoryState { consumer: "frames".to_owned(), bytes: 4096 }],
-        }
-    }
-
-    fn fdb(&self, _: &FdbFilter) -> Vec<FdbEntry> {
-        let entry = |last: u8| FdbEntry {
-            bridge: "br0".to_owned(),
-            vlan: packet::VlanId::new(10).unwrap(),
-            mac: packet::MacAddr([2, 0, 0, 0, 0, last]),
-            port: "a".to_owned(),
-            age_s: 3,
-            is_static: false,
-        };
-        (0..200).map(entry).collect()
-    }
-
     fn flush_fdb(&self, filter: &FdbFilter) -> Result<u64, PlaneError> {
         filter.port.as_deref().map_or(Ok(()), |port| self.port(port))?;
         Ok(200)
-    }
-
-    fn workers(&self) -> Vec<WorkerState> {
-        self.asking_workers.fetch_add(1, Ordering::Relaxed);
-        while self.hold_workers.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.asking_workers.fetch_sub(1, Ordering::Relaxed);
-        let queues = vec!["a/0".to_owned()];
-        vec![WorkerState {
-            id: 0,
-            core: 1,
-            busy: 0.5,
-            sleeping: false,
-            bursts: 1,
-            packets: 2,
-            sleeps: 3,
-            handed_over: 0,
-            queues,
-        }]
-    }
-
-    fn stages(&self) -> Vec<StageState> {
-        vec![StageState { name: "parse".to_owned(), packets: 10, ns: 100 }]
-    }
-
-    fn drops(&self) -> Vec<DropState> {
-        let explanation = "The frame ends before its headers do.".to_owned();
-        vec![DropState { port: "a".to_owned(), reason: "truncated".to_owned(), explanation, packets: 4 }]
     }
 
     fn counters(&self) -> Counters {

@@ -125,7 +125,7 @@ impl Shown {
         Ok(list.entries)
     }
 
-    /// Lists the flow entries of bridges. See [`control::Plane::flow_rules`].
+    /// Lists the flow entries of bridges. See [`control::Lists::flow_rules`].
     pub fn rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
         let filter = FlowFilter { table: query.table.unwrap_or(ALL_TABLES), ..FlowFilter::default() };
         self.list(query, |bridge, tables, list| {
@@ -157,7 +157,7 @@ impl Shown {
         })
     }
 
-    /// Lists the groups of bridges. See [`control::Plane::groups`].
+    /// Lists the groups of bridges. See [`control::Lists::groups`].
     pub fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
         self.list(query, |bridge, tables, list| {
             let mut from = Some(0);
@@ -182,7 +182,7 @@ impl Shown {
         })
     }
 
-    /// Lists the meters of bridges. See [`control::Plane::meters`].
+    /// Lists the meters of bridges. See [`control::Lists::meters`].
     pub fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
         self.list(query, |bridge, tables, list| {
             let mut from = Some(0);
@@ -207,7 +207,7 @@ impl Shown {
         })
     }
 
-    /// Lists the megaflows of bridges. See [`control::Plane::megaflows`].
+    /// Lists the megaflows of bridges. See [`control::Lists::megaflows`].
     pub fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
         if self.slow_path.is_none() {
             return self.list(query, |_, _, _| Ok(()));
@@ -288,7 +288,7 @@ impl Shown {
     }
 
     /// Returns the memory use of frames, flow tables and flow caches, the counters of each worker's flow cache,
-    /// and the state of the slow path. `tables` is the result of [`Shown::memory`]. See [`control::Plane::caches`].
+    /// and the state of the slow path. `tables` is the result of [`Shown::memory`]. See [`control::Lists::caches`].
     pub fn caches(&self, engine: &Engine, frames: &FrameMemory, tables: Vec<MemoryState>) -> CachesState {
         let mut caches = CachesState::default();
         let mut memory = |consumer: String, bytes: u64| caches.memory.push(MemoryState { consumer, bytes });

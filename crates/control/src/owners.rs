@@ -3,9 +3,9 @@
 
 use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, RouterState, SteeringState};
 
-/// Sets the owner in the state of each port. A port that is not in the configuration is attributed to the configuration
-/// file.
-pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState> {
+/// Sets the owner (such as the API) in the state of each port. A port that is not in the configuration is attributed to
+/// the configuration file.
+pub(crate) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState> {
     for port in &mut ports {
         let object = port.name.parse().ok().map(ObjectKey::Port);
         port.owner = owner(merged, object);
@@ -14,7 +14,7 @@ pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState
 }
 
 /// Sets the owner (such as the API) in the state of each filter.
-pub(super) fn filters(mut filters: Vec<FilterState>, merged: &Merged) -> Vec<FilterState> {
+pub(crate) fn filters(mut filters: Vec<FilterState>, merged: &Merged) -> Vec<FilterState> {
     for filter in &mut filters {
         filter.owner = owner(merged, filter.name.parse().ok().map(ObjectKey::Filter));
     }
@@ -22,7 +22,7 @@ pub(super) fn filters(mut filters: Vec<FilterState>, merged: &Merged) -> Vec<Fil
 }
 
 /// Sets the owner (such as the API) in the state of each steering policy.
-pub(super) fn steering(mut policies: Vec<SteeringState>, merged: &Merged) -> Vec<SteeringState> {
+pub(crate) fn steering(mut policies: Vec<SteeringState>, merged: &Merged) -> Vec<SteeringState> {
     for steering in &mut policies {
         steering.owner = owner(merged, steering.name.parse().ok().map(ObjectKey::Steering));
     }
@@ -30,7 +30,7 @@ pub(super) fn steering(mut policies: Vec<SteeringState>, merged: &Merged) -> Vec
 }
 
 /// Sets the owner (such as the API) in the state of each bridge and of each bridge member.
-pub(super) fn bridges(mut bridges: Vec<BridgeState>, merged: &Merged) -> Vec<BridgeState> {
+pub(crate) fn bridges(mut bridges: Vec<BridgeState>, merged: &Merged) -> Vec<BridgeState> {
     for bridge in &mut bridges {
         let Ok(name) = bridge.name.parse::<model::BridgeName>() else { continue };
         bridge.owner = owner(merged, Some(ObjectKey::Bridge(name.clone())));
@@ -43,7 +43,7 @@ pub(super) fn bridges(mut bridges: Vec<BridgeState>, merged: &Merged) -> Vec<Bri
 }
 
 /// Sets the owner (such as the API) in the state of each router and of each router interface.
-pub(super) fn routers(mut routers: Vec<RouterState>, merged: &Merged) -> Vec<RouterState> {
+pub(crate) fn routers(mut routers: Vec<RouterState>, merged: &Merged) -> Vec<RouterState> {
     for router in &mut routers {
         let Ok(name) = router.name.parse::<model::RouterName>() else { continue };
         router.owner = owner(merged, Some(ObjectKey::Router(name.clone())));

@@ -1,0 +1,448 @@
+//! Registry of the lists of state.
+//!
+//! The route of a list, its description in OpenAPI, and its command `trivium show` with the option `--json` are
+//! made from the list's entry in [`LISTS`]. A new list consists of:
+//!
+//! - a value in the crate `model`, which implements [`Listed`] (the columns of its table);
+//! - a method of [`Lists`], which the data plane implements;
+//! - an entry in [`LISTS`].
+//!
+//! ```text
+//!  Lists (data plane) --read--> Resource --JSON--> api/lists.rs: GET /v1/NAME
+//!                                  |                      |
+//!                                  +--text, --json--> cli: trivium show NAME
+//! ```
+
+use std::io::Write;
+use std::sync::Arc;
+
+use model::table::{Listed, by_number};
+use model::{
+    BridgeState, CachesState, DropState, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState,
+    GroupState, MegaflowState, Merged, MeterState, NeighbourEntry, NextHopEntry, PortState, RouteEntry,
+    RouteQuery, RouterState, StageState, SteeringState, WorkerState,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+
+use crate::owners;
+use crate::plane_error::PlaneError;
+
+/// The operations of the data plane that return lists of state.
+pub trait Lists: Send + Sync + 'static {
+    /// Returns the states of all ports, sorted by name. The caller adds the owner of each port (such as the API).
+    fn ports(&self) -> Vec<PortState>;
+
+    /// Returns the states of all filters, sorted by name. The caller adds the owner of each filter (such as the API).
+    fn filters(&self) -> Vec<FilterState>;
+
+    /// Returns the states of all steering policies, sorted by name. The caller adds the owner of each policy (such as
+    /// the API).
+    fn steering(&self) -> Vec<SteeringState>;
+
+    /// Returns the states of all bridges, sorted by name. The caller adds the owners (such as the API) of each bridge
+    /// and its members.
+    fn bridges(&self) -> Vec<BridgeState>;
+
+    /// Returns the MAC table entries that match `filter`, at most `filter.limit`.
+    fn fdb(&self, filter: &FdbFilter) -> Vec<FdbEntry>;
+
+    /// Returns the states of all virtual routers, sorted by name. The caller adds the owners (such as the API) of each
+    /// router and its interfaces.
+    fn routers(&self) -> Vec<RouterState> {
+        Vec::new()
+    }
+
+    /// Returns the routes of a router that match the query, sorted by table and prefix, at most
+    /// `query.limit`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the router does not exist.
+    fn routes(&self, router: &str, _query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
+        Err(PlaneError::no_router(router))
+    }
+
+    /// Returns the neighbours of a router, sorted by device and address, at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the router does not exist.
+    fn neighbours(&self, router: &str, _limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
+        Err(PlaneError::no_router(router))
+    }
+
+    /// Returns the next-hop objects of a router, sorted by number, at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the router does not exist.
+    fn next_hops(&self, router: &str, _limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
+        Err(PlaneError::no_router(router))
+    }
+
+    /// Returns the flow entries of bridges with OpenFlow that match the query, sorted by bridge, table and
+    /// descending priority.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the bridge of the query does not exist or does not use OpenFlow.
+    fn flow_rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
+        nothing_flows(query)
+    }
+
+    /// Returns the groups of bridges with OpenFlow that match the query, sorted by bridge and group number.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Lists::flow_rules`].
+    fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
+        nothing_flows(query)
+    }
+
+    /// Returns the meters of bridges with OpenFlow that match the query, sorted by bridge and meter number.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Lists::flow_rules`].
+    fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
+        nothing_flows(query)
+    }
+
+    /// Returns the megaflows in the flow caches of the workers that match the query, in no particular order.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Lists::flow_rules`].
+    fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
+        nothing_flows(query)
+    }
+
+    /// Returns the state and the memory usage of the workers' flow caches.
+    fn caches(&self) -> CachesState {
+        CachesState::default()
+    }
+
+    /// Returns the states of all workers, sorted by worker number.
+    fn workers(&self) -> Vec<WorkerState>;
+
+    /// Returns the states of all stages of the data path, in the order in which packets pass them.
+    fn stages(&self) -> Vec<StageState>;
+
+    /// Returns the number of dropped packets for each port and drop reason. Pairs without drops are left out.
+    fn drops(&self) -> Vec<DropState>;
+}
+
+/// Returns the empty response to an OpenFlow query for the case that no bridge uses OpenFlow. If the query
+/// names a bridge, returns an error.
+fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
+    query.bridge.as_ref().map_or(Ok(Vec::new()), |bridge| Err(PlaneError::no_rules(bridge)))
+}
+
+/// Values from which a list is read. The arguments of a list determine which fields are set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query {
+    /// Configuration with the owner of each object.
+    pub merged: Arc<Merged>,
+    /// Bridge and maximum number of entries, for [`Arguments::Bridge`].
+    pub flows: FlowQuery,
+    /// Name of the router, for [`Arguments::Router`].
+    pub router: String,
+    /// Maximum number of entries, for [`Arguments::Router`].
+    pub limit: usize,
+}
+
+/// Arguments of the command and of the route of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arguments {
+    /// The list has no arguments.
+    None,
+    /// The command can name one object, and then shows only this object. The fields are the kind of the objects, such
+    /// as `port`, and its placeholder in the help text, such as `PORT`. The route has no arguments.
+    Name(&'static str, &'static str),
+    /// A bridge and a maximum number of entries.
+    Bridge,
+    /// A router and a maximum number of entries.
+    Router,
+    /// The command has arguments of its own, which the command line defines in `cmd/show/`. The route has no
+    /// arguments, or is among the other routes of the API.
+    Own,
+}
+
+/// A list of state.
+#[derive(Clone, Copy, Debug)]
+pub struct List {
+    /// Name of the command below `trivium show`, and last part of the path in the API.
+    pub name: &'static str,
+    /// Former name of the command.
+    pub alias: Option<&'static str>,
+    /// Help text of the command.
+    pub about: &'static str,
+    /// Arguments of the command and of the route.
+    pub arguments: Arguments,
+    /// Name of the operation in the description of the API.
+    pub(crate) operation: &'static str,
+    /// Resource of the API. `None`: the route is among the other routes of the API.
+    pub(crate) resource: Option<&'static dyn Resource>,
+}
+
+impl List {
+    /// Returns a list with arguments of its own and without a resource.
+    const fn own(name: &'static str, about: &'static str) -> List {
+        List { name, alias: None, about, arguments: Arguments::Own, operation: name, resource: None }
+    }
+
+    /// Returns a list that is read as a resource.
+    const fn new(
+        name: &'static str,
+        about: &'static str,
+        arguments: Arguments,
+        resource: &'static dyn Resource,
+    ) -> List {
+        List { arguments, resource: Some(resource), ..List::own(name, about) }
+    }
+
+    /// Formats the answer of the API to a request for the list. If `name` is given, only the object with this name is
+    /// formatted. Objects with names are sorted by name.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the answer is not the JSON of the list.
+    pub fn format(&self, answer: &[u8], name: Option<&str>) -> serde_json::Result<Formatted> {
+        match self.resource {
+            Some(resource) => resource.format(answer, name),
+            None => Ok(Formatted::default()),
+        }
+    }
+}
+
+/// A list that is formatted for output.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Formatted {
+    /// Number of entries.
+    pub count: usize,
+    /// JSON with line breaks and indentation.
+    pub json: String,
+    /// Text for human readers.
+    pub text: String,
+}
+
+/// Resource of the API that is a list. The type of the entries is hidden.
+pub(crate) trait Resource: Sync + std::fmt::Debug {
+    /// Returns the summary in the description of the API.
+    fn summary(&self) -> &'static str;
+
+    /// Returns the name of the schema of an entry, and adds the schema and all schemas that it refers to.
+    fn schemas(&self, schemas: &mut Vec<(String, RefOr<Schema>)>) -> String;
+
+    /// Reads the list from the data plane and writes it as JSON.
+    fn write(
+        &self,
+        lists: &dyn Lists,
+        query: &Query,
+        to: &mut dyn Write,
+    ) -> Result<serde_json::Result<()>, PlaneError>;
+
+    /// Formats the JSON of the list.
+    fn format(&self, answer: &[u8], name: Option<&str>) -> serde_json::Result<Formatted>;
+}
+
+/// Resource whose entries have the type `T`.
+struct Entries<T> {
+    /// Summary in the description of the API.
+    summary: &'static str,
+    /// Reads the entries.
+    read: fn(&dyn Lists, &Query) -> Result<Vec<T>, PlaneError>,
+    /// Returns the name of an entry, for [`Arguments::Name`].
+    name: Option<fn(&T) -> &str>,
+}
+
+impl<T> std::fmt::Debug for Entries<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entries").field("summary", &self.summary).finish_non_exhaustive()
+    }
+}
+
+impl<T: Listed + Serialize + DeserializeOwned + ToSchema> Resource for Entries<T> {
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+
+    fn schemas(&self, schemas: &mut Vec<(String, RefOr<Schema>)>) -> String {
+        let name = T::name().into_owned();
+        schemas.push((name.clone(), T::schema()));
+        T::schemas(schemas);
+        name
+    }
+
+    fn write(
+        &self,
+        lists: &dyn Lists,
+        query: &Query,
+        to: &mut dyn Write,
+    ) -> Result<serde_json::Result<()>, PlaneError> {
+        Ok(serde_json::to_writer(to, &(self.read)(lists, query)?))
+    }
+
+    fn format(&self, answer: &[u8], name: Option<&str>) -> serde_json::Result<Formatted> {
+        let mut all: Vec<T> = serde_json::from_slice(answer)?;
+        if let Some(name_of) = self.name {
+            all.sort_by(|one, other| by_number(name_of(one), name_of(other)));
+            all.retain(|one| name.is_none_or(|name| name == name_of(one)));
+        }
+        Ok(Formatted { count: all.len(), json: serde_json::to_string_pretty(&all)?, text: T::text(&all) })
+    }
+}
+
+/// All lists, in the order of the help text of `trivium show`.
+pub const LISTS: &[List] = &[
+    List::new(
+        "ports",
+        "Ports: kind, device, mode, state and traffic",
+        Arguments::Name("port", "PORT"),
+        &Entries {
+            summary: "Returns the states of all ports.",
+            read: |lists, query| Ok(owners::ports(lists.ports(), &query.merged)),
+            name: Some(|port| &port.name),
+        },
+    ),
+    List::new(
+        "bridges",
+        "Bridges and their members",
+        Arguments::Name("bridge", "BRIDGE"),
+        &Entries {
+            summary: "Returns the states of all bridges.",
+            read: |lists, query| Ok(owners::bridges(lists.bridges(), &query.merged)),
+            name: Some(|bridge| &bridge.name),
+        },
+    ),
+    List::own("fdb", "MAC tables of bridges"),
+    List::new(
+        "workers",
+        "Workers: cores, load, sleep",
+        Arguments::None,
+        &Entries {
+            summary: "Returns the states of all workers.",
+            read: |lists, _| Ok(lists.workers()),
+            name: None,
+        },
+    ),
+    List::new(
+        "filters",
+        "Filters: packets of each rule",
+        Arguments::Name("filter", "FILTER"),
+        &Entries {
+            summary: "Returns all filters with the counters of each rule.",
+            read: |lists, query| Ok(owners::filters(lists.filters(), &query.merged)),
+            name: Some(|filter| &filter.name),
+        },
+    ),
+    List {
+        alias: Some("steers"),
+        operation: "policies",
+        ..List::new(
+            "steering",
+            "Steering policies: packets by target",
+            Arguments::Name("steering", "STEERING"),
+            &Entries {
+                summary: "Returns all steering policies with the number of packets for each target.",
+                read: |lists, query| Ok(owners::steering(lists.steering(), &query.merged)),
+                name: Some(|steering| &steering.name),
+            },
+        )
+    },
+    List::own("flows", "OpenFlow rules of bridges, with their counters"),
+    List::new(
+        "groups",
+        "OpenFlow groups, with the counters of each bucket",
+        Arguments::Bridge,
+        &Entries {
+            summary: "Returns OpenFlow groups, sorted by bridge and group number.",
+            read: |lists, query| lists.groups(&query.flows),
+            name: None,
+        },
+    ),
+    List::new(
+        "meters",
+        "OpenFlow meters, with the packets above the rate of each band",
+        Arguments::Bridge,
+        &Entries {
+            summary: "Returns OpenFlow meters, sorted by bridge and meter number.",
+            read: |lists, query| lists.meters(&query.flows),
+            name: None,
+        },
+    ),
+    List::new(
+        "megaflows",
+        "Megaflows that workers have cached, with the rules of each",
+        Arguments::Bridge,
+        &Entries {
+            summary: "Returns the megaflows in the caches of the workers.",
+            read: |lists, query| lists.megaflows(&query.flows),
+            name: None,
+        },
+    ),
+    List::own("caches", "Caches of the workers: hits by tier, work of the slow path, and memory by use"),
+    List::new(
+        "drops",
+        "Drops: packets by port and reason",
+        Arguments::Own,
+        &Entries {
+            summary: "Returns the number of dropped packets for each port and drop reason.",
+            read: |lists, _| Ok(lists.drops()),
+            name: None,
+        },
+    ),
+    List::new(
+        "stages",
+        "Stages: time and packets of each",
+        Arguments::None,
+        &Entries {
+            summary: "Returns the processing cost of each stage of the data path.",
+            read: |lists, _| Ok(lists.stages()),
+            name: None,
+        },
+    ),
+    List::own("config", "Running configuration, with the owner of each object"),
+    List::new(
+        "routers",
+        "Virtual routers: size of their tables, and how far they follow the kernel",
+        Arguments::Name("router", "ROUTER"),
+        &Entries {
+            summary: "Returns the states of all virtual routers.",
+            read: |lists, query| Ok(owners::routers(lists.routers(), &query.merged)),
+            name: Some(|router| &router.name),
+        },
+    ),
+    List::own("routes", "Routes of a router"),
+    List::own("why", "Path of packets to an address or a prefix through a router, with the reason"),
+    List::new(
+        "neighbours",
+        "Neighbours of a router",
+        Arguments::Router,
+        &Entries {
+            summary: "Returns the neighbours of a router.",
+            read: |lists, query| lists.neighbours(&query.router, query.limit),
+            name: None,
+        },
+    ),
+    List {
+        operation: "next_hops",
+        ..List::new(
+            "nexthops",
+            "Next-hop objects of a router",
+            Arguments::Router,
+            &Entries {
+                summary: "Returns the next-hop objects of a router.",
+                read: |lists, query| lists.next_hops(&query.router, query.limit),
+                name: None,
+            },
+        )
+    },
+    List::own("interfaces", "Interfaces of routers"),
+    List::own("drift", "Differences between a router and the kernel's state. The daemon repairs them"),
+    List::own("punts", "Packets that workers have punted to the kernel for routers, by class"),
+];
