@@ -1,9 +1,9 @@
-//! Command-line grammar. The implementation of each command is in `cmd/`, one file for each command.
+//! Command-line grammar. The implementation of each command is in `cmd/`, one file for each command. The grammar of
+//! `trivium show` is in `cmd/show.rs`, beside its implementation.
 
 #[cfg(test)]
 mod reference;
 mod rule;
-mod show;
 mod xdp;
 
 use std::ffi::OsString;
@@ -13,8 +13,8 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use crate::cmd::show::Show;
 pub use rule::{RuleAdd, RuleRemove};
-pub use show::{Fdb, Flows, OfBridge, OfRouter, Routes, Several, Show, Shown, Why};
 pub use xdp::{
     DumpAt, FilterCommand, FilterSamples, FlowArgs, FrameOrder, FrameProtocol, Lengths, SteeringCommand,
     Varied, Xdp, XdpBench, XdpDump, XdpGen, XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,

@@ -61,8 +61,15 @@ impl Client {
     /// # Errors
     /// The daemon does not answer or refuses the request, or the answer is not the expected JSON.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        let answer = self.request(Method::GET, path, "", Bytes::new()).await?.success()?;
-        self.read(&answer)
+        self.read(&self.answer(path).await?)
+    }
+
+    /// Requests the resource at `path`.
+    ///
+    /// # Errors
+    /// The daemon does not answer or refuses the request.
+    pub async fn answer(&self, path: &str) -> Result<Answer, Failure> {
+        self.request(Method::GET, path, "", Bytes::new()).await?.success()
     }
 
     /// Sends a request with a JSON body for the API resource at `path`, and parses the JSON answer.
@@ -85,11 +92,14 @@ impl Client {
     /// # Errors
     /// The body is not the expected JSON.
     pub fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Failure> {
-        serde_json::from_slice(&answer.body).map_err(|error| {
-            let object = format!("daemon at {}", self.socket.display());
-            let fix = "use a trivium of the daemon's version";
-            Failure::new(object, format!("its answer is not understood ({error})"), fix)
-        })
+        serde_json::from_slice(&answer.body).map_err(|error| self.not_understood(&error))
+    }
+
+    /// Returns the failure for an answer that is not the expected JSON.
+    pub fn not_understood(&self, error: &serde_json::Error) -> Failure {
+        let object = format!("daemon at {}", self.socket.display());
+        let fix = "use a trivium of the daemon's version";
+        Failure::new(object, format!("its answer is not understood ({error})"), fix)
     }
 
     /// Sends a request with a body of content type `kind` for the API resource at `path`. Reads the whole
@@ -284,5 +294,28 @@ impl Stream {
             let chunk = self.chunk().await?;
             self.rest.extend_from_slice(&chunk);
         }
+    }
+}
+
+/// Percent-encodes a text for use in a URL.
+pub fn quoted(text: &str) -> String {
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/' | b':');
+    text.bytes().fold(String::new(), |mut all, byte| {
+        match plain(byte) {
+            true => all.push(char::from(byte)),
+            false => all.push_str(&format!("%{byte:02X}")),
+        }
+        all
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn names_survive_a_query() {
+        assert_eq!(quoted("/etc/a b&c=ü.toml"), "/etc/a%20b%26c%3D%C3%BC.toml");
     }
 }

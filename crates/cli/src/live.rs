@@ -199,10 +199,9 @@ pub fn draw(frame: &mut Frame<'_>, rates: &Rates, notes: &[&str]) {
     );
     let rows = rates.workers().iter().map(|worker| {
         let state = if worker.sleeping { "asleep" } else { "awake" };
-        let core = if worker.core == u16::MAX { "any".to_owned() } else { worker.core.to_string() };
         Row::new([
             worker.id.to_string(),
-            core,
+            worker.core_text(),
             format!("{:.1} %", worker.busy * 100.0),
             state.to_owned(),
             folded(&worker.queues),

@@ -5,6 +5,7 @@ use clap::CommandFactory;
 use packet::{filter::Filter, spec};
 
 use super::*;
+use crate::cmd::show::{Own, Selection, Shown};
 
 fn parse(line: &[&str]) -> Result<Command, clap::Error> {
     Cli::read_from([&["trivium"], line].concat()).map(|cli| cli.command)
@@ -53,7 +54,7 @@ fn what_is_shown_has_its_own_flags() {
         Ok(Command::Show(show)) => Some(show),
         _ => None,
     };
-    let Some(Show { what: Shown::Routes(routes), json: true }) =
+    let Some(Show { what: Shown::Own(Own::Routes(routes)), json: true }) =
         shown("routes 10.0.0.1/8 --router edge --table main --limit 7 --json")
     else {
         panic!("routes")
@@ -61,12 +62,16 @@ fn what_is_shown_has_its_own_flags() {
     assert_eq!(routes.prefix.map(|prefix| prefix.to_string()).as_deref(), Some("10.0.0.0/8"));
     assert_eq!((routes.table, routes.several.limit), (Some(model::TableId::MAIN), 7));
     assert_eq!(routes.several.of.router.as_deref(), Some("edge"));
-    let Some(Show { what: Shown::Why(why), json: false }) = shown("why 2001:db8::1") else { panic!("why") };
+    let Some(Show { what: Shown::Own(Own::Why(why)), json: false }) = shown("why 2001:db8::1") else {
+        panic!("why")
+    };
     assert_eq!((why.what.length(), why.of.router), (128, None));
-    let Some(Show { what: Shown::Ports { port }, json: true }) = shown("--json ports web1") else {
+    let Some(Show { what: Shown::Listed(list, Selection::Name(port)), json: true }) =
+        shown("--json ports web1")
+    else {
         panic!("ports")
     };
-    assert_eq!(port.as_deref(), Some("web1"));
+    assert_eq!((list.name, port.as_str()), ("ports", "web1"));
     for right in [
         "routers",
         "routers edge",
@@ -120,7 +125,8 @@ fn flags_may_come_behind_filters_and_packets() {
 fn old_words_of_flow_steering_are_accepted() {
     for word in ["steering", "steers"] {
         let Ok(Command::Show(show)) = parse(&["show", word, "s"]) else { panic!("{word}") };
-        assert!(matches!(show.what, Shown::Steering { steering: Some(name) } if name == "s"), "{word}");
+        let Shown::Listed(list, Selection::Name(name)) = show.what else { panic!("{word}") };
+        assert_eq!((list.name, name.as_str()), ("steering", "s"), "{word}");
     }
     for (word, option) in [("steering", "--steering"), ("steer", "--steer")] {
         let line =

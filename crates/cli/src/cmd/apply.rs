@@ -6,7 +6,7 @@ use hyper::body::Bytes;
 use control::{Outcome, PendingReport};
 
 use crate::args::{Apply, Json};
-use crate::client::Client;
+use crate::client::{Client, quoted};
 use crate::cmd::check::read_configuration;
 use crate::failure::{Failure, Kind};
 use crate::table::counted;
@@ -98,27 +98,4 @@ pub async fn roll_back(client: &Client, args: Json) -> Result<(), Failure> {
     tell(&outcome);
     println!("rolled back: {}", counted(outcome.plan.lines.len(), "change"));
     Ok(())
-}
-
-/// Percent-encodes a text for use in a URL.
-pub fn quoted(text: &str) -> String {
-    let plain =
-        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/' | b':');
-    text.bytes().fold(String::new(), |mut all, byte| {
-        match plain(byte) {
-            true => all.push(char::from(byte)),
-            false => all.push_str(&format!("%{byte:02X}")),
-        }
-        all
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn names_survive_a_query() {
-        assert_eq!(quoted("/etc/a b&c=ü.toml"), "/etc/a%20b%26c%3D%C3%BC.toml");
-    }
 }

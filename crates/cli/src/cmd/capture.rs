@@ -20,8 +20,7 @@ use port::pcap::{Interface, Notes, Reader, Record, Writer};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Capture;
-use crate::client::{Client, Stream};
-use crate::cmd::apply::quoted;
+use crate::client::{Client, Stream, quoted};
 use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::failure::Failure;
 

@@ -4,8 +4,7 @@ use control::Flushed;
 use hyper::Method;
 
 use crate::args::Flush;
-use crate::client::Client;
-use crate::cmd::apply::quoted;
+use crate::client::{Client, quoted};
 use crate::failure::Failure;
 
 /// Removes the learned addresses that match the arguments, and prints the number of removed addresses.

@@ -9,7 +9,7 @@ mod explain;
 mod flush;
 mod man;
 mod release;
-mod show;
+pub mod show;
 mod stop;
 mod top;
 mod trace;

@@ -6,8 +6,7 @@ use model::TraceEvent;
 use packet::filter::Filter;
 
 use crate::args::Trace;
-use crate::client::Client;
-use crate::cmd::apply::quoted;
+use crate::client::{Client, quoted};
 use crate::failure::Failure;
 
 /// Hint with an example of a filter expression.

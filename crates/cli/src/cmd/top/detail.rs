@@ -55,7 +55,7 @@ fn described(readings: &Readings, name: &str) -> Vec<Line<'static>> {
         let text = if known { "waiting for the daemon" } else { "there is no such port any more" };
         return vec![Line::from(format!("port {name}: {text}")).style(Style::new().bold())];
     };
-    let first = format!("port {name}: {}, {}", pages::link(port), pages::described(port));
+    let first = format!("port {name}: {}, {}", port.link(), pages::described(port));
     let mut lines = vec![Line::from(first).style(Style::new().bold())];
     if let Some(trouble) = &port.trouble {
         lines.push(Line::from(trouble.clone()).style(Style::new().fg(Color::Red)));
@@ -112,7 +112,7 @@ fn queues(readings: &Readings, name: &str) -> Vec<[String; 4]> {
             let Some((_, number)) = queue.rsplit_once('/').filter(|(port, _)| *port == name) else {
                 continue;
             };
-            queues.push([number.to_owned(), worker.id.to_string(), pages::core(worker), busy.clone()]);
+            queues.push([number.to_owned(), worker.id.to_string(), worker.core_text(), busy.clone()]);
         }
     }
     queues.sort_by_key(|[number, ..]| number.parse().unwrap_or(u16::MAX));

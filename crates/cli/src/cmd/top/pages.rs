@@ -210,15 +210,6 @@ impl Page {
     }
 }
 
-/// Returns `up`, `down` (no link) or `off` (configured down).
-pub fn link(port: &PortState) -> &'static str {
-    match (port.admin_up, port.link_up) {
-        (false, _) => "off",
-        (true, false) => "down",
-        (true, true) => "up",
-    }
-}
-
 /// Returns a description of a port in one line: kind, device, function and mode.
 pub fn described(port: &PortState) -> String {
     let mut parts = vec![port.kind.clone()];
@@ -242,7 +233,7 @@ pub fn ports(counters: &Counters, states: &BTreeMap<String, PortState>) -> Vec<R
         let state = states.get(name);
         let cells = vec![
             Cell::text(name),
-            Cell::text(state.map_or("-", link)),
+            Cell::text(state.map_or("-", PortState::link)),
             Cell::Count(port.rx_packets),
             Cell::Count(port.rx_bytes),
             Cell::Count(port.tx_packets),
@@ -253,15 +244,10 @@ pub fn ports(counters: &Counters, states: &BTreeMap<String, PortState>) -> Vec<R
             Some(trouble) => format!("{name}: {trouble}"),
             None => format!("{name}: {}", described(state)),
         });
-        let trouble = state.is_some_and(|state| state.trouble.is_some() || link(state) == "down");
+        let trouble = state.is_some_and(|state| state.trouble.is_some() || state.link() == "down");
         Row { note, trouble, ..Row::new(name, cells) }
     };
     counters.ports.iter().map(row).collect()
-}
-
-/// Returns the name of the core of a worker.
-pub fn core(worker: &WorkerState) -> String {
-    if worker.core == u16::MAX { "any".to_owned() } else { worker.core.to_string() }
 }
 
 /// Returns the rows of the workers.
@@ -269,7 +255,7 @@ pub fn workers(workers: &[WorkerState]) -> Vec<Row> {
     let row = |worker: &WorkerState| {
         let cells = vec![
             Cell::number(u64::from(worker.id)),
-            Cell::text(core(worker)),
+            Cell::text(worker.core_text()),
             Cell::text(if worker.sleeping { "asleep" } else { "awake" }),
             Cell::Value(Some(worker.busy)),
             Cell::Count(worker.packets),

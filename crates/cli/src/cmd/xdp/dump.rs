@@ -4,8 +4,7 @@
 use packet::filter::Filter;
 
 use crate::args::{Capture, DumpAt, XdpDump};
-use crate::client::Client;
-use crate::cmd::apply::quoted;
+use crate::client::{Client, quoted};
 use crate::cmd::capture;
 use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::failure::Failure;

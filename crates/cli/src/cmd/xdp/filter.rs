@@ -6,9 +6,9 @@ use model::{BlockRequest, Blocked, FilterState, RuleName};
 
 use packet::filter::Filter;
 
-use crate::args::{Capture, FilterCommand, FilterSamples, RuleAdd, RuleRemove, Show, Shown};
-use crate::client::Client;
-use crate::cmd::apply::{quoted, tell};
+use crate::args::{Capture, FilterCommand, FilterSamples, RuleAdd, RuleRemove};
+use crate::client::{Client, quoted};
+use crate::cmd::apply::tell;
 use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::cmd::{capture, show};
 use crate::failure::Failure;
@@ -20,9 +20,7 @@ use crate::failure::Failure;
 /// change.
 pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Failure> {
     match command {
-        FilterCommand::Show { name, json } => {
-            show::show(client, &Show { what: Shown::Filters { filter: name.clone() }, json: *json }).await
-        }
+        FilterCommand::Show { name, json } => show::show_named(client, "filters", name.as_ref(), *json).await,
         FilterCommand::Add(args) => add(client, args).await,
         FilterCommand::Remove(args) => remove(client, args).await,
         FilterCommand::Block(args) => {

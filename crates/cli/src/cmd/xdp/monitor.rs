@@ -10,8 +10,7 @@ use serde::Serialize;
 use xdp::watch::{Loss, LossAt, LossEvent, Losses};
 
 use crate::args::XdpMonitor;
-use crate::client::Client;
-use crate::cmd::apply::quoted;
+use crate::client::{Client, quoted};
 use crate::cmd::capture::clock;
 use crate::failure::Failure;
 use crate::table::{Table, short};

@@ -9,8 +9,7 @@ use hyper::Method;
 use model::{OBJECT_LIMIT, ProgramChange};
 
 use crate::args::{XdpLoad, XdpUnload};
-use crate::client::Client;
-use crate::cmd::apply::quoted;
+use crate::client::{Client, quoted};
 use crate::failure::Failure;
 
 /// Reads the object file and makes the daemon load its XDP program before the port's own program.

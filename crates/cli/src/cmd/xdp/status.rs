@@ -6,8 +6,7 @@ use std::time::Duration;
 use model::{HookMap, HookProgram, HookRuns, HookState, UserProgram};
 
 use crate::args::XdpStatus;
-use crate::client::Client;
-use crate::cmd::apply::quoted;
+use crate::client::{Client, quoted};
 use crate::failure::Failure;
 use crate::table::{Table, short};
 

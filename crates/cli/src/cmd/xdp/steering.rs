@@ -6,9 +6,8 @@ use model::{
     SteeringDone, SteeringEntry, SteeringKey, SteeringRequest, SteeringState, SteeringTable, SteeringTarget,
 };
 
-use crate::args::{FlowArgs, Show, Shown, SteeringCommand};
-use crate::client::Client;
-use crate::cmd::apply::quoted;
+use crate::args::{FlowArgs, SteeringCommand};
+use crate::client::{Client, quoted};
 use crate::cmd::show;
 use crate::failure::Failure;
 use crate::table::{Table, short};
@@ -21,7 +20,7 @@ use crate::table::{Table, short};
 pub async fn steering(client: &Client, command: &SteeringCommand) -> Result<(), Failure> {
     match command {
         SteeringCommand::Show { name, json } => {
-            show::show(client, &Show { what: Shown::Steering { steering: name.clone() }, json: *json }).await
+            show::show_named(client, "steering", name.as_ref(), *json).await
         }
         SteeringCommand::Flows { steering, number, json } => {
             flows(client, steering.as_ref(), *number, *json).await

@@ -1,0 +1,36 @@
+//! Entries of the states of routers, such as their interfaces, in one list.
+
+use model::RouterState;
+use serde::Serialize;
+
+use crate::client::{Client, quoted};
+use crate::failure::Failure;
+
+/// One entry (for example an interface) of a router's state, with the name of the router.
+#[derive(Serialize)]
+pub struct Part<'a, T> {
+    /// Name of the router.
+    pub router: &'a str,
+    /// Entry.
+    #[serde(flatten)]
+    pub value: &'a T,
+}
+
+/// Returns the entries of all routers.
+pub fn parts<'a, T: 'a>(
+    routers: &'a [RouterState],
+    of: impl Fn(&'a RouterState) -> &'a Vec<T>,
+) -> impl Iterator<Item = Part<'a, T>> {
+    let of_one = move |router: &'a RouterState| {
+        of(router).iter().map(move |value| Part { router: router.name.as_str(), value })
+    };
+    routers.iter().flat_map(of_one)
+}
+
+/// Requests the state of all routers from the daemon, or only of the named router.
+pub async fn some_routers(client: &Client, router: Option<&str>) -> Result<Vec<RouterState>, Failure> {
+    match router {
+        None => client.get("/v1/routers").await,
+        Some(name) => Ok(vec![client.get(&format!("/v1/routers/{}", quoted(name))).await?]),
+    }
+}
