@@ -48,8 +48,8 @@ pub fn sum(bytes: &[u8]) -> u32 {
     u32::from(fold_wide(total).swap_bytes())
 }
 
-/// Returns the sum of the two 32-bit halves of an eight-byte word, for the Internet checksum. A `u64` holds the sum
-/// of 2^31 results without overflow.
+/// Returns the sum of the two 32-bit halves of eight bytes, as one step of the Internet checksum. A `u64` holds the
+/// sum of 2^31 results without overflow.
 #[inline(always)]
 fn halves(word: &[u8]) -> u64 {
     let word = word.first_chunk().map_or(0, |bytes: &[u8; 8]| u64::from_le_bytes(*bytes));
@@ -114,15 +114,15 @@ pub fn l4_pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, proto: u8, len: u32) -> u32 {
     addresses + u32::from(proto) + (len >> 16) + (len & 0xffff)
 }
 
-/// Returns the new Internet checksum of a message in which a 16-bit field at an even offset changed from `old` to
-/// `new` (RFC 1624 equation 3).
+/// Returns the Internet checksum of a message after a 16-bit field at an even offset changed from `old` to `new`
+/// (RFC 1624 equation 3). `checksum` is the checksum before the change.
 #[inline]
 pub const fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     finish(!checksum as u32 + !old as u32 + new as u32)
 }
 
-/// Returns the new Internet checksum of a message in which a 32-bit field at an even offset changed from `old` to
-/// `new`.
+/// Returns the Internet checksum of a message after a 32-bit field at an even offset changed from `old` to `new`.
+/// `checksum` is the checksum before the change.
 #[inline]
 pub const fn update32(checksum: u16, old: u32, new: u32) -> u16 {
     let old = !old;
@@ -130,8 +130,8 @@ pub const fn update32(checksum: u16, old: u32, new: u32) -> u16 {
     finish(!checksum as u32 + old + (new >> 16) + (new & 0xffff))
 }
 
-/// Returns the new Internet checksum of a message in which bytes at an even offset changed from `old` to `new`.
-/// Both slices must have the same even length.
+/// Returns the Internet checksum of a message after bytes at an even offset changed from `old` to `new`. `checksum`
+/// is the checksum before the change. Both slices must have the same even length.
 #[inline]
 pub fn update_bytes(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     finish(u32::from(!checksum) + u32::from(!fold(sum(old))) + sum(new))
@@ -163,8 +163,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     !crc32c_continue(u32::MAX, bytes)
 }
 
-/// Continues a CRC32c over further bytes, and returns the new state. The initial state is `u32::MAX`. The
-/// caller must complement the last state to get the CRC32c.
+/// Continues a CRC32c over further bytes, and returns the new state of the CRC register. The initial state is
+/// `u32::MAX`. The caller must complement the last state to get the CRC32c.
 pub fn crc32c_continue(state: u32, bytes: &[u8]) -> u32 {
     let mut state = state;
     let mut words = bytes.chunks_exact(8);
@@ -185,7 +185,8 @@ pub fn crc32c_continue(state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// CRC32c tables. Table `n` holds the contribution of a byte that `n` bytes follow.
+/// Tables for computing the CRC32c of eight bytes at a time. Entry `b` of table `n` is the CRC (initial state 0,
+/// not complemented) of the byte `b` and `n` zero bytes.
 static CRC_TABLES: [[u32; 256]; 8] = crc_tables();
 
 const fn crc_tables() -> [[u32; 256]; 8] {

@@ -12,9 +12,9 @@ pub enum HeaderError {
     Truncated {
         /// Drop reason to count for the error.
         reason: DropReason,
-        /// Number of bytes that the header needs, as far as known when parsing stopped.
+        /// Number of bytes needed from the start of the header on, as far as known when parsing stopped.
         need: usize,
-        /// Number of bytes that the packet has from the start of the header on.
+        /// Number of bytes present from the start of the header on.
         have: usize,
     },
     /// A header field has a value that the protocol forbids.

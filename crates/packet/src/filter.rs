@@ -26,8 +26,8 @@ pub struct Filter {
     upper: UpperNeed,
 }
 
-/// Condition on the protocol that a port item or an ICMP item implies. Applies if the filter contains no
-/// protocol item.
+/// L4 protocols that an item on ports or on the ICMP type or code requires, such as `dst_port=80`. The condition
+/// applies only if no item of the filter selects a protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum UpperNeed {
     #[default]
@@ -293,7 +293,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Restricts the filter to IP packets of either version. `field` is the field that requires this.
+    /// Restricts the filter to IPv4 and IPv6 packets, because `field` exists only in them. An error names `field`.
     fn need_ip(&mut self, field: Field) -> Result<(), TextError> {
         if self.value.l3_kind() == L3Kind::Arp {
             return Err(field.conflict("ARP does not have it", "leave out the ARP fields or this one"));

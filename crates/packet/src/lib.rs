@@ -1,7 +1,7 @@
 //! Checked header views, packet building, checksums, the flow key and drop reasons.
 //!
-//! This crate is the lowest layer. It works on bytes and has no access to port memory, tables or threads. All
-//! other crates use the types that are defined here.
+//! This crate is the lowest layer of the workspace. It works on bytes and has no access to port memory, tables or
+//! threads. All other crates use the types that are defined here.
 //! ```text
 //!  frame bytes --FlowKey::extract--> FlowKey (64 B) + Layers (8 B)    the data path's form: look-up, hash, match
 //!       |                                 or DropReason                (only when the L2 header is broken)

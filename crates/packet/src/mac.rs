@@ -60,10 +60,10 @@ impl MacAddr {
         MacAddr([a, b, c, d, e, f])
     }
 
-    /// Returns the address as a word. If the word is stored as little-endian, its first six octets are the address
-    /// in wire order.
+    /// Returns the address as a number whose lowest octet is the first octet of the address on the wire. Stored as
+    /// little-endian, the first six octets of the number are the address in wire order.
     ///
-    /// With such words, two addresses can be compared, or an address written into a frame, in one operation.
+    /// With such numbers, one operation compares two addresses or writes an address into a frame.
     #[inline]
     pub const fn to_wire_word(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;

@@ -1,14 +1,14 @@
 //! Classes of packets that a router punts to the kernel. Each class has its own rate limit. Therefore a flood
 //! of packets of one class does not starve another class.
 //!
-//! Each protocol that the kernel or one of its routing daemons handles has a class. Other packets have a class for
+//! Each protocol that the kernel or one of its routing daemons handles has a class. Other packets are classified by
 //! the reason why the router does not forward them itself.
 
 use crate::{FlowKey, L3Kind, PortId, ethertype, ip_proto};
 
 macro_rules! classes {
     ($($variant:ident = $name:literal, $explain:literal;)+) => {
-        /// Class of packets that are punted to the kernel, or that are answered with an ICMP error.
+        /// Class of packets that a router punts to the kernel or answers with an ICMP error.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum PuntClass {
@@ -170,7 +170,8 @@ mod tests {
         assert_eq!(PuntClass::of_protocol(&[], 0), None);
     }
 
-    /// A later fragment holds payload octets at the position of the ports.
+    /// Checks that a later fragment gets no class from its port, because payload octets are at the position of the
+    /// ports.
     #[test]
     fn a_later_fragment_is_of_no_port() {
         let mut frame = spec::parse("ip_dst=10.0.0.1,udp,dst_port=3784").unwrap();

@@ -1,9 +1,9 @@
-//! Recording of packet processing. `explain` and `trace` run the code of the data path with a [`Recorder`].
-//! Without recording ([`NoRecord`]), the calls compile to nothing.
+//! Records the steps in which the data path processes a packet. `trivium explain` and `trivium trace` run the code
+//! of the data path with a [`Recorder`]. Without recording ([`NoRecord`]), the calls compile to nothing.
 //!
-//! The functions of the data path process bursts of packets. Therefore they pass the position of a packet in
-//! the burst to the recorder. With [`Recorder::DRY`], they make decisions but change no state: no address is
-//! learned, no token is taken from a rate limiter, and nothing is counted.
+//! The functions of the data path process bursts of packets. Therefore they pass the position of a packet in the
+//! burst to the recorder. In a dry run ([`Recorder::DRY`]), the functions make decisions but change no state: no
+//! address is learned, no token is taken from a rate limiter, and nothing is counted.
 
 use std::net::IpAddr;
 
@@ -12,9 +12,9 @@ use crate::{BridgeId, DropReason, MacAddr, PortId, QueueId, WorkerId};
 /// Origin of the VLAN that a frame is assigned to on ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanSource {
-    /// The frame belongs to the access VLAN of the bridge port.
+    /// The port is an access port, and its configured VLAN applies.
     Access,
-    /// The frame belongs to the VLAN of its tag.
+    /// The VLAN tag of the frame determines the VLAN.
     Tag,
     /// The frame is untagged or priority-tagged, and belongs to the native VLAN of the trunk port.
     Native,
@@ -49,14 +49,14 @@ pub enum FloodClass {
     Unknown,
 }
 
-/// Result of a route look-up for the source address of a packet (reverse path check).
+/// Result of the route look-up for the source address of a packet, as the reverse path check (RFC 3704) needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReverseRoute {
     /// No route leads to the source address.
     None,
-    /// The route to the source address leaves by this port.
+    /// The route to the source address uses this port as output.
     Port(PortId),
-    /// The route to the source address leaves by a device that is not a port of the router.
+    /// The route to the source address uses a device that is not a port of the router as output.
     Elsewhere,
 }
 
@@ -99,7 +99,7 @@ pub enum Step {
         /// Port on which the address was known before. `None` if the address is new.
         from: Option<PortId>,
     },
-    /// The source address was already known on this port.
+    /// The source address was already in the MAC table, with this port.
     SourceKnown {
         /// Source address of the packet.
         mac: MacAddr,
@@ -119,7 +119,7 @@ pub enum Step {
         mac: MacAddr,
         /// Port of the MAC table entry.
         port: PortId,
-        /// Age of the MAC table entry in seconds since the address was last seen.
+        /// Time since the address was last seen as a source, in seconds.
         age: u16,
         /// Whether the MAC table entry is static.
         is_static: bool,
@@ -134,7 +134,7 @@ pub enum Step {
         /// Number of ports to which the packet is output.
         ports: u16,
     },
-    /// A copy of the packet was sent to multicast snooping (IGMP, MLD).
+    /// A copy of the packet (IGMP or MLD) was sent to multicast snooping.
     Punted,
     /// A copy of the packet is output on this port.
     Output {
@@ -171,16 +171,16 @@ pub enum Step {
         /// Identifier of the flow table that was searched.
         table: u8,
     },
-    /// A cached flow supplied the actions of the packet.
+    /// A flow cache contained the actions for the packet.
     FlowHit,
-    /// No cached flow matched the packet. The slow path looks the packet up in the flow tables.
+    /// No cached flow matched the packet. The slow path looks up the packet in the flow tables.
     Upcall,
     /// A copy of the packet was sent to the OpenFlow controllers. In a dry run, a copy would be sent.
     ToController,
     /// A route was found, and the MAC address of the next hop is known. MAC addresses, TTL (or hop limit) and IPv4
     /// header checksum were rewritten. In a dry run, they would be rewritten.
     Routed {
-        /// Port by which the route leaves.
+        /// Output port of the route.
         port: PortId,
         /// MAC address of the next hop.
         to: MacAddr,
@@ -200,16 +200,15 @@ pub enum Step {
         /// Reason for the punt, in words.
         why: &'static str,
     },
-    /// The packet was consumed, and an ICMP error message to its sender is processed in its place. In a dry run,
-    /// the error message would be sent.
+    /// The packet was replaced by an ICMP error message to its sender. In a dry run, the message would be sent.
     Told {
         /// Reason for the ICMP error message, in words and without a full stop.
         why: &'static str,
         /// Source address of the ICMP error message.
         from: IpAddr,
     },
-    /// The L4 checksum that the sender had left incomplete was completed. In a dry run, the checksum would be
-    /// completed.
+    /// The L4 checksum, which the sender had left to checksum offload, was computed. In a dry run, the checksum
+    /// would be computed.
     ChecksumCompleted,
     /// The packet was cut into segments that fit the MTU of the port. In a dry run, the packet would be cut.
     Segmented {
@@ -227,10 +226,10 @@ pub enum Step {
     Dropped(DropReason),
 }
 
-/// Receiver of the processing steps that the data path records. `engine` implements the trait for `explain`
-/// and `trace`.
+/// Receiver of the processing steps of packets. The `engine` crate implements the trait for `trivium explain` and
+/// `trivium trace`.
 pub trait Recorder {
-    /// Whether the recorder uses the steps. If not, the data path does not prepare the steps.
+    /// Whether the recorder uses the steps. If `false`, the data path does not prepare the steps.
     const ACTIVE: bool;
     /// Whether the recorder is for a dry run, in which the data path makes decisions without changing shared
     /// state.

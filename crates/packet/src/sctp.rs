@@ -25,8 +25,8 @@ pub struct Header {
     pub dst_port: U16,
     /// SCTP verification tag.
     pub tag: U32,
-    /// CRC32c over the common header and the chunks, computed with zero in this field. The low octet is first
-    /// (RFC 9260 appendix A).
+    /// CRC32c over the common header and the chunks, computed with zero in this field. The least significant octet
+    /// is sent first (RFC 9260 appendix A).
     pub checksum: little_endian::U32,
 }
 

@@ -1,4 +1,4 @@
-//! Packet specs: packets that a text describes, for `trivium explain` and tests.
+//! Packet specs: texts that describe a packet, for `trivium explain` and tests.
 //!
 //! A spec is a list of fields, such as `eth_src=02:00:00:00:00:0a,ip_dst=10.0.0.2,udp,dst_port=53,len=100`,
 //! or raw bytes, such as `hex:0200...`. Open vSwitch field names are accepted too (`dl_src`, `nw_dst`,
@@ -76,7 +76,7 @@ fn parse_hex(text: &str) -> Result<Vec<u8>, TextError> {
     }
 }
 
-/// Fields of a packet spec that the part of the text parsed so far has set.
+/// Fields of a packet spec that have been set so far, while the text is parsed.
 #[derive(Default)]
 struct Spec {
     eth_src: Option<MacAddr>,
@@ -239,8 +239,8 @@ impl Spec {
         Ok(frame.payload(&payload).pad_to(len).build())
     }
 
-    /// Sets values and checks for conflicts that depend on the whole text, for example on the kind of network
-    /// header.
+    /// Sets the fields that other fields imply, for example the network header that `ttl` requires, and checks for
+    /// conflicts. The caller must have added all items of the text.
     fn settle(&mut self) -> Result<(), TextError> {
         if self.pcp.is_some() || self.inner_vlan.is_some() || self.service {
             self.vlan = self.vlan.or(Some(0));

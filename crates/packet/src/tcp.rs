@@ -1,7 +1,7 @@
 //! TCP headers and options (RFC 9293, options RFC 7323 and RFC 2018).
 //!
-//! Connection tracking, software segmentation and `explain` use these views. Of the TCP header, the flow key
-//! holds only ports and flags.
+//! Connection tracking, software segmentation and `trivium explain` use these parsers. The flow key contains only
+//! the ports and flags of the TCP header.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,4 +1,4 @@
-//! Syntax that packet specs and filters share: field names with their aliases, and parsers for values.
+//! Syntax that packet specs and packet filters share: field names with their aliases, and parsers for values.
 //!
 //! A text is a list of `field=value` items and bare words, separated by commas. Every field also has its Open
 //! vSwitch name. Therefore `nw_dst=10.0.0.2,tp_dst=80,tcp` works as in `ovs-ofctl`.
@@ -139,14 +139,14 @@ fields! {
     Len ["len", "length"] "the frame's length in bytes without FCS, 14 to 65535";
 }
 
-/// A bare word that stands for a network header, a protocol, or both.
+/// A word without a value that selects a network header, a protocol, or both, such as `ip` or `tcp`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shorthand {
     pub(crate) l3: Option<L3Word>,
     pub(crate) proto: Option<u8>,
 }
 
-/// Network header that a bare word selects.
+/// Network header that a word without a value selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum L3Word {
     Ipv4,

@@ -2,10 +2,11 @@
 //!
 //! A fast path handles the common packet (TCP or UDP over plain IPv4) after one bounds check of a fixed-size
 //! head. It builds the key as whole words and stores the key once. A longer path handles all other packets.
-//! Both paths yield equal results. Tests compare the paths with each other and with the header views.
+//! Both paths yield equal results. Tests compare the paths with each other and with the header parsers of this
+//! crate.
 //!
-//! The length checks are those of Linux on receipt (`ip_rcv`, `ip6_rcv`): a frame may be longer than its IP
-//! packet (padding) but not shorter.
+//! The length checks are those of Linux on receipt (`ip_rcv`, `ip6_rcv`): a frame may be longer than its IP packet,
+//! because of padding, but not shorter.
 
 use super::l2::L2;
 use super::read::{be16, le32, le64};
@@ -62,8 +63,8 @@ impl FlowKey {
     }
 }
 
-/// Key fields of a TCP or UDP packet without IPv4 options, IPv6 extension headers or fragmentation. The fields are
-/// words of the key in little-endian form.
+/// L3 and L4 fields of a TCP or UDP packet without IPv4 options, IPv6 extension headers or fragmentation. `src`,
+/// `dst` and `l4` are the words 3 to 7 of the flow key, loaded as little-endian numbers.
 struct PlainIp {
     kind: L3Kind,
     proto: u8,
@@ -74,8 +75,8 @@ struct PlainIp {
 
 impl PlainIp {
     /// Parses an IPv4 packet. `header` begins with 0x45 (version 4, no options). `room` is the number of bytes from
-    /// the IP header to the end of the frame. Returns `None` if the packet is malformed, or is not TCP or UDP
-    /// without options and fragmentation.
+    /// the IP header to the end of the frame. Returns `None` if the packet is malformed, is a fragment, or is
+    /// neither TCP nor UDP.
     #[inline(always)]
     fn v4(header: &[u8; 40], room: usize) -> Option<PlainIp> {
         let total = be16(header, 2);
@@ -100,8 +101,8 @@ impl PlainIp {
         })
     }
 
-    /// Parses an IPv6 packet like [`PlainIp::v4`]. `bytes` is the part of the packet that the first segment
-    /// contains.
+    /// Parses an IPv6 packet like [`PlainIp::v4`]. `bytes` is the part of the packet in the first buffer of the
+    /// frame.
     #[inline(always)]
     fn v6(bytes: &[u8], room: usize) -> Option<PlainIp> {
         let header = bytes.first_chunk::<48>()?;
@@ -128,7 +129,7 @@ impl PlainIp {
         })
     }
 
-    /// Returns the complete key. `w0`, `w1` and `w2` are the L2 words in little-endian form.
+    /// Returns the complete flow key. `w0`, `w1` and `w2` are its L2 words, as little-endian numbers.
     #[inline(always)]
     fn key(&self, w0: u64, w1: u64, w2: u64) -> FlowKey {
         let ([w3, w4], [w5, w6]) = (self.src, self.dst);
@@ -138,8 +139,8 @@ impl PlainIp {
     }
 }
 
-/// Returns the TCP flags at their position in word 7 of the key. `offset` is the octet of the TCP header that
-/// contains the data offset.
+/// Returns the TCP flags at their position in word 7 of the key. `offset` is the TCP header octet with the data
+/// offset in its high four bits. Its low four bits belong to the flags.
 #[inline(always)]
 fn tcp_flags(offset: u8, flags: u8) -> u64 {
     u64::from(u16::from_le_bytes([offset & 0x0f, flags])) << 32
@@ -206,7 +207,7 @@ fn extract_any(
 /// The part of a frame after its L2 header.
 #[derive(Clone, Copy)]
 struct L3Packet<'a> {
-    /// Bytes of the packet that the first segment contains.
+    /// Bytes of the packet that the first segment of the frame contains.
     bytes: &'a [u8],
     /// Length of the packet over all segments in bytes, including padding.
     room: usize,
@@ -405,8 +406,8 @@ fn set_type_and_code<const N: usize>(key: &mut FlowKey, header: &[u8; N]) {
     key.dst_port.set(u16::from(header[1]));
 }
 
-/// Returns the key that consists of words in little-endian form. The low octet of a word is the first octet
-/// in the key on every machine.
+/// Returns the flow key whose words are these numbers. The lowest octet of each number becomes the first octet of
+/// the word in memory, on machines of either byte order.
 #[inline(always)]
 fn from_le_words(words: [u64; 8]) -> FlowKey {
     FlowKey::from_words(words.map(u64::to_le))

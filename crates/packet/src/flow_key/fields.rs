@@ -22,7 +22,8 @@ impl FlowKey {
         MacAddr(self.eth_dst)
     }
 
-    /// Returns the destination MAC address in the form of [`MacAddr::to_wire_word`].
+    /// Returns the destination MAC address as a word whose lowest octet is the first on the wire (see
+    /// [`MacAddr::to_wire_word`]).
     #[inline(always)]
     pub fn eth_dst_word(&self) -> u64 {
         u64::from_le(self.words()[1]) & 0xffff_ffff_ffff

@@ -8,7 +8,7 @@ use crate::{DropReason, PortId, VlanId};
 /// Destination and source service access points in the LLC header of a SNAP frame (IEEE 802).
 const SNAP: [u8; 2] = [0xaa, 0xaa];
 
-/// The L2 header as the first three words of the key, in little-endian form.
+/// The L2 header as the first three words of the flow key, which are stored as little-endian numbers.
 ///
 /// The words are three fields and not an array, because the compiler keeps fields in registers. An array
 /// would be stored on the stack and read back in wider pieces than it was written, which stalls the load.
@@ -23,7 +23,7 @@ pub(super) struct L2 {
     pub(super) len: u16,
 }
 
-/// VLAN tags of a frame, as the upper part of word 0 of the key.
+/// VLAN tags of a frame. `bits` are their part of word 0 of the flow key.
 struct Tags {
     bits: u64,
     eth_type: u16,
@@ -93,7 +93,7 @@ impl Tags {
     }
 }
 
-/// Returns a TCI in the form that the key stores: the first octet is the lowest, and [`TAG_PRESENT`] is set.
+/// Returns the TCI of a VLAN tag as stored in the flow key: in network byte order, with [`TAG_PRESENT`] set.
 #[inline]
 fn present(tci: u16) -> u64 {
     u64::from((tci | TAG_PRESENT).swap_bytes())

@@ -21,9 +21,10 @@ const HOP_BY_HOP: u64 = 32 << FLAGS;
 /// Offsets are counted from the first octet of the frame. An offset is set only if the header at the offset
 /// is complete and valid. The L4 offset is also set for protocols that the parser does not parse.
 ///
-/// The type is a single word, because a word is built and returned in a register. The word contains the L3
-/// offset, the L4 offset and the L2 length (16 bits each), the flags, and the reason why a header is
-/// malformed (8 bits each). Reason 0, "eth-truncated", is never recorded here.
+/// The type is a single word, because a word is built and returned in a register. The word contains the L3 offset,
+/// the L4 offset and the L2 length (16 bits each), the flags (8 bits), and the number of the drop reason of a
+/// malformed header (8 bits, 0 if no header is malformed). The reason with number 0, "eth-truncated", cannot occur
+/// here, because extraction then returns no `Layers`.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layers(u64);
 

@@ -1,9 +1,9 @@
-//! Reads of header fields at fixed offsets, shared by the readers of L2 and of the layers above.
+//! Functions that read header fields at fixed offsets, for the parsers of L2 and of the higher layers.
 
 use crate::numbers::ethertype;
 
-/// Returns whether the flow key has fields for the header that this EtherType announces. `extract` then parses the
-/// header.
+/// Returns whether the flow key has fields for the header with this EtherType (IPv4, IPv6, ARP, RARP). `extract`
+/// parses only such headers.
 #[inline(always)]
 pub(super) fn is_read_on(eth_type: u16) -> bool {
     matches!(eth_type, ethertype::IPV4 | ethertype::IPV6 | ethertype::ARP | ethertype::RARP)
