@@ -10,21 +10,22 @@ use port::tcp_users::{TcpUsers, User, is_own};
 
 use crate::target::{Address, Target};
 
-/// Maximum number of log lines per minute that refused peers of one listener can cause.
+/// Maximum number of log lines per minute about peers that one listener refuses.
 const LINES: u32 = 10;
 
-/// Admission policy of one `ptcp:` listener, which determines whose processes may connect.
+/// Rule that determines the local users whose processes may connect to one `ptcp:` listener.
 pub(crate) struct Admission {
     allowed: Vec<u32>,
-    /// Lookup of the user ID of the process at the peer's end of a connection. `None` before the first peer
-    /// connects, and while another thread uses the lookup.
+    /// Interface to the kernel for finding the user of the process at the peer's end of a connection. `None` before
+    /// the first peer connects, and while another thread uses the interface.
     users: Option<TcpUsers>,
     /// Start of the current minute, and the number of log lines that refused peers have caused in this minute.
     lines: (Instant, u32),
 }
 
 impl Admission {
-    /// Returns the admission policy for a listener's target. Returns `None` if the target admits every peer.
+    /// Returns the admission policy for a listener's target. Returns `None` if the target admits every peer (no
+    /// user list, no `ptcp:` address, or `allow_remote`).
     pub fn of(target: &Target) -> Option<Admission> {
         let allowed = target.users.clone()?;
         let asks = matches!(target.address, Address::ListenTcp(_)) && !target.allow_remote;

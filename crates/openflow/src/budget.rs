@@ -1,5 +1,6 @@
-//! Limits for the packet-outs that are queued at the slow path, both in messages and in octets of memory. There is a
-//! limit for each OpenFlow session, and a limit for all sessions of a bridge together.
+//! Limits for packet-outs (packets that controllers send through the bridge) that wait for the slow path, both in
+//! messages and in octets of memory. There is a limit for each OpenFlow session, and a limit for all sessions of a
+//! bridge together.
 //!
 //! A session that has used up its budget stops reading from its socket until budget is free. TCP flow control
 //! then stops the peer.
@@ -16,8 +17,8 @@ const OCTETS: u32 = 512 * 1024;
 /// Maximum number of queued packet-outs of an OpenFlow session.
 pub(crate) const MESSAGES: u32 = 256;
 
-/// Maximum memory in octets that the queued packet-outs of all sessions of a bridge may use. Ended sessions
-/// are included.
+/// Maximum memory in octets that the queued packet-outs of all sessions of a bridge may use, including packet-outs
+/// of sessions that have ended.
 const BRIDGE_OCTETS: usize = 16 << 20;
 
 /// Returns a new memory budget for queued packet-outs, to be shared by all sessions of a bridge.
@@ -40,14 +41,15 @@ impl PacketOutBudget {
         PacketOutBudget { session, free: Arc::new(Semaphore::new(OCTETS as usize)), of_all }
     }
 
-    /// Reserves memory budget for a packet-out. Returns `None` if the budget does not suffice now.
+    /// Reserves memory for a packet-out. Returns `None` if the budget of the session or of the bridge does not
+    /// suffice now.
     pub fn try_reserve(&self, packet: &PacketOut) -> Option<Reservation> {
         let own = Arc::clone(&self.free).try_acquire_many_owned(cost(packet)).ok()?;
         let of_all = Arc::clone(&self.of_all).try_acquire_many_owned(cost(packet)).ok()?;
         Some(Reservation::new(self.session, [own, of_all]))
     }
 
-    /// Waits until the budget suffices for a packet-out, and reserves this budget. `None` is never returned,
+    /// Waits until the budget suffices for a packet-out, and reserves memory for it. `None` is never returned,
     /// because the semaphores are never closed.
     pub async fn reserve(&self, packet: &PacketOut) -> Option<Reservation> {
         let own = Arc::clone(&self.free).acquire_many_owned(cost(packet)).await.ok()?;
@@ -70,7 +72,7 @@ impl PacketOutBudget {
     }
 }
 
-/// Returns the budget in octets that a packet-out uses. The minimum is chosen so that [`MESSAGES`]
+/// Returns the number of octets of the budget that a packet-out uses. The minimum is chosen so that [`MESSAGES`]
 /// packet-outs of minimum size use up the budget.
 fn cost(packet: &PacketOut) -> u32 {
     u32::try_from(packet.memory()).unwrap_or(OCTETS).clamp(OCTETS / MESSAGES, OCTETS)

@@ -1,5 +1,5 @@
-//! Connection manager of a bridge. The connection manager distributes the bridge's events to all sessions,
-//! and manages the roles of controllers.
+//! Connection manager of a bridge. It knows all OpenFlow sessions (connections with controllers and clients),
+//! distributes the bridge's events to them, and manages the roles of controllers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,10 +16,10 @@ use crate::wire::{HEADER, Header};
 
 /// Maximum number of notices, such as bridge events, in the queue of one OpenFlow session.
 const QUEUE: usize = 1024;
-/// Maximum memory in octets of the events in the queue of one session.
+/// Maximum memory in octets of the bridge events in the queue of one OpenFlow session.
 const QUEUE_OCTETS: usize = 32 << 20;
-/// Maximum number of messages (of up to 64 KiB) that are queued for the slowest snooping listener, which receives
-/// copies of controllers' messages.
+/// Maximum number of messages (of up to 64 KiB) that are queued for the slowest snooping listener. A snooping
+/// listener (`ovs-ofctl snoop`) receives copies of the messages between controllers and the bridge.
 const OVERHEARD: usize = 512;
 
 /// Role of a controller (OpenFlow 1.5.1 section 6.3.6).
@@ -34,14 +34,15 @@ pub enum Role {
     Slave,
 }
 
-/// A notice from the connection manager to an OpenFlow session.
+/// A notice from the connection manager to an OpenFlow session, queued until the session processes it.
 #[derive(Debug)]
 pub(crate) enum Notice {
     /// An event of the bridge, to be processed by the session.
     Event(Pending),
     /// Another controller has become the master. The session's controller is now a slave.
     Demoted,
-    /// Updates for the session's flow monitors were dropped.
+    /// Flow monitor updates (changes of flow entries that the controller has requested) were dropped, because the
+    /// session's queue was full.
     Behind,
 }
 
@@ -54,8 +55,8 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Creates a queued event for a session. `octets` is the memory that the session's queued events already
-    /// use. Returns `None` if the memory limit would be exceeded. A single event is always accepted.
+    /// Creates a queued event for a session. `octets` counts the memory of the session's queued events. Returns
+    /// `None` if the event would exceed [`QUEUE_OCTETS`]. An event is always accepted if the queue is empty.
     fn new(told: &Arc<SharedEvent>, octets: &Arc<AtomicUsize>) -> Option<Pending> {
         let fits = |held: usize| {
             let sum = held.checked_add(told.octets())?;
@@ -75,18 +76,19 @@ impl Drop for Pending {
 struct Member {
     to: mpsc::Sender<Notice>,
     lost: Arc<AtomicU64>,
-    /// Memory in octets that the queued events of the session use.
+    /// Memory in octets that the bridge events in the session's queue use.
     octets: Arc<AtomicUsize>,
     role: Role,
     controller: bool,
     /// Whether the session has flow monitors.
     monitoring: bool,
-    /// Whether an update for the session's flow monitors was dropped.
+    /// Whether an update for the session's flow monitors was dropped. The session shares this flag.
     behind: Arc<AtomicBool>,
 }
 
 impl Member {
-    /// Queues an event of the bridge for the session. An event without space in the queue is dropped and counted.
+    /// Queues an event of the bridge for the session. If the queue has no space for the event, the event is dropped
+    /// and counted.
     fn tell(&self, told: &Arc<SharedEvent>) {
         let is_packet = matches!(told.event, Event::PacketIn(_));
         let has_room = !is_packet || self.to.capacity() > QUEUE / 4;
@@ -101,7 +103,7 @@ impl Member {
     }
 
     /// Records that an update for the session's flow monitors was dropped. The session then ends, because the
-    /// controller's view of the flow entries is inconsistent.
+    /// controller no longer knows the current flow entries.
     fn is_behind(&self) {
         if self.monitoring {
             self.behind.store(true, Ordering::Relaxed);
@@ -111,7 +113,8 @@ impl Member {
     }
 }
 
-/// Combined state of all OpenFlow sessions, as reported to the bridge.
+/// Combined state of all OpenFlow sessions of a bridge, which the bridge needs for its fail mode and for table
+/// misses (packets that match no flow entry).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Standing {
     /// Whether there is at least one session with a controller to which the bridge has connected.
@@ -132,9 +135,9 @@ struct State {
     /// Number of state changes of the sessions so far. A state change occurs when a session starts or ends, or when a
     /// session starts or stops receiving table misses.
     changes: u64,
-    /// Number of the last state change that was reported to the bridge.
+    /// Number of the last state change of the sessions (see `changes`) that was reported to the bridge.
     changes_told: u64,
-    /// Whether a thread is currently reporting to the bridge.
+    /// Whether a thread is currently reporting the combined state to the bridge. At most one thread does so.
     telling: bool,
 }
 
@@ -155,24 +158,26 @@ const DUMPS: usize = 2;
 /// controllers.
 pub(crate) struct ConnectionManager {
     pub datapath: Arc<dyn Datapath>,
-    /// Number of sessions that need each kind of event. The bridge omits events that no session needs.
+    /// Number of sessions that need each kind of event. The bridge does not create events that no session needs.
     interest: Interest,
-    /// Channel that carries copies of the messages between controllers and the bridge to snooping listeners.
+    /// Broadcast channel to the snooping listeners. It carries copies of the messages between controllers and the
+    /// bridge.
     said: broadcast::Sender<Arc<[u8]>>,
     /// Memory budget in octets of all sessions together for queued packet-outs. Packet-outs of ended sessions
     /// count until they are processed.
     pub packet_outs: Arc<Semaphore>,
-    /// Memory in octets that the bundles of all sessions use.
+    /// Memory in octets that the bundles (collected changes that are not committed yet) of all sessions of the
+    /// bridge use.
     pub bundles: Arc<AtomicUsize>,
-    /// Permit for committing a large bundle. At most one large bundle of the bridge at a time is being committed, or
-    /// waits for a permit of the process.
+    /// Permit for committing a large bundle. At most one session of the bridge has this permit. The session also
+    /// needs a permit that all bridges of the process share.
     pub commits: Arc<Semaphore>,
-    /// Permits for the dumps that are guaranteed to this bridge.
+    /// Permits for the dumps (replies that list many objects) that are guaranteed to this bridge.
     pub dumps: Arc<Semaphore>,
     /// Permit for a slow change of the bridge's flow tables. At most one slow change of the bridge is made at a time.
     changes: Arc<Semaphore>,
     state: Mutex<State>,
-    /// Wakes the tasks that wait until changes of the session state have been reported to the bridge.
+    /// Wakes tasks that wait until the bridge has been informed about a change of the sessions' state.
     told: Notify,
 }
 
@@ -182,7 +187,8 @@ pub(crate) struct SessionSeat {
     id: u64,
     monitoring: bool,
     hearing: bool,
-    /// Number of this session's last state change that must be reported to the bridge.
+    /// Number of this session's last state change. [`SessionSeat::told`] waits until this change was reported to
+    /// the bridge.
     change: u64,
     /// Whether the session receives copies of other sessions' group and meter requests.
     hears_requests: bool,
@@ -191,7 +197,7 @@ pub(crate) struct SessionSeat {
     behind: Arc<AtomicBool>,
 }
 
-/// Error which states that the generation ID in a role request is older than a previous one.
+/// Error: the generation ID in a role request is older than the generation ID of a previous request.
 #[derive(Debug)]
 pub(crate) struct Stale;
 
@@ -227,7 +233,8 @@ impl ConnectionManager {
         self.said.subscribe()
     }
 
-    /// Passes copies of complete messages from or to a controller to the snooping listeners. This function never waits.
+    /// Passes copies of complete messages from or to a controller to the snooping listeners, without waiting for
+    /// them.
     pub fn overhear(&self, mut messages: &[u8]) {
         if self.said.receiver_count() == 0 {
             return;
@@ -272,8 +279,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Counts a change of the sessions' combined state and reports it to the bridge. The report is made on a thread
-    /// that may wait for the bridge's flow tables. Returns the number of the state change.
+    /// Counts a change of the sessions' combined state and has it reported to the bridge, on a thread that may wait
+    /// for the bridge's flow tables. Returns the number of the state change.
     fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> u64 {
         if state.standing() != state.told || state.telling {
             state.changes += 1;
@@ -318,8 +325,8 @@ impl ConnectionManager {
         true
     }
 
-    /// Returns whether a call of [`ConnectionManager::in_turn`] is in progress. Such a call may be a slow change, and a
-    /// fast change of the bridge would have to wait for it.
+    /// Returns whether a slow change of the bridge ([`ConnectionManager::in_turn`]) may be in progress. A fast
+    /// change would then have to wait for the slow one.
     pub fn is_changing(&self) -> bool {
         self.changes.available_permits() == 0
     }
@@ -401,8 +408,8 @@ impl ConnectionManager {
 }
 
 impl SessionSeat {
-    /// Waits until the bridge has been informed about this session's state, such as whether the session receives table
-    /// misses.
+    /// Waits until the bridge has been informed about this session's last state change (start of the session, or
+    /// start or stop of receiving table misses).
     pub async fn told(&self) {
         loop {
             let told = self.manager.told.notified();
@@ -440,7 +447,7 @@ impl SessionSeat {
         Ok((own.role, generation))
     }
 
-    /// Returns the number of the session, which is unique in the bridge.
+    /// Returns the number of the session, which is unique among all sessions of the bridge.
     pub fn number(&self) -> u64 {
         self.id
     }

@@ -26,7 +26,8 @@ use crate::tls::{AcceptorError, Listening, TlsError};
 
 /// Maximum number of concurrent OpenFlow sessions of a listener.
 const SESSIONS: usize = 64;
-/// Maximum number of sessions of a listener that are still ending, in addition to `SESSIONS`.
+/// Maximum number of sessions of a listener that have been ended but still close their connection, in addition to
+/// `SESSIONS`.
 const LEAVING: usize = 8;
 /// Timeout for establishing a connection to a controller, and for a TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);

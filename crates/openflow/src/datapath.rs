@@ -1,4 +1,5 @@
-//! Interface between a bridge and its controllers.
+//! Interface between a bridge and its controllers: the trait [`Datapath`], which bridges implement, and the queue
+//! of the bridge's events.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,19 +14,20 @@ use switch::flow::{
 pub use switch::flow::{Fragments, Miss};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-/// An iterator over batches of objects, for large sets of objects. A batch may be empty. The bridge computes a batch on
-/// request within some milliseconds. The bridge holds no lock between two batches.
+/// An iterator over batches of objects, for replies that list many objects. The bridge computes each batch when it
+/// is requested, within some milliseconds, and holds no lock between two batches. A batch may be empty.
 pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 
 /// Result of applying a batch of changes of flow entries, groups and meters. The error contains the index of the first
 /// refused change, and the reason for the refusal.
 pub type Outcome = Result<(), (usize, FlowError)>;
 
-/// Number of changes from which a call of [`Datapath::modify_soon`] is considered too slow for a session's task. A
-/// bridge can replace this estimate by a better one.
+/// Number of changes from which the default [`Datapath::modify_soon`] refuses to apply them in the task of a
+/// session, because they may take too long. A bridge can replace this estimate by a better one.
 const MANY: usize = 32;
 
-/// Future that completes when the flow caches reflect all changes before a barrier (see `Datapath::barrier`).
+/// Future that completes when all changes before a barrier request have taken effect in the flow caches (see
+/// `Datapath::barrier`).
 pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Features of a bridge (OFPT_FEATURES_REPLY).
@@ -41,7 +43,7 @@ pub struct Features {
     pub max_meters: u32,
     /// Maximum number of bands that a meter may have.
     pub max_bands: u8,
-    /// Whether ports have queues with counters.
+    /// Whether ports have queues with counters (capability OFPC_QUEUE_STATS).
     pub queues: bool,
 }
 
@@ -141,7 +143,7 @@ pub struct TableConfig {
 }
 
 impl TableConfig {
-    /// Returns the configuration that the state of a flow table contains.
+    /// Returns the configuration part of the state of a flow table.
     #[must_use]
     pub fn of(state: &TableState) -> TableConfig {
         TableConfig {
@@ -198,8 +200,7 @@ pub trait Datapath: Send + Sync + 'static {
         Fragments::Normal
     }
 
-    /// Changes the setting for the handling of IP fragments. Returns false if the new setting is not
-    /// supported.
+    /// Changes the handling of IP fragments. Returns false if the bridge does not support the setting.
     fn set_fragments(&self, to: Fragments) -> bool {
         to == Fragments::Normal
     }
@@ -234,8 +235,8 @@ pub trait Datapath: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Applies all changes of flow entries, groups and meters, or none. Each packet is processed either by the tables
-    /// before all changes or by the tables after all changes. All subscribers are notified of each change.
+    /// Applies all changes of flow entries, groups and meters, or none. Each packet is processed entirely by the
+    /// tables before the changes or entirely by the tables after them. All subscribers are notified of each change.
     ///
     /// # Errors
     /// Returns the index of the first refused change, and the reason. Nothing is changed then.
@@ -250,8 +251,8 @@ pub trait Datapath: Send + Sync + 'static {
         self.modify(changes)
     }
 
-    /// Like [`Datapath::modify_for`], but only if the changes are fast enough for a session's task and need
-    /// not wait for other changes.
+    /// Like [`Datapath::modify_for`], but only if the changes are fast enough to be applied in the task of a
+    /// session and need not wait for other changes.
     ///
     /// # Errors
     /// Returns the changes unapplied if they may be slow. The caller must then apply them on a thread where
@@ -261,7 +262,7 @@ pub trait Datapath: Send + Sync + 'static {
     }
 
     /// Like [`Datapath::modify_for`], for changes that include packet-outs ([`Mod::PacketOut`]). The bridge
-    /// holds `reservation`, the memory budget of the packet-outs, until all packets have been sent.
+    /// releases `reservation`, the reserved memory of the packet-outs, when all packets have been sent.
     ///
     /// # Errors
     /// Returns the errors of [`Datapath::modify`]. No packet is sent then.
@@ -295,9 +296,9 @@ pub trait Datapath: Send + Sync + 'static {
     /// refused.
     fn table_mod(&self, change: &TableMod) -> Result<(), FlowError>;
 
-    /// Like [`Datapath::table_mod`], but only if the modification is fast enough for a session's task and
-    /// need not wait for other changes. Otherwise changes nothing and returns `None`. The caller must then
-    /// make the modification on a thread where it does not delay other sessions.
+    /// Like [`Datapath::table_mod`], but only if the modification is fast enough to be made in the task of a
+    /// session and need not wait for other changes. Otherwise changes nothing and returns `None`. The caller must
+    /// then make the modification on a thread where it does not delay other sessions.
     fn table_mod_soon(&self, change: &TableMod) -> Option<Result<(), FlowError>> {
         Some(self.table_mod(change))
     }
@@ -323,8 +324,9 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns the counters of one meter, or of all meters if `meter` is `None`.
     fn meter_stats(&self, meter: Option<u32>) -> Batches<MeterStats>;
 
-    /// Queues a packet-out at the slow path. The bridge holds `reservation`, the memory budget of the packet-out, until
-    /// the slow path has processed the packet. This limits the rate at which the session can send packet-outs.
+    /// Queues a packet-out at the slow path. The bridge releases `reservation`, the reserved memory of the
+    /// packet-out, when the slow path has processed the packet. This limits the rate at which the session can send
+    /// packet-outs.
     ///
     /// # Errors
     /// Returns [`FlowError`] if the packet-out is refused. No packet is sent then.
@@ -343,14 +345,14 @@ pub trait Datapath: Send + Sync + 'static {
         Ok(self.packet_out(packet, reservation))
     }
 
-    /// Drops the unprocessed packet-outs of an ended session with their reservations. Returns the number of
-    /// dropped packet-outs.
+    /// Drops the packet-outs of an ended session that the slow path has not processed, and releases their reserved
+    /// memory. Returns the number of dropped packet-outs.
     fn session_ended(&self, _session: u64) -> usize {
         0
     }
 
-    /// Returns a future that completes when all flow caches reflect the changes made before the call. Packets
-    /// that arrive after the completion are processed according to these changes.
+    /// Returns a future that completes when all flow caches reflect the changes made before the call (barrier
+    /// request). Packets that arrive later are processed according to these changes.
     fn barrier(&self) -> Settled;
 
     /// Subscribes to events of the bridge. See [`events`].
@@ -368,12 +370,12 @@ pub trait Datapath: Send + Sync + 'static {
     fn misses_heard(&self, _heard: bool) {}
 }
 
-/// Reserved part of an OpenFlow session's memory budget for queued packet-outs. Dropping this value releases the
-/// reservation. A session that waits for budget then continues to read from its socket.
+/// Memory of an OpenFlow session's budget that is reserved for queued packet-outs. Dropping this value releases the
+/// memory. A session that waits for memory then continues to read from its socket.
 #[derive(Debug)]
 pub struct Reservation {
     session: u64,
-    /// Permits of two budgets: the budget of the session, and the shared budget of the bridge.
+    /// Permits of the two semaphores that count free memory: that of the session, and that of the bridge.
     _permits: [OwnedSemaphorePermit; 2],
 }
 
@@ -389,29 +391,30 @@ impl Reservation {
     }
 }
 
-/// Maximum memory in octets of the events of all bridges in the process that have not been processed by every
-/// session yet.
+/// Maximum memory in octets of queued events, of all bridges in the process. An event is queued until every session
+/// has processed it.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Maximum memory in octets of one part of a request's events. The events that one request has caused are queued in
-/// parts of at most this size.
+/// Maximum memory in octets of one queued part of a request's events. If the events that a request causes use more
+/// memory, they are queued in several parts.
 const PART: usize = 256 << 10;
 
-/// Memory in octets of the events of all bridges that have not been processed by every session yet.
+/// Memory in octets of the queued events of all bridges in the process. An event is queued until every session has
+/// processed it.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// An event of a bridge of which all sessions share one copy, until each session has processed it.
+/// An event of a bridge. All sessions share one copy, which is freed when each session has processed it.
 #[derive(Debug)]
 pub struct SharedEvent {
     /// Event of the bridge.
     pub event: Event,
-    /// Whether this event continues the previous one: both are parts of the events that one request has caused.
+    /// Whether this event is a further part of the events that one request has caused, after the previous event.
     pub continues: bool,
-    /// Memory in octets that the event uses. This memory is counted in [`HELD`].
+    /// Memory in octets that the event uses, as counted in [`HELD`].
     octets: usize,
 }
 
 impl SharedEvent {
-    /// Creates a shared event if the memory limit of the process permits the event, otherwise returns the event.
+    /// Creates a shared event, or returns the event unchanged if it would exceed the memory limit of the process.
     /// Packet-in events may use only half of the memory, so that the rest is left to other events.
     #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
     fn new(event: Event, continues: bool) -> Result<SharedEvent, Event> {
@@ -424,8 +427,8 @@ impl SharedEvent {
         }
     }
 
-    /// Creates an event which reports to the sessions that `count` events were dropped. The memory of this event is not
-    /// counted.
+    /// Creates an event which reports to the sessions that `count` events were dropped. The memory of this event is
+    /// not counted in [`HELD`].
     fn lost(count: u64) -> SharedEvent {
         SharedEvent { event: Event::Lost(count), continues: false, octets: 0 }
     }
@@ -447,7 +450,7 @@ impl Drop for SharedEvent {
 pub struct EventSender {
     to: mpsc::Sender<SharedEvent>,
     lost: Arc<AtomicU64>,
-    /// Number of dropped events about flow entries that have not been reported to the receiver yet.
+    /// Number of dropped events about flow entries that the receiver does not know of yet.
     missed: Arc<AtomicU64>,
     monitored: Arc<AtomicUsize>,
 }
@@ -459,8 +462,8 @@ pub struct Subscription {
     pub events: mpsc::Receiver<SharedEvent>,
     /// Number of events that were dropped because the queue was full, or because events used too much memory.
     pub lost: Arc<AtomicU64>,
-    /// Number of events about flow entries that were dropped since this counter was last reset. If the number is not 0,
-    /// events are missing before the next event in the queue.
+    /// Number of events about flow entries that were dropped since the receiver last reset this counter. If the
+    /// number is not 0, these events are missing before the next event in the queue.
     pub missed: Arc<AtomicU64>,
     /// Number of sessions that need each kind of event.
     pub interest: Interest,
@@ -484,7 +487,7 @@ pub fn events(capacity: usize) -> (EventSender, Subscription) {
     events_for(capacity, Interest::default())
 }
 
-/// Like [`events`], but shares `interest` with other queues.
+/// Like [`events`], but counts the sessions of several queues in the shared `interest`.
 #[must_use]
 pub fn events_for(capacity: usize, interest: Interest) -> (EventSender, Subscription) {
     let (to, events) = mpsc::channel(capacity.max(4));
@@ -506,7 +509,7 @@ impl EventSender {
         self.monitored.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns whether the receiver of the events was dropped.
+    /// Returns whether the receiver of the events (the connection manager) was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.to.is_closed()
@@ -610,7 +613,8 @@ impl EventSender {
     }
 }
 
-/// Returns whether an event reports changes of flow entries, or reports that such events were dropped.
+/// Returns whether an event is about flow entries: whether it reports changes of them, or that such reports were
+/// dropped.
 pub(crate) fn is_about_rules(event: &Event) -> bool {
     match event {
         Event::Added(..) | Event::Modified(..) | Event::Removed(..) | Event::Caused(..) | Event::Lost(_) => {
@@ -620,7 +624,7 @@ pub(crate) fn is_about_rules(event: &Event) -> bool {
     }
 }
 
-/// Returns whether an event must also be sent to sessions that do not monitor flow entries.
+/// Returns whether an event must also be sent to sessions without flow monitors.
 pub(crate) fn is_for_all(event: &Event) -> bool {
     match event {
         Event::Added(..) | Event::Modified(..) => false,
@@ -632,9 +636,8 @@ pub(crate) fn is_for_all(event: &Event) -> bool {
     }
 }
 
-/// Returns the part of an event that must be sent while no session monitors flow entries. This part contains
-/// notifications of removed entries, and events that are not about flow entries. Returns `None` if nothing
-/// remains.
+/// Returns the event without the changes of flow entries that only flow monitors need. Removals of flow entries with
+/// the flag `send_removed` and other events remain. Returns `None` if nothing remains.
 fn wanted_unmonitored(event: Event) -> Option<Event> {
     match event {
         Event::Caused(origin, events) => {
@@ -727,8 +730,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| from.events.try_recv().ok()).count(), 4);
     }
 
-    /// The events of one request arrive in parts, completely and in order. Events without a request also
-    /// arrive completely and in order, and many of them use one slot of the queue.
+    /// Checks that the events of one request arrive in parts, completely and in order. Events without a request
+    /// also arrive completely and in order, and many of them use one slot of the queue.
     #[test]
     fn many_changes_go_in_parts() {
         const MANY: usize = 2000;
@@ -759,7 +762,8 @@ mod tests {
         assert_eq!(told, all);
     }
 
-    /// After an overflow of the queue, the receiver can detect that events about flow entries are missing.
+    /// Checks that the receiver can detect, after an overflow of the queue, that events about flow entries are
+    /// missing.
     #[test]
     fn a_gap_is_known() {
         let (to, mut from) = events(4);

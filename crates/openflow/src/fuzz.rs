@@ -8,7 +8,7 @@ use crate::wire::{
     HEADER, Header, Reader, Version, action, flow, group, matching, meter, packet, port, properties, table,
 };
 
-/// Returns a reader for the body of one OpenFlow message.
+/// Returns a reader for the body of an OpenFlow message (the octets after its header).
 fn body(message: &[u8]) -> Reader<'_> {
     Reader::new(message.get(HEADER..).unwrap_or_default(), Error::BadLength)
 }

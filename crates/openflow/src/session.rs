@@ -1,9 +1,9 @@
 //! An OpenFlow session: one connection with a controller, or with a client such as `ovs-ofctl`.
 //!
-//! One task reads requests, replies to them in order, and sends events of the bridge between the replies. An
-//! echo request is also answered while an earlier request takes long, because a peer ends a session whose echo
-//! requests are not answered. The task waits only for its own peer. If the peer does not read in time,
-//! packet-in messages are dropped, and a delayed reply ends the session. Other sessions are not affected.
+//! One task reads requests, replies to them in order, and sends events of the bridge between the replies. Echo
+//! requests are also answered while an earlier request takes long, because a peer without echo replies ends the
+//! session. The task waits only for its own peer. If the peer does not read in time, packet-in messages are
+//! dropped, and a reply that is not read in time ends the session. Other sessions are not affected.
 
 mod asynchronous;
 mod bundle;
@@ -42,24 +42,24 @@ const READ: usize = 64 * 1024;
 const GATHER: usize = 256 * 1024;
 /// Time limit for the negotiation of the OpenFlow version.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time for which an OpenFlow session processes received messages or notices (such as bridge events) before it yields
-/// to other tasks.
+/// Maximum time of one turn: the time for which a session processes received messages or notices (such as bridge
+/// events) before it yields to other tasks.
 const TURN: Duration = Duration::from_millis(1);
-/// Work limit of one turn, after which the session yields to other sessions. One event of a notice counts as 1 plus
-/// the number of the session's flow monitors.
+/// Maximum work of one turn, after which the session yields to other tasks. An event counts as 1 plus the number of
+/// the session's flow monitors.
 const TURN_WORK: usize = 4096;
 /// Number of notices (such as bridge events) that a session processes before it checks for requests of its peer.
 const NOTICES: usize = 256;
 /// Time for which queued packet-outs are still processed after the peer of a session has closed the connection.
-/// Packet-outs that remain then are dropped.
+/// Packet-outs that are still queued after this time are dropped.
 const LINGER: Duration = Duration::from_secs(1);
-/// Minimum rate in octets per second at which a peer must read a reply. In addition, the peer has a fixed time
-/// for each reply.
+/// Minimum rate in octets per second at which a peer must read a reply. The time limit for a reply is the time at
+/// this rate plus a fixed time.
 const LEAST_RATE: u32 = 256 * 1024;
-/// Time after which echo requests are answered ahead of an earlier request that is still being processed.
+/// Time for which a request may be processed before echo requests that arrived later are answered first.
 const ECHO_DELAY: Duration = Duration::from_millis(250);
-/// Limit in octets of received, unprocessed data, up to which a session continues to read while it processes a request.
-/// Echo requests beyond this limit are answered after the request.
+/// Maximum amount of received, unprocessed data in octets up to which a session reads on while it processes a
+/// request. Echo requests beyond this amount are answered after the request.
 const READ_AHEAD: usize = 256 * 1024;
 
 /// Options of an OpenFlow session.
@@ -71,15 +71,17 @@ pub(crate) struct Options {
     pub rate_limit: Option<(u32, u32)>,
     pub asynchronous: bool,
     pub versions: Vec<Version>,
-    /// Base time limit for the peer to read a reply. The time that the reply takes at [`LEAST_RATE`] is added.
+    /// Fixed part of the time limit for the peer to read a reply. The time that the reply takes at [`LEAST_RATE`]
+    /// is added.
     pub patience: Duration,
-    /// Time after the last message about a bundle at which the bundle is discarded.
+    /// Maximum time between two messages about a bundle. After this time, the bundle is discarded.
     pub bundle_timeout: Duration,
-    /// Record of the time of the peer's last request. Each request updates the record.
+    /// Time of the peer's last request, updated by each request. A listener with too many sessions ends an idle
+    /// one.
     pub activity: Arc<Activity>,
 }
 
-/// Record of the time of the last request from an OpenFlow session's peer.
+/// Time of the last request from the peer of an OpenFlow session.
 #[derive(Debug)]
 pub(crate) struct Activity {
     began: Instant,
@@ -99,8 +101,7 @@ impl Activity {
         self.last_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Returns the time since the last request of the peer. Without a request, returns the time since the
-    /// peer connected.
+    /// Returns the time since the last request of the peer, or since the peer connected if there was no request.
     pub fn idle(&self) -> Duration {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
     }
@@ -165,7 +166,7 @@ impl From<Ended> for Refused {
     }
 }
 
-/// Time and work that a session has spent in its current turn of processing notices.
+/// Time and work since the session last yielded to other tasks (a turn).
 struct Turn {
     began: Instant,
     work: usize,
@@ -176,8 +177,8 @@ impl Turn {
         Turn { began: Instant::now(), work: 0 }
     }
 
-    /// Adds `work` to the current turn. If the turn has reached its work limit or its time limit, begins a new
-    /// turn and returns true.
+    /// Adds `work` to the current turn. If the turn has reached its limit of work or time, begins a new turn and
+    /// returns true. The caller must then yield to other tasks.
     fn ends_after(&mut self, work: usize) -> bool {
         self.work += work;
         let ends = self.work >= TURN_WORK || self.began.elapsed() >= TURN;
@@ -188,16 +189,16 @@ impl Turn {
     }
 }
 
-/// Reading half of a session's connection, with the data received so far.
+/// Receiving half of a session's connection, with the data received but not processed so far.
 struct Incoming<S> {
     from: ReadHalf<S>,
     data: Vec<u8>,
-    /// Number of octets of `data` that have already been processed.
+    /// Number of octets at the start of `data` that have already been processed.
     used: usize,
 }
 
 impl<S: AsyncRead> Incoming<S> {
-    /// Returns the next OpenFlow message. Returns `None` if the message has not been received completely.
+    /// Returns the next OpenFlow message, or `None` if it has not been received completely.
     fn message(&mut self) -> Result<Option<Vec<u8>>, Ended> {
         let rest = &self.data[self.used..];
         let Some(head) = Header::read(rest) else { return Ok(None) };
@@ -210,7 +211,7 @@ impl<S: AsyncRead> Incoming<S> {
         Ok(Some(message.to_vec()))
     }
 
-    /// Removes the echo requests of an OpenFlow version from the received messages. Returns these requests.
+    /// Removes the complete echo requests of an OpenFlow version from the received data, and returns them.
     fn take_echoes(&mut self, version: Version) -> Vec<Vec<u8>> {
         let (mut at, mut kept, mut taken) = (self.used, self.used, Vec::new());
         while let Some(head) = self.data.get(at..).and_then(Header::read) {
@@ -251,11 +252,11 @@ fn put_echo_reply(out: &mut Vec<u8>, version: Version, xid: u32, data: &[u8]) {
     finish(out, start);
 }
 
-/// Writing half of a session's connection.
+/// Sending half of a session's connection.
 struct Outgoing<S> {
     to: WriteHalf<S>,
-    /// Echo replies that are sent before the replies to earlier requests. The first one may have been sent in
-    /// part, so these replies must be sent before anything else.
+    /// Echo replies that are sent before the replies to earlier requests. The first reply may have been sent in
+    /// part. Therefore these replies must be sent before other messages.
     echoes: Vec<u8>,
 }
 
@@ -319,15 +320,15 @@ impl<S: AsyncRead + AsyncWrite> Echoes<S> {
     }
 }
 
-/// Whether a request of this session caused a reported change of flow entries.
+/// Whether this session itself requested a change of flow entries that is reported to its flow monitors. Such a
+/// change may be reported in abbreviated form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     /// The change was caused by another session, or by no session.
     No,
     /// The change was caused by this session's request with this transaction ID.
     Yes(u32),
-    /// The change was caused by this session, and the session's monitors have already received the
-    /// abbreviated update.
+    /// The change was caused by this session, and an abbreviated update has already been sent for it.
     SharedEvent,
 }
 
@@ -339,9 +340,9 @@ pub(crate) struct Session<S> {
     options: Options,
     version: Version,
     to: Arc<Mutex<Outgoing<S>>>,
-    /// Encoded replies that have not been sent yet.
+    /// Encoded messages to the peer that have not been sent yet.
     out: Vec<u8>,
-    /// Remaining time for the peer to read the current reply.
+    /// Remaining part of the fixed time limit (`patience`) for the peer to read the current reply.
     credit: Duration,
     miss_send_len: u16,
     invalid_ttl: bool,
@@ -354,8 +355,8 @@ pub(crate) struct Session<S> {
     packet_outs: PacketOutBudget,
     bundles: Bundles,
     monitors: Vec<Monitor>,
-    /// Whether a request of this session caused the changes of flow entries that were last reported to the session's
-    /// flow monitors.
+    /// Whether this session requested the changes of the last event. The value also applies to further parts of
+    /// that event, so that one abbreviated update covers all parts.
     own: Own,
     /// Whether an update for the session's flow monitors was dropped. The session then ends.
     is_behind: bool,
@@ -583,8 +584,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Sends the buffered replies. The session ends with an error if the peer does not read the replies in the time
-    /// that remains for the current reply.
+    /// Sends the buffered replies. Ends the session with an error if the peer does not read them in time (see
+    /// `credit`).
     async fn flush(&mut self) -> Result<(), Ended> {
         // An echo reply may have been sent in part. If another task holds the lock, it may wait for a peer
         // that does not read. Then, the time limit applies also to the lock.
@@ -641,8 +642,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 mod tests {
     use super::*;
 
-    /// An OpenFlow session with many flow monitors yields to other sessions after a few flow monitor updates, even if
-    /// each update is processed quickly.
+    /// Checks that a session with many flow monitors yields to other sessions after a few flow monitor updates,
+    /// even if each update is processed quickly.
     #[test]
     fn notices_for_many_monitors_are_told_in_turns() {
         let mut turn = Turn::new();

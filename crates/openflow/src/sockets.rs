@@ -1,5 +1,6 @@
-//! Unix sockets of listeners, which can be passed to the process that replaces this process (the successor). Clients
-//! that connect during this hand-over wait until the successor accepts them. No connection is refused.
+//! Unix sockets of listeners, which an upgrade passes from this process to the process that replaces it (the
+//! successor). Clients that connect during this hand-over wait until the successor accepts them. No connection is
+//! refused.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, Permissions};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Interval between checks whether all OpenFlow sessions have ended.
+/// Interval at which a process that hands over to a successor checks whether all OpenFlow sessions have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
 type ByPath = BTreeMap<PathBuf, UnixListener>;
@@ -24,7 +25,8 @@ type ByPath = BTreeMap<PathBuf, UnixListener>;
 pub struct Sockets {
     /// Duplicates of the sockets on which this process listens, to be passed to a successor process.
     open: Mutex<ByPath>,
-    /// Sockets received from the predecessor process that no listener uses yet.
+    /// Sockets received from the predecessor process (the process that this process replaced) that no listener uses
+    /// yet.
     given: Mutex<ByPath>,
     held: watch::Sender<bool>,
     /// Whether the successor process has taken over all sockets.
@@ -88,7 +90,7 @@ impl Sockets {
         }
     }
 
-    /// Keeps a duplicate of a listening socket for a successor process.
+    /// Keeps a duplicate of a listening socket, to be passed to a successor process.
     ///
     /// # Errors
     /// Returns an error if no file descriptor is available.
@@ -106,7 +108,7 @@ impl Sockets {
         }
     }
 
-    /// Returns the paths and duplicates of all open sockets, for a successor process.
+    /// Returns the paths and duplicates of all open sockets, to be passed to a successor process.
     ///
     /// # Errors
     /// Returns an error if no file descriptor is available.
@@ -146,8 +148,8 @@ impl Sockets {
         self.held.subscribe()
     }
 
-    /// Counts an OpenFlow session, for whose end [`Sockets::hold`] waits. The session is counted until the returned
-    /// value is dropped.
+    /// Counts an OpenFlow session until the returned value is dropped. [`Sockets::hold`] waits for the end of all
+    /// counted sessions.
     #[must_use]
     pub fn session(self: &Arc<Self>) -> Session {
         self.sessions.fetch_add(1, Ordering::AcqRel);
@@ -155,7 +157,7 @@ impl Sockets {
     }
 }
 
-/// Guard of a counted OpenFlow session, for whose end [`Sockets::hold`] waits.
+/// Counted OpenFlow session. [`Sockets::hold`] waits until all these values have been dropped.
 #[derive(Debug)]
 pub struct Session(Arc<Sockets>);
 

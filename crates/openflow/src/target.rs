@@ -98,7 +98,7 @@ fn socket(text: &str) -> Option<SocketAddr> {
     text.parse().ok()
 }
 
-/// Parses `[PORT][:IP]`. `unsaid` is the IP address if the text contains none.
+/// Parses `[PORT][:IP]`. `unsaid` is the default for a missing IP address.
 fn passive(text: &str, unsaid: Ipv4Addr) -> Option<SocketAddr> {
     let (port, ip) = text.split_once(':').unwrap_or((text, ""));
     let port = if port.is_empty() { PORT } else { port.parse().ok()? };
@@ -129,9 +129,9 @@ impl std::fmt::Display for Address {
 pub struct Target {
     /// Address of the controller or listener.
     pub address: Address,
-    /// Time without messages from the peer after which the bridge sends an echo request to the peer. If no
-    /// message arrives for an equal further time, the bridge ends the session. This also applies to peers that
-    /// connect to listeners. `None` disables these probes.
+    /// Time without messages from the peer after which the bridge sends an echo request to the peer. If no message
+    /// arrives for the same time again, the bridge ends the session. This also applies to peers that connect to
+    /// listeners. `None` disables these probes.
     pub inactivity_probe: Option<Duration>,
     /// Maximum pause between two attempts to connect. The initial pause is one second.
     pub max_backoff: Duration,
@@ -144,9 +144,9 @@ pub struct Target {
     pub versions: Vec<Version>,
     /// Paths of the TLS files for `ssl:` and `pssl:` addresses. `None` if TLS is not configured.
     pub tls: Option<Tls>,
-    /// Base time limit for a peer to read a reply. One second is added for each 256 KiB of the reply.
+    /// Fixed part of the time limit for a peer to read a reply. One second is added for each 256 KiB of the reply.
     pub patience: Duration,
-    /// Time after the last message about a bundle at which the bridge discards the bundle.
+    /// Maximum time between two messages about a bundle. After this time, the bridge discards the bundle.
     pub bundle_timeout: Duration,
     /// Whether a `ptcp:` listener may use an address that other machines can reach, although such a listener
     /// has no authentication.

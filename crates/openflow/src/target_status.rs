@@ -11,7 +11,8 @@ use crate::connection_manager::Role;
 use crate::target::Address;
 use crate::wire::Version;
 
-/// Maximum number of concurrent dumps (replies that list many objects) for one listener or one controller.
+/// Maximum number of concurrent dumps (replies that list many objects) for one listener or one controller, beyond
+/// those guaranteed to the bridge.
 const OWN_DUMPS: usize = 4;
 
 /// Connection status of a target (a controller or a listener).
@@ -30,9 +31,9 @@ pub struct Status {
     pub sessions: usize,
     /// Reason why the last session ended or could not be established. `None` if there was no such failure.
     pub last_error: Option<String>,
-    /// Time when the last session was connected. `None` if there has been none.
+    /// Time when the last session began. `None` if there has been none.
     pub came: Option<Instant>,
-    /// Time when the last session was disconnected. `None` if there has been none.
+    /// Time when the last session ended. `None` if there has been none.
     pub left: Option<Instant>,
     /// Number of messages to the target that were dropped, because the controller did not read them in time or
     /// because they exceeded the target's rate limit.
@@ -44,7 +45,7 @@ pub struct Status {
 pub(crate) struct TargetStatus {
     status: Mutex<Status>,
     pub lost: AtomicU64,
-    /// Semaphore that limits the concurrent dumps in all sessions of the target.
+    /// Permits for concurrent dumps (replies that list many objects) in all sessions of the target.
     pub dumps: Arc<Semaphore>,
 }
 

@@ -81,16 +81,16 @@ pub enum TlsError {
 /// the peer is authenticated, and up to 64 connections may wait for their handshake.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Identity and version of a TLS file: device number, inode, length, and time of the last change. `None` if the file
-/// cannot be examined.
+/// Stamp of a TLS file by which a change of the file is detected: device number, inode, length, and time of the
+/// last change. `None` if the file cannot be examined.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// TLS state of a listener. Only one connection at a time checks whether the TLS files have changed, so that waiting
-/// connections occupy at most one blocking thread.
+/// TLS state of a listener. The lock is held while a connection checks whether the TLS files have changed.
+/// Therefore waiting connections occupy at most one blocking thread.
 #[derive(Debug, Default)]
 pub(crate) struct Listening(Arc<tokio::sync::Mutex<Made>>);
 
-/// TLS acceptor of a listener, with the identity and version of the files from which it was created.
+/// TLS acceptor of a listener, with the stamps of the files from which it was created.
 #[derive(Default)]
 struct Made {
     stamps: [Stamp; 3],
@@ -150,7 +150,7 @@ pub(crate) fn is_from_tls(error: &io::Error) -> bool {
 }
 
 impl Tls {
-    /// Returns the identity and version of each of the three TLS files.
+    /// Returns the stamp of each of the three TLS files.
     fn stamps(&self) -> [Stamp; 3] {
         [&self.key, &self.certificate, &self.ca].map(|path| {
             let file = std::fs::metadata(path).ok()?;

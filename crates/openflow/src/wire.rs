@@ -1,9 +1,9 @@
 //! Wire format: converts OpenFlow messages of the versions 1.0 to 1.5, with the extensions of Nicira and the
 //! ONF, from and to the types of [`switch::flow`].
 //!
-//! Lengths in messages are not trusted. Readers are slices that shrink as octets are taken. Truncated data
-//! causes the error of the structure that is being decoded. Allocations do not exceed the size of the
-//! received data.
+//! Lengths in messages are not trusted. A [`Reader`] is a slice that shrinks as octets are decoded. Truncated data
+//! causes the error that the specification defines for the structure being decoded. Allocations do not exceed the
+//! size of the received data.
 
 pub mod action;
 pub(crate) mod change;
@@ -75,9 +75,9 @@ impl Version {
         }
     }
 
-    /// Returns whether controllers that use this version receive packets without a matching flow entry,
-    /// unless the table is configured otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). Since OpenFlow
-    /// 1.3, such packets are dropped.
+    /// Returns whether controllers that use this version receive packets that match no flow entry, unless the table
+    /// is configured otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). Since OpenFlow 1.3, such packets are
+    /// dropped by default.
     #[must_use]
     pub const fn sends_table_miss_to_controller(self) -> bool {
         self.number() < Version::V13.number()
@@ -129,12 +129,11 @@ pub trait Put {
     fn u64(&mut self, value: u64);
     /// Appends `octets` zeros.
     fn zeros(&mut self, octets: usize);
-    /// Appends zeros until the length since `start` is a multiple of eight octets.
+    /// Appends zeros until the number of octets since the offset `start` is a multiple of eight.
     fn align(&mut self, start: usize);
-    /// Appends a text in a field of `octets` octets. The field ends with at least one zero. A text that is
-    /// too long is cut.
+    /// Appends a text as a field of `octets` octets, filled with at least one zero. A text that is too long is cut.
     fn text(&mut self, text: &str, octets: usize);
-    /// Writes the length of the data since `start` into the 16-bit length field, which is `at` octets behind `start`.
+    /// Stores the number of octets since the offset `start` in the 16-bit length field at the offset `start + at`.
     fn set_length(&mut self, start: usize, at: usize);
     /// Overwrites the 16-bit number at the offset `at` of the message.
     fn patch16(&mut self, at: usize, value: usize);
@@ -184,7 +183,7 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Returns `value`, or the maximum 16-bit number if `value` is larger.
+/// Converts a number to 16 bits. A larger number becomes the maximum, 65,535.
 #[must_use]
 pub(crate) fn low16(value: usize) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)

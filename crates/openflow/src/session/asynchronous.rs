@@ -1,5 +1,5 @@
-//! Configuration of a session's asynchronous messages (such as packet-ins): the kinds and reasons that the session
-//! reports, and the rate limit of packet-in messages.
+//! Configuration of a session's asynchronous messages, which the bridge sends without a request, such as
+//! packet-ins: the kinds and reasons that the session reports, and the rate limit of packet-in messages.
 
 use tokio::time::Instant;
 
@@ -29,14 +29,14 @@ const PACKETS_14: u32 = 1 << OFPR_ACTION_SET | 1 << OFPR_GROUP | 1 << OFPR_PACKE
 /// Bit mask of the reasons of table status messages.
 pub(super) const TABLE_REASONS: u32 = 1 << ofptr::OFPTR_VACANCY_DOWN | 1 << ofptr::OFPTR_VACANCY_UP;
 
-/// Configuration of asynchronous messages. For each kind of message, the first bit mask contains the reasons that are
-/// reported to a master (or equal), and the second bit mask contains the reasons that are reported to a slave.
+/// Configuration of asynchronous messages. For each kind of message, two bit masks contain the reasons that are
+/// reported: the first one while the controller's role is master or equal, the second one while the role is slave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Async(pub(super) [[u32; 2]; KINDS]);
 
 impl Async {
-    /// Returns the default configuration of an OpenFlow version (OpenFlow 1.5.1 section 6.1.1). In versions
-    /// before 1.4, the reason "action" includes the reasons that OpenFlow 1.4 added.
+    /// Returns the default configuration of an OpenFlow version (OpenFlow 1.5.1 section 6.1.1). In versions before
+    /// 1.4, the packet-in reason "action" includes the reasons that OpenFlow 1.4 added.
     pub fn standard(version: Version) -> Async {
         let mut wanted = [[0; 2]; KINDS];
         wanted[PACKETS] = [up_to(OFPR_PACKET_OUT) & !(1 << OFPR_INVALID_TTL), 0];

@@ -16,22 +16,22 @@ use crate::wire::ofp::switch::*;
 use crate::wire::ofp::{msg, onf};
 use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish};
 
-/// Maximum number of bundles that an OpenFlow session may have.
+/// Maximum number of open or closed bundles of an OpenFlow session.
 const BUNDLES: usize = 16;
-/// Maximum number of changes in all bundles of a session together.
+/// Maximum number of changes in all bundles of an OpenFlow session together.
 const CHANGES: usize = 1 << 19;
 /// Maximum number of packet-outs in a bundle. This number equals the maximum number of queued packet-outs of a session.
 const PACKETS: usize = MESSAGES as usize;
 /// Maximum memory in octets that all bundles of a session may use.
 const SESSION_OCTETS: usize = 64 << 20;
-/// Memory in octets that a change uses in addition to its message: the change's entry in the list, and the
-/// overhead of the allocation.
+/// Memory in octets that a change in a bundle uses in addition to its message: the entry in the list of changes,
+/// and the overhead of the allocation.
 const CHANGE_OCTETS: usize = 48;
-/// Number of changes from which the commit of a bundle is too slow for a session's task, and is made on a blocking
-/// thread.
+/// Number of changes from which a bundle is committed on a blocking thread, because the commit would block the
+/// session's task for too long.
 const MANY: usize = 32;
-/// Semaphore that limits how many large bundles of all bridges are committed concurrently, because committing decodes
-/// all changes of a bundle.
+/// Permits for committing large bundles, shared by all bridges of the process. The number is limited because a
+/// commit decodes all changes of a bundle.
 static COMMITS: Semaphore = Semaphore::const_new(2);
 
 /// Supported flags of bundles. Every bundle is applied atomically and in order, even if its flags do not request this.

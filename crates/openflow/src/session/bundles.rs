@@ -14,11 +14,12 @@ use crate::wire::error::Error;
 use crate::wire::ofp::msg;
 use crate::wire::{HEADER, Reader, Version, packet};
 
-/// Maximum memory in octets of the bundles of all sessions in the process. The bundles of one bridge may use at most as
-/// much memory as remains unused under this limit, so that other bridges can always add bundles.
+/// Maximum memory in octets of the bundles of all sessions in the process. A bridge whose bundles use more memory
+/// than is still free under this limit cannot add changes. Therefore one bridge uses at most half, and other
+/// bridges can always add changes.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Number of octets that are kept of the message that opened a bundle. The error message contains these octets when the
-/// bundle times out.
+/// Number of octets that are kept of the message that opened a bundle, for the error message that reports a timeout
+/// of the bundle.
 const OPENED_OCTETS: usize = 64;
 
 /// Memory in octets that the bundles of all sessions in the process currently use.
@@ -31,8 +32,8 @@ pub(super) struct Bundle {
     /// Encoded messages of the bundle's changes, each with a flag. The flag is true if the session had enabled table
     /// numbers in the command field of flow-mods (NXT_FLOW_MOD_TABLE_ID).
     pub changes: Vec<(bool, Box<[u8]>)>,
-    /// Number of packet-outs among the changes of the bundle. A packet-out is processed by the tables as they are after
-    /// the changes that precede it.
+    /// Number of packet-outs among the changes of the bundle. A packet-out is processed by the flow tables that
+    /// result from the changes before it in the bundle.
     pub packets: usize,
     /// Whether a message of the bundle was refused. The bundle then cannot be committed.
     pub broken: bool,
@@ -40,7 +41,7 @@ pub(super) struct Bundle {
     pub opened: (u32, Box<[u8]>),
     /// Time when the last message about the bundle was received.
     pub used: Instant,
-    /// Memory in octets that the bundle uses. This memory is counted in [`HELD`] and in `of_bridge`.
+    /// Memory in octets that the bundle uses, as counted in [`HELD`] and in `of_bridge`.
     pub octets: usize,
     /// Memory in octets that the bundles of all sessions of the bridge currently use.
     of_bridge: Arc<AtomicUsize>,
@@ -55,8 +56,8 @@ impl Bundle {
         Bundle { flags, closed, changes, packets, broken, opened, used, octets, of_bridge }
     }
 
-    /// Adds `octets` to the counted memory of the bundle. Returns false if the limit of the bridge or of the process
-    /// would be exceeded.
+    /// Counts `octets` as additional memory of the bundle. Returns false if the limit of the bridge or of the
+    /// process would be exceeded.
     pub fn grow(&mut self, octets: usize) -> bool {
         let own = self.of_bridge.load(Ordering::Relaxed).saturating_add(octets);
         let fits = |held: usize| {
@@ -143,14 +144,14 @@ impl Drop for Bundle {
 pub(crate) struct Bundles(pub(super) HashMap<u32, Bundle>);
 
 impl Bundles {
-    /// Returns the time at which the first bundle will have been inactive for `patience`. Returns `None` if
+    /// Returns the time at which the first bundle times out: `patience` after its last message. Returns `None` if
     /// there is no bundle.
     pub fn first_timeout(&self, patience: Duration) -> Option<Instant> {
         self.0.values().map(|bundle| bundle.used + patience).min()
     }
 
-    /// Removes bundles that have been inactive for `patience`. Returns, for each removed bundle, the transaction ID and
-    /// the first octets of the message that opened the bundle.
+    /// Removes bundles whose last message is at least `patience` ago. Returns, for each removed bundle, the
+    /// transaction ID and the first octets of the message that opened the bundle.
     pub fn expire(&mut self, patience: Duration) -> Vec<(u32, Box<[u8]>)> {
         if self.0.is_empty() {
             return Vec::new();

@@ -1,5 +1,4 @@
-//! Requests for statistics and descriptions (OFPST, OFPMP). Their replies are sent in parts of at most 64
-//! KiB.
+//! Requests for statistics and descriptions (OFPST, OFPMP). A reply consists of parts: messages of at most 64 KiB.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -28,17 +27,18 @@ use crate::wire::{
 pub(super) const MOST: usize = 0xffff;
 /// Maximum number of tables in one table features request.
 const DESCRIBED: usize = 256;
-/// Semaphore that limits the concurrent dumps (replies that list many objects) in the process, in addition to
-/// the dumps that are guaranteed to each bridge ([`crate::connection_manager::ConnectionManager::dumps`]). A
-/// dump uses 8 octets of memory for each flow entry, and less than 1 MiB in addition.
+/// Permits for concurrent dumps (replies that list many objects) in the process, in addition to the dumps that are
+/// guaranteed to each bridge ([`crate::connection_manager::ConnectionManager::dumps`]). A dump uses 8 octets of
+/// memory for each flow entry, and less than 1 MiB in addition.
 static DUMPS: Semaphore = Semaphore::const_new(16);
 
 /// Permit for making a dump (a reply that lists many objects).
 #[allow(dead_code, reason = "the permits are only held")]
 enum Turn {
-    /// Permit for one of the dumps that are guaranteed to the bridge.
+    /// Permit for one of the dumps that are guaranteed to each bridge.
     Bridge(OwnedSemaphorePermit),
-    /// Permits for a dump beyond the guaranteed ones, from the limit of the target and from the limit of the process.
+    /// Permits for a dump beyond those guaranteed to the bridge: one of the controller or listener, and one of the
+    /// process.
     Shared(OwnedSemaphorePermit, SemaphorePermit<'static>),
 }
 
@@ -53,7 +53,7 @@ struct Kind {
     who: Option<(u32, u32)>,
 }
 
-/// A multipart reply whose parts are being written.
+/// A multipart reply that is being written. `start` is the offset of its current message.
 struct Parts {
     version: Version,
     xid: u32,
@@ -83,7 +83,8 @@ impl Parts {
         Parts { version, xid, kind, start }
     }
 
-    /// Appends an entry to the multipart reply. An entry is never split across two parts.
+    /// Appends an entry to the multipart reply. If the current message would exceed 64 KiB, begins a new message
+    /// with this entry.
     fn add(&mut self, out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
         let at = out.len();
         put(out);
@@ -108,7 +109,7 @@ impl Parts {
     }
 }
 
-/// Begins a message with flow monitor updates, and returns its start offset.
+/// Begins a message with flow monitor updates, and returns the message's start offset in `out`.
 pub(super) fn begin_monitor(out: &mut Vec<u8>, version: Version, xid: u32) -> usize {
     Parts::begin(out, version, xid, monitor_kind(version)).start
 }
@@ -123,8 +124,8 @@ fn monitor_kind(version: Version) -> Kind {
     }
 }
 
-/// Ports and groups that the actions of a flow entry name. If the flow entry was modified, the ports that its previous
-/// instructions named are included.
+/// Ports and groups that the actions of a flow entry refer to. If the flow entry was modified, the ports of its
+/// previous actions are included.
 pub(super) struct Named {
     ports: HashSet<u32>,
     groups: HashSet<u32>,
@@ -152,8 +153,8 @@ impl Named {
     }
 }
 
-/// Returns whether the filter of a flow monitor matches a flow entry. The conditions that are cheap to check come
-/// first. The named ports and groups are computed at most once for all filters.
+/// Returns whether the filter of a flow monitor matches a flow entry. Cheap conditions are checked first. The ports
+/// and groups of the flow entry are computed at most once for all filters.
 pub(super) fn within<F: FnOnce() -> Named>(
     filter: &FlowFilter,
     flow: &FlowStats,
@@ -272,9 +273,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Waits for the permit to make a dump. Each bridge has permits of its own, which sessions of other
-    /// bridges cannot take. The process limits the number of further dumps, and so does each listener or
-    /// controller.
+    /// Waits for the permit to make a dump. Each bridge has permits of its own, which sessions of other bridges
+    /// cannot take. Further dumps are limited for the whole process, and for each listener or controller.
     async fn turn(&mut self) -> Result<Option<Turn>, Ended> {
         let of_bridge = Arc::clone(&self.manager.dumps);
         if let Ok(permit) = Arc::clone(&of_bridge).try_acquire_owned() {
@@ -393,7 +393,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Reads the port and the queue from a request about queues. `None` stands for all ports or all queues.
+    /// Decodes the port and the queue of a request about queues. `None` stands for all ports or all queues.
     fn queue(&mut self, body: &mut Reader<'_>) -> Result<(Option<u32>, Option<u32>), Error> {
         let wanted = wire_port::wanted(get_port(body, self.version)?);
         if self.version == Version::V10 {

@@ -60,8 +60,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.seat.hear_requests(hears);
     }
 
-    /// Processes a notice. The events of one request count as work of `turn` one by one, and the session yields to
-    /// other sessions between them when the turn ends.
+    /// Processes a notice. An event of the notice counts as work of `turn`. When the turn ends, the session yields
+    /// to other sessions, even between the events of one request.
     pub(super) async fn notice(&mut self, notice: Notice, turn: &mut Turn) {
         match notice {
             Notice::Demoted => {
@@ -95,7 +95,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Processes an event, or the events that one request has caused.
+    /// Processes an event, or all events that one request has caused. `own` states whether this session made the
+    /// request. Returns the new value of `own`.
     async fn events(&mut self, event: &Event, mut own: Own, turn: &mut Turn) -> Own {
         let (origin, events) = match event {
             Event::Caused(origin, events) => (*origin, &events[..]),
@@ -190,8 +191,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         packet::put_in(&mut self.out, self.version, self.packet_form, packet, octets);
     }
 
-    /// Reports a change of a flow entry to the session's flow monitors. A change that this session has
-    /// requested is reported only once and by its transaction ID (abbreviated update), unless a monitor
+    /// Reports a change of a flow entry to the session's flow monitors. The changes of a request of this session
+    /// are reported together, by one abbreviated update with the request's transaction ID, unless a monitor
     /// requests full updates.
     fn monitored(
         &mut self,

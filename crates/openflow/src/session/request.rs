@@ -1,5 +1,5 @@
-//! Processing of the peer's requests: dispatches messages by type and version, and handles messages that need little
-//! code.
+//! Processing of the peer's requests: dispatches messages by type and version, and handles the messages that have
+//! no module of their own.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Snooping: a listener that connects to a bridge's snoop socket receives copies of the messages between the
 //! bridge and its controllers.
 //!
-//! Only complete messages are copied. Each message is in the OpenFlow version of its session. A slow listener misses
-//! messages. No session waits for a listener.
+//! Only complete messages are copied, each in the OpenFlow version of its session. A listener that reads slowly
+//! misses messages, because no session waits for a listener.
 
 use std::sync::Arc;
 

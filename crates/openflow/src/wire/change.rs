@@ -6,8 +6,9 @@ use super::error::Error;
 use super::ofp::{msg, nx};
 use super::{NICIRA, Reader, Version, flow, group, meter};
 
-/// Length in octets above which an encoded change may exceed the maximum message length in another version. The
-/// shortest encodings of a change in two versions differ in length by at most a factor of eight.
+/// Length in octets above which a change that was received in one OpenFlow version may exceed the maximum message
+/// length in another version. The shortest encodings of a change in two versions differ in length by at most a
+/// factor of eight.
 const LONG: usize = 8 * 1024;
 
 /// Decodes a change of flow entries, groups or meters. `kind` is the message type of the body. Returns `None` if the

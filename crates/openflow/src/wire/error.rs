@@ -1,5 +1,5 @@
-//! Errors with which messages are refused. Each error has an OpenFlow error type and code for each version.
-//! Where a version has none, the error has a type and code of Nicira or the ONF.
+//! Errors with which the bridge refuses messages. Each error has an OpenFlow error type and code for each version.
+//! If a version defines none, the error has a type and code of Nicira or the ONF.
 
 use switch::flow::{FlowError, MatchError, OptionsError};
 
@@ -36,9 +36,8 @@ const fn o(code: u16) -> Code {
 const X10: Code = v(OFPET_BAD_REQUEST, 521);
 const X: Code = n(10);
 
-/// Defines the errors. Each row has the name of an error in the specification, and its encodings. Each encoding
-/// is valid from the version in front of it up to the version of the next encoding. An encoding contains the
-/// error type and the error code.
+/// Defines the errors. Each row has the name of an error in the specification and its encodings (error type and
+/// code). The version before an encoding is the first one in which the encoding is valid.
 macro_rules! errors {
     ($($name:ident $text:literal: $($since:ident $code:expr),+;)+) => {
         /// A reason for refusing a message, named as in the specification.

@@ -11,7 +11,8 @@ use super::ofp::flow::*;
 use super::ofp::{msg, nx};
 use super::{NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, port_from_16, seconds};
 
-/// Fields that a flow-mod of OpenFlow 1.0 and Nicira's flow-mod have in common.
+/// Fields from the command to the flags, which the flow-mods of OpenFlow 1.0 (OFPT_FLOW_MOD) and Nicira
+/// (NXT_FLOW_MOD) have in common.
 struct Old {
     command: u16,
     idle: u16,
@@ -90,7 +91,8 @@ fn put_flags(flags: FlowFlags) -> u16 {
         | bit(flags.no_byte_counts, OFPFF_NO_BYT_COUNTS)
 }
 
-/// Decodes the body of OFPT_FLOW_MOD. `table_ids` means that NXT_FLOW_MOD_TABLE_ID is enabled.
+/// Decodes the body of OFPT_FLOW_MOD. `table_ids` means that the command field contains a table number
+/// (NXT_FLOW_MOD_TABLE_ID).
 ///
 /// # Errors
 /// Returns OFPFMFC_*, OFPBMC_*, OFPBAC_* and OFPBIC_* errors.
@@ -345,13 +347,12 @@ pub fn put_oxs_sums(out: &mut Vec<u8>, sums: &crate::datapath::Aggregate) {
     out.align(start);
 }
 
-/// Number of octets of a message that are reserved for the match and the fixed part of a flow entry. The
-/// instructions of the entry may use the rest.
+/// Number of octets of a message that are reserved for the match and the fixed part of a flow entry. The rest of
+/// the 65,535 octets is left to the instructions.
 const BESIDE_ACTIONS: usize = 4096;
 
-/// Returns whether the instructions of a change fit into a message of every version. Only then can the flow
-/// entry be reported to controllers of all versions. One action may require several actions in another
-/// version.
+/// Returns whether the instructions of a flow-mod fit into a message of every OpenFlow version. Only then can the
+/// flow entry be reported to controllers of all versions. One action may become several actions in another version.
 pub(crate) fn fits_all_versions(change: &FlowMod) -> bool {
     let fits = |put: &dyn Fn(&mut Vec<u8>, Version), version| {
         let mut out = Vec::new();
@@ -524,7 +525,7 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
 pub struct Monitor {
     /// ID of the monitor, which the controller has chosen.
     pub id: u32,
-    /// Flags of the flow monitor. OFPFMF_ONLY_OWN is replaced by OFPFMF_NO_ABBREV.
+    /// Flags of the flow monitor. OFPFMF_ONLY_OWN is stored as OFPFMF_NO_ABBREV, like in Open vSwitch.
     pub flags: u16,
     /// Filter for the flow entries that are monitored.
     pub filter: FlowFilter,

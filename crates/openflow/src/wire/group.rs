@@ -12,10 +12,10 @@ use super::ofp::group::*;
 use super::oxm::{Wire, header};
 use super::{Put, Reader, Version, properties, seconds};
 
-/// The two experimenter IDs of Netronome: the current one and the former one.
+/// The two experimenter IDs of Netronome in the property for the selection method: the current one and the former
+/// one.
 const NETRONOME: [u32; 2] = [0x154d, 0x1540];
-/// Number of octets of headers, in addition to the group, in a message that describes the group or forwards a
-/// change of the group.
+/// Number of octets of a message that are reserved for its headers, when the message contains a group.
 const BESIDE_GROUP: usize = 64;
 
 fn kind(number: u8) -> Result<GroupKind, Error> {
@@ -267,7 +267,7 @@ fn put_whole(out: &mut Vec<u8>, version: Version, command: u16, group: &Group) {
     }
 }
 
-/// Returns whether the buckets of groups have IDs in this OpenFlow version.
+/// Returns whether the buckets of groups have IDs in this OpenFlow version (since 1.5).
 fn is_numbered(version: Version) -> bool {
     matches!(version, Version::V10 | Version::V15)
 }
@@ -301,9 +301,9 @@ fn put_command(
     }
 }
 
-/// Encodes a completed group change as a group-mod of this version with an equal effect. `existed` means that the group
-/// existed before the change. `after` is the resulting group if the change contains only a part of the group. Returns
-/// false and encodes nothing if the version has no such group-mod.
+/// Encodes a completed group change as a group-mod of the OpenFlow version `version` with an equal effect.
+/// `existed` means that the group existed before the change. `after` is the resulting group, which is needed if the
+/// change names only some buckets. Returns false and encodes nothing if the version has no such group-mod.
 pub(crate) fn put_request(
     out: &mut Vec<u8>,
     version: Version,
@@ -402,7 +402,7 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, max_groups: u32) {
     (0..4).for_each(|_| out.u32(actions));
 }
 
-/// Converts the group ID in a request. `None` stands for all groups.
+/// Converts the group ID of a request. Returns `None` if the ID stands for all groups.
 #[must_use]
 pub fn wanted(id: u32) -> Option<u32> {
     (id != ALL_GROUPS && id != OFPG_ANY).then_some(id)

@@ -199,7 +199,7 @@ pub fn put_oxm(out: &mut Vec<u8>, matching: &Match, version: Version) {
     out.align(start);
 }
 
-/// Returns the IPv4 address mask in which the `wild` low bits are wildcarded.
+/// Returns the IPv4 address mask whose `wild` low bits are wildcarded, as OpenFlow 1.0 encodes a prefix length.
 fn prefix(wild: u32) -> u128 {
     if wild >= 32 { 0 } else { u128::from(u32::MAX << wild) }
 }

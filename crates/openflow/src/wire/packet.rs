@@ -16,11 +16,11 @@ use super::{
     port_to_16,
 };
 
-/// Type of the property that contains a continuation (the state of a paused packet) in the private format of
-/// this program. Open vSwitch does not use this type.
+/// Type of the property that contains a continuation (the state of a paused packet) in the format of this program.
+/// Open vSwitch does not use this type.
 const CONTINUATION: u16 = 0x7401;
 
-/// Cookie value that stands for no cookie.
+/// Cookie value that stands for no cookie. NXT_PACKET_IN2 then has no cookie property.
 const NO_COOKIE: u64 = u64::MAX;
 
 /// Format of packet-in messages, which NXT_SET_PACKET_IN_FORMAT selects.
@@ -199,10 +199,10 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
     Ok((PacketOut { in_port, metadata: fields, actions, frame, resumes: None }, buffer))
 }
 
-/// Encodes a continuation: the state of a paused packet, from which NXT_RESUME continues. The encoded continuation is
-/// the value of the property NXPINT_CONTINUATION, behind the four octets of the property header. The private format of
-/// this program contains the stack, the queue, the action set, and the remaining instructions as flow-mods of OpenFlow
-/// 1.5.
+/// Encodes a continuation: the state of a paused packet, from which NXT_RESUME continues. The encoded continuation
+/// is the value of the property NXPINT_CONTINUATION, after the four octets of the property header. The format is
+/// specific to this program: the stack, the queue, the action set, and the remaining instructions as flow-mods of
+/// OpenFlow 1.5.
 pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
     let Continuation { rest, action_set, stack, queue, is_too_long: _ } = left;
     // The header of a nested property has four more octets. Open vSwitch's clients iterate over the nested

@@ -29,7 +29,7 @@ fn speed_bit(speed: u32) -> u32 {
     }
 }
 
-/// Like `speed_bit`, but also returns the bits for the speeds that OpenFlow 1.1 added.
+/// Like `speed_bit`, but with the bits for the speeds that OpenFlow 1.1 added.
 fn speed_bit_11(speed: u32) -> u32 {
     match speed {
         0 => 0,
@@ -232,7 +232,7 @@ pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<PortMod, Error>
     Ok(PortMod { number, mac, config: config & bits, mask: mask & bits })
 }
 
-/// Converts the port number in a request. `None` stands for all ports.
+/// Converts the port number of a request. Returns `None` if the number stands for all ports.
 #[must_use]
 pub fn wanted(number: u32) -> Option<u32> {
     (number != port::ANY && number != port::ALL).then_some(number)

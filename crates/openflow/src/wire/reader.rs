@@ -1,20 +1,20 @@
-//! Decoding of a received message from its front: numbers, port numbers and lists of properties. Truncated data
-//! causes the error of the structure that is being decoded.
+//! Decodes a received message from front to back: numbers, port numbers and lists of properties. Truncated data
+//! causes the error that the specification defines for the structure being decoded.
 
 use super::error::Error;
 use super::{Version, port_from_16};
 
-/// Reader that takes octets from the front of a received message.
+/// Reader that decodes a received message from front to back.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
-    /// Octets that have not been taken yet.
+    /// Octets that have not been decoded yet.
     pub data: &'a [u8],
-    /// Error that is returned if more octets are requested than remain.
+    /// Error to return if the data ends too early.
     pub short: Error,
 }
 
 impl<'a> Reader<'a> {
-    /// Creates a reader for `data`. `short` is the error that is returned for too few octets.
+    /// Creates a reader for `data`. `short` is the error to return if the data ends too early.
     #[must_use]
     pub fn new(data: &'a [u8], short: Error) -> Reader<'a> {
         Reader { data, short }
@@ -23,7 +23,7 @@ impl<'a> Reader<'a> {
     /// Takes the given number of octets from the front and returns them.
     ///
     /// # Errors
-    /// Returns the error `short` if too few octets remain. All other methods that take octets do so, too.
+    /// Returns the error `short` if too few octets remain, like all other methods that take octets.
     pub fn take(&mut self, octets: usize) -> Result<&'a [u8], Error> {
         let (head, rest) = self.data.split_at_checked(octets).ok_or(self.short)?;
         self.data = rest;

@@ -22,7 +22,8 @@ const fn bits(first: u16, last: u16) -> u32 {
     (u32::MAX >> (31 - last)) & (u32::MAX << first)
 }
 
-/// Returns a bit mask of the action types (OFPAT_*) that groups and tables support in this OpenFlow version.
+/// Returns a bit mask of the action types (OFPAT_*) that the bridge supports in this OpenFlow version, for
+/// descriptions of groups and tables.
 pub(crate) fn actions(version: Version) -> u32 {
     let common = 1 << ofpat::OFPAT_OUTPUT | 1 << ofpat::OFPAT_COPY_TTL_OUT | 1 << ofpat::OFPAT_COPY_TTL_IN;
     match version {
