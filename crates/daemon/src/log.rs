@@ -1,15 +1,15 @@
-//! Log of the daemon. The destinations are standard error and a file in Open vSwitch's format. Each
-//! destination has a level for each module. `ovs-appctl vlog/set` changes the levels.
+//! Log of the daemon, on standard error and in a file in Open vSwitch's format. Each of these destinations has a
+//! log level for each module, which `ovs-appctl vlog/set` changes.
 //!
 //! ```text
 //!   tracing events ──┬── filter of CONSOLE ── standard error, in tracing's own format
 //!                    └── filter of FILE ───── daemon.log_file, lines as ovs-vswitchd writes them
 //! ```
 //!
-//! Log filters are built from [`Levels`]. Each log module of Open vSwitch covers the tracing targets (Rust
-//! module paths) whose messages are of the same kind. Until the console's levels are changed, the console's
-//! filter is `--log-level` or `RUST_LOG`. The daemon writes nothing to syslog. Under systemd, the journal
-//! receives standard error.
+//! Log filters are built from the [`Levels`] of a destination. A log module of Open vSwitch (such as `bridge`)
+//! stands for the tracing targets (Rust module paths) of the daemon with messages of the same kind. Until the
+//! levels of standard error are changed, its filter is `--log-level` or `RUST_LOG`. The daemon writes nothing to
+//! syslog. Under systemd, the journal receives standard error.
 
 mod file;
 mod levels;
@@ -174,8 +174,8 @@ impl Log {
         }
     }
 
-    /// Builds the log filter of a destination (standard error or log file) from the destination's levels, and
-    /// installs the filter.
+    /// Builds the log filter of standard error or of the log file from the levels of this destination, and installs
+    /// the filter.
     fn apply(&self, destination: VlogDestination) -> Result<(), String> {
         let directives = self.levels().directives(destination);
         match destination {

@@ -1,5 +1,5 @@
-//! The `trivium` binary, which contains the daemon and the command line. Only this crate connects the other
-//! crates with each other.
+//! The `trivium` binary, which contains the daemon and the command line. Only this crate combines the data plane,
+//! the control plane and the command line.
 //!
 //! ```text
 //!   trivium run ──> run ──> dataplane (engine, port, xdp, switch)  <── control (API, diff, apply)

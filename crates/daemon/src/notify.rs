@@ -1,5 +1,6 @@
-//! Status notifications for systemd (sd_notify(3)). A notification is one datagram of `KEY=value` lines to
-//! the socket that the variable `NOTIFY_SOCKET` names. Nothing is sent if the variable is not set.
+//! Status notifications to systemd, the service manager (sd_notify(3)). A notification is one datagram of
+//! `KEY=value` lines to the socket whose path is in the variable `NOTIFY_SOCKET`. Nothing is sent if the variable
+//! is not set.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -18,19 +19,19 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
 
-/// Name of the environment variable that holds the ID of the process to which systemd's watchdog applies. The
-/// daemon starts a successor without this variable, because systemd could not know the successor's process
-/// ID. The successor sends the watchdog notifications in place of its predecessor.
+/// Environment variable with the ID of the process to which systemd's watchdog applies. An upgrade starts the new
+/// daemon process (the successor) without this variable, because systemd cannot know its process ID. The successor
+/// sends the watchdog notifications in place of its predecessor.
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// Name of the environment variable that holds the path of a FIFO for a parent process without a service manager,
-/// such as `contrib/ovs-vswitchd --detach`. The daemon writes one line to the FIFO when it is ready.
+/// Environment variable with the path of a FIFO, set by a parent process that is no service manager, such as
+/// `contrib/ovs-vswitchd --detach`. The daemon writes one line to the FIFO when it is ready.
 const READY_FIFO: &str = "TRIVIUM_READY_FIFO";
 
-/// Names of the environment variables that a successor must not inherit.
+/// Environment variables that an upgrade does not pass to the new daemon process.
 pub const NOT_INHERITED: [&str; 2] = [WATCHDOG_PID, READY_FIFO];
 
-/// Maximum time to wait until the service manager has read all notifications.
+/// Maximum time for which the daemon waits until the service manager has read all notifications.
 const BARRIER: Duration = Duration::from_secs(2);
 
 /// Connection to the service manager (systemd). Without a service manager, notifications have no effect.
@@ -38,7 +39,7 @@ const BARRIER: Duration = Duration::from_secs(2);
 pub struct Notifier {
     target: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
-    /// Path of the FIFO for the first report of readiness. `None` without a FIFO, and after the report.
+    /// Path of the FIFO of [`READY_FIFO`]. `None` if there is no FIFO, or after the line was written.
     fifo: Mutex<Option<PathBuf>>,
 }
 
@@ -64,14 +65,15 @@ impl Notifier {
         let _ = fifo.map(|path| write_ready(&path));
     }
 
-    /// Reports that the daemon reads its configuration again. [`Notifier::ready`] ends this state.
+    /// Reports that the daemon is reloading its configuration. The next call of [`Notifier::ready`] ends this
+    /// state.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
     }
 
-    /// Reports to the watchdog that the daemon is alive.
+    /// Reports to systemd's watchdog that the daemon is alive.
     pub fn alive(&self) {
         self.send("WATCHDOG=1");
     }
@@ -81,9 +83,8 @@ impl Notifier {
         self.send("STOPPING=1");
     }
 
-    /// Reports `pid` as the service's main process. A predecessor reports its successor before the
-    /// predecessor ends, because systemd stops the whole service when the main process ends. The successor
-    /// also reports itself.
+    /// Reports `pid` as the service's main process. In an upgrade, a predecessor reports its successor before it
+    /// ends, because systemd stops the whole service when the main process ends. The successor also reports itself.
     pub fn main_pid(&self, pid: u32) {
         self.send(&format!("MAINPID={pid}"));
     }
@@ -105,7 +106,7 @@ impl Notifier {
     }
 }
 
-/// Writes the line `ready` to a FIFO. Fails without a wait if no process reads from the FIFO.
+/// Writes the line `ready` to a FIFO. Returns an error at once if no process reads from the FIFO.
 fn write_ready(path: &Path) -> io::Result<()> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     OpenOptions::new().write(true).custom_flags(flags).open(path)?.write_all(b"ready\n")

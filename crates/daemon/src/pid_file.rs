@@ -1,13 +1,12 @@
 //! PID file of the daemon. The file is locked while the daemon runs, as Open vSwitch's programs do (fcntl(2),
 //! F_SETLK).
 //!
-//! Scripts read the process id from the file. `ovs-appctl` accepts the file if the process that it names
-//! holds the lock, and connects to the socket `NAME.PID.ctl` beside the file. The process takes the file's
-//! name as its command name. `ovs-ctl` uses the command name to detect that another process has the process
-//! id.
+//! Scripts read the process ID from the file. `ovs-appctl` accepts the file if the process with this ID holds the
+//! lock, and connects to the socket `NAME.PID.ctl` beside the file. The process sets its command name to the file's
+//! name. By the command name, `ovs-ctl` detects that the process ID was reused by another program.
 //!
-//! Only the file's owner can open the file. A user that may read a file can put a read lock on it, and the read
-//! lock prevents the daemon from taking its write lock. The programs of Open vSwitch read the file as root.
+//! Only the file's owner can open the file. Another user that may read the file could hold a read lock, which
+//! prevents the daemon from taking its write lock. The programs of Open vSwitch read the file as root.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
@@ -19,12 +18,12 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 /// Permission bits of the file.
 const MODE: u32 = 0o600;
 
-/// A locked PID file of this process. The file is opened only once, because closing any descriptor of the
-/// file releases the lock.
+/// A locked PID file of this process. The process must not open the file a second time, because closing any
+/// descriptor of the file releases the lock (fcntl(2)).
 pub struct PidFile {
     path: PathBuf,
-    /// Symbolic link to the socket of `ovs-appctl` under the name that `ovs-appctl` expects. `None` if the
-    /// socket itself has this name.
+    /// Symbolic link with the name that `ovs-appctl` expects, to the socket for `ovs-appctl`. `None` if the socket
+    /// itself has this name.
     link: Option<PathBuf>,
     _locked: File,
 }
@@ -39,7 +38,7 @@ impl PidFile {
         PidFile::lock(path, socket, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Waits until the predecessor process, which is about to end, has released its lock of the PID file.
+    /// Waits until the predecessor of an upgrade, which is about to end, has released its lock of the PID file.
     /// Then locks the file and writes the ID of this process to the file.
     ///
     /// # Errors
@@ -84,7 +83,7 @@ impl PidFile {
         Ok(file)
     }
 
-    /// Leaves the PID file in place for a successor process, and removes only the symbolic link of this
+    /// Leaves the PID file in place for the successor of an upgrade, and removes only the symbolic link of this
     /// process.
     pub fn leave(mut self) {
         self.unlink();

@@ -1,8 +1,8 @@
 //! `trivium run`: the daemon. The command loads the configuration, starts the data plane and the control
 //! plane, and waits for signals.
 //!
-//! - SIGTERM and SIGINT end the daemon. Hooks are removed unless they are persistent, and created devices
-//!   remain.
+//! - SIGTERM and SIGINT end the daemon. The XDP programs of ports (hooks) are removed unless they are configured as
+//!   persistent. Devices that the daemon created remain.
 //! - SIGHUP reads and applies the configuration file again. A file with mistakes changes nothing.
 //! - systemd receives READY, RELOADING and WATCHDOG notifications.
 
@@ -33,11 +33,11 @@ use crate::vlog;
 
 /// Number of threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
-/// Number of threads for the daemon's own blocking work: OpenFlow rules, databases, `ovs-appctl` and
-/// configuration changes. Blocking requests of API clients have other threads.
+/// Number of threads for blocking work of the daemon: OpenFlow rules, databases, `ovs-appctl` and configuration
+/// changes. Blocking requests of API clients have other threads.
 const OWN_BLOCKING_WORK: usize = 16;
-/// Maximum time for which a successor feeds the watchdog before it handles signals. A successor that takes longer
-/// is restarted by the service manager.
+/// Maximum time for which the new daemon process of an upgrade sends watchdog notifications while it starts. If the
+/// start takes longer, the watchdog expires, and the service manager restarts the daemon.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs the daemon until it is stopped.
@@ -95,7 +95,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Releases the PID file without removing the file, so that a successor process can lock the file.
+/// Releases the PID file without removing the file, so that the new daemon process of an upgrade can lock it.
 fn leave(pid: &Pid) {
     if let Some(own) = held(pid).take() {
         own.leave();
@@ -107,27 +107,28 @@ fn leave(pid: &Pid) {
 enum End {
     /// The daemon received a signal or a stop request.
     Stopped,
-    /// A successor has taken over.
+    /// Another daemon process (the successor) has taken over the data plane in an upgrade.
     HandedOver,
 }
 
-/// All parts of a running daemon: the data plane, and the sockets and files by which clients use it.
+/// All parts of a running daemon: the data plane, and the sockets and files through which clients use it.
 struct Service {
     file: PathBuf,
-    /// Path of the API socket if the command line sets it.
+    /// Path of the API socket, if given on the command line.
     socket: Option<PathBuf>,
     config: Config,
-    /// State from a predecessor process: the configuration objects that do not come from the file (API,
-    /// OVSDB), and the settings of the frame memory. `None` without a predecessor.
+    /// State that the predecessor process of an upgrade has passed on: the configuration objects that do not come
+    /// from the file (but from the API or OVSDB), and the settings of the packet memory. `None` if there was no
+    /// predecessor.
     given: Option<(BTreeMap<Owner, Fragment>, model::Memory)>,
     plane: Arc<DataPlane>,
     listeners: Listeners,
-    /// Unix sockets other than the API socket, which are handed over to a successor.
+    /// Unix sockets other than the API socket, which an upgrade hands over to the new daemon process.
     sockets: Arc<Sockets>,
     pid_file: Pid,
-    /// Files of the Unix sockets, which are removed when the daemon ends.
+    /// Socket files, which are removed when the daemon ends.
     files: Arc<Mutex<Vec<SocketFile>>>,
-    /// Signal handlers that were installed before the take-over from a predecessor. `None` without a
+    /// Signal handlers that were installed before this process took over from a predecessor. `None` if there was no
     /// predecessor.
     signals: Option<Signals>,
 }
@@ -280,7 +281,8 @@ impl Service {
     }
 }
 
-/// Calls `alive` at once and then in each `period`, for the time `limit`.
+/// Calls `alive`, which notifies the watchdog, at once and then once in each `period`. Returns after the time
+/// `limit`.
 async fn feed(period: Duration, limit: Duration, alive: impl Fn()) {
     let feeding = async {
         let mut ticks = tokio::time::interval(period);
@@ -292,9 +294,9 @@ async fn feed(period: Duration, limit: Duration, alive: impl Fn()) {
     let _ = tokio::time::timeout(limit, feeding).await;
 }
 
-/// Returns the value of a successful start step. After a take-over from a predecessor, a failed step returns
-/// the default value and becomes a finding of `trivium doctor`, because the predecessor cannot continue and
-/// traffic already flows.
+/// Returns the value of a successful step of the start. If the step failed after an upgrade, returns the default
+/// value and reports the failure in `trivium doctor`: the predecessor can no longer continue, and traffic already
+/// flows.
 async fn go_on<T: Default>(
     outcome: Result<T, Failure>,
     taken_over: bool,
@@ -311,8 +313,8 @@ async fn go_on<T: Default>(
     }
 }
 
-/// Takes over the listening sockets of a predecessor process. The result also contains the resources that
-/// this process hands over to its own successor.
+/// Takes over the listening sockets of the predecessor process of an upgrade. The result also contains the
+/// resources that this process will hand over in the next upgrade.
 fn adopt(
     file: &Path,
     socket: Option<PathBuf>,
@@ -327,8 +329,8 @@ fn adopt(
     Ok((listeners, sockets, around))
 }
 
-/// Returns the socket's absolute path. A successor process needs the absolute path because its working
-/// directory may differ.
+/// Returns the socket's absolute path, because the new daemon process of an upgrade may have another working
+/// directory.
 fn absolute(socket: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(socket).map_err(|error| failure_at("--socket", &error, socket))
 }
@@ -354,8 +356,8 @@ fn pid_file(config: &Config) -> Result<Option<PidFile>, Failure> {
     })
 }
 
-/// Locks the PID file like [`pid_file`], but in a thread, which waits until the predecessor has ended and
-/// released its lock.
+/// Locks the PID file like [`pid_file`], but in a thread, which waits until the predecessor of an upgrade has ended
+/// and released its lock.
 fn inherit(config: &Config) -> Pid {
     let pid = Pid::default();
     let Some(path) = config.daemon.pidfile.clone() else { return pid };
@@ -373,7 +375,7 @@ fn inherit(config: &Config) -> Pid {
     pid
 }
 
-/// Returns the directory in which the OpenFlow rules of bridges are stored.
+/// Returns the directory in which the OpenFlow rules of bridges are stored for a restart.
 fn rules_of(config: &Config) -> PathBuf {
     config.daemon.state_dir.join("rules")
 }
@@ -392,7 +394,7 @@ fn failure_at(object: &str, error: &std::io::Error, path: &Path) -> Failure {
     Failure::new(object, format!("{}: {error}", path.display()), "make its directory, or choose another path")
 }
 
-/// Collects the sockets and paths outside of the data plane that are handed over to a successor.
+/// Collects the listening sockets and paths that an upgrade hands over in addition to the state of the data plane.
 fn surroundings(
     file: &Path,
     socket: Option<PathBuf>,
@@ -441,9 +443,8 @@ fn status(plane: &DataPlane) -> String {
     format!("{}, {}", counted(ports, "port"), counted(bridges, "bridge"))
 }
 
-/// Handlers of signals to the daemon. Received signals are kept until [`watch_signals`] handles them.
-/// Readiness is reported only by a value of this type, because without handlers the signals end the process
-/// without clean-up.
+/// Handlers of signals to the daemon. Received signals are kept until [`watch_signals`] handles them. The report of
+/// readiness is a method of this type, because a signal without a handler would end the process without clean-up.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -512,11 +513,11 @@ async fn watch_signals(
     End::Stopped
 }
 
-/// Task that applies the configuration file when a reload is requested. The work runs in a task of its own
-/// because a change may have to wait, which must not delay signals and the watchdog.
+/// Task that reloads the configuration file on request. Applying the file may have to wait for another change.
+/// Therefore the task is separate from the handling of signals and of the watchdog, which must not wait.
 struct Reloads {
     orders: tokio::sync::mpsc::Sender<()>,
-    /// Number of requested reloads that are not completed yet.
+    /// Number of requested reloads that have not been completed.
     left: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -606,8 +607,8 @@ mod tests {
 
     use super::*;
 
-    /// A successor whose start takes longer than a period of the watchdog is not ended by the service manager. A
-    /// successor whose start does not end is.
+    /// Checks that watchdog notifications are sent while a successor starts, even if the start takes longer than
+    /// the watchdog's period, and that they end if the start does not end.
     #[test]
     fn the_watchdog_is_fed_while_a_successor_starts() {
         let count = Arc::new(AtomicUsize::new(0));

@@ -1,18 +1,19 @@
 //! Files of the daemon's Unix sockets, which the daemon removes when it ends.
 //!
-//! While a daemon ends, another daemon may already have replaced a socket file by its own. Such a file is not
-//! removed.
+//! A second daemon may replace a socket file by its own while the first daemon ends. The first daemon then leaves
+//! the new file in place.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, fstat, lstat, open};
 
-/// File of a Unix socket of this process.
+/// Socket file of a Unix socket of this process.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// The file itself. No other file has the same inode number while this descriptor is open.
+    /// Descriptor of the file. It keeps the inode number from being reused, by which [`SocketFile::remove`]
+    /// recognises the file.
     file: OwnedFd,
 }
 
@@ -42,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// A daemon that ends must not remove the socket file of a daemon that has started meanwhile.
+    /// Checks that a daemon that ends does not remove the socket file of a daemon that has started meanwhile.
     #[test]
     fn a_socket_file_that_another_process_has_replaced_is_not_removed() {
         let directory = std::env::temp_dir().join(format!("trivium-socket-file-{}", std::process::id()));

@@ -40,8 +40,8 @@ pub struct LogFile {
 struct State {
     path: Option<PathBuf>,
     file: Option<File>,
-    /// Pattern of each destination's log lines, in the order of [`VlogDestination`]. Only lines of the log
-    /// file are formatted by a pattern. The other patterns are only listed.
+    /// Pattern of each destination's log lines, in the order of [`VlogDestination`]. Only the pattern of the log
+    /// file is used. The others are stored for `vlog/list-pattern`.
     patterns: [String; 3],
 }
 
@@ -56,8 +56,8 @@ impl Default for LogFile {
     }
 }
 
-/// Opens a file for appending. Refuses symbolic links, and files that are neither regular files nor character
-/// devices.
+/// Opens a file for appending. Returns an error for symbolic links, and for files that are neither regular files
+/// nor character devices.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
@@ -104,7 +104,7 @@ impl LogFile {
         self.state().file.is_some()
     }
 
-    /// Returns whether the open log file is still the file that `path` names.
+    /// Returns whether `path` still names the open log file, which may have been moved away.
     pub fn is_same(&self, path: &Path) -> bool {
         let named = std::fs::symlink_metadata(path).ok();
         let open = self.state().file.as_ref().and_then(|file| file.metadata().ok());
@@ -139,7 +139,7 @@ fn is_one(one: &File, other: &File) -> bool {
     place(one).is_some() && place(one) == place(other)
 }
 
-/// Adapter by which the tracing layer writes into the log file.
+/// Adapter through which the tracing library writes its messages to the log file.
 pub struct Output(pub Arc<LogFile>);
 
 impl<'a> MakeWriter<'a> for Output {
@@ -166,8 +166,8 @@ impl Write for Lines<'_> {
     }
 }
 
-/// Formatter of the fields of messages and spans for the log file, without colours. The log file needs a
-/// formatter type of its own, because spans store their formatted fields by formatter type.
+/// Formatter of the fields of messages and spans for the log file, without colours. The log file needs a formatter
+/// type of its own, because the tracing library keeps one formatted text of a span for each formatter type.
 #[derive(Default)]
 pub struct PlainFields(DefaultFields);
 
@@ -177,7 +177,7 @@ impl<'writer> FormatFields<'writer> for PlainFields {
     }
 }
 
-/// Formatter of log lines by the pattern of the log file.
+/// Formatter that writes log lines by the pattern of the log file.
 pub struct FileLines(Arc<LogFile>);
 
 impl FileLines {

@@ -8,8 +8,8 @@ use model::{VLOG_MODULES, VlogDestination, VlogLevel};
 /// Log level of all modules at the start of the daemon.
 const DEFAULT: VlogLevel = VlogLevel::Info;
 
-/// Open vSwitch's module name for each prefix of tracing targets. The longest prefix that matches a target
-/// determines the module. A target that is itself a module name belongs to that module.
+/// Open vSwitch's module name for each prefix of tracing targets (Rust module paths). The longest prefix that
+/// matches a target determines the module. A target that is itself a module name belongs to that module.
 const TARGETS: [(&str, &str); 18] = [
     ("control", "unixctl"),
     ("dataplane", "dpif"),
@@ -40,8 +40,8 @@ pub fn module(target: &str) -> &'static str {
     of.max_by_key(|(prefix, _)| prefix.len()).map_or("vswitchd", |(_, module)| module)
 }
 
-/// Log levels of the destinations syslog, console and log file. A destination has a default level, and
-/// different levels for single modules.
+/// Log levels of the destinations syslog, console and log file. A destination has a default level, and other levels
+/// for single modules.
 #[derive(Clone, Debug)]
 pub struct Levels([Of; 3]);
 
