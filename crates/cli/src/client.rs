@@ -14,28 +14,30 @@ use tokio::net::UnixStream;
 
 use crate::failure::{Failure, Kind};
 
-/// Maximum length in bytes of an answer that is read as a whole. Streams have no limit.
+/// Maximum length in bytes of an HTTP response that is read as a whole. Streams have no limit.
 const ANSWER_LIMIT: usize = 256 << 20;
 
-/// Default time after which a request fails if the daemon has answered neither the request nor `/healthz`.
+/// Default time limit of a request. The time is counted from the start of the request, and again from each response
+/// of the daemon to `/healthz`.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time to wait for the answer to a request before the client requests `/healthz`.
+/// Time to wait for the response to a request before the client requests `/healthz` to check whether the daemon
+/// responds.
 const CHECK: Duration = Duration::from_secs(3);
 
 /// Client of the daemon that listens on one unix socket.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
-    /// Time after which a request fails if the daemon has answered neither the request nor `/healthz`.
+    /// Time limit of a request, counted from its start and again from each response of the daemon to `/healthz`.
     patience: Duration,
 }
 
-/// An HTTP answer that was read completely.
+/// An HTTP response that was read completely.
 #[derive(Debug)]
 pub struct Answer {
-    /// HTTP status of the answer.
+    /// HTTP status of the response.
     pub status: StatusCode,
-    /// Body of the answer.
+    /// Body of the response.
     pub body: Bytes,
 }
 
@@ -45,8 +47,8 @@ impl Client {
         Client { socket: socket.into(), patience: PATIENCE }
     }
 
-    /// Sets the time after which a request fails if the daemon has answered neither the request nor
-    /// `/healthz`.
+    /// Sets the time limit of requests, which is counted from the start of a request and again from each response
+    /// of the daemon to `/healthz`.
     pub fn patient(self, patience: Duration) -> Self {
         Client { patience, ..self }
     }
@@ -87,7 +89,7 @@ impl Client {
         self.read(&answer)
     }
 
-    /// Parses the JSON body of an API answer.
+    /// Parses the JSON body of an HTTP response of the API.
     ///
     /// # Errors
     /// The body is not the expected JSON.
@@ -102,8 +104,8 @@ impl Client {
         Failure::new(object, format!("its answer is not understood ({error})"), fix)
     }
 
-    /// Sends a request with a body of content type `kind` for the API resource at `path`. Reads the whole
-    /// answer, also if the answer's HTTP status reports an error.
+    /// Sends a request with a body of content type `kind` for the API resource at `path`. Reads the whole response,
+    /// also if its HTTP status reports an error.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -138,8 +140,8 @@ impl Client {
         Err(Answer { status, body }.failure())
     }
 
-    /// Sends a request and waits for the head of the answer. There is no time limit while the daemon answers
-    /// `/healthz`, which the client requests repeatedly meanwhile.
+    /// Sends a request and waits for the head of the response. Meanwhile the client repeatedly requests `/healthz`.
+    /// There is no time limit while the daemon responds to these requests.
     async fn exchange(
         &self,
         method: Method,
@@ -192,8 +194,8 @@ impl Client {
         sender.send_request(request).await.map_err(|error| self.broken(&error))
     }
 
-    /// Connects to the daemon. While the listen queue of the socket is full (`EAGAIN`), the client tries
-    /// again without a time limit. A caller limits the time by dropping the future.
+    /// Connects to the daemon. While the listen queue of the socket is full (`EAGAIN`), the client tries again
+    /// without a time limit. A caller sets a time limit by dropping the future.
     async fn connect(&self) -> Result<UnixStream, Failure> {
         loop {
             match UnixStream::connect(&self.socket).await {
@@ -239,16 +241,16 @@ impl Client {
 }
 
 impl Answer {
-    /// Returns the answer if its HTTP status reports success.
+    /// Returns the response if its HTTP status reports success.
     ///
     /// # Errors
-    /// The failure that the daemon's error answer describes.
+    /// The failure that the daemon's error response describes.
     pub fn success(self) -> Result<Answer, Failure> {
         if self.status.is_success() { Ok(self) } else { Err(self.failure()) }
     }
 
-    /// Converts an error answer of the daemon into a failure of the command. If the answer lists problems of
-    /// a configuration, the function prints them on standard error, one a line.
+    /// Converts an error response of the daemon into a failure of the command. If the response lists problems of a
+    /// configuration, the function prints them on standard error, one a line.
     pub fn failure(&self) -> Failure {
         match serde_json::from_slice::<ErrorBody>(&self.body) {
             Ok(body) if !body.problems.is_empty() => {

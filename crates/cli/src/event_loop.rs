@@ -1,4 +1,4 @@
-//! Event loop (tokio runtime) of a command.
+//! Event loop (tokio runtime) in which a command of the client runs.
 
 use std::future::Future;
 

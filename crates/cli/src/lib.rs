@@ -1,12 +1,13 @@
-//! The command line of the `trivium` binary: its grammar, and the commands that talk to a daemon or need none.
+//! The command line of the `trivium` binary: its grammar, the commands that send requests to a daemon, and commands
+//! that need no daemon.
 //!
 //! ```text
 //!   words ──> args (grammar) ──> cmd/* ──> client ──HTTP over the unix socket──> control
 //!                                  └─────> table, live (output), failure (exit code)
 //! ```
 //!
-//! Commands that consist of more than a conversation with a daemon are in crates above this one. The binary passes
-//! them to [`execute`] as [`OtherCommands`].
+//! Commands that need more than requests to a daemon (`run`, `bench`, `demo`) are in crates that depend on this
+//! one. The binary passes them to [`execute`] as [`OtherCommands`].
 //!
 //! ```
 //! // The grammar accepts a command line without a daemon.

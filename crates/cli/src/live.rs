@@ -1,5 +1,5 @@
-//! Live views of rates for `trivium top` and the demo. The rates are computed from two sets of counters and
-//! are drawn as widgets or printed as text.
+//! Tables of packet rates, updated once a second, for `trivium top` and the demo. The rates are computed from two
+//! sets of counters. They are drawn on the terminal or printed as text.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::client::{Client, Stream};
 use crate::failure::Failure;
 use crate::table::{Table, by_number, folded, short};
 
-/// The last two sets of the daemon's counters, from which rates are computed.
+/// The last two sets of counters that the daemon has sent. Rates are computed from their difference.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
     before: Counters,
@@ -33,12 +33,13 @@ pub struct PortRate {
     pub tx_packets: f64,
     /// Bits sent per second.
     pub tx_bits: f64,
-    /// Packets per second that the data plane dropped or that were lost before workers received them.
+    /// Packets lost per second: those that the data plane dropped, and those that were lost before a worker
+    /// received them.
     pub drops: f64,
 }
 
 impl Rates {
-    /// Adds a new set of counters. The set that was current becomes the previous one.
+    /// Adds a new set of counters. The previously newest set becomes the older one.
     pub fn update(&mut self, counters: Counters) {
         self.before = std::mem::replace(&mut self.now, counters);
     }
@@ -71,12 +72,12 @@ impl Rates {
         ports
     }
 
-    /// Returns the state of the workers in the latest set of counters.
+    /// Returns the states of the workers in the newest set of counters.
     pub fn workers(&self) -> &[WorkerState] {
         &self.now.workers
     }
 
-    /// Returns the number of packets dropped since the start for each reason, with the largest number first.
+    /// Returns the number of packets dropped so far, by reason, with the largest number first.
     pub fn drops(&self) -> Vec<(String, u64)> {
         let mut drops: Vec<(String, u64)> =
             self.now.drops.iter().map(|(reason, count)| (reason.clone(), *count)).collect();
@@ -106,11 +107,11 @@ fn cells(name: &str, rate: &PortRate) -> [String; 6] {
     ]
 }
 
-/// Stream of the daemon's counters, one set a second.
+/// Stream of counters that the daemon sends, one set a second.
 #[derive(Debug)]
 pub struct CounterEvents {
     stream: Stream,
-    /// Whether the current event contains counters.
+    /// Whether the event that is being received contains counters.
     counters: bool,
 }
 
@@ -138,7 +139,7 @@ impl CounterEvents {
     }
 }
 
-/// Returns whether `q`, Esc or Ctrl-C is among the pending keys.
+/// Reads the pending keys, and returns whether `q`, Esc or Ctrl-C is among them.
 pub fn quit_pressed() -> bool {
     while event::poll(Duration::ZERO).unwrap_or(false) {
         if let Ok(Event::Key(key)) = event::read() {
@@ -151,7 +152,7 @@ pub fn quit_pressed() -> bool {
     false
 }
 
-/// Returns the live view as text: a table of ports, a line of workers, and a line of drops.
+/// Returns the rates as text: a table of ports, a line of workers, and a line of drops.
 pub fn text(rates: &Rates) -> String {
     let mut table = Table::new(&["PORT", ">RX p/s", ">RX bit/s", ">TX p/s", ">TX bit/s", ">DROPS/s"]);
     for (name, rate) in rates.ports() {
@@ -168,7 +169,7 @@ pub fn text(rates: &Rates) -> String {
     format!("{}{}; drops: {drops}\n\n", table.render(), workers.join(", "))
 }
 
-/// Draws the live view as widgets, with the lines of `notes` below.
+/// Draws the rates on the terminal, with the lines of `notes` below.
 pub fn draw(frame: &mut Frame<'_>, rates: &Rates, notes: &[&str]) {
     let ports = rates.ports();
     let height = |rows: usize| u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3);

@@ -1,13 +1,4 @@
-//! Text tables for human readers, and the columns of the values that `trivium show` lists. Programs use
-//! JSON.
-//!
-//! ```
-//! let stages = [("receive", 1500_u64), ("transmit", 7)];
-//! let table = model::table::Table::of(&stages)
-//!     .text("STAGE", |(name, _)| (*name).to_owned())
-//!     .count("PACKETS", |(_, packets)| *packets);
-//! assert_eq!(table.render(), "STAGE     PACKETS\nreceive     1.50k\ntransmit        7\n");
-//! ```
+//! Aligned text tables for the output of commands. Programs use `--json` instead.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -27,7 +18,7 @@ pub enum Align {
     Right,
 }
 
-/// A text table to which rows are added. The last column is not padded.
+/// A text table to which rows are added. The last column is not padded with spaces.
 #[derive(Clone, Debug)]
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
@@ -35,7 +26,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table with these headings. A heading that begins with `>` marks a column of numbers.
+    /// Creates a table with these column headings. A heading that begins with `>` marks a column of numbers, which
+    /// is right-aligned.
     pub fn new(headings: &[&'static str]) -> Self {
         let column = |heading: &&'static str| match heading.strip_prefix('>') {
             Some(rest) => (rest, Align::Right),
@@ -160,8 +152,8 @@ fn digits(text: &str) -> &str {
     &text[..text.bytes().take_while(u8::is_ascii_digit).count()]
 }
 
-/// Returns the names of a worker's queues on one line, such as `a/0 a/1`. A long list is shortened to its
-/// first and last port and the number of queues, such as `v1..v200: 200 queues`.
+/// Returns the names of a worker's receive queues (port and queue number) on one line, such as `a/0 a/1`. A long
+/// list is shortened to its first and last port and the number of queues, such as `v1..v200: 200 queues`.
 pub fn folded(queues: &[String]) -> String {
     /// Maximum number of queues that are named individually.
     const NAMED: usize = 8;

@@ -20,7 +20,8 @@ fn prose(text: &str) -> String {
     escaped.collect::<Vec<_>>().join("`")
 }
 
-/// Returns the option names of an argument with its value's placeholder, such as `-n, --number <N>`.
+/// Returns an argument as typed on the command line: the option names and the placeholder of the value, such as
+/// `-n, --number <N>`.
 fn typed(arg: &Arg) -> String {
     let usage = arg.to_string();
     match arg.get_short() {
@@ -29,7 +30,7 @@ fn typed(arg: &Arg) -> String {
     }
 }
 
-/// Returns the help text of an argument, with its values, its default and its environment variable.
+/// Returns the help text of an argument, followed by its possible values, its default and its environment variable.
 fn meaning(arg: &Arg) -> String {
     let mut text = arg.get_help().map(|help| prose(&help.to_string())).unwrap_or_default();
     let takes_value = arg.get_action().takes_values();
@@ -64,7 +65,7 @@ fn arguments<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
     }
 }
 
-/// Appends the sections of a command and of its subcommands to the page `text`.
+/// Appends to the page `text` the section of a command and the sections of its subcommands.
 fn section(text: &mut String, name: &str, command: &Command) {
     let about = command.get_about().map(|about| prose(&about.to_string())).unwrap_or_default();
     let end = if about.ends_with('.') { "" } else { "." };
@@ -88,7 +89,7 @@ fn section(text: &mut String, name: &str, command: &Command) {
     }
 }
 
-/// Returns whether every command has the argument (such as `--help`). The tables of commands omit such
+/// Returns whether the argument belongs to every command, such as `--help`. The tables of the commands omit such
 /// arguments.
 fn everywhere(arg: &Arg) -> bool {
     ["socket", "timeout", "help", "version"].contains(&arg.get_id().as_str())

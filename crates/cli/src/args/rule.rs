@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::seconds;
 
-/// Longest time in seconds after which a rule may expire (100 years).
+/// Maximum lifetime of a filter rule in seconds, as given by `--expires` (100 years).
 const EXPIRY_LIMIT_S: u64 = 36_525 * 86_400;
 
 /// Arguments of `trivium xdp filter add`.
@@ -142,7 +142,7 @@ pub struct RuleFields {
 }
 
 impl RuleFields {
-    /// Returns the fields of the rule that the command line sets, in the JSON form of the API.
+    /// Returns those fields of the rule that the command line sets, as a JSON object of the API.
     pub fn given(&self) -> Value {
         let mut fields = serde_json::to_value(self).unwrap_or_default();
         if let Value::Object(fields) = &mut fields {
@@ -157,13 +157,13 @@ impl RuleFields {
     }
 }
 
-/// Converts a text that is a number into a JSON number. Any other text becomes a JSON string.
+/// Converts an option's value to JSON: a number becomes a JSON number, any other text a JSON string.
 fn value(text: &str) -> Result<Value, String> {
     Ok(text.parse::<i64>().map_or_else(|_| Value::from(text), Value::from))
 }
 
-/// Parses `KEY=VALUE,...` into a JSON object. `bytes` and `mask` are hexadecimal digits and always stay
-/// strings.
+/// Parses the value of an option with several keys, `KEY=VALUE,...`, into a JSON object. `bytes` and `mask` are
+/// hexadecimal digits and always stay strings.
 fn table(text: &str) -> Result<Value, String> {
     let mut table = Map::new();
     for field in text.split(',') {

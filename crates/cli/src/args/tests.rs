@@ -139,7 +139,7 @@ fn old_words_of_flow_steering_are_accepted() {
     }
 }
 
-/// Returns the filter, as the daemon parses it, with the one rule that the command line `line` adds.
+/// Returns the filter that results, in the daemon, from the `trivium xdp filter add` command line `line`.
 fn added(line: &str) -> Result<model::Filter, Vec<model::Problem>> {
     let line: Vec<&str> =
         ["xdp", "filter", "add", "edge"].into_iter().chain(line.split_whitespace()).collect();
@@ -264,7 +264,7 @@ fn a_rule_ends_so_many_seconds_from_now() {
     assert!((now + 60..now + 120).contains(&until.0), "{until}");
 }
 
-/// Returns the texts between backquotes in the help of one argument.
+/// Returns the texts between backquotes in the help text of one argument.
 fn examples(command: &str, argument: &str) -> Vec<String> {
     let cli = Cli::command();
     let command = cli.find_subcommand(command).unwrap();
@@ -291,8 +291,8 @@ fn every_example_in_the_help_is_understood() {
     packets.iter().for_each(|text| assert_packet(text));
 }
 
-/// Checks that the grammar accepts a command line as a user types it, including its packet filter and its
-/// packet.
+/// Checks that the grammar accepts a command line as a user types it. A packet filter or packet description in the
+/// command line must be valid, too.
 fn assert_typed(line: &str) {
     let line = line.split([';', '#']).next().unwrap_or(line).trim().trim_end_matches('&');
     // What stands in quotes is one word.
@@ -327,8 +327,8 @@ fn typed(document: &str) -> impl Iterator<Item = &str> {
     blocks.flat_map(str::lines).filter(|line| line.starts_with("trivium "))
 }
 
-/// Returns the `trivium` command lines that follow a root prompt (`# `) in a document, each up to the first
-/// pipe.
+/// Returns the `trivium` command lines that follow a root prompt (`# `) in a document. A command line ends before
+/// its first pipe.
 fn prompted(document: &str) -> impl Iterator<Item = &str> {
     let lines = document.lines().filter_map(|line| line.trim_start().strip_prefix("# "));
     lines.filter_map(|line| line.split(" | ").next()).filter(|line| line.starts_with("trivium "))

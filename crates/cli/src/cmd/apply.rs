@@ -45,7 +45,7 @@ pub async fn apply(client: &Client, args: &Apply) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the result of an applied configuration change, or of a dry run with `--dry-run`.
+/// Prints the result of a configuration change: what was changed or, with `--dry-run`, what would be changed.
 pub fn tell(outcome: &Outcome) {
     for warning in &outcome.warnings {
         eprintln!("{warning}");
@@ -72,7 +72,7 @@ fn print(outcome: &Outcome, dry_run: bool) {
     }
 }
 
-/// Confirms the change that is on trial (`trivium apply --confirm`), so that the daemon keeps it.
+/// Confirms the configuration that `trivium apply --confirm` has applied on trial, so that the daemon keeps it.
 ///
 /// # Errors
 /// No change is on trial.
@@ -85,7 +85,7 @@ pub async fn confirm(client: &Client, args: Json) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Undoes the change that is on trial (`trivium apply --confirm`).
+/// Undoes the configuration that `trivium apply --confirm` has applied on trial.
 ///
 /// # Errors
 /// No change is on trial, or the data plane refuses the previous configuration.

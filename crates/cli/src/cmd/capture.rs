@@ -24,7 +24,7 @@ use crate::client::{Client, Stream, quoted};
 use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::failure::Failure;
 
-/// Maximum number of chunks of the pcapng stream that are queued for the reader thread.
+/// Maximum number of chunks of the pcapng stream that wait for the thread that reads them.
 const QUEUE: usize = 256;
 
 /// Captures packets until a limit is reached, or SIGINT or SIGTERM arrives.
@@ -77,7 +77,7 @@ pub async fn receive(
 /// Reason why the command reads no more data of the pcapng stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
-    /// A limit of the command line was reached, or a signal arrived.
+    /// A limit of the command line (packets, time) was reached, or a signal arrived.
     AsAsked,
     /// The daemon closed the stream.
     ByDaemon,
@@ -124,7 +124,7 @@ async fn feed(
     }
 }
 
-/// Input of the pcapng reader: the chunks from a queue, joined to one byte stream.
+/// Input of the pcapng reader. It joins the chunks from a queue to one byte stream.
 struct Chunks {
     from: Receiver<Bytes>,
     rest: Bytes,
@@ -147,7 +147,8 @@ impl Read for Chunks {
 /// Destination to which captured packets are written.
 enum Sink {
     Lines,
-    /// A pcapng file, and the interfaces described in the file by their numbers in the daemon's stream.
+    /// A pcapng file. The map contains the interfaces that the file describes so far, by their numbers in the
+    /// daemon's stream.
     File(Box<Writer<Box<dyn Write + Send>>>, BTreeMap<u32, Interface>),
 }
 

@@ -48,15 +48,14 @@ pub async fn explain(client: &Client, args: &Explain) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns whether the text describes a packet by its fields and leaves out the destination MAC address.
+/// Returns whether the text describes a packet by its fields, without a destination MAC address.
 fn names_no_station(text: &str) -> bool {
     let given = text.starts_with('@') || text.trim_start().starts_with("hex:");
     !given && !["eth_dst", "dl_dst"].iter().any(|field| text.contains(field))
 }
 
-/// Returns the MAC address of the router interface that receives a frame with these VLAN tags on the port, or
-/// `None` if there is none. A packet that the user describes without a destination MAC address is sent to
-/// this address.
+/// Returns the MAC address of the router interface with this port and the VLAN tags of the frame, or `None` if
+/// there is none. A packet without a destination MAC address in its description is sent to this address.
 fn station(routers: &[RouterState], port: &str, frame: &[u8]) -> Option<MacAddr> {
     let tag = |at: usize| match frame.get(at..at + 4)? {
         [0x81, 0x00, high, low] | [0x88, 0xa8, high, low] => Some(u16::from_be_bytes([high & 0xf, *low])),

@@ -24,16 +24,16 @@ use crate::client::Client;
 use crate::event_loop::block_on;
 use crate::failure::Failure;
 
-/// Commands of the grammar that crates above this one implement.
+/// Commands whose implementation is in crates that depend on this crate.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherCommands {
-    /// `trivium run`. The path is the socket that the command line names.
+    /// Implementation of `trivium run`. The path is that of the API socket, if given on the command line.
     pub run: fn(&Run, Option<&Path>) -> Result<(), Failure>,
-    /// `trivium bench`.
+    /// Implementation of `trivium bench`.
     pub bench: fn(&Bench) -> Result<(), Failure>,
-    /// `trivium demo`.
+    /// Implementation of `trivium demo`.
     pub demo: fn(&Demo) -> Result<(), Failure>,
-    /// `trivium xdp bench`.
+    /// Implementation of `trivium xdp bench`.
     pub xdp_bench: fn(&XdpBench) -> Result<(), Failure>,
 }
 

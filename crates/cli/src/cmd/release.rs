@@ -1,9 +1,9 @@
-//! `trivium release`: removes hooks that a daemon left on devices when it ended.
+//! `trivium release`: removes the XDP programs (hooks) that a daemon left on devices when it ended.
 
 use crate::args::Release;
 use crate::failure::{Failure, Kind};
 
-/// Removes the hook that an ended daemon left on a device, or all such hooks.
+/// Removes the XDP programs (hook) that an ended daemon left on a device, or on all devices.
 ///
 /// # Errors
 /// A hook is in use or cannot be removed, or there is no hook on a device or for a port of this name.

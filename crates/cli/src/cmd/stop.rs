@@ -1,5 +1,5 @@
-//! `trivium stop`: stops the daemon that listens on the socket. After an upgrade, this daemon is the
-//! successor. The daemon ends as it does on SIGTERM.
+//! `trivium stop`: stops the daemon that listens on the API socket, also if this daemon has replaced another in an
+//! upgrade. The daemon ends as it does on SIGTERM.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use crate::args::Json;
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// Maximum time to wait for the end of the daemon, whose workers first finish their packets.
+/// Maximum time to wait until the daemon has ended. Its workers first finish the packets they hold.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns a descriptor (pidfd) of the process whose ID the daemon's answer contains. Returns `None` if that
-/// process has ended or is in another PID namespace.
+/// Returns a descriptor (pidfd) of the daemon's process, whose ID is in the daemon's response. Returns `None` if
+/// that process has ended or is in another PID namespace.
 fn process(answer: &[u8]) -> Option<OwnedFd> {
     let text = std::str::from_utf8(answer).ok()?;
     let number: i32 = text.split_whitespace().next_back()?.parse().ok()?;

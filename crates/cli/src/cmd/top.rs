@@ -1,7 +1,7 @@
-//! `trivium top`: live view of the daemon, from its stream of counters and from its lists.
+//! `trivium top`: display of the daemon's counters and states, updated once a second.
 //!
-//! On a terminal, the view fills the screen with one page until `q` is pressed. Elsewhere, the command prints
-//! one table a second. The parts of the view, from the lowest:
+//! On a terminal, the display fills the screen with one page (a table) until `q` is pressed. Elsewhere, the command
+//! prints one table a second. The modules, in the direction of the data:
 //!
 //! ```text
 //!   feed ── counters and states ──> readings ── sheet of each page ──> state ──> render, detail
@@ -33,7 +33,7 @@ use crate::failure::Failure;
 use crate::live::{self, CounterEvents, Rates};
 use state::App;
 
-/// Interval at which keys are read.
+/// Interval at which the command reads pressed keys.
 const KEYS: Duration = Duration::from_millis(50);
 
 /// Shows counters until the time is over or the user quits.
@@ -54,7 +54,7 @@ pub async fn top(client: &Client, args: &Top) -> Result<(), Failure> {
     }
 }
 
-/// Returns the failure for a terminal that does not work.
+/// Returns the failure of the command for an error of the terminal.
 fn broken(error: std::io::Error) -> Failure {
     Failure::new("terminal", error, "")
 }
@@ -112,7 +112,7 @@ async fn full_screen(
     result
 }
 
-/// Applies the pending events of the terminal. Returns whether the view goes on, and whether there was an event.
+/// Applies the pending events of the terminal. Returns `Break` if the user quits, and whether there was an event.
 fn keys(terminal: &ratatui::DefaultTerminal, app: &mut App) -> std::io::Result<(ControlFlow<()>, bool)> {
     let mut pressed = false;
     while event::poll(Duration::ZERO)? {

@@ -9,7 +9,7 @@ use crate::args::Trace;
 use crate::client::{Client, quoted};
 use crate::failure::Failure;
 
-/// Hint with an example of a filter expression.
+/// Advice for errors of a filter expression, with an example.
 pub const FILTER_EXAMPLE: &str = "for example: ip_src=10.0.0.0/8,tcp,dst_port=443";
 
 /// Prints the trace of each matching packet until the requested number is reached or no packet matches for

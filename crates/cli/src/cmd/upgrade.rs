@@ -9,10 +9,10 @@ use crate::args::Upgrade;
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// Requests that the daemon starts the new binary and hands over to the new process.
+/// Requests the daemon to start the new binary and to hand over the data plane to the new process.
 ///
 /// # Errors
-/// The successor does not take over. The running daemon then continues.
+/// The new process (the successor) does not take over. The running daemon then continues.
 pub async fn upgrade(client: &Client, args: &Upgrade) -> Result<(), Failure> {
     let whole = |binary: &PathBuf| {
         let failed = |error| Failure::new(binary.display().to_string(), error, "check the path");

@@ -1,7 +1,8 @@
-//! Reader of the daemon for `trivium top`: the stream of counters, and the states that a page needs besides.
+//! Requests to the daemon by `trivium top`: the stream of counters, and the states that the shown page needs in
+//! addition.
 //!
-//! The reader requests a state at most once a second, and only while the shown page needs the state. When the
-//! daemon ends the stream, the reader connects again until it succeeds.
+//! The task that sends the requests (the reader) requests a state at most once a second, and only while the shown
+//! page needs the state. When the daemon ends the stream, the reader tries to connect again until it succeeds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,20 +17,20 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::live::CounterEvents;
 
-/// Minimum interval between two requests for one state. The interval is somewhat shorter than that of the
-/// counters, so that each set of counters leads to a request also if the set arrives early.
+/// Minimum interval between two requests for the same state. Requests are sent when a set of counters arrives, once
+/// a second. The interval is somewhat shorter, so that a set that arrives early leads to a request, too.
 const INTERVAL: Duration = Duration::from_millis(900);
-/// Time between two attempts to connect again.
+/// Time between two attempts to connect to the daemon again.
 const RETRY: Duration = Duration::from_millis(500);
 /// Maximum number of OpenFlow rules that the reader requests.
 pub const RULES: usize = 1000;
 
-/// A state that a page needs besides the counters.
+/// A state of the daemon that a page needs in addition to the counters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Resource {
     /// States of the ports.
     Ports,
-    /// Drops by port and reason.
+    /// Numbers of dropped packets by port and reason.
     Drops,
     /// States of the bridges.
     Bridges,
@@ -43,12 +44,12 @@ pub enum Resource {
     Filters,
 }
 
-/// A state that the daemon has returned.
+/// A state of the daemon, as the API has returned it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum State {
     /// States of the ports.
     Ports(Vec<PortState>),
-    /// Drops by port and reason.
+    /// Numbers of dropped packets by port and reason.
     Drops(Vec<DropState>),
     /// States of the bridges.
     Bridges(Vec<BridgeState>),
@@ -77,23 +78,23 @@ impl State {
     }
 }
 
-/// Message of the reader to the view.
+/// Message from the task that reads the daemon to the task that draws the screen.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Update {
     /// A new set of counters.
     Counters(Counters),
-    /// A new state, with the time of the reading since the start of the reader.
+    /// A new state. The time of the request is counted from the start of the reader.
     State(Duration, State),
-    /// The daemon has refused a request for this state, for this reason.
+    /// The daemon has refused the request for this state. The text is the reason.
     Refused(Resource, String),
-    /// There is no connection to the daemon, for this reason. The reader tries again.
+    /// The connection to the daemon was lost, for the reason in the text. The reader tries to connect again.
     Lost(String),
     /// The connection to the daemon is established again.
     Connected,
 }
 
-/// Reads the daemon until the receiver of the updates is closed. `needed` contains the states that the shown
-/// page needs.
+/// Reads counters and states from the daemon until the receiver of the updates is closed. `needed` contains the
+/// states that the shown page needs.
 pub async fn run(
     client: Client,
     mut events: CounterEvents,
@@ -135,7 +136,7 @@ pub async fn run(
     }
 }
 
-/// Connects to the daemon again until it succeeds. Returns `None` if the receiver of the updates is closed.
+/// Tries to connect to the daemon until it succeeds. Returns `None` if the receiver of the updates is closed.
 async fn connect_again(client: &Client, updates: &mpsc::Sender<Update>) -> Option<CounterEvents> {
     let mut reason = "the daemon has ended or is being replaced".to_owned();
     loop {
@@ -148,7 +149,7 @@ async fn connect_again(client: &Client, updates: &mpsc::Sender<Update>) -> Optio
     }
 }
 
-/// Requests the needed states that were last requested at least [`INTERVAL`] ago.
+/// Requests the needed states whose last request is at least [`INTERVAL`] ago.
 async fn request(
     client: &Client,
     needed: &watch::Receiver<Vec<Resource>>,

@@ -1,4 +1,5 @@
-//! Readings of the daemon for `trivium top`: one sheet for each page, and the states for the details of ports.
+//! Counters and states that `trivium top` has read from the daemon: one table ([`Sheet`]) for each page, and the
+//! states for the details of ports.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::feed::State;
 use super::pages::{self, Page};
 use super::sheet::Sheet;
 
-/// Sheets and states that have been read of the daemon.
+/// Tables and states that `trivium top` has read from the daemon.
 #[derive(Clone, Debug)]
 pub struct Readings {
     sheets: [Sheet; Page::ALL.len()],
@@ -30,7 +31,7 @@ impl Default for Readings {
 }
 
 impl Readings {
-    /// Returns the sheet of a page.
+    /// Returns the table of a page.
     pub fn sheet(&self, page: Page) -> &Sheet {
         &self.sheets[page.index()]
     }
@@ -39,7 +40,7 @@ impl Readings {
         &mut self.sheets[page.index()]
     }
 
-    /// Returns the sheet of the flow caches, which has at most one line.
+    /// Returns the table of the flow caches, which has at most one row.
     pub fn caches(&self) -> &Sheet {
         &self.caches
     }
@@ -59,7 +60,7 @@ impl Readings {
         &self.counters.workers
     }
 
-    /// Adds a set of counters.
+    /// Adds a set of counters that the daemon has sent.
     pub fn add_counters(&mut self, counters: Counters) {
         let at = Duration::from_nanos(counters.at_ns);
         let rows = pages::ports(&counters, &self.ports);

@@ -13,11 +13,11 @@ use super::sheet::{self, Column, Kind, figure, sparkline};
 use super::state::{App, Connection};
 use crate::table::counted;
 
-/// Number of lines around the rows of a page: pages, summary, headings, note and keys.
+/// Number of screen lines other than the rows of a page: pages, summary, headings, note and keys.
 const AROUND: u16 = 5;
-/// Width of the sparklines on pages with a column that takes the remaining width.
+/// Width of a row's sparkline in characters, on pages with a column that takes the remaining width.
 const SPARK: u16 = 10;
-/// Minimum size of the terminal.
+/// Minimum width and height of the terminal in characters.
 const MINIMUM: (u16, u16) = (40, 8);
 
 const KEYS: &str = "Enter: details  /: filter  < >: sort  r: reverse  p: pause  ?: help  q: quit";
@@ -40,7 +40,7 @@ q                   quit
 p/s are packets a second. k, M and G stand for 1000, 1000000 and 1000000000.
 Each sparkline shows one value a second, the newest at the right.";
 
-/// Returns the number of rows that a terminal of this height shows.
+/// Returns the number of table rows that fit on a terminal of this height in lines.
 pub fn rows(height: u16) -> usize {
     usize::from(height.saturating_sub(AROUND)).max(1)
 }
@@ -86,7 +86,7 @@ fn page_names(current: Page) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Draws the summary, or the state of the connection while there is none.
+/// Draws the summary line. A loss of the connection or a refused request is shown in its place.
 fn draw_summary(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let paused = if app.is_paused() { " PAUSED " } else { "" };
     let width = u16::try_from(paused.len()).unwrap_or(0);
@@ -104,7 +104,7 @@ fn draw_summary(frame: &mut Frame<'_>, app: &App, area: Rect) {
     frame.render_widget(Paragraph::new(text).style(style), left);
 }
 
-/// Returns the number of rows, the filter, and the sums of the page.
+/// Returns the summary line of a page: number of rows, filter, and sums of columns.
 fn summary(app: &App) -> String {
     let (readings, filter) = (app.readings(), &app.table().filter);
     let sheet = readings.sheet(app.page);
@@ -139,7 +139,7 @@ fn summary(app: &App) -> String {
     parts.join(", ")
 }
 
-/// Draws the rows of the page, and the note of the selected row or the filter below.
+/// Draws the rows of the page. Draws the note of the selected row, or the filter, in the line below.
 fn draw_page(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let [table, note] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(area);
     let height = usize::from(table.height.saturating_sub(1));
@@ -165,7 +165,7 @@ fn draw_page(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     }
 }
 
-/// Returns the text for a page without rows.
+/// Returns the text that is shown on a page without rows.
 fn empty(app: &App) -> String {
     let (noun, table) = (app.page.noun(), app.table());
     if !app.readings().sheet(app.page).is_read() {
@@ -181,7 +181,7 @@ fn empty(app: &App) -> String {
     }
 }
 
-/// Returns the index of the first shown row such that the selected row is shown.
+/// Returns the scroll position: the index of the first shown row, such that the selected row is visible.
 fn scrolled(offset: usize, selected: usize, count: usize, height: usize) -> usize {
     let first = (selected + 1).saturating_sub(height);
     offset.clamp(first, selected.max(first)).min(count.saturating_sub(height))
@@ -224,13 +224,13 @@ fn draw_rows(frame: &mut Frame<'_>, app: &App, lines: &[&sheet::Line], selected:
     frame.render_widget(Table::new(rows, widths).header(Row::new(headings).style(Style::new().bold())), area);
 }
 
-/// Returns the width of the last column.
+/// Returns the width in characters of the last column.
 fn column_width(widths: &[Constraint], area: Rect) -> u16 {
     Layout::horizontal(widths.iter().copied()).spacing(1).split(area).last().map_or(0, |area| area.width)
 }
 
-/// Returns the width of a column. A column of texts is as wide as its longest text that is shown, within its
-/// maximum.
+/// Returns the width of a column. A column with texts is as wide as its longest shown text, up to its maximum
+/// width.
 fn width(column: Column, at: usize, lines: &[&sheet::Line]) -> Constraint {
     // The heading of the column by which rows are sorted has a mark.
     let title = column.title.len() + 1;

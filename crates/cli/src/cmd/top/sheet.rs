@@ -1,7 +1,7 @@
-//! Table of one page of `trivium top`: rows with values, rates and the values of the last two minutes.
+//! Table of one page of `trivium top`: rows with values, rates, and a history of two minutes.
 //!
-//! A [`Sheet`] is updated with rows of cumulative counters about once a second. The sheet computes the rate of
-//! each counter from the last two updates. Rows are identified by their keys, so rows may come and go.
+//! A [`Sheet`] is updated about once a second with rows of cumulative counters. It computes the rate of each
+//! counter from the last two updates. A row is recognised by its key. Therefore rows may appear and disappear.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use crate::table::{by_number, short};
 
-/// Number of values that the history of a column holds.
+/// Maximum number of values in the history of a column, one for each update.
 const HISTORY: usize = 120;
-/// Interval between two updates after which the histories begin again.
+/// Time without an update after which the histories start again.
 const GAP: Duration = Duration::from_secs(5);
-/// Symbols of a sparkline, from 0 to the maximum.
+/// Characters of a sparkline for the levels from 0 to the maximum.
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Kind of the values of a column.
@@ -21,7 +21,7 @@ const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇',
 pub enum Kind {
     /// Text.
     Text,
-    /// Number, such as a number of objects or a cumulative count.
+    /// Number that is shown as it is, such as a number of objects or a cumulative count.
     Number,
     /// Events per second, from a cumulative count of events.
     Rate,
@@ -31,14 +31,14 @@ pub enum Kind {
     Percent,
 }
 
-/// Column of a sheet.
+/// Description of a column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
     /// Heading of the column.
     pub title: &'static str,
     /// Kind of the values.
     pub kind: Kind,
-    /// Maximum width in characters. 0: the column takes the width that other columns leave.
+    /// Maximum width in characters. 0 means that the column takes the width that the other columns leave.
     pub width: u16,
 }
 
@@ -49,14 +49,14 @@ impl Column {
     }
 }
 
-/// Cell of a row that is added to a sheet.
+/// Input cell: the value of a column in a row with which the table is updated.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Cell {
     /// Text of a text column.
     Text(String),
-    /// Value that is shown as it is, or `None` if it is not known.
+    /// Number that is shown as it is, or `None` if it is not known.
     Value(Option<f64>),
-    /// Cumulative count, from which the sheet computes a rate per second.
+    /// Cumulative count, from which the table computes a rate per second.
     Count(u64),
 }
 
@@ -73,14 +73,14 @@ impl Cell {
     }
 }
 
-/// Row that is added to a sheet.
+/// Input row, with which the table is updated.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
     /// Key that identifies the row in successive updates.
     pub key: String,
     /// Cells, one for each column.
     pub cells: Vec<Cell>,
-    /// Text that is shown while the row is selected.
+    /// Text that is shown below the table while the row is selected.
     pub note: String,
     /// Whether the object of the row has a problem or is down.
     pub trouble: bool,
@@ -93,12 +93,12 @@ impl Row {
     }
 }
 
-/// Value of a cell that is shown.
+/// Shown value of a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     /// Text.
     Text(String),
-    /// Number, or `None` while it is not known, as for a rate after the first update.
+    /// Number or rate. `None` if it is not known, such as a rate after the first update.
     Number(Option<f64>),
 }
 
@@ -122,14 +122,14 @@ impl Value {
     }
 }
 
-/// Row of a sheet, with the values that are shown.
+/// Row of the table with the shown values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Line {
     /// Key of the row.
     pub key: String,
     /// Values, one for each column.
     pub values: Vec<Value>,
-    /// Text that is shown while the row is selected.
+    /// Text that is shown below the table while the row is selected.
     pub note: String,
     /// Whether the object of the row has a problem or is down.
     pub trouble: bool,
@@ -138,7 +138,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Returns the last sums of the values of these columns that are known, from the oldest to the newest.
+    /// Returns the history of the sums of these columns, from the oldest to the newest value.
     pub fn history(&self, columns: &[usize]) -> Vec<f64> {
         let mut sums: Vec<f64> = Vec::new();
         for history in columns.iter().filter_map(|column| self.histories.get(*column)) {
@@ -151,7 +151,8 @@ impl Line {
         sums
     }
 
-    /// Returns whether the key or a text of the line contains `filter`, which is in lower case.
+    /// Returns whether the key or a text of the row contains `filter`. `filter` must be in lower case, and the case
+    /// of the row is ignored.
     fn contains(&self, filter: &str) -> bool {
         let text = |value: &Value| match value {
             Value::Text(text) => text.to_lowercase().contains(filter),
@@ -161,7 +162,7 @@ impl Line {
     }
 }
 
-/// Order of the lines of a sheet.
+/// Order in which the rows of a table are sorted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
     /// Index of the column by which lines are sorted.
@@ -170,11 +171,11 @@ pub struct Order {
     pub descending: bool,
 }
 
-/// Rows of one page, with rates and histories.
+/// Table of one page, with rates and histories. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Sheet {
     columns: &'static [Column],
-    /// Time of the last update, or `None` before the first update.
+    /// Time of the last update by a monotonic clock, or `None` before the first update.
     at: Option<Duration>,
     lines: Vec<Line>,
 }
@@ -200,8 +201,8 @@ impl Sheet {
         self.lines.iter().find(|line| line.key == key)
     }
 
-    /// Replaces the rows. `at` is the time of the reading by a steady clock. Rates are unknown if the clock has
-    /// gone back, as it does when the daemon has restarted.
+    /// Replaces the rows. `at` is the time at which the rows were read, by a monotonic clock. If `at` is before the
+    /// time of the last update, as after a restart of the daemon, rates are unknown.
     pub fn update(&mut self, at: Duration, rows: Vec<Row>) {
         let passed = self.at.and_then(|before| at.checked_sub(before)).filter(|passed| !passed.is_zero());
         let continues = passed.is_none_or(|passed| passed <= GAP);
@@ -235,7 +236,7 @@ impl Sheet {
             .collect();
     }
 
-    /// Replaces the texts, notes and problems of the rows that the sheet has. Numbers and histories are unchanged.
+    /// Updates the texts, notes and problem marks of existing rows. Numbers and histories do not change.
     pub fn amend(&mut self, rows: Vec<Row>) {
         let mut rows: HashMap<String, Row> = rows.into_iter().map(|row| (row.key.clone(), row)).collect();
         for line in &mut self.lines {
@@ -268,7 +269,8 @@ impl Sheet {
     }
 }
 
-/// Returns the value of a cell. For a count, this is the rate since the former cell, `passed` ago.
+/// Returns the shown value of a cell. For a cumulative count, this is the rate since the previous cell, which was
+/// read the time `passed` ago.
 #[allow(clippy::cast_precision_loss, reason = "rates for people to read")]
 fn value(kind: Kind, cell: &Cell, before: Option<&Cell>, passed: Option<Duration>) -> Value {
     match cell {
@@ -284,7 +286,7 @@ fn value(kind: Kind, cell: &Cell, before: Option<&Cell>, passed: Option<Duration
     }
 }
 
-/// Compares two values. Unknown numbers come before known numbers.
+/// Compares two values for sorting. Unknown numbers come before known numbers.
 fn compare(one: Option<&Value>, other: Option<&Value>) -> Ordering {
     match (one, other) {
         (Some(Value::Text(one)), Some(Value::Text(other))) => by_number(one, other),
@@ -301,8 +303,8 @@ pub fn figure(number: f64) -> String {
     short(number.max(0.0).round() as u64)
 }
 
-/// Returns a sparkline of the last values, with the newest value at the right. `most` is the value of a full
-/// bar. If `most` is `None`, the largest value has a full bar. The line is at most `width` characters wide.
+/// Returns a sparkline of the last values, with the newest value at the right. `most` is the value of a full bar.
+/// If `most` is `None`, the largest value has a full bar. The sparkline is at most `width` characters wide.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the level of a bar, 0..=8")]
 pub fn sparkline(values: &[f64], most: Option<f64>, width: usize) -> String {
     let shown = &values[values.len().saturating_sub(width)..];

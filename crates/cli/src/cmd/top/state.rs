@@ -1,5 +1,5 @@
-//! State of the screen of `trivium top`, as a state machine: keys and updates go in, and the renderer reads the
-//! result. Nothing here touches the terminal or the daemon.
+//! State of the screen of `trivium top`, as a state machine. Inputs are pressed keys and data from the daemon. The
+//! renderer draws the state. The module accesses neither the terminal nor the daemon.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,21 +12,22 @@ use super::pages::{self, Page};
 use super::readings::Readings;
 use super::sheet::{Kind, Line, Order};
 
-/// Time for which the screen says that the connection is established again.
+/// Time for which the screen shows that the connection to the daemon is established again.
 const RESTORED: Duration = Duration::from_secs(5);
 
-/// Order, filter and selection of one page.
+/// Order, filter and selection of the rows of one page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
     /// Order of the rows.
     pub order: Order,
-    /// Text that the shown rows contain. Empty: all rows are shown.
+    /// Filter: only rows that contain this text are shown. Empty means all rows.
     pub filter: String,
-    /// Index of the first row on the screen.
+    /// Scroll position: index of the first row on the screen.
     pub offset: usize,
-    /// Key of the selected row. `None`: the first row.
+    /// Key of the selected row. `None` means the first row.
     selected: Option<String>,
-    /// Index of the selected row when it was selected, for the case that the row disappears.
+    /// Index of the selected row at the time of the selection. If the row disappears, the row at this index is
+    /// selected.
     index: usize,
 }
 
@@ -44,23 +45,23 @@ pub enum Connection {
 /// State of the screen.
 #[derive(Clone, Debug)]
 pub struct App {
-    /// The shown page.
+    /// Page that is shown.
     pub page: Page,
-    /// Name of the port whose details are shown.
+    /// Name of the port whose details are shown. `None` if the rows of the page are shown.
     pub detail: Option<String>,
-    /// Index of the first shown row of the lists of the details.
+    /// Scroll position of the lists in the details: index of the first shown row.
     pub detail_offset: usize,
-    /// Whether the list of keys is shown.
+    /// Whether the list of keys (help) is shown.
     pub help: bool,
-    /// Whether keys change the text of the filter.
+    /// Whether pressed keys are entered into the filter.
     pub editing: bool,
     /// State of the connection to the daemon.
     pub connection: Connection,
-    /// Reasons for which the daemon has refused the last requests of states that the page needs.
+    /// Reason why the daemon refused the last request, for each state that the page needs.
     pub refused: BTreeMap<Resource, String>,
     tables: [Table; Page::ALL.len()],
     live: Readings,
-    /// Readings at the time of the pause. `None`: the view is not paused.
+    /// Data from the daemon at the time when the user paused the display. `None` if it is not paused.
     frozen: Option<Box<Readings>>,
 }
 
@@ -89,12 +90,12 @@ impl Default for App {
 }
 
 impl App {
-    /// Returns whether the view is paused.
+    /// Returns whether the user has paused the display.
     pub fn is_paused(&self) -> bool {
         self.frozen.is_some()
     }
 
-    /// Returns the readings that are shown.
+    /// Returns the data that is shown: the latest, or that at the time of the pause.
     pub fn readings(&self) -> &Readings {
         self.frozen.as_deref().unwrap_or(&self.live)
     }
@@ -104,7 +105,7 @@ impl App {
         &self.tables[self.page.index()]
     }
 
-    /// Returns order, filter and selection of the shown page for changes.
+    /// Returns order, filter and selection of the shown page, to be changed.
     pub fn table_mut(&mut self) -> &mut Table {
         &mut self.tables[self.page.index()]
     }
@@ -115,15 +116,15 @@ impl App {
         self.readings().sheet(self.page).shown(table.order, &table.filter)
     }
 
-    /// Returns the index of the selected row among the shown rows. If the selected row has disappeared, another
-    /// row at its place is selected.
+    /// Returns the index of the selected row among the shown rows. If the selected row has disappeared, the row
+    /// that is now at its index is selected.
     pub fn selected(&self, lines: &[&Line]) -> usize {
         let table = self.table();
         let found = table.selected.as_ref().and_then(|key| lines.iter().position(|line| line.key == *key));
         found.unwrap_or(table.index).min(lines.len().saturating_sub(1))
     }
 
-    /// Returns the states that the screen needs besides the counters.
+    /// Returns the states that the screen needs in addition to the counters.
     pub fn resources(&self) -> Vec<Resource> {
         let mut resources = self.page.resources().to_vec();
         if self.detail.is_some() {
@@ -134,7 +135,7 @@ impl App {
         resources
     }
 
-    /// Applies an update of the reader. `now` is the time by a steady clock.
+    /// Applies data that was read from the daemon. `now` is the time by a monotonic clock.
     pub fn update(&mut self, update: Update, now: Duration) {
         match update {
             Update::Counters(counters) => self.live.add_counters(counters),
@@ -151,7 +152,8 @@ impl App {
         }
     }
 
-    /// Applies a key. `height` is the number of rows on the screen. The result is `Break` if the user quits.
+    /// Applies a pressed key. `height` is the number of rows on the screen. The result is `Break` if the user
+    /// quits.
     pub fn key(&mut self, key: KeyEvent, height: usize) -> ControlFlow<()> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') {
@@ -191,7 +193,7 @@ impl App {
         self.help = false;
     }
 
-    /// Leaves the innermost of help, details and filter. Quits if there is none of them.
+    /// Closes the innermost of help, details and filter. Quits if none of them is open.
     fn back(&mut self) -> ControlFlow<()> {
         if self.help {
             self.help = false;
@@ -273,8 +275,8 @@ impl App {
         }
     }
 
-    /// Sorts by the next column (`step` 1) or the former column (`step` -1). Numbers are sorted with the largest
-    /// first, and texts in alphabetical order.
+    /// Sorts the rows by the next column (`step` 1) or the previous column (`step` -1): numbers in descending,
+    /// texts in alphabetical order.
     fn sort_by(&mut self, step: isize) {
         let columns = self.page.columns();
         let order = &mut self.table_mut().order;
@@ -283,7 +285,8 @@ impl App {
         *order = Order { column, descending: columns[column].kind != Kind::Text };
     }
 
-    /// Shows the details of the selected row: of a port its own page, and of a bridge its OpenFlow rules.
+    /// Shows the details of the selected row. For a port, these are a page about the port, and for a bridge, its
+    /// OpenFlow rules.
     fn drill_down(&mut self) {
         let lines = self.lines();
         let Some(key) = lines.get(self.selected(&lines)).map(|line| line.key.clone()) else { return };

@@ -1,5 +1,5 @@
-//! Tests of the view of `trivium top` without a daemon: recorded counters and states go in, keys are pressed, and
-//! the screen is compared.
+//! Tests of the screen of `trivium top` without a daemon. The tests supply recorded counters and states, press
+//! keys, and compare the screen with a file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,8 +24,8 @@ fn second(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Returns the counters of three ports and two workers at a second. In each second, eth0 receives 1200 packets
-/// of 1000 bytes, which tap1 sends. 3 packets a second are dropped.
+/// Returns the counters of three ports and two workers after `seconds` seconds. In each second, eth0 receives 1200
+/// packets of 1000 bytes, which tap1 sends, and 3 packets are dropped.
 fn counters(seconds: u64) -> Counters {
     let port = |rx: u64, tx: u64, drops: u64| PortCounters {
         rx_packets: rx * seconds,
@@ -67,7 +67,7 @@ fn port(name: &str, kind: &str, up: bool) -> Value {
     })
 }
 
-/// Returns the states at a second, as the API sends them.
+/// Returns the states after `seconds` seconds, in the form that the API sends.
 fn states(seconds: u64) -> Vec<State> {
     let drop = |port: &str, reason: &str, packets: u64| json!({"port": port, "reason": reason, "packets": packets, "explanation": format!("Why {reason}.")});
     let member = |port: &str| json!({"port": port, "owner": "file", "vlans": "access 10", "protected": false, "macs": 1});
@@ -127,7 +127,7 @@ fn states(seconds: u64) -> Vec<State> {
     ]
 }
 
-/// Returns the view after readings at the seconds 1 to `seconds`.
+/// Returns the state of the screen after data for each of the seconds 1 to `seconds`.
 fn app(seconds: u64) -> App {
     let mut app = App::default();
     for at in 1..=seconds {
@@ -136,7 +136,7 @@ fn app(seconds: u64) -> App {
     app
 }
 
-/// Adds the readings of a second.
+/// Supplies the counters and states of one second.
 fn go_on(app: &mut App, at: u64) {
     app.update(Update::Counters(counters(at)), second(at));
     for state in states(at) {

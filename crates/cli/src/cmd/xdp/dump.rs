@@ -1,5 +1,5 @@
-//! `trivium xdp dump`: captures frames before and after a port's hook, each with the XDP verdict, to a pcapng
-//! file or as lines.
+//! `trivium xdp dump`: captures frames before and after the XDP programs of a port (its hook), each with the XDP
+//! verdict, to a pcapng file or as lines.
 
 use packet::filter::Filter;
 

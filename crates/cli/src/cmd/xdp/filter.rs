@@ -1,4 +1,4 @@
-//! `trivium xdp filter`: filters of ports' hooks with their rules, block lists and samples.
+//! `trivium xdp filter`: packet filters in the XDP programs of ports, with their rules, block lists and samples.
 
 use control::Outcome;
 use hyper::Method;
@@ -88,8 +88,8 @@ async fn samples(client: &Client, args: &FilterSamples) -> Result<(), Failure> {
     capture::receive(client, &path, &output, "raise `one_in` of the rule to lose none").await
 }
 
-/// Returns the filter with this name. If `name` is the name of a port, returns the filter of that port, and
-/// the port as the second value.
+/// Returns the name of the filter that `name` stands for: the filter with this name, or the filter of the port with
+/// this name. In the second case, the second value is the port.
 fn followed<'f>(filters: &'f [FilterState], name: &'f str) -> Result<(&'f str, Option<&'f str>), Failure> {
     if let Some(filter) = filters.iter().find(|filter| filter.name == name) {
         return Ok((&filter.name, None));

@@ -1,5 +1,5 @@
-//! `trivium xdp gen`: sends frames from a device at a given rate or as fast as possible. The frames come from
-//! the kernel's generator, are built beforehand ([`mixture`]), or are read from a capture file. No daemon is
+//! `trivium xdp gen`: sends frames from a device at a given rate or as fast as possible. The frames come from a BPF
+//! program in the kernel, are built by the command ([`mixture`]), or are read from a capture file. No daemon is
 //! needed.
 
 mod mixture;
@@ -21,7 +21,8 @@ use self::mixture::{Ends, FRAMES_MAX, Mixture};
 use crate::args::{FrameOrder, FrameProtocol, Varied, XdpGen};
 use crate::failure::Failure;
 
-/// Interface index of the loopback device. The kernel reports losses of generated frames with this device.
+/// Interface index of the loopback device. In the kernel's loss counters, lost frames of the generator are
+/// attributed to this device.
 const LOOPBACK: u32 = 1;
 
 /// Sends the requested frames and prints a report.
@@ -88,7 +89,7 @@ fn send(args: &XdpGen) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends frames until the given number or duration is reached, or until Ctrl-C is pressed.
+/// Sends frames until the given number or duration is reached, or until Ctrl-C is pressed. Returns what was sent.
 fn offer(args: &XdpGen, generator: &mut Generator) -> Result<Offered, xdp::Error> {
     if let Some(packets) = args.packets {
         return generator.send(packets);
@@ -111,8 +112,7 @@ fn offer(args: &XdpGen, generator: &mut Generator) -> Result<Offered, xdp::Error
     offered
 }
 
-/// Returns the number of generated frames that were lost so far when they were sent to a device of this
-/// network namespace.
+/// Returns the number of generated frames lost so far on the way to a device of this network namespace.
 fn lost(losses: &Losses) -> Result<u64, xdp::Error> {
     use std::os::linux::fs::MetadataExt;
     let inode = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());
@@ -130,7 +130,7 @@ fn order(args: &XdpGen) -> Order {
     }
 }
 
-/// Returns the description of the traffic that the arguments request, without frame lengths and addresses.
+/// Converts the arguments into settings of the generator, without frame lengths and addresses.
 fn traffic(args: &XdpGen, ifindex: u32) -> Traffic {
     let varies = |what: Varied| args.vary.contains(&what);
     // Several flows differ in their ports by default.
@@ -159,7 +159,7 @@ fn traffic(args: &XdpGen, ifindex: u32) -> Traffic {
     }
 }
 
-/// Reads a capture file and returns the frames that can be sent unchanged.
+/// Reads the frames of a capture file. Frames that cannot be sent unchanged are only counted.
 fn recorded(path: &Path) -> Result<Recorded, Failure> {
     let object = path.display().to_string();
     let fix = "name a pcap or pcapng file of Ethernet frames";

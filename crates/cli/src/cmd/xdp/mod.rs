@@ -1,4 +1,4 @@
-//! `trivium xdp`: commands for the driver hooks of ports, with one file for each command.
+//! `trivium xdp`: commands for the XDP programs of ports (hooks), with one file for each command.
 
 mod dump;
 mod filter;
@@ -13,7 +13,8 @@ use crate::client::Client;
 use crate::event_loop::block_on;
 use crate::failure::Failure;
 
-/// Executes a subcommand of `trivium xdp`. `bench` executes `trivium xdp bench`.
+/// Executes a subcommand of `trivium xdp`. The function `bench` executes `trivium xdp bench`, which another crate
+/// implements.
 ///
 /// # Errors
 /// The failure of the subcommand.

@@ -1,6 +1,6 @@
-//! `trivium xdp monitor`: prints once a second how many frames each port's hook has processed, by XDP
-//! verdict, and how many of them the kernel lost after the verdict. With `--each`, every lost frame is
-//! reported individually.
+//! `trivium xdp monitor`: prints once a second how many frames the XDP program of each port (its hook) has
+//! processed, by XDP verdict, and how many of them the kernel lost after the verdict. With `--each`, every lost
+//! frame is reported individually.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,25 +16,25 @@ use crate::failure::Failure;
 use crate::table::{Table, short};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Interval at which the BPF ring buffer of loss events is read.
+/// Interval at which the command reads loss events from the BPF ring buffer.
 const PERIOD: Duration = Duration::from_millis(50);
-/// Size in bytes of the BPF ring buffer of loss events. The ring buffer holds 6,000 events, which may occur
-/// as a burst within one [`PERIOD`].
+/// Size in bytes of the BPF ring buffer for loss events. It holds 6,000 events, which may occur as a burst within
+/// one [`PERIOD`].
 const RING_BYTES: u32 = 256 << 10;
 
-/// Frame counts of the hooks of all ports within one interval.
+/// Numbers of frames of all ports' hooks in one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 struct Interval {
     elapsed_ns: u64,
     ports: BTreeMap<String, Flow>,
 }
 
-/// Frame counts of the hook of one port within one interval.
+/// Numbers of frames of one port's hook in one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 struct Flow {
-    /// Number of frames that the hook's program received.
+    /// Number of frames that the hook's XDP program received.
     seen: u64,
-    /// Number of frames for which the program returned each XDP verdict, by the verdict's name.
+    /// Number of frames for each XDP verdict of the program, by the verdict's name.
     ways: BTreeMap<String, u64>,
     /// Frames that the kernel lost after the XDP verdict, by tracepoint and reason.
     lost: Vec<Lost>,
@@ -47,7 +47,7 @@ struct Lost {
     frames: u64,
 }
 
-/// One loss event: the time, the ports whose hook may have caused it, and the lost frames.
+/// One loss event: its time, the ports whose hook may have sent the frames, and the lost frames.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Each {
     at_ns: u64,
@@ -56,14 +56,15 @@ struct Each {
     lost: Lost,
 }
 
-/// Values of the hooks' counters and of the kernel's loss counters at one moment.
+/// Values of the hooks' counters and of the kernel's loss counters at one time. The difference of two such values
+/// is printed.
 struct Moment {
     at: Instant,
     hooks: Vec<HookState>,
     losses: Vec<Loss>,
 }
 
-/// Prints the frame counts of the last second once a second. Ends after the given number of seconds or when
+/// Prints, once a second, the numbers of frames in the last second. Ends after the given number of seconds or when
 /// Ctrl-C is pressed.
 ///
 /// # Errors
@@ -131,8 +132,8 @@ async fn each(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Converts a loss of frames into a loss event with the names of the ports whose hook may have caused the
-/// loss. Returns `None` if there is no such port.
+/// Converts a loss that the kernel reports into a loss event with the names of the ports whose hook may have sent
+/// the frames. Returns `None` if there is no such port.
 fn told(loss: &LossAt, hooks: &[HookState]) -> Option<Each> {
     let LossAt { at_ns, loss } = *loss;
     let ports: Vec<String> =
@@ -196,8 +197,8 @@ fn between(before: &Moment, now: &Moment) -> Interval {
     Interval { elapsed_ns, ports: ports.collect() }
 }
 
-/// Returns whether a hook may have caused a loss. For frames that were redirected to a CPU, the kernel
-/// reports only the CPU map, which all ports with one flow steering definition share.
+/// Returns whether the lost frames may come from a port's hook. If frames were redirected to a CPU, the kernel
+/// names only the CPU map, which all ports with one flow steering definition share.
 fn is_of(loss: &Loss, hook: &HookState) -> bool {
     if loss.event == LossEvent::Cpu {
         return hook.maps.iter().any(|map| map.id == loss.ifindex);

@@ -1,4 +1,4 @@
-//! `trivium xdp load` and `unload`: custom XDP programs that run before ports' own programs.
+//! `trivium xdp load` and `unload`: custom XDP programs, which run on a port before its own XDP program.
 
 use std::fmt::Write as _;
 use std::fs::File;

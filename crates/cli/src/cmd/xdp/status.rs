@@ -1,4 +1,4 @@
-//! `trivium xdp status`: state of each port's hook.
+//! `trivium xdp status`: state of the XDP programs of each port (its hook).
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::client::{Client, quoted};
 use crate::failure::Failure;
 use crate::table::{Table, short};
 
-/// Prints the state of all ports' hooks, or of one port's hook.
+/// Prints the state of the XDP programs of all ports, or of one port.
 ///
 /// # Errors
 /// The daemon does not answer, or the port has no hook.
@@ -29,7 +29,7 @@ pub async fn status(client: &Client, args: &XdpStatus) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Formats the state of one hook, with a table of its maps.
+/// Formats the state of one port's hook, with a table of its BPF maps.
 fn text(hook: &HookState) -> String {
     let place = hook.namespace.as_ref().map_or_else(String::new, |namespace| format!("@{namespace}"));
     let driver = hook.driver.as_deref().unwrap_or("driver unknown");
@@ -99,7 +99,7 @@ fn of_program(what: &str, program: &HookProgram, link: Option<u32>) -> String {
     )
 }
 
-/// Formats the runs per second of a hook's program, the time of one run, and the load in percent of one core.
+/// Formats the run time of a hook's program: runs per second, time of one run, and load in percent of one core.
 #[allow(clippy::cast_precision_loss, reason = "a share for people to read")]
 fn runs(measured: &HookRuns) -> String {
     let Some(each) = measured.ns_per_run() else { return "0/s".to_owned() };

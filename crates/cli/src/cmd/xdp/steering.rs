@@ -1,5 +1,6 @@
-//! `trivium xdp steering`: shows and changes flow steering. A steering definition has exact flows, each with
-//! a target (worker, kernel or CPU), and a table that maps hash buckets of the other flows to targets.
+//! `trivium xdp steering`: shows and changes flow steering, which distributes received packets to workers, the
+//! kernel or CPUs. A steering definition has exact flows, each with a target, and a table that maps the hash
+//! buckets of all other flows to targets.
 
 use hyper::Method;
 use model::{
@@ -108,9 +109,9 @@ async fn table(client: &Client, steering: &str, targets: &[SteeringTarget]) -> R
     Ok(())
 }
 
-/// Formats the targets of all buckets of a steering table in few lines. If the targets repeat periodically,
-/// there is one line for each position of the period. Otherwise, there is one line for each range of buckets
-/// with one target.
+/// Formats the targets of all hash buckets of a steering table in few lines. If the targets repeat periodically,
+/// there is one line for each position of the period. Otherwise, there is one line for each range of buckets with
+/// the same target.
 fn folded(buckets: &[SteeringTarget]) -> Vec<String> {
     let count = buckets.len();
     let repeats = |period: &usize| {

@@ -1,9 +1,9 @@
-//! Frames of several lengths or over IPv6, which the BPF generator (`bpf/livegen.bpf.c`) cannot make. The
-//! frames are built here, and the generator sends them repeatedly.
+//! Frames of several lengths or over IPv6. The BPF program that generates frames (`bpf/livegen.bpf.c`) cannot make
+//! them. They are built here, and the generator sends them repeatedly.
 //!
-//! One round contains each length as often as its weight states. Rounds are repeated until every flow has had
-//! each position of the round once. Each flow then has an equal mixture of lengths, and the number of frames
-//! is the sum of the weights times the number of flows.
+//! The lengths follow each other in rounds. A round contains each length as often as its weight states. Rounds are
+//! repeated until every flow has had each position of the round once. Each flow then has the same mixture of
+//! lengths. The number of frames is the sum of the weights times the number of flows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 /// Maximum number of stored frames (of a capture file, or of several lengths) that are sent repeatedly.
 pub(super) const FRAMES_MAX: u32 = 1 << 16;
 
-/// Minimum Ethernet frame length in bytes without the check sequence.
+/// Minimum Ethernet frame length in bytes without the frame check sequence.
 const SHORTEST: u16 = 60;
 const LONGEST: u16 = 1514;
 
@@ -71,10 +71,10 @@ impl Ends {
     }
 }
 
-/// Description of a sequence of frames of several lengths, or of frames over IPv6.
+/// Description of generated frames of several lengths, or over IPv6.
 #[derive(Debug)]
 pub struct Mixture<'a> {
-    /// Settings of the traffic. The frame length and the addresses in these settings are ignored here.
+    /// Settings of the generator. The frame length and the addresses in the settings are not used here.
     pub traffic: &'a Traffic,
     /// Frame lengths in the order in which the command line gives them.
     pub lengths: &'a Lengths,
@@ -115,8 +115,8 @@ impl Mixture<'_> {
         14 + tag + network + transport
     }
 
-    /// Returns the frame lengths with their weights, which are reduced to lowest terms. Returns an error if a
-    /// length is not allowed.
+    /// Returns the frame lengths with their weights, divided by the weights' greatest common divisor. Returns an
+    /// error if a length is not allowed.
     fn shares(&self) -> Result<Vec<(u16, u32)>, Error> {
         let shortest = self.headers().max(SHORTEST);
         let mut shares = match self.lengths {
@@ -139,8 +139,8 @@ impl Mixture<'_> {
         Ok(shares)
     }
 
-    /// Builds one frame. The frame equals the frame that the BPF generator makes, except that all checksums
-    /// are valid.
+    /// Builds one frame. The frame equals the frame that the BPF program of the generator makes, except that all
+    /// checksums are valid.
     fn frame(&self, length: u16, flow: u32) -> Vec<u8> {
         let traffic = self.traffic;
         let mac = |[a, b, rest @ ..]: [u8; 6], varies| {
@@ -189,9 +189,8 @@ impl Mixture<'_> {
     }
 }
 
-/// Returns the frame lengths of one round. Each length occurs as often as its weight states, and its
-/// occurrences are evenly distributed. Each position gets the length whose number of occurrences so far is
-/// furthest below its share.
+/// Returns the order of the frame lengths in one round. Each length occurs as often as its weight states, evenly
+/// distributed: each position gets the length that is furthest behind its share so far.
 fn round(shares: &[(u16, u32)]) -> Vec<u16> {
     let places: i64 = shares.iter().map(|(_, weight)| i64::from(*weight)).sum();
     let mut behind = vec![0; shares.len()];
@@ -321,8 +320,8 @@ mod tests {
         }
     }
 
-    /// Returns the Internet checksum over pseudo-header, transport header and payload. The checksum is 0xffff
-    /// for a valid packet.
+    /// Returns the one's complement sum of pseudo-header, transport header and payload for the Internet checksum,
+    /// which is 0xffff for a valid packet.
     fn l4_sum(packet: &[u8], key: &FlowKey) -> u16 {
         let (header, pseudo): (usize, _) = if packet[0] >> 4 == 4 {
             let length = u16::try_from(packet.len() - 20).unwrap();
