@@ -1,7 +1,7 @@
 //! Builds complete packets from a chain of method calls. The builder fills in lengths, types and checksums.
 //!
-//! Users of the builder are tests, benchmarks, packet specs ([`crate::spec`]), and code that answers a
-//! packet. The module also re-exports the types for writing single headers.
+//! The builder is used by tests, benchmarks, packet specs ([`crate::spec`]), and code that creates replies to
+//! packets. The module also re-exports the types for writing single headers.
 //!
 //! The type of the builder changes with each call. Therefore only the methods that fit the last header are
 //! available: `ttl` after `ipv4`, `flags` after `tcp`. A builder uses no heap memory, and
@@ -160,7 +160,7 @@ impl<'p, At> PacketBuilder<'p, At> {
         self.layers.iter().flatten().map(Layer::len).sum()
     }
 
-    /// Returns this packet as a builder with another type parameter for the last header.
+    /// Returns this packet with another type parameter, which stands for a new last header.
     pub(crate) fn retag<Next>(self) -> PacketBuilder<'p, Next> {
         PacketBuilder {
             layers: self.layers,

@@ -80,8 +80,8 @@ impl<'a> Icmpv6<'a> {
         self.header.code
     }
 
-    /// Returns whether the ICMPv6 checksum is correct. `pseudo_sum` is the partial sum of the IPv6
-    /// pseudo-header.
+    /// Returns whether the ICMPv6 checksum is correct. `pseudo_sum` is the partial checksum of the IPv6
+    /// pseudo-header (see [`crate::checksum`]).
     pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
         checksum::finish(pseudo_sum + checksum::sum(self.message)) == 0
     }

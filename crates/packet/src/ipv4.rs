@@ -1,7 +1,7 @@
 //! IPv4 headers with options and fragments (RFC 791, DSCP RFC 2474, ECN RFC 3168).
 //!
-//! This view of the header is used where a packet is routed, punted or answered. Look-ups use the fields of
-//! the flow key instead.
+//! This module parses the header where a packet is routed, punted or answered. Table look-ups use the fields of the
+//! flow key ([`crate::FlowKey`]) instead.
 
 use std::net::Ipv4Addr;
 
@@ -171,7 +171,8 @@ impl<'a> Ipv4<'a> {
         self.payload
     }
 
-    /// Returns the partial sum of the IPv4 pseudo-header for the payload of this packet.
+    /// Returns the partial checksum of the IPv4 pseudo-header for the payload of this packet (see
+    /// [`crate::checksum`]).
     pub fn pseudo_sum(&self) -> u32 {
         let len = u16::try_from(self.payload.len()).unwrap_or(u16::MAX);
         checksum::l4_pseudo_v4(self.src(), self.dst(), self.proto(), len)
@@ -205,7 +206,7 @@ pub struct Ipv4Repr {
     pub payload_len: u16,
 }
 
-/// Up to 40 bytes of IPv4 or TCP options, padded with end-of-list to a multiple of four.
+/// Up to 40 bytes of IPv4 or TCP options. They are padded with end-of-list options to a multiple of four bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     bytes: [u8; MAX_OPTIONS],

@@ -1,7 +1,7 @@
 //! IPv6 headers (RFC 8200). Extension headers are in [`crate::ipv6_ext`].
 //!
-//! This view of the header is used where a packet is routed, punted or answered. Look-ups use the fields of
-//! the flow key instead.
+//! This module parses the header where a packet is routed, punted or answered. Table look-ups use the fields of the
+//! flow key ([`crate::FlowKey`]) instead.
 
 use std::net::Ipv6Addr;
 
@@ -120,7 +120,8 @@ impl<'a> Ipv6<'a> {
         self.extensions().upper()
     }
 
-    /// Returns the partial sum of the IPv6 pseudo-header for an L4 packet of `len` octets.
+    /// Returns the partial checksum of the IPv6 pseudo-header for an L4 packet of `len` octets (see
+    /// [`crate::checksum`]).
     pub fn pseudo_sum(&self, proto: u8, len: usize) -> u32 {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         crate::checksum::l4_pseudo_v6(self.src(), self.dst(), proto, len)

@@ -87,7 +87,8 @@ pub struct Extensions<'a> {
 pub struct Upper<'a> {
     /// Upper-layer protocol number.
     pub proto: u8,
-    /// Bytes of the upper layer. For a later fragment, a middle or last part of the upper-layer data.
+    /// Bytes of the upper layer. For a fragment other than the first, they are a later part of the upper-layer
+    /// data.
     pub payload: &'a [u8],
     /// Fragment header of the packet. `None` if the packet is not a fragment.
     pub fragment: Option<&'a FragmentHeader>,

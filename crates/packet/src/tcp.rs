@@ -125,7 +125,8 @@ impl<'a> Tcp<'a> {
         self.header.checksum.get()
     }
 
-    /// Returns whether the TCP checksum is correct. `pseudo_sum` is the partial sum of the pseudo-header.
+    /// Returns whether the TCP checksum is correct. `pseudo_sum` is the partial checksum of the pseudo-header (see
+    /// [`crate::checksum`]).
     pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
         checksum::finish(pseudo_sum + checksum::sum(self.segment)) == 0
     }

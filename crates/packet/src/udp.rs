@@ -74,8 +74,8 @@ impl<'a> Udp<'a> {
         self.header.checksum.get()
     }
 
-    /// Returns whether the UDP checksum is correct or absent. `pseudo_sum` is the partial sum of the
-    /// pseudo-header.
+    /// Returns whether the UDP checksum is correct or absent. `pseudo_sum` is the partial checksum of the
+    /// pseudo-header (see [`crate::checksum`]).
     ///
     /// Over IPv6, an absent checksum is an error that the caller has to check (RFC 6935 allows it for
     /// tunnels).
@@ -129,8 +129,8 @@ impl UdpRepr {
     }
 }
 
-/// Computes the checksum of a complete UDP datagram and stores it in the datagram. A computed 0 is stored as
-/// 0xffff (RFC 768). `pseudo_sum` is the partial sum of the pseudo-header.
+/// Computes the checksum of a complete UDP datagram and stores it in the datagram. A computed 0 is stored as 0xffff
+/// (RFC 768). `pseudo_sum` is the partial checksum of the pseudo-header (see [`crate::checksum`]).
 ///
 /// Does nothing if the datagram is shorter than a UDP header.
 pub fn fill_checksum(datagram: &mut [u8], pseudo_sum: u32) {

@@ -11,7 +11,7 @@ use crate::eth::Eth;
 use crate::numbers::ethertype;
 use crate::{BuildError, DropReason, HeaderError};
 
-/// VLAN tag after its tag protocol identifier, 4 bytes.
+/// VLAN tag without its tag protocol identifier, 4 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

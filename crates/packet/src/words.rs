@@ -175,7 +175,7 @@ impl Shorthand {
     }
 }
 
-/// One item of a packet spec or filter.
+/// One item of a packet spec or filter: a field with a value, or a word without a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item<'t> {
     Field(Field, &'t str),

@@ -33,7 +33,7 @@ impl Layer {
         }
     }
 
-    /// Returns the EtherType of this header, for the type field of the Ethernet header or VLAN tag before it.
+    /// Returns the EtherType by which the preceding Ethernet header or VLAN tag refers to this header.
     fn ethertype(&self) -> u16 {
         match self {
             Layer::Vlan(_, true) => ethertype::SERVICE_VLAN,
@@ -45,7 +45,7 @@ impl Layer {
         }
     }
 
-    /// Returns the IP protocol number of this header, for the IP header before it.
+    /// Returns the protocol number by which the preceding IP header refers to this header.
     fn proto(&self) -> u8 {
         match self {
             Layer::RouterAlert => ip_proto::HOP_BY_HOP,
@@ -88,8 +88,8 @@ impl<At> PacketBuilder<'_, At> {
         self.layers.get(place)?.as_ref()
     }
 
-    /// Writes one header. `bytes` begins with this header, extends to the end of the packet, and is long enough for the
-    /// header.
+    /// Writes the header `layer`, which has the index `place` in the packet. `bytes` begins with this header,
+    /// extends to the end of the packet, and is long enough for the header.
     fn write_header(&self, place: usize, layer: &Layer, bytes: &mut [u8]) {
         let behind = u16::try_from(bytes.len() - layer.len()).unwrap_or(u16::MAX);
         let next = self.layer(place + 1);
@@ -132,8 +132,8 @@ impl<At> PacketBuilder<'_, At> {
         debug_assert!(written.is_ok(), "the frame is as long as its headers");
     }
 
-    /// Writes the checksum of one header. `bytes` begins with this header and extends to the end of the
-    /// packet. All inner headers must be complete.
+    /// Writes the checksum of the header `layer`, which has the index `place` in the packet. `bytes` begins with
+    /// this header and extends to the end of the packet. All inner headers must be complete.
     ///
     /// If the packet is a first fragment, the L4 checksum should cover data in later fragments as well. Here, the
     /// checksum covers the bytes of this fragment only.
@@ -153,8 +153,8 @@ impl<At> PacketBuilder<'_, At> {
         }
     }
 
-    /// Returns the partial sum of the pseudo-header for an L4 packet of `len` bytes. The addresses are those
-    /// of the nearest IP header outside of this header.
+    /// Returns the partial Internet checksum of the pseudo-header for an L4 packet of `len` bytes. The addresses
+    /// are those of the nearest IP header before this header.
     fn pseudo_sum(&self, place: usize, layer: &Layer, len: usize) -> u32 {
         let proto = layer.proto();
         let outside = self.layers.get(..place).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Extraction of the flow key from a frame. The extraction runs once for every received packet.
 //!
-//! A fast path handles the common packet (TCP or UDP over plain IPv4) after one bounds check of a fixed-size
-//! head. It builds the key as whole words and stores the key once. A longer path handles all other packets.
+//! A fast path handles the common packet (TCP or UDP over plain IPv4) after one bounds check of its first bytes. It
+//! builds the key as whole words and stores the key once. A longer path handles all other packets.
 //! Both paths yield equal results. Tests compare the paths with each other and with the header parsers of this
 //! crate.
 //!

@@ -1,9 +1,9 @@
 //! Symmetric flow hash that distributes packets over workers. Both directions of a conversation have equal
 //! hashes.
 //!
-//! Invariant (architecture, number 5): all packets of a flow have equal hashes. Fragments other than the
-//! first have no ports. Therefore the hash of a fragment does not include the ports. All fragments of a flow
-//! have equal hashes, but their hash differs from that of the flow's unfragmented packets. The invariant
+//! Invariant: all packets of a flow have equal hashes, so that one worker processes them in order. Fragments other
+//! than the first have no ports. Therefore the hash of a fragment does not include the ports. All fragments of a
+//! flow have equal hashes, but their hash differs from that of the flow's unfragmented packets. The invariant
 //! allows this, because for fragments it defines a flow by addresses and protocol.
 
 use super::{FRAGMENT_ANY, FlowKey, L3Kind};
