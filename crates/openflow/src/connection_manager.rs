@@ -363,8 +363,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Applies changes of flow entries, groups and meters. Fast changes are applied in the calling task, and slow ones
-    /// on a blocking thread where they do not delay other sessions.
+    /// Applies changes of flow entries, groups and meters: fast changes in the calling task, and slow ones on a
+    /// blocking thread, where they do not delay other sessions.
     pub async fn modify(&self, changes: Vec<Mod>, origin: Origin) -> Outcome {
         match self.datapath.modify_soon(changes, origin) {
             Ok(done) => done,
@@ -372,8 +372,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Modifies the configuration of one flow table or of all flow tables. A fast modification is made in the calling
-    /// task, and a slow one on a blocking thread where it does not delay other sessions.
+    /// Modifies the configuration of one flow table or of all flow tables: fast modifications in the calling task,
+    /// and slow ones on a blocking thread, where they do not delay other sessions.
     pub async fn table_mod(&self, change: TableMod) -> Result<(), FlowError> {
         match self.datapath.table_mod_soon(&change) {
             Some(done) => done,

@@ -152,7 +152,7 @@ impl Drop for Controllers {
     }
 }
 
-/// State of the task that serves one target (a controller or a listener).
+/// The task that serves one target (a controller or a listener), or one session of a listener.
 #[derive(Clone)]
 struct Own {
     manager: Arc<ConnectionManager>,
@@ -180,8 +180,9 @@ impl Own {
         }
     }
 
-    /// Connects to the controller until the task is stopped. The pause after a session or a failed attempt doubles up
-    /// to `max_backoff`. The pause is reset after a session that lasted at least `max_backoff`.
+    /// Connects to the controller and runs the OpenFlow session, again and again until the task is stopped. The
+    /// pause after a session or a failed attempt doubles up to `max_backoff`. The pause is reset after a session
+    /// that lasted at least `max_backoff`.
     async fn connect(mut self) {
         let mut pause = Duration::from_secs(1);
         loop {
@@ -254,7 +255,7 @@ impl Own {
         false
     }
 
-    /// Accepts connections of peers to the listener and runs their sessions.
+    /// Accepts connections of peers to the listener and runs a session on each of them.
     async fn listen(self) {
         let mut stopped = self.stopped.clone();
         if self.target.address.is_open() && !self.target.allow_remote {
@@ -389,7 +390,7 @@ async fn accept_tls(
     Ok(Box::new(secured.await.map_err(|_| Ended::Shy(CONNECT))?.map_err(Ended::Secret)?))
 }
 
-/// Runs `work`, which reads files, on a thread that may block.
+/// Runs `work`, which reads files, on a thread of its own, because reading files may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     Ok(tokio::task::spawn_blocking(work).await?)
 }
@@ -405,7 +406,7 @@ fn host(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A running session of a listener.
+/// A running session of a listener, as the listener knows it.
 struct Slot {
     /// Host of the peer, as returned by [`host`]. `None` for a Unix socket.
     peer: Option<IpAddr>,
@@ -490,7 +491,7 @@ async fn clear(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// All loopback addresses count as one host, and so do all addresses of a /64 prefix.
+    /// Checks that all loopback addresses count as one host, and so do all addresses of a /64 prefix.
     #[test]
     fn a_host_is_one_peer_whatever_its_addresses() {
         let of = |text: &str| host(text.parse().unwrap());

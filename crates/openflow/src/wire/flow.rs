@@ -308,7 +308,8 @@ fn put_counters(out: &mut Vec<u8>, flow: &FlowStats) {
     out.u64(flow.bytes);
 }
 
-/// Encodes the durations and counters of a flow entry as OXS fields, with padding.
+/// Encodes the durations and counters of a flow entry as OXS fields (statistics fields of OpenFlow 1.5), with
+/// padding.
 fn put_oxs(out: &mut Vec<u8>, flow: &FlowStats) {
     let start = out.len();
     out.u32(0);

@@ -13,11 +13,11 @@ pub const OFPFC_MODIFY_STRICT: u16 = 2;
 pub const OFPFC_DELETE: u16 = 3;
 /// Command of a flow-mod that deletes the flow entry with an equal match and priority (section 7.3.4.2).
 pub const OFPFC_DELETE_STRICT: u16 = 4;
-/// Flag that requests a message when the flow entry is removed (section 7.3.4.2).
+/// Flag of a flow entry that requests a message when the entry is removed (section 7.3.4.2).
 pub const OFPFF_SEND_FLOW_REM: u16 = 1;
-/// Flag that refuses a flow entry which overlaps with an entry of equal priority (section 7.3.4.2).
+/// Flag of a flow-mod: the flow entry is refused if it overlaps with an entry of equal priority (section 7.3.4.2).
 pub const OFPFF_CHECK_OVERLAP: u16 = 1 << 1;
-/// Flag that resets the counters of the changed flow entries, since OpenFlow 1.2 (section 7.3.4.2).
+/// Flag of a flow-mod: the counters of the changed flow entries are reset, since OpenFlow 1.2 (section 7.3.4.2).
 pub const OFPFF_RESET_COUNTS: u16 = 1 << 2;
 /// Flag that disables the packet counter of the flow entry, since OpenFlow 1.3 (section 7.3.4.2).
 pub const OFPFF_NO_PKT_COUNTS: u16 = 1 << 3;
@@ -35,7 +35,7 @@ pub const OFPRR_GROUP_DELETE: u8 = 3;
 pub const OFPRR_METER_DELETE: u8 = 4;
 /// Reason for a removal: the switch has evicted the flow entry, since OpenFlow 1.4 (section 7.4.2).
 pub const OFPRR_EVICTION: u8 = 5;
-/// OXS class of the basic statistics fields (section 7.2.4.2).
+/// OXS class (class of statistics fields) of the basic fields (section 7.2.4.2).
 pub const OFPXSC_OPENFLOW_BASIC: u16 = 0x8002;
 /// Type of the statistics field with the age of a flow entry (section 7.2.4.3).
 pub const OFPXST_OFB_DURATION: u8 = 0;

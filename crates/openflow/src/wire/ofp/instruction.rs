@@ -2,13 +2,13 @@
 //!
 //! Section numbers are those of OpenFlow 1.5.1, unless another version is named.
 
-/// Type of the instruction that continues in a later table (section 7.2.5).
+/// Type of the instruction that continues the look-up in a later table (section 7.2.5).
 pub const OFPIT_GOTO_TABLE: u16 = 1;
 /// Type of the instruction that sets bits of the metadata (section 7.2.5).
 pub const OFPIT_WRITE_METADATA: u16 = 2;
 /// Type of the instruction that adds actions to the action set (section 7.2.5).
 pub const OFPIT_WRITE_ACTIONS: u16 = 3;
-/// Type of the instruction that executes actions (section 7.2.5).
+/// Type of the instruction that executes a list of actions immediately (section 7.2.5).
 pub const OFPIT_APPLY_ACTIONS: u16 = 4;
 /// Type of the instruction that clears the action set (section 7.2.5).
 pub const OFPIT_CLEAR_ACTIONS: u16 = 5;

@@ -6,13 +6,13 @@
 pub const OFPMT_STANDARD: u16 = 0;
 /// Type of a match that is a list of fields (section 7.2.3.1).
 pub const OFPMT_OXM: u16 = 1;
-/// OXM class of Nicira's match fields that the OpenFlow 1.0 match contains, too (section 7.2.3.3).
+/// OXM class of Nicira's fields that are also in the match of OpenFlow 1.0 (section 7.2.3.3).
 pub const OFPXMC_NXM_0: u16 = 0;
 /// OXM class of Nicira's other match fields (section 7.2.3.3).
 pub const OFPXMC_NXM_1: u16 = 1;
 /// OXM class of the basic match fields (section 7.2.3.3).
 pub const OFPXMC_OPENFLOW_BASIC: u16 = 0x8000;
-/// OXM class of the extended registers (section 7.2.3.3).
+/// OXM class of the extended registers (the 64-bit registers `xreg0` and so on) (section 7.2.3.3).
 pub const OFPXMC_PACKET_REGS: u16 = 0x8001;
 /// OXM class of experimenters' match fields (section 7.2.3.3).
 pub const OFPXMC_EXPERIMENTER: u16 = 0xffff;

@@ -10,15 +10,15 @@ pub const OFPMC_MODIFY: u16 = 1;
 pub const OFPMC_DELETE: u16 = 2;
 /// Meter ID that stands for all meters in requests (section 7.3.4.5).
 pub const OFPM_ALL: u32 = 0xffff_ffff;
-/// Flag of a meter with rates in kilobits per second (section 7.3.4.5).
+/// Flag of a meter: its rates are in kilobits per second (section 7.3.4.5).
 pub const OFPMF_KBPS: u16 = 1;
-/// Flag of a meter with rates in packets per second (section 7.3.4.5).
+/// Flag of a meter: its rates are in packets per second (section 7.3.4.5).
 pub const OFPMF_PKTPS: u16 = 1 << 1;
-/// Flag of a meter with burst sizes (section 7.3.4.5).
+/// Flag of a meter: its bands have burst sizes (section 7.3.4.5).
 pub const OFPMF_BURST: u16 = 1 << 2;
-/// Flag of a meter with counters (section 7.3.4.5).
+/// Flag of a meter: the switch counts its packets and bytes (section 7.3.4.5).
 pub const OFPMF_STATS: u16 = 1 << 3;
-/// Type of a band that drops packets (section 7.3.4.5).
+/// Type of a meter band that drops the packets above its rate (section 7.3.4.5).
 pub const OFPMBT_DROP: u16 = 1;
-/// Type of a band that increases the drop precedence of the DSCP (section 7.3.4.5).
+/// Type of a meter band that increases the drop precedence in the DSCP of packets above its rate (section 7.3.4.5).
 pub const OFPMBT_DSCP_REMARK: u16 = 2;

@@ -21,7 +21,7 @@ pub const NXT_PACKET_IN: u32 = 17;
 pub const NXT_FLOW_AGE: u32 = 18;
 /// Subtype of the message that sets the configuration of asynchronous messages.
 pub const NXT_SET_ASYNC_CONFIG: u32 = 19;
-/// Subtype of the message that sets the controller's ID.
+/// Subtype of the message that sets the ID by which controller actions select the controller.
 pub const NXT_SET_CONTROLLER_ID: u32 = 20;
 /// Subtype of the message that deletes a flow monitor.
 pub const NXT_FLOW_MONITOR_CANCEL: u32 = 21;
@@ -119,11 +119,12 @@ pub const NXTTMC_CLEAR: u16 = 2;
 pub const NXM_NX_COOKIE: u8 = 30;
 /// NXM header of the input port field.
 pub const NXM_OF_IN_PORT: u32 = 0x0000_0002;
-/// Flag of a learn action that sets OFPFF_SEND_FLOW_REM.
+/// Flag of a learn action: learned flow entries get the flag OFPFF_SEND_FLOW_REM.
 pub const NX_LEARN_F_SEND_FLOW_REM: u16 = 1;
-/// Flag of a learn action that deletes its learned flow entries when the flow entry with the action is deleted.
+/// Flag of a learn action: the learned flow entries are deleted when the flow entry with the learn action is
+/// deleted.
 pub const NX_LEARN_F_DELETE_LEARNED: u16 = 1 << 1;
-/// Flag of a learn action that writes to a field whether the flow entry could be added.
+/// Flag of a learn action: whether the flow entry could be added is written to a field.
 pub const NX_LEARN_F_WRITE_RESULT: u16 = 1 << 2;
 /// Type of an error message that contains an error of Nicira with its own type and code.
 pub const NXET_VENDOR: u16 = 0xb0c2;

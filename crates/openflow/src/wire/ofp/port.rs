@@ -16,21 +16,21 @@ pub const OFPPS_LINK_DOWN: u32 = 1;
 pub const OFPPS_BLOCKED: u32 = 1 << 1;
 /// State bit of a port that is live for fast-failover groups (section 7.2.1.1).
 pub const OFPPS_LIVE: u32 = 1 << 2;
-/// Feature bit for 10 Mbit/s, full duplex (section 7.2.1.2).
+/// Port feature bit: 10 Mbit/s, full duplex (section 7.2.1.2).
 pub const OFPPF_10MB_FD: u32 = 1 << 1;
-/// Feature bit for 100 Mbit/s, full duplex (section 7.2.1.2).
+/// Port feature bit: 100 Mbit/s, full duplex (section 7.2.1.2).
 pub const OFPPF_100MB_FD: u32 = 1 << 3;
-/// Feature bit for 1 Gbit/s, full duplex (section 7.2.1.2).
+/// Port feature bit: 1 Gbit/s, full duplex (section 7.2.1.2).
 pub const OFPPF_1GB_FD: u32 = 1 << 5;
-/// Feature bit for 10 Gbit/s, full duplex (section 7.2.1.2).
+/// Port feature bit: 10 Gbit/s, full duplex (section 7.2.1.2).
 pub const OFPPF_10GB_FD: u32 = 1 << 6;
-/// Feature bit for 40 Gbit/s, full duplex (section 7.2.1.2).
+/// Port feature bit: 40 Gbit/s, full duplex (section 7.2.1.2).
 pub const OFPPF_40GB_FD: u32 = 1 << 7;
-/// Feature bit for 100 Gbit/s, full duplex (section 7.2.1.2).
+/// Port feature bit: 100 Gbit/s, full duplex (section 7.2.1.2).
 pub const OFPPF_100GB_FD: u32 = 1 << 8;
-/// Feature bit for 1 Tbit/s, full duplex (section 7.2.1.2).
+/// Port feature bit: 1 Tbit/s, full duplex (section 7.2.1.2).
 pub const OFPPF_1TB_FD: u32 = 1 << 9;
-/// Feature bit for another rate (section 7.2.1.2).
+/// Port feature bit: a rate without a bit of its own (section 7.2.1.2).
 pub const OFPPF_OTHER: u32 = 1 << 10;
 /// Type of the Ethernet property of a port description (section 7.2.1.2).
 pub const OFPPDPT_ETHERNET: u16 = 0;

@@ -3,23 +3,23 @@
 //!
 //! Section numbers are those of OpenFlow 1.5.1, unless another version is named.
 
-/// Type of the hello element that contains the bitmap of supported versions (section 7.5.1).
+/// Type of the hello element with the bitmap of supported OpenFlow versions (section 7.5.1).
 pub const OFPHET_VERSIONBITMAP: u16 = 1;
-/// Capability: counters of flow entries (section 7.3.1).
+/// Switch capability: counters of flow entries (section 7.3.1).
 pub const OFPC_FLOW_STATS: u32 = 1;
-/// Capability: counters of tables (section 7.3.1).
+/// Switch capability: counters of tables (section 7.3.1).
 pub const OFPC_TABLE_STATS: u32 = 1 << 1;
-/// Capability: counters of ports (section 7.3.1).
+/// Switch capability: counters of ports (section 7.3.1).
 pub const OFPC_PORT_STATS: u32 = 1 << 2;
-/// Capability: counters of groups, since OpenFlow 1.1 (section 7.3.1).
+/// Switch capability: counters of groups, since OpenFlow 1.1 (section 7.3.1).
 pub const OFPC_GROUP_STATS: u32 = 1 << 3;
-/// Capability: counters of queues (section 7.3.1).
+/// Switch capability: counters of queues (section 7.3.1).
 pub const OFPC_QUEUE_STATS: u32 = 1 << 6;
-/// Capability: matching of IP addresses in ARP packets, up to OpenFlow 1.1 (OpenFlow 1.0 section 5.3.1).
+/// Switch capability: matching of IP addresses in ARP packets, up to OpenFlow 1.1 (OpenFlow 1.0 section 5.3.1).
 pub const OFPC_ARP_MATCH_IP: u32 = 1 << 7;
-/// Capability: bundles, since OpenFlow 1.4 (section 7.3.1).
+/// Switch capability: bundles, since OpenFlow 1.4 (section 7.3.1).
 pub const OFPC_BUNDLES: u32 = 1 << 9;
-/// Capability: flow monitors, since OpenFlow 1.4 (section 7.3.1).
+/// Switch capability: flow monitors, since OpenFlow 1.4 (section 7.3.1).
 pub const OFPC_FLOW_MONITORING: u32 = 1 << 10;
 /// Configuration flag: IP fragments are matched as packets without transport ports (section 7.3.2).
 pub const OFPC_FRAG_NORMAL: u16 = 0;
@@ -54,9 +54,9 @@ pub const OFPBCT_CLOSE_REQUEST: u16 = 2;
 pub const OFPBCT_COMMIT_REQUEST: u16 = 4;
 /// Type of a bundle control message that discards a bundle (section 7.3.9).
 pub const OFPBCT_DISCARD_REQUEST: u16 = 6;
-/// Flag of a bundle that is applied as a whole (section 7.3.9).
+/// Flag of a bundle: all its changes are applied, or none (section 7.3.9).
 pub const OFPBF_ATOMIC: u16 = 1;
-/// Flag of a bundle that is applied in order (section 7.3.9).
+/// Flag of a bundle: its changes are applied in the order in which they were added (section 7.3.9).
 pub const OFPBF_ORDERED: u16 = 1 << 1;
 /// Reason of a port status: the port was added (section 7.4.3).
 pub const OFPPR_ADD: u8 = 0;

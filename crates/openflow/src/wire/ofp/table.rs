@@ -6,17 +6,17 @@
 pub const OFPTC_EVICTION: u32 = 1 << 2;
 /// Configuration bit of a table that reports its vacancy (share of free entries) to controllers (section 7.3.3).
 pub const OFPTC_VACANCY_EVENTS: u32 = 1 << 3;
-/// Type of the eviction property of a table (section 7.3.4.1).
+/// Type of the eviction property in a table description or table-mod (section 7.3.4.1).
 pub const OFPTMPT_EVICTION: u16 = 2;
-/// Type of the vacancy property of a table (section 7.3.4.1).
+/// Type of the vacancy property in a table description or table-mod (section 7.3.4.1).
 pub const OFPTMPT_VACANCY: u16 = 3;
-/// Type of an experimenter property of a table (section 7.3.4.1).
+/// Type of an experimenter property in a table-mod (section 7.3.4.1).
 pub const OFPTMPT_EXPERIMENTER: u16 = 0xffff;
-/// Flag of a table that evicts by criteria other than importance and lifetime (section 7.3.4.1).
+/// Eviction flag: the table evicts flow entries by criteria other than importance and lifetime (section 7.3.4.1).
 pub const OFPTMPEF_OTHER: u32 = 1;
-/// Flag of a table that evicts by importance (section 7.3.4.1).
+/// Eviction flag: the table evicts flow entries of low importance first (section 7.3.4.1).
 pub const OFPTMPEF_IMPORTANCE: u32 = 1 << 1;
-/// Flag of a table that evicts by remaining lifetime (section 7.3.4.1).
+/// Eviction flag: the table evicts flow entries with a short remaining lifetime first (section 7.3.4.1).
 pub const OFPTMPEF_LIFETIME: u32 = 1 << 2;
 /// Reason of a table status: the vacancy (share of free entries) is below the lower threshold (section 7.4.5).
 pub const OFPTR_VACANCY_DOWN: u8 = 3;
