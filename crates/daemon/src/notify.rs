@@ -39,7 +39,8 @@ const BARRIER: Duration = Duration::from_secs(2);
 pub struct Notifier {
     target: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
-    /// Path of the FIFO of [`READY_FIFO`]. `None` if there is no FIFO, or after the line was written.
+    /// Path of the FIFO to which the daemon writes a line when it is ready. `None` if there is no FIFO, or after
+    /// the line was written.
     fifo: Mutex<Option<PathBuf>>,
 }
 

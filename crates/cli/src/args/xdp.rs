@@ -512,7 +512,8 @@ fn mac(text: &str) -> Result<MacAddr, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
-/// Parses the duration in seconds, 0 to 60, for which program runs are counted.
+/// Parses the option `--seconds` of `trivium xdp status`: the duration, 0 to 60 seconds, for which program runs are
+/// counted.
 fn counted(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.0..=60.0).contains(&seconds) => Ok(seconds),
