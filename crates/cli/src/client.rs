@@ -61,7 +61,7 @@ impl Client {
     /// Reads the JSON resource at `path`.
     ///
     /// # Errors
-    /// The daemon does not answer or refuses the request, or the answer is not the expected JSON.
+    /// The daemon does not answer or refuses the request, or the response is not the expected JSON.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.read(&self.answer(path).await?)
     }
@@ -74,10 +74,10 @@ impl Client {
         self.request(Method::GET, path, "", Bytes::new()).await?.success()
     }
 
-    /// Sends a request with a JSON body for the API resource at `path`, and parses the JSON answer.
+    /// Sends a request with a JSON body for the API resource at `path`, and parses the JSON response.
     ///
     /// # Errors
-    /// The daemon does not answer or refuses the request, or the answer is not the expected JSON.
+    /// The daemon does not answer or refuses the request, or the response is not the expected JSON.
     pub async fn send<T: DeserializeOwned>(
         &self,
         method: Method,

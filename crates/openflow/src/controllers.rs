@@ -49,7 +49,7 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Creates an empty set of controllers for the bridge behind `datapath`.
+    /// Creates an empty set of controllers for the bridge that `datapath` represents.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
@@ -58,8 +58,8 @@ impl Controllers {
         Self::with_sockets(datapath, Arc::default())
     }
 
-    /// Creates an empty set of controllers. `sockets` contains the listening Unix sockets, which can be received from a
-    /// predecessor process and passed to a successor process.
+    /// Creates an empty set of controllers. `sockets` contains the listening Unix sockets, which an upgrade passes
+    /// from the old process to the new one.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.

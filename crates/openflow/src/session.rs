@@ -62,7 +62,7 @@ const ECHO_DELAY: Duration = Duration::from_millis(250);
 /// request. Echo requests beyond this amount are answered after the request.
 const READ_AHEAD: usize = 256 * 1024;
 
-/// Options of an OpenFlow session.
+/// Settings of an OpenFlow session, from the configuration of its controller or listener.
 pub(crate) struct Options {
     /// Whether the bridge has connected to the peer, which is then a controller. Otherwise the peer is a
     /// client that has connected to a listener.

@@ -155,8 +155,8 @@ pub struct Target {
     /// daemon's own user. `None` admits all users. There is no other authentication. With `allow_remote`,
     /// every peer may connect.
     pub users: Option<Vec<u32>>,
-    /// Whether the address is a snoop socket. Peers of a snoop socket receive copies of the messages between
-    /// the bridge and its controllers. Their own messages are not answered.
+    /// Whether the address is a snoop socket. Peers of a snoop socket receive copies of the messages between the
+    /// bridge and its controllers. The bridge does not reply to messages of these peers.
     pub snoops: bool,
 }
 

@@ -49,7 +49,7 @@ pub enum TlsError {
     File {
         /// Path of the file that cannot be read.
         path: PathBuf,
-        /// Content that the file should have.
+        /// Content that the file should have, such as a private key, as text for the error message.
         what: &'static str,
         /// Error that reading the file has returned.
         source: pem::Error,
@@ -59,7 +59,7 @@ pub enum TlsError {
     Empty {
         /// Path of the file without a certificate.
         path: PathBuf,
-        /// Content that the file should have.
+        /// Content that the file should have, as text for the error message.
         what: &'static str,
     },
     /// The certificate does not belong to the key, or the type of one of them is not supported.

@@ -81,7 +81,7 @@ pub struct Query<'a> {
     /// Value of the flag "Suppress Router-Side Processing" (version 3). If set, routers must not update their
     /// timers.
     pub suppress: bool,
-    /// Interval of the router's queries in seconds (version 3).
+    /// Interval at which the router sends general queries, in seconds (version 3).
     pub interval: u32,
     /// Addresses of the sources that the router queries (version 3).
     pub sources: &'a [[u8; 4]],
@@ -201,7 +201,7 @@ impl RecordKind {
 /// One group record of an IGMP version 3 report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// Type of the record. `None` for a number that is not assigned.
+    /// Type of the group record. `None` if the type number is not assigned.
     pub kind: Option<RecordKind>,
     /// Address of the multicast group.
     pub group: Ipv4Addr,

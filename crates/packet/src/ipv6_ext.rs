@@ -1,5 +1,5 @@
-//! IPv6 extension headers (RFC 8200 section 4, AH RFC 4302). The module finds the upper-layer protocol behind
-//! a limited number of extension headers.
+//! IPv6 extension headers (RFC 8200 section 4, AH RFC 4302). The module finds the upper-layer protocol after a
+//! limited number of extension headers.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

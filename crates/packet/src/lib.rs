@@ -1,4 +1,4 @@
-//! Checked header views, packet building, checksums, the flow key and drop reasons.
+//! Header parsers, packet building, checksums, the flow key and drop reasons.
 //!
 //! This crate is the lowest layer of the workspace. It works on bytes and has no access to port memory, tables or
 //! threads. All other crates use the types that are defined here.

@@ -80,7 +80,7 @@ pub struct Query<'a> {
     /// Value of the flag "Suppress Router-Side Processing" (version 2). If set, routers must not update their
     /// timers.
     pub suppress: bool,
-    /// Interval of the router's queries in seconds (version 2).
+    /// Interval at which the router sends general queries, in seconds (version 2).
     pub interval: u32,
     /// Addresses of the sources that the router queries (version 2).
     pub sources: &'a [[u8; 16]],
@@ -151,7 +151,7 @@ pub fn decode_delay(code: u16) -> u32 {
 /// One address record of an MLD version 2 report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// Type of the record. `None` for a number that is not assigned.
+    /// Type of the address record. `None` if the type number is not assigned.
     pub kind: Option<RecordKind>,
     /// Address of the multicast group.
     pub group: Ipv6Addr,

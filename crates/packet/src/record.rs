@@ -110,7 +110,7 @@ pub enum Step {
     NotLearned {
         /// Source address of the packet.
         mac: MacAddr,
-        /// Reason why the address was not learned, in words.
+        /// Reason why the address was not learned, as text for the user.
         why: &'static str,
     },
     /// The destination address was found in the MAC table.

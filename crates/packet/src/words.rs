@@ -20,7 +20,7 @@ pub enum TextError {
     /// A field has no value.
     #[error("field `{field}` has no value; write `{field}=...` ({expected})")]
     NoValue {
-        /// Name of the field.
+        /// Name of the field in the packet spec or filter.
         field: &'static str,
         /// Description of the values that are valid for the field.
         expected: &'static str,
@@ -28,7 +28,7 @@ pub enum TextError {
     /// A field's value cannot be parsed.
     #[error("field `{field}`: `{value}` cannot be read; it takes {expected}")]
     BadValue {
-        /// Name of the field.
+        /// Name of the field in the packet spec or filter.
         field: &'static str,
         /// Invalid value of the field, as written in the text.
         value: String,
@@ -38,13 +38,13 @@ pub enum TextError {
     /// A field occurs twice in the text.
     #[error("field `{field}` is given twice; keep one of them")]
     Repeated {
-        /// Name of the field.
+        /// Name of the field in the packet spec or filter.
         field: &'static str,
     },
     /// A field contradicts other fields.
     #[error("field `{field}` does not fit the rest: {cause}; {fix}")]
     Conflict {
-        /// Name of the field.
+        /// Name of the field in the packet spec or filter.
         field: &'static str,
         /// Cause of the conflict.
         cause: &'static str,

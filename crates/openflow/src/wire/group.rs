@@ -337,8 +337,8 @@ pub(crate) fn put_request(
 }
 
 /// Returns whether a group with its buckets fits into a message of every version. Only then can the group be
-/// reported to controllers of all versions, be contained in forwarded requests, and be passed to a successor
-/// process. The counters of the group then fit, too.
+/// reported to controllers of all versions, be contained in forwarded requests, and be passed to the new process in
+/// an upgrade. The counters of the group then fit, too.
 #[must_use]
 pub fn fits_all_versions(group: &Group) -> bool {
     Version::ALL.into_iter().all(|version| {

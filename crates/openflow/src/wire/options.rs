@@ -7,7 +7,7 @@ use super::error::Error;
 use super::ofp::nx;
 use super::{NICIRA, Put, Reader, Version, begin_experimenter, finish};
 
-/// Decodes NXT_TLV_TABLE_MOD, which modifies the mapping of tunnel options to match fields. The reader starts behind
+/// Decodes NXT_TLV_TABLE_MOD, which modifies the mapping of tunnel options to match fields. The reader starts after
 /// the experimenter header.
 ///
 /// # Errors

@@ -180,8 +180,8 @@ impl<'p> PacketBuilder<'p, at::Ipv6> {
         self.ttl(255).push(Layer::Neighbour(message))
     }
 
-    /// Adds a neighbour advertisement of `target` at `link` and sets the hop limit to 255. Flags: 0x80
-    /// router, 0x40 solicited, 0x20 override.
+    /// Adds a neighbour advertisement, which announces `link` as the MAC address of `target`, and sets the hop
+    /// limit to 255. Flags: 0x80 router, 0x40 solicited, 0x20 override.
     pub fn neighbour_advert(self, flags: u8, target: Ipv6Addr, link: MacAddr) -> PacketBuilder<'p, at::End> {
         let message = NeighbourRepr { kind: icmpv6::kind::NEIGHBOUR_ADVERT, flags, target, link };
         self.ttl(255).push(Layer::Neighbour(message))

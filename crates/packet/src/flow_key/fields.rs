@@ -221,7 +221,8 @@ impl FlowKey {
         self.ttl
     }
 
-    /// Returns the bits [`FRAGMENT_ANY`] and [`FRAGMENT_LATER`].
+    /// Returns the bits [`FRAGMENT_ANY`] (the packet is a fragment) and [`FRAGMENT_LATER`] (the packet is a
+    /// fragment other than the first).
     #[inline]
     pub fn fragment_bits(&self) -> u8 {
         self.fragment

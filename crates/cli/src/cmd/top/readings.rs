@@ -45,17 +45,17 @@ impl Readings {
         &self.caches
     }
 
-    /// Returns the state of a port, if the state has been read.
+    /// Returns the state of a port, or `None` if the state has not been read yet.
     pub fn port(&self, name: &str) -> Option<&PortState> {
         self.ports.get(name)
     }
 
-    /// Returns the counters of a port.
+    /// Returns the counters of a port in the last set of counters.
     pub fn port_counters(&self, name: &str) -> Option<&PortCounters> {
         self.counters.ports.get(name)
     }
 
-    /// Returns the states of the workers.
+    /// Returns the states of the workers in the last set of counters.
     pub fn workers(&self) -> &[WorkerState] {
         &self.counters.workers
     }
@@ -69,7 +69,7 @@ impl Readings {
         self.counters = counters;
     }
 
-    /// Adds a state that was read at the time `at`.
+    /// Adds a state that the daemon returned at the time `at`.
     pub fn add_state(&mut self, at: Duration, state: State) {
         let (page, rows) = match state {
             State::Ports(ports) => {

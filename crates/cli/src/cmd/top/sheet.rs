@@ -165,7 +165,7 @@ impl Line {
 /// Order in which the rows of a table are sorted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// Index of the column by which lines are sorted.
+    /// Index of the column by which the rows are sorted.
     pub column: usize,
     /// Whether large values come first.
     pub descending: bool,
@@ -181,22 +181,22 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// Creates an empty sheet.
+    /// Creates an empty table with these columns.
     pub fn new(columns: &'static [Column]) -> Sheet {
         Sheet { columns, at: None, lines: Vec::new() }
     }
 
-    /// Returns whether the sheet has been updated at least once.
+    /// Returns whether the table has been updated at least once.
     pub fn is_read(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Returns all lines, in the order of the last update.
+    /// Returns all rows, in the order of the last update.
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }
 
-    /// Returns the line with this key.
+    /// Returns the row with this key.
     pub fn line(&self, key: &str) -> Option<&Line> {
         self.lines.iter().find(|line| line.key == key)
     }
@@ -250,8 +250,8 @@ impl Sheet {
         }
     }
 
-    /// Returns the lines that contain `filter`, sorted by `order`. Equal lines are sorted by key, with numbers
-    /// in numerical order. The filter ignores case.
+    /// Returns the rows that contain `filter`, sorted by `order`. Rows with equal values are sorted by key, with
+    /// numbers in numerical order. The filter ignores case.
     pub fn shown(&self, order: Order, filter: &str) -> Vec<&Line> {
         let filter = filter.to_lowercase();
         let mut shown: Vec<&Line> = self.lines.iter().filter(|line| line.contains(&filter)).collect();
