@@ -94,13 +94,16 @@ fn counted(readings: &Readings, name: &str, width: usize) -> Vec<Line<'static>> 
 fn drops(readings: &Readings, name: &str) -> Vec<[String; 3]> {
     let columns = Page::Drops.columns();
     let sheet = readings.sheet(Page::Drops);
-    let lines = sheet.shown(Order { column: 3, descending: true }, "");
+    let lines = sheet.shown(Order { column: pages::DROP_COUNT, descending: true }, "");
     let own = lines.into_iter().filter(|line| pages::dropped_at(&line.key) == name);
     let text = |line: &sheet::Line, column: usize| {
         line.values.get(column).map_or_else(String::new, |value| value.format(columns[column].kind))
     };
-    own.map(|line| [text(line, 1), format!("{:>8}", text(line, 2)), format!("{:>8}", text(line, 3))])
-        .collect()
+    own.map(|line| {
+        let (rate, count) = (text(line, pages::DROP_RATE), text(line, pages::DROP_COUNT));
+        [text(line, pages::DROP_REASON), format!("{rate:>8}"), format!("{count:>8}")]
+    })
+    .collect()
 }
 
 /// Returns the queues of the port, with the worker of each queue.

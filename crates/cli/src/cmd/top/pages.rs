@@ -42,15 +42,15 @@ const PORTS: &[Column] = &[
 ];
 
 /// Index of the column of received packets per second on the page of ports.
-pub const RX_PACKETS: usize = 2;
+pub const RX_PACKETS: usize = Column::index(PORTS, "RX p/s");
 /// Index of the column of received bits per second on the page of ports.
-pub const RX_BITS: usize = 3;
+pub const RX_BITS: usize = Column::index(PORTS, "RX bit/s");
 /// Index of the column of transmitted packets per second on the page of ports.
-pub const TX_PACKETS: usize = 4;
+pub const TX_PACKETS: usize = Column::index(PORTS, "TX p/s");
 /// Index of the column of transmitted bits per second on the page of ports.
-pub const TX_BITS: usize = 5;
+pub const TX_BITS: usize = Column::index(PORTS, "TX bit/s");
 /// Index of the column of dropped packets per second on the page of ports.
-pub const DROPS: usize = 6;
+pub const DROPS: usize = Column::index(PORTS, "DROPS/s");
 
 const WORKERS: &[Column] = &[
     Column::new("WORKER", Kind::Number, 7),
@@ -64,7 +64,7 @@ const WORKERS: &[Column] = &[
 ];
 
 /// Index of the column of the load on the page of workers.
-pub const BUSY: usize = 3;
+pub const BUSY: usize = Column::index(WORKERS, "BUSY");
 
 const BRIDGES: &[Column] = &[
     Column::new("BRIDGE", Kind::Text, 16),
@@ -77,6 +77,9 @@ const BRIDGES: &[Column] = &[
     Column::new("DROPS/s", Kind::Rate, 8),
 ];
 
+/// Index of the column of received packets per second on the page of bridges.
+const BRIDGE_RX_PACKETS: usize = Column::index(BRIDGES, "RX p/s");
+
 const FLOWS: &[Column] = &[
     Column::new("BRIDGE", Kind::Text, 10),
     Column::new("TABLE", Kind::Number, 6),
@@ -86,6 +89,9 @@ const FLOWS: &[Column] = &[
     Column::new("PACKETS", Kind::Number, 8),
     Column::new("RULE", Kind::Text, 0),
 ];
+
+/// Index of the column of packets per second on the page of flows.
+const FLOW_PACKETS: usize = Column::index(FLOWS, "p/s");
 
 const ROUTERS: &[Column] = &[
     Column::new("ROUTER", Kind::Text, 16),
@@ -98,6 +104,9 @@ const ROUTERS: &[Column] = &[
     Column::new("RX bit/s", Kind::Bits, 9),
 ];
 
+/// Index of the column of received packets per second on the page of routers.
+const ROUTER_RX_PACKETS: usize = Column::index(ROUTERS, "RX p/s");
+
 const FILTERS: &[Column] = &[
     Column::new("FILTER", Kind::Text, 12),
     Column::new("RULE", Kind::Text, 14),
@@ -108,6 +117,9 @@ const FILTERS: &[Column] = &[
     Column::new("PACKETS", Kind::Number, 8),
 ];
 
+/// Index of the column of packets per second on the page of filters.
+const FILTER_PACKETS: usize = Column::index(FILTERS, "p/s");
+
 const DROP_REASONS: &[Column] = &[
     Column::new("PORT", Kind::Text, 16),
     Column::new("REASON", Kind::Text, 24),
@@ -116,7 +128,11 @@ const DROP_REASONS: &[Column] = &[
 ];
 
 /// Index of the column of drops per second on the page of drops.
-pub const DROP_RATE: usize = 2;
+pub const DROP_RATE: usize = Column::index(DROP_REASONS, "DROPS/s");
+/// Index of the column of the reason on the page of drops.
+pub const DROP_REASON: usize = Column::index(DROP_REASONS, "REASON");
+/// Index of the column of the number of drops on the page of drops.
+pub const DROP_COUNT: usize = Column::index(DROP_REASONS, "DROPS");
 
 /// Columns of the flow caches: packets per second by tier, and numbers of megaflows.
 pub const CACHES: &[Column] = &[
@@ -180,9 +196,10 @@ impl Page {
         match self {
             Page::Ports => (&[RX_PACKETS, TX_PACKETS], "RX+TX p/s"),
             Page::Workers => (&[BUSY], "BUSY"),
-            Page::Bridges => (&[5], "RX p/s"),
-            Page::Flows | Page::Filters => (&[3], "p/s"),
-            Page::Routers => (&[6], "RX p/s"),
+            Page::Bridges => (&[BRIDGE_RX_PACKETS], "RX p/s"),
+            Page::Flows => (&[FLOW_PACKETS], "p/s"),
+            Page::Filters => (&[FILTER_PACKETS], "p/s"),
+            Page::Routers => (&[ROUTER_RX_PACKETS], "RX p/s"),
             Page::Drops => (&[DROP_RATE], "DROPS/s"),
         }
     }
@@ -190,8 +207,9 @@ impl Page {
     /// Returns the order of the rows until the user selects another.
     pub fn order(self) -> Order {
         match self {
-            Page::Flows => Order { column: 3, descending: true },
+            Page::Flows => Order { column: FLOW_PACKETS, descending: true },
             Page::Drops => Order { column: DROP_RATE, descending: true },
+            // The first column names the object.
             _ => Order { column: 0, descending: false },
         }
     }

@@ -47,6 +47,25 @@ impl Column {
     pub const fn new(title: &'static str, kind: Kind, width: u16) -> Column {
         Column { title, kind, width }
     }
+
+    /// Returns the index of the column with this title. The function is for constants: a constant with the title of no
+    /// column does not compile.
+    pub const fn index(columns: &[Column], title: &str) -> usize {
+        let mut at = 0;
+        while !equal(columns[at].title.as_bytes(), title.as_bytes()) {
+            at += 1;
+        }
+        at
+    }
+}
+
+/// Returns whether two texts are equal. The operator `==` is not available in constants.
+const fn equal(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
 }
 
 /// Input cell: the value of a column in a row with which the table is updated.
@@ -213,6 +232,7 @@ impl Sheet {
         self.lines = rows
             .into_iter()
             .map(|row| {
+                debug_assert_eq!(row.cells.len(), columns.len(), "a row has one cell for each column");
                 let old = before.remove(&row.key);
                 let cells = old.as_ref().map_or(&[][..], |old| &old.cells);
                 let values: Vec<Value> = columns
@@ -336,6 +356,12 @@ mod tests {
 
     fn rate(sheet: &Sheet, name: &str) -> Option<f64> {
         sheet.line(name).unwrap().values[1].number()
+    }
+
+    #[test]
+    fn a_column_is_found_by_its_title() {
+        assert_eq!(["NAME", "p/s", "bit/s"].map(|title| Column::index(COLUMNS, title)), [0, 1, 2]);
+        assert!(!equal(b"p/s", b"p/") && !equal(b"p/", b"p/s") && equal(b"", b""));
     }
 
     #[test]
