@@ -285,7 +285,7 @@ fn publish_standing(event: &Event, options: &Options, session: &Session, ends: &
 /// The configuration is read and compared on a blocking thread, because the tables may have very many rows. While this
 /// function waits, no message changes the replica.
 async fn publish_desired(session: &Session, ends: &Ends) {
-    let replica = session.shared_replica().filter(|_| session.is_locked());
+    let replica = session.replica().filter(|_| session.is_locked()).cloned();
     let before = ends.desired.borrow().clone();
     let read = move || {
         let desired = replica.and_then(|replica| Desired::read(&replica));

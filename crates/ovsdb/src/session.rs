@@ -149,15 +149,10 @@ impl Session {
         session
     }
 
-    /// Returns the replica of the server's tables. Returns `None` until the replica is up to date on this connection.
-    pub fn replica(&self) -> Option<&Replica> {
-        self.whole.then_some(&*self.replica)
-    }
-
-    /// Returns a shared reference to the replica, for another thread. Returns `None` until the replica is up to date on
-    /// this connection. If the reference still exists at the next update, the session changes a copy of the replica.
-    pub fn shared_replica(&self) -> Option<Arc<Replica>> {
-        self.whole.then(|| Arc::clone(&self.replica))
+    /// Returns the replica of the server's tables. Returns `None` until the replica is synchronized on this connection.
+    /// Another thread can read a clone of the reference. An update copies the replica if a clone still exists then.
+    pub fn replica(&self) -> Option<&Arc<Replica>> {
+        self.whole.then_some(&self.replica)
     }
 
     /// Returns whether the session holds the OVSDB lock.
@@ -538,7 +533,7 @@ mod tests {
                 if session.take(message).is_err() {
                     break;
                 }
-                let _ = session.replica().and_then(Desired::read);
+                let _ = session.replica().and_then(|replica| Desired::read(replica));
                 session.tell(&SwitchStatus { cur_cfg: Some(3), ..SwitchStatus::default() });
                 session.outgoing();
             }
