@@ -407,7 +407,7 @@ impl Steered {
         Ok(())
     }
 
-    fn table(&self) -> Option<[steer::SteeringTarget; STEER_BUCKETS]> {
+    fn table(&self) -> Option<[steer::SteerTo; STEER_BUCKETS]> {
         if self.wanted.table.is_empty() {
             return None;
         }
@@ -419,7 +419,7 @@ impl Steered {
         let having =
             ports.iter().filter(|(_, running)| running.hook.is_some() && named(running) == Some(name));
         let kernel = self.kernel.as_ref();
-        let mut shares: BTreeMap<steer::SteeringTarget, u32> = BTreeMap::new();
+        let mut shares: BTreeMap<steer::SteerTo, u32> = BTreeMap::new();
         for to in self.table().into_iter().flatten() {
             *shares.entry(to).or_default() += 1;
         }
@@ -467,7 +467,7 @@ fn write(wanted: &SteeringPolicy, kernel: &mut Steering, table: bool) -> Result<
         return Ok(());
     }
     let buckets = match wanted.table.is_empty() {
-        true => [steer::SteeringTarget::Worker; STEER_BUCKETS],
+        true => [steer::SteerTo::Worker; STEER_BUCKETS],
         false => repeated(&wanted.table),
     };
     kernel.set_table(&buckets, false)
@@ -504,27 +504,27 @@ fn shown(flow: &SteeringFlow) -> SteeringEntry {
     }
 }
 
-fn meant(to: SteeringTarget) -> steer::SteeringTarget {
+fn meant(to: SteeringTarget) -> steer::SteerTo {
     match to {
-        SteeringTarget::Worker => steer::SteeringTarget::Worker,
-        SteeringTarget::Kernel => steer::SteeringTarget::Kernel,
-        SteeringTarget::Cpu(cpu) => steer::SteeringTarget::Cpu(u32::from(cpu)),
+        SteeringTarget::Worker => steer::SteerTo::Worker,
+        SteeringTarget::Kernel => steer::SteerTo::Kernel,
+        SteeringTarget::Cpu(cpu) => steer::SteerTo::Cpu(u32::from(cpu)),
     }
 }
 
-fn told(to: steer::SteeringTarget) -> SteeringTarget {
+fn told(to: steer::SteerTo) -> SteeringTarget {
     match to {
-        steer::SteeringTarget::Worker => SteeringTarget::Worker,
-        steer::SteeringTarget::Kernel => SteeringTarget::Kernel,
-        steer::SteeringTarget::Cpu(cpu) => SteeringTarget::Cpu(u16::try_from(cpu).unwrap_or(u16::MAX)),
+        steer::SteerTo::Worker => SteeringTarget::Worker,
+        steer::SteerTo::Kernel => SteeringTarget::Kernel,
+        steer::SteerTo::Cpu(cpu) => SteeringTarget::Cpu(u16::try_from(cpu).unwrap_or(u16::MAX)),
     }
 }
 
 /// Returns a table of 256 hash buckets that repeats the targets in `table`, which must have at least one
 /// target.
-fn repeated(table: &[SteeringTarget]) -> [steer::SteeringTarget; STEER_BUCKETS] {
+fn repeated(table: &[SteeringTarget]) -> [steer::SteerTo; STEER_BUCKETS] {
     std::array::from_fn(|at| {
-        table.get(at % table.len().max(1)).map_or(steer::SteeringTarget::Worker, |to| meant(*to))
+        table.get(at % table.len().max(1)).map_or(steer::SteerTo::Worker, |to| meant(*to))
     })
 }
 
@@ -600,7 +600,7 @@ mod tests {
     #[test]
     fn short_tables_are_repeated() {
         let table = repeated(&[SteeringTarget::Kernel, SteeringTarget::Cpu(1)]);
-        assert_eq!((table[0], table[255]), (steer::SteeringTarget::Kernel, steer::SteeringTarget::Cpu(1)));
+        assert_eq!((table[0], table[255]), (steer::SteerTo::Kernel, steer::SteerTo::Cpu(1)));
         for to in [SteeringTarget::Worker, SteeringTarget::Kernel, SteeringTarget::Cpu(7)] {
             assert_eq!(told(meant(to)), to);
         }

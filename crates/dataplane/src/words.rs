@@ -123,7 +123,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
         }
         Counter::SteeringKernel | Counter::SteeringCpu => {
             let where_to = match says.steered {
-                Some(xdp::steer::SteeringTarget::Cpu(cpu)) => format!("the kernel on CPU {cpu}"),
+                Some(xdp::steer::SteerTo::Cpu(cpu)) => format!("the kernel on CPU {cpu}"),
                 _ => "the kernel".to_owned(),
             };
             let verdict = format!("given to {where_to} by the driver hook's steering");

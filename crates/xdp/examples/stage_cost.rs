@@ -15,7 +15,7 @@ use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
 use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter};
 use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
-use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, Steering, SteeringTarget};
+use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
 use xdp::{
     AttachMode, Attached, Error, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, StageChange,
     WhenDown,
@@ -81,9 +81,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ] {
         let capacity = if table { 0 } else { 64 };
         let mut steering = Steering::new(&SteerConfig { capacity, table, metadata, cpu_queue: 64 })?;
-        steering.set_table(&[SteeringTarget::Worker; STEER_BUCKETS], false)?;
+        steering.set_table(&[SteerTo::Worker; STEER_BUCKETS], false)?;
         if flow {
-            let entry = FlowEntry { to: SteeringTarget::Kernel, mark: 0, expires: None, live: false };
+            let entry = FlowEntry { to: SteerTo::Kernel, mark: 0, expires: None, live: false };
             steering.insert(flow_of_frame(), entry)?;
         }
         show(stage, &PortProgram::load_steered(&config(Owner::Bridged), &steering)?)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::fib::FibStage;
 use crate::stages::Stages;
-use crate::steer::{ExactFlow, SteeringTarget};
+use crate::steer::{ExactFlow, SteerTo};
 use crate::{Attached, Counter, Error, Loaded, Verdict};
 
 /// Result of a test run of a port's XDP program: what the program does with a frame.
@@ -35,7 +35,7 @@ pub struct HookSays {
     pub flow: Option<ExactFlow>,
     /// Target that the flow steering selects for the frame, by an exact flow or by its hash table. `None` if
     /// the flow steering does not decide.
-    pub steered: Option<SteeringTarget>,
+    pub steered: Option<SteerTo>,
     /// Name of the custom program in front of the port's program, and whether it can continue with the port's
     /// program. `None` without a custom program. The custom program does not run in the test run, because it
     /// has maps of its own.

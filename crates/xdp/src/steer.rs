@@ -21,7 +21,7 @@ use std::fs;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-pub use flow::{ExactFlow, FlowEntry, FlowError, SteeringTarget};
+pub use flow::{ExactFlow, FlowEntry, FlowError, SteerTo};
 pub use maps::{STEER_BUCKETS, SteerCount};
 pub(crate) use maps::{STEER_WORDS, SteerMaps};
 
@@ -152,7 +152,7 @@ impl Steering {
     pub fn new(config: &SteerConfig) -> Result<Steering, Error> {
         let shared = Arc::new(Shared::new(config.capacity)?);
         let steering = Steering::over(*config, shared);
-        steering.shared.write_table(&[SteeringTarget::Worker; STEER_BUCKETS], false);
+        steering.shared.write_table(&[SteerTo::Worker; STEER_BUCKETS], false);
         Ok(steering)
     }
 
@@ -333,7 +333,7 @@ impl Steering {
 
     /// Returns the target of each hash bucket of the table. The Boolean is whether the table was set at run time.
     #[must_use]
-    pub fn table(&self) -> ([SteeringTarget; STEER_BUCKETS], bool) {
+    pub fn table(&self) -> ([SteerTo; STEER_BUCKETS], bool) {
         self.shared.read_table()
     }
 
@@ -342,7 +342,7 @@ impl Steering {
     ///
     /// # Errors
     /// Returns [`Error::SteeringCpu`] or [`Error::Map`]. The table is unchanged on failure.
-    pub fn set_table(&mut self, table: &[SteeringTarget; STEER_BUCKETS], live: bool) -> Result<(), Error> {
+    pub fn set_table(&mut self, table: &[SteerTo; STEER_BUCKETS], live: bool) -> Result<(), Error> {
         self.allow(table.iter().filter_map(|to| to.cpu()))?;
         self.shared.write_table(table, live);
         Ok(())
@@ -353,7 +353,7 @@ impl Steering {
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn counts(&self) -> Result<Vec<(SteeringTarget, SteerCount)>, Error> {
+    pub fn counts(&self) -> Result<Vec<(SteerTo, SteerCount)>, Error> {
         self.shared.counts()
     }
 

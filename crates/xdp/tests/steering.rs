@@ -22,8 +22,7 @@ use xdp::fib::{FibPort, FibStage};
 use xdp::filter::Moment;
 use xdp::live::{Generator, Traffic};
 use xdp::steer::{
-    ExactFlow, FlowEntry, FlowError, STEER_BUCKETS, SteerConfig, SteerMeta, Steering, SteeringTarget,
-    online_cpus,
+    ExactFlow, FlowEntry, FlowError, STEER_BUCKETS, SteerConfig, SteerMeta, SteerTo, Steering, online_cpus,
 };
 use xdp::watch::{LossEvent, Losses};
 use xdp::{
@@ -34,7 +33,7 @@ use xdp::{
 const FLOWS: SteerConfig = SteerConfig { capacity: 64, table: false, metadata: false, cpu_queue: 192 };
 const ALL: SteerConfig = SteerConfig { table: true, metadata: true, ..FLOWS };
 
-fn to(to: SteeringTarget) -> FlowEntry {
+fn to(to: SteerTo) -> FlowEntry {
     FlowEntry { to, mark: 0, expires: None, live: false }
 }
 
@@ -99,11 +98,9 @@ fn flows_go_where_they_are_told_on_every_port() {
         let port = Port::new(owner, &steering, true);
         // No flow matches, so the frame is processed as without a steering.
         assert_eq!(port.see(&frame(UDP)), WORKER);
-        for (target, expected) in [
-            (SteeringTarget::Kernel, KERNEL),
-            (SteeringTarget::Cpu(0), CPU),
-            (SteeringTarget::Worker, WORKER),
-        ] {
+        for (target, expected) in
+            [(SteerTo::Kernel, KERNEL), (SteerTo::Cpu(0), CPU), (SteerTo::Worker, WORKER)]
+        {
             // The running program sees the flow at once.
             steering.insert(udp(), to(target)).unwrap();
             assert_eq!(port.see(&frame(UDP)), expected, "{owner:?} {target}");
@@ -113,14 +110,14 @@ fn flows_go_where_they_are_told_on_every_port() {
         if owner == Owner::Routed {
             assert_eq!(port.see(&frame(&text)), (Verdict::Pass, Counter::PassedLocal4));
         }
-        steering.insert(local, to(SteeringTarget::Worker)).unwrap();
+        steering.insert(local, to(SteerTo::Worker)).unwrap();
         assert_eq!(port.see(&frame(&text)), WORKER);
         assert!(steering.remove(&udp()).unwrap() && steering.remove(&local).unwrap());
         assert!(!steering.remove(&udp()).unwrap());
         assert_eq!(port.see(&frame(UDP)), WORKER);
     }
     // Without a socket, flows to the worker follow when_down.
-    steering.insert(udp(), to(SteeringTarget::Worker)).unwrap();
+    steering.insert(udp(), to(SteerTo::Worker)).unwrap();
     let port = Port::new(Owner::Routed, &steering, false);
     assert_eq!(port.see(&frame(UDP)), (Verdict::Drop, Counter::DownDropped));
 }
@@ -133,7 +130,7 @@ fn a_flow_is_exact() {
     let v6 = flow("2001:db8::1", "2001:db8::2", 6, Some((1000, 80)));
     let echo = flow("192.0.2.7", "198.51.100.9", 1, None);
     for known in [udp(), v6, echo, ExactFlow { vlan: Some(7), ..v6 }] {
-        steering.insert(known, to(SteeringTarget::Kernel)).unwrap();
+        steering.insert(known, to(SteerTo::Kernel)).unwrap();
     }
     const TCP6: &str = "ip_src=2001:db8::1,ip_dst=2001:db8::2,tcp,src_port=1000,dst_port=80";
     let sees = |text: &str| port.see(&frame(text)) == KERNEL;
@@ -168,7 +165,7 @@ fn what_is_cut_short_or_in_pieces_is_no_flow() {
     let chained = flow("2001:db8::1", "2001:db8::2", 17, Some((7, 9)));
     let echo = flow("192.0.2.7", "198.51.100.9", 1, None);
     for known in [udp(), chained, echo] {
-        steering.insert(known, to(SteeringTarget::Kernel)).unwrap();
+        steering.insert(known, to(SteerTo::Kernel)).unwrap();
     }
     let edited = |edit: fn(&mut Vec<u8>)| {
         let mut frame = frame(UDP);
@@ -240,14 +237,14 @@ fn flows_are_counted_replaced_and_expire() {
     let port = Port::new(Owner::Bridged, &steering, true);
     let frame = frame(UDP);
     let hits = |steering: &Steering| steering.flows().next().unwrap().2.packets;
-    steering.insert(udp(), to(SteeringTarget::Kernel)).unwrap();
+    steering.insert(udp(), to(SteerTo::Kernel)).unwrap();
     for _ in 0..3 {
         port.see(&frame);
     }
     assert_eq!(steering.flows().next().unwrap().2.bytes, 3 * u64::try_from(frame.len()).unwrap());
     // The counts are kept with another target.
     let soon = Moment::now().after(Duration::from_millis(200));
-    steering.insert(udp(), FlowEntry { expires: Some(soon), ..to(SteeringTarget::Cpu(0)) }).unwrap();
+    steering.insert(udp(), FlowEntry { expires: Some(soon), ..to(SteerTo::Cpu(0)) }).unwrap();
     assert_eq!(port.see(&frame), CPU);
     assert_eq!(hits(&steering), 4);
     assert_eq!(steering.expire(Moment(soon.0 - 1)).unwrap(), 0);
@@ -258,9 +255,9 @@ fn flows_are_counted_replaced_and_expire() {
     assert_eq!((steering.expire(Moment::now()).unwrap(), steering.len()), (1, 0));
     let counts = steering.counts().unwrap();
     let of = |target| counts.iter().find(|(to, _)| *to == target).map_or(0, |(_, count)| count.packets);
-    assert_eq!(of(SteeringTarget::Kernel), 3);
-    assert!(of(SteeringTarget::Cpu(0)) >= 1);
-    assert_eq!(of(SteeringTarget::Worker), 0, "what the steering did not decide is not counted by it");
+    assert_eq!(of(SteerTo::Kernel), 3);
+    assert!(of(SteerTo::Cpu(0)) >= 1);
+    assert_eq!(of(SteerTo::Worker), 0, "what the steering did not decide is not counted by it");
 }
 
 #[test]
@@ -270,15 +267,15 @@ fn a_full_table_of_flows_refuses_one_more() {
     let port = Port::new(Owner::Bridged, &steering, true);
     let nth = |n: u16| ExactFlow { ports: Some((n, 9)), ..udp() };
     for n in 0..3 {
-        steering.insert(nth(n), to(SteeringTarget::Kernel)).unwrap();
+        steering.insert(nth(n), to(SteerTo::Kernel)).unwrap();
     }
-    let error = steering.insert(nth(3), to(SteeringTarget::Kernel)).unwrap_err();
+    let error = steering.insert(nth(3), to(SteerTo::Kernel)).unwrap_err();
     assert!(matches!(error, Error::SteerFull { capacity: 3 }), "{error}");
     assert!(error.to_string().contains("capacity"), "{error}");
     // Present flows can be changed, and a removed flow frees a slot.
-    steering.insert(nth(1), to(SteeringTarget::Cpu(0))).unwrap();
+    steering.insert(nth(1), to(SteerTo::Cpu(0))).unwrap();
     assert!(steering.remove(&nth(0)).unwrap());
-    steering.insert(nth(7), to(SteeringTarget::Kernel)).unwrap();
+    steering.insert(nth(7), to(SteerTo::Kernel)).unwrap();
     assert_eq!(port.see(&frame(UDP)), KERNEL);
     // A larger capacity keeps flows and counts. A smaller one is refused.
     let more = steering.like(&SteerConfig { capacity: 8, ..FLOWS }).unwrap();
@@ -294,15 +291,14 @@ fn what_cannot_be_is_refused() {
     need_root!();
     let mut steering = Steering::new(&ALL).unwrap();
     let absent = online_cpus().unwrap().last().unwrap() + 1;
-    let error = steering.insert(udp(), to(SteeringTarget::Cpu(absent))).unwrap_err();
+    let error = steering.insert(udp(), to(SteerTo::Cpu(absent))).unwrap_err();
     assert!(matches!(error, Error::SteeringCpu { cpu, .. } if cpu == absent), "{error}");
     assert!(error.to_string().contains("use one of 0"), "{error}");
-    let mut table = [SteeringTarget::Worker; STEER_BUCKETS];
-    table[9] = SteeringTarget::Cpu(absent);
+    let mut table = [SteerTo::Worker; STEER_BUCKETS];
+    table[9] = SteerTo::Cpu(absent);
     assert!(matches!(steering.set_table(&table, true), Err(Error::SteeringCpu { .. })));
-    assert_eq!(steering.table(), ([SteeringTarget::Worker; STEER_BUCKETS], false));
-    let refused =
-        steering.insert(ExactFlow { ports: None, ..udp() }, to(SteeringTarget::Kernel)).unwrap_err();
+    assert_eq!(steering.table(), ([SteerTo::Worker; STEER_BUCKETS], false));
+    let refused = steering.insert(ExactFlow { ports: None, ..udp() }, to(SteerTo::Kernel)).unwrap_err();
     assert!(matches!(refused, Error::SteerFlow { why: FlowError::NoPorts, .. }), "{refused}");
     assert!(steering.is_empty());
 }
@@ -327,12 +323,10 @@ fn the_table_decides_what_nobody_did() {
     assert_ne!(bucket(UDP), bucket(&other));
     for owner in [Owner::Bridged, Owner::Routed] {
         let port = Port::new(owner, &steering, true);
-        for (target, expected) in [
-            (SteeringTarget::Kernel, KERNEL),
-            (SteeringTarget::Cpu(0), CPU),
-            (SteeringTarget::Worker, WORKER),
-        ] {
-            let mut table = [SteeringTarget::Worker; STEER_BUCKETS];
+        for (target, expected) in
+            [(SteerTo::Kernel, KERNEL), (SteerTo::Cpu(0), CPU), (SteerTo::Worker, WORKER)]
+        {
+            let mut table = [SteerTo::Worker; STEER_BUCKETS];
             table[bucket(UDP)] = target;
             steering.set_table(&table, true).unwrap();
             assert_eq!(steering.table(), (table, true));
@@ -340,14 +334,14 @@ fn the_table_decides_what_nobody_did() {
             assert_eq!(port.see(&frame(&other)), WORKER);
         }
         // An exact flow precedes the table.
-        steering.set_table(&[SteeringTarget::Kernel; STEER_BUCKETS], false).unwrap();
-        steering.insert(udp(), to(SteeringTarget::Worker)).unwrap();
+        steering.set_table(&[SteerTo::Kernel; STEER_BUCKETS], false).unwrap();
+        steering.insert(udp(), to(SteerTo::Worker)).unwrap();
         assert_eq!(port.see(&frame(UDP)), WORKER);
         assert_eq!(port.see(&frame(&other)), KERNEL);
         steering.remove(&udp()).unwrap();
         // Frames that the kernel gets on a routed port in any case go to the CPU of the table, under their
         // own counter.
-        steering.set_table(&[SteeringTarget::Cpu(0); STEER_BUCKETS], false).unwrap();
+        steering.set_table(&[SteerTo::Cpu(0); STEER_BUCKETS], false).unwrap();
         let arp = support::ethernet([0xff; 6], &[], 0x0806, &[0; 46]);
         let expected = match owner {
             Owner::Bridged => CPU,
@@ -402,10 +396,7 @@ fn hash_and_flows_agree_with_the_workers() {
                 }
                 let Some((hash, flow)) = oracle(&frame) else { continue };
                 if let Some(flow) = flow {
-                    steering
-                        .borrow_mut()
-                        .insert(flow, FlowEntry { mark: 7, ..to(SteeringTarget::Kernel) })
-                        .unwrap();
+                    steering.borrow_mut().insert(flow, FlowEntry { mark: 7, ..to(SteerTo::Kernel) }).unwrap();
                     flows.set(flows.get() + 1);
                 }
                 let (verdict, counter, after) = port.run(&frame);
@@ -489,11 +480,11 @@ fn a_bridged_port_numbers_what_a_flow_sends_up() {
         see(attached.prepare_stage(StageChange::Steering(Some(&steering))).unwrap()).0,
         Counter::Bridged
     );
-    steering.insert(udp(), to(SteeringTarget::Kernel)).unwrap();
+    steering.insert(udp(), to(SteerTo::Kernel)).unwrap();
     let (counter, after) = see(attached.prepare_stage(StageChange::Steering(Some(&steering))).unwrap());
     assert_eq!((counter, noted(&after).1), (Counter::SteeringKernel, &frame[..]));
     assert_eq!(Mark::read(after[8..16].try_into().unwrap()), None, "it does not go up, so it has no number");
-    steering.insert(udp(), FlowEntry { mark: 0xabc, ..to(SteeringTarget::Worker) }).unwrap();
+    steering.insert(udp(), FlowEntry { mark: 0xabc, ..to(SteerTo::Worker) }).unwrap();
     for number in 1..3 {
         let (counter, after) = see(attached.prepare_stage(StageChange::Steering(Some(&steering))).unwrap());
         let (meta, rest) = noted(&after);
@@ -518,20 +509,17 @@ fn a_port_in_the_kernels_routing_is_spread_by_the_table() {
     let port = FibPort { mac: [2, 0, 0, 0, 0, 2], check_sources: false, partial_checksums: false };
     attached.set_stage(StageChange::Fib(Some(&FibStage::new(&port, &attached).unwrap()))).unwrap();
     let mut steering = Steering::new(&ALL).unwrap();
-    steering.set_table(&[SteeringTarget::Cpu(0); STEER_BUCKETS], false).unwrap();
+    steering.set_table(&[SteerTo::Cpu(0); STEER_BUCKETS], false).unwrap();
     attached.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     let frame = frame(UDP);
     let says = attached.explain(&frame).unwrap();
     // The reason of the stage, and the CPU of the table.
     assert!(says.counter.name().starts_with("fib_"), "{says:?}");
-    assert_eq!(
-        (says.verdict, says.steered, says.flow),
-        (Verdict::Redirect, Some(SteeringTarget::Cpu(0)), None)
-    );
-    steering.insert(udp(), to(SteeringTarget::Kernel)).unwrap();
+    assert_eq!((says.verdict, says.steered, says.flow), (Verdict::Redirect, Some(SteerTo::Cpu(0)), None));
+    steering.insert(udp(), to(SteerTo::Kernel)).unwrap();
     let says = attached.explain(&frame).unwrap();
     assert_eq!((says.counter, says.verdict), (Counter::SteeringKernel, Verdict::Pass));
-    assert_eq!((says.steered, says.flow), (Some(SteeringTarget::Kernel), Some(udp())));
+    assert_eq!((says.steered, says.flow), (Some(SteerTo::Kernel), Some(udp())));
     // Explaining a frame counts nothing.
     assert_eq!(steering.flows().next().unwrap().2.packets, 0);
     assert!(steering.counts().unwrap().iter().all(|(_, count)| count.packets == 0));
@@ -586,15 +574,14 @@ fn frames_reach_the_cpu_that_they_are_sent_to() {
         let mut generator = Generator::new(&Traffic::to(far)).unwrap();
         let mut received = 0;
         for cpu in online_cpus().unwrap() {
-            steering.set_table(&[SteeringTarget::Cpu(cpu); STEER_BUCKETS], true).unwrap();
+            steering.set_table(&[SteerTo::Cpu(cpu); STEER_BUCKETS], true).unwrap();
             generator.send(20).unwrap();
             for _ in 0..20 {
                 socket.recv(&mut [0; 100]).unwrap();
             }
             received += 20;
             let counts = steering.counts().unwrap();
-            let (to, expected) =
-                if sends { (SteeringTarget::Cpu(cpu), 20) } else { (SteeringTarget::Kernel, received) };
+            let (to, expected) = if sends { (SteerTo::Cpu(cpu), 20) } else { (SteerTo::Kernel, received) };
             let counted = counts.iter().find(|(other, _)| *other == to).unwrap().1;
             assert_eq!(counted.packets, expected, "{mode}");
             assert!(!sends || incoming_cpu(&socket) == cpu);
@@ -602,7 +589,7 @@ fn frames_reach_the_cpu_that_they_are_sent_to() {
         let way = if sends { Counter::SteeringCpu } else { Counter::SteeringKernel };
         assert_eq!(port.counters().unwrap().get(way), received);
         let before = port.counters().unwrap().get(Counter::SteeringKernel);
-        steering.set_table(&[SteeringTarget::Kernel; STEER_BUCKETS], true).unwrap();
+        steering.set_table(&[SteerTo::Kernel; STEER_BUCKETS], true).unwrap();
         generator.send(20).unwrap();
         for _ in 0..20 {
             socket.recv(&mut [0; 100]).unwrap();
@@ -620,7 +607,7 @@ fn what_a_cpus_full_queue_loses_is_told() {
     let mut port = attached(near, AttachMode::Native, None);
     let mut steering = Steering::new(&SteerConfig { cpu_queue: 1, ..ALL }).unwrap();
     let cpu = *online_cpus().unwrap().last().unwrap();
-    steering.set_table(&[SteeringTarget::Cpu(cpu); STEER_BUCKETS], true).unwrap();
+    steering.set_table(&[SteerTo::Cpu(cpu); STEER_BUCKETS], true).unwrap();
     port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     let (_, maps) = xdp::program_by_id(port.info().unwrap().id).unwrap();
     let map = maps.iter().find(|map| map.name == "steer_cpus").unwrap().id;
@@ -654,9 +641,7 @@ fn sockets_read_hash_and_mark_in_front_of_frames() {
         let first = support::awaited("a frame", || socket.receive_noted());
         let (hash, flow) = oracle(&first.1).unwrap();
         assert_eq!(SteerMeta::read(first.0), SteerMeta { hash, mark: 0 });
-        steering
-            .insert(flow.unwrap(), FlowEntry { mark: 0x1234_5678, ..to(SteeringTarget::Worker) })
-            .unwrap();
+        steering.insert(flow.unwrap(), FlowEntry { mark: 0x1234_5678, ..to(SteerTo::Worker) }).unwrap();
         generator.send(1).unwrap();
         let second = support::awaited("a frame", || socket.receive_noted());
         assert_eq!(SteerMeta::read(second.0), SteerMeta { hash, mark: 0x1234_5678 });
@@ -671,22 +656,17 @@ fn flows_and_tables_change_under_load_without_loss() {
     let mut port = attached(near, AttachMode::Native, None);
     let mut steering = Steering::new(&ALL).unwrap();
     port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
-    steering.set_table(&[SteeringTarget::Kernel; STEER_BUCKETS], true).unwrap();
+    steering.set_table(&[SteerTo::Kernel; STEER_BUCKETS], true).unwrap();
     let both = |met: &Counters| met.get(Counter::SteeringCpu) > 0 && met.get(Counter::SteeringKernel) > 0;
     let sent = namespace.under_load(&Traffic { flows: 64, ..Traffic::to(far) }, || {
         let (mut round, begin) = (0_u16, std::time::Instant::now());
         // On a busy machine all 200 changes may be over between two bursts of frames.
         while round < 200 || !both(&port.counters().unwrap()) {
-            let target =
-                if round.is_multiple_of(2) { SteeringTarget::Cpu(0) } else { SteeringTarget::Kernel };
+            let target = if round.is_multiple_of(2) { SteerTo::Cpu(0) } else { SteerTo::Kernel };
             let generated = flow("10.0.1.2", "10.0.2.2", 17, Some((1024 + round % 64, 9)));
             steering.insert(generated, to(target)).unwrap();
-            let table: [SteeringTarget; STEER_BUCKETS] = std::array::from_fn(|at| {
-                if (at + usize::from(round)).is_multiple_of(2) {
-                    SteeringTarget::Kernel
-                } else {
-                    SteeringTarget::Cpu(0)
-                }
+            let table: [SteerTo; STEER_BUCKETS] = std::array::from_fn(|at| {
+                if (at + usize::from(round)).is_multiple_of(2) { SteerTo::Kernel } else { SteerTo::Cpu(0) }
             });
             steering.set_table(&table, true).unwrap();
             if round.is_multiple_of(20) {
@@ -718,11 +698,11 @@ fn a_pinned_steering_outlives_its_owner_and_is_adopted() {
     let mut generator = Generator::new(&Traffic::to(far)).unwrap();
     let generated = flow("10.0.1.2", "10.0.2.2", 17, Some((1024, 9)));
     let last = *online_cpus().unwrap().last().unwrap();
-    let entry = FlowEntry { live: true, mark: 5, ..to(SteeringTarget::Cpu(last)) };
+    let entry = FlowEntry { live: true, mark: 5, ..to(SteerTo::Cpu(last)) };
     steering.insert(generated, entry).unwrap();
-    steering.insert(udp(), to(SteeringTarget::Kernel)).unwrap();
-    let table: [SteeringTarget; STEER_BUCKETS] =
-        std::array::from_fn(|at| if at == 3 { SteeringTarget::Cpu(0) } else { SteeringTarget::Worker });
+    steering.insert(udp(), to(SteerTo::Kernel)).unwrap();
+    let table: [SteerTo; STEER_BUCKETS] =
+        std::array::from_fn(|at| if at == 3 { SteerTo::Cpu(0) } else { SteerTo::Worker });
     steering.set_table(&table, true).unwrap();
     drop((port, steering));
     generator.send(10).unwrap();
@@ -735,13 +715,13 @@ fn a_pinned_steering_outlives_its_owner_and_is_adopted() {
     assert!(found.is_on(&port));
     assert_eq!(port.steering_id().unwrap(), Some(found.id().unwrap()));
     assert_eq!((found.len(), found.get(&generated)), (2, Some(entry)));
-    assert_eq!((found.table(), found.get(&udp())), ((table, true), Some(to(SteeringTarget::Kernel))));
+    assert_eq!((found.table(), found.get(&udp())), ((table, true), Some(to(SteerTo::Kernel))));
     let hits = found.flows().find(|(flow, ..)| *flow == generated).unwrap().2;
     assert_eq!(hits.packets, 10);
     // The steering continues under a new owner, which can change it.
     let mut steering = found.like(&ALL).unwrap();
     port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
-    steering.insert(generated, FlowEntry { to: SteeringTarget::Kernel, ..entry }).unwrap();
+    steering.insert(generated, FlowEntry { to: SteerTo::Kernel, ..entry }).unwrap();
     generator.send(10).unwrap();
     for _ in 0..10 {
         socket.recv(&mut [0; 100]).unwrap();
@@ -763,7 +743,7 @@ fn programs_of_both_builds_share_a_steering() {
     let (_, near) = namespace.veth("va", "vb", "");
     let (_, other) = namespace.veth("vc", "vd", "");
     let mut steering = Steering::new(&ALL).unwrap();
-    steering.insert(udp(), to(SteeringTarget::Cpu(0))).unwrap();
+    steering.insert(udp(), to(SteerTo::Cpu(0))).unwrap();
     let mut ports = [attached(near, AttachMode::Native, None), {
         let linear = PortProgram::load_linear(&config(Owner::Bridged, WhenDown::Drop)).unwrap();
         linear.attach(other, AttachMode::Native, None).unwrap()
@@ -777,10 +757,10 @@ fn programs_of_both_builds_share_a_steering() {
     }
     // A CPU that is added later is available for both ports.
     let last = *online_cpus().unwrap().last().unwrap();
-    steering.set_table(&[SteeringTarget::Cpu(last); STEER_BUCKETS], true).unwrap();
+    steering.set_table(&[SteerTo::Cpu(last); STEER_BUCKETS], true).unwrap();
     for port in &ports {
         let other = frame(&UDP.replace("src_port=7", "src_port=8"));
-        assert_eq!(port.explain(&other).unwrap().steered, Some(SteeringTarget::Cpu(last)));
+        assert_eq!(port.explain(&other).unwrap().steered, Some(SteerTo::Cpu(last)));
         assert_eq!(port.explain(&other).unwrap().verdict, Verdict::Redirect);
     }
 }

@@ -13,7 +13,7 @@ use support::xsk::Xsk;
 use support::{Namespace, awaited, config, unbound_socket};
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Mark, Place, StationTable};
 use xdp::live::{Generator, Traffic};
-use xdp::steer::{ExactFlow, FlowEntry, SteerConfig, SteerMeta, Steering, SteeringTarget};
+use xdp::steer::{ExactFlow, FlowEntry, SteerConfig, SteerMeta, SteerTo, Steering};
 use xdp::user::UserProgram;
 use xdp::{AttachMode, Attached, Counter, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
@@ -174,7 +174,7 @@ fn the_hash_stands_sixteen_bytes_before_the_frame() {
     let frame = frame();
     for (number, (metadata, _)) in (1..).zip(LEFT.into_iter().filter(|(_, headroom)| *headroom == 0)) {
         rig.attached.set_user(leaving(metadata, 0)).unwrap();
-        for (to, numbered) in [(SteeringTarget::Worker, Some(Mark(number))), (SteeringTarget::Kernel, None)] {
+        for (to, numbered) in [(SteerTo::Worker, Some(Mark(number))), (SteerTo::Kernel, None)] {
             steering.insert(flow(), FlowEntry { to, mark: 0xabc, expires: None, live: false }).unwrap();
             let after = rig.see(&frame).2;
             let case = format!("{to}, {metadata} bytes of metadata");

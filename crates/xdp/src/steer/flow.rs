@@ -53,9 +53,10 @@ pub enum FlowError {
     Vlan,
 }
 
-/// Target to which flow steering sends frames.
+/// Target to which flow steering sends frames, in the form of the hook (`enum steer_to`). The form of the configuration
+/// and of the API is `model::SteeringTarget`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SteeringTarget {
+pub enum SteerTo {
     /// The worker, by the socket of the receive queue. If the queue has no socket, `when_down` of the port's
     /// configuration applies.
     Worker,
@@ -69,7 +70,7 @@ pub enum SteeringTarget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowEntry {
     /// Target to which the flow's frames are sent.
-    pub to: SteeringTarget,
+    pub to: SteerTo,
     /// Mark that is written to the metadata of the flow's frames ([`super::SteerMeta`]).
     pub mark: u32,
     /// Time of CLOCK_MONOTONIC from which the program ignores the entry. `None` if the entry does not expire.
@@ -78,40 +79,40 @@ pub struct FlowEntry {
     pub live: bool,
 }
 
-impl SteeringTarget {
+impl SteerTo {
     /// Returns the number of the CPU. Returns `None` if the target is not a CPU.
     #[must_use]
     pub const fn cpu(self) -> Option<u32> {
         match self {
-            SteeringTarget::Cpu(cpu) => Some(cpu),
-            SteeringTarget::Worker | SteeringTarget::Kernel => None,
+            SteerTo::Cpu(cpu) => Some(cpu),
+            SteerTo::Worker | SteerTo::Kernel => None,
         }
     }
 
     /// Encodes the steering target as `enum steer_to`.
     pub(super) const fn code(self) -> u32 {
         match self {
-            SteeringTarget::Worker => 1,
-            SteeringTarget::Kernel => 2,
-            SteeringTarget::Cpu(cpu) => CPU | cpu & (CPU - 1),
+            SteerTo::Worker => 1,
+            SteerTo::Kernel => 2,
+            SteerTo::Cpu(cpu) => CPU | cpu & (CPU - 1),
         }
     }
 
-    pub(super) const fn from_code(code: u32) -> SteeringTarget {
+    pub(super) const fn from_code(code: u32) -> SteerTo {
         match code {
-            2 => SteeringTarget::Kernel,
-            code if code & CPU != 0 => SteeringTarget::Cpu(code & (CPU - 1)),
-            _ => SteeringTarget::Worker,
+            2 => SteerTo::Kernel,
+            code if code & CPU != 0 => SteerTo::Cpu(code & (CPU - 1)),
+            _ => SteerTo::Worker,
         }
     }
 }
 
-impl fmt::Display for SteeringTarget {
+impl fmt::Display for SteerTo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SteeringTarget::Worker => f.write_str("worker"),
-            SteeringTarget::Kernel => f.write_str("kernel"),
-            SteeringTarget::Cpu(cpu) => write!(f, "cpu {cpu}"),
+            SteerTo::Worker => f.write_str("worker"),
+            SteerTo::Kernel => f.write_str("kernel"),
+            SteerTo::Cpu(cpu) => write!(f, "cpu {cpu}"),
         }
     }
 }
@@ -216,7 +217,7 @@ impl FlowEntry {
         };
         let expires = value[16..].try_into().map_or(0, u64::from_ne_bytes);
         let expires = Some(Moment(expires)).filter(|at| at.0 != 0);
-        let to = SteeringTarget::from_code(word(0));
+        let to = SteerTo::from_code(word(0));
         (word(8), FlowEntry { to, mark: word(4), expires, live: word(12) != 0 })
     }
 }
@@ -240,12 +241,7 @@ mod tests {
         assert_eq!(v4.to_string(), "udp 192.0.2.1:1 > 198.51.100.2:0");
         let tagged = ExactFlow { vlan: Some(7), ..flow("2001:db8::1", "2001:db8::2", 6, Some((80, 81))) };
         assert_eq!(tagged.to_string(), "vlan 7, tcp [2001:db8::1]:80 > [2001:db8::2]:81");
-        for to in [
-            SteeringTarget::Worker,
-            SteeringTarget::Kernel,
-            SteeringTarget::Cpu(0),
-            SteeringTarget::Cpu(1023),
-        ] {
+        for to in [SteerTo::Worker, SteerTo::Kernel, SteerTo::Cpu(0), SteerTo::Cpu(1023)] {
             for expires in [None, Some(Moment(7))] {
                 for live in [false, true] {
                     let entry = FlowEntry { to, mark: 0xdead_beef, expires, live };

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::flow::{ExactFlow, FlowEntry, KEY_SIZE, SteeringTarget, VALUE_SIZE};
+use super::flow::{ExactFlow, FlowEntry, KEY_SIZE, SteerTo, VALUE_SIZE};
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
@@ -61,7 +61,7 @@ pub(crate) struct SteerMaps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Steered {
     pub flow: Option<ExactFlow>,
-    pub to: Option<SteeringTarget>,
+    pub to: Option<SteerTo>,
 }
 
 fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32) -> Result<OwnedFd, Error> {
@@ -141,14 +141,14 @@ impl Shared {
         }
     }
 
-    pub fn read_table(&self) -> ([SteeringTarget; STEER_BUCKETS], bool) {
+    pub fn read_table(&self) -> ([SteerTo; STEER_BUCKETS], bool) {
         let words = self.table_memory.words();
         let code = |at: usize| {
             let pair = words.get(at / 2).map_or(0, |word| word.load(Ordering::Relaxed)).to_ne_bytes();
             let half = 4 * (at % 2);
             pair.get(half..half + 4).and_then(|half| half.try_into().ok()).map_or(0, u32::from_ne_bytes)
         };
-        (std::array::from_fn(|at| SteeringTarget::from_code(code(at))), code(STEER_BUCKETS) != 0)
+        (std::array::from_fn(|at| SteerTo::from_code(code(at))), code(STEER_BUCKETS) != 0)
     }
 
     /// Returns the number that identifies the steering policy ([`Shared::set_owner`]). Returns 0 if no number was
@@ -168,11 +168,11 @@ impl Shared {
     }
 
     /// Writes the targets of all buckets, two buckets at a time. The program reads each bucket atomically.
-    pub fn write_table(&self, table: &[SteeringTarget; STEER_BUCKETS], live: bool) {
+    pub fn write_table(&self, table: &[SteerTo; STEER_BUCKETS], live: bool) {
         self.write(table, live, self.owner());
     }
 
-    fn write(&self, table: &[SteeringTarget; STEER_BUCKETS], live: bool, owner: u32) {
+    fn write(&self, table: &[SteerTo; STEER_BUCKETS], live: bool, owner: u32) {
         let codes = table.iter().map(|to| to.code()).chain([u32::from(live), owner]);
         self.table_memory.write(codes.flat_map(u32::to_ne_bytes));
     }
@@ -190,13 +190,13 @@ impl Shared {
     }
 
     /// Returns the frame and byte counts of each target. CPUs that received no frames are left out.
-    pub fn counts(&self) -> Result<Vec<(SteeringTarget, SteerCount)>, Error> {
+    pub fn counts(&self) -> Result<Vec<(SteerTo, SteerCount)>, Error> {
         let mut counts = Vec::new();
         for at in COUNT_WORKER..self.entries()? {
             let to = match at {
-                COUNT_WORKER => SteeringTarget::Worker,
-                COUNT_KERNEL => SteeringTarget::Kernel,
-                cpu => SteeringTarget::Cpu(cpu - COUNT_CPU),
+                COUNT_WORKER => SteerTo::Worker,
+                COUNT_KERNEL => SteerTo::Kernel,
+                cpu => SteerTo::Cpu(cpu - COUNT_CPU),
             };
             let count = self.count(at)?;
             if count.packets > 0 || to.cpu().is_none() {

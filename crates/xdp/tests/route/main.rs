@@ -30,7 +30,7 @@ use xdp::dump::{Dump, DumpConfig};
 use xdp::fib::{FibPort, FibStage};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
 use xdp::route::{OWN_CAPACITY, Own, RoutePort, RouteStage};
-use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, Steering, SteeringTarget};
+use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
 use xdp::{
     AttachMode, Attached, Counter, Error, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt,
 };
@@ -391,14 +391,14 @@ fn the_filter_comes_before_and_steering_around() {
     port.set_stage(StageChange::Steering(Some(&steering))).unwrap();
     let loaded = now(&port);
     assert_eq!(see(&loaded, &transit), (Verdict::Drop, Counter::DownDropped));
-    steering.set_table(&[SteeringTarget::Kernel; STEER_BUCKETS], true).unwrap();
+    steering.set_table(&[SteerTo::Kernel; STEER_BUCKETS], true).unwrap();
     assert_eq!(see(&loaded, &transit), (Verdict::Pass, Counter::SteeringKernel));
     let expired = ipv4(BEHIND, 60, |ip| ip[8] = 1);
     assert_eq!(see(&loaded, &expired), (Verdict::Pass, Counter::RouteTtl));
-    steering.set_table(&[SteeringTarget::Worker; STEER_BUCKETS], true).unwrap();
+    steering.set_table(&[SteerTo::Worker; STEER_BUCKETS], true).unwrap();
     let entry = |to| FlowEntry { to, mark: 0, expires: None, live: false };
-    steering.insert(flow(OWN4), entry(SteeringTarget::Worker)).unwrap();
-    steering.insert(flow(BEHIND), entry(SteeringTarget::Kernel)).unwrap();
+    steering.insert(flow(OWN4), entry(SteerTo::Worker)).unwrap();
+    steering.insert(flow(BEHIND), entry(SteerTo::Kernel)).unwrap();
     assert_eq!(see(&loaded, &local), (Verdict::Drop, Counter::DownDropped));
     assert_eq!(see(&loaded, &transit), (Verdict::Pass, Counter::SteeringKernel));
     assert_eq!(see(&loaded, &bad(BEHIND)), (Verdict::Drop, Counter::FilterDropped));
