@@ -31,7 +31,7 @@ fn the_page_of_drop_reasons_has_every_reason() {
     for reason in packet::DropReason::ALL {
         row(&mut text, &[&reason.index().to_string(), &format!("`{}`", reason.name()), reason.explain()]);
     }
-    for reason in model::EarlyDrop::ALL {
+    for reason in model::LossReason::BEFORE_WORKERS {
         row(&mut text, &["none", &format!("`{}`", reason.name), reason.explain]);
     }
     assert_page("reference/drop-reasons.md", COMMAND, &text);

@@ -9,7 +9,7 @@ use engine::counters::PortTotals;
 use engine::engine::WorkerView;
 use engine::worker::monotonic;
 use model::{
-    BridgeState, Counters, DropState, EarlyDrop, FdbEntry, FdbFilter, MemberState, Owner, PortCounters,
+    BridgeState, Counters, DropState, FdbEntry, FdbFilter, LossReason, MemberState, Owner, PortCounters,
     PortName, PortState, StageState, WorkerState,
 };
 use packet::{DropReason, PortId, QueueId};
@@ -121,42 +121,25 @@ fn hook_counters(running: &Running) -> xdp::Counters {
 }
 
 /// Reasons for which the hook drops packets. Each entry has the hook's counter and the reason.
-const HOOK_DROPS: [(Counter, Reason); 7] = [
-    (Counter::FilterDropped, Reason::of(DropReason::FilterDropped)),
-    (Counter::FilterLimited, Reason::of(DropReason::FilterLimited)),
-    (Counter::BridgeLost, Reason::before_workers(EarlyDrop::DEVICE_GONE)),
-    (Counter::BridgeHeld, Reason::before_workers(EarlyDrop::HELD)),
-    (Counter::RouteBlackhole, Reason::before_workers(EarlyDrop::ROUTE_BLACKHOLE)),
-    (Counter::RouteReversePath, Reason::of(DropReason::ReversePath)),
-    (Counter::RouteLimited, Reason::of(DropReason::PuntLimit)),
+const HOOK_DROPS: [(Counter, LossReason); 7] = [
+    (Counter::FilterDropped, LossReason::of(DropReason::FilterDropped)),
+    (Counter::FilterLimited, LossReason::of(DropReason::FilterLimited)),
+    (Counter::BridgeLost, LossReason::DEVICE_GONE),
+    (Counter::BridgeHeld, LossReason::HELD),
+    (Counter::RouteBlackhole, LossReason::ROUTE_BLACKHOLE),
+    (Counter::RouteReversePath, LossReason::of(DropReason::ReversePath)),
+    (Counter::RouteLimited, LossReason::of(DropReason::PuntLimit)),
 ];
-
-/// Reason for frames that no worker received. [`PortCounters::rx_missed`] counts these frames.
-const MISSED: Reason = Reason::before_workers(EarlyDrop::MISSED);
-
-/// Name and meaning of a drop reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Reason {
-    name: &'static str,
-    explain: &'static str,
-}
-
-impl Reason {
-    const fn of(reason: DropReason) -> Reason {
-        Reason { name: reason.name(), explain: reason.explain() }
-    }
-
-    const fn before_workers(EarlyDrop { name, explain }: EarlyDrop) -> Reason {
-        Reason { name, explain }
-    }
-}
 
 /// Adds up the dropped packets by reason. `drops` are the workers' counters in the order of
 /// [`DropReason::ALL`], `hook` returns the value of a hook's counter, and `missed` is the number of frames that
 /// no worker received. The result contains all reasons.
-fn reasons(drops: &[u64], hook: impl Fn(Counter) -> u64, missed: u64) -> Vec<(Reason, u64)> {
-    let mut all: Vec<_> =
-        DropReason::ALL.iter().zip(drops).map(|(reason, packets)| (Reason::of(*reason), *packets)).collect();
+fn reasons(drops: &[u64], hook: impl Fn(Counter) -> u64, missed: u64) -> Vec<(LossReason, u64)> {
+    let mut all: Vec<_> = DropReason::ALL
+        .iter()
+        .zip(drops)
+        .map(|(reason, packets)| (LossReason::of(*reason), *packets))
+        .collect();
     for (counter, reason) in HOOK_DROPS {
         // Workers also use some of these reasons.
         match all.iter_mut().find(|(known, _)| known.name == reason.name) {
@@ -164,13 +147,14 @@ fn reasons(drops: &[u64], hook: impl Fn(Counter) -> u64, missed: u64) -> Vec<(Re
             None => all.push((reason, hook(counter))),
         }
     }
-    all.push((MISSED, missed));
+    // `PortCounters::rx_missed` counts these frames.
+    all.push((LossReason::MISSED, missed));
     all
 }
 
 /// Returns the dropped packets of a port by reason. Reasons without packets are left out. The sum of the
 /// numbers is [`PortCounters::drops`] plus [`PortCounters::rx_missed`].
-fn lost(running: &Running, totals: &PortTotals) -> Vec<(Reason, u64)> {
+fn lost(running: &Running, totals: &PortTotals) -> Vec<(LossReason, u64)> {
     let hook = hook_counters(running);
     let mut all = reasons(&totals.drops, |counter| hook.get(counter), missed(running, &hook));
     all.retain(|(_, packets)| *packets > 0);

@@ -1,6 +1,6 @@
 //! Converts the steps that workers and hooks record for a packet into text, for `explain` and `trace`.
 
-use model::{EarlyDrop, Step as Told};
+use model::{LossReason, Step as Told};
 use packet::record::{FloodClass, ReverseRoute, Step, TagChange, VlanSource};
 use packet::{FlowKey, MacAddr, PortId};
 use xdp::{Counter, HookSays};
@@ -74,9 +74,9 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
             let what = "a SYN to a service: the answer goes back the way that it came".to_owned();
             (what, End::forwarded(verdict))
         }
-        Counter::BridgeLost => dropped(EarlyDrop::DEVICE_GONE.name, "its station's device is gone"),
+        Counter::BridgeLost => dropped(LossReason::DEVICE_GONE.name, "its station's device is gone"),
         Counter::BridgeHeld => {
-            dropped(EarlyDrop::HELD.name, "its flow is held while it changes into the hook")
+            dropped(LossReason::HELD.name, "its flow is held while it changes into the hook")
         }
         Counter::Aborted => dropped("aborted", "the program gave a verdict that it may not give"),
         Counter::Bridged => {

@@ -37,7 +37,6 @@ mod check;
 mod config;
 mod diff;
 mod diff_text;
-mod early_drop;
 mod explain;
 mod files;
 mod filter;
@@ -48,6 +47,7 @@ mod hook;
 mod hook_state;
 mod layers;
 mod load;
+mod loss_reason;
 mod name;
 mod owner;
 mod port;
@@ -78,7 +78,6 @@ pub use check::{LEAST_FILL, Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, Token};
 pub use diff::{ConfigChange, ConfigDiff, FieldChange, How, diff, is_recreated};
 pub use diff_text::{PlanLine, PlanReport};
-pub use early_drop::EarlyDrop;
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
 pub use files::FileUse;
 pub use filter::{
@@ -95,6 +94,7 @@ pub use layers::{Change, Fragment, Layers, Merged, ObjectKey, Refusal};
 pub use load::{
     Format, HANDED_OVER_LIMIT_BYTES, LIMIT_BYTES, Loaded, load, load_change, load_handed_over, load_on,
 };
+pub use loss_reason::LossReason;
 pub use name::{
     BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RouterName,
     RuleName, SteeringName,
