@@ -7,7 +7,8 @@
  * Scheme "cookie": the answer is the SYN+ACK that the service's kernel would send under a flood. The ACK that
  * returns the cookie goes to the service, whose kernel checks the cookie again and accepts the connection.
  * The kernel does so only for sockets that have sent cookies themselves within two minutes (tcp_syncookies
- * set to 2), so a SYN is passed to each service from time to time.
+ * set to 2), so a SYN is passed to each service from time to time. If the service has received none, the hook
+ * turns the segment that returns the cookie back into the client's SYN (cookie_reopen()).
  *
  * Scheme "cookie" remembers connections. While SYNs are answered, segments of other connections are dropped.
  * Connections that have returned no cookie, but were open when the flood began, are stored separately, so
@@ -34,7 +35,9 @@
 #define COOKIE_KEEP (30 * SECOND)
 /*
  * Rate, in SYNs per second, at which a rule passes SYNs for this purpose, and the burst in SYNs. 1,000 SYNs a second
- * are enough for 30,000 addresses and ports.
+ * are enough for 30,000 addresses and ports. Forged SYNs to more addresses and ports use up the rate, and the SYNs to
+ * a service may then pass rarely or never. The service needs none of these SYNs, because a segment with a valid cookie
+ * takes their place (cookie_reopen()) outside of the rate.
  */
 #define COOKIE_KEPT_RATE 1000
 #define COOKIE_KEPT_BURST 1000
@@ -102,6 +105,42 @@ TRIVIUM_INLINE int cookie_asked(const struct cookie_walk *walk)
 {
 	return walk->rule->flags & FILTER_COOKIE_ALWAYS ||
 	       *(volatile __u64 *)&walk->service->until > walk->now;
+}
+
+/*
+ * Returns whether no SYN has been passed to the address and port of a segment for COOKIE_KEEP. Segments in the place
+ * of a SYN are recorded among the clients, where forged frames cannot displace them.
+ */
+TRIVIUM_INLINE int cookie_is_due(const struct cookie_walk *walk, const struct filter_key *key)
+{
+	__u64 reopened = cookie_known(walk, key, FILTER_CLIENT_SERVICE), *passed;
+
+	if (reopened && walk->now - reopened <= COOKIE_KEEP)
+		return 0;
+	/* cookie_known() has written the key. */
+	passed = bpf_map_lookup_elem(&filter_passed, &walk->work->client);
+	return !passed || walk->now - *passed > COOKIE_KEEP;
+}
+
+/*
+ * Turns a segment that has returned its cookie into the SYN that the hook has answered, if no SYN has been passed to
+ * the service. The service's kernel then answers with a cookie of its own, and accepts cookies from now on. For the
+ * client this is a repeated SYN+ACK after a lost ACK. The client acknowledges the number of the first SYN+ACK once
+ * more (RFC 9293 section 3.10.7.4), which the kernel accepts. The client sends any payload again.
+ *
+ * Each segment has a valid cookie, so forged frames cause no SYNs. A sender with an address of its own causes at most
+ * one SYN for each connection, in place of the segment that would have passed. The delay for a client is one round
+ * trip, in at most one of the connections that a service receives within COOKIE_KEEP. A client of a closed port
+ * receives the kernel's RST with its first data, because the RST that answers the SYN is outside of its window.
+ */
+TRIVIUM_INLINE void cookie_reopen(struct xdp_md *ctx, const struct filter_key *key, const struct cookie_walk *walk)
+{
+	if (key->fragment != FILTER_WHOLE || !cookie_asked(walk) || !cookie_is_due(walk, key))
+		return;
+	if (!cookie_restore_syn(ctx, key, walk->work))
+		return;
+	cookie_remember(walk, key, FILTER_CLIENT_SERVICE, walk->now);
+	walk->counted->through += 1;
 }
 
 /* Detects a flood by the rate of SYNs. */
@@ -223,6 +262,7 @@ TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, co
 		if (cookie_valid(ctx, key, walk->work, 0)) {
 			walk->counted->valid += 1;
 			cookie_remember(walk, key, FILTER_CLIENT_FLOW, walk->now);
+			cookie_reopen(ctx, key, walk);
 			return FILTER_VERDICT_CONTINUE;
 		}
 		/* cookie_valid() has read the segment. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Conversion of a SYN to its answer: cookies, options, checksums. stage_syncookie.h decides which frames are
- * answered. The kernel's helpers read addresses, ports and numbers from headers at any address. The headers
- * are built here, so the frame itself may have any format.
+ * Conversion of a SYN to its answer, and of a segment with a valid cookie to its SYN: cookies, options, checksums.
+ * stage_syncookie.h decides which frames are converted. The kernel's helpers read addresses, ports and numbers from
+ * headers at any address. The headers are built here, so the frame itself may have any format.
  */
 #ifndef TRIVIUM_SYNCOOKIE_ANSWER_H
 #define TRIVIUM_SYNCOOKIE_ANSWER_H
@@ -423,6 +423,60 @@ TRIVIUM_INLINE int cookie_valid(struct xdp_md *ctx, const struct filter_key *key
 	if (key->family == FILTER_IPV4)
 		return !bpf_tcp_raw_check_syncookie_ipv4(&work->ip.v4, tcp);
 	return !bpf_tcp_raw_check_syncookie_ipv6(&work->ip.v6, tcp);
+}
+
+/*
+ * Returns whether the segment that cookie_valid() has read may have a partial checksum, which holds the sum of the
+ * pseudo-header.
+ */
+TRIVIUM_INLINE int cookie_is_partial(struct xdp_md *ctx, const struct filter_key *key, const struct cookie_work *work)
+{
+	__u32 network = key->base[FILTER_BASE_NETWORK];
+	/* The options and extension headers between the fixed IP header and the segment. */
+	__u32 before = key->base[FILTER_BASE_TRANSPORT] - network;
+	__u64 sum = bpf_htons(IPPROTO_TCP);
+	__be16 length;
+
+	if (key->family == FILTER_IPV4) {
+		if (bpf_xdp_load_bytes(ctx, network + offsetof(struct iphdr, tot_len), &length, sizeof(length)))
+			return 1;
+		length = bpf_htons(bpf_ntohs(length) - before);
+	} else {
+		if (bpf_xdp_load_bytes(ctx, network + offsetof(struct ipv6hdr, payload_len), &length, sizeof(length)))
+			return 1;
+		length = bpf_htons(bpf_ntohs(length) + sizeof(struct ipv6hdr) - before);
+	}
+	sum += length;
+	/* cookie_valid() has written the addresses, and zeros to the rest of the IP header. */
+#pragma unroll
+	for (int word = 0; word < 10; word++)
+		sum += work->ip.words[word];
+	return work->segment.tcp.check == fold(sum);
+}
+
+/*
+ * Turns the segment that cookie_valid() has read into the SYN of its connection, with the options and the payload of
+ * the segment. Returns 0 if the frame cannot be written. A partial checksum stays valid, because the pseudo-header does
+ * not change. Other checksums are updated by the difference (RFC 1624).
+ */
+TRIVIUM_INLINE int cookie_restore_syn(struct xdp_md *ctx, const struct filter_key *key, struct cookie_work *work)
+{
+	struct cookie_segment *segment = &work->segment;
+	__u64 sum = (__u16)~segment->tcp.check;
+
+#pragma unroll
+	for (int word = 1; word <= 3; word++)
+		sum += (__u32)~segment->words[word];
+	segment->tcp.seq = bpf_htonl(bpf_ntohl(segment->tcp.seq) - 1);
+	segment->tcp.ack_seq = 0;
+	segment->bytes[12] &= 0xf0;
+	segment->bytes[13] = TCP_SYN;
+#pragma unroll
+	for (int word = 1; word <= 3; word++)
+		sum += segment->words[word];
+	if (!cookie_is_partial(ctx, key, work))
+		segment->tcp.check = ~fold(sum);
+	return !bpf_xdp_store_bytes(ctx, key->base[FILTER_BASE_TRANSPORT], segment->bytes, TCP_HEADER);
 }
 
 #endif

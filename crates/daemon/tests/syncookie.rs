@@ -62,6 +62,13 @@ fn echo(mut stream: TcpStream) {
     }
 }
 
+/// Starts a server that sends `hello` to one client.
+fn greeter(at: &Namespace, address: &str) -> std::thread::JoinHandle<()> {
+    let address: SocketAddr = address.parse().unwrap();
+    let listener = at.inside(|| Ok(TcpListener::bind(address))).unwrap().unwrap();
+    std::thread::spawn(move || drop(listener.accept().map(|(mut stream, _)| stream.write_all(b"hello"))))
+}
+
 fn connect(from: &Namespace, to: &str) -> std::io::Result<TcpStream> {
     let to: SocketAddr = to.parse().unwrap();
     let stream = from.inside(|| Ok(TcpStream::connect_timeout(&to, Duration::from_secs(5)))).unwrap()?;
@@ -161,16 +168,21 @@ fn octets(mac: &str) -> Vec<u8> {
 
 /// Writes SYNs of 2000 clients that do not exist, in the service's network so that the service answers them.
 fn flood_file(rig: &Rig) -> PathBuf {
+    syns_file(rig, (0..2000).map(|number| (number, PORT)))
+}
+
+/// Writes a SYN of a client that does not exist for each pair of the client's number and the service's port.
+fn syns_file(rig: &Rig, syns: impl Iterator<Item = (u16, u16)>) -> PathBuf {
     let (from, to) = (octets(&rig.hosts[2].mac().unwrap()), octets(&rig.hosts[1].mac().unwrap()));
     let path = rig.path("syns.pcapng");
     let mut writer = Writer::pcapng(std::fs::File::create(&path).unwrap()).unwrap();
     let interface = writer.interface("flood").unwrap();
-    for number in 0..2000_u16 {
+    for (number, port) in syns {
         let addresses = [10, 8, 0, 100 + u8::try_from(number % 100).unwrap(), 10, 8, 0, 2];
         let mut ip = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
         let header = sum(&[&ip, &addresses]).to_be_bytes();
         ip[10..12].copy_from_slice(&header);
-        let mut tcp = [(1024 + number).to_be_bytes(), PORT.to_be_bytes()].concat();
+        let mut tcp = [(1024 + number).to_be_bytes(), port.to_be_bytes()].concat();
         tcp.extend([0, 0, 1, 0, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]);
         let check = sum(&[&addresses, &[0, 6, 0, 20], &tcp]).to_be_bytes();
         tcp[16..18].copy_from_slice(&check);
@@ -357,6 +369,37 @@ fn a_kernel_accepts_the_hooks_cookies_under_a_flood() {
     exchange(&mut kept, 1 << 20);
     connects(&rig.hosts[0], &v6);
     assert_eq!(half_open(&rig.hosts[1]), 0);
+    drop(flooding);
+}
+
+/// A flood of forged SYNs to all ports of an address uses up the SYNs that the rule passes. The first client of a quiet
+/// service at this address connects nevertheless.
+#[test]
+fn a_quiet_service_is_reached_under_a_flood_to_all_ports() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig();
+    let (spoken, silent) = ("10.8.0.2:22", "[fd00:8::2]:25");
+    let ports = with_service(&rig, "scheme = \"cookie\"\nmode = \"always\"\n");
+    rig.start(&ports.replace(&format!("destination_port = {PORT}"), "destination_port = \"1-65535\""));
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    rig.until_reachable(3, 2);
+    rig.hosts[1].run(["sysctl", "-qw", "net.ipv4.tcp_syncookies=2"]).unwrap();
+    let _echo = Echo::start(&rig.hosts[1], spoken);
+    let _greeter = greeter(&rig.hosts[1], silent);
+    let file = syns_file(&rig, (1024..=65_535).map(|port| (port % 2000, port)));
+    let flooding = flood(&rig, &file);
+    eventually("the flood uses up the SYNs of the rule", PATIENCE, || match count(&rig, "answered") {
+        0..10_000 => Err(cookies(&rig).to_string()),
+        _ => Ok(()),
+    })
+    .unwrap();
+    connects(&rig.hosts[0], spoken);
+    // The service sends first, so that only the client's ACK can open the connection.
+    let mut greeted = connect(&rig.hosts[0], silent).unwrap();
+    let mut greeting = [0; 5];
+    greeted.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting, b"hello");
     drop(flooding);
 }
 

@@ -597,6 +597,53 @@ fn a_rule_passes_only_a_limited_number_of_syns_to_its_services() {
     assert_eq!(answered + passed, 10_000, "the others are answered");
 }
 
+/// Forged SYNs to very many ports of a rule use up the SYNs that the rule passes. A segment with a valid cookie to a
+/// service that has received no SYN is turned into the SYN, so that the service begins to accept cookies.
+#[test]
+fn a_valid_cookie_reaches_a_service_whose_syns_are_used_up_by_a_flood() {
+    need_root!();
+    for (v6, is_partial) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut rule = service("web", cookie(), None);
+        rule.matches.destination_ports = vec![1..=65535];
+        let hook = hook(vec![rule]);
+        let mut forged = (1000..60_000).map(|to| Segment { v6, to, client: 9, ..segment(SYN) });
+        let mut used_up = || assert!(forged.any(|syn| hook.fate(&syn) == Fate::Answered));
+        // The rule may pass a SYN after some time, and then another service is the quiet one.
+        let quiet = (60_000..61_000).find_map(|to| {
+            used_up();
+            let syn = Segment { v6, to, ..segment(SYN) };
+            let (fate, frame) = hook.run(&syn.frame());
+            (fate == Fate::Answered).then(|| completing(&syn, &read(&frame, &syn)))
+        });
+        let ack = quiet.unwrap();
+        let before = hook.figures();
+        let frame = |segment: &Segment| with_checksum(segment.frame(), v6, is_partial);
+        let passed = hook.loaded.test_run(&frame(&ack)).unwrap();
+        assert_eq!(passed.verdict, Verdict::Pass);
+        let syn = Segment { flags: SYN, seq: ack.seq - 1, ack: 0, ..ack.clone() };
+        assert_eq!(passed.frame, frame(&syn), "the client's SYN, with a checksum of its kind");
+        assert!(is_partial || segment_sum(&passed.frame, v6) == 0xffff);
+        // The client acknowledges the answer of the service's kernel. All later segments pass unchanged.
+        let data = Segment { flags: ACK | PSH, payload: 100, ..ack.clone() };
+        assert_eq!([&ack, &data].map(|segment| hook.run(&frame(segment)).0), [Fate::On; 2]);
+        // The service makes cookies now, and forged SYNs to other services do not change this.
+        for _ in 0..3 {
+            used_up();
+        }
+        let second = Segment { v6, client: 2, to: ack.to, ..segment(SYN) };
+        let (fate, answer) = hook.run(&second.frame());
+        if fate == Fate::Answered {
+            let ack = completing(&second, &read(&answer, &second));
+            assert_eq!(hook.run(&frame(&ack)).0, Fate::On, "without another SYN");
+        }
+        let after = hook.figures();
+        assert_eq!(after[2..4], before[2..4], "no segment was refused");
+        assert!(after[1] > before[1] && after[4] > before[4], "{before:?}, {after:?}");
+        // A segment without a valid cookie, to a service that has received no SYN, does not become one.
+        assert_eq!(hook.fate(&Segment { client: 3, to: 65_535, ack: 5, ..ack }), Fate::On);
+    }
+}
+
 #[test]
 fn changes_keep_what_belongs_to_the_name() {
     need_root!();

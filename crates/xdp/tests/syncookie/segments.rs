@@ -94,6 +94,28 @@ impl Segment {
     }
 }
 
+/// Returns the segment of a frame without tags, and the pseudo-header without the length.
+fn transport(frame: &[u8], v6: bool) -> (usize, &[u8]) {
+    if v6 { (54, &frame[22..54]) } else { (34, &frame[26..34]) }
+}
+
+/// Returns the sum over the pseudo-header and the segment of a frame. The sum is 0xffff if the checksum is valid.
+pub fn segment_sum(frame: &[u8], v6: bool) -> u16 {
+    let (at, pseudo) = transport(frame, v6);
+    let length = u16::try_from(frame.len() - at).unwrap();
+    sum(&[pseudo, &[0, 6], &length.to_be_bytes(), &frame[at..]])
+}
+
+/// Writes the checksum of a segment. A partial checksum is the sum over the pseudo-header only.
+pub fn with_checksum(mut frame: Vec<u8>, v6: bool, is_partial: bool) -> Vec<u8> {
+    let (at, pseudo) = transport(&frame, v6);
+    let length = u16::try_from(frame.len() - at).unwrap();
+    let check =
+        if is_partial { sum(&[pseudo, &[0, 6], &length.to_be_bytes()]) } else { !segment_sum(&frame, v6) };
+    frame[at + 16..at + 18].copy_from_slice(&check.to_be_bytes());
+    frame
+}
+
 /// An answer. The fields that are equal in all answers have been checked.
 #[derive(Debug)]
 pub struct Answer {
