@@ -8,6 +8,9 @@
 //!               (an error changes nothing)                   `ensure`: each port's hook gets the filter that the port names
 //! ```
 //!
+//! A filter is compiled when a port names the filter. The rules of other filters are only checked. The compiled
+//! filters together have a limit ([`COMPILED_MAX`]).
+//!
 //! A filter that a killed predecessor left in a pinned hook is adopted with its counters. The adopted filter is
 //! identified by the filter name in the port's configuration. After a hand-over, filters are adopted when the
 //! configuration is first applied.
@@ -72,13 +75,17 @@ struct Filtering {
     unlisted: usize,
 }
 
+/// Maximum size in bytes of the tables of all compiled filters. The kernel has the tables a second time.
+const COMPILED_MAX: usize = 1 << 30;
+
 /// Definition of a filter in the configuration, from which the filter's kernel objects are created.
 #[derive(Clone)]
 pub struct Definition {
     wanted: model::Filter,
     /// Rules of the filter that have not expired.
     rules: RuleSet,
-    compiled: Arc<Compiled>,
+    /// Tables of the rules. `None` while no port names the filter.
+    compiled: Option<Arc<Compiled>>,
     /// Prefixes in the block list's file, sorted.
     prefixes: Arc<[Prefix]>,
 }
@@ -135,12 +142,21 @@ impl Definition {
     ) -> Result<Definition, PlaneError> {
         let rules = translate::rules(wanted);
         let rules = rules.without_expired(Moment::now()).unwrap_or(rules);
-        let compiled = Arc::new(Compiled::new(&rules).map_err(|error| refused(name, &error))?);
+        Compiled::check(&rules).map_err(|error| refused(name, &error))?;
         let prefixes = match &wanted.blocklist {
             Some(path) => files.prefixes(name, path)?,
             None => Arc::default(),
         };
-        Ok(Definition { wanted: wanted.clone(), rules, compiled, prefixes })
+        Ok(Definition { wanted: wanted.clone(), rules, compiled: None, prefixes })
+    }
+
+    /// Returns the tables of the rules. Compiles the rules if no port has named the filter before.
+    fn compile(&mut self) -> Result<Arc<Compiled>, FilterError> {
+        if let Some(compiled) = &self.compiled {
+            return Ok(Arc::clone(compiled));
+        }
+        let compiled = Arc::new(Compiled::new(&self.rules)?);
+        Ok(Arc::clone(self.compiled.insert(compiled)))
     }
 
     fn asks_for_list(&self) -> bool {
@@ -194,21 +210,51 @@ impl Filters {
         Ok(())
     }
 
-    /// Compiles filters that are new or changed, with the prefixes of their block lists in `files`. The running
-    /// filters do not change.
+    /// Checks filters that are new or changed, with the prefixes of their block lists in `files`. Compiles the filters
+    /// that ports name, if they have changed or if no port has named them before. The running filters do not change.
     ///
     /// # Errors
-    /// Returns an error if rules conflict or a block list cannot be read.
+    /// Returns an error if rules conflict, a block list cannot be read, or the compiled filters together exceed
+    /// [`COMPILED_MAX`].
     pub fn prepare(
         &self,
         new: &Config,
         files: &BlocklistFiles,
     ) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
-        let differs = |name: &FilterName, wanted: &model::Filter| {
-            self.running.get(name).is_none_or(|running| running.definition.wanted != *wanted)
+        self.prepare_within(new, files, COMPILED_MAX)
+    }
+
+    fn prepare_within(
+        &self,
+        new: &Config,
+        files: &BlocklistFiles,
+        most: usize,
+    ) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
+        let named = named_by_ports(new);
+        let unchanged = |name: &FilterName, wanted: &model::Filter| {
+            self.running.get(name).map(|running| &running.definition).filter(|now| now.wanted == *wanted)
         };
-        let changed = new.filters.iter().filter(|(name, wanted)| differs(name, wanted));
-        changed.map(|(name, wanted)| Ok((name.clone(), Definition::of(name, wanted, files)?))).collect()
+        let kept = new.filters.iter().filter(|(name, _)| named.contains(name));
+        let kept = kept.filter_map(|(name, wanted)| unchanged(name, wanted)?.compiled.as_ref());
+        let mut bytes: usize = kept.map(|compiled| compiled.table_bytes()).sum();
+        let mut prepared = Vec::new();
+        for (name, wanted) in &new.filters {
+            let is_named = named.contains(name);
+            let mut definition = match unchanged(name, wanted) {
+                Some(now) if now.compiled.is_some() || !is_named => continue,
+                Some(now) => now.clone(),
+                None => Definition::of(name, wanted, files)?,
+            };
+            if is_named {
+                let own = definition.compile().map_err(|error| refused(name, &error))?.table_bytes();
+                bytes += own;
+                if bytes > most {
+                    return Err(too_large(name, own, bytes - own, most));
+                }
+            }
+            prepared.push((name.clone(), definition));
+        }
+        Ok(prepared)
     }
 
     /// Applies changed filter definitions on all ports that use the filters. The changes are recorded in
@@ -284,9 +330,14 @@ impl Filters {
         }
     }
 
-    /// Removes filters that the new configuration does not contain, and ingress stages that no port uses.
+    /// Removes filters that the new configuration does not contain, ingress stages that no port uses, and the tables
+    /// of filters that no port names.
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.filters.contains_key(name));
+        let named = named_by_ports(new);
+        for (_, running) in self.running.iter_mut().filter(|(name, _)| !named.contains(name)) {
+            running.release();
+        }
         let wanted: Vec<PortSpec> = new.ports.keys().filter_map(|port| PortSpec::of(new, port)).collect();
         let served: BTreeSet<&FilterName> = wanted.iter().filter_map(PortSpec::workers_filter).collect();
         for (_, running) in self.running.iter_mut().filter(|(name, _)| !served.contains(name)) {
@@ -463,9 +514,19 @@ impl Filtering {
         if let Some(list) = self.list.as_ref().or(made.as_ref()) {
             filter.use_list(list)?;
         }
-        filter.replace_on(&self.definition.compiled, &mut [hook])?;
+        filter.replace_on(&*self.definition.compile()?, &mut [hook])?;
         self.list = self.list.take().or(made);
         Ok(Kernel { filter, followed: Arc::default() })
+    }
+
+    /// Frees the tables of a filter that no port names any more. The counts of its rules are kept.
+    fn release(&mut self) {
+        let has_none = self.definition.compiled.take().is_none();
+        if has_none && self.kernel.is_none() && self.stage.is_none() {
+            return;
+        }
+        self.tally = Tally::after(self.counters().into_values());
+        (self.kernel, self.stage, self.list) = (None, None, None);
     }
 
     fn make(&mut self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
@@ -475,7 +536,7 @@ impl Filtering {
         }
         let sizes = FilterSizes { rules: RULES_MAX, ..FilterSizes::default() };
         let list = self.list.as_ref().or(made.as_ref());
-        let filter = Filter::new(&self.definition.compiled, sizes, list)?;
+        let filter = Filter::new(&*self.definition.compile()?, sizes, list)?;
         hook.set_stage(StageChange::Filter(Some(&filter)))?;
         self.list = self.list.take().or(made);
         Ok(Kernel { filter, followed: Arc::default() })
@@ -497,7 +558,10 @@ impl Filtering {
 
     /// Writes the current rules of the filter to every hook in which the filter is installed.
     fn write_rules(&mut self, ports: &mut Ports) -> Result<(), xdp::Error> {
-        let Some(kernel) = &mut self.kernel else { return Ok(()) };
+        // A filter without tables is one that no port of the configuration names.
+        let (Some(kernel), Some(compiled)) = (&mut self.kernel, &self.definition.compiled) else {
+            return Ok(());
+        };
         let mut hooks: Vec<&mut Attached> = Vec::new();
         for hook in ports.values_mut().filter_map(|running| running.hook.as_mut()) {
             // The hook's filter is compared, because the port's filter name may be about to change.
@@ -505,7 +569,7 @@ impl Filtering {
                 hooks.push(hook);
             }
         }
-        kernel.filter.replace_on(&self.definition.compiled, &mut hooks)
+        kernel.filter.replace_on(compiled, &mut hooks)
     }
 
     fn expire(&mut self, name: &FilterName, ports: &mut Ports, now: Moment) -> Result<(), xdp::Error> {
@@ -524,7 +588,9 @@ impl Filtering {
         let Some(rules) = self.definition.rules.without_expired(now) else { return Ok(()) };
         tracing::info!(filter = %name, left = rules.rules.len(), "rules have expired");
         // A subset of valid rules is valid.
-        self.definition.compiled = Arc::new(Compiled::new(&rules)?);
+        if let Some(compiled) = &mut self.definition.compiled {
+            *compiled = Arc::new(Compiled::new(&rules)?);
+        }
         self.definition.rules = rules;
         self.write_rules(ports)
     }
@@ -575,12 +641,11 @@ impl Filtering {
             }
         };
         // The rule for unreadable packets follows all others and is not part of the configuration.
-        let unreadable = self.definition.compiled.rules().last().filter(|rule| rule.name == Unreadable::RULE);
-        let unreadable = unreadable.map(|rule| {
-            let counted = counters.get(&rule.name);
+        let unreadable = self.definition.rules.drops_unreadable().then(|| {
+            let counted = counters.get(Unreadable::RULE);
             let figure = |read: fn(&RuleCounters) -> u64| counted.map_or(0, read);
             RuleState {
-                name: rule.name.clone(),
+                name: Unreadable::RULE.to_owned(),
                 priority: 0,
                 action: model::FilterAction::Drop.name().to_owned(),
                 dry_run: false,
@@ -623,6 +688,11 @@ fn cookie_state(action: &model::FilterAction, counted: Option<&CookieCounters>) 
     })
 }
 
+/// Returns the names of the filters that ports of a configuration name.
+fn named_by_ports(config: &Config) -> BTreeSet<&FilterName> {
+    config.ports.values().filter_map(|port| port.filter.as_ref()).collect()
+}
+
 /// Returns the name of the filter in the configuration of a running port. Returns `None` if the port has no
 /// filter.
 pub fn named(running: &Running) -> Option<&FilterName> {
@@ -631,6 +701,24 @@ pub fn named(running: &Running) -> Option<&FilterName> {
 
 fn refused(name: &FilterName, error: &FilterError) -> PlaneError {
     PlaneError { kind: FailureKind::Invalid, ..failed(name, error) }
+}
+
+/// Returns the error for a filter of `own` bytes with which the compiled filters exceed the limit of `most` bytes. The
+/// other compiled filters have `others` bytes.
+fn too_large(name: &FilterName, own: usize, others: usize, most: usize) -> PlaneError {
+    let mebibytes = |bytes: usize| bytes.div_ceil(1 << 20);
+    PlaneError {
+        kind: FailureKind::Invalid,
+        object: object(name),
+        cause: format!(
+            "its tables take {} MiB and those of other filters that ports name take {} MiB, and {} MiB are the most",
+            mebibytes(own),
+            mebibytes(others),
+            mebibytes(most)
+        ),
+        fix: "join prefixes and ports of alike rules, use the block list, or name fewer filters in ports"
+            .to_owned(),
+    }
 }
 
 fn failed(name: &FilterName, error: &dyn std::error::Error) -> PlaneError {
@@ -644,4 +732,87 @@ fn object(name: &FilterName) -> String {
 fn no_such_filter(port: &PortName, name: &FilterName) -> PlaneError {
     let cause = format!("its filter {name} does not run");
     PlaneError::not_found(port_object(port), cause, "see the names with `trivium show filters`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a configuration with two filters, of which ports name those in `named`.
+    fn config(named: &[&str], rule: &str) -> Config {
+        let mut text = String::new();
+        for name in ["first", "second"] {
+            text += &format!("[[filter.{name}.rule]]\nname='a'\naction='drop'\n{rule}\n");
+        }
+        for name in named {
+            text += &format!("[port.{name}]\nkind='tap'\nfilter='{name}'\n");
+        }
+        model::load(&text, "t").unwrap()
+    }
+
+    /// Defines the prepared filters.
+    fn defined(filters: &mut Filters, prepared: Vec<(FilterName, Definition)>) {
+        for (name, definition) in prepared {
+            filters.define(&name, definition, &mut Ports::default()).unwrap();
+        }
+    }
+
+    fn names(prepared: &[(FilterName, Definition)]) -> Vec<(&str, bool)> {
+        prepared.iter().map(|(name, definition)| (name.as_str(), definition.compiled.is_some())).collect()
+    }
+
+    #[test]
+    fn only_filters_that_ports_name_are_compiled() {
+        let mut filters = Filters::default();
+        let files = BlocklistFiles::default();
+        let first = config(&["first"], "protocol='udp'");
+        let prepared = filters.prepare(&first, &files).unwrap();
+        assert_eq!(names(&prepared), [("first", true), ("second", false)]);
+        defined(&mut filters, prepared);
+        assert!(filters.prepare(&first, &files).unwrap().is_empty(), "nothing has changed");
+        // The other filter is compiled when a port names it.
+        let both = config(&["first", "second"], "protocol='udp'");
+        let prepared = filters.prepare(&both, &files).unwrap();
+        assert_eq!(names(&prepared), [("second", true)]);
+        defined(&mut filters, prepared);
+        // Tables that no port uses any more are freed.
+        filters.retain(&first);
+        assert_eq!(names(&filters.prepare(&both, &files).unwrap()), [("second", true)]);
+    }
+
+    /// Mistakes that only a check across conditions finds are refused before a port names the filter.
+    #[test]
+    fn mistakes_in_a_filter_that_no_port_names_are_refused() {
+        let refused = |rule: &str| {
+            let prepared = Filters::default().prepare(&config(&[], rule), &BlocklistFiles::default());
+            prepared.map(|_| ()).unwrap_err()
+        };
+        let places: Vec<String> =
+            (0..9).map(|at| format!("{{ at = 'frame', offset = {}, bytes = '01' }}", 100 * at)).collect();
+        let error = refused(&format!("pattern = [{}]", places.join(",")));
+        assert_eq!((error.kind, error.object.as_str()), (FailureKind::Invalid, "filter.first"));
+        assert!(error.cause.contains("9th place"), "{error}");
+        let error = refused("protocol='icmp'\nsource_port=1");
+        assert!(error.cause.contains("never matches"), "{error}");
+    }
+
+    #[test]
+    fn filters_that_together_exceed_the_limit_are_refused() {
+        let (mut filters, files) = (Filters::default(), BlocklistFiles::default());
+        let rule = "source_port='1-1000'";
+        let prepared = filters.prepare(&config(&["first"], rule), &files).unwrap();
+        let one = prepared[0].1.compiled.as_ref().unwrap().table_bytes();
+        // Two filters that change together.
+        let both = config(&["first", "second"], rule);
+        assert!(filters.prepare_within(&both, &files, 2 * one).is_ok());
+        let error = filters.prepare_within(&both, &files, 2 * one - 1).map(|_| ()).unwrap_err();
+        assert_eq!((error.kind, error.object.as_str()), (FailureKind::Invalid, "filter.second"));
+        assert!(error.cause.contains("are the most") && error.fix.contains("block list"), "{error}");
+        // A filter that runs already counts, and a filter that no port names does not.
+        defined(&mut filters, prepared);
+        assert!(filters.prepare_within(&both, &files, 2 * one - 1).is_err());
+        assert!(filters.prepare_within(&both, &files, 2 * one).is_ok());
+        let changed = config(&["first"], "source_port='1-999'");
+        assert!(filters.prepare_within(&changed, &files, one).is_ok(), "the former tables do not count");
+    }
 }

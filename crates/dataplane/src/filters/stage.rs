@@ -90,7 +90,8 @@ impl Filtering {
             (None, None) => true,
             _ => false,
         };
-        if same_list && stage.0.is_of(&self.definition.compiled) {
+        let has_rules = self.definition.compiled.as_ref().is_some_and(|compiled| stage.0.is_of(compiled));
+        if same_list && has_rules {
             return Ok(false);
         }
         self.make_stage().map(|_| true)
@@ -99,7 +100,7 @@ impl Filtering {
     fn make_stage(&mut self) -> Result<Arc<Stage>, xdp::Error> {
         let list: Option<ListView> = self.list.as_ref().map(Blocklist::view);
         let made: Result<WorkerFilter, FilterError> =
-            WorkerFilter::new(&self.definition.compiled, &mut self.tally, list);
+            WorkerFilter::new(&self.definition.compile()?, &mut self.tally, list);
         let stage = Arc::new(Stage(made?));
         self.stage = Some(Arc::clone(&stage));
         Ok(stage)

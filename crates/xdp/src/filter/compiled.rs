@@ -75,14 +75,7 @@ impl Compiled {
     /// # Errors
     /// Returns the error of the first invalid rule, or the error for the limit that the rules exceed.
     pub fn new(set: &RuleSet) -> Result<Compiled, FilterError> {
-        check::rules(&set.rules)?;
-        let mut rules = set.rules.clone();
-        rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
-        // The rule for unreadable frames comes last, whatever the priorities are.
-        rules.extend(unreadable_rule(set));
-        if rules.len() > RULES_MAX {
-            return Err(FilterError::TooManyRules { count: rules.len() });
-        }
+        let rules = ordered(set)?;
         let mut compiler = Compiler::new(rules.len());
         compiler.tables(&rules)?;
         compiler.addresses(&rules)?;
@@ -92,6 +85,16 @@ impl Compiled {
         compiler.conf[3] = u32::from(set.rules.iter().any(|rule| looks_beyond_ip(&rule.matches)));
         let Compiler { conf, classes, tries, rows, probes, .. } = compiler;
         Ok(Compiled { rules, conf, classes, tries, rows, probes })
+    }
+
+    /// Checks filter rules without compiling them. The check takes little time and memory, and returns each error of
+    /// [`Compiled::new`] except [`FilterError::Tables`], which is known only after compilation.
+    ///
+    /// # Errors
+    /// Returns the error of the first invalid rule, or the error for the limit that the rules exceed.
+    pub fn check(set: &RuleSet) -> Result<(), FilterError> {
+        let rules = ordered(set)?;
+        Compiler::new(rules.len()).patterns(&rules)
     }
 
     /// Returns the rules in the order in which the XDP program tries them. If unreadable frames are dropped,
@@ -109,8 +112,22 @@ impl Compiled {
     /// Returns the size in bytes that the tables of the compiled rules have in the kernel.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
-        self.classes.len() * 2 + self.tries.len() * 4 + self.rows.len() * 8 + self.rules.len() * 128
+        let probes = self.probes.len() * 24;
+        self.classes.len() * 2 + self.tries.len() * 4 + self.rows.len() * 8 + self.rules.len() * 128 + probes
     }
+}
+
+/// Checks each rule, and returns the rules in the order in which the XDP program tries them.
+fn ordered(set: &RuleSet) -> Result<Vec<Rule>, FilterError> {
+    check::rules(&set.rules)?;
+    let mut rules = set.rules.clone();
+    rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
+    // The rule for unreadable frames comes last, whatever the priorities are.
+    rules.extend(unreadable_rule(set));
+    if rules.len() > RULES_MAX {
+        return Err(FilterError::TooManyRules { count: rules.len() });
+    }
+    Ok(rules)
 }
 
 /// Returns the program features that a rule uses, as bits of `enum filter_uses`.
