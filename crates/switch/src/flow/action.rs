@@ -1,17 +1,22 @@
 //! Actions of flow entries: those of OpenFlow 1.0 to 1.5 and of Nicira, in one representation.
 
 mod learn;
+mod parser;
 pub mod port;
+mod print;
 mod select;
 mod subfield;
 
 use packet::ethertype;
 
 pub use learn::{Learn, LearnPart, LearnSource};
+pub(super) use parser::{ActionParser, name_and_argument};
 pub use select::{BundleMode, HashFields};
 pub use subfield::SubField;
 
 use super::Field;
+use super::text::field;
+use super::text::value::{integer, number, sub_field};
 
 /// Number of octets of actions that count as one visited rule in work limits. Visiting, copying or comparing these
 /// octets costs about as much as visiting a rule.
@@ -25,6 +30,9 @@ pub(super) const KEEPER_OCTETS: usize = 64 * OCTETS_OF_WORK;
 /// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action: learned flow entries are removed when the last
 /// flow entry with a `learn` action for their table and cookie is removed.
 const DELETE_LEARNED: u16 = 2;
+
+/// Position of output actions in an action set.
+pub(super) const POSITION_OF_OUTPUT: u8 = 10;
 
 /// The `conjunction` action: membership of a flow entry in a conjunctive match (ovs-fields(7), "Conjunctive
 /// Match Fields").
@@ -252,6 +260,11 @@ pub(super) fn each_keeper(actions: &[Action], see: &mut impl FnMut(&Learn)) {
     });
 }
 
+/// Prints a list of actions, separated by commas.
+pub(super) fn text_of(actions: &[Action]) -> String {
+    actions.iter().map(Action::text).collect::<Vec<_>>().join(",")
+}
+
 /// Returns the approximate heap size of a list of actions, in octets.
 pub(crate) fn memory_of(actions: &[Action]) -> usize {
     size_of_val(actions) + actions.iter().map(Action::memory).sum::<usize>()
@@ -338,5 +351,186 @@ impl Action {
             Action::Bundle { ports, .. } => size_of_val(&ports[..]),
             _ => 0,
         }
+    }
+
+    /// Returns the position of the action in the order in which an action set is executed (OpenFlow 1.3, 5.10).
+    pub(super) fn position_in_set(&self) -> u8 {
+        match self {
+            Action::CopyTtlIn => 0,
+            Action::PopPbb | Action::PopMpls(_) | Action::PopVlan => 1,
+            Action::PushMpls(_) => 2,
+            Action::PushPbb(_) => 3,
+            Action::PushVlan(_) => 4,
+            Action::CopyTtlOut => 5,
+            Action::DecTtl(_) | Action::DecMplsTtl => 6,
+            Action::SetQueue(_) | Action::PopQueue | Action::Enqueue { .. } => 8,
+            Action::Group(_) => 9,
+            Action::Output { .. } | Action::OutputReg { .. } | Action::Controller { .. } => {
+                POSITION_OF_OUTPUT
+            }
+            Action::Resubmit { .. } => 11,
+            _ => 7,
+        }
+    }
+
+    /// Prints the action in the syntax of ovs-actions(7).
+    #[allow(clippy::too_many_lines, reason = "one arm for each action")]
+    pub(super) fn text(&self) -> String {
+        match self {
+            Action::Output { port: port::CONTROLLER, max_len } => format!("CONTROLLER:{max_len}"),
+            Action::Output { port: number, .. } if *number <= port::MAX => format!("output:{number}"),
+            Action::Output { port: number, .. } => field::port(*number),
+            Action::OutputReg { source, .. } => format!("output:{}", field::sub_field(source)),
+            Action::Controller { max_len, id, reason, userdata, pause, meter } => {
+                print::controller(*max_len, *id, *reason, userdata, *pause, *meter)
+            }
+            Action::Enqueue { port: number, queue } => format!("enqueue:{}:{queue}", field::port(*number)),
+            Action::SetQueue(queue) => format!("set_queue:{queue}"),
+            Action::PopQueue => "pop_queue".to_owned(),
+            Action::Group(id) => format!("group:{id}"),
+            Action::Meter(id) => format!("meter:{id}"),
+            Action::Set { field, value: to, mask, load } => print::set(*field, *to, *mask, *load),
+            Action::Move { from, to } => format!("move:{}->{}", field::sub_field(from), field::sub_field(to)),
+            Action::Push(part) => format!("push:{}", field::sub_field(part)),
+            Action::Pop(part) => format!("pop:{}", field::sub_field(part)),
+            Action::PushVlan(tpid) => format!("push_vlan:0x{tpid:04x}"),
+            Action::PopVlan => "pop_vlan".to_owned(),
+            Action::SetVlanVid(vid) => format!("mod_vlan_vid:{vid}"),
+            Action::SetVlanPcp(pcp) => format!("mod_vlan_pcp:{pcp}"),
+            Action::PushMpls(eth_type) => format!("push_mpls:0x{eth_type:04x}"),
+            Action::PopMpls(eth_type) => format!("pop_mpls:0x{eth_type:04x}"),
+            Action::PushPbb(eth_type) => format!("push_pbb:0x{eth_type:04x}"),
+            Action::PopPbb => "pop_pbb".to_owned(),
+            Action::CopyTtlOut => "copy_ttl_out".to_owned(),
+            Action::CopyTtlIn => "copy_ttl_in".to_owned(),
+            Action::SetMplsTtl(ttl) => format!("set_mpls_ttl({ttl})"),
+            Action::DecMplsTtl => "dec_mpls_ttl".to_owned(),
+            Action::SetTtl(ttl) => format!("mod_nw_ttl:{ttl}"),
+            Action::DecTtl(controllers) if controllers.is_empty() || **controllers == [0] => {
+                "dec_ttl".to_owned()
+            }
+            Action::DecTtl(controllers) => {
+                let ids: Vec<String> = controllers.iter().map(u16::to_string).collect();
+                format!("dec_ttl({})", ids.join(","))
+            }
+            Action::Resubmit { port: Some(number), table: None } => {
+                format!("resubmit:{}", field::port(*number))
+            }
+            Action::Resubmit { port: number, table } => {
+                let number = number.map(field::port).unwrap_or_default();
+                format!("resubmit({number},{})", table.map(|table| table.to_string()).unwrap_or_default())
+            }
+            Action::Learn(learnt) => print::learn(learnt),
+            Action::Conjunction(part) => {
+                format!("conjunction({},{}/{})", part.id, u16::from(part.clause) + 1, part.clauses)
+            }
+            Action::Note(octets) => format!("note:{}", print::dotted(octets)),
+            Action::Clone(inner) => format!("clone({})", text_of(inner)),
+            Action::Multipath { fields, basis, mode, max_link, argument, to } => format!(
+                "multipath({},{basis},{},{},{argument},{})",
+                print::hashed(*fields),
+                print::chosen(*mode),
+                u32::from(*max_link) + 1,
+                field::sub_field(to)
+            ),
+            Action::Bundle { fields, basis, mode, ports, to } => {
+                print::bundle(*fields, *basis, *mode, ports, to.as_ref())
+            }
+            Action::CheckPktLarger { len, to } => {
+                format!("check_pkt_larger({len})->{}", field::sub_field(to))
+            }
+            Action::FinTimeout { idle, hard } => {
+                let times = [("idle_timeout", idle), ("hard_timeout", hard)];
+                let times = times.iter().filter(|(_, time)| **time != 0);
+                let times: Vec<String> = times.map(|(name, time)| format!("{name}={time}")).collect();
+                format!("fin_timeout({})", times.join(","))
+            }
+            Action::Exit => "exit".to_owned(),
+        }
+    }
+
+    /// Parses an action in the syntax of ovs-actions(7). The name of a port is an output action. Returns `None` if the
+    /// action is unknown or invalid. `clone`, actions for flow entries only (`learn`, `conjunction`, `fin_timeout`) and
+    /// selections (`multipath`, `bundle`) are not parsed.
+    pub(super) fn parse(
+        word: &str,
+        parser: &ActionParser<'_, impl Fn(&str) -> Option<u32>>,
+    ) -> Option<Action> {
+        let (name, argument) = name_and_argument(word)?;
+        let output = |port: u32, max_len: u16| Action::Output { port, max_len };
+        let set = |name: &str, text: &str| {
+            let field = parser.field(name)?;
+            let value = parser.value(field, text)?;
+            Some(Action::Set { field, value, mask: field.all_ones(), load: false })
+        };
+        Some(match &*name {
+            "output" => match sub_field(argument).filter(|_| parser.port(argument).is_none()) {
+                Some(source) => Action::OutputReg { source, max_len: 0 },
+                None => output(parser.port(argument)?, 0),
+            },
+            "controller" if argument.is_empty() => output(port::CONTROLLER, u16::MAX),
+            "controller" => output(port::CONTROLLER, integer(argument)?),
+            "resubmit" => {
+                let (from, table) = argument.split_once(',').unwrap_or((argument, ""));
+                let port = if from.is_empty() { None } else { Some(parser.port(from)?) };
+                let table = if table.is_empty() { 0 } else { integer(table)? };
+                Action::Resubmit { port, table: Some(table) }
+            }
+            "group" => Action::Group(integer(argument)?),
+            "meter" => Action::Meter(integer(argument)?),
+            "set_queue" => Action::SetQueue(integer(argument)?),
+            "pop_queue" => Action::PopQueue,
+            "enqueue" => {
+                let (to, queue) = argument.split_once([':', ','])?;
+                Action::Enqueue { port: parser.port(to)?, queue: integer(queue)? }
+            }
+            "set_field" => {
+                let (value, field) = argument.split_once("->")?;
+                let field = parser.field(field)?;
+                let (value, mask) = match value.split_once('/') {
+                    Some((value, mask)) => (value, parser.value(field, mask)?),
+                    None => (value, field.all_ones()),
+                };
+                Action::Set { field, value: parser.value(field, value)? & mask, mask, load: false }
+            }
+            "load" => {
+                let (value, to) = argument.split_once("->")?;
+                let to = sub_field(to)?;
+                Action::Set {
+                    field: to.field,
+                    value: number(value)? << to.first,
+                    mask: to.mask(),
+                    load: true,
+                }
+            }
+            "move" => {
+                let (from, to) = argument.split_once("->")?;
+                Action::Move { from: sub_field(from)?, to: sub_field(to)? }
+            }
+            "push" => Action::Push(sub_field(argument)?),
+            "pop" => Action::Pop(sub_field(argument)?),
+            "mod_dl_src" => set("dl_src", argument)?,
+            "mod_dl_dst" => set("dl_dst", argument)?,
+            "mod_nw_src" => set("nw_src", argument)?,
+            "mod_nw_dst" => set("nw_dst", argument)?,
+            "mod_nw_tos" => set("ip_dscp", &(number(argument)? >> 2).to_string())?,
+            "mod_nw_ecn" => set("ip_ecn", argument)?,
+            "mod_tp_src" => set("tp_src", argument)?,
+            "mod_tp_dst" => set("tp_dst", argument)?,
+            "mod_nw_ttl" => Action::SetTtl(integer(argument)?),
+            "mod_vlan_vid" => Action::SetVlanVid(integer(argument).filter(|vid| *vid < 0x1000)?),
+            "mod_vlan_pcp" => Action::SetVlanPcp(integer(argument).filter(|pcp| *pcp < 8)?),
+            "push_vlan" => Action::PushVlan(integer(argument)?),
+            "pop_vlan" | "strip_vlan" => Action::PopVlan,
+            "push_mpls" => Action::PushMpls(integer(argument)?),
+            "pop_mpls" => Action::PopMpls(integer(argument)?),
+            "dec_mpls_ttl" => Action::DecMplsTtl,
+            "set_mpls_ttl" => Action::SetMplsTtl(integer(argument)?),
+            "dec_ttl" if argument.is_empty() => Action::DecTtl(vec![0]),
+            "dec_ttl" => Action::DecTtl(argument.split(',').map(integer).collect::<Option<_>>()?),
+            "exit" => Action::Exit,
+            _ if argument.is_empty() => output(parser.port(&name).or_else(|| (parser.port)(word))?, 0),
+            _ => return None,
+        })
     }
 }

@@ -7,12 +7,12 @@
 
 mod action;
 mod datapath;
-mod field;
+pub(super) mod field;
 mod from_datapath;
 mod matching;
 mod parse;
 mod parse_action;
-mod value;
+pub(super) mod value;
 
 pub use action::{action, actions, group, instructions, meter};
 pub use datapath::{cached, program};

@@ -64,7 +64,7 @@ pub fn port(number: u32) -> String {
 }
 
 /// Prints a field's value, followed by its mask if the mask is partial.
-pub(super) fn value(field: Field, value: u128, mask: u128) -> String {
+pub(in crate::flow) fn value(field: Field, value: u128, mask: u128) -> String {
     let whole = mask == field.all_ones();
     let low = |bits: u128| u32::try_from(bits & 0xffff_ffff).unwrap_or_default();
     match form(field) {
@@ -87,7 +87,7 @@ pub(super) fn value(field: Field, value: u128, mask: u128) -> String {
 }
 
 /// Prints a number like C's `%#x`.
-pub(super) fn hex(value: u128) -> String {
+pub(in crate::flow) fn hex(value: u128) -> String {
     if value == 0 { "0".to_owned() } else { format!("{value:#x}") }
 }
 
@@ -140,7 +140,7 @@ pub(super) fn flags(field: Field, value: u128, mask: u128) -> String {
 }
 
 /// Prints a subfield with its NXM or OXM name, for example `NXM_NX_REG0[0..15]`.
-pub(super) fn sub_field(part: &SubField) -> String {
+pub(in crate::flow) fn sub_field(part: &SubField) -> String {
     // The NXM port field has 16 bits, the OXM port field 32.
     let is_narrow = part.field == Field::InPort && part.first + part.bits <= 16;
     let name = if part.field == Field::InPort && !is_narrow {

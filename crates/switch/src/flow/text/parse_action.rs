@@ -2,8 +2,7 @@
 //! flow entries only (`learn`, `conjunction`, `fin_timeout`) and selections (`multipath`, `bundle`) are not
 //! supported.
 
-use super::value::{find, number, read_value, special, sub_field};
-use crate::flow::action::port as reserved;
+use crate::flow::action::{ActionParser, name_and_argument};
 use crate::flow::{Action, Flow};
 
 /// Maximum nesting depth of `clone` actions, as in OpenFlow messages.
@@ -19,30 +18,28 @@ pub fn read_actions(
     flow: &Flow,
     port: &impl Fn(&str) -> Option<u32>,
 ) -> Result<Vec<Action>, String> {
-    read_nested(text, flow, port, 0)
+    read_nested(text, &ActionParser { flow, port }, 0)
 }
 
 /// Parses a list of actions inside `depth` nested `clone` actions.
 fn read_nested(
     text: &str,
-    flow: &Flow,
-    port: &impl Fn(&str) -> Option<u32>,
+    parser: &ActionParser<'_, impl Fn(&str) -> Option<u32>>,
     depth: usize,
 ) -> Result<Vec<Action>, String> {
     let mut actions = Vec::new();
     for word in split(text) {
-        if let Some(("clone", inner)) = parts(word).as_ref().map(|(name, argument)| (&**name, *argument)) {
-            if depth == MAX_CLONES {
+        match name_and_argument(word).as_ref().map(|(name, argument)| (&**name, *argument)) {
+            // `drop` is not an action.
+            Some(("drop", _)) => {}
+            Some(("clone", _)) if depth == MAX_CLONES => {
                 return Err(format!("clone: more than {MAX_CLONES} clone actions are nested"));
             }
-            actions.push(Action::Clone(read_nested(inner, flow, port, depth + 1)?));
-            continue;
-        }
-        match one(word, flow, port) {
-            Some(Some(action)) => actions.push(action),
-            // `drop` is not an action.
-            Some(None) => {}
-            None => return Err(format!("{word}: unknown or invalid action")),
+            Some(("clone", inner)) => actions.push(Action::Clone(read_nested(inner, parser, depth + 1)?)),
+            _ => {
+                let action = Action::parse(word, parser);
+                actions.push(action.ok_or_else(|| format!("{word}: unknown or invalid action"))?);
+            }
         }
     }
     Ok(actions)
@@ -56,112 +53,6 @@ fn split(text: &str) -> Vec<&str> {
         depth == 0 && matches!(letter, ',' | ' ' | '\t')
     });
     parts.filter(|part| !part.is_empty()).collect()
-}
-
-/// Returns the name of an action in lower case, and its argument, which follows a colon or stands in parentheses.
-fn parts(word: &str) -> Option<(String, &str)> {
-    let (name, argument) = match word.find([':', '(']) {
-        Some(at) if word.get(at..=at) == Some(":") => (word.get(..at)?, word.get(at + 1..)?),
-        Some(at) => (word.get(..at)?, word.get(at + 1..)?.strip_suffix(')')?),
-        None => (word, ""),
-    };
-    Some((name.to_ascii_lowercase(), argument))
-}
-
-/// Parses an action other than `clone`. Returns `Some(None)` for `drop`, which is not an action.
-fn one(word: &str, flow: &Flow, port: &impl Fn(&str) -> Option<u32>) -> Option<Option<Action>> {
-    let (name, argument) = parts(word)?;
-    let small = |text: &str| number(text).and_then(|value| u16::try_from(value).ok());
-    let wide = |text: &str| number(text).and_then(|value| u32::try_from(value).ok());
-    let named = |text: &str| {
-        wide(text).or_else(|| reserved_port(text)).or_else(|| special(text)).or_else(|| port(text))
-    };
-    let output = |port: u32, max_len: u16| Action::Output { port, max_len };
-    let set = |field: &str, value: &str| {
-        let field = find(flow, field)?;
-        Some(Action::Set {
-            field,
-            value: read_value(field, value, port).ok()?,
-            mask: field.all_ones(),
-            load: false,
-        })
-    };
-    Some(Some(match &*name {
-        "drop" => return Some(None),
-        "output" => match sub_field(argument).filter(|_| named(argument).is_none()) {
-            Some(source) => Action::OutputReg { source, max_len: 0 },
-            None => output(named(argument)?, 0),
-        },
-        "controller" => {
-            output(reserved::CONTROLLER, if argument.is_empty() { u16::MAX } else { small(argument)? })
-        }
-        "resubmit" => {
-            let (from, table) = argument.split_once(',').unwrap_or((argument, ""));
-            let port = if from.is_empty() { None } else { Some(named(from)?) };
-            let table = if table.is_empty() { None } else { Some(u8::try_from(small(table)?).ok()?) };
-            Action::Resubmit { port, table: table.or(Some(0)) }
-        }
-        "group" => Action::Group(wide(argument)?),
-        "meter" => Action::Meter(wide(argument)?),
-        "set_queue" => Action::SetQueue(wide(argument)?),
-        "pop_queue" => Action::PopQueue,
-        "enqueue" => {
-            let (to, queue) = argument.split_once([':', ','])?;
-            Action::Enqueue { port: named(to)?, queue: wide(queue)? }
-        }
-        "set_field" => {
-            let (value, field) = argument.split_once("->")?;
-            let field = find(flow, field)?;
-            let (value, mask) =
-                value.split_once('/').map_or((value, None), |(value, mask)| (value, Some(mask)));
-            let mask = mask.map_or(Some(field.all_ones()), |mask| read_value(field, mask, port).ok())?;
-            Action::Set { field, value: read_value(field, value, port).ok()? & mask, mask, load: false }
-        }
-        "load" => {
-            let (value, to) = argument.split_once("->")?;
-            let to = sub_field(to)?;
-            Action::Set { field: to.field, value: number(value)? << to.first, mask: to.mask(), load: true }
-        }
-        "move" => {
-            let (from, to) = argument.split_once("->")?;
-            Action::Move { from: sub_field(from)?, to: sub_field(to)? }
-        }
-        "push" => Action::Push(sub_field(argument)?),
-        "pop" => Action::Pop(sub_field(argument)?),
-        "mod_dl_src" => set("dl_src", argument)?,
-        "mod_dl_dst" => set("dl_dst", argument)?,
-        "mod_nw_src" => set("nw_src", argument)?,
-        "mod_nw_dst" => set("nw_dst", argument)?,
-        "mod_nw_tos" => set("ip_dscp", &(number(argument)? >> 2).to_string())?,
-        "mod_nw_ecn" => set("ip_ecn", argument)?,
-        "mod_tp_src" => set("tp_src", argument)?,
-        "mod_tp_dst" => set("tp_dst", argument)?,
-        "mod_nw_ttl" => Action::SetTtl(u8::try_from(small(argument)?).ok()?),
-        "mod_vlan_vid" => Action::SetVlanVid(small(argument).filter(|vid| *vid < 0x1000)?),
-        "mod_vlan_pcp" => Action::SetVlanPcp(u8::try_from(small(argument)?).ok().filter(|pcp| *pcp < 8)?),
-        "push_vlan" => Action::PushVlan(small(argument)?),
-        "pop_vlan" | "strip_vlan" => Action::PopVlan,
-        "push_mpls" => Action::PushMpls(small(argument)?),
-        "pop_mpls" => Action::PopMpls(small(argument)?),
-        "dec_mpls_ttl" => Action::DecMplsTtl,
-        "set_mpls_ttl" => Action::SetMplsTtl(u8::try_from(small(argument)?).ok()?),
-        "dec_ttl" if argument.is_empty() => Action::DecTtl(vec![0]),
-        "dec_ttl" => Action::DecTtl(argument.split(',').map(small).collect::<Option<_>>()?),
-        "exit" => Action::Exit,
-        _ if argument.is_empty() => output(named(&name).or_else(|| port(word))?, 0),
-        _ => return None,
-    }))
-}
-
-fn reserved_port(text: &str) -> Option<u32> {
-    Some(match text.to_ascii_uppercase().as_str() {
-        "IN_PORT" => reserved::IN_PORT,
-        "TABLE" => reserved::TABLE,
-        "NORMAL" => reserved::NORMAL,
-        "FLOOD" => reserved::FLOOD,
-        "ALL" => reserved::ALL,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

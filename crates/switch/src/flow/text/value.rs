@@ -11,7 +11,7 @@ use crate::flow::{Field, Flow, SubField};
 
 /// Parses the value of a field. The error is true if the value names a port that the bridge does not have,
 /// and false if the value is invalid.
-pub(super) fn read_value(
+pub(in crate::flow) fn read_value(
     field: Field,
     text: &str,
     port: &impl Fn(&str) -> Option<u32>,
@@ -41,7 +41,7 @@ pub(super) fn read_value(
 
 /// Returns the field that a name stands for in a packet with this flow: the meaning of some names depends on the
 /// protocol. Returns `None` if there is no such field.
-pub(super) fn find(flow: &Flow, name: &str) -> Option<Field> {
+pub(in crate::flow) fn find(flow: &Flow, name: &str) -> Option<Field> {
     let is_v6 = flow.get(Field::EthType) == eth_type::IPV6;
     let number = flow.get(Field::IpProto);
     let of = |tcp: Field, udp: Field, sctp: Field| match number {
@@ -91,7 +91,8 @@ pub fn sub_field(text: &str) -> Option<SubField> {
     Some(SubField { field, first, bits }).filter(SubField::is_sound)
 }
 
-pub(super) fn number(text: &str) -> Option<u128> {
+/// Parses a decimal or hexadecimal number. Returns `None` if the number is invalid.
+pub(in crate::flow) fn number(text: &str) -> Option<u128> {
     match text.strip_prefix("0x") {
         Some(digits) => u128::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -113,7 +114,25 @@ fn flags(field: Field, text: &str) -> Option<u128> {
     Some(all)
 }
 
-pub(super) fn special(text: &str) -> Option<u32> {
+/// Parses a number of the type of the result. Returns `None` if the number is invalid or too large.
+pub(in crate::flow) fn integer<T: TryFrom<u128>>(text: &str) -> Option<T> {
+    T::try_from(number(text)?).ok()
+}
+
+/// Returns the number of a reserved port that only actions name.
+pub(in crate::flow) fn reserved_port(text: &str) -> Option<u32> {
+    Some(match text.to_ascii_uppercase().as_str() {
+        "IN_PORT" => reserved::IN_PORT,
+        "TABLE" => reserved::TABLE,
+        "NORMAL" => reserved::NORMAL,
+        "FLOOD" => reserved::FLOOD,
+        "ALL" => reserved::ALL,
+        _ => return None,
+    })
+}
+
+/// Returns the number of a reserved port that actions and fields name.
+pub(in crate::flow) fn special(text: &str) -> Option<u32> {
     Some(match text.to_ascii_uppercase().as_str() {
         "LOCAL" => reserved::LOCAL,
         "CONTROLLER" => reserved::CONTROLLER,

@@ -1,7 +1,7 @@
 //! The action set of a packet (OpenFlow 1.3, 5.10): its collection, and its execution in the specified order.
 
 use super::{Run, Trace, work_of, work_to_copy};
-use crate::flow::action::port;
+use crate::flow::action::{POSITION_OF_OUTPUT, port};
 use crate::flow::{Action, Field, text};
 
 impl Run<'_> {
@@ -64,27 +64,13 @@ impl Run<'_> {
     /// Executes the actions of an action set or bucket in the order of their types. If an action set has a group
     /// action, its output action is not executed.
     pub(super) fn ordered(&mut self, set: &[Action]) {
-        let turn = |action: &Action| match action {
-            Action::CopyTtlIn => 0,
-            Action::PopPbb | Action::PopMpls(_) | Action::PopVlan => 1,
-            Action::PushMpls(_) => 2,
-            Action::PushPbb(_) => 3,
-            Action::PushVlan(_) => 4,
-            Action::CopyTtlOut => 5,
-            Action::DecTtl(_) | Action::DecMplsTtl => 6,
-            Action::Group(_) => 9,
-            Action::Output { .. } | Action::OutputReg { .. } | Action::Controller { .. } => 10,
-            Action::SetQueue(_) | Action::PopQueue | Action::Enqueue { .. } => 8,
-            Action::Resubmit { .. } => 11,
-            _ => 7,
-        };
         if !self.works_for(work_to_copy(set)) {
             return;
         }
         let mut actions: Vec<Action> = set.to_vec();
-        actions.sort_by_key(turn);
+        actions.sort_by_key(Action::position_in_set);
         if actions.iter().any(|action| matches!(action, Action::Group(_))) && self.in_action_set {
-            actions.retain(|action| turn(action) != 10);
+            actions.retain(|action| action.position_in_set() != POSITION_OF_OUTPUT);
         }
         self.list(&actions);
     }
