@@ -1,14 +1,14 @@
 //! Decoding of actions and instructions.
 
-use packet::{ethertype, ip_proto};
+use packet::ip_proto;
 use switch::flow::{Action, Field, Instructions, Match};
 
-use super::field::{movement, set};
-use super::{DEPTH, nicira, nx};
+use super::DEPTH;
+use super::field::{copy_field, transport};
+use super::forms::{exact_length, get_nicira, get_standard, nx};
 use crate::wire::error::Error;
 use crate::wire::ofp::action::*;
 use crate::wire::ofp::instruction::*;
-use crate::wire::oxm::{Entry, entry, header, subfield};
 use crate::wire::{NICIRA, ONF, Reader, Version, get_port};
 
 /// State of decoding a list of OpenFlow actions.
@@ -141,7 +141,7 @@ impl Reading<'_> {
                         body.skip(6)?;
                         Action::Clone(self.list(body)?)
                     }
-                    _ => nicira::get(subtype, body)?,
+                    _ => get_nicira(subtype, body)?,
                 });
                 Ok(())
             }
@@ -271,94 +271,16 @@ impl Reading<'_> {
     }
 
     /// Decodes a standard action of OpenFlow 1.1 or later.
-    fn standard(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
-        let exact = match kind {
-            OFPAT_OUTPUT | ofp11::OFPAT_SET_DL_SRC | ofp11::OFPAT_SET_DL_DST => Some(16),
-            OFPAT_SET_FIELD if self.version >= Version::V12 => None,
-            OFPAT_COPY_FIELD => None,
-            ofp11::OFPAT_SET_VLAN_VID..=OFPAT_DEC_NW_TTL => Some(8),
-            OFPAT_PUSH_PBB | OFPAT_POP_PBB | OFPAT_METER if self.version >= Version::V13 => Some(8),
-            _ => return Err(Error::ActionType),
-        };
+    fn standard(&self, kind: u16, body: Reader<'_>) -> Result<Action, Error> {
+        let exact = exact_length(kind, self.version)?;
         if exact.is_some_and(|exact| body.data.len() + 4 != exact) {
             return Err(Error::ActionLength);
         }
-        Ok(match kind {
-            OFPAT_OUTPUT => Action::Output { port: body.u32()?, max_len: body.u16()? },
+        match kind {
             ofp11::OFPAT_SET_VLAN_VID..=ofp11::OFPAT_SET_TP_DST
             | ofp11::OFPAT_SET_MPLS_LABEL
-            | ofp11::OFPAT_SET_MPLS_TC => self.set_11(kind, body)?,
-            OFPAT_COPY_TTL_OUT => Action::CopyTtlOut,
-            OFPAT_COPY_TTL_IN => Action::CopyTtlIn,
-            OFPAT_SET_MPLS_TTL => Action::SetMplsTtl(body.u8()?),
-            OFPAT_DEC_MPLS_TTL => Action::DecMplsTtl,
-            OFPAT_PUSH_VLAN => match body.u16()? {
-                kind @ (ethertype::VLAN | ethertype::SERVICE_VLAN) => Action::PushVlan(kind),
-                _ => return Err(Error::ActionArgument),
-            },
-            OFPAT_POP_VLAN => Action::PopVlan,
-            OFPAT_PUSH_MPLS => match body.u16()? {
-                kind @ (ethertype::MPLS | ethertype::MPLS_MULTICAST) => Action::PushMpls(kind),
-                _ => return Err(Error::ActionArgument),
-            },
-            OFPAT_POP_MPLS => Action::PopMpls(body.u16()?),
-            OFPAT_SET_QUEUE => Action::SetQueue(body.u32()?),
-            OFPAT_GROUP => Action::Group(body.u32()?),
-            OFPAT_SET_NW_TTL => Action::SetTtl(body.u8()?),
-            OFPAT_DEC_NW_TTL => Action::DecTtl(Vec::new()),
-            OFPAT_SET_FIELD => set_field(&mut body, self.version)?,
-            OFPAT_PUSH_PBB => match body.u16()? {
-                kind @ ethertype::PBB => Action::PushPbb(kind),
-                _ => return Err(Error::ActionArgument),
-            },
-            OFPAT_POP_PBB => Action::PopPbb,
-            OFPAT_COPY_FIELD if self.version >= Version::V15 => {
-                let (bits, from_bit, to_bit) = (body.u16()?, body.u16()?, body.u16()?);
-                body.skip(2)?;
-                copy_field(body, bits, from_bit, to_bit)?
-            }
-            OFPAT_METER if self.version >= Version::V15 => Action::Meter(body.u32()?),
-            _ => return Err(Error::ActionType),
-        })
+            | ofp11::OFPAT_SET_MPLS_TC => self.set_11(kind, body),
+            _ => get_standard(kind, self.version, body),
+        }
     }
-}
-
-/// Returns the fields for which the transport port of OpenFlow 1.0 stands: the source ports of TCP, UDP and
-/// SCTP or, if `to` is true, their destination ports.
-pub(super) fn transport(to: bool) -> [Field; 3] {
-    if to {
-        [Field::TcpDst, Field::UdpDst, Field::SctpDst]
-    } else {
-        [Field::TcpSrc, Field::UdpSrc, Field::SctpSrc]
-    }
-}
-
-/// Decodes a set-field action: a field with its value and padding, and since OpenFlow 1.5 optionally with a
-/// mask.
-fn set_field(body: &mut Reader<'_>, version: Version) -> Result<Action, Error> {
-    body.short = Error::ActionSetLength;
-    let masked = body.data.get(2).is_some_and(|number| number & 1 != 0);
-    let action = match entry(body)? {
-        Entry::Field(wire, value, mask) => set(wire, value, mask, false)?,
-        Entry::Cookie(..) | Entry::Unknown => return Err(Error::ActionSetType),
-    };
-    if masked && version < Version::V15 {
-        return Err(Error::ActionSetMask);
-    }
-    if body.data.len() >= 8 {
-        return Err(Error::ActionSetLength);
-    }
-    if body.data.iter().any(|byte| *byte != 0) {
-        return Err(Error::ActionMustBeZero);
-    }
-    Ok(action)
-}
-
-fn copy_field(mut body: Reader<'_>, bits: u16, from_bit: u16, to_bit: u16) -> Result<Action, Error> {
-    let from = header(&mut body)?.wire;
-    let to = header(&mut body)?.wire;
-    movement(
-        subfield(from, from_bit, bits, Error::ActionSetType)?,
-        subfield(to, to_bit, bits, Error::ActionSetType)?,
-    )
 }

@@ -1,18 +1,26 @@
-//! Decoding of Nicira's actions, with constants that the encoder of these actions also uses.
+//! Encoding and decoding of Nicira's actions that have several arguments.
 
-use switch::flow::{
-    Action, BundleMode, Conjunction, Field, HashFields, Learn, LearnPart, LearnSource, SubField, port,
-};
+use switch::flow::{Action, BundleMode, Conjunction, HashFields, Learn, LearnPart, LearnSource, SubField};
 
-use super::field::{movement, set};
-use super::nx;
+use super::field::{bits, destination};
+use super::frame::{nicira, put_packed};
 use crate::wire::error::Error;
 use crate::wire::ofp::nx::*;
 use crate::wire::ofp::switch::OFPR_ACTION;
-use crate::wire::oxm::{Entry, entry, header, subfield};
-use crate::wire::{Reader, port_from_16, properties};
+use crate::wire::oxm::{header, nx_subfield, subfield};
+use crate::wire::{Put, Reader, Version, low16, port_from_16, port_to_16, properties};
 
-pub(super) const HASHES: [HashFields; 7] = [
+/// Subtype numbers of Nicira's actions whose encoding depends on their arguments (NXAST_*).
+pub(super) mod nx {
+    pub const BUNDLE: u16 = 12;
+    pub const BUNDLE_LOAD: u16 = 13;
+    pub const LEARN: u16 = 16;
+    pub const CONTROLLER: u16 = 20;
+    pub const CONTROLLER2: u16 = 37;
+    pub const LEARN2: u16 = 45;
+}
+
+const HASHES: [HashFields; 7] = [
     HashFields::EthSrc,
     HashFields::SymmetricL4,
     HashFields::SymmetricL3L4,
@@ -21,117 +29,19 @@ pub(super) const HASHES: [HashFields; 7] = [
     HashFields::NwDst,
     HashFields::SymmetricL3,
 ];
-pub(super) const MULTIPATH: [BundleMode; 4] =
+const MULTIPATH: [BundleMode; 4] =
     [BundleMode::Modulo, BundleMode::Threshold, BundleMode::Weight, BundleMode::Iterative];
-pub(super) const BUNDLE: [BundleMode; 2] = [BundleMode::ActiveBackup, BundleMode::Weight];
-pub(super) const LEARN_IMMEDIATE: u16 = 1 << 13;
-pub(super) const LEARN_LOAD: u16 = 1 << 11;
-pub(super) const LEARN_OUTPUT: u16 = 2 << 11;
-
-/// Returns the first bit and the width of a subfield from the packed 16-bit form in Nicira's actions.
-fn bits(packed: u16) -> (u16, u16) {
-    (packed >> 6, (packed & 0x3f) + 1)
-}
-
-fn destination(from: &mut Reader<'_>, first: u16, bits: u16) -> Result<SubField, Error> {
-    let part = subfield(header(from)?.wire, first, bits, Error::ActionArgument)?;
-    if part.field.is_writable() { Ok(part) } else { Err(Error::ActionArgument) }
-}
+const BUNDLE: [BundleMode; 2] = [BundleMode::ActiveBackup, BundleMode::Weight];
+const LEARN_IMMEDIATE: u16 = 1 << 13;
+const LEARN_LOAD: u16 = 1 << 11;
+const LEARN_OUTPUT: u16 = 2 << 11;
 
 fn choice<T: Copy>(all: &[T], number: u16) -> Result<T, Error> {
     all.get(usize::from(number)).copied().ok_or(Error::ActionArgument)
 }
 
-/// Decodes an action of Nicira that contains no nested actions. NXAST_WRITE_METADATA is decoded elsewhere, because it
-/// stands for an instruction.
-pub(super) fn get(subtype: u16, mut body: Reader<'_>) -> Result<Action, Error> {
-    let whole = |field: Field, value: u128| Action::Set { field, value, mask: field.all_ones(), load: false };
-    Ok(match subtype {
-        nx::RESUBMIT => Action::Resubmit { port: resubmit_port(body.u16()?), table: None },
-        nx::RESUBMIT_TABLE => {
-            let port = resubmit_port(body.u16()?);
-            let table = body.u8()?;
-            if body.take(3)? != [0; 3] {
-                return Err(Error::ActionMustBeZero);
-            }
-            Action::Resubmit { port, table: (table != 0xff).then_some(table) }
-        }
-        nx::SET_TUNNEL => {
-            body.skip(2)?;
-            whole(Field::TunId, u128::from(body.u32()?))
-        }
-        nx::SET_TUNNEL64 => {
-            body.skip(6)?;
-            whole(Field::TunId, u128::from(body.u64()?))
-        }
-        nx::SET_QUEUE => {
-            body.skip(2)?;
-            Action::SetQueue(body.u32()?)
-        }
-        nx::POP_QUEUE => Action::PopQueue,
-        nx::REG_MOVE => reg_move(&mut body)?,
-        nx::REG_LOAD => reg_load(&mut body)?,
-        nx::REG_LOAD2 => match entry(&mut body)? {
-            Entry::Field(wire, value, mask) => set(wire, value, mask, true)?,
-            Entry::Cookie(..) | Entry::Unknown => return Err(Error::ActionSetType),
-        },
-        nx::NOTE => Action::Note(body.data.to_vec()),
-        nx::MULTIPATH => multipath(&mut body)?,
-        nx::BUNDLE | nx::BUNDLE_LOAD => bundle(&mut body, subtype == nx::BUNDLE_LOAD)?,
-        nx::OUTPUT_REG | nx::OUTPUT_REG2 => output_reg(&mut body, subtype == nx::OUTPUT_REG2)?,
-        nx::LEARN | nx::LEARN2 => learn(&mut body, subtype == nx::LEARN2)?,
-        nx::EXIT => Action::Exit,
-        nx::DEC_TTL => Action::DecTtl(Vec::new()),
-        nx::FIN_TIMEOUT => Action::FinTimeout { idle: body.u16()?, hard: body.u16()? },
-        nx::CONTROLLER => {
-            let (max_len, id, reason) = (body.u16()?, body.u16()?, body.u8()?);
-            Action::Controller { max_len, id, reason, userdata: Vec::new(), pause: false, meter: None }
-        }
-        nx::CONTROLLER2 => controller2(&mut body)?,
-        nx::DEC_TTL_CNT_IDS => dec_ttl_ids(&mut body)?,
-        nx::PUSH_MPLS => Action::PushMpls(body.u16()?),
-        nx::POP_MPLS => Action::PopMpls(body.u16()?),
-        nx::SET_MPLS_TTL => Action::SetMplsTtl(body.u8()?),
-        nx::DEC_MPLS_TTL => Action::DecMplsTtl,
-        nx::SET_MPLS_LABEL => {
-            body.skip(2)?;
-            match body.u32()? {
-                label if label < 1 << 20 => whole(Field::MplsLabel, u128::from(label)),
-                _ => return Err(Error::ActionArgument),
-            }
-        }
-        nx::SET_MPLS_TC => match body.u8()? {
-            class if class < 8 => whole(Field::MplsTc, u128::from(class)),
-            _ => return Err(Error::ActionArgument),
-        },
-        nx::STACK_PUSH | nx::STACK_POP => stack(&mut body, subtype == nx::STACK_PUSH)?,
-        nx::CONJUNCTION => conjunction(&mut body)?,
-        nx::GROUP => {
-            body.skip(2)?;
-            Action::Group(body.u32()?)
-        }
-        nx::CHECK_PKT_LARGER => {
-            let len = body.u16()?;
-            let first = body.u16()?;
-            Action::CheckPktLarger { len, to: destination(&mut body, first, 1)? }
-        }
-        _ => return Err(Error::ActionExperimenterType),
-    })
-}
-
-fn resubmit_port(port: u16) -> Option<u32> {
-    Some(port_from_16(port)).filter(|port| *port != port::IN_PORT)
-}
-
-fn reg_move(body: &mut Reader<'_>) -> Result<Action, Error> {
-    let (bits, from_bit, to_bit) = (body.u16()?, body.u16()?, body.u16()?);
-    let from = subfield(header(body)?.wire, from_bit, bits, Error::ActionArgument)?;
-    let to = subfield(header(body)?.wire, to_bit, bits, Error::ActionArgument)?;
-    movement(from, to)
-}
-
 /// Decodes NXAST_OUTPUT_REG or, if `second` is true, NXAST_OUTPUT_REG2, which has the field at the end.
-fn output_reg(body: &mut Reader<'_>, second: bool) -> Result<Action, Error> {
+pub(super) fn output_reg(body: &mut Reader<'_>, second: bool) -> Result<Action, Error> {
     let (first, width) = bits(body.u16()?);
     let before = if second { Some(body.u16()?) } else { None };
     let source = subfield(header(body)?.wire, first, width, Error::ActionArgument)?;
@@ -142,7 +52,7 @@ fn output_reg(body: &mut Reader<'_>, second: bool) -> Result<Action, Error> {
     Ok(Action::OutputReg { source, max_len })
 }
 
-fn dec_ttl_ids(body: &mut Reader<'_>) -> Result<Action, Error> {
+pub(super) fn dec_ttl_ids(body: &mut Reader<'_>) -> Result<Action, Error> {
     let count = usize::from(body.u16()?);
     body.skip(4)?;
     let mut ids = body.part(count * 2)?;
@@ -153,7 +63,7 @@ fn dec_ttl_ids(body: &mut Reader<'_>) -> Result<Action, Error> {
     Ok(Action::DecTtl(out))
 }
 
-fn stack(body: &mut Reader<'_>, is_push: bool) -> Result<Action, Error> {
+pub(super) fn stack(body: &mut Reader<'_>, is_push: bool) -> Result<Action, Error> {
     let first = body.u16()?;
     let wire = header(body)?.wire;
     let part = subfield(wire, first, body.u16()?, Error::ActionArgument)?;
@@ -164,7 +74,7 @@ fn stack(body: &mut Reader<'_>, is_push: bool) -> Result<Action, Error> {
     }
 }
 
-fn conjunction(body: &mut Reader<'_>) -> Result<Action, Error> {
+pub(super) fn conjunction(body: &mut Reader<'_>) -> Result<Action, Error> {
     let (clause, clauses) = (body.u8()?, body.u8()?);
     let id = body.u32()?;
     if !(2..=64).contains(&clauses) || clause >= clauses {
@@ -173,29 +83,7 @@ fn conjunction(body: &mut Reader<'_>) -> Result<Action, Error> {
     Ok(Action::Conjunction(Conjunction { id, clause, clauses }))
 }
 
-fn reg_load(body: &mut Reader<'_>) -> Result<Action, Error> {
-    let (first, width) = bits(body.u16()?);
-    let wire = header(body)?.wire.ok_or(Error::ActionSetType)?;
-    let value = body.u64()?;
-    if width < 64 && value >> width != 0 {
-        return Err(Error::ActionArgument);
-    }
-    if !wire.field.is_writable() {
-        return Err(Error::ActionSetType);
-    }
-    if wire.is_port16() && (first, width) == (0, 16) {
-        let port = port_from_16(u16::try_from(value).unwrap_or(u16::MAX));
-        return set(wire, u128::from(port), wire.field.all_ones(), true);
-    }
-    let part = subfield(Some(wire), first, width, Error::ActionArgument)?;
-    let value = u128::from(value) << part.first;
-    if value & !part.mask() != 0 {
-        return Err(Error::ActionArgument);
-    }
-    set(wire, value, part.mask(), true)
-}
-
-fn multipath(body: &mut Reader<'_>) -> Result<Action, Error> {
+pub(super) fn multipath(body: &mut Reader<'_>) -> Result<Action, Error> {
     let fields = choice(&HASHES, body.u16()?)?;
     let basis = body.u16()?;
     body.skip(2)?;
@@ -211,7 +99,7 @@ fn multipath(body: &mut Reader<'_>) -> Result<Action, Error> {
     Ok(Action::Multipath { fields, basis, mode, max_link, argument, to })
 }
 
-fn bundle(body: &mut Reader<'_>, load: bool) -> Result<Action, Error> {
+pub(super) fn bundle(body: &mut Reader<'_>, load: bool) -> Result<Action, Error> {
     let mode = choice(&BUNDLE, body.u16()?)?;
     let fields = choice(&HASHES, body.u16()?)?;
     let basis = body.u16()?;
@@ -236,7 +124,7 @@ fn bundle(body: &mut Reader<'_>, load: bool) -> Result<Action, Error> {
     Ok(Action::Bundle { fields, basis, mode, ports, to })
 }
 
-fn controller2(body: &mut Reader<'_>) -> Result<Action, Error> {
+pub(super) fn controller2(body: &mut Reader<'_>) -> Result<Action, Error> {
     body.skip(6)?;
     let (mut max_len, mut id, mut reason, mut pause, mut meter) = (u16::MAX, 0, OFPR_ACTION, false, None);
     let mut userdata = Vec::new();
@@ -255,7 +143,7 @@ fn controller2(body: &mut Reader<'_>) -> Result<Action, Error> {
     Ok(Action::Controller { max_len, id, reason, userdata, pause, meter })
 }
 
-fn learn(body: &mut Reader<'_>, second: bool) -> Result<Action, Error> {
+pub(super) fn learn(body: &mut Reader<'_>, second: bool) -> Result<Action, Error> {
     let (idle_timeout, hard_timeout, priority) = (body.u16()?, body.u16()?, body.u16()?);
     let (cookie, flags, table) = (body.u64()?, body.u16()?, body.u8()?);
     body.skip(1)?;
@@ -342,4 +230,159 @@ fn learn_part(body: &mut Reader<'_>, head: u16) -> Result<LearnPart, Error> {
         return Ok(LearnPart::Load(source, to));
     }
     Ok(LearnPart::Match(source, to))
+}
+
+fn place<T: PartialEq>(all: &[T], one: &T) -> u16 {
+    low16(all.iter().position(|it| it == one).unwrap_or(0))
+}
+
+pub(super) fn put_stack(out: &mut Vec<u8>, subtype: u16, part: &SubField) {
+    if let Some((wire, first, bits)) = nx_subfield(part, Version::V10) {
+        nicira(out, subtype, |out| {
+            out.u16(first);
+            wire.put_header(out, false);
+            out.u16(bits);
+        });
+    }
+}
+
+/// Encodes the arguments of NXAST_MULTIPATH.
+pub(super) fn put_multipath(
+    out: &mut Vec<u8>,
+    (fields, basis, mode): (HashFields, u16, BundleMode),
+    max_link: u16,
+    argument: u32,
+    to: &SubField,
+) {
+    out.u16(place(&HASHES, &fields));
+    out.u16(basis);
+    out.zeros(2);
+    out.u16(place(&MULTIPATH, &mode));
+    out.u16(max_link);
+    out.u32(argument);
+    out.zeros(2);
+    put_packed(out, to, |_| {});
+}
+
+pub(super) fn put_bundle(
+    out: &mut Vec<u8>,
+    (fields, basis, mode): (HashFields, u16, BundleMode),
+    ports: &[u32],
+    to: Option<&SubField>,
+) {
+    nicira(out, if to.is_some() { nx::BUNDLE_LOAD } else { nx::BUNDLE }, |out| {
+        out.u16(place(&BUNDLE, &mode));
+        out.u16(place(&HASHES, &fields));
+        out.u16(basis);
+        out.u32(NXM_OF_IN_PORT);
+        out.u16(low16(ports.len()));
+        match to {
+            Some(to) => put_packed(out, to, |_| {}),
+            None => out.zeros(6),
+        }
+        out.zeros(4);
+        ports.iter().for_each(|port| out.u16(port_to_16(*port)));
+    });
+}
+
+pub(super) fn put_controller(
+    out: &mut Vec<u8>,
+    (max_len, id, reason): (u16, u16, u8),
+    userdata: &[u8],
+    pause: bool,
+    meter: Option<u32>,
+) {
+    if userdata.is_empty() && !pause && meter.is_none() {
+        nicira(out, nx::CONTROLLER, |out| {
+            out.u16(max_len);
+            out.u16(id);
+            out.u8(reason);
+            out.u8(0);
+        });
+        return;
+    }
+    nicira(out, nx::CONTROLLER2, |out| {
+        out.zeros(6);
+        let mut property = |kind: u16, length: usize, value: &[u8]| {
+            let start = out.len();
+            out.u16(kind);
+            out.u16(low16(length));
+            out.extend_from_slice(value);
+            out.align(start);
+        };
+        if max_len != u16::MAX {
+            property(NXAC2PT_MAX_LEN, 8, &max_len.to_be_bytes());
+        }
+        if id != 0 {
+            property(NXAC2PT_CONTROLLER_ID, 8, &id.to_be_bytes());
+        }
+        if reason != OFPR_ACTION {
+            property(NXAC2PT_REASON, 8, &[reason]);
+        }
+        if !userdata.is_empty() {
+            property(NXAC2PT_USERDATA, 4 + userdata.len(), userdata);
+        }
+        if pause {
+            property(NXAC2PT_PAUSE, 4, &[]);
+        }
+        if let Some(meter) = meter {
+            property(NXAC2PT_METER_ID, 8, &meter.to_be_bytes());
+        }
+    });
+}
+
+pub(super) fn put_learn(out: &mut Vec<u8>, learn: &Learn) {
+    let second = learn.limit != 0 || learn.flags & NX_LEARN_F_WRITE_RESULT != 0;
+    nicira(out, if second { nx::LEARN2 } else { nx::LEARN }, |out| {
+        out.u16(learn.idle_timeout);
+        out.u16(learn.hard_timeout);
+        out.u16(learn.priority);
+        out.u64(learn.cookie);
+        out.u16(learn.flags);
+        out.u8(learn.table);
+        out.u8(0);
+        out.u16(learn.fin_idle_timeout);
+        out.u16(learn.fin_hard_timeout);
+        if second {
+            let result = learn.result.filter(|_| learn.flags & NX_LEARN_F_WRITE_RESULT != 0);
+            let result = result.and_then(|part| nx_subfield(&part, Version::V10));
+            out.u32(learn.limit);
+            out.u16(result.map_or(0, |(_, first, _)| first));
+            out.zeros(2);
+            if let Some((wire, ..)) = result {
+                wire.put_header(out, false);
+            }
+        }
+        for part in &learn.parts {
+            match part {
+                LearnPart::Match(source, to) => put_learn_part(out, 0, source, Some(to)),
+                LearnPart::Load(source, to) => put_learn_part(out, LEARN_LOAD, source, Some(to)),
+                LearnPart::Output(from) => {
+                    put_learn_part(out, LEARN_OUTPUT, &LearnSource::Field(*from), None);
+                }
+            }
+        }
+    });
+}
+
+fn put_learn_part(out: &mut Vec<u8>, kind: u16, source: &LearnSource, to: Option<&SubField>) {
+    let to = to.and_then(|part| nx_subfield(part, Version::V10));
+    match source {
+        LearnSource::Field(part) => {
+            let Some((wire, first, bits)) = nx_subfield(part, Version::V10) else { return };
+            out.u16(kind | if to.is_some() { part.bits } else { bits });
+            wire.put_header(out, false);
+            out.u16(first);
+        }
+        LearnSource::Constant { value, bits } => {
+            let bits = to.map_or(*bits, |(_, _, bits)| bits);
+            out.u16(kind | LEARN_IMMEDIATE | bits);
+            let octets = 2 * usize::from(bits.div_ceil(16));
+            out.extend_from_slice(&value.to_be_bytes()[16 - octets.min(16)..]);
+        }
+    }
+    if let Some((wire, first, _)) = to {
+        wire.put_header(out, false);
+        out.u16(first);
+    }
 }
