@@ -70,15 +70,19 @@ fn loads(count: usize) -> Vec<LearnPart> {
     vec![LearnPart::Load(LearnSource::Constant { value: 1, bits: 1 }, to); count]
 }
 
-/// A `learn` action is refused if its learned match lacks a prerequisite or matches part of a field without masks, as
-/// in a flow-mod, or if its learned flow entry would not fit into a message. Such learned flow entries would match
-/// other packets, or none, after a restart.
+/// A `learn` action is refused if its learned match or load lacks a prerequisite, or if its match covers part of a
+/// field without masks, as in a flow-mod. It is also refused if its learned flow entry would not fit into a message.
+/// Such learned flow entries would match other packets, or none, after a restart.
 #[test]
 fn learn_actions_whose_rules_openflow_cannot_express_are_refused() {
     use switch::flow::{FlowError, MatchError};
     let of_packet = |field| {
         let part = SubField::whole(field);
         LearnPart::Match(LearnSource::Field(part), part)
+    };
+    let load_of = |field| {
+        let part = SubField::whole(field);
+        LearnPart::Load(LearnSource::Constant { value: 1, bits: part.bits }, part)
     };
     let bits = |field, first, bits, value| {
         LearnPart::Match(LearnSource::Constant { value, bits }, SubField { field, first, bits })
@@ -107,6 +111,10 @@ fn learn_actions_whose_rules_openflow_cannot_express_are_refused() {
             vec![ipv4(), tcp(), constant(Field::TcpDst, 80), of_packet(Field::IpProto)],
             prerequisite,
         ),
+        ("a load without its protocol", vec![ipv4(), load_of(Field::TcpDst)], prerequisite),
+        ("a load before its protocol", vec![ipv4(), load_of(Field::TcpDst), tcp()], prerequisite),
+        ("a load into TCP over IPv4", vec![ipv4(), tcp(), load_of(Field::TcpDst)], Ok(())),
+        ("a load into a tag", vec![load_of(Field::VlanTci)], Ok(())),
         ("half of a field", vec![bits(Field::EthType, 8, 8, 8)], mask(Field::EthType)),
         (
             "two halves",

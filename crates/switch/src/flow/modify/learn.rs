@@ -1,5 +1,5 @@
-//! Validation of `learn` actions: of their arguments, and of the match of the flow entries that they add. A learned
-//! flow entry that OpenFlow cannot express would be lost or changed when it is dumped, stored or handed over.
+//! Validation of `learn` actions: of their arguments, and of the match and the loads of the flow entries that they add.
+//! A learned flow entry that OpenFlow cannot express would be lost or changed when it is dumped, stored or handed over.
 
 use crate::flow::action::{Learn, LearnPart, LearnSource, SubField};
 use crate::flow::message::FlowError;
@@ -21,7 +21,7 @@ impl Pipeline {
         if learn.parts.iter().filter(is_action).count() > MAX_LEARNED_ACTIONS {
             return Err(FlowError::TooMany);
         }
-        check_learned_match(&learn.parts)
+        check_learned_fields(&learn.parts)
     }
 
     fn check_learn_part(&self, part: &LearnPart) -> Result<(), FlowError> {
@@ -49,16 +49,19 @@ impl Pipeline {
     }
 }
 
-/// Checks the match of the flow entries that a `learn` action adds. Each field needs its prerequisites from the
-/// constants of preceding parts (as in Open vSwitch), and later parts must not remove them. A field without partial
-/// masks must be matched whole.
-fn check_learned_match(parts: &[LearnPart]) -> Result<(), FlowError> {
+/// Checks the match and the loads of the flow entries that a `learn` action adds. Each field that is matched or loaded
+/// needs its prerequisites from the constants of preceding parts (as in Open vSwitch). Later parts must not remove the
+/// prerequisites of a matched field. A field without partial masks must be matched whole.
+fn check_learned_fields(parts: &[LearnPart]) -> Result<(), FlowError> {
     // `known` has the bits whose values are constants, and `all` has all bits of the match.
     let (mut known, mut all) = (Match::ANY, Match::ANY);
     for part in parts {
-        let LearnPart::Match(source, to) = part else { continue };
+        let (LearnPart::Match(source, to) | LearnPart::Load(source, to)) = part else { continue };
         if !known.meets(to.field.prerequisite()) {
             return Err(FlowError::MatchInconsistent);
+        }
+        if matches!(part, LearnPart::Load(..)) {
+            continue;
         }
         let to = if to.is_port16() { SubField::whole(to.field) } else { *to };
         all.put(to.field, 0, to.mask());
