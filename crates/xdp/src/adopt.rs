@@ -1,5 +1,5 @@
-//! Takes over XDP programs that are attached to ports. The descriptors come from a predecessor process, or from
-//! the pins of a process that has ended. The state of a port is restored from its BPF link.
+//! Takes over XDP programs that are attached to ports. The descriptors of BPF link and maps come from a predecessor
+//! process, or from the files that it pinned in the BPF file system. The state of a port is restored from its BPF link.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -97,8 +97,8 @@ impl Attached {
     }
 }
 
-/// Takes over the pinned XDP program of a port whose process has ended. The calling thread must be in the
-/// device's network namespace.
+/// Takes over the XDP program of a port from the pin directory that an ended process left in the BPF file system. The
+/// calling thread must be in the device's network namespace.
 ///
 /// Returns `None` if nothing is pinned at the path. Also returns `None` if the device no longer exists, or if
 /// the link runs a custom program and the port's program behind it no longer exists. In these two cases the
@@ -161,8 +161,8 @@ impl MapsOfProgram {
         }
     }
 
-    /// Returns the constants section of a program stage as an array of words. Returns `None` if the program
-    /// does not have the stage.
+    /// Returns the constants of one program stage as an array of words. Returns `None` if the program does not have the
+    /// stage.
     fn stage<const BYTES: usize, const WORDS: usize>(
         &self,
         section: &'static str,
@@ -171,8 +171,8 @@ impl MapsOfProgram {
         Ok(conf.filter(|conf| conf.first().is_some_and(|present| *present > 0)))
     }
 
-    /// Returns a constants section of the program as an array of words. Returns `None` if the program does not read the
-    /// section.
+    /// Returns the contents of a read-only data section of the program (constants set before loading) as an array of
+    /// words. Returns `None` if the program does not read the section.
     fn words<const BYTES: usize, const WORDS: usize>(
         &self,
         section: &'static str,
@@ -187,41 +187,40 @@ impl MapsOfProgram {
         Ok(Some(conf))
     }
 
-    /// Removes the maps of the program's filter from this list of maps and returns them. Returns `None` if the program
-    /// has no filter.
+    /// Moves the maps of the program's filter stage out of this list. Returns `None` if the program has no filter.
     fn filter(&mut self) -> Result<Option<FilterMaps>, Error> {
         let conf = self.stage::<{ 4 * CONF_WORDS }, CONF_WORDS>(FILTER_CONF)?;
         conf.map(|conf| FilterMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Removes the station table that the program reads from this list of maps and returns it. Returns `None` if the
-    /// program reads no station table.
+    /// Moves the station table (MAC table) that the program reads out of this list. Returns `None` if the program reads
+    /// no station table.
     fn stations(&mut self) -> Result<Option<KnownStations>, Error> {
         let conf = self.stage::<{ 4 * BRIDGE_WORDS }, BRIDGE_WORDS>(BRIDGE_CONF)?;
         conf.map(|conf| KnownStations::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Removes the maps of the program's bridge stage from this list of maps and returns them.
+    /// Moves the maps of the program's bridge stage out of this list.
     fn bridge(&mut self, known: KnownStations) -> Result<BridgeMaps, Error> {
         BridgeMaps::adopt(known, |name| self.take(name))
     }
 
-    /// Removes the maps of the program's stage of cached flows from this list of maps and returns them. Returns `None`
-    /// if the program does not have this stage.
+    /// Moves the maps of the program's stage of cached OpenFlow flows out of this list. Returns `None` if the program
+    /// does not have this stage.
     fn flows(&mut self, known: Option<KnownStations>) -> Result<Option<FlowMaps>, Error> {
         let conf = self.stage::<{ 4 * FLOWS_WORDS }, FLOWS_WORDS>(FLOWS_CONF)?;
         conf.map(|conf| FlowMaps::adopt(conf, known, |name| self.take(name))).transpose()
     }
 
-    /// Removes the maps of the program's kernel routing stage from this list of maps and returns them. Returns `None`
-    /// if the program does not have this stage.
+    /// Moves the maps of the program's kernel routing stage out of this list. Returns `None` if the program does not
+    /// have this stage.
     fn fib(&mut self) -> Result<Option<FibMaps>, Error> {
         let conf = self.stage::<{ 4 * FIB_WORDS }, FIB_WORDS>(FIB_CONF)?;
         conf.map(|conf| FibMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Removes the maps of the program's virtual router stage from this list of maps and returns them. Returns `None`
-    /// if the program does not have this stage.
+    /// Moves the maps of the program's virtual router stage out of this list. Returns `None` if the program does not
+    /// have this stage.
     fn route(&mut self) -> Result<Option<RouteMaps>, Error> {
         let Some(conf) = self.stage::<{ 4 * ROUTE_WORDS }, ROUTE_WORDS>(ROUTE_CONF)? else { return Ok(None) };
         // A program without VLANs does not refer to this section.
@@ -233,8 +232,8 @@ impl MapsOfProgram {
         RouteMaps::adopt(conf, vlans, secrets, |name| self.take(name)).map(Some)
     }
 
-    /// Removes the maps of the program's flow steering from this list of maps and returns them. Returns `None` if the
-    /// program has no flow steering.
+    /// Moves the maps of the program's flow steering out of this list. Returns `None` if the program has no flow
+    /// steering.
     fn steer(&mut self) -> Result<Option<SteerMaps>, Error> {
         let conf = self.stage::<{ 4 * STEER_WORDS }, STEER_WORDS>(STEER_CONF)?;
         conf.map(|conf| SteerMaps::adopt(conf, |name| self.take(name))).transpose()

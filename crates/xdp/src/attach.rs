@@ -32,7 +32,7 @@ impl AttachMode {
     }
 }
 
-/// A new BPF link, with the XDP mode that it uses and the attach attempts that failed before.
+/// A new BPF link, with the XDP mode in which it runs the program, and the refused attempts that came before.
 #[derive(Debug)]
 pub(crate) struct Linked {
     pub link: OwnedFd,
@@ -42,7 +42,7 @@ pub(crate) struct Linked {
     pub fallbacks: Vec<Fallback>,
 }
 
-/// A loaded XDP program that may be attached to a device, with its multi-buffer support.
+/// A loaded XDP program that may be attached to a device, and whether it accepts multi-buffer frames.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub program: BorrowedFd<'a>,
@@ -85,7 +85,8 @@ pub(crate) fn attach(
     Err(Error::Attach { device, tried })
 }
 
-/// The build of a port's program without multi-buffer support. The program is loaded when it is first needed.
+/// Build of a port's program that accepts only single-buffer frames. It is loaded when a driver first refuses the other
+/// build.
 enum LinearProgram<F> {
     Unasked(F),
     Known(Option<OwnedFd>),
@@ -112,8 +113,7 @@ fn refuse_foreign(ifindex: u32, device: &str) -> Result<(), Error> {
     }
 }
 
-/// Adds a failed attach attempt to the list `tried`. The attempt is not added if the list has one with an equal mode
-/// and reason.
+/// Adds a refused attach attempt to the list `tried`, unless an attempt with the same mode and reason is in it.
 fn record(tried: &mut Vec<Fallback>, refusal: Fallback) {
     let same = |earlier: &Fallback| {
         earlier.mode == refusal.mode && earlier.errno == refusal.errno && earlier.reason == refusal.reason

@@ -35,7 +35,8 @@ pub struct Attached {
     pub(crate) stages: Stages,
     /// Custom program that the link runs in front of the port's program.
     pub(crate) user: Option<UserProgram>,
-    /// Whether the link runs a placeholder program ([`crate::Placeholders`]). The port then has no custom program.
+    /// Whether the link runs a placeholder program ([`crate::Placeholders`]) until the port's own program is loaded.
+    /// The port then has no custom program.
     pub(crate) is_placeholder: bool,
 }
 
@@ -156,8 +157,8 @@ impl Attached {
         ProgramInfo::read(self.program()?.as_fd())
     }
 
-    /// Opens the port's own program. Without a custom program this is the program of the BPF link. With a
-    /// custom program it is the program in the custom program's tail call array.
+    /// Opens the port's own program: the program of the BPF link, or, behind a custom program, the program in the
+    /// custom program's tail call array.
     fn program(&self) -> Result<OwnedFd, Error> {
         let on_link = || {
             sys::program_by_id(link_info(self.link.as_fd())?.program)
@@ -210,8 +211,8 @@ impl Attached {
         crate::program::set_socket(&self.maps, self.constants.queues, &self.device, queue, socket)
     }
 
-    /// Clears the socket map's slot of a receive queue. Later frames of the queue are treated as `when_down`
-    /// of the port's configuration states. Clearing an empty slot succeeds.
+    /// Clears the socket map's slot of a receive queue. Frames received later on the queue are passed to the kernel or
+    /// dropped, as [`crate::WhenDown`] in the port's configuration states. Clearing an empty slot succeeds.
     ///
     /// # Errors
     /// Returns [`Error::QueueOutOfRange`] or [`Error::Map`].
@@ -236,7 +237,8 @@ impl Attached {
         self.maps.set_locals(locals, false)
     }
 
-    /// Returns the number of packets for each outcome (`Counters`) since the port's maps were created.
+    /// Returns the number of frames for each outcome (forwarded, passed, dropped and so on) since the port's maps were
+    /// created.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -261,7 +263,7 @@ impl Attached {
         Loaded::new(Constants::from(config), locals, self.build, Some(&self.maps), stages)
     }
 
-    /// Loads this port's program with another stage, or without it. The attached program is unchanged until the
+    /// Loads this port's program with one stage added, replaced or removed. The attached program is unchanged until the
     /// loaded one is passed to [`Attached::swap`].
     ///
     /// # Errors
@@ -289,8 +291,8 @@ impl Attached {
         self.stages.flows.is_some()
     }
 
-    /// Returns whether the program runs with a packet capture around it. This includes a capture that a
-    /// predecessor process did not remove.
+    /// Returns whether the running program captures packets. This includes a capture that a predecessor process did not
+    /// remove.
     ///
     /// # Errors
     /// Returns [`Error::Query`] if a query of the kernel fails.
@@ -328,16 +330,15 @@ impl Attached {
         self.stages.route.as_ref().map(|maps| RouteStage::over(Arc::clone(maps)))
     }
 
-    /// Returns the sequence numbers by which the port's XDP program and the workers keep the frames of a flow
-    /// in order. Returns `None` if the virtual router stage does not keep frame order
-    /// ([`RouteStage::in_order`]).
+    /// Returns the frame sequence numbers by which the port's XDP program and the workers keep the frames of a flow in
+    /// order. Returns `None` if the virtual router stage does not keep frame order ([`RouteStage::in_order`]).
     #[must_use]
     pub fn route_orders(&self) -> Option<&Arc<Orders>> {
         self.stages.route.as_ref().and_then(|route| route.orders())
     }
 
-    /// Returns the frame order state (sequence numbers of frames) that the program already uses. If that state does not
-    /// exist or has another number of receive queues, returns a new one.
+    /// Returns the frame sequence numbers ([`Orders`]) that the program already uses. If there are none, or for another
+    /// number of receive queues, returns new ones.
     pub(crate) fn orders(&self) -> Result<Arc<Orders>, Error> {
         let queues = self.constants().queues;
         let known = self.stages.bridge.as_ref().map(|maps| maps.orders());
@@ -357,16 +358,16 @@ impl Attached {
         self.stages.steer.as_ref().map(|maps| maps.shared.id()).transpose()
     }
 
-    /// Returns two flags of the port's flow steering: whether it looks up exact flows, and whether it uses its
-    /// table of hash buckets. Returns `None` if the port has no flow steering.
+    /// Returns two flags of the port's flow steering: whether it looks up exact flows, and whether it selects targets
+    /// by a hash of the flow. Returns `None` if the port has no flow steering.
     #[must_use]
     pub fn steers(&self) -> Option<(bool, bool)> {
         let [_, flows, table, _] = self.stages.steer.as_ref()?.conf;
         Some((flows > 0, table > 0))
     }
 
-    /// Returns whether a flow steering can send this port's frames to other CPUs. If not, frames that the steering
-    /// sends to the kernel stay on the CPU that received them.
+    /// Returns whether flow steering can move this port's frames to other CPUs. If not, all frames that the steering
+    /// passes to the kernel are processed on the CPU that received them.
     #[must_use]
     pub fn sends_to_cpus(&self) -> bool {
         steer::Kind::of(self.build, self.mode()).sends_to_cpus()
@@ -408,10 +409,9 @@ impl Attached {
         loaded.locals.map_or(Ok(()), |locals| self.maps.set_locals(&locals, false))
     }
 
-    /// Puts a custom program in front of the port's program, or replaces the custom program that is there.
-    /// Each frame is processed first by either the previous first program or the new one. Later replacements
-    /// of the port's program keep the custom program. If the port is pinned, the custom program and its maps
-    /// are pinned too.
+    /// Puts a custom program in front of the port's program, or replaces the custom program that is there. The change
+    /// is atomic for each frame. Later replacements of the port's program keep the custom program. If the port is
+    /// pinned, the custom program and its maps are pinned too.
     ///
     /// # Errors
     /// Returns [`Error::User`] if the custom program cannot continue with the port's program, and
@@ -440,9 +440,9 @@ impl Attached {
         done
     }
 
-    /// Removes the custom program in front of the port's program, with its pins, and returns it. Returns
-    /// `None` if there is no custom program. Each frame is processed first by either the custom program or
-    /// the port's program. The returned program can be put in front of another port.
+    /// Removes the custom program in front of the port's program, with its pins, and returns it. Returns `None` if
+    /// there is no custom program. The change is atomic for each frame. The returned program can be put in front of
+    /// another port.
     ///
     /// # Errors
     /// Returns [`Error::Query`] or [`Error::Swap`]. The custom program stays in place on failure.
@@ -463,9 +463,8 @@ impl Attached {
         self.user.as_ref()
     }
 
-    /// Makes `program` the program that the BPF link runs. When the function returns, no frame is being
-    /// processed by the link's previous program. A program that only the previous program calls may therefore
-    /// be closed.
+    /// Makes the BPF link run `program`. When the function returns, no frame is being processed by the previous
+    /// program. A program that only the previous program calls may therefore be closed.
     fn run_first(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
         sys::link_update(self.link.as_fd(), program).map_err(|source| self.not_swapped(source))?;
         sys::wait_for_programs();

@@ -7,10 +7,10 @@
 //!                            no: gets a sequence number ([`Orders`]) --> [steer] --> worker
 //! ```
 //!
-//! The stage reads a station table (MAC table) that user space fills. It removes a station from the table
-//! when the station's address is seen as a source on another port. Frames that the stage cannot decide go to
-//! the worker. The frames of a flow keep their order when the flow moves between XDP program and worker (see
-//! `bpf/include/stage_bridge.h`).
+//! The stage reads a station table (MAC table) that user space fills. It removes a station (MAC address) from the table
+//! when the address is seen as a source on another port. Frames that the stage cannot forward go to the worker, a
+//! thread in user space. The frames of a flow keep their order when some of them go through the worker and others do
+//! not (see `bpf/include/stage_bridge.h`).
 
 mod devices;
 mod orders;
@@ -31,5 +31,5 @@ pub(crate) use stage::STAGE;
 #[cfg(test)]
 pub(crate) use table::{LENGTH_HIGH, LENGTH_LOW, PORT, PROTECTED, REACHED, STATIC, TAGGED};
 
-/// Maximum number of bridge ports in one process. The BPF programs call this limit `BRIDGE_PORTS`.
+/// Maximum number of bridge ports in one process: `BRIDGE_PORTS` of the BPF programs.
 pub const BRIDGE_PORTS: u32 = 1024;

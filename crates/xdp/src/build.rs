@@ -1,7 +1,7 @@
-//! Builds of a port's XDP program with and without multi-buffer support, and the names of their programs in the BPF
-//! objects.
+//! Builds of a port's XDP program with and without support for multi-buffer frames, and the names of their programs in
+//! the BPF objects.
 
-/// The two builds of a port's program, which differ in multi-buffer support.
+/// The two builds of a port's program: with and without support for frames in several buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Build {
     /// Build that accepts multi-buffer frames.
@@ -18,7 +18,7 @@ impl Build {
         }
     }
 
-    /// Returns the name of the program of this build with a packet capture around it.
+    /// Returns the name of the program of this build that captures packets.
     pub(crate) const fn dumping(self) -> &'static str {
         match self {
             Build::Frags => "trivium_portdmp",
@@ -26,7 +26,7 @@ impl Build {
         }
     }
 
-    /// Returns the name of the placeholder program of this build.
+    /// Returns the name of the placeholder program ([`crate::Placeholders`]) of this build.
     pub(crate) const fn placeholder(self) -> &'static str {
         match self {
             Build::Frags => "trivium_wait",

@@ -6,14 +6,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use libbpf_rs::libbpf_sys as ffi;
 
-/// Maximum number of receive queues of one port, which is the maximum number of slots of the socket map.
+/// Maximum number of receive queues of one port. The socket map has one slot for each queue.
 pub(crate) const QUEUES_MAX: u32 = 1 << 16;
 
-/// Function of a port (such as bridging or routing), which receives the port's frames. The function determines which
-/// frames the XDP program passes to the kernel.
+/// Type of a port by the function that uses it (bridging or routing). The type determines which received frames the XDP
+/// program passes to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// The port belongs to a bridge or another function that takes all frames. Every frame goes to the AF_XDP
+    /// The port belongs to a bridge or another function that processes all frames. Every frame goes to the AF_XDP
     /// socket of its receive queue, and no frame goes to the kernel.
     Bridged,
     /// The port is a routed port. The kernel receives ARP and other non-IP protocols, multicast and broadcast,
@@ -22,7 +22,7 @@ pub enum Owner {
     Routed,
 }
 
-/// Treatment of a frame that goes to the socket of its receive queue while the queue has no socket.
+/// Treatment of a frame for the AF_XDP socket of its receive queue while the queue has no socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WhenDown {
     /// Passes the frame to the kernel's stack.
@@ -44,9 +44,9 @@ pub struct LocalAddresses {
 /// Complete configuration of one port's program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramConfig {
-    /// Function (such as bridging or routing) that receives the frames of the port.
+    /// Type of the port, which determines the frames that go to the kernel.
     pub owner: Owner,
-    /// Treatment of frames from a receive queue that has no socket.
+    /// Treatment of frames from a receive queue that has no AF_XDP socket.
     pub when_down: WhenDown,
     /// Number of receive queues of the device, 1 to 65536. Frames from a queue beyond this number are treated
     /// as `when_down` states.
@@ -59,7 +59,8 @@ pub struct ProgramConfig {
 /// in host byte order.
 pub(crate) const CONF_SIZE: usize = 16;
 
-/// Value of the owner word in `struct trivium_conf` (`TRIVIUM_OWNER_ROUTER`) for a port with a virtual router stage.
+/// Value for a port with a virtual router stage (`TRIVIUM_OWNER_ROUTER`) in the word of `struct trivium_conf` that
+/// holds the port's type.
 pub(crate) const OWNER_ROUTER: u32 = 2;
 
 impl Owner {
@@ -91,9 +92,9 @@ impl WhenDown {
 /// Constants of a port's program: the part of a `ProgramConfig` that is fixed when the program is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Constants {
-    /// Function (such as bridging or routing) that receives the frames of the port.
+    /// Type of the port, which determines the frames that go to the kernel.
     pub owner: Owner,
-    /// Treatment of frames from a receive queue that has no socket.
+    /// Treatment of frames from a receive queue that has no AF_XDP socket.
     pub when_down: WhenDown,
     /// Number of slots of the socket map, one for each receive queue.
     pub queues: u32,

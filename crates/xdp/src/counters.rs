@@ -7,11 +7,11 @@ use std::os::fd::BorrowedFd;
 
 use crate::{Error, sys};
 
-/// An outcome of a port's XDP program. Each frame is counted under exactly one outcome.
+/// An outcome of a port's XDP program for a frame. Each frame is counted under exactly one outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Counter {
-    /// The frame was redirected to the socket of its receive queue. The socket counts frames that are lost
-    /// because its ring is full.
+    /// The frame was redirected to the AF_XDP socket of its receive queue. If the socket's ring is full, the frame is
+    /// lost and counted by the socket.
     Steered,
     /// The frame was passed to the kernel, because its receive queue has no socket and `when_down` is pass.
     DownPassed,
@@ -38,16 +38,15 @@ pub enum Counter {
     FilterLimited,
     /// The bridge stage redirected the frame to the output device of its destination MAC address (station).
     Bridged,
-    /// The bridge stage dropped the frame, because the output device of its destination MAC address no longer
-    /// exists or the frame had no space for a VLAN tag.
+    /// The bridge stage dropped the frame, because the output device for its destination MAC address no longer exists
+    /// or the frame buffer had no space for a VLAN tag.
     BridgeLost,
-    /// The XDP program dropped the frame. The frame would have gone to the worker only to stay behind earlier
-    /// frames of its flow, and its receive queue was overflowing.
+    /// The bridge stage dropped the frame. The frame would have gone to the worker only to keep its order behind
+    /// earlier frames of its flow, and its receive queue was overflowing.
     BridgeHeld,
     /// The kernel routing stage forwarded the frame by the kernel's routes.
     FibForwarded,
-    /// The kernel routing stage passed the frame to the kernel, because its destination MAC address is not that
-    /// of the port.
+    /// The kernel routing stage passed the frame to the kernel, because its destination MAC address is not the port's.
     FibStation,
     /// The kernel routing stage passed the frame to the kernel, because it has a VLAN tag.
     FibTagged,
@@ -60,8 +59,8 @@ pub enum Counter {
     /// The kernel routing stage passed the frame to the kernel, because it has IPv4 options or IPv6 extension
     /// headers.
     FibOptions,
-    /// The kernel routing stage passed the frame to the kernel, because it has a partial checksum, which the
-    /// stack must complete.
+    /// The kernel routing stage passed the frame to the kernel, because its transport checksum is not complete
+    /// (checksum offload). The kernel's stack completes it.
     FibPartial,
     /// The kernel routing stage passed the frame to the kernel, because its route is a blackhole route.
     FibBlackhole,
@@ -279,7 +278,7 @@ impl Counters {
         self.0.iter().fold(0, |sum, packets| sum.wrapping_add(*packets))
     }
 
-    /// Reads the counters from a kernel map. A counter that the map of an older program does not have is
+    /// Reads the counters from a kernel map. A counter that the map lacks, because an older program created the map, is
     /// zero.
     pub(crate) fn read(map: BorrowedFd<'_>) -> Result<Counters, Error> {
         let failed = |source| Error::Map { map: "counters", operation: "read", source };

@@ -1,6 +1,6 @@
-//! Packet capture around a port's XDP program. A capture records received frames, frames as the program left
-//! them, and verdicts. While a capture runs, the port's program is replaced by one with a capture around it
-//! (`bpf/dump.bpf.c`). See [`crate::Attached::set_stage`].
+//! Packet capture in a port's XDP program. A capture records frames as received, frames as the program changed them,
+//! and verdicts. While a capture runs, the port's program is replaced by a variant that captures (`bpf/dump.bpf.c`).
+//! See [`crate::Attached::set_stage`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct DumpConfig {
     pub verdicts: Vec<Verdict>,
     /// Whether the capture records frames as they were received.
     pub entry: bool,
-    /// Whether the capture records frames as the program left them.
+    /// Whether the capture records frames as they were after the program had processed them.
     pub exit: bool,
     /// Size of the ring buffer for captured frames, in bytes. The size is a power of two and at least one
     /// page.
@@ -74,15 +74,14 @@ pub struct Dumped {
     /// Packet counter that the program incremented for the frame, which shows the reason for the verdict.
     /// `None` if the program ended without counting the frame.
     pub counter: Option<Counter>,
-    /// Counter index of the filter rule that decided about the frame. [`crate::filter::Filter::rule_at`]
-    /// returns the rule's name. `None` if no filter rule decided.
+    /// Counter index of the filter rule that dropped, passed, sampled or limited the frame.
+    /// [`crate::filter::Filter::rule_at`] returns the rule's name. `None` if no filter rule decided.
     pub rule: Option<u32>,
-    /// Lengths of the whole frame in bytes. The first is the length as received, the second as the program left
-    /// it.
+    /// Lengths of the whole frame in bytes: as received, and after the program had processed it.
     pub lengths: [u32; 2],
     /// First bytes of the frame as received. Empty unless [`DumpConfig::entry`] is set.
     pub entry: Vec<u8>,
-    /// First bytes of the frame as the program left it. Empty unless [`DumpConfig::exit`] is set.
+    /// First bytes of the frame after the program had processed it. Empty unless [`DumpConfig::exit`] is set.
     pub exit: Vec<u8>,
 }
 
@@ -101,8 +100,8 @@ impl DumpMaps {
     }
 }
 
-/// A packet capture for a port's program. When the ring buffer is full, further frames are not captured, and
-/// their number is counted. The program never waits for the reader of the ring buffer.
+/// A packet capture for a port's program. When the ring buffer is full, further frames are counted and not captured.
+/// The program never waits for the reader of the ring buffer.
 #[derive(Debug)]
 pub struct Dump {
     maps: Arc<DumpMaps>,

@@ -51,7 +51,7 @@ pub enum Error {
         /// Number of receive queues for which the program was loaded.
         queues: u32,
     },
-    /// The namespace of the calling thread has no device with this index.
+    /// The calling thread's network namespace has no device with this index.
     #[error(
         "device with index {ifindex}: not in this network namespace; enter the device's namespace first, or check `ip link`"
     )]
@@ -59,7 +59,7 @@ pub enum Error {
         /// Device index that was looked up.
         ifindex: u32,
     },
-    /// The namespace of the calling thread has no device with this name.
+    /// The calling thread's network namespace has no device with this name.
     #[error(
         "device {name}: not in this network namespace; enter the device's namespace first, or check `ip link`"
     )]
@@ -95,7 +95,7 @@ pub enum Error {
         /// Number of receive queues of the replacement program.
         new: u32,
     },
-    /// The replacement program does not use the port's maps, so the port would lose its sockets and counters.
+    /// The replacement program was not loaded with the port's maps, so the port would lose its sockets and counters.
     #[error(
         "XDP program of {device}: the replacement was loaded with maps of its own; load it with Attached::prepare"
     )]
@@ -149,15 +149,14 @@ pub enum Error {
         /// Maximum number of addresses of this family in the map.
         capacity: usize,
     },
-    /// The number of a virtual router's own IP addresses exceeds the capacity of the maps that its XDP programs
-    /// read.
+    /// The XDP programs' maps of a virtual router's own IP addresses are full.
     #[error(
         "router {router}: its own address {address} has no room in the driver hook, which holds {capacity} {family} addresses of a router; remove addresses, or spread them over more routers"
     )]
     OwnFull {
         /// Name of the virtual router.
         router: String,
-        /// First address for which the map has no space.
+        /// First own address of the router for which the map has no space.
         address: std::net::IpAddr,
         /// Family of the address: `IPv4` or `IPv6`.
         family: &'static str,
@@ -180,7 +179,7 @@ pub enum Error {
         /// Error that the kernel returned for the map operation.
         source: io::Error,
     },
-    /// The custom program cannot run in front of a port's program.
+    /// The custom program (a user's XDP program) cannot run in front of a port's program.
     #[error(transparent)]
     User(#[from] crate::user::UserError),
     /// The filter rules or the block list cannot be used.
@@ -196,7 +195,7 @@ pub enum Error {
         /// Maximum number of rules of the filter.
         capacity: usize,
     },
-    /// The number of exact flows exceeds the number of slots of the flow steering.
+    /// All slots for exact flows in the flow steering are in use.
     #[error(
         "steering: its {capacity} slots for exact flows are full; remove flows, or give it a larger `capacity`"
     )]
@@ -269,7 +268,7 @@ pub enum Error {
         /// Path of the existing pin directory.
         path: PathBuf,
     },
-    /// A pinned link or a handed-over descriptor does not belong to a Trivium port program.
+    /// A pinned link or a descriptor from a predecessor process does not belong to a Trivium port program.
     #[error("{object}: not a Trivium port program ({found}); remove it, or choose another pin name")]
     NotOurs {
         /// Name of the pin or descriptor that is not a port program.
@@ -285,8 +284,8 @@ pub enum Error {
         /// Name of the pin or descriptor of the custom program.
         object: String,
     },
-    /// The device with the link's index in the calling thread's network namespace does not run the link's
-    /// program.
+    /// In the calling thread's network namespace, the device with the index that the BPF link states does not run the
+    /// link's program.
     #[error(
         "XDP link {link} on device index {ifindex}: its program is not on that device in this namespace; enter the device's namespace first"
     )]

@@ -1,5 +1,5 @@
-//! Explains how a port's XDP program processes a frame, by a test run. The test run uses a second copy of the program,
-//! with copies of all maps to which the program writes. The test run does not change the port's counters, tables, frame
+//! Explains how a port's XDP program processes a frame, by a test run. The test run uses a second instance of the
+//! program and copies of all maps to which the program writes. It does not change the port's counters, tables, frame
 //! sequence numbers or rate limits, and no frame is transmitted.
 
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::{Attached, Counter, Error, Loaded, Verdict};
 pub struct HookSays {
     /// Packet counter that the program incremented for the frame, which shows its outcome.
     pub counter: Counter,
-    /// Verdict of the program. For a frame that goes to the worker, this is the verdict of `when_down`,
-    /// because a test run has no socket.
+    /// Verdict of the program. A test run has no AF_XDP socket, so a frame for the worker gets the verdict that the
+    /// port's [`crate::WhenDown`] states.
     pub verdict: Verdict,
-    /// Contents of the frame as the program left it.
+    /// Bytes of the frame after the program had processed it.
     pub frame: Vec<u8>,
     /// Names of the filter rules that match the frame, in matching order. The Boolean is whether the rule
     /// acted on the frame (dropped, passed, sampled or limited it).
     pub rules: Vec<(String, bool)>,
-    /// Number of the port to which the program redirects the frame. `None` if the program does not redirect the frame
-    /// to a port.
+    /// Number of the port to which the bridge, flow or virtual router stage redirects the frame. `None` if the frame is
+    /// not redirected to a port.
     pub to: Option<u16>,
-    /// Index, in the router's neighbour table, of the next hop that a route selects. `None` if no route of a
-    /// virtual router forwards the frame.
+    /// Index, in the virtual router's neighbour table, of the next hop to which the frame is forwarded. `None` if no
+    /// route of a virtual router forwards the frame.
     pub neighbour: Option<u32>,
     /// Index of the output device that the kernel's routes select, in the port's network namespace. `None` if
     /// the kernel routing stage does not forward the frame.

@@ -1,5 +1,5 @@
-//! Kernel routing stage of a port's XDP program. The stage forwards packets by the kernel's routes and
-//! neighbours where the kernel would forward them without special treatment.
+//! Kernel routing stage of a port's XDP program. The stage forwards packets by the kernel's routes and neighbour table
+//! if the kernel would forward them without special treatment.
 //!
 //! ```text
 //!  frame --> [filter] --> to the port's MAC, no fragment, route, neighbour, output device known? --yes--> next hop
@@ -19,14 +19,13 @@ use crate::Error;
 use crate::sys::{self, MapKind, MapSpec};
 
 const DEVICES: &str = "fib_devices";
-/// Name of the map with the packet and byte counts of output devices whose device index is below
-/// [`FIB_DEVICES`].
+/// Name of the map with the packet and byte counts for output devices whose index is below [`FIB_DEVICES`].
 const NEAR_COUNTS: &str = "fib_near_counts";
-/// Name of the map with the packet and byte counts of other output devices, by device index. The map also has
-/// the entry [`GONE`], and an entry for each device that is or was an output device.
+/// Name of the map with the packet and byte counts for all other output devices, by device index. The entry [`GONE`]
+/// holds the sum for deleted devices.
 const COUNTS: &str = "fib_counts";
-/// Bit of a key in the device map (`FIB_MULTI_BUFFER`). A device that accepts multi-buffer frames has a second key with
-/// this bit.
+/// Bit of a key in the device map (`FIB_MULTI_BUFFER`). A device to which multi-buffer frames can be redirected has a
+/// second key with this bit.
 const MULTI_BUFFER: u32 = 1 << 31;
 /// Number of 32-bit words of `struct fib_conf` (the constants of the kernel routing stage).
 pub(crate) const FIB_WORDS: usize = 6;
@@ -43,19 +42,19 @@ pub struct FibPort {
     /// Whether the route to the source of an IPv4 packet must lead out of this port (reverse path check).
     /// Packets that fail the check go to the kernel's stack. The field is set where `rp_filter` is on.
     pub check_sources: bool,
-    /// Whether frames may arrive with a partial checksum. The kernel's stack must complete the checksum of
-    /// such frames.
+    /// Whether received frames may carry a transport checksum that is not complete yet (checksum offload). The kernel's
+    /// stack completes the checksum of such frames.
     pub partial_checksums: bool,
 }
 
-/// Kinds of redirected frames that an output device accepts.
+/// Kinds of frames that can be redirected to an output device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Takes {
-    /// The device accepts no redirected frames, so the kernel's stack sends the packets.
+    /// No frame can be redirected to the device, so the kernel's stack sends the packets.
     Nothing,
-    /// The device accepts frames of a single buffer.
+    /// Frames in a single buffer can be redirected to the device.
     Frames,
-    /// The device accepts frames of a single buffer and of several buffers.
+    /// Frames in one or several buffers can be redirected to the device.
     MultiBuffer,
 }
 
@@ -84,8 +83,8 @@ pub(crate) struct FibMaps {
 }
 
 impl FibStage {
-    /// Creates a kernel routing stage with the device map and the packet counts of `present`. If `present` is
-    /// `None`, creates these maps.
+    /// Creates a kernel routing stage that shares the device map and the packet counts of the stage `present`. If
+    /// `present` is `None`, creates these maps.
     pub(crate) fn sharing(port: &FibPort, present: Option<&FibStage>) -> Result<FibStage, Error> {
         let maps = match present.map(|stage| &stage.maps) {
             Some(maps) => FibMaps {
@@ -188,8 +187,8 @@ impl FibStage {
         Ok(FibCount { packets: sum(0), bytes: sum(1) })
     }
 
-    /// Returns the numbers of packets and bytes that this port's stage has forwarded, by the index of the
-    /// output device. Index 0 holds the sum for deleted devices.
+    /// Returns the numbers of packets and bytes that this port's stage has forwarded, for each output device by its
+    /// index. Index 0 holds the sum for deleted devices.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -222,8 +221,8 @@ impl FibMaps {
         [(a, devices), (b, near_counts), (c, counts)]
     }
 
-    /// Restores the kernel routing stage of a program that is already in the kernel. `take` returns a map of
-    /// the program by its name.
+    /// Restores the kernel routing stage of a program that is already in the kernel. `take` returns the program's map
+    /// of a given name.
     pub fn adopt(
         conf: [u32; FIB_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,

@@ -7,10 +7,9 @@
 //!                            no: gets a sequence number ([`Orders`]) --> [steer] --> worker
 //! ```
 //!
-//! The holder of the [`FlowWriter`] adds and removes flows. A program run that is in progress may still use a
-//! removed flow. After [`crate::wait_for_programs`] the counts of the flow are final and its slot can be
-//! reused. The stage uses no flows once the deadline that was set by [`FlowTable::renew`] has passed. Frame
-//! order is kept as described at [`crate::bridge`].
+//! The owner of the [`FlowWriter`] adds and removes flows. A program run that is in progress may still use a removed
+//! flow. After [`crate::wait_for_programs`] the counts of the flow are final and its slot can be reused. The stage uses
+//! no flows after the deadline that [`FlowTable::renew`] sets. [`crate::bridge`] describes how the frame order is kept.
 
 mod action;
 mod stage;

@@ -1,6 +1,5 @@
-//! Queries of the XDP program that is attached to a device, and of the XDP features of its driver. The
-//! queries are used for attaching and for `doctor`. Devices are looked up in the network namespace of the
-//! calling thread.
+//! Queries for the XDP program that is attached to a device, and for the XDP features of its driver. Attaching and
+//! `trivium doctor` use them. Devices are looked up in the network namespace of the calling thread.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -45,7 +44,7 @@ fn holding_link(program: u32, ifindex: u32) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// Returns the ids of the XDP programs on a device, for each mode.
+/// Returns the ids of the XDP programs on a device, one id for each XDP mode.
 pub(crate) fn query(ifindex: u32) -> Result<sys::ProgramIds, Error> {
     sys::programs_on(ifindex).map_err(|source| not_queried(ifindex, source))
 }
@@ -82,8 +81,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Returns the names of the features that are present. `ethtool` and the kernel's documentation use these
-    /// names.
+    /// Returns the names of the supported features, as `ethtool` and the kernel's documentation spell them.
     #[must_use]
     pub fn words(&self) -> Vec<&'static str> {
         let all = [

@@ -1,5 +1,4 @@
-//! XDP program (driver hook) of a port. This crate loads the programs of `bpf/`, attaches them to devices and
-//! accesses their maps.
+//! XDP program of a port. This crate loads the programs of `bpf/`, attaches them to devices and accesses their maps.
 //!
 //! ```text
 //!  device --> [XDP program: filter, function, steer] --XSKMAP--> AF_XDP socket of the queue
@@ -93,8 +92,8 @@ pub use stages::StageChange;
 pub use test_run::TestRun;
 pub use verdict::Verdict;
 
-/// Waits until every BPF program run that is in progress has ended, which takes some milliseconds. Maps, slots and
-/// other objects that these runs may have looked up can be reused afterwards.
+/// Waits until every BPF program run that is in progress has ended, which takes some milliseconds. Objects that these
+/// runs may be using, such as maps and slots, can be reused afterwards.
 pub fn wait_for_programs() {
     sys::wait_for_programs();
 }

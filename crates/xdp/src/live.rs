@@ -29,22 +29,24 @@ use crate::attach::{AttachMode, Candidate, Linked, attach};
 use crate::object::{InKernel, Opened, generator_object};
 use crate::{Error, ProgramInfo, sys};
 
-/// Number of frames that one system call sends at full rate. Each call sets up and tears down a page pool.
+/// Number of frames that one system call sends at full rate. The number is large, because each call sets up and tears
+/// down a page pool.
 const PER_CALL: u64 = 1 << 18;
-/// Number of frames that the kernel takes from the page pool and passes to the device in one batch.
+/// Number of frames that the kernel generates and passes to the device in one batch.
 const BATCH: u32 = 64;
-/// Maximum number of attempts to send frames while the kernel cannot provide a page pool. The second constant is the
-/// pause between two attempts.
+/// Maximum number of attempts to send while the kernel cannot allocate a page pool. The next constant is the pause
+/// between two attempts.
 const POOL_ATTEMPTS: u32 = 500;
 const POOL_PAUSE: Duration = Duration::from_millis(20);
-/// Interval at which a generator with a rate limit sends. A system call takes about 20 us while the generator's program
-/// is attached to a device ([`Generator::parked`]), and 25 ms otherwise.
+/// Interval at which a generator with a rate limit sends. One system call takes about 20 us while the generator's
+/// program is attached to a device ([`Generator::parked`]), and 25 ms otherwise.
 const PACE: Duration = Duration::from_millis(1);
 
 /// Amount of traffic that a generator has given to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offered {
-    /// Number of frames given to the device. The counters of the device show whether the device accepted the frames.
+    /// Number of frames given to the device for transmission. Only the counters of the device show which of them it
+    /// accepted.
     pub packets: u64,
     /// Time from the first to the last frame given to the device.
     pub elapsed: Duration,
@@ -60,8 +62,8 @@ impl Offered {
     }
 }
 
-/// A traffic generator inside the kernel. The generator runs on the CPU of the calling thread. The sequence of
-/// flows is separate from that of other generators.
+/// A traffic generator inside the kernel. The generator runs on the CPU of the calling thread. Each generator counts
+/// through its flows independently of others.
 #[derive(Debug)]
 pub struct Generator {
     name: &'static str,
@@ -86,7 +88,7 @@ impl Generator {
         Generator::over(&opened.load()?, "livegen", frame, traffic.order, traffic.rate, park)
     }
 
-    /// Creates a generator from a loaded program. Each run of the program starts from a copy of `frame`.
+    /// Creates a generator from a loaded program. The program turns a copy of `frame` into each frame to send.
     fn over(
         object: &InKernel,
         name: &'static str,
@@ -188,8 +190,8 @@ impl Generator {
         Ok(offered)
     }
 
-    /// Returns the number of frames to send with the next call. With a rate, this is the number of frames that
-    /// are due by the end of the coming interval, less those already sent.
+    /// Returns the number of frames to send with the next system call. With a rate, this is the number of frames that
+    /// are due by the end of the next interval, less those already sent.
     fn due(&self, sent: u64, elapsed: Duration) -> u64 {
         let Some(rate) = self.rate else { return PER_CALL };
         let target = u128::from(rate) * (elapsed + PACE).as_nanos() / 1_000_000_000;

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::{Error, sys};
 
-/// Copies all elements of an array map to another array map of equal size. A value has `V` bytes.
+/// Copies all elements of an array map to another array map of equal size. `V` is the size of an element's value in
+/// bytes.
 pub(crate) fn copy_array<const V: usize>(
     name: &'static str,
     from: BorrowedFd<'_>,

@@ -1,11 +1,11 @@
-//! Kernel helpers that the stages of an XDP program call. The check runs only after the kernel has refused a
-//! program. The error then names the missing helper instead of showing the verifier's log.
+//! BPF helper functions of the kernel that the stages of an XDP program call. They are checked only after the kernel
+//! has refused a program. The error then names the missing helper instead of showing the verifier's log.
 
 use libbpf_rs::libbpf_sys as ffi;
 
 use crate::Error;
 
-/// A kernel helper that a program stage calls, and the first Linux version whose XDP programs may call it.
+/// A BPF helper function that a program stage calls, and the first Linux version whose XDP programs may call it.
 struct Need {
     stage: &'static str,
     helper: ffi::bpf_func_id,
@@ -22,16 +22,16 @@ const fn need(
     Need { stage, helper, name, since }
 }
 
-/// Name of the part that redirects frames to AF_XDP sockets. Every port's program has it.
+/// Name, in this check, of the part of every port's program that redirects frames to AF_XDP sockets.
 pub(crate) const SOCKETS: &str = "sockets";
 pub(crate) const FILTER: &str = "filter";
 pub(crate) const BRIDGE: &str = "bridge";
-/// Name of the stage of cached OpenFlow flows.
+/// Name, in this check, of the stage of cached OpenFlow flows.
 pub(crate) const FLOWS: &str = "flows";
 pub(crate) const FIB: &str = "fib";
 pub(crate) const ROUTE: &str = "route";
 pub(crate) const ANSWERS: &str = "routes";
-/// Name of the flow steering.
+/// Name, in this check, of the flow steering.
 pub(crate) const STEERING: &str = "steering";
 pub(crate) const DUMP: &str = "dump";
 
@@ -60,9 +60,9 @@ const NEEDS: [Need; 22] = [
     need(DUMP, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
 ];
 
-/// Returns an error that names a helper that the program stages `stages` need and the kernel lacks. `has` returns
-/// whether the kernel has a helper. Returns `None` if no helper is missing. Also returns `None` if even
-/// `bpf_map_lookup_elem` seems to be missing, because the process then lacks the privilege to probe and the refusal has
+/// Returns an error that names a helper function that the program stages `stages` call and the kernel lacks. `has`
+/// returns whether the kernel has a helper. Returns `None` if no helper is missing. Also returns `None` if even
+/// `bpf_map_lookup_elem` seems to be missing: then the process lacks the privilege to probe, and the refusal has
 /// another cause.
 pub(crate) fn lacking(stages: &[&str], has: impl Fn(ffi::bpf_func_id) -> bool) -> Option<Error> {
     if !has(ffi::BPF_FUNC_map_lookup_elem) {

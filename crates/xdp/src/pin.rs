@@ -1,14 +1,13 @@
-//! Pin directories of ports. `/sys/fs/bpf/trivium/<name>/` holds the link and the maps of a port's XDP
-//! program. A pinned link stays attached when its process ends. The link is pinned last and removed first. A
-//! directory with a link is therefore complete. A directory without a link was left by a process that ended
-//! early.
+//! Pin directories of ports in the BPF file system. `/sys/fs/bpf/trivium/<name>/` holds the link and the maps of a
+//! port's XDP program. A pinned link stays attached when its process ends. The link is pinned last and removed first. A
+//! directory with a link is therefore complete. A directory without a link was left by a process that ended early.
 //!
 //! If a custom program runs in front of the port's program, the directory has a subdirectory `user`. It holds
 //! `program`, `next` (the array through which the program continues) and `maps`. The subdirectory is created
 //! under another name before the link runs the program, and renamed afterwards. If a process ends in between,
 //! the valid subdirectory is the one whose `program` the link runs.
 //!
-//! Only the user of the process may enter these directories. Any user who can open a directory can lock it
+//! Only the user of the process may enter these directories. The reason: any user who can open a directory can lock it
 //! (`flock`), and a lock on a pin directory means that a process uses the pin.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -23,7 +22,7 @@ use crate::{Error, sys};
 /// Mount point of the BPF file system.
 const BPFFS: &str = "/sys/fs/bpf";
 const NAME_MAX: usize = 64;
-/// Access mode of pin directories: access only for the owner.
+/// Access mode of pin directories: access only for the directory's owner.
 const PRIVATE: u32 = 0o700;
 /// Access mode bits of the group and of other users.
 const OTHERS: u32 = 0o077;
@@ -98,10 +97,10 @@ impl PinPath {
         Ok(names)
     }
 
-    /// Restricts access to the parent of all pin directories under the root of [`PinPath::new`] to the user of
-    /// the process. Earlier releases gave other users access. Returns whether another user owned the directory.
-    /// In that case the directory is given to the user of the process, and the other user's files in it are
-    /// removed. Does nothing if the directory does not exist.
+    /// Restricts access to the parent of all pin directories under the root of [`PinPath::new`] to the user of the
+    /// process, because earlier releases gave other users access. If another user owned the directory, gives it to the
+    /// user of the process, removes the other user's files in it, and returns `true`. Does nothing if the directory
+    /// does not exist.
     ///
     /// # Errors
     /// Returns [`Error::Pin`] if the owner or the mode cannot be changed.
@@ -206,8 +205,8 @@ impl PinPath {
         self.file(USER).join(MAPS)
     }
 
-    /// Pins the next custom program in the subdirectory `user-new`. The pins of the present custom program are
-    /// kept.
+    /// Pins the custom program that the link will run next, in the subdirectory `user-new`. The pins of the current
+    /// custom program are kept.
     pub(crate) fn stage_user(&self, user: &UserProgram) -> Result<(), Error> {
         self.drop_staged_user()?;
         let staged = self.file(USER_NEW);
@@ -222,8 +221,8 @@ impl PinPath {
         self.remove_tree(&self.file(USER_NEW))
     }
 
-    /// Renames the pin directory of the next custom program, so that this program becomes the present one. On
-    /// error, the previous custom program stays the present one.
+    /// Renames the subdirectory `user-new` to `user` when the link runs the program that is pinned in it. On error, the
+    /// pins of the previous custom program stay in `user`.
     pub(crate) fn commit_user(&self) -> Result<(), Error> {
         let rename = |from: &str, to: &str| {
             let renamed = fs::rename(self.file(from), self.file(to));

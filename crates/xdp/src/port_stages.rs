@@ -1,5 +1,5 @@
-//! Functions of program stages that need the port whose program runs the stage. A new stage shares maps with the
-//! present program of the port. The stages of a port that was taken over are read from its program.
+//! Functions of program stages that need the port whose program runs the stage. A new stage shares maps with the port's
+//! current program. The stages of a port that another process attached are read from its program.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::steer::Steering;
 use crate::{Attached, Error, Loaded};
 
 impl BridgeStage {
-    /// Creates a bridge stage for the program of `attached`. If that program already has a frame order state, the stage
-    /// uses this state.
+    /// Creates a bridge stage for the program of `attached`. The stage uses the frame sequence numbers
+    /// ([`Orders`](crate::bridge::Orders)) of that program if there are any.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -35,9 +35,10 @@ impl BridgeStage {
 }
 
 impl FlowStage {
-    /// Creates a stage of cached flows for the program of `attached`. If that program already has a frame order state,
-    /// the stage uses this state. `stations` holds the bridge configuration of the port and the bridge's station table,
-    /// for flows with the action `NORMAL`. With `None`, packets of such flows go to the worker.
+    /// Creates a stage of cached flows for the program of `attached`. The stage uses the frame sequence numbers
+    /// ([`Orders`](crate::bridge::Orders)) of that program if there are any. `stations` holds the bridge configuration
+    /// of the port and the bridge's MAC table, for flows with the action `NORMAL`. With `None`, packets of such flows
+    /// go to the worker.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -70,8 +71,8 @@ impl FibStage {
 }
 
 impl Filter {
-    /// Replaces the rules of this filter in the programs of `ports`. Each frame is processed with either the
-    /// old rules or the new ones. All programs are loaded before the first one is put in place.
+    /// Replaces the rules of this filter in the programs of `ports`. Each frame is processed with either the old rules
+    /// or the new ones. All replacement programs are loaded before the first one starts to run.
     ///
     /// # Errors
     /// Returns the errors of [`Filter::replace`] and [`Attached::set_stage`]. The rules are unchanged on
@@ -89,7 +90,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Returns the filter of a port that was taken over from another process, with its counters and buckets.
+    /// Returns the filter of a port that was taken over from another process, with its counters and token buckets.
     /// Returns `None` if the port has no filter.
     ///
     /// # Errors
@@ -121,7 +122,7 @@ impl RouteStage {
     /// Returns a copy of the stage that keeps the frame order between XDP program and worker. A frame that the XDP
     /// program forwards never overtakes an earlier frame of its flow that went to a worker. Frames to the worker have
     /// sequence numbers, and [`Orders::finish`](crate::bridge::Orders::finish) reports the number up to which all
-    /// frames have left the worker. If the port's program already has an order state, the stage uses this state.
+    /// frames have left the worker. The stage continues the sequence numbers of the port's program if there are any.
     ///
     /// Frame order cannot be kept on a port in generic mode, because several CPUs may process the frames of
     /// one receive queue.
@@ -134,8 +135,8 @@ impl RouteStage {
 }
 
 impl Steering {
-    /// Returns the flow steering of a port that was taken over from another process, with its flows, table
-    /// and counts. Returns `None` if the port has no flow steering. The length of the CPU queues is not
+    /// Returns the flow steering of a port that was taken over from another process, with its exact flows, hash table
+    /// and counts. Returns `None` if the port has no flow steering. The length of the queues to other CPUs is not
     /// known, and must be set with [`Steering::like`].
     ///
     /// # Errors

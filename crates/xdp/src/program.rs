@@ -1,4 +1,4 @@
-//! The XDP program of a port, specialised and verified, before it is attached to a device.
+//! The XDP program of a port, loaded and verified by the kernel, before it is attached to a device.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -147,7 +147,8 @@ where
 pub struct PortProgram;
 
 impl PortProgram {
-    /// Loads a port's program and creates its maps. The program is specialised by `config` and verified by the kernel.
+    /// Loads a port's program and creates its maps. `config` sets the program's constants before the kernel verifies
+    /// it.
     ///
     /// # Errors
     /// Returns [`Error::Queues`], [`Error::LocalsFull`], or [`Error::Load`] with the verifier's log.
@@ -173,8 +174,8 @@ impl PortProgram {
         PortProgram::load_stages(config, Build::Frags, Stages { steer, ..Stages::default() })
     }
 
-    /// Loads a port's program like [`PortProgram::load`], with a virtual router stage. The owner constant of the
-    /// program is always [`Owner::Routed`].
+    /// Loads a port's program like [`PortProgram::load`], with a virtual router stage. The port's type in the program
+    /// is always [`Owner::Routed`].
     ///
     /// # Errors
     /// Returns the errors of [`PortProgram::load`].
@@ -192,9 +193,9 @@ impl PortProgram {
         PortProgram::load_build(config, Build::Linear, None)
     }
 
-    /// Creates the maps of a port, and returns them with one of the shared programs in `placeholders`. After
-    /// the result is attached, [`crate::Attached::complete`] or the first change of a stage replaces the
-    /// placeholder by the port's own program.
+    /// Creates the maps of a port, and returns them with a placeholder program from `placeholders`. After the result is
+    /// attached, [`crate::Attached::complete`] or the first change of a stage replaces the placeholder by the port's
+    /// own program.
     ///
     /// # Errors
     /// Returns the errors of [`PortProgram::load`], or [`Error::Map`].
@@ -233,15 +234,14 @@ impl PortProgram {
 #[derive(Debug)]
 pub struct Loaded {
     pub(crate) constants: Constants,
-    /// Local addresses that `Attached::swap` writes to the port's maps. `None` leaves the addresses in the maps
-    /// unchanged.
+    /// Local addresses of the host that `Attached::swap` writes to the port's maps. `None` leaves the addresses in the
+    /// maps unchanged.
     pub(crate) locals: Option<LocalAddresses>,
     pub(crate) build: Build,
     pub(crate) program: OwnedFd,
     pub(crate) maps: Maps,
     pub(crate) stages: Stages,
-    /// Set of shared placeholder programs to which `program` belongs. `None` if `program` is the port's own
-    /// program.
+    /// Placeholder programs of the process, if `program` is one of them. `None` if `program` is the port's own program.
     pub(crate) placeholders: Option<Placeholders>,
 }
 
@@ -327,7 +327,7 @@ impl Loaded {
         self.build == Build::Frags
     }
 
-    /// Returns the number of packets for each outcome of the program (`Counters`). Test runs are counted too.
+    /// Returns the number of frames for each outcome of the program, including frames of test runs.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

@@ -30,8 +30,8 @@ impl<T> fmt::Debug for RingReader<T> {
 }
 
 impl<T: 'static> RingReader<T> {
-    /// Creates a reader of the ring buffer `map`. `parse` decodes the bytes of a record. A record for which
-    /// `parse` returns `None` is left out.
+    /// Creates a reader of the ring buffer `map`. `parse` decodes the bytes of a record. The reader skips records for
+    /// which `parse` returns `None`.
     pub(crate) fn new(
         map: &'static str,
         ring: BorrowedFd<'_>,
@@ -53,8 +53,8 @@ impl<T: 'static> RingReader<T> {
         Ok(RingReader { map, ring: builder.build().map_err(failed)?, waiting })
     }
 
-    /// Returns the records that have arrived in the ring buffer, at most [`MOST`]. The records of each CPU are in
-    /// order. If there is no record, waits at most `patience` for the first one.
+    /// Returns at most [`MOST`] records that have arrived in the ring buffer. Records that the same CPU wrote are in
+    /// order. If there is no record, waits for the first one, at most for the duration `patience`.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

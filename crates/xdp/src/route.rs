@@ -46,7 +46,7 @@ pub(crate) use punts::PuntMaps;
 pub(crate) use punts::{PEER_SIZE, PUNT_COUNT_SIZE, PUNT_FRAME_SIZE, STATE_WORDS};
 pub use punts::{PUNT_CLASSES, PUNT_PEERS, PuntLimits, PuntPeer, PuntRate};
 
-/// Maximum number of own IP addresses of a virtual router for each address family (`ROUTE_OWN`).
+/// Maximum number of a virtual router's own IP addresses, for each address family (`ROUTE_OWN`).
 pub const OWN_CAPACITY: usize = 65_536;
 
 /// Number of 32-bit words of `struct route_conf` (the constants of the virtual router stage).
@@ -54,8 +54,8 @@ pub(crate) const ROUTE_WORDS: usize = 14;
 /// Size in 32-bit words of the array `route_vlans`, which maps VLANs to interfaces of the router. Each word holds the
 /// entries of two VLANs.
 pub(crate) const VLAN_WORDS: usize = 2048;
-/// `ROUTE_VLAN_UP`: entry in `route_vlans` for a VLAN that is an interface of the router, but whose frames the
-/// XDP program always sends to the worker.
+/// `ROUTE_VLAN_UP`: entry in `route_vlans` for a VLAN that is an interface of the router, but whose frames the XDP
+/// program always sends up to the worker.
 const VLAN_UP: u16 = u16::MAX;
 /// Flag in the first word of `struct route_conf` (`ROUTE_HAS_VLANS`): at least one VLAN is an interface of the router.
 const HAS_VLANS: u32 = 2;
@@ -65,25 +65,25 @@ const HAS_SERVICE: u32 = 4;
 /// Flag in the first word of `struct route_conf` (`ROUTE_ORDERED`): frames to the worker have sequence numbers, and the
 /// XDP program does not forward a frame while earlier frames of its flow are in the worker.
 const ORDERED: u32 = 8;
-/// Flag in the first word of `struct route_conf` (`ROUTE_LIMITED`): the rate of control traffic to the kernel is
-/// limited.
+/// Flag in the first word of `struct route_conf` (`ROUTE_LIMITED`): packets to the kernel's control plane (routing
+/// protocols, ARP, ICMP and so on) are rate-limited.
 const LIMITED: u32 = 16;
-/// Index in `struct route_conf` of the first word that concerns the forwarding of packets by routes.
+/// Index in `struct route_conf` of the first word about forwarding by routes (member `answers`).
 const ANSWERS_AT: usize = 4;
-/// Index in `struct route_conf` of the router's interface number for the untagged frames of the port.
+/// Index in `struct route_conf` of the word with the number of the router interface that untagged frames of the port
+/// enter.
 const INTERFACE_AT: usize = 12;
-/// Index in `struct route_conf` of the mode of the reverse path check.
+/// Index in `struct route_conf` of the word with the mode of the reverse path check ([`Sources`]).
 const SOURCES_AT: usize = 13;
 const OWN4: &str = "route_own4";
 const OWN6: &str = "route_own6";
 const OWN_BITS: &str = "route_own_bits";
 /// Number of 64-bit words for each address family in the bit array of own addresses: `struct route_own_bits`.
 pub(crate) const OWN_WORDS: usize = 1024;
-/// Multipliers of the hash that selects the bit of an own address in the bit array: `ROUTE_MIX` and `ROUTE_MIX_LOW`.
+/// Multipliers of the hash by which an own address selects its bit in the bit array: `ROUTE_MIX` and `ROUTE_MIX_LOW`.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const MIX_LOW: u64 = 0xd6e8_feb8_6659_fd93;
-/// Map value of each own address. Programs only look up whether an address is present, and do not read the
-/// value.
+/// Map value of each own address. Programs only look up whether an address is in the map, and do not read the value.
 const THERE: [u8; 4] = 1_u32.to_ne_bytes();
 
 /// Own addresses of one virtual router: the IP addresses at which the host itself receives packets, including the
@@ -96,13 +96,13 @@ pub struct Own {
     router: String,
     maps: Arc<OwnMaps>,
     bits: Mapped,
-    /// Number of present own addresses that share a bit of the bit array, by index of the bit. Bits without addresses
-    /// are omitted.
+    /// Number of own addresses for each bit of the bit array, by index of the bit. Several addresses may share a bit.
+    /// Bits without addresses are omitted.
     held: BTreeMap<usize, usize>,
     addresses: BTreeSet<IpAddr>,
 }
 
-/// Kernel maps of a router's own addresses and their bit array.
+/// Kernel maps of a router's own addresses: two hash tables and the bit array.
 #[derive(Debug)]
 struct OwnMaps {
     v4: OwnedFd,
@@ -136,7 +136,7 @@ pub(crate) struct RouteMaps {
     answers: Option<Arc<AnswerMaps>>,
     /// Maps of the rate limits of control traffic to the kernel. `None` if that traffic is not limited.
     punts: Option<Arc<PuntMaps>>,
-    /// Frame order state that the XDP program shares with the workers. `None` if frame order is not kept.
+    /// Frame sequence numbers that the XDP program shares with the workers. `None` if frame order is not kept.
     orders: Option<Arc<Orders>>,
 }
 
@@ -199,7 +199,7 @@ impl Own {
     }
 
     /// Takes over the kernel maps of own addresses, which contain `addresses`. Writes the bit array again, because the
-    /// previous writer may have ended after it wrote an address and before it wrote the address's bit.
+    /// previous process may have ended after it added an address and before it set the address's bit.
     fn over(router: &str, maps: Arc<OwnMaps>, addresses: BTreeSet<IpAddr>) -> Result<Own, Error> {
         let bits = Mapped::new(maps.bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
         let mut held = BTreeMap::new();
@@ -337,8 +337,8 @@ fn no_bits() -> Result<OwnedFd, Error> {
     sys::map_create(spec, None).map_err(failed(OWN_BITS, "create"))
 }
 
-/// Creates a bit array in which all bits are set, so the stage always reads the hash tables. This array is used for the
-/// tables of a predecessor process that had no bit array.
+/// Creates a bit array in which all bits are set, so the stage always reads the hash tables. It serves for hash tables
+/// of an earlier release that had no bit array.
 fn all_bits() -> Result<OwnedFd, Error> {
     let bits = no_bits()?;
     let words = Mapped::new(bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
@@ -366,9 +366,9 @@ fn failed(map: &'static str, operation: &'static str) -> impl FnOnce(io::Error) 
     move |source| Error::Map { map, operation, source }
 }
 
-/// Returns the steps that change the address set `present` to `wanted`. Each step adds (`true`) or removes
-/// (`false`) one address. Addresses in both sets stay present, the set never exceeds `capacity`, and old
-/// addresses are removed as late as possible.
+/// Returns the steps from the address set `present` to the set `wanted`. Each step adds (`true`) or removes (`false`)
+/// one address. Addresses in both sets stay present, the set never exceeds `capacity`, and old addresses are removed as
+/// late as possible.
 fn way(present: &BTreeSet<IpAddr>, wanted: &BTreeSet<IpAddr>, capacity: usize) -> Vec<(IpAddr, bool)> {
     let mut room = capacity.saturating_sub(present.len());
     let mut stale = present.difference(wanted);
@@ -402,7 +402,8 @@ impl OwnMaps {
 }
 
 impl RouteStage {
-    /// Creates the virtual router stage of a port. `own` holds the router's own IP addresses.
+    /// Creates the virtual router stage of a port. It passes packets to the own addresses in `own` to the kernel, and
+    /// sends packets to be routed to the worker.
     #[must_use]
     pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
         let (conf, vlans) = (words(port), Vlans::none());
@@ -410,8 +411,7 @@ impl RouteStage {
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers: None, punts: None, orders: None }))
     }
 
-    /// Creates a stage like [`RouteStage::new`]. The stage also forwards packets in the XDP program, by the
-    /// routes in `answers`.
+    /// Creates a stage like [`RouteStage::new`] that also forwards packets itself, by the routes in `answers`.
     #[must_use]
     pub fn answering(port: &RoutePort, own: &Own, answers: &Answers, answer: &AnswerPort) -> RouteStage {
         let mut conf = words(port);
@@ -451,10 +451,10 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage that limits the rate of control traffic to the kernel by `limits`. `interface` is
-    /// the router's interface number for the untagged frames of the port. Packets from known neighbours belong to
-    /// separate classes of control packets. The stage recognises a known neighbour by the routes by which it forwards.
-    /// A stage without these routes therefore recognises no neighbour.
+    /// Returns a copy of the stage that limits the rate of control packets to the kernel by `limits`. `interface` is
+    /// the number of the router interface that untagged frames of the port enter. Packets from known neighbours have
+    /// rate limits of their own. The stage recognises a known neighbour with the routes by which it forwards. A stage
+    /// that does not forward therefore recognises no neighbour.
     #[must_use]
     pub fn limited(self, limits: &PuntLimits, interface: u16) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -465,8 +465,8 @@ impl RouteStage {
     }
 
     /// Returns a copy of the stage that sends packets with IPv4 options or an IPv6 hop-by-hop header to the worker and
-    /// not to the kernel. The worker checks the source address by the mode `sources` before the kernel forwards such a
-    /// packet.
+    /// not to the kernel. The worker first checks the source address (reverse path check in the mode `sources`), and
+    /// then passes the packet to the kernel for forwarding.
     #[must_use]
     pub fn with_source_check(self, sources: Sources) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -474,8 +474,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns a copy of the stage that keeps the frame order between XDP program and worker with the state
-    /// `orders`.
+    /// Returns a copy of the stage that keeps the frame order between XDP program and worker with the sequence numbers
+    /// in `orders`.
     pub(crate) fn with_orders(self, orders: Arc<Orders>) -> RouteStage {
         let mut maps = self.maps.shared();
         maps.conf[0] |= ORDERED;
@@ -483,8 +483,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Returns the frame order state that the XDP program shares with the workers. Returns `None` if the stage does not
-    /// keep frame order ([`RouteStage::in_order`]).
+    /// Returns the frame sequence numbers that the XDP program shares with the workers. Returns `None` if the stage
+    /// does not keep frame order ([`RouteStage::in_order`]).
     #[must_use]
     pub fn orders(&self) -> Option<&Arc<Orders>> {
         self.maps.orders()
@@ -500,7 +500,7 @@ impl RouteStage {
         RouteStage { maps }
     }
 
-    /// Returns whether the stage was created with the configuration `port` and reads the tables of `own`.
+    /// Returns whether the stage was created with the configuration `port` and reads the own addresses in `own`.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -572,8 +572,8 @@ impl RouteMaps {
         self.punts.as_deref()
     }
 
-    /// Returns the frame order state that the XDP program shares with the workers. Returns `None` if frame
-    /// order is not kept.
+    /// Returns the frame sequence numbers that the XDP program shares with the workers. Returns `None` if frame order
+    /// is not kept.
     pub fn orders(&self) -> Option<&Arc<Orders>> {
         self.orders.as_ref()
     }
@@ -585,8 +585,8 @@ impl RouteMaps {
         RouteMaps { conf: *conf, vlans: vlans.clone(), own, answers, punts: punts.clone(), orders }
     }
 
-    /// Returns a copy for a test run, with new counts, new rate limits and a new frame order state. A test run with the
-    /// copy changes no state of the router. The new order state records that no frame is in a worker.
+    /// Returns a copy for a test run, with new counts, rate limits and frame sequence numbers. A test run with the copy
+    /// changes no state of the router. In the copy, no frame counts as being in a worker.
     pub fn scratch(&self) -> Result<RouteMaps, Error> {
         let answers = self.answers.as_ref().map(|answers| answers.scratch().map(Arc::new)).transpose()?;
         let orders = self.orders.as_ref().map(|orders| orders.scratch().map(Arc::new)).transpose()?;
@@ -594,8 +594,8 @@ impl RouteMaps {
         Ok(RouteMaps { answers, punts, orders, ..self.shared() })
     }
 
-    /// Restores the virtual router stage of a program that is already in the kernel. `take` returns a map of
-    /// the program by its name.
+    /// Restores the virtual router stage of a program that is already in the kernel. `take` returns the program's map
+    /// of a given name.
     pub fn adopt(
         mut conf: [u32; ROUTE_WORDS],
         vlans: Vlans,

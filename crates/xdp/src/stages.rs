@@ -19,17 +19,15 @@ use crate::route::{AnswerMaps, PuntMaps, RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
 use crate::{Error, Mode, needs};
 
-/// A stage of a port's program that is to be replaced. With `None`, the program has no such stage afterwards.
+/// A change of one stage of a port's program: the new stage, or `None` to remove the stage.
 ///
-/// A port has one function. A bridge stage, a stage of cached flows and a virtual router stage therefore
-/// exclude each other, and a kernel routing stage and a virtual router stage do, too. A new stage removes those
-/// that it excludes.
+/// A port has one function. A bridge stage, a stage of cached flows and a virtual router stage therefore exclude each
+/// other, as do a kernel routing stage and a virtual router stage. A new stage removes the stages that it excludes.
 #[derive(Clone, Copy, Debug)]
 pub enum StageChange<'a> {
     /// Stage that drops, samples and counts frames by the rules of a filter.
     Filter(Option<&'a Filter>),
-    /// Bridge stage, which forwards frames to known MAC addresses (stations). Without it, the worker forwards
-    /// these frames.
+    /// Bridge stage, which forwards frames to known MAC addresses. Without it, the worker forwards these frames.
     Bridge(Option<&'a BridgeStage>),
     /// Stage that forwards by cached OpenFlow flows. Without it, the worker forwards the frames of these flows.
     Flows(Option<&'a FlowStage>),
@@ -38,9 +36,9 @@ pub enum StageChange<'a> {
     Fib(Option<&'a FibStage>),
     /// Virtual router stage.
     ///
-    /// - With the stage, the port belongs to a virtual router and has the MAC address in the stage's
-    ///   configuration. Packets that are not for the kernel are routed by the stage or sent to the worker. The
-    ///   owner of the port is [`crate::Owner::Routed`].
+    /// - With the stage, the port belongs to a virtual router and has the MAC address in the stage's configuration.
+    ///   Packets that are not for the kernel are routed by the stage or sent to the worker. The port's type is
+    ///   [`crate::Owner::Routed`].
     /// - Without the stage, the port is a plain routed port, where the kernel receives the packets for this host.
     Route(Option<&'a RouteStage>),
     /// Flow steering, which selects the worker, the kernel or another CPU as the target of a frame.
@@ -57,7 +55,7 @@ pub(crate) struct Stages {
     pub flows: Option<Arc<FlowMaps>>,
     pub fib: Option<Arc<FibMaps>>,
     pub route: Option<Arc<RouteMaps>>,
-    /// Maps of the flow steering for the program's build. `None` without a flow steering.
+    /// Maps of the flow steering for the present build and XDP mode. `None` without a flow steering.
     pub steer: Option<Arc<SteerMaps>>,
     /// Maps of the packet capture around all other stages. `None` without a capture.
     pub dump: Option<Arc<DumpMaps>>,
@@ -73,7 +71,7 @@ trait StageMaps {
 }
 
 impl Stages {
-    /// Returns the stages after a change. `build` and `mode` are those of the program.
+    /// Returns the stages after the change `change`. `build` and `mode` are the build and the XDP mode of the program.
     pub(crate) fn with(&self, change: StageChange<'_>, build: Build, mode: Mode) -> Result<Stages, Error> {
         let mut stages = self.clone();
         match change {
@@ -152,8 +150,8 @@ impl Stages {
     }
 }
 
-/// Returns the names of the maps that a program has only if one of its stages uses them. The maps of a packet
-/// capture and of SYN cookies are not among them: a program with these is loaded from another BPF object.
+/// Returns the names of the maps that a program has only if one of its stages uses them. The maps for packet captures
+/// and SYN cookies are not included: programs with these are loaded from other BPF objects.
 fn optional_maps() -> impl Iterator<Item = &'static str> {
     FilterMaps::names()
         .chain([KnownStations::NAME])

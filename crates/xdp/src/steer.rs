@@ -41,14 +41,13 @@ pub struct SteerConfig {
     /// Maximum number of exact flows, up to [`STEER_FLOWS_MAX`]. With 0 the program does not look up exact
     /// flows.
     pub capacity: u32,
-    /// Whether the table of hash buckets selects the target of frames about which no exact flow and no stage
-    /// has decided.
+    /// Whether a table indexed by the flow hash selects the target of frames that match no exact flow and that no stage
+    /// has forwarded, passed or dropped.
     pub table: bool,
     /// Whether the program writes the flow hash and the mark as metadata in front of frames for a socket or the
     /// kernel (see `struct steer_meta`).
     pub metadata: bool,
-    /// Length in frames of the queue to each target CPU, 1 to [`STEER_QUEUE_MAX`]. Frames that do not fit into the
-    /// queue are lost.
+    /// Length in frames of the queue to each target CPU, 1 to [`STEER_QUEUE_MAX`]. Frames for a full queue are lost.
     pub cpu_queue: u32,
 }
 
@@ -89,10 +88,10 @@ pub struct Steering {
     /// CPUs in the CPU maps, to which the flow steering may send frames.
     cpus: BTreeSet<u32>,
     flows: BTreeMap<ExactFlow, (u32, FlowEntry)>,
-    /// Exact flows that expire, ordered by the time of expiry.
+    /// Exact flows that expire, ordered by expiry time.
     ending: BTreeSet<(Moment, ExactFlow)>,
-    /// Slots for exact flows that are not in use. A released slot is reused last, because running programs may still
-    /// count in it for a moment.
+    /// Slots for exact flows that are not in use. The slot released last is reused last, because running programs may
+    /// still count in it for a moment.
     free: VecDeque<u32>,
 }
 
@@ -137,8 +136,8 @@ impl Kind {
         }
     }
 
-    /// Returns whether programs of this kind can send frames to another CPU. If not, the kernel processes frames that
-    /// are steered to another CPU on the CPU that received them.
+    /// Returns whether programs of this kind can send frames to another CPU. If not, frames for another CPU are
+    /// processed by the kernel on the CPU that received them.
     pub fn sends_to_cpus(self) -> bool {
         self != Kind::Generic
     }
@@ -168,8 +167,8 @@ impl Steering {
         }
     }
 
-    /// Returns the flow steering over the maps of a program that was taken over from another process. `build` and
-    /// `mode` are the build and the XDP mode of this program.
+    /// Creates a flow steering from the maps of a program that another process loaded. `build` and `mode` are the build
+    /// and the XDP mode of this program.
     pub(crate) fn over_maps(maps: &Arc<SteerMaps>, build: Build, mode: Mode) -> Result<Steering, Error> {
         let [_, capacity, table, metadata] = maps.conf;
         let config = SteerConfig { capacity, table: table != 0, metadata: metadata != 0, cpu_queue: 0 };
@@ -216,15 +215,15 @@ impl Steering {
         Ok(other)
     }
 
-    /// Returns the number that identifies the steering policy to which the flows and counts belong
-    /// (`Steering::set_owner`). Returns 0 if no number was stored.
+    /// Returns the number of the steering policy to which the exact flows and counts belong ([`Steering::set_owner`]).
+    /// Returns 0 if no number was stored.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.shared.owner()
     }
 
-    /// Stores a number that identifies the steering policy to which the flows and counts belong. A process that
-    /// takes over the flow steering reads the number.
+    /// Stores the number of the steering policy to which the exact flows and counts belong. A process that takes over
+    /// the flow steering reads the number.
     pub fn set_owner(&self, owner: u32) {
         self.shared.set_owner(owner);
     }
@@ -357,8 +356,7 @@ impl Steering {
         self.shared.counts()
     }
 
-    /// Returns the number of frames to which the program could not add metadata, because the driver left no headroom in
-    /// front of the frame.
+    /// Returns the number of frames that got no metadata, because the driver left no headroom in front of the frame.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.

@@ -213,8 +213,8 @@ pub(crate) enum MapKind {
     LruHash,
     LongestPrefix,
     Ring,
-    /// Array that user space can map into its memory (mmap), for the slot of an outer map. Arrays of different
-    /// lengths can be put into the slot.
+    /// Array that user space can map into its memory (mmap), for a slot of an outer map. The slot accepts arrays of any
+    /// length.
     Inner,
     /// Outer map: an array whose elements are maps of the kind of the template map.
     Outer,

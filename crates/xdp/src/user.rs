@@ -33,11 +33,11 @@ use crate::object::errno_of;
 use crate::sys::{self, MapKind, MapSpec};
 use crate::{Error, ProgramInfo, TestRun, Verdict, log};
 
-/// Name of the program array through which a custom program calls the port's program. A process that takes over
-/// a port recognises a custom program by a map of this name.
+/// Name of the program array through which a custom program calls the port's program. A process that takes over a port
+/// recognises a custom program by a map with this name.
 pub(crate) const NEXT: &str = "trivium_next";
-/// Name of the program array that is bound to a custom program without a reference to `trivium_next`. Such a program
-/// never calls the port's program.
+/// Name of the program array that is bound to a custom program whose code does not refer to `trivium_next`. Such a
+/// program never calls the port's program.
 const UNUSED: &str = "trivium_unused";
 /// Maximum number of lines of the verifier's log that an error contains. The last lines are kept, because
 /// they show the cause.
@@ -111,9 +111,8 @@ impl UserProgram {
         UserProgram::found(&program, multi_buffer, &named)?.ok_or(lacking)
     }
 
-    /// Returns the custom program with its maps for a program in the kernel. Returns `None` if the program is
-    /// not a custom program. `named` holds the ids and full names of pinned maps, because the kernel truncates
-    /// long names.
+    /// Returns the custom program that `program` is, with its maps. Returns `None` if the program is not a custom
+    /// program. `named` holds the ids and full names of pinned maps, because the kernel truncates long names.
     fn found(
         program: &OwnedFd,
         multi_buffer: bool,
@@ -178,7 +177,7 @@ impl UserProgram {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// Puts `program` into the tail call slot of the custom program, which then continues with `program`.
+    /// Puts `program` into the tail call slot of the custom program, which then continues with that program.
     pub(crate) fn lead_to(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         sys::map_update(self.next.as_fd(), &0_u32.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
@@ -293,8 +292,8 @@ fn choose(open: &mut OpenObject, wanted: Option<&str>) -> Result<(String, bool),
     Ok(chosen)
 }
 
-/// Returns the error number (errno) for a program that was not loaded. libbpf-rs reports a verifier's refusal
-/// and a missing privilege alike, so the messages of libbpf are examined.
+/// Returns the error number (errno) for a program that was not loaded. libbpf-rs does not distinguish a refusal by the
+/// verifier from a missing privilege, so the messages of libbpf are examined.
 fn refusal(error: &libbpf_rs::Error, said: &str) -> i32 {
     match errno_of(error) {
         libc::EPERM if !said.contains("-EPERM") => libc::EACCES,

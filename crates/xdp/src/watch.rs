@@ -1,7 +1,6 @@
-//! Counts frames that the kernel loses after an XDP program's verdict: redirects that the target refused,
-//! verdicts that the driver does not support, and frames that a device did not accept. The counters of the XDP
-//! program count such frames as steered or redirected. Only the kernel's tracepoints report the losses
-//! (`bpf/watch.bpf.c`).
+//! Counts frames that the kernel loses after an XDP program's verdict: redirects that the target refused, verdicts that
+//! the driver does not support, and frames that a device did not accept. The XDP program itself counts such frames as
+//! steered or redirected. Only the kernel's tracepoints report the losses (`bpf/watch.bpf.c`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -64,14 +63,14 @@ impl LossEvent {
     }
 }
 
-/// Number of frames that were lost on reception by one device, at one point in the kernel and for one reason.
+/// Number of frames lost after reception by one device, at one point in the kernel and for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Inode number of the receiving device's network namespace. 0 for losses on the way to another CPU, and
-    /// for losses that are not counted separately because the map is full.
+    /// Inode number of the receiving device's network namespace. 0 for losses in a queue to another CPU, and for losses
+    /// that are not counted separately because the map is full.
     pub netns: u32,
-    /// Index of the receiving device in its namespace. For losses on the way to another CPU, this is the
-    /// kernel's id of the CPU map.
+    /// Index of the receiving device in its namespace. For losses in a queue to another CPU, this is the kernel's id of
+    /// the CPU map.
     pub ifindex: u32,
     /// Point in the kernel at which the frames were lost.
     pub event: LossEvent,
@@ -115,14 +114,15 @@ pub struct LossAt {
     pub loss: Loss,
 }
 
-/// Kernel maps by which the single loss events reach user space.
+/// Kernel maps through which single loss events reach user space.
 #[derive(Debug)]
 struct Each {
     ring: OwnedFd,
     missed: OwnedFd,
 }
 
-/// Counts of the frames that XDP loses on the whole machine. Losses are counted until the value is dropped.
+/// Counts of the frames that are lost after an XDP verdict on the whole machine. Losses are counted until the value is
+/// dropped.
 #[derive(Debug)]
 pub struct Losses {
     map: OwnedFd,
@@ -190,8 +190,8 @@ impl Losses {
         self.each.as_ref().map_or(Ok(0), |each| ring::missed(MISSED, each.missed.as_fd()))
     }
 
-    /// Returns the loss events that this kernel cannot report. Each event has the error of the attempt to attach to its
-    /// tracepoint.
+    /// Returns the loss events that this kernel cannot report. Each has the error that occurred when its tracepoint was
+    /// to be used.
     #[must_use]
     pub fn left_out(&self) -> &[(LossEvent, Error)] {
         &self.left_out

@@ -1,5 +1,4 @@
-//! Output devices to which XDP programs redirect the frames of bridge ports, and counts of the redirected
-//! frames.
+//! Devices to which XDP programs redirect the frames of bridge ports, and counts of the redirected frames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,16 +9,16 @@ use crate::sys::{self, MapKind, MapSpec};
 pub(crate) const DEVICES: &str = "bridge_devices";
 pub(crate) const COUNTS: &str = "bridge_counts";
 
-/// Packets and bytes that XDP programs have bridged from one port and to this port.
+/// Packets and bytes received on one port, or transmitted to it, that XDP programs forwarded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BridgeCounts {
     /// Number of packets that the port received and its XDP program redirected.
     pub rx_packets: u64,
-    /// Number of bytes of the packets in `rx_packets`, with the length at reception.
+    /// Number of bytes of the packets in `rx_packets`, measured as received.
     pub rx_bytes: u64,
     /// Number of packets that XDP programs redirected to the port's device.
     pub tx_packets: u64,
-    /// Number of bytes of the packets in `tx_packets`, with the length at transmission.
+    /// Number of bytes of the packets in `tx_packets`, measured as transmitted.
     pub tx_bytes: u64,
 }
 
@@ -60,8 +59,8 @@ impl BridgeDevices {
         Ok([duplicate(DEVICES, &self.devices)?, duplicate(COUNTS, &self.counts)?])
     }
 
-    /// Sets the output device of the port with this number. The device is looked up in the network namespace
-    /// of the calling thread. The kernel removes a deleted device from the map.
+    /// Sets the device to which XDP programs redirect the frames for port `port`. The device is looked up in the
+    /// network namespace of the calling thread. The kernel removes a deleted device from the map.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -70,7 +69,7 @@ impl BridgeDevices {
             .map_err(|source| Error::Map { map: DEVICES, operation: "add to", source })
     }
 
-    /// Removes the output device of the port with this number and sets the port's counts to 0.
+    /// Removes the device to which frames for port `port` are redirected, and sets the port's counts to 0.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -80,8 +79,7 @@ impl BridgeDevices {
         sys::map_fill_per_cpu(self.counts.as_fd(), u32::from(port), &[0; 4]).map_err(failed(COUNTS))
     }
 
-    /// Returns the numbers of packets and bytes that XDP programs have bridged from and to the port with this
-    /// number.
+    /// Returns the numbers of packets and bytes that XDP programs have forwarded from and to port `port`.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -103,7 +101,7 @@ pub(crate) fn new_counts() -> Result<OwnedFd, Error> {
     create(COUNTS, MapKind::PerCpuArray, 32)
 }
 
-/// Returns the number of the port to which a test run redirected its packet, according to the packet counts `counts`.
+/// Returns the number of the port to which a test run redirected its packet: the port with a packet in `counts`.
 /// Returns `None` if no packet was redirected.
 pub(crate) fn sent_to(counts: BorrowedFd<'_>) -> Result<Option<u16>, Error> {
     for port in 0..BRIDGE_PORTS {

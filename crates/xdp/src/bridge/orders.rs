@@ -1,5 +1,5 @@
-//! State by which XDP programs and workers keep the frames of a flow in order: `struct bridge_order`, one for
-//! each receive queue.
+//! Frame sequence numbers by which XDP programs and workers keep the frames of a flow in order: `struct bridge_order`,
+//! one for each receive queue.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ pub(crate) const BUCKETS: &str = "bridge_buckets";
 /// Number of cache lines of hash buckets for each receive queue (`BRIDGE_BUCKET_LINES`). A bucket holds the sequence
 /// number of the last frame of its flows that went to the worker.
 pub(super) const BUCKET_LINES: u32 = 256;
-/// Size of the order state of a receive queue in 64-bit words.
+/// Size of `struct bridge_order`, the state of one receive queue, in 64-bit words.
 const WORDS: usize = 16;
 /// Index of the word with the sequence number of the last frame sent to the worker. The following constants are
 /// the indices of the other words of `struct bridge_order`.
@@ -21,8 +21,8 @@ const DONE: usize = 8;
 const NOW: usize = 9;
 const HOLD: usize = 10;
 const BYPASS: usize = 11;
-/// Constant (`BRIDGE_MARK`) that is combined with the sequence number in an encoded `Mark`. The constant distinguishes
-/// a mark from other bytes in front of a frame.
+/// Constant (`BRIDGE_MARK`) that is combined with the sequence number in an encoded `Mark`. It distinguishes a sequence
+/// number from other bytes in front of a frame.
 const MARK: u32 = 0x5472_6976;
 
 /// Sequence number of a frame among the frames that one receive queue sends to the worker. The XDP program
@@ -44,9 +44,8 @@ impl Mark {
     }
 }
 
-/// Order state for all receive queues of a port. The state contains the sequence numbers of frames that went to the
-/// worker. By these numbers the XDP program forwards a frame only after earlier frames of its flow have left the
-/// worker.
+/// Frame sequence numbers and hash buckets of all receive queues of a port. By these numbers the XDP program forwards a
+/// frame only after earlier frames of its flow have left the worker.
 #[derive(Debug)]
 pub struct Orders {
     pub(super) map: OwnedFd,
@@ -74,7 +73,7 @@ impl Orders {
         Ok(orders)
     }
 
-    /// Restores the order state from the maps of a program that is already in the kernel.
+    /// Restores the sequence numbers from the maps of a program that is already in the kernel.
     pub(crate) fn over(map: OwnedFd, buckets: OwnedFd) -> Result<Orders, Error> {
         let memory = Mapped::new(map.as_fd()).map_err(|source| Error::Map {
             map: ORDERS,
@@ -88,8 +87,8 @@ impl Orders {
         [(ORDERS, self.map.as_fd()), (BUCKETS, self.buckets.as_fd())]
     }
 
-    /// Creates an order state for a test run, with as many receive queues as this one. The new state records that no
-    /// frame is in a worker.
+    /// Creates sequence numbers for a test run, with as many receive queues as here. No frame counts as being in a
+    /// worker.
     pub(crate) fn scratch(&self) -> Result<Orders, Error> {
         let orders = Orders::new(self.queues())?;
         orders.set_bypass(self.is_bypassed());
@@ -113,7 +112,7 @@ impl Orders {
         u32::try_from(self.memory.words().len() / WORDS).unwrap_or(u32::MAX)
     }
 
-    /// Records that all frames of a receive queue with sequence numbers up to `number` have left the worker.
+    /// Records that all frames of a receive queue up to sequence number `number` have left the worker.
     #[inline]
     pub fn finish(&self, queue: u32, number: u32) {
         if let Some(word) = self.word(queue, DONE) {
@@ -121,8 +120,8 @@ impl Orders {
         }
     }
 
-    /// Returns two sequence numbers of a receive queue. The first is the number of the last frame that went to the
-    /// worker. All frames up to the second number have left the worker.
+    /// Returns two sequence numbers of a receive queue: that of the last frame that went to the worker, and that up to
+    /// which all frames have left the worker.
     #[must_use]
     pub fn numbers(&self, queue: u32) -> (u32, u32) {
         let read = |place| self.word(queue, place).map_or(0, |word| word.load(Ordering::Acquire));
@@ -131,8 +130,8 @@ impl Orders {
     }
 
     /// Returns the number of frames of a receive queue that went to the worker only because earlier frames of their
-    /// flow had not left the worker yet. The number wraps at 2^32. Frames without space for a sequence number are not
-    /// included, because the worker cannot report when they leave.
+    /// flow were still in it. The number wraps at 2^32. A frame without space for a sequence number is not included,
+    /// because the worker cannot report when the frame leaves.
     #[must_use]
     pub fn waiting(&self, queue: u32) -> u32 {
         let word = self.word(queue, SENT).map_or(0, |word| word.load(Ordering::Acquire));
@@ -140,15 +139,15 @@ impl Orders {
         u32::try_from(word >> shift & u64::from(u32::MAX)).unwrap_or(0)
     }
 
-    /// Sets the present time in seconds. When the XDP program receives a frame from a station, it writes this
-    /// time to the station's entry.
+    /// Sets the current time in seconds. The XDP program writes this time to a MAC table entry when it receives a frame
+    /// from that MAC address.
     pub fn set_now(&self, secs: u32) {
         self.words(NOW).for_each(|word| word.store(u64::from(secs), Ordering::Relaxed));
     }
 
-    /// Sets whether the XDP program drops frames of a receive queue that go to the worker only to keep the
-    /// order of their flow. While the queue overflows, flows could otherwise never move to the XDP program.
-    /// The setting is intended for a duration of milliseconds.
+    /// Sets whether the XDP program drops frames of a receive queue that it would send to the worker only to keep the
+    /// order of their flow. While the queue overflows, such flows could otherwise never be forwarded by the XDP program
+    /// again. The setting is intended for a duration of milliseconds.
     pub fn hold(&self, queue: u32, on: bool) {
         if let Some(word) = self.word(queue, HOLD) {
             word.store(u64::from(on), Ordering::Release);
@@ -159,8 +158,8 @@ impl Orders {
         self.words(BYPASS).any(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    /// Sets whether the XDP program sends all frames to the worker. This is used while packets are captured or
-    /// traced in the workers.
+    /// Sets whether the XDP program sends all frames to the worker. This is needed while packets are captured or traced
+    /// in the workers.
     pub fn set_bypass(&self, on: bool) {
         self.words(BYPASS).for_each(|word| word.store(u64::from(on), Ordering::Release));
     }

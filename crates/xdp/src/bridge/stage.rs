@@ -13,10 +13,10 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 /// Number of 32-bit words of `struct bridge_conf` (the constants of the bridge stage).
 pub(crate) const BRIDGE_WORDS: usize = 10;
-/// `BRIDGE_NO_VLAN`: VLAN value in the constants for a port whose untagged frames belong to no VLAN.
+/// `BRIDGE_NO_VLAN`: value of the VLAN constant on a port whose untagged frames belong to no VLAN.
 const NO_VLAN: u32 = 0xffff;
-/// First word of the constants (`enum bridge_presence`) if the bridge stage reads the station table. The value is
-/// `FOR_FLOWS` if the stage of cached flows reads the table.
+/// First word of the constants (`enum bridge_presence`) if the bridge stage reads the station table. The value
+/// `FOR_FLOWS` states that the stage of cached flows reads the table.
 pub(crate) const STAGE: u32 = 1;
 pub(crate) const FOR_FLOWS: u32 = 2;
 
@@ -25,7 +25,7 @@ pub(crate) const FOR_FLOWS: u32 = 2;
 pub struct BridgePort {
     /// Number of the port in its process, below [`super::BRIDGE_PORTS`].
     pub port: u16,
-    /// VLAN of untagged frames. With `None`, untagged frames go to the worker.
+    /// VLAN to which untagged frames belong. With `None`, untagged frames go to the worker.
     pub untagged: Option<u16>,
     /// Whether the XDP program forwards tagged frames. If not, tagged frames go to the worker.
     pub tagged: bool,
@@ -35,8 +35,8 @@ pub struct BridgePort {
     pub protected: bool,
     /// Whether the bridge learns source addresses on the port.
     pub learning: bool,
-    /// Whether frames from the port may have partial checksums. Such frames go to the worker, which completes
-    /// the checksum.
+    /// Whether frames received on the port may carry a transport checksum that is not complete yet (checksum offload).
+    /// Such frames go to the worker, which completes the checksum.
     pub partial_checksums: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct BridgeStage {
     maps: Arc<BridgeMaps>,
 }
 
-/// Station table that a program reads, with the constants by which the program accesses it.
+/// Station table (MAC table) that a program reads, with the constants by which the program accesses it.
 #[derive(Debug)]
 pub(crate) struct KnownStations {
     pub conf: [u32; BRIDGE_WORDS],
@@ -63,7 +63,7 @@ pub(crate) struct BridgeMaps {
 }
 
 impl BridgeStage {
-    /// Creates a bridge stage that uses the frame order state `orders`.
+    /// Creates a bridge stage that uses the frame sequence numbers in `orders`.
     pub(crate) fn with_orders(
         port: &BridgePort,
         orders: Arc<Orders>,
@@ -75,7 +75,7 @@ impl BridgeStage {
         Ok(BridgeStage { maps: Arc::new(BridgeMaps { known, orders, devices, counts }) })
     }
 
-    /// Returns the frame order state of the port.
+    /// Returns the frame sequence numbers of the port.
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {
         &self.maps.orders
@@ -129,8 +129,8 @@ impl KnownStations {
         Ok(KnownStations { conf: self.conf, table })
     }
 
-    /// Restores the station table of a program that is already in the kernel. `take` returns a map of the
-    /// program by its name.
+    /// Restores the station table of a program that is already in the kernel. `take` returns the program's map of a
+    /// given name.
     pub fn adopt(
         conf: [u32; BRIDGE_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
@@ -138,8 +138,7 @@ impl KnownStations {
         Ok(KnownStations { conf, table: take(TABLE)? })
     }
 
-    /// Returns whether the program has a bridge stage. If not, its stage of cached flows reads the station
-    /// table.
+    /// Returns whether the bridge stage reads the station table. If not, the stage of cached flows reads it.
     pub fn is_stage(&self) -> bool {
         self.conf[0] == STAGE
     }
@@ -158,8 +157,8 @@ impl BridgeMaps {
         own.into_iter().chain(self.orders.maps())
     }
 
-    /// Returns a copy with a new station table, new counts and a new frame order state. A test run with the copy
-    /// therefore changes no state of the bridge. The new order state records that no frame is in a worker.
+    /// Returns a copy with a new station table, new counts and new frame sequence numbers. A test run with the copy
+    /// therefore changes no state of the bridge. In the copy, no frame counts as being in a worker.
     pub fn scratch(&self) -> Result<BridgeMaps, Error> {
         let failed = |source| Error::Map { map: DEVICES, operation: "duplicate", source };
         Ok(BridgeMaps {
@@ -170,14 +169,14 @@ impl BridgeMaps {
         })
     }
 
-    /// Returns the number of the port to which a test run redirected its packet, according to the packet counts.
-    /// Returns `None` if no packet was redirected.
+    /// Returns the number of the port to which a test run redirected its packet: the only port whose transmitted
+    /// packets were counted. Returns `None` if no packet was redirected.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
         sent_to(self.counts.as_fd())
     }
 
-    /// Restores the bridge stage of a program that is already in the kernel. `take` returns a map of the
-    /// program by its name.
+    /// Restores the bridge stage of a program that is already in the kernel. `take` returns the program's map of a
+    /// given name.
     pub fn adopt(
         known: KnownStations,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,

@@ -1,6 +1,6 @@
-//! Station table (MAC table) that the XDP programs of a bridge read. A hash bucket is a cache line with four
-//! stations, and each station is in one of two neighbouring buckets. One thread inserts stations. Any thread
-//! may remove stations, with immediate effect.
+//! Station table (MAC table) that the XDP programs of a bridge read. A station is a MAC address in a VLAN. A hash
+//! bucket is a cache line with four stations, and each station is in one of two neighbouring buckets. One thread
+//! inserts stations. Any thread may remove stations, with immediate effect.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -23,10 +23,10 @@ pub(crate) const REACHED: u32 = 1 << 19;
 pub(crate) const PORT: u32 = 0xfff;
 pub(crate) const LENGTH_LOW: u32 = 12;
 pub(crate) const LENGTH_HIGH: u32 = 20;
-/// Maximum frame length that an encoded `Place` can hold, in bytes.
+/// Maximum frame length that an encoded [`Place`] can state, in bytes.
 const LENGTH_MAX: u32 = 0x3fff;
 
-/// Port on which a station is, with the properties of that port that matter for frames to the station.
+/// Port behind which a station is, with the properties of the port that decide on frames to the station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Number of the port on which the station is.
@@ -37,8 +37,8 @@ pub struct Place {
     pub protected: bool,
     /// Whether the station is a static MAC table entry, which never moves to another port.
     pub is_static: bool,
-    /// Maximum length of a frame that the port's device can transmit, in bytes without a VLAN tag, at most
-    /// 16,383. `None` if the device accepts no redirected frames.
+    /// Maximum length of a frame that the port's device can transmit, in bytes without a VLAN tag, at most 16,383.
+    /// `None` if no frame can be redirected to the device.
     pub reached: Option<u32>,
 }
 
@@ -67,8 +67,8 @@ impl Place {
     }
 }
 
-/// Mixes the bits of the hash function's seed (the finalizer of splitmix64). When a key is multiplied by the result,
-/// the upper bits of the product depend on all bits of the seed.
+/// Returns the seed of the hash function with its bits mixed (the finalizer of splitmix64). When a key is multiplied by
+/// the result, the upper bits of the product depend on all bits of the seed.
 fn mixed(seed: u64) -> u64 {
     let seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let seed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -76,7 +76,7 @@ fn mixed(seed: u64) -> u64 {
     seed ^ seed >> 31
 }
 
-/// Station table of one bridge that the XDP programs of its ports read.
+/// Station table (MAC table) of one bridge that the XDP programs of its ports read.
 #[derive(Debug)]
 pub struct StationTable {
     map: OwnedFd,
@@ -125,10 +125,9 @@ impl StationTable {
         self.stations(key).find(|(at, _)| at.load(Ordering::Acquire) == key)
     }
 
-    /// Inserts a station that was last seen at `seen_secs` in seconds, or changes the place of a station that
-    /// is present. The key holds the MAC address in its lower 48 bits, with the first octet lowest, and the
-    /// VLAN above. Only one thread may insert stations. Returns `false` if both buckets are full, and for key
-    /// 0, which no station has.
+    /// Inserts a station that was last seen at the time `seen_secs` in seconds, or updates a station that is present.
+    /// The key holds the MAC address in its lower 48 bits, with the first octet lowest, and the VLAN above. Only one
+    /// thread may insert stations. Returns `false` if both buckets are full, and for key 0, which no station has.
     pub fn insert(&self, key: u64, place: Place, seen_secs: u32) -> bool {
         if key == 0 {
             return false;
@@ -151,8 +150,8 @@ impl StationTable {
         true
     }
 
-    /// Removes a station. Frames that arrive later do not find the station. Any thread may call this function
-    /// at any time. Returns `false` if the station was not present.
+    /// Removes a station. A frame that arrives later does not find it. Any thread may call this function at any time.
+    /// Returns `false` if the station was not present.
     pub fn remove(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         let mut found = false;
@@ -169,8 +168,8 @@ impl StationTable {
         }
     }
 
-    /// Returns the place of a station and the time in seconds at which the station was last seen. Returns
-    /// `None` if the station is not in the table.
+    /// Returns the port of a station and the time in seconds at which the station was last seen. Returns `None` if the
+    /// station is not in the table.
     #[must_use]
     pub fn get(&self, key: u64) -> Option<(Place, u32)> {
         let (_, at) = self.find(key).filter(|_| key != 0)?;
@@ -179,7 +178,7 @@ impl StationTable {
         Some((Place::of(half(word)), half(word >> 32)))
     }
 
-    /// Returns the key of every station, its place and the time in seconds at which it was last seen.
+    /// Returns the key of every station, its port and the time in seconds at which the station was last seen.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Place, u32)> + '_ {
         self.memory.words().chunks_exact(WORDS).filter_map(|station| {
             let [key, at] = station else { return None };

@@ -29,8 +29,8 @@ impl<const N: usize> Bits<N> {
 pub struct FlowAction {
     /// Number of the output port. With `None` the packet is dropped, unless `normal` is set.
     pub port: Option<u16>,
-    /// Whether the packet leaves by the port that the bridge's MAC table has for its destination (OpenFlow
-    /// action `NORMAL`). Other actions must then not be set.
+    /// Whether the packet leaves by the port that the bridge's MAC table has for its destination address (OpenFlow
+    /// action `NORMAL`). No other action may be set then.
     pub normal: bool,
     /// New bits of the two MAC addresses: destination, then source.
     pub ethernet: Bits<12>,
@@ -54,7 +54,7 @@ pub struct FlowAction {
 
 /// Size of `struct flow_entry` (a cached flow with its actions) in octets.
 pub(crate) const ENTRY_BYTES: usize = 256;
-/// Flag of a cached flow whose actions drop the packet. This and the following constants are the flags of `enum
+/// Flag in an encoded flow: the flow's actions drop the packet. This and the following constants are the flags of `enum
 /// flow_does`.
 pub(crate) const DROPS: u32 = 1;
 pub(crate) const POPS: u32 = 2;
@@ -62,7 +62,7 @@ pub(crate) const PUSHES: u32 = 4;
 pub(crate) const SETS_IP: u32 = 8;
 pub(crate) const NORMAL: u32 = 16;
 
-/// Encodes a cached flow as `struct flow_entry`. `mask` is the index of the flow's mask.
+/// Encodes a cached flow as `struct flow_entry`. `mask` is the index of the flow's mask in the table of masks.
 pub(super) fn entry(key: &[u64; 8], mask: u32, action: &FlowAction) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
     let mut put = |at: usize, part: &[u8]| {

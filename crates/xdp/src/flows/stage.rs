@@ -17,8 +17,8 @@ const FACTORS: usize = 4;
 pub struct FlowPort {
     /// Number of the port within its process, below [`bridge::BRIDGE_PORTS`].
     pub port: u16,
-    /// Whether frames from the port may have partial checksums. Such frames go to the worker, which completes
-    /// the checksum.
+    /// Whether frames received on the port may carry a transport checksum that is not complete yet (checksum offload).
+    /// Such frames go to the worker, which completes the checksum.
     pub partial_checksums: bool,
 }
 
@@ -32,19 +32,20 @@ pub struct FlowStage {
 #[derive(Debug)]
 pub(crate) struct FlowMaps {
     pub conf: [u32; FLOWS_WORDS],
-    /// Station table for flows with the action `NORMAL`. With `None`, packets of such flows go to the worker.
+    /// Station table (MAC table) for flows with the action `NORMAL`. With `None`, packets of such flows go to the
+    /// worker.
     pub known: Option<KnownStations>,
     table: FlowTable,
     orders: Arc<Orders>,
     devices: OwnedFd,
     counts: OwnedFd,
-    /// Counts map and mask cache that a test run writes in place of those of the flow table. `None` if the stage is not
-    /// a copy for a test run.
+    /// Maps of flow counts and of recently matched masks that a test run uses in place of the flow table's own maps.
+    /// `None` outside test runs.
     scratch: Option<[OwnedFd; 2]>,
 }
 
 impl FlowStage {
-    /// Creates a stage of cached flows that uses the frame order state `orders`.
+    /// Creates a stage of cached flows that uses the frame sequence numbers in `orders`.
     pub(crate) fn with_orders(
         port: &FlowPort,
         orders: Arc<Orders>,
@@ -68,7 +69,8 @@ impl FlowStage {
         Ok(FlowStage { maps: Arc::new(maps) })
     }
 
-    /// Returns the state by which the port's program and the workers keep the frames of a flow in order.
+    /// Returns the frame sequence numbers by which the port's program and the workers keep the frames of a flow in
+    /// order.
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {
         &self.maps.orders
@@ -92,8 +94,7 @@ impl FlowMaps {
         super::table::FRAMES,
     ];
 
-    /// Returns the maps that only this stage uses, and the maps that the bridge stage uses too, with their
-    /// names.
+    /// Returns the stage's maps with their names, including those that the bridge stage uses too.
     pub fn list(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
         let own = self.table.list().into_iter().map(|(name, map)| match (&self.scratch, name) {
             (Some([counts, _]), COUNTS) => (name, counts.as_fd()),
@@ -108,8 +109,8 @@ impl FlowMaps {
         &self.orders
     }
 
-    /// Returns a copy with new counts and a new frame order state. A test run with the copy therefore changes no state
-    /// of the flows. The new order state records that no frame is in a worker.
+    /// Returns a copy with new counts and new frame sequence numbers. A test run with the copy therefore changes no
+    /// state of the flows. In the copy, no frame counts as being in a worker.
     pub fn scratch(&self) -> Result<FlowMaps, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "duplicate", source };
         Ok(FlowMaps {
@@ -123,14 +124,14 @@ impl FlowMaps {
         })
     }
 
-    /// Returns the number of the port to which a test run redirected its packet, according to the packet counts.
-    /// Returns `None` if no packet was redirected.
+    /// Returns the number of the port to which a test run redirected its packet: the only port whose transmitted
+    /// packets were counted. Returns `None` if no packet was redirected.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
         bridge::sent_to(self.counts.as_fd())
     }
 
-    /// Restores the stage of cached flows of a program that is already in the kernel. `take` returns a map of
-    /// the program by its name.
+    /// Restores the stage of cached flows of a program that is already in the kernel. `take` returns the program's map
+    /// of a given name.
     pub fn adopt(
         conf: [u32; FLOWS_WORDS],
         known: Option<KnownStations>,

@@ -1,4 +1,4 @@
-//! Table of cached flows that the XDP programs of all ports read. It contains hash lines, flows, masks,
+//! Table of cached flows that the XDP programs of all ports read: buckets of a hash table, flows, their masks and
 //! counts, and the maximum frame length of each port's device.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,10 +21,10 @@ pub(super) const FRAMES: &str = "flow_frames";
 
 /// Maximum number of distinct flow masks in the table (`FLOW_MASKS`).
 pub(crate) const MASKS: u32 = 8;
-/// Number of cached flows in a line of the hash table (`FLOW_PLACES`).
+/// Number of cached flows in a bucket (cache line) of the hash table (`FLOW_PLACES`).
 pub(crate) const PLACES: u32 = 8;
-/// Number of entries of the mask cache in front of the table (`FLOW_HINTS`). An entry holds the index of the mask that
-/// the last packet with this hash matched.
+/// Number of entries of the mask cache (`FLOW_HINTS`). An entry is selected by the packet's hash and holds the index of
+/// the mask under which the last such packet matched.
 pub(crate) const HINTS: u32 = 4096;
 /// Size of `struct flow_count` (the packet counts of a cached flow) in octets.
 pub(crate) const COUNT_BYTES: usize = 32;
@@ -37,7 +37,7 @@ const COUNT_WORDS: usize = COUNT_BYTES / 8;
 pub struct FlowCounts {
     /// Number of packets that the flow matched.
     pub packets: u64,
-    /// Number of octets of the matched packets, with the length at reception.
+    /// Number of octets of the matched packets, measured as received.
     pub bytes: u64,
     /// Time of the last packet in nanoseconds of CLOCK_MONOTONIC, with the resolution of the kernel's timer
     /// tick.
@@ -67,12 +67,12 @@ pub(super) struct TableMaps {
     pub masked: Mapped,
     reached: Mapped,
     until: Mapped,
-    /// Two flags for each port: whether the port's program has a stage that reads this table, and whether
-    /// that stage also reads a station table.
+    /// Two flags for each port: whether the port's XDP program reads this table, and whether it also reads a station
+    /// table (MAC table).
     served: Vec<[AtomicBool; 2]>,
     /// Secret odd hash factors, one for each word of a flow key.
     pub factors: [u64; 8],
-    /// Number of hash lines less one. This is the bit mask that reduces a hash to a line index.
+    /// Number of buckets (cache lines) of the hash table less one: the bit mask that reduces a hash to a bucket index.
     pub lines: u32,
 }
 
@@ -125,24 +125,23 @@ impl FlowTable {
         self.maps.counted.words().len() / COUNT_WORDS
     }
 
-    /// Sets the maximum frame length that a port's device accepts, in octets without a tag. `None` means that
-    /// the device accepts no redirected frames.
+    /// Sets the maximum frame length that a port's device can transmit, in octets without a VLAN tag. `None` means that
+    /// no frame can be redirected to the device.
     pub fn set_reached(&self, port: u16, longest: Option<u32>) {
         if let Some(word) = self.maps.reached.words().get(usize::from(port)) {
             word.store(longest.map_or(0, u64::from), Ordering::Release);
         }
     }
 
-    /// Returns the maximum frame length that a port's device accepts, in octets without a tag. Returns `None`
-    /// if the device accepts no redirected frames.
+    /// Returns the maximum frame length that a port's device can transmit, in octets without a VLAN tag. Returns `None`
+    /// if no frame can be redirected to the device.
     #[must_use]
     pub fn reached(&self, port: u16) -> Option<u64> {
         let word = self.maps.reached.words().get(usize::from(port))?;
         Some(word.load(Ordering::Acquire)).filter(|longest| *longest > 0)
     }
 
-    /// Records whether a port's program has a stage that reads this table, and whether that stage also reads
-    /// a station table.
+    /// Records whether a port's XDP program reads this table, and whether it also reads a station table (MAC table).
     pub fn set_served(&self, port: u16, served: bool, stations: bool) {
         if let Some([reads, asks]) = self.maps.served.get(usize::from(port)) {
             reads.store(served, Ordering::Release);
@@ -150,14 +149,14 @@ impl FlowTable {
         }
     }
 
-    /// Returns whether a port's program can process flows with the action `NORMAL`, because its stage reads a
-    /// station table.
+    /// Returns whether a port's XDP program can process flows with the action `NORMAL`, for which it must read a
+    /// station table (MAC table).
     #[must_use]
     pub fn asks_stations(&self, port: u16) -> bool {
         self.maps.served.get(usize::from(port)).is_some_and(|[_, asks]| asks.load(Ordering::Acquire))
     }
 
-    /// Returns whether a port's program has a stage that reads this table.
+    /// Returns whether a port's XDP program reads this table.
     #[must_use]
     pub fn is_served(&self, port: u16) -> bool {
         self.maps.served.get(usize::from(port)).is_some_and(|[reads, _]| reads.load(Ordering::Acquire))
@@ -205,8 +204,8 @@ impl FlowTable {
         ]
     }
 
-    /// Creates a table over kernel maps. `take` returns a map by its name. The maps are new, or belong to a
-    /// program that is already in the kernel.
+    /// Creates a table from kernel maps, which are new or belong to a program that is already in the kernel. `take`
+    /// returns the map of a given name.
     pub(super) fn of(
         factors: [u64; 8],
         lines: u32,
@@ -256,10 +255,10 @@ impl TableMaps {
     }
 }
 
-/// Returns the hash of a flow key under a mask. A secret is added to both halves of each word, and the
-/// products of the halves are summed (NH: Black and others, "UMAC: fast and secure message authentication",
-/// 1999). Senders that choose words cannot predict how the sum changes. The sum is multiplied by 2^64 over
-/// the golden ratio, and tables use the upper half of the product.
+/// Returns the hash of a flow key under a mask. A secret is added to both halves of each word, and the products of the
+/// halves are summed (NH: Black and others, "UMAC: fast and secure message authentication", 1999). A sender who chooses
+/// the key's words therefore cannot predict the hash. The sum is multiplied by 2^64 over the golden ratio, and the
+/// table uses the upper half of the product.
 fn hash(secrets: &[u64; 8], mask: u32, key: &[u64; 8]) -> u64 {
     let number = u64::from(mask).wrapping_mul(secrets[0]);
     let products = key.iter().zip(secrets).map(|(word, secret)| {

@@ -11,15 +11,15 @@ use super::table::{FlowCounts, FlowTable, MASKS, PLACES};
 pub enum Refused {
     /// The table is full, or both hash lines that could hold the flow are full.
     Full,
-    /// The flow has a mask that the table does not contain, and the maximum number of masks is in use.
+    /// The flow has a new mask, and the table has no free place for another mask.
     Masks,
-    /// The mask of the flow is new, and program runs that are in progress may not have read all of it. The
-    /// caller must call [`crate::wait_for_programs`] and [`FlowWriter::settle`], and insert the flow again.
+    /// The mask of the flow is new, and XDP program runs in progress may have read only a part of it. The caller must
+    /// call [`crate::wait_for_programs`] and [`FlowWriter::settle`], and insert the flow again.
     Soon,
 }
 
-/// Time for which a new mask stays reserved until the flow that needs it is inserted again. Without the
-/// reservation, flows that each need a new mask would evict each other's masks forever.
+/// Time for which a new mask is kept in the table until a flow with the mask is inserted. Otherwise flows that each
+/// need a new mask would evict each other's masks forever.
 const KEPT: Duration = Duration::from_secs(2);
 
 /// A flow mask of the table, with the state of the mask's index.
@@ -28,11 +28,11 @@ struct Mask {
     words: [u64; 8],
     /// Number of flows in the table that use the mask.
     users: usize,
-    /// Whether every run of an XDP program in progress sees the complete mask.
+    /// Whether every XDP program run in progress reads the complete mask.
     is_known: bool,
     /// Sequence number of the mask among all masks written to the table, from 1. 0 if the index is free.
     nth: u64,
-    /// Time until which the index is reserved for this mask. `None` as soon as a flow has used the mask.
+    /// Time until which the mask is kept although no flow has used it yet. `None` after the first flow with the mask.
     kept: Option<Instant>,
 }
 
@@ -40,7 +40,7 @@ struct Mask {
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     mask: u32,
-    /// Index of the flow's entry in the hash lines. `None` after the removal of the flow.
+    /// Index of the flow's entry in the hash table. `None` after the removal of the flow.
     place: Option<usize>,
 }
 
@@ -56,8 +56,8 @@ pub struct FlowWriter {
 }
 
 impl FlowWriter {
-    /// Creates the writer of a table and removes all flows from it. No program may be using the former
-    /// contents. This is the case if the table is new, or if its last writer has waited for running programs.
+    /// Creates the writer of a table and removes all flows from it. No program may be using the former contents: either
+    /// the table is new, or its last writer has waited for running programs.
     #[must_use]
     pub fn new(table: &FlowTable) -> FlowWriter {
         table.maps.places.words().iter().for_each(|word| word.store(0, Ordering::Release));
@@ -124,8 +124,8 @@ impl FlowWriter {
         Ok(slot)
     }
 
-    /// Returns the index of a mask that every run of an XDP program in progress sees completely. Returns an error if
-    /// the mask is new or no index is free.
+    /// Returns the index of a mask that every XDP program run in progress reads completely. Returns an error if the
+    /// mask is new or the table has no place for it.
     fn number(&mut self, mask: &[u64; 8]) -> Result<u32, Refused> {
         let known = self.masks.iter().position(|known| known.nth > 0 && known.words == *mask);
         if let Some(at) = known {
@@ -159,7 +159,7 @@ impl FlowWriter {
     }
 
     /// Reports that a wait for running programs ([`crate::wait_for_programs`]) has ended. `written` is the number of
-    /// flow masks that were written before the wait began. New flows may use these masks from now on.
+    /// flow masks that had been written when the wait began. Flows with these masks can be inserted from now on.
     pub fn settle(&mut self, written: u64) {
         self.masks.iter_mut().filter(|mask| mask.nth <= written).for_each(|mask| mask.is_known = true);
     }

@@ -1,4 +1,4 @@
-//! XDP programs that sink, reflect or forward frames, for the peer devices of a test or benchmark. Each program stays
+//! XDP programs that drop, reflect or forward frames, for the peer devices of a test or benchmark. Each program stays
 //! attached until its value is dropped.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -179,8 +179,8 @@ impl Reflect {
     }
 }
 
-/// A program that forwards all received frames to another device by a device map. The rate of this program is an upper
-/// bound for data planes that use XDP redirects.
+/// A program that redirects all received frames to another device. The rate of this program is an upper bound for data
+/// planes that use XDP redirects.
 #[derive(Debug)]
 pub struct Redirect {
     linked: Linked,
@@ -197,8 +197,8 @@ impl Redirect {
         Redirect::put(Bench::Redirect, ifindex, target, allowed)
     }
 
-    /// Attaches a program like [`Redirect::attach`], which also looks up the kernel's IPv4 routes and
-    /// rewrites the Ethernet header.
+    /// Attaches a program that forwards like that of [`Redirect::attach`], and also looks up the kernel's IPv4 routes
+    /// and rewrites the Ethernet header.
     ///
     /// # Errors
     /// Returns the errors of [`Redirect::attach`].

@@ -13,7 +13,7 @@ const KERNELS_MAP: &str = "kernels_map";
 /// Length in bytes of the frame that the benchmark generates: Ethernet, IPv4 and UDP headers, and padding.
 const FRAME: usize = 60;
 
-/// Work of the benchmark program for each frame.
+/// Lookup that the benchmark program makes for each frame.
 #[derive(Debug, Clone, Copy)]
 pub enum LookUp<'a> {
     /// The program only generates the frame.
@@ -30,9 +30,9 @@ pub enum LookUp<'a> {
 pub struct KernelsMap(OwnedFd);
 
 impl KernelsMap {
-    /// Creates a longest-prefix-match map with a /32 prefix for each number in a range. The address of a number is
-    /// given by [`scattered`].
-    /// [`scattered`].
+    /// Creates a longest-prefix-match map with one /32 prefix for each number in a range: the address that
+    /// [`scattered`] returns for the number.
+    ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(numbers: std::ops::Range<u32>) -> Result<KernelsMap, Error> {
@@ -50,7 +50,7 @@ impl KernelsMap {
     }
 }
 
-/// A benchmark program that gives each frame a different source address and runs the filter on the frame.
+/// A benchmark program that generates frames with different source addresses and makes a [`LookUp`] for each frame.
 #[derive(Debug)]
 pub struct FilterBench {
     program: OwnedFd,
@@ -58,7 +58,6 @@ pub struct FilterBench {
 
 /// Returns an IPv4 address for a number, for use as a source address of a benchmark. Different numbers give different
 /// addresses, which are spread over the whole address space.
-/// whole address space.
 #[must_use]
 pub fn scattered(number: u32) -> Ipv4Addr {
     let number = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);
@@ -67,8 +66,8 @@ pub fn scattered(number: u32) -> Ipv4Addr {
 }
 
 impl FilterBench {
-    /// Loads the benchmark program. Its frames have the [`scattered`] source addresses of the `count` numbers
-    /// from `first` on. `count` must be a power of two.
+    /// Loads the benchmark program. The source addresses of its frames are those that [`scattered`] returns for `count`
+    /// numbers from `first` on. `count` must be a power of two.
     ///
     /// # Errors
     /// Returns [`Error::Load`] or [`Error::Map`].

@@ -26,7 +26,7 @@ pub struct Replay<'a> {
     pub order: Order,
     /// Rate in packets per second, like [`super::Traffic::rate`].
     pub rate: Option<u64>,
-    /// Whether the program is attached to the device while it sends frames, like [`super::Traffic::park`].
+    /// Whether the program is attached to a device while it sends frames, like [`super::Traffic::park`].
     pub park: bool,
 }
 

@@ -3,14 +3,14 @@
 use super::traffic::{Order, Protocol, Traffic};
 use crate::Error;
 
-/// Number of bytes at the beginning of each frame that the program writes (`LIVEGEN_HEADER`).
+/// Number of bytes at the beginning of each frame that the generator's program writes (`LIVEGEN_HEADER`): the headers.
 const HEADER: usize = 60;
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const IPV4: usize = 20;
 
-/// Flag of `enum livegen_vary` for the transport ports. The following constants are the flags of the other
-/// fields that vary with the flow number.
+/// Flag of `enum livegen_vary`: the TCP or UDP ports vary with the flow number. The following constants are the flags
+/// for other fields.
 const PORTS: u32 = 1;
 const SOURCE_MAC: u32 = 2;
 const DESTINATION_MAC: u32 = 4;
@@ -55,7 +55,7 @@ impl<'a> Template<'a> {
         self.put(self.ip - 2, &[0x08, 0x00]);
     }
 
-    /// Returns the number of bytes from an offset to the end of the frame, in network byte order.
+    /// Returns the number of bytes from an offset to the end of the frame, as a 16-bit length field of a header.
     fn length_from(&self, offset: usize) -> [u8; 2] {
         let offset = u16::try_from(offset).unwrap_or(u16::MAX);
         self.traffic.length.saturating_sub(offset).to_be_bytes()
@@ -76,8 +76,8 @@ impl<'a> Template<'a> {
         self.put(ip + 10, &(!sum).to_be_bytes());
     }
 
-    /// Returns the one's complement sum of the 16-bit words in a range of the IP header, for the Internet
-    /// checksum (RFC 1071).
+    /// Returns the part of the IP header's Internet checksum (RFC 1071) over a range of the header: the one's
+    /// complement sum of its 16-bit words.
     fn sum(&self, part: std::ops::Range<usize>) -> u16 {
         let mut sum: u32 = 0;
         for word in self.frame[self.ip..][part].chunks_exact(2) {

@@ -8,11 +8,11 @@ const LENGTH_MIN: u16 = 60;
 const LENGTH_MAX: u16 = 1514;
 const VLAN_MAX: u16 = 4094;
 
-/// Frame fields that vary with the flow number. If no field varies, all frames are equal.
+/// Frame fields that differ between flows: each varies with the flow number. If no field varies, all frames are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vary {
-    /// Whether the transport ports vary. The lower 14 bits of the flow number are added to the source port, and
-    /// the bits above to the destination port.
+    /// Whether the TCP or UDP ports vary. The lower 14 bits of the flow number are added to the source port, and the
+    /// bits above to the destination port.
     pub ports: bool,
     /// Whether the flow number is added to the last four bytes of the source MAC address.
     pub source_mac: bool,
@@ -26,12 +26,12 @@ pub struct Vary {
     pub source: bool,
 }
 
-/// Order of the flows to which consecutive frames belong.
+/// Order in which the flows take turns from frame to frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Ascending order of the flow numbers.
     InTurn,
-    /// Pseudo-random order. The order is equal in every run with an equal seed. The seed must not be 0.
+    /// Pseudo-random order from this seed, which must not be 0. Equal seeds give equal orders.
     Random(u32),
 }
 
@@ -40,7 +40,7 @@ pub enum Order {
 pub enum Protocol {
     /// UDP without a checksum, which is valid.
     Udp,
-    /// TCP ACK segments with an invalid checksum, for data planes that do not verify the checksum.
+    /// TCP segments with the ACK flag and an invalid checksum, for data planes that do not verify the checksum.
     Tcp,
 }
 
@@ -55,7 +55,7 @@ pub struct Traffic {
     pub flows: u32,
     /// Frame fields that vary with the flow number.
     pub vary: Vary,
-    /// Order of the flows to which consecutive frames belong.
+    /// Order in which the flows take turns from frame to frame.
     pub order: Order,
     /// Source Ethernet address of the first flow.
     pub source_mac: [u8; 6],
@@ -74,21 +74,21 @@ pub struct Traffic {
     pub protocol: Protocol,
     /// Destination port of the first flow. The source port of the first flow is 1024.
     pub destination_port: u16,
-    /// Rate in packets per second. With a rate and a program that is attached to a device ([`Traffic::park`]), the
-    /// frames of one millisecond are sent in a burst. `None` sends at full rate.
+    /// Rate in packets per second. While the program is attached to a device ([`Traffic::park`]), each millisecond's
+    /// frames are sent in one burst. `None` sends at full rate.
     pub rate: Option<u64>,
     /// Whether the program is attached to the device while it generates frames. The attached program passes received
     /// frames to the kernel. If the program is not attached, the kernel rewrites its XDP dispatcher twice in each
     /// system call, at the first use and at the release of the program, and waits about 25 ms for all CPUs.
     pub park: bool,
-    /// Index of an unused device to which the program is attached in place of the transmitting device. This is
-    /// needed when the transmitting device has another program or must receive frames. `None` attaches the
-    /// program to the transmitting device.
+    /// Index of an unused device to which the program is attached instead of the transmitting device. This is needed
+    /// when the transmitting device has another XDP program or must receive frames. `None` attaches the program to the
+    /// transmitting device.
     pub park_on: Option<u32>,
 }
 
 impl Traffic {
-    /// Returns traffic of one flow of 60-byte UDP frames at full rate, which leaves by the device `ifindex`.
+    /// Returns default traffic to the device `ifindex`: one flow of 60-byte UDP frames at full rate.
     #[must_use]
     pub fn to(ifindex: u32) -> Traffic {
         Traffic {

@@ -1,6 +1,6 @@
-//! Route tables by which XDP programs forward packets. The tables of a router are in memory that the programs of its
-//! ports read. The crate `router` writes the routes and neighbours. This module creates the tables, and sets the output
-//! interfaces of the router.
+//! Route tables by which XDP programs forward packets. The tables of a router are in memory that is shared with the
+//! programs of its ports. The crate `router` writes the routes and neighbours. This module creates the tables, and sets
+//! the output interfaces of the router.
 //!
 //! ```text
 //!   route_trie4, _trie6 ──path──► route_paths ──► one next hop, or a bucket of route_groups ──► route_nexthops
@@ -48,19 +48,19 @@ pub const ROUTE_INTERFACES: u32 = 1024;
 pub const ROUTE_PORTS: u32 = 1024;
 /// Number of kernel maps for the route tables of a virtual router.
 const MAPS: usize = 12;
-/// Minimum size of a route trie in 64-bit words. A trie with only the root node is smaller.
+/// Minimum size of a route trie in 64-bit words. Smaller requests are rounded up.
 const WORDS_LEAST: u32 = 1 << 17;
 /// Maximum size of a route trie in 64-bit words. A trie of this size takes 1 GiB.
 const WORDS_MOST: u32 = 1 << 27;
 
-/// `ROUTE_TAKES`: flag of an output interface whose device accepts redirected frames. `ROUTE_TAKES_MULTI` is the flag
+/// `ROUTE_TAKES`: flag of an output interface to whose device frames can be redirected. `ROUTE_TAKES_MULTI` is the flag
 /// for multi-buffer frames. Both flags are in the word with the MAC address.
 const TAKES: u64 = 1 << 48;
 const TAKES_MULTI: u64 = 1 << 49;
-/// `ROUTE_TAG`: shift of the VLAN identifier in the first word of an entry of the output interface table.
+/// `ROUTE_TAG`: number of the lowest bit of the VLAN identifier in the first word of an output interface's table entry.
 const TAG: u32 = 52;
-/// `ROUTE_WHERE_PORT`: shift of the port number in the second word of an entry of the output interface table.
-/// `ROUTE_PORT` and `ROUTE_MTU` are the masks of port number and MTU.
+/// `ROUTE_WHERE_PORT`: number of the lowest bit of the port number in the second word of an output interface's table
+/// entry. `ROUTE_PORT` and `ROUTE_MTU` are the masks of port number and MTU.
 const WHERE_PORT: u32 = 20;
 const PORT: u64 = 0xfff;
 const MTU: u64 = 0xf_ffff;
@@ -91,7 +91,7 @@ pub struct AnswerInterface {
     pub mac: [u8; 6],
     /// Maximum length of an IP packet on the interface in bytes (MTU).
     pub mtu: u32,
-    /// Kinds of redirected frames that the port's device accepts.
+    /// Kinds of frames that can be redirected to the port's device.
     pub takes: Takes,
     /// VLAN identifier in the 802.1Q tag of the interface's frames, 1 to 4094. 0 if the frames are untagged.
     pub vlan: u16,
@@ -125,29 +125,29 @@ impl Sources {
 pub struct AnswerPort {
     /// Number of the port in its process. [`AnswerInterface::port`] contains this number.
     pub number: u16,
-    /// Interface number for the untagged frames of the port (see [`Answers::set_interface`]).
+    /// Number of the router interface that untagged frames of the port enter (see [`Answers::set_interface`]).
     pub interface: u16,
     /// Reverse path check for packets on all interfaces of the port. The XDP program drops packets that fail
     /// the check.
     pub sources: Sources,
-    /// Whether frames from the port may have partial checksums. Such frames go to the worker, which completes
-    /// the checksum.
+    /// Whether frames received on the port may carry a transport checksum that is not complete yet (checksum offload).
+    /// Such frames go to the worker, which completes the checksum.
     pub partial_checksums: bool,
-    /// Seed of the flow hash that selects one of several next hops (ECMP). The worker must use an equal seed,
-    /// so that it selects the next hop that the XDP program selects.
+    /// Seed of the flow hash that selects one of several next hops (ECMP). The worker must use the same seed, so that
+    /// it selects the same next hop as the XDP program.
     pub seed: u32,
 }
 
-/// Packets and bytes that XDP programs have routed from one port and to this port.
+/// Packets and bytes received on one port, or transmitted to it, that XDP programs routed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouteCounts {
     /// Number of packets that the port received and its XDP program redirected.
     pub rx_packets: u64,
-    /// Number of bytes of the packets in `rx_packets`, with the length at transmission.
+    /// Number of bytes of the packets in `rx_packets`, measured as transmitted.
     pub rx_bytes: u64,
     /// Number of packets that XDP programs redirected to the port's device.
     pub tx_packets: u64,
-    /// Number of bytes of the packets in `tx_packets`, with the length at transmission.
+    /// Number of bytes of the packets in `tx_packets`, measured as transmitted.
     pub tx_bytes: u64,
 }
 
@@ -173,7 +173,7 @@ impl fmt::Debug for Words {
 #[derive(Debug)]
 pub struct Answers {
     maps: Arc<AnswerMaps>,
-    /// Words of the first seven maps in [`AnswerMaps::NAMES`], in that order.
+    /// Memory of the first seven maps in [`AnswerMaps::NAMES`], in that order.
     words: [Words; 7],
     interfaces: Words,
     switch: Words,
@@ -299,15 +299,15 @@ impl Answers {
         self.maps.secrets
     }
 
-    /// Returns the words with the packet and byte counts of each neighbour. The words hold the counts of all neighbours
-    /// for the first CPU, then for the second CPU, and so on.
+    /// Returns the memory with the packet and byte counts of each neighbour: the counts of all neighbours on the first
+    /// CPU, then those on the second CPU, and so on.
     #[must_use]
     pub fn sent(&self) -> Words {
         self.words(6)
     }
 
-    /// Sets the address families for which the XDP programs forward packets by routes. Packets of the other families go
-    /// to the worker, from the next frame on.
+    /// Enables forwarding by routes in the XDP programs for each address family, from the next frame on. Packets of a
+    /// family that is not enabled go to the worker.
     pub fn answer(&self, ipv4: bool, ipv6: bool) {
         if let [word] = self.switch.as_ref() {
             word.store(u64::from(ipv4) | u64::from(ipv6) << 1, Ordering::Release);
@@ -322,8 +322,8 @@ impl Answers {
     }
 
     /// Sets the output interface with this number. With `None` the XDP programs send no packets to this interface. When
-    /// the kernel device of the interface changes, the XDP programs do not use the number for some milliseconds. This
-    /// prevents that a frame leaves by one device with the source MAC address of the other.
+    /// the kernel device of the interface changes, the XDP programs do not use the number for some milliseconds.
+    /// Otherwise a frame could leave by one device with the source MAC address of the other.
     pub fn set_interface(&self, number: u16, interface: Option<&AnswerInterface>) {
         let at = 2 * usize::from(number);
         let Some([from, to]) = self.interfaces.as_ref().get(at..at + 2) else { return };
@@ -347,8 +347,8 @@ impl Answers {
         from.store(word, Ordering::Release);
     }
 
-    /// Sets the output device of the port with this number. The device is looked up in the network namespace
-    /// of the calling thread. The kernel removes a deleted device from the map.
+    /// Sets the device to which XDP programs redirect the frames for port `port`. The device is looked up in the
+    /// network namespace of the calling thread. The kernel removes a deleted device from the map.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -357,7 +357,7 @@ impl Answers {
             .map_err(|source| Error::Map { map: DEVICES, operation: "add to", source })
     }
 
-    /// Removes the output device of the port with this number.
+    /// Removes the device to which frames for port `port` are redirected.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -367,7 +367,7 @@ impl Answers {
             .map_err(|source| Error::Map { map: DEVICES, operation: "clear", source })
     }
 
-    /// Sets the packet and byte counts of the port with this number to 0.
+    /// Sets the packet and byte counts of port `port` to 0.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -379,8 +379,7 @@ impl Answers {
         })
     }
 
-    /// Returns the numbers of packets and bytes that XDP programs have routed from and to the port with this
-    /// number.
+    /// Returns the numbers of packets and bytes that XDP programs have routed from and to port `port`.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
@@ -411,8 +410,7 @@ impl AnswerMaps {
         self.maps[at].as_fd()
     }
 
-    /// Returns the constants of `struct route_conf` that concern the forwarding by routes (from the member `answers`
-    /// on).
+    /// Returns the words of `struct route_conf` about forwarding by routes, from the member `answers` on.
     pub fn conf(&self, port: &AnswerPort) -> [u32; 10] {
         let less = |count: u32| count - 1;
         [
@@ -429,7 +427,8 @@ impl AnswerMaps {
         ]
     }
 
-    /// Returns the kernel's id of one of the route table maps. The ids are equal for programs of the same router.
+    /// Returns the kernel's id of one of the route table maps. The id identifies the router whose routes a program
+    /// reads.
     pub fn id(&self) -> Result<u32, Error> {
         let failed = |source| Error::Map { map: SWITCH, operation: "query", source };
         sys::map_info(self.get(SWITCH)).map(|info| info.id).map_err(failed)
@@ -464,8 +463,8 @@ impl AnswerMaps {
         Ok(AnswerMaps { maps: all(maps)?, ..*self })
     }
 
-    /// Returns the number of the port to which a test run redirected its packet, and the index of the packet's
-    /// neighbour (next hop), according to the packet counts. Returns `None` if no packet was redirected.
+    /// Returns the number of the port to which a test run redirected its packet, and the table index of the neighbour
+    /// (next hop), as the packet counts show them. Returns `None` if no packet was redirected.
     pub fn sent_to(&self) -> Result<Option<(u16, u32)>, Error> {
         let failed = |source| Error::Map { map: SENT, operation: "map", source };
         let sent = Mapped::new(self.get(SENT)).map_err(failed)?;
@@ -480,9 +479,9 @@ impl AnswerMaps {
         Ok(None)
     }
 
-    /// Restores the route tables of a program that is already in the kernel. `take` returns a map of the
-    /// program by its name. `conf` holds the words of `struct route_conf` from the member `answers` on.
-    /// Returns `None` if the program does not forward by routes.
+    /// Restores the route tables of a program that is already in the kernel. `take` returns the program's map of a
+    /// given name. `conf` holds the words of `struct route_conf` from the member `answers` on. Returns `None` if the
+    /// program does not forward by routes.
     pub fn adopt(
         conf: &[u32],
         secrets: [u64; LINK_SECRETS],

@@ -1,6 +1,6 @@
-//! Rate limits of the control traffic that the XDP programs of a virtual router's ports pass to the kernel.
-//! Each class of protocols has a rate, and within it a share for each interface and each source. Workers limit
-//! their own punts to the kernel by equal rules (`router::PuntPolicer`).
+//! Rate limits of the control packets that the XDP programs of a virtual router's ports pass to the kernel (punts).
+//! Packets are classified by protocol. Each class has a rate, and within it a share for each interface and each source.
+//! Workers limit their own punts to the kernel by the same rules (`router::PuntPolicer`).
 //!
 //! All ports of a router share the limits. `bpf/include/stage_punt.h` applies them.
 
@@ -16,7 +16,7 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 /// Number of classes of control packets with separate rate limits (`PUNT_CLASSES`).
 pub const PUNT_CLASSES: usize = 22;
-/// Maximum number of known peers of a router's routing protocols: `PUNT_PEERS`.
+/// Maximum number of known peers of the host's routing protocols: `PUNT_PEERS`.
 pub const PUNT_PEERS: usize = 8192;
 
 const STATE: &str = "punt_state";
@@ -26,13 +26,13 @@ const FRAMES: &str = "punt_frames";
 
 /// Number of 64-bit words of `struct punt_rate` (the rate limit of one class).
 const RATE_WORDS: usize = 3;
-/// Number of secret hash values in `struct punt_state`. The hash values follow the rates.
+/// Number of secret values for hash functions in `struct punt_state`. They follow the rates.
 const SECRETS: usize = 4;
-/// Number of 64-bit words at the beginning of `struct punt_state` that programs do not change: rates and secret
-/// hash values.
+/// Number of 64-bit words at the beginning of `struct punt_state` that programs do not change: the rates and the secret
+/// values for hash functions.
 const CONSTANTS: usize = RATE_WORDS * PUNT_CLASSES + SECRETS;
-/// Number of shares (parts of a class's rate) for interfaces in each class (`PUNT_SHARES`). Sources have the same
-/// number of shares.
+/// Number of interface shares of a class's rate (`PUNT_SHARES`). A class also has this number of source shares. Each
+/// interface or source is hashed to one share.
 const SHARES: usize = 256;
 /// Number of 64-bit words of `struct punt_state` (rates, token buckets and shares of a router).
 pub(crate) const STATE_WORDS: usize = CONSTANTS + PUNT_CLASSES + 2 * PUNT_CLASSES * SHARES;
@@ -42,20 +42,20 @@ pub(crate) const PEER_SIZE: usize = 40;
 /// class).
 pub(crate) const PUNT_FRAME_SIZE: u32 = 184;
 pub(crate) const PUNT_COUNT_SIZE: u32 = 16;
-/// `PUNT_IPV6`: flag in the field `kind` of `struct punt_peer` for an IPv6 peer.
+/// `PUNT_IPV6`: flag in the field `kind` of `struct punt_peer` that marks an IPv6 peer.
 const IPV6: u16 = 0x100;
 const NS_PER_S: u64 = 1_000_000_000;
-/// Map value of each known peer. Programs only look up whether a peer is present, and do not read the value.
+/// Map value of each known peer. Programs only look up whether a peer is in the map, and do not read the value.
 const THERE: [u8; 4] = 1_u32.to_ne_bytes();
 
-/// A known peer of the host's routing daemons. Control packets from known peers belong to classes of their own.
+/// A known peer of the host's routing daemons. Control packets from known peers have rate limits of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PuntPeer {
     /// A TCP session, such as a BGP session: local address and port, then address and port of the peer.
     Session(SocketAddr, SocketAddr),
     /// A gateway or BGP peer on the link of a router interface: interface number and address of the neighbour.
     Neighbour(u16, IpAddr),
-    /// A BGP peer at any distance, from which multihop BFD packets are expected.
+    /// A BGP peer that may be several hops away, from which multihop BFD packets are expected.
     Far(IpAddr),
 }
 
@@ -106,9 +106,9 @@ fn address_field(address: Option<IpAddr>) -> [u8; 16] {
 pub struct PuntRate {
     /// Rate of control packets per second. With 0, no packet of the class passes.
     pub packets: u32,
-    /// Number of control packets that may pass at once after an idle period (depth of the token bucket).
+    /// Number of control packets that may pass at once after an idle period (burst size of the token bucket).
     pub burst: u32,
-    /// Number of packets of the burst that stay reserved for interfaces and sources within their shares.
+    /// Number of packets of the burst that are reserved for interfaces and sources that have not used up their shares.
     pub reserve: u32,
 }
 
@@ -151,8 +151,8 @@ impl PuntLimits {
         Ok(PuntLimits { maps: Arc::new(maps), state, peers: BTreeSet::new() })
     }
 
-    /// Sets the rate of the class of control packets with this index, which is below [`PUNT_CLASSES`]. The token bucket
-    /// and the shares of the class are full afterwards, unless the class has this rate already.
+    /// Sets the rate of the class of control packets with this index, which is below [`PUNT_CLASSES`]. Unless the class
+    /// has this rate already, its token bucket and its shares are full afterwards.
     pub fn set_rate(&self, class: usize, rate: PuntRate) {
         let state = self.state.words();
         let words = rate.words();
@@ -176,8 +176,8 @@ impl PuntLimits {
         bucket.chain(shares).for_each(|until| until.store(0, Ordering::Relaxed));
     }
 
-    /// Replaces the known peers of the routing daemons. Peers beyond [`PUNT_PEERS`] are ignored, and a peer that is in
-    /// the old and in the new set stays present throughout.
+    /// Replaces the known peers of the routing daemons. Peers beyond [`PUNT_PEERS`] are ignored. A peer in both the old
+    /// and the new set stays known throughout.
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails. A further call tries the remaining changes again.
@@ -247,14 +247,15 @@ impl PuntMaps {
         PuntMaps::NAMES.into_iter().zip(self.0.iter().map(AsFd::as_fd))
     }
 
-    /// Returns the kernel's id of one of the rate limit maps. The ids are equal for programs of the same router.
+    /// Returns the kernel's id of one of the rate limit maps. The id identifies the router whose limits a program
+    /// applies.
     pub fn id(&self) -> Result<u32, Error> {
         let failed = |source| Error::Map { map: STATE, operation: "query", source };
         sys::map_info(self.get(0)).map(|info| info.id).map_err(failed)
     }
 
-    /// Returns a copy with equal rates and known peers, and with full buckets and zero counts. A test run with
-    /// the copy therefore takes no tokens of the router.
+    /// Returns a copy with the same rates and known peers, full token buckets and zero counts. A test run with the copy
+    /// therefore takes no tokens of the router.
     pub fn scratch(&self) -> Result<PuntMaps, Error> {
         let mut scratch = PuntMaps::create()?;
         scratch.0[1] = self.get(1).try_clone_to_owned().map_err(|source| Error::Map {
@@ -269,8 +270,8 @@ impl PuntMaps {
         Ok(scratch)
     }
 
-    /// Restores the rate limits of a program that is already in the kernel. `take` returns a map of the program by its
-    /// name. Returns `None` if the program is of a release with other classes, whose maps the programs of this
+    /// Restores the rate limits of a program that is already in the kernel. `take` returns the program's map of a given
+    /// name. Returns `None` if the program comes from a release with other classes, whose maps the programs of this
     /// release cannot use.
     pub fn adopt(
         take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,

@@ -8,10 +8,10 @@ use crate::filter::Moment;
 pub(super) const KEY_SIZE: usize = 40;
 pub(super) const VALUE_SIZE: usize = 24;
 
-/// `STEER_NO_VLAN`: VLAN value in an encoded flow for frames that are untagged or have a priority tag.
+/// `STEER_NO_VLAN`: VLAN value in an encoded flow of frames that are untagged or carry a priority tag (VLAN 0).
 const NO_VLAN: u16 = 0xffff;
-/// Value of `enum steer_kind` for an IPv4 flow. The next two constants are the value for an IPv6 flow and the
-/// flag of a flow with ports.
+/// `enum steer_kind` of an encoded IPv4 flow. The next two constants are the value for an IPv6 flow and the flag of a
+/// flow with ports.
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 const PORTS: u8 = 16;
@@ -22,8 +22,8 @@ const CPU: u32 = 1 << 16;
 /// and SCTP packets match no exact flow, because only the first fragment has ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExactFlow {
-    /// VLAN identifier, 1 to 4095, of frames with exactly one VLAN tag. `None` for untagged frames and frames
-    /// with a priority tag.
+    /// VLAN identifier, 1 to 4095, of frames with exactly one VLAN tag. `None` for frames that are untagged or carry a
+    /// priority tag (VLAN 0).
     pub vlan: Option<u16>,
     /// Source IP address of the flow's packets.
     pub source: IpAddr,
@@ -73,7 +73,7 @@ pub struct FlowEntry {
     pub to: SteerTo,
     /// Mark that is written to the metadata of the flow's frames ([`super::SteerMeta`]).
     pub mark: u32,
-    /// Time of CLOCK_MONOTONIC from which the program ignores the entry. `None` if the entry does not expire.
+    /// Time (CLOCK_MONOTONIC) from which the program ignores the entry. `None` if the entry does not expire.
     pub expires: Option<Moment>,
     /// Whether the entry was added at run time, and not by the configuration.
     pub live: bool,
@@ -199,7 +199,7 @@ impl fmt::Display for ExactFlow {
 }
 
 impl FlowEntry {
-    /// Encodes the entry of an exact flow as `struct steer_flow`. `slot` is the index of the flow's counts.
+    /// Encodes the entry of an exact flow as `struct steer_flow`. `slot` is the index of the flow's packet counts.
     pub(super) fn value(&self, slot: u32) -> [u8; VALUE_SIZE] {
         let mut value = [0; VALUE_SIZE];
         let words = [self.to.code(), self.mark, slot, u32::from(self.live)];
@@ -210,7 +210,8 @@ impl FlowEntry {
         value
     }
 
-    /// Decodes the entry of an exact flow from `struct steer_flow`, with the index of the flow's counts.
+    /// Decodes the entry of an exact flow from `struct steer_flow`. The first value is the index of the flow's packet
+    /// counts.
     pub(super) fn from_value(value: &[u8; VALUE_SIZE]) -> (u32, FlowEntry) {
         let word = |at: usize| {
             value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)

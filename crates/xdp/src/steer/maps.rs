@@ -38,7 +38,7 @@ pub struct SteerCount {
     pub bytes: u64,
 }
 
-/// Maps that programs of all kinds share in one flow steering.
+/// Maps of one flow steering that programs of all kinds ([`super::Kind`]) share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     flows: OwnedFd,
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     table_memory: Mapped,
 }
 
-/// Constants and maps of a flow steering in one program.
+/// Constants and maps of a flow steering, as one program uses them.
 #[derive(Debug)]
 pub(crate) struct SteerMaps {
     pub conf: [u32; STEER_WORDS],
@@ -57,7 +57,7 @@ pub(crate) struct SteerMaps {
     cpus: OwnedFd,
 }
 
-/// Exact flow and target that were found by a test run on [`SteerMaps::scratch`].
+/// Exact flow and target that a test run with the maps of [`SteerMaps::scratch`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Steered {
     pub flow: Option<ExactFlow>,
@@ -112,7 +112,7 @@ impl Shared {
         sys::map_delete(self.flows.as_fd(), key)
     }
 
-    /// Returns all exact flows in the kernel map, with the indices of their counts and their entries.
+    /// Returns all exact flows in the kernel map, each with the index of its counts and its entry.
     pub fn read_flows(&self) -> Result<Vec<(ExactFlow, u32, FlowEntry)>, Error> {
         let failed = |source| Error::Map { map: FLOWS, operation: "read", source };
         let mut flows = Vec::new();
@@ -151,8 +151,7 @@ impl Shared {
         (std::array::from_fn(|at| SteerTo::from_code(code(at))), code(STEER_BUCKETS) != 0)
     }
 
-    /// Returns the number that identifies the steering policy ([`Shared::set_owner`]). Returns 0 if no number was
-    /// stored.
+    /// Returns the number of the steering policy ([`Shared::set_owner`]). Returns 0 if no number was stored.
     pub fn owner(&self) -> u32 {
         let last =
             self.table_memory.words().get(STEER_BUCKETS / 2).map_or(0, |word| word.load(Ordering::Relaxed));
@@ -160,8 +159,7 @@ impl Shared {
         u32::from_ne_bytes([a, b, c, d])
     }
 
-    /// Stores a number that identifies the steering policy. The number is the last word of the table, which the program
-    /// does not read.
+    /// Stores the number of the steering policy in the last word of the table, which the program does not read.
     pub fn set_owner(&self, owner: u32) {
         let (table, live) = self.read_table();
         self.write(&table, live, owner);
@@ -280,8 +278,8 @@ impl SteerMaps {
         Ok(Steered { flow, to })
     }
 
-    /// Restores the flow steering of a program that is already in the kernel. `take` returns a map of the
-    /// program by its name.
+    /// Restores the flow steering of a program that is already in the kernel. `take` returns the program's map of a
+    /// given name.
     pub fn adopt(
         conf: [u32; STEER_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,

@@ -29,7 +29,7 @@ const IFLA_XDP_HW_PROG_ID: u16 = 7;
 /// functions takes about 1 KiB.
 const BUFFER: usize = 64 * 1024;
 
-/// Ids of the XDP programs on a device, one for each mode. An id is 0 if no program runs in the mode.
+/// Ids of the XDP programs on a device, one for each XDP mode. An id is 0 if no program runs in the mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ProgramIds {
     pub native: u32,
@@ -77,7 +77,8 @@ pub(crate) fn programs_on(ifindex: u32) -> io::Result<ProgramIds> {
     }
 }
 
-/// Returns the result of a C library call as a value or a negative error number, as [`owned`] expects it.
+/// Converts the result of a C library call that sets `errno` to a value or a negative error number, as [`owned`]
+/// expects it.
 fn negative_errno(result: i32) -> i32 {
     if result < 0 { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { result }
 }

@@ -50,7 +50,7 @@ impl Mapped {
         unsafe { slice::from_raw_parts(self.at.as_ptr(), self.words) }
     }
 
-    /// Writes bytes to the mapping from the first word on. The last word is padded with zeros.
+    /// Writes bytes to the mapping, starting at its first word. The last word is padded with zeros.
     pub(crate) fn write(&self, bytes: impl Iterator<Item = u8>) {
         let mut bytes = bytes.peekable();
         for word in self.words() {

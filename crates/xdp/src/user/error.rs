@@ -32,7 +32,7 @@ pub enum UserError {
         /// Names of the XDP programs in the object.
         names: Vec<String>,
     },
-    /// The section of the requested program is not an XDP section for a device.
+    /// The requested program is in a section of the object that does not hold XDP programs for devices.
     #[error("program {program} is in section \"{section}\": it is not for a device's driver hook")]
     Section {
         /// Name of the program that was requested.
