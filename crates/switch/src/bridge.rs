@@ -1,11 +1,11 @@
-//! The data path's view of a bridge: the compiled configuration as an immutable value, with references to the tables
-//! (MAC table, counts of addresses) that all versions of the bridge share. The view is part of the engine's
-//! configuration snapshot.
+//! A bridge as the workers see it: the compiled configuration as an immutable value, with references to the tables (MAC
+//! table, address counts) that all versions of the bridge share. The value is part of the engine's configuration
+//! snapshot.
 //!
 //! Control threads create a new version for every change ([`Bridge::reconfigured`], [`Bridge::with_groups`]) and
-//! publish it to the workers. All versions share the MAC table, the counts of addresses and the token buckets of
-//! unchanged storm limits. A worker that still uses the old version may learn an address on a port that the new
-//! version does not have. Look-ups ignore this entry, and [`Bridge::prune`] removes the entry.
+//! publish it to the workers. All versions share the MAC table, the address counts and the token buckets of unchanged
+//! storm limits. A worker that still uses the old version may learn an address on a port that the new version does not
+//! have. Lookups ignore this entry, and [`Bridge::prune`] removes it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use crate::tables::{BridgeTables, FdbEntry, Limits, Station, mac_bits, station_k
 /// Identifier for the next [`View`] that is created.
 static NEXT_VIEW: AtomicU64 = AtomicU64::new(1);
 
-/// Value in `View::slots` for a port that is not a member of the bridge.
+/// Index in `View::slots` for a port that is not a member of the bridge.
 const NO_SLOT: u16 = u16::MAX;
 
-/// Flood lists: the members to which frames of a VLAN are flooded. Each list holds indices into the members of a
-/// [`View`].
+/// Flood lists: for each set of VLANs with the same members, the members to which frames are flooded, as indices into
+/// the members of a [`View`].
 type SlotLists = Box<[Box<[u16]>]>;
 
-/// A bridge as workers use it: an immutable view of the configuration, the table of snooped multicast groups, and
-/// the tables that all versions of the bridge share. A clone shares all three with the original.
+/// A bridge as workers use it: the compiled configuration, the table of snooped multicast groups, and the tables that
+/// all versions of the bridge share. A clone shares all three with the original.
 #[derive(Clone, Debug)]
 pub struct Bridge {
     pub(crate) view: Arc<View>,
@@ -40,8 +40,8 @@ pub struct Bridge {
 /// The compiled configuration of a bridge.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// Identifier of the view, unique within the process. Workers detect by this identifier that their MAC cache
-    /// belongs to another version of the bridge.
+    /// Identifier of this version of the configuration, unique within the process. A worker compares it to detect that
+    /// its MAC cache belongs to another version.
     pub(crate) number: u64,
     pub(crate) id: BridgeId,
     name: String,
@@ -62,8 +62,8 @@ pub(crate) struct View {
 }
 
 impl Bridge {
-    /// Creates a bridge whose MAC table holds only the static entries. `seed` keys its hash tables and must
-    /// be secret and random.
+    /// Creates a bridge whose MAC table holds only the static entries. `seed` is the secret key of its hash functions
+    /// and must be random.
     pub fn new(config: &BridgeConfig, seed: u64) -> Bridge {
         let bridge = Bridge {
             view: Arc::new(View::new(config, seed, None)),
@@ -74,8 +74,8 @@ impl Bridge {
         bridge
     }
 
-    /// Returns the next version of the bridge, with the configuration `config`. Learned entries, counts of addresses,
-    /// and the token buckets of unchanged storm limits are kept. Entries of removed ports and VLANs are flushed. Call
+    /// Returns the next version of the bridge, with the configuration `config`. Learned entries, address counts, and
+    /// the token buckets of unchanged storm limits are kept. Entries of removed ports and VLANs are flushed. Call
     /// [`Bridge::prune`] once more when no worker uses the old version.
     ///
     /// A `mac_limit` above the table's capacity allocates a larger table and copies the entries. Addresses
@@ -154,8 +154,8 @@ impl Bridge {
         !(is_protected(from) && is_protected(to))
     }
 
-    /// Records that a copy of a multicast control message from the member `port` did not reach the
-    /// [`crate::Snooper`]. `now` is the time of the loss.
+    /// Records that the [`crate::Snooper`] did not get its copy of a multicast control message from the member `port`.
+    /// `now` is the time of the loss.
     #[cold]
     pub fn note_unsnooped(&self, port: PortId, now: Now) {
         if let Some(member) = self.view.member(port) {
@@ -163,15 +163,15 @@ impl Bridge {
         }
     }
 
-    /// Returns the last time, in nanoseconds, at which a copy of a multicast control message from this port did not
-    /// reach the snooper, because the copy exceeded the port's rate limit or a queue was full. Returns `None` if no
-    /// copy was lost.
+    /// Returns the last time, in nanoseconds, at which the snooper did not get its copy of a multicast control message
+    /// from this port, because the copy exceeded the port's rate limit or a queue was full. Returns `None` if no copy
+    /// was lost.
     pub fn snooped_incompletely(&self, port: PortId) -> Option<u64> {
         self.view.member(port)?.snooped().last_missed_ns()
     }
 
-    /// Returns the VLAN and learning settings of a member. Returns `None` for ports that are not members and
-    /// for transparent members, which have no VLANs.
+    /// Returns the VLAN and learning settings of a member, for offloads. Returns `None` for ports that are not members
+    /// and for transparent members, which have no VLANs.
     pub fn facts(&self, port: PortId) -> Option<MemberFacts> {
         self.view.member(port)?.facts()
     }
@@ -188,15 +188,15 @@ impl Bridge {
         self.tables.flush(gone)
     }
 
-    /// Returns the learned MAC table entries for transfer to a successor process (hand-over). Static entries are
-    /// left out, because the successor reads them from its configuration.
+    /// Returns the learned MAC table entries, for transfer to a successor process. Static entries are left out, because
+    /// the successor reads them from its configuration.
     pub fn export(&self, now_secs: u16) -> Vec<FdbEntry> {
         self.tables.fdb(now_secs).filter(|entry| !entry.is_static).collect()
     }
 
-    /// Adds MAC table entries that a predecessor process learned. An entry is skipped if this bridge does not have
-    /// its port or VLAN, if a limit of addresses is reached, or if its address is already known. Returns the number
-    /// of entries added.
+    /// Adds MAC table entries that a predecessor process learned. An entry is skipped if this bridge does not have its
+    /// port or VLAN, if a limit on the number of addresses is reached, or if its address is already known. Returns the
+    /// number of entries added.
     pub fn import(&self, entries: &[FdbEntry], now_secs: u16) -> usize {
         let stamped = entries.iter().map(|entry| (*entry, now_secs.wrapping_sub(entry.age_secs)));
         self.import_from(stamped, |member| self.view.limits(member))
@@ -220,8 +220,8 @@ impl Bridge {
         taken
     }
 
-    /// Replaces the static entries `before` of the previous view in the MAC table by the static entries of
-    /// this view.
+    /// Replaces the static entries of the previous configuration (`before`) in the MAC table by those of this
+    /// configuration.
     fn apply_statics(&self, before: &BTreeMap<u64, Station>) {
         for (&key, &station) in &self.view.statics {
             if before.get(&key) != Some(&station) {

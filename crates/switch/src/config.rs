@@ -1,28 +1,28 @@
 //! The configuration of a bridge, as plain values.
 //!
 //! The values are not validated. [`crate::Bridge::new`] accepts any value of these types and does not panic.
-//! Contradictions are resolved as documented (of several entries for one port, the last one is used).
+//! Contradictions are resolved as documented at each field. If a port has several entries, the last one is used.
 
 use packet::{BridgeId, MacAddr, PortId, VlanId};
 
-/// The current time, read once per burst and passed to the data path.
+/// The current time, read once for each burst of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Reading of a monotonic clock, in nanoseconds. All calls for one bridge use the same clock.
     pub ns: u64,
-    /// The reading `ns` in whole seconds, modulo 65,536. Ages of MAC table entries are computed from this value.
+    /// The time `ns` in whole seconds, modulo 65,536. Ages of MAC table entries are computed from this value.
     pub secs: u16,
 }
 
 impl Now {
-    /// Returns the time `ns`, which is a reading of a monotonic clock in nanoseconds.
+    /// Returns the time of a monotonic clock that reads `ns` nanoseconds.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "the coarse clock wraps by definition")]
     pub const fn from_ns(ns: u64) -> Now {
         Now { ns, secs: (ns / 1_000_000_000) as u16 }
     }
 
-    /// Returns the time `secs` seconds after the start of the clock. For tests and control threads.
+    /// Returns the time of a monotonic clock that reads `secs` seconds. For tests and control threads.
     pub const fn from_secs(secs: u64) -> Now {
         Now::from_ns(secs * 1_000_000_000)
     }
@@ -35,7 +35,7 @@ pub struct BridgeConfig {
     pub id: BridgeId,
     /// Name of the bridge, as shown in messages and listings.
     pub name: String,
-    /// Ageing time in seconds: a learned address without traffic is removed after this time (IEEE 802.1Q
+    /// Ageing time in seconds: a learned address from which no frame arrives for this time is removed (IEEE 802.1Q
     /// clause 8.8.3: 10 to 1,000,000, by default 300).
     ///
     /// Ages are stored as 16-bit counts of seconds. Values above [`MAX_AGEING_SECS`] are therefore reduced to
@@ -51,8 +51,8 @@ pub struct BridgeConfig {
     pub statics: Vec<StaticMac>,
 }
 
-/// Maximum ageing time in seconds. Ages are 16-bit counts of seconds. The margin below 65,536 allows for ageing
-/// sweeps that run late.
+/// Maximum ageing time in seconds. Ages are 16-bit counts of seconds. The margin below 65,536 allows for scans of the
+/// MAC table that run late.
 pub const MAX_AGEING_SECS: u32 = 65_000;
 
 impl Default for BridgeConfig {
@@ -113,9 +113,9 @@ impl BridgePortConfig {
     }
 }
 
-/// The VLAN mode of a member (IEEE 802.1Q clauses 6.9, 8.6.2 and 8.8.2). Only 802.1Q tags (0x8100) name
-/// a VLAN. A frame whose outer tag is an 802.1ad service tag (0x88a8) counts as untagged, as for any C-VLAN
-/// bridge.
+/// The VLAN mode of a member (IEEE 802.1Q clauses 6.9, 8.6.2 and 8.8.2). Only 802.1Q tags (0x8100) assign a frame to a
+/// VLAN. A frame whose outer tag is an 802.1ad service tag (0x88a8) counts as untagged, as in any bridge for customer
+/// VLANs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VlanMode {
     /// An access port: untagged and priority-tagged frames belong to this VLAN and are transmitted untagged.
@@ -135,17 +135,16 @@ pub enum VlanMode {
     Transparent,
 }
 
-/// Storm limits of a bridge member: the maximum number of frames per second that the bridge accepts from the
-/// member, for each class of flooded frames. `None` means no limit, and `Some(0)` drops all frames of the
-/// class.
+/// Storm limits of a bridge member: the maximum number of flooded frames per second that the bridge accepts from the
+/// member, for each class of frames. `None` means no limit, and `Some(0)` drops all frames of the class.
 ///
-/// The limits are token buckets, which allow a burst of a tenth of a second's frames, but of at least 32 frames (or
-/// one second's frames for limits below 32 frames per second). See [`StormLimits::burst`].
+/// The limits are token buckets. Their burst is the number of frames that the limit allows in a tenth of a second, but
+/// at least 32 frames (or one second's frames for limits below 32 frames per second). See [`StormLimits::burst`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormLimits {
     /// Limit for frames to ff:ff:ff:ff:ff:ff, in frames per second.
     pub broadcast: Option<u32>,
-    /// Limit for frames to all other group addresses, with or without snooped listeners, in frames per second.
+    /// Limit for frames to all other multicast addresses, with or without snooped listeners, in frames per second.
     pub multicast: Option<u32>,
     /// Limit for frames to unicast addresses that are not in the MAC table, in frames per second.
     pub unknown: Option<u32>,
@@ -167,7 +166,7 @@ pub struct StaticMac {
     pub vid: VlanId,
     /// Unicast address. Entries with group addresses are ignored.
     pub mac: MacAddr,
-    /// Port of the address. `None` means that frames to and from the address are dropped.
+    /// Port behind which the address is. `None` means that frames to and from the address are dropped.
     pub port: Option<PortId>,
 }
 

@@ -1,18 +1,18 @@
 //! The forwarding decision of the bridge for one frame: a plain value of 8 bytes that the engine executes.
 //!
-//! Port numbers in a decision are those of the [`crate::Bridge`] that made the decision. A decision is valid
-//! only for the burst for which it was made.
+//! Port numbers in a decision are those of the [`crate::Bridge`] that made the decision. A decision is valid only for
+//! the burst of frames for which it was made.
 
 use packet::record::{FloodClass, TagChange};
 use packet::{DropReason, PortId};
 
-/// The form in which a frame carried its VLAN on arrival.
+/// How a frame showed its VLAN on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TagForm {
     /// The frame had no 802.1Q tag.
     #[default]
     Untagged,
-    /// The frame had an 802.1Q priority tag (VID 0), which names no VLAN.
+    /// The frame had an 802.1Q priority tag (VID 0), which assigns it to no VLAN.
     Priority,
     /// The frame had an 802.1Q tag with the VLAN's identifier.
     Tagged,
@@ -36,9 +36,9 @@ impl TagForm {
 
 /// The forwarding decision for one frame.
 ///
-/// `punt` requests a copy for the [`crate::Snooper`] besides the forwarding. [`crate::Bridge::flood`] lists
-/// the output ports of `Flood` and `Group`. If the list is empty, the frame is dropped with
-/// [`DropReason::NoMember`].
+/// `punt` requests a copy for the [`crate::Snooper`] (IGMP and MLD snooping) besides the forwarding.
+/// [`crate::Bridge::flood`] lists the output ports of `Flood` and `Group`. If the list is empty, the frame is dropped
+/// with [`DropReason::NoMember`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Forwards the frame to one port.
@@ -52,9 +52,9 @@ pub enum Decision {
     Flood {
         /// Identifier of the frame's VLAN. The value is 0 on transparent ports.
         vid: u16,
-        /// Reason of the flood, which also selects the storm limit.
+        /// Reason for the flood (broadcast, multicast or unknown unicast), which also selects the storm limit.
         class: FloodClass,
-        /// Form in which the frame carried its VLAN on arrival.
+        /// How the frame showed its VLAN on arrival.
         form: TagForm,
         /// Whether the snooper gets a copy of the frame.
         punt: bool,
@@ -66,7 +66,7 @@ pub enum Decision {
         list: u16,
         /// Identifier of the frame's VLAN. The value is 0 on transparent ports.
         vid: u16,
-        /// Form in which the frame carried its VLAN on arrival.
+        /// How the frame showed its VLAN on arrival.
         form: TagForm,
         /// Whether the snooper gets a copy of the frame.
         punt: bool,
@@ -86,7 +86,7 @@ impl Decision {
 }
 
 impl Default for Decision {
-    /// Returns a drop decision, with which an engine fills its array of decisions before the first burst.
+    /// Returns a drop decision, the initial value in an engine's array of decisions.
     fn default() -> Self {
         Decision::Drop(DropReason::NoFunction)
     }

@@ -7,14 +7,13 @@
 //!             +--> Flow (words for every field) --> translate --> Megaflow: mask + program, for the worker's caches
 //! ```
 //!
-//! [`Flow`] is the extended flow key of a packet, with all fields that OpenFlow can match. The first words hold
-//! metadata, tunnel metadata and registers, which are zero on arrival (no port is a tunnel). The words of the
-//! [`FlowKey`] follow, and the words of the [`ExtendedKey`] with fields that only some packets have. A [`Match`]
-//! consists of two flows, value and mask. [`Field`] gives the position of each field. The crate `openflow`
-//! implements the protocol versions and wire formats.
+//! [`Flow`] holds all fields of a packet that OpenFlow can match. The first words hold metadata, tunnel metadata and
+//! registers, which are zero on arrival (no port is a tunnel). The words of the [`FlowKey`] follow, and the words of
+//! the [`ExtendedKey`] with fields that only some packets have. A [`Match`] consists of two flows, value and mask.
+//! [`Field`] gives the position of each field. The crate `openflow` implements the protocol versions and wire formats.
 //!
 //! A [`Rule`] is a flow entry of an OpenFlow table. A [`Megaflow`] is the result of a translation: a masked flow and
-//! datapath actions, which workers cache.
+//! datapath actions. Workers cache megaflows.
 
 mod action;
 mod batch;
@@ -86,17 +85,16 @@ use packet::FlowKey;
 
 /// Number of 64-bit words of a [`Flow`].
 pub const FLOW_WORDS: usize = 41;
-/// Ends of the four stages of a staged classifier look-up (metadata, L2, L3, L4), as word indices into a [`Flow`].
+/// Ends of the four stages of a staged classifier lookup (metadata, L2, L3, L4), as indices of words of a [`Flow`].
 pub const STAGES: [usize; 4] = [26, 31, 40, FLOW_WORDS];
-/// Indices of the words of a [`Flow`] that are copied from the packet's [`FlowKey`], in the order of the key's
-/// words.
+/// Indices in a [`Flow`] of the words that are copied from the packet's [`FlowKey`], in the order of the key's words.
 pub(crate) const KEY_WORDS: [usize; 8] = [26, 27, 28, 31, 32, 33, 34, 40];
-/// Index of the octet of a [`Flow`] at which the 802.1ah service instance tag (I-TAG) begins.
+/// Index in a [`Flow`] of the first octet of the 802.1ah service instance tag (I-TAG).
 pub(crate) const PBB_TAG: usize = Field::PbbUca.octet();
-/// Indices of the words of a [`Flow`] that are copied from the [`ExtendedKey`], in the order of the key's words.
+/// Indices in a [`Flow`] of the words that are copied from the [`ExtendedKey`], in the order of the key's words.
 pub(crate) const BEYOND_WORDS: [usize; 7] = [29, 30, 35, 36, 37, 38, 39];
 
-/// The extended flow key of a packet, with all fields that OpenFlow can match. See the [module](self).
+/// All fields of a packet that OpenFlow can match. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Flow(pub [u64; FLOW_WORDS]);
 
@@ -120,14 +118,14 @@ impl Flow {
         flow
     }
 
-    /// Returns the part of the flow that comes from the worker's flow key. The ingress port of the returned
-    /// key is zero.
+    /// Returns the words of the flow that come from the worker's flow key. The ingress port of the returned key is
+    /// zero.
     #[must_use]
     pub fn key(&self) -> FlowKey {
         FlowKey::from_words(KEY_WORDS.map(|place| self.0[place]))
     }
 
-    /// Returns the part of the flow that comes from the extended key.
+    /// Returns the words of the flow that come from the extended key.
     #[must_use]
     pub fn extended(&self) -> ExtendedKey {
         ExtendedKey(BEYOND_WORDS.map(|place| self.0[place]))
@@ -146,7 +144,7 @@ impl Flow {
         self.set_bits(at, bits, value);
     }
 
-    /// Returns the `bits` bits that begin at bit `at`, counted from the first octet's most significant bit.
+    /// Returns the `bits` bits from bit `at` on. Bit 0 is the most significant bit of the first octet.
     pub(crate) fn bits(&self, at: usize, bits: usize) -> u128 {
         let bytes = zerocopy::IntoBytes::as_bytes(&self.0);
         let mut value: u128 = 0;
@@ -161,7 +159,7 @@ impl Flow {
         value
     }
 
-    /// Sets the `bits` bits that begin at bit `at`, counted like in [`Flow::bits`].
+    /// Sets the `bits` bits from bit `at` on, counted as in [`Flow::bits`].
     pub(crate) fn set_bits(&mut self, at: usize, bits: usize, value: u128) {
         let bytes = zerocopy::IntoBytes::as_mut_bytes(&mut self.0);
         let mut rest = value;
@@ -194,7 +192,7 @@ impl Flow {
         }
     }
 
-    /// Sets all bits of a field in this mask.
+    /// Sets all bits of a field in this mask, so that the whole field is matched.
     pub fn want(&mut self, field: Field) {
         self.set(field, u128::MAX);
     }

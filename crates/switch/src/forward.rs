@@ -1,14 +1,14 @@
 //! Forwarding of a burst by the bridge: computes one decision for each flow key of the burst.
 //!
-//! Frames are processed one after another. Each frame is admitted to its VLAN (IEEE 802.1Q clause 8.6.2),
-//! then its source is looked up (learning process, 8.7), then its destination (forwarding process, 8.6). With
-//! few MAC table entries, the per-worker MAC cache decides most frames (see `mac_caching`). With many entries,
-//! the buckets of the next frames are prefetched while earlier frames are decided (see `fetching`). Both variants
-//! have a tight loop for known addresses and decide all other frames on the slow path. Storm limits are applied
-//! last. Consecutive frames of one port take the tokens for a storm limit together.
+//! Frames are processed one after another. Each frame is admitted to its VLAN (IEEE 802.1Q clause 8.6.2), then its
+//! source is looked up (learning process, 8.7), then its destination (forwarding process, 8.6). With few MAC table
+//! entries, the per-worker MAC cache decides most frames (see `mac_caching`). With many entries, the MAC table is read
+//! for every frame, and the hash buckets for the next frames are prefetched while earlier frames are decided (see
+//! `fetching`). Both variants have a tight loop for known addresses and decide all other frames on the slow path. Storm
+//! limits are applied last. Consecutive frames of one port take their storm limit tokens together.
 //!
 //! With [`Recorder::DRY`] the bridge changes nothing (no learning, no refresh, no tokens taken) and returns the
-//! decision that a real frame would get. Two obstacles to learning cannot be predicted: a bucket of the MAC table
+//! decision that a real frame would get. Two reasons against learning cannot be predicted: a bucket of the MAC table
 //! may be full, or another worker may be writing to it.
 
 mod fetching;
@@ -30,10 +30,11 @@ use crate::tables::{Station, mac_of, station_key};
 
 /// Maximum number of frames that one pass of [`Bridge::forward`] processes. Longer bursts are divided.
 const BURST: usize = 256;
-/// Reserved addresses 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
+/// Reserved addresses 01:80:c2:00:00:00 to 01:80:c2:00:00:0f without their last four bits, in the form of
+/// [`crate::tables::mac_bits`].
 const RESERVED: u64 = 0x0000_00c2_8001;
 const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
-/// Value of [`Admission::ingress`] before the first admission. No masked first key word has this value.
+/// Initial value of [`Admission::ingress`], which no masked first word of a flow key has.
 const NO_INGRESS: u64 = u64::MAX;
 
 /// The MAC table buckets of a frame's source and destination address. Group addresses have no entries in the table.
@@ -42,7 +43,7 @@ type Places = (BucketIndex, BucketIndex);
 /// A worker's scratch memory for [`Bridge::forward`], allocated once so that the data path does not allocate.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Indices of the frames in the burst to which a storm limit applies.
+    /// Indices in the burst of the frames to which a storm limit applies.
     judged: Vec<u16>,
     mac_cache: MacCache,
 }
@@ -63,8 +64,8 @@ impl Default for Scratch {
 impl Bridge {
     /// Makes the forwarding decision for each frame of a burst that arrived on members of this bridge, in order.
     ///
-    /// `layers` and `out` are as long as `keys`. Excess elements are ignored. The L3 fields of a key are read
-    /// only for group destinations of a snooping bridge, and only if `layers` shows an L3 header. For other
+    /// `layers` and `out` are as long as `keys`. Excess elements are ignored. The L3 fields of a key are read only for
+    /// group (multicast) destinations on a bridge with snooping, and only if `layers` shows an L3 header. For other
     /// frames [`FlowKey::extract_l2`] suffices. A frame of a port that is not a member is dropped with
     /// [`DropReason::NoFunction`].
     pub fn forward<R: Recorder>(
@@ -113,17 +114,18 @@ struct Pass<'a, R> {
     view: &'a View,
     table: &'a MacTable,
     now: Now,
-    /// Index of the first frame of this pass in the caller's arrays.
+    /// Index in the caller's arrays of the first frame of this pass.
     first: usize,
-    /// Admission result of the previous frame. The next frame mostly arrives on the same port with the same
-    /// tag.
+    /// Result of the VLAN admission of the previous frame. The next frame mostly arrives on the same port with the same
+    /// tag and has this result too.
     admission: Admission<'a>,
     recorder: &'a mut R,
 }
 
 #[derive(Clone, Copy)]
 struct Admission<'a> {
-    /// Masked first key word (ingress port, L2 flags, VLAN tag) of the frames that have the result `outcome`.
+    /// Masked first word (ingress port, L2 flags, VLAN tag) of the flow keys for which `outcome` is the admission
+    /// result.
     ingress: u64,
     outcome: Result<Admitted<'a>, DropReason>,
 }
@@ -155,8 +157,8 @@ struct Lane<'a> {
 }
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Returns the ingress direction of a frame: the combination of ingress port and VLAN tag. A new direction is
-    /// registered in `mac_cache`. Returns `None` if the frame is not admitted.
+    /// Returns the ingress direction of a frame: its combination of ingress port and VLAN tag, as `mac_cache` numbers
+    /// it. A new direction is registered. Returns `None` if the frame is not admitted.
     #[inline]
     fn way(&mut self, key: &FlowKey, mac_cache: &mut MacCache) -> Option<Way> {
         let ingress = ingress(key);
@@ -192,9 +194,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         decision
     }
 
-    /// Processes the source, then the destination of a frame, and returns the decision for the frame. With
-    /// `RECALLING`, the MAC cache stores results by address. Without `RECALLING`, the MAC cache stores results by MAC
-    /// table entry.
+    /// Processes the source, then the destination of a frame, and returns the decision for the frame. The MAC cache
+    /// stores the results by MAC address with `RECALLING`, and by MAC table entry without.
     #[inline(always)]
     fn decide<const RECALLING: bool>(
         &mut self,
@@ -234,7 +235,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         if is_here(lane.by, station) { Decision::Drop(DropReason::SamePort) } else { elsewhere }
     }
 
-    /// Returns the admission result of frames with the ingress port and tag of `key`.
+    /// Returns the admission result for the ingress port and VLAN tag of `key`.
     #[inline(always)]
     fn admission(&mut self, key: &FlowKey) -> &Admission<'a> {
         let ingress = ingress(key);
@@ -318,8 +319,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
     }
 }
 
-/// Returns the member and the VLAN of frames with the ingress port and tag of `key`. Returns the drop reason
-/// if these frames are not admitted.
+/// Returns the member and the VLAN for the ingress port and VLAN tag of `key`. Returns the drop reason if such frames
+/// are not admitted.
 #[inline(never)]
 fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReason> {
     let member = view.member(key.in_port()).ok_or(DropReason::NoFunction)?;
@@ -328,7 +329,7 @@ fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReaso
 }
 
 /// Returns the drop reason of a frame with an invalid source or reserved destination. `reason` is the drop reason of
-/// the VLAN admission, if any. If `reason` is that the ingress port is not a member, the function returns `reason`.
+/// the VLAN admission, if any. It takes precedence if the ingress port is not a member.
 #[cold]
 fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropReason {
     match reason {
@@ -341,7 +342,8 @@ fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropRea
     }
 }
 
-/// Returns whether an address in the form of `mac_bits`, or a MAC table key made of it, is a group address.
+/// Returns whether an address in the form of `mac_bits` is a group (multicast or broadcast) address. Also accepts a MAC
+/// table key.
 #[inline]
 fn is_group(bits: u64) -> bool {
     bits & 1 == 1
@@ -356,14 +358,14 @@ fn to_station(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     }
 }
 
-/// Returns whether a MAC table entry names the port on which the frame arrived.
+/// Returns whether the port of a MAC table entry is the port on which the frame arrived.
 #[inline(always)]
 fn is_here(by: Admitted<'_>, station: Station) -> bool {
     !station.discards() && station.port() == by.member.port
 }
 
-/// Returns the decision for a frame whose destination has the MAC table entry `station` on another port than the
-/// ingress port. The decision depends on no property of the ingress port except its protection.
+/// Returns the decision for a frame whose destination has the MAC table entry `station`, for another port than the
+/// ingress port. Of the ingress port's properties, only its protection matters.
 #[inline(never)]
 fn from_elsewhere(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     if station.discards() {
@@ -385,7 +387,8 @@ fn unknown(by: Admitted<'_>) -> Decision {
     Decision::Flood { vid: by.vid, class: FloodClass::Unknown, form: by.form, punt: false }
 }
 
-/// Returns the class of storm limit that applies to a decision. Returns `None` if no storm limit applies.
+/// Returns the class of flooded frames whose storm limit applies to a decision. Returns `None` if no storm limit
+/// applies.
 #[inline(always)]
 fn class_of(decision: &Decision) -> Option<FloodClass> {
     match decision {

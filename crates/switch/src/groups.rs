@@ -1,18 +1,18 @@
 //! The snooped multicast groups of a bridge, as an immutable table that workers read.
 //!
-//! The [`crate::Snooper`] makes the table on a control thread, and [`crate::Bridge::with_groups`] publishes
-//! it to workers. The table is keyed by VLAN and IP address, not by MAC address (RFC 4541 section 2.1.2, item
-//! 5), because 32 IPv4 groups share one MAC address.
+//! The [`crate::Snooper`] makes the table on a control thread, and [`crate::Bridge::with_groups`] publishes it to
+//! workers. The key of the table is VLAN and IP address, not the MAC address (RFC 4541 section 2.1.2, item 5), because
+//! 32 IPv4 groups share one MAC address.
 
 use std::net::IpAddr;
 
 use packet::{PortId, VlanId};
 
-/// Index of the empty port list, which also stands for a VLAN without multicast routers.
+/// Index of the empty port list. As the index of a VLAN's router ports, it states that there are no multicast routers.
 pub(crate) const NOBODY: u16 = 0;
 
-/// The address family of a multicast group, with its membership protocol (IGMP or MLD). Router ports are
-/// recorded for each family.
+/// The address family of a multicast group, with its membership protocol (IGMP or MLD). The ports of multicast routers
+/// are known separately for each family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4, with IGMP as the membership protocol.
@@ -54,7 +54,7 @@ pub struct RouterPorts {
 #[derive(Clone, Debug)]
 pub struct Groups {
     seed: u64,
-    /// Hash table of the known groups, with open addressing and linear probing. Its length is a power of two, and at
+    /// Hash table of the known groups. Collisions are resolved by linear probing. Its length is a power of two, and at
     /// most half of its slots are in use. The table is empty if no group is known.
     places: Box<[Place]>,
     /// For each VLAN and address family with multicast routers, the index (in `lists`) of the list of router ports.
@@ -68,8 +68,8 @@ pub struct Groups {
 struct Place {
     address: u128,
     vid: u16,
-    /// Index of the group's port list. [`NOBODY`] marks an empty slot of the hash table, because a known group has
-    /// at least one member.
+    /// Index of the group's port list. [`NOBODY`] marks an empty slot of the hash table, because a known group has at
+    /// least one listener port.
     list: u16,
 }
 
@@ -82,9 +82,9 @@ impl Groups {
     }
 
     /// Builds the table from groups and routers. A group's frames are also forwarded to the routers of its VLAN and
-    /// address family. Groups without members, and groups beyond the first 60,000, are left out, and their frames
-    /// are flooded. `seed` keys the hash table and must be secret, because a sender that knows it can choose groups
-    /// whose hashes collide, which slows look-ups down.
+    /// address family. Groups without listeners, and groups beyond the first 60,000, are left out, and their frames are
+    /// flooded. `seed` is the key of the hash function. It must be secret, because a sender that knows it can choose
+    /// groups whose hashes collide, which slows lookups down.
     pub fn new(groups: &[GroupPorts], routers: &[RouterPorts], seed: u64) -> Groups {
         let mut lists: Vec<Box<[PortId]>> = vec![Box::default()];
         let mut router_lists = Vec::new();

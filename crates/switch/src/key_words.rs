@@ -1,11 +1,10 @@
-//! Extraction of the fields of a flow key that a bridge uses: the fields that decide VLAN admission, and the MAC
-//! addresses.
+//! Reads the fields of a flow key that a bridge uses: the fields that decide VLAN admission, and the MAC addresses.
 
 use packet::FlowKey;
 
 pub(crate) const MAC_MASK: u64 = 0xffff_ffff_ffff;
-/// Mask of the fields in the first word of a flow key that decide VLAN admission: ingress port, L2 flags, and outer
-/// TCI (VLAN tag) without its priority.
+/// Mask of the bits in the first word of a flow key that decide VLAN admission: ingress port, L2 flags, and outer TCI
+/// (VLAN tag) without its priority bits.
 const INGRESS_MASK: u64 = 0x0000_ff1f_00ff_ffff;
 
 /// Returns the first word of a flow key, reduced to the fields that decide VLAN admission.

@@ -1,24 +1,24 @@
-//! A per-worker MAC cache in front of the shared MAC table. The cache holds source addresses that need no learning,
-//! and the forwarding decisions for destination addresses.
+//! A per-worker MAC cache in front of the shared MAC table. The cache holds source addresses that need no learning, and
+//! the forwarding decisions by destination address.
 //!
 //! If the MAC table has few entries, the table fits into the first-level CPU cache, and the instructions of the
 //! look-ups dominate the cost of a frame. The MAC cache reduces this cost to two multiplications and three
 //! comparisons, in a loop that keeps its state in CPU registers ([`MacCache::decide`]).
 //!
 //! Each combination of ingress port and tag (a direction) has a number ([`Way`]). Each combination of VLAN, tag form
-//! and protection, which many ports share, has a class number (`Class`). A cached word holds a MAC address in its
-//! low 48 bits and one of these numbers in its high bits. One comparison therefore decides whether the address is
+//! and protection (a class), which many ports share, has a number too (`Class`). A cached word holds a MAC address in
+//! its low 48 bits and one of these numbers in its high bits. One comparison therefore decides whether the address is
 //! cached for this direction or class in the current epoch. Only frames that passed every check of the slow path are
-//! cached, therefore the checks (group sources, reserved destinations) are not repeated.
+//! cached. The checks (group sources, reserved destinations) are therefore not repeated.
 //!
-//! If the MAC table has many entries, it is queried for every address ([`crate::forward`]'s `fetching`). The MAC
+//! If the MAC table has many entries, it is looked up for every address ([`crate::forward`]'s `fetching`). The MAC
 //! cache then holds only the decision for each table entry. A cached word holds the entry's value instead of the
-//! address, and the epoch lasts as long as the version of the bridge.
+//! address, and cached results are valid as long as the version of the bridge.
 //!
-//! Invariant: a cached result is valid as long as its epoch lasts. A new epoch begins with every change of the
-//! bridge's configuration or MAC table that a worker can see. A new epoch also begins with every second, therefore a
-//! cached source needs no refresh of its age. Several bridges can have epochs at the same time. No number of a
-//! direction or class is used in two epochs.
+//! Invariant: a cached result is valid during one epoch. A new epoch begins with every change of the bridge's
+//! configuration or MAC table that a worker can see. It also begins with every second, so a cached source needs no
+//! refresh of its age. Several bridges can have epochs at the same time. No number of a direction or class is used in
+//! two epochs.
 
 use std::slice;
 
@@ -37,7 +37,7 @@ pub(crate) const STATIONS: u32 = 1024;
 const WAYS: usize = 64;
 const CLASSES: usize = 16;
 const BRIDGES: usize = 8;
-/// Position of a direction's or class's number in a cached word, above the 48 bits of the address.
+/// Position in a cached word of the number of a direction or class, above the 48 bits of the address.
 const NUMBER_SHIFT: u32 = 48;
 /// Multiplier of the hash. Bits 12 to 23 are 1. Addresses that differ in the last octet (bits 40 to 47 of a word)
 /// therefore get adjacent slots, so that hosts with consecutive addresses fill few cache lines. The other bits are
@@ -48,7 +48,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f00_1c15;
 #[derive(Debug)]
 pub(crate) struct MacCache {
     /// Source addresses that are known on their ingress port and whose age needs no refresh, each with the number of
-    /// its direction in the high bits.
+    /// the ingress direction in the high bits.
     sources: Box<[u64; SOURCES]>,
     targets: Box<[Target; TARGETS]>,
     ways: [Way; WAYS],
@@ -58,15 +58,15 @@ pub(crate) struct MacCache {
     current: u32,
     /// Number of the epoch that began most recently.
     last: u32,
-    /// Number that was last assigned to a direction or class. 0 means none.
+    /// Number that was last assigned to a direction or class. 0 means that none was assigned.
     number: u16,
 }
 
-/// The cached decision for a destination.
+/// The cached decision for frames to one destination.
 #[derive(Clone, Copy, Debug, Default)]
 struct Target {
-    /// Destination address in the low bits, and the number of the class for which the decision is valid in
-    /// the high bits.
+    /// Destination address in the low 48 bits, and in the high bits the number of the class for which the decision is
+    /// valid.
     address: u64,
     /// Decision for frames that did not arrive on the output port.
     decision: Decision,
@@ -87,17 +87,17 @@ impl Target {
 /// An ingress direction: a combination of ingress port and VLAN tag, in one epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Way {
-    /// Masked first word of the flow keys of this direction: ingress port, L2 flags and VLAN tag.
+    /// Masked first word of the flow keys with this ingress port and tag.
     pub(crate) ingress: u64,
     epoch: u32,
     pub(crate) port: PortId,
     pub(crate) vid: u16,
     number: u16,
-    /// Number of the direction's class.
+    /// Number of the class (VLAN, tag form and protection) to which frames of the direction belong.
     class: u16,
 }
 
-/// The properties of an admitted frame that decide its outputs, without the ingress port.
+/// The properties of an admitted frame, apart from its ingress port, that decide its outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) vid: u16,
@@ -115,7 +115,7 @@ struct Numbered {
 /// The state of a bridge during one epoch: configuration, MAC table and second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Identifier of the bridge's view.
+    /// Identifier of the version of the bridge's configuration.
     pub(crate) view: u64,
     /// Number of changes of the bridge's MAC table, or `u64::MAX` if the cached decisions do not depend on such
     /// changes.
@@ -144,7 +144,7 @@ impl MacCache {
         }
     }
 
-    /// Selects the epoch of a bridge in this state. Begins a new epoch if no epoch belongs to the state.
+    /// Selects the epoch of a bridge in this state. If there is none, begins a new epoch.
     #[inline]
     pub(crate) fn enter(&mut self, state: State) {
         let place = usize::try_from(state.view % BRIDGES as u64).unwrap_or(0);
@@ -218,15 +218,15 @@ impl MacCache {
         self.sources[place::<SOURCES>(source)] = source;
     }
 
-    /// Records the decision for frames to `destination` that belong to the class of `way`. The decision does not
-    /// apply to frames that arrive on the output port.
+    /// Caches the decision for frames to `destination` that belong to the class of `way`. The decision does not apply
+    /// to frames that arrive on its output port.
     #[inline(always)]
     pub(crate) fn note_target(&mut self, way: Way, destination: u64, decision: Decision) {
         let address = numbered(way.class, destination);
         self.targets[place::<TARGETS>(address)] = Target { address, decision };
     }
 
-    /// Writes the cached decision for a frame of the direction `way` whose destination has a MAC table entry.
+    /// Writes to `out` the cached decision for a frame of the direction `way` to a destination with a MAC table entry.
     /// `station` is the value of this entry, which replaces the address in the cached word. Returns whether the
     /// decision was cached.
     #[inline(always)]
@@ -239,8 +239,8 @@ impl MacCache {
         target.address == station
     }
 
-    /// Writes the cached decisions for frames to `out`, up to the first frame that has another direction than `way`,
-    /// or whose source or destination is not cached. Returns the number of frames decided.
+    /// Writes the cached decisions for frames to `out`, up to the first frame that has another ingress port or tag than
+    /// `way`, or whose source or destination is not cached. Returns the number of frames decided.
     #[inline(never)]
     pub(crate) fn decide(&self, way: Way, keys: &[FlowKey], out: &mut [Decision]) -> usize {
         let mut decided = 0;
@@ -267,7 +267,7 @@ fn numbered(number: u16, address: u64) -> u64 {
     u64::from(number) << NUMBER_SHIFT | address
 }
 
-/// Returns the slot of a word in a hash table of `LEN` slots, a power of two.
+/// Returns the slot of a cached word in a hash table of `LEN` slots. `LEN` is a power of two.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "the upper bits of a product")]
 fn place<const LEN: usize>(word: u64) -> usize {

@@ -1,5 +1,4 @@
-//! The data path's view of a bridge member: one small value for each port, compiled from the port's
-//! configuration.
+//! A bridge member as the workers see it: one small value for each port, compiled from the port's configuration.
 //!
 //! The VLAN rules of ingress (IEEE 802.1Q clauses 6.9.1 and 8.6.2) and egress (8.6.4, 6.9.2) are in this
 //! module.
@@ -14,7 +13,8 @@ use sync::token_bucket::TokenBucket;
 use crate::config::{BridgePortConfig, StormLimits, VlanMode, VlanSet};
 use crate::decision::TagForm;
 
-/// VLAN and learning settings of one bridge member, for offloads that forward in place of the bridge.
+/// VLAN and learning settings of one bridge member, for offloads (such as XDP programs) that forward in place of the
+/// bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberFacts {
     /// VLAN of untagged frames on ingress. The value is `None` if the member does not admit untagged frames.
@@ -29,7 +29,7 @@ pub struct MemberFacts {
     pub learning: bool,
 }
 
-/// Value in place of a VLAN identifier if the port has no VLAN of this kind, for example no native VLAN.
+/// Value of a VLAN field if the port has no such VLAN, for example no native VLAN.
 const NOT_ADMITTED: u16 = u16::MAX;
 
 #[derive(Debug)]
@@ -53,16 +53,16 @@ pub(crate) struct Member {
     pub(crate) mac_limit: u32,
     limits: StormLimits,
     buckets: [Option<Arc<TokenBucket>>; 3],
-    /// Rate limit of the copies of the port's multicast control messages for the snooper.
+    /// Rate limit of the copies of the port's multicast control messages that the snooper gets.
     snooped: Arc<SnoopedCopies>,
 }
 
-/// The rate limit of the copies of one port's multicast control messages that the snooper receives.
+/// The rate limit of the copies of one port's multicast control messages (IGMP, MLD, PIM) that the snooper gets.
 #[derive(Debug)]
 pub(crate) struct SnoopedCopies {
     bucket: TokenBucket,
-    /// Time, in nanoseconds, at which a copy for the snooper was last lost. The value is 0 if no copy was lost.
-    /// Workers store the value and the snooper loads it with relaxed ordering.
+    /// Time, in nanoseconds, at which the rate limit or a full queue last kept a copy from the snooper. The value is 0
+    /// if no copy was lost. Workers store the value and the snooper loads it with relaxed ordering.
     missed_ns: AtomicU64,
 }
 
@@ -97,11 +97,11 @@ impl SnoopedCopies {
     }
 }
 
-/// Maximum rate, in copies per second, at which the snooper receives one port's IGMP, MLD and PIM messages. A port
-/// with the maximum number of groups ([`crate::SnooperConfig::max_groups_per_port`]) sends its reports at a lower
-/// rate during the ten seconds in which hosts answer a query.
+/// Maximum rate, in copies per second, at which the snooper gets one port's IGMP, MLD and PIM messages. When hosts
+/// answer a query, which takes them up to ten seconds, a port with the maximum number of groups
+/// ([`crate::SnooperConfig::max_groups_per_port`]) stays below this rate.
 pub(crate) const SNOOPED_RATE: u32 = 100;
-/// Burst size, in copies, of the rate limit [`SNOOPED_RATE`]. A burst fills only a small part of the queue from a
+/// Burst size, in copies, for the rate limit [`SNOOPED_RATE`]. A burst fills only a small part of the queue from a
 /// worker to the snooper.
 pub(crate) const SNOOPED_BURST: u32 = 50;
 
@@ -112,7 +112,7 @@ enum Mode {
     Transparent,
 }
 
-/// The VLAN of an admitted frame, and the form in which the frame carried the VLAN.
+/// The VLAN of an admitted frame, and how the frame showed it (tag or no tag).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ingress {
     pub(crate) vid: u16,
@@ -155,7 +155,7 @@ impl Member {
         }
     }
 
-    /// Returns the VLAN of a frame, or the reason why the frame is not admitted.
+    /// Returns the VLAN of an arriving frame, or the reason why the frame is not admitted.
     #[inline(always)]
     pub(crate) fn admit(&self, key: &FlowKey) -> Result<Ingress, DropReason> {
         let tci = key.outer_tci();
@@ -196,8 +196,7 @@ impl Member {
         &self.snooped
     }
 
-    /// Returns the member's settings for offloads that forward in place of the bridge. Returns `None` for a
-    /// transparent member.
+    /// Returns the member's settings for offloads. Returns `None` for a transparent member.
     pub(crate) fn facts(&self) -> Option<MemberFacts> {
         let untagged = VlanId::new(self.untagged).filter(|_| self.untagged != NOT_ADMITTED);
         (self.mode != Mode::Transparent).then_some(MemberFacts {
@@ -209,8 +208,8 @@ impl Member {
         })
     }
 
-    /// Returns how the VLAN of a frame with this tag form was determined: from the tag, from the access VLAN or from
-    /// the native VLAN of the port. Packet tracing shows the result.
+    /// Returns the source of a frame's VLAN: its tag, or the access or native VLAN of the port. `form` is how the frame
+    /// showed its VLAN. For packet tracing.
     pub(crate) fn vlan_source(&self, form: TagForm) -> VlanSource {
         match (form, self.mode) {
             (TagForm::Opaque, _) => VlanSource::None,

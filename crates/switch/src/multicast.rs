@@ -1,7 +1,7 @@
 //! Forwarding of frames with a group destination: the worker's part of IGMP and MLD snooping (RFC 4541), and
 //! the resolution of `Flood` and `Group` decisions into output ports.
 //!
-//! Workers only read the [`crate::Groups`] of their bridge. Workers send copies of reports and queries to the
+//! Workers only read the [`crate::Groups`] of their bridge. They send copies of reports and queries to the
 //! [`crate::Snooper`], which builds the next table of groups.
 
 use std::net::IpAddr;
@@ -16,15 +16,15 @@ use crate::decision::{Decision, TagForm};
 use crate::groups::Family;
 use crate::member::Member;
 
-/// IP protocol number of Protocol Independent Multicast (RFC 7761), whose hellos reveal the ports of
-/// multicast routers.
+/// IP protocol number of Protocol Independent Multicast (RFC 7761). PIM hello messages show the ports of multicast
+/// routers.
 pub(crate) const PIM: u8 = 103;
 
 /// The kind of a multicast control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Control {
-    /// A report or leave. Forwarded to router ports only, because other hosts that received the report would
-    /// suppress their own reports.
+    /// A report or leave. It is forwarded to router ports only, because other hosts would suppress their own reports if
+    /// they received it.
     Report,
     /// A query, flooded to all ports.
     Query,
@@ -74,8 +74,8 @@ impl Bridge {
         self.flood_recorded(in_port, decision, 0, &mut NoRecord, each);
     }
 
-    /// Like [`Bridge::flood`], and also records the steps of the frame with the index `index`: each output, and each
-    /// excluded member with the reason. A frame without outputs is recorded as dropped.
+    /// Like [`Bridge::flood`], and also records for packet tracing each output of the frame with the index `index`, and
+    /// each excluded member with the reason. A frame without outputs is recorded as dropped.
     pub fn flood_recorded<R: Recorder>(
         &self,
         in_port: PortId,
@@ -186,9 +186,9 @@ fn is_all_pim_routers(group: IpAddr) -> bool {
     }
 }
 
-/// Returns whether the bridge may restrict frames of a multicast group to its listeners. Two kinds of groups are
-/// always flooded: hosts need not send reports for groups of 224.0.0.0/24 (RFC 4541 section 2.1.2, item 2), and
-/// neighbour discovery needs IPv6 groups of link-local scope or less (section 3).
+/// Returns whether the bridge may restrict frames of a multicast group to its listeners. All other groups are flooded:
+/// hosts need not send reports for groups in 224.0.0.0/24 (RFC 4541 section 2.1.2, item 2), and neighbour discovery
+/// needs IPv6 groups of link-local or smaller scope (section 3).
 pub(crate) fn is_prunable(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(v4) => v4.is_multicast() && v4.octets()[..3] != [224, 0, 0],

@@ -1,5 +1,5 @@
-//! The control thread's part of IGMP and MLD snooping (RFC 4541), which tracks the listeners of each group
-//! and the ports of multicast routers.
+//! The control thread's part of IGMP and MLD snooping (RFC 4541): tracks the listeners of each group and the ports of
+//! multicast routers.
 //!
 //! See [`Snooper`] for the timers and the reasons for them.
 
@@ -21,23 +21,23 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Last member query count (RFC 3376 section 8.11): the number of queries that a router sends before it
 /// accepts a leave.
 const LAST_MEMBER_QUERIES: u64 = 2;
-/// Remaining membership time, in nanoseconds, after a leave if the VLAN has no querier. The value is the last member
-/// query count times the last member query interval of one second.
+/// Membership time, in nanoseconds, that remains after a leave in a VLAN without a querier: the last member query count
+/// times the last member query interval of one second.
 const LEAVE_NS: u64 = LAST_MEMBER_QUERIES * NS_PER_S;
 /// Maximum response time, in nanoseconds, of a query that does not carry one (IGMP version 1, RFC 2236
 /// section 4).
 const RESPONSE_NS: u64 = 10 * NS_PER_S;
-/// Time, in nanoseconds, after the end of a query's response time within which a report still counts as an answer.
-/// The control thread processes reports only when it polls.
+/// Time, in nanoseconds, after the end of a query's response time within which a report still counts as an answer. It
+/// allows for the interval at which the control thread reads reports.
 const ANSWER_SLACK_NS: u64 = NS_PER_S;
-/// Minimum time, in nanoseconds, between a port's first report for a group and a report that counts as an answer to
-/// a query. Earlier reports may be unsolicited: hosts repeat these within ten seconds (RFC 2236 section 8.10, RFC
-/// 2710 section 7.10), and one second is added for the delivery.
+/// Minimum time, in nanoseconds, between a port's first report for a group and a later report that counts as an answer
+/// to a query. Earlier reports may be repetitions without a query: hosts repeat their first report within ten seconds
+/// (RFC 2236 section 8.10, RFC 2710 section 7.10), and one second is added for the delivery.
 const UNSOLICITED_NS: u64 = 11 * NS_PER_S;
 /// Maximum number of queriers tracked for one VLAN and address family. Normally there is one, because the others
 /// stop querying (RFC 3376 section 6.6.2).
 const MAX_QUERIERS: usize = 8;
-/// Minimum time, in nanoseconds, for which a listener remains after a query to which it does not respond. Without
+/// Minimum time, in nanoseconds, for which a membership lasts after a query that its listener does not answer. Without
 /// this minimum, a query with a forged response time of zero would remove all listeners.
 const MIN_RESPONSE_NS: u64 = NS_PER_S;
 
@@ -134,7 +134,7 @@ pub struct Snooper {
     changed: bool,
 }
 
-/// A querier of a VLAN and address family.
+/// A multicast querier (router or snooping switch) of a VLAN and address family.
 #[derive(Clone, Debug)]
 struct Querier {
     /// Port on which the querier's last general query arrived.
@@ -143,12 +143,13 @@ struct Querier {
     expires_ns: u64,
     /// Time, in nanoseconds, at which the response time of the querier's last general query ends.
     asks_until_ns: u64,
-    /// Time, in nanoseconds, from which the reports of all listeners are known, because the response time of a query
-    /// has passed.
+    /// Time, in nanoseconds, from which the listeners are completely known, because the response time of a query has
+    /// passed.
     answered_ns: u64,
     /// Whether a port other than the querier's port has sent a report in answer to a query.
     is_heard: bool,
-    /// Ports that have renewed a membership within the response time of this querier and of no other querier.
+    /// Ports whose report, in answer to a query, can only belong to this querier: no other querier's response time was
+    /// running.
     heard_by: BTreeSet<PortId>,
     /// Whether groups are restricted to their listeners because this querier is present.
     restricts: bool,
@@ -169,12 +170,12 @@ struct Member {
     has_left: bool,
 }
 
-/// A parsed copy of a multicast control frame.
+/// A copy of a multicast control frame, parsed into events.
 #[derive(Clone, Debug)]
 pub struct SnoopedMessage {
     vid: u16,
     events: Vec<Event>,
-    /// Whether the frame is malformed. The events before the defect are processed.
+    /// Whether the frame is malformed. The events read before the malformed part are processed.
     is_bad: bool,
 }
 
@@ -213,14 +214,14 @@ impl Snooper {
         }
     }
 
-    /// Processes a copy of a frame that a decision of `bridge` requested. `port` is the port on which the frame
-    /// arrived, `vid` is the VLAN in the decision, and `frame` is the frame as received.
+    /// Processes a copy of a frame for which a decision of `bridge` requested the copy. `port` is the port on which the
+    /// frame arrived, `vid` is the VLAN in the decision, and `frame` is the frame as received.
     pub fn handle(&mut self, bridge: &Bridge, port: PortId, vid: u16, frame: &[u8], now: Now) {
         self.apply(bridge, port, &SnoopedMessage::read(frame, vid), now);
     }
 
-    /// Processes a message like [`Snooper::handle`]. The caller has parsed the message before, without the lock that
-    /// protects this snooper.
+    /// Processes a message like [`Snooper::handle`]. The caller has parsed the message already, while it did not hold
+    /// the lock that protects this snooper.
     pub fn apply(&mut self, bridge: &Bridge, port: PortId, message: &SnoopedMessage, now: Now) {
         let SnoopedMessage { vid, ref events, is_bad } = *message;
         self.counts.bad += u64::from(is_bad);
@@ -403,8 +404,8 @@ impl Snooper {
         false
     }
 
-    /// Records that a report of a port may be an answer to the queriers whose response time has not ended.
-    /// `is_renewal` is the result of [`Snooper::join`].
+    /// Records that a report of a port may be an answer to each querier whose response time has not ended. `is_renewal`
+    /// is the result of [`Snooper::join`].
     fn answer(&mut self, port: PortId, vid: u16, family: Family, is_renewal: bool, now_ns: u64) {
         let Some(queriers) = self.queriers.get_mut(&(vid, family)) else { return };
         let mut asking: Vec<&mut Querier> =
@@ -492,8 +493,8 @@ impl Snooper {
         self.changed |= known.is_none();
     }
 
-    /// Removes groups without listeners, and updates the number of groups of each port after memberships were
-    /// removed. `forgotten` holds the port of each removed membership.
+    /// Completes the removal of memberships: removes groups without listeners, and corrects the number of groups of
+    /// each port. `forgotten` holds the port of each removed membership.
     fn settle(&mut self, forgotten: Vec<PortId>) {
         if forgotten.is_empty() {
             return;

@@ -21,19 +21,18 @@ const STATIC: u32 = 1 << 16;
 const DISCARD: u32 = 1 << 17;
 /// Number of possible ports: port numbers have 16 bits.
 const PORTS: usize = 1 << 16;
-/// Lowest computed age, in seconds, that results only from a clock reading older than the entry's time stamp (modulo
-/// 65,536). An entry with this age or a higher one counts as just refreshed.
+/// Lowest computed age, in seconds, that can only come from a clock reading older than the entry's time stamp (ages are
+/// modulo 65,536). An entry with this age or a higher one counts as just refreshed.
 const FUTURE: u16 = u16::MAX - 256;
 /// Minimum number of MAC table buckets that one call of [`BridgeTables::age`] examines.
 const SWEEP_MIN: usize = 4096;
-/// Minimum number of MAC table entries that an eviction reads before it selects an entry, unless the eviction has
-/// read [`EVICTION_BUCKETS`] buckets.
+/// Number of MAC table entries that an eviction reads before it selects one of them. It may read fewer if it has read
+/// [`EVICTION_BUCKETS`] buckets.
 const EVICTION_ENTRIES: usize = 64;
 /// Maximum number of MAC table buckets, of one cache line each, that one eviction reads.
 const EVICTION_BUCKETS: usize = 256;
 
-/// The value of a MAC table entry: the port, and the flags for static entries and for entries whose frames are
-/// dropped.
+/// The value of a MAC table entry: the port, and flags for static entries and for entries whose frames are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Station(pub(crate) u32);
 
@@ -64,27 +63,27 @@ impl Station {
     }
 }
 
-/// Returns a MAC address in the low 48 bits of a word, with the first octet in the lowest bits. A little-endian CPU
-/// loads this form directly from a flow key.
+/// Returns a MAC address in the low 48 bits of a word, with the first octet in the lowest bits. A little-endian CPU can
+/// load this form directly from a flow key.
 #[inline]
 pub(crate) fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-/// Returns the address in the low 48 bits of `bits`.
+/// Returns the MAC address that the low 48 bits of `bits` hold (see [`mac_bits`]).
 pub(crate) fn mac_of(bits: u64) -> MacAddr {
     let [a, b, c, d, e, f, _, _] = bits.to_le_bytes();
     MacAddr([a, b, c, d, e, f])
 }
 
-/// Returns the key of the MAC table for an address (in the form of [`mac_bits`]) in a VLAN.
+/// Returns the MAC table key for an address (in the form of [`mac_bits`]) in a VLAN.
 #[inline]
 pub(crate) fn station_key(vid: u16, mac_bits: u64) -> u64 {
     u64::from(vid) << VID_SHIFT | mac_bits
 }
 
-/// An entry of the MAC table, as `show` lists it and as it is transferred to a successor process (hand-over).
+/// An entry of the MAC table, for listings and for transfer to a successor process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FdbEntry {
     /// VLAN of the entry. The value is [`VlanId::NONE`] for transparent ports.
@@ -93,7 +92,7 @@ pub struct FdbEntry {
     pub mac: MacAddr,
     /// Port of the address. The value is `None` for a static entry whose frames are dropped.
     pub port: Option<PortId>,
-    /// Seconds since a frame from the address was last seen. The value is 0 for static entries.
+    /// Seconds since the last frame from the address. The value is 0 for static entries.
     pub age_secs: u16,
     /// Whether the entry comes from the configuration. Other entries were learned.
     pub is_static: bool,
@@ -107,7 +106,7 @@ impl FdbEntry {
     }
 }
 
-/// An offload (for example in XDP) that forwards by a copy of the MAC table. The table notifies the offload
+/// An offload (for example in XDP) that forwards by a copy of the MAC table. The bridge notifies the offload
 /// immediately of entries that changed or were removed. The offload reads new entries from the table itself.
 pub trait OffloadInvalidator: Send + Sync + fmt::Debug {
     /// Removes the entry with this key ([`FdbEntry::key`]) from the offload's copy. Workers also call this function.
@@ -120,7 +119,7 @@ pub trait OffloadInvalidator: Send + Sync + fmt::Debug {
 pub(crate) enum Learned {
     /// The address was not in the table before.
     New,
-    /// The entry named this port before, and now names the port of the frame.
+    /// The entry's port was the one given here, and is now the port of the frame.
     Moved(PortId),
     /// Another worker learned the address on the same port first.
     Already,
@@ -139,8 +138,8 @@ pub(crate) struct Limits {
     pub(crate) bridge: u32,
 }
 
-/// Sort key of entries for eviction: number of addresses on the entry's port, age of the entry in seconds, and the
-/// reversed table key, which makes the order unambiguous. The entry with the greatest sort key is evicted.
+/// Sort key of entries for eviction: the number of addresses on the entry's port, the age of the entry in seconds, and
+/// the reversed MAC table key, which makes the order unambiguous. The entry with the greatest sort key is evicted.
 type EvictionRank = (u32, u16, std::cmp::Reverse<u64>);
 
 /// Reason why an address is not learned if the bridge is at its limit of addresses, in words for packet tracing.
@@ -179,13 +178,14 @@ pub struct BridgeTables {
     learned: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
-    /// Number of changes of MAC table entries, from which workers detect that their MAC cache is stale. The number is
+    /// Number of changes of MAC table entries. Workers compare it to detect that their MAC cache is out of date. It is
     /// incremented after each change.
     changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
-    /// Number of the port with the most learned entries, as of the last learning or ageing sweep.
+    /// Number of the port with the most learned entries, as found when an address was last learned or entries were last
+    /// aged.
     fullest: AtomicU32,
-    /// Index of the bucket at which the next eviction begins to read.
+    /// Index of the bucket from which the next eviction reads.
     evict_from: AtomicUsize,
     capacity: u32,
     offload_invalidator: OnceLock<Arc<dyn OffloadInvalidator>>,

@@ -1,4 +1,5 @@
-//! The undo log of a batch of changes. The log reverts the whole batch if one change is refused.
+//! The undo log of a batch of changes of the flow tables. If one change is refused, the whole batch is reverted by the
+//! log.
 //!
 //! The log holds the state that each changed rule, group or meter had before the batch. The log stores this state
 //! once, however often the batch changes the object. One memory limit applies to the log together with the existing
@@ -12,31 +13,32 @@ use super::pipeline::{GroupState, MeterState};
 use super::rule::{Rule, RuleRef};
 use super::translate::Translated;
 
-/// Memory, in octets, by which rules, groups and the undo log together may exceed the memory limit of rules and
-/// groups during a batch.
+/// Memory, in octets, by which rules, groups and the undo log together may exceed the configured memory limit of rules
+/// and groups while a batch is made.
 const BATCH_MEMORY: usize = 512 << 20;
 
-/// Maximum work of a batch: the number of rules, groups and buckets that its changes visit. Each 64 octets of
-/// visited actions count as one more rule. The visits take about a second, during which the tables are locked.
+/// Work limit of a batch: the number of rules, groups and buckets that its changes visit. Each 64 octets of visited
+/// actions count as one more rule. A batch with this much work takes about a second, during which the tables are
+/// locked.
 pub const BATCH_WORK: usize = 1 << 27;
 
-/// A packet-out of a batch with the result of its translation.
+/// A packet-out of a batch, translated into datapath actions.
 #[derive(Clone, Debug)]
 pub struct DecidedPacket {
     /// Packet that the controller sends.
     pub packet: PacketOut,
-    /// Result of the translation. The flow entries that the `learn` actions of the packet-out add are already
-    /// in the tables.
+    /// Datapath actions for the packet. The flow entries that its `learn` actions add are already in the tables.
     pub translated: Translated,
 }
 
 /// A step of the undo log: the previous state of one rule, group or meter.
 pub(super) enum Undo {
     Added(RuleRef),
-    /// A removed rule, and the identifier of its chain if the rule was doomed.
+    /// A removed rule. If the rule was in a chain of rules that are about to be removed (doomed), also the chain's
+    /// identifier.
     Removed(RuleRef, Box<Rule>, Option<u64>),
     Changed(RuleRef, Box<Rule>),
-    /// A rule, and its modification time in nanoseconds before the batch changed it.
+    /// The rule, and its modification time in nanoseconds before the batch.
     Times(RuleRef, u64),
     Group(u32, Option<Box<GroupState>>),
     Meter(u32, Option<Box<MeterState>>),
@@ -44,22 +46,22 @@ pub(super) enum Undo {
 
 /// A batch of changes in progress. See the [module](self).
 pub(super) struct Batch {
-    /// Time at which the changes of the batch are made, in nanoseconds.
+    /// Time at which the batch is made, in nanoseconds.
     pub now_ns: u64,
     steps: Vec<Undo>,
     /// Rules that the batch has added.
     added: HashSet<RuleRef>,
-    /// Rules whose state before the batch the undo log holds.
+    /// Rules whose state before the batch is in the undo log.
     changed: HashSet<RuleRef>,
-    /// Rules of which the undo log holds only the previous modification time, because the batch has changed only this
-    /// time.
+    /// Rules of which the batch has changed only the modification time. The undo log holds only their previous
+    /// modification time.
     retimed: HashSet<RuleRef>,
     groups: HashSet<u32>,
     meters: HashSet<u32>,
     /// Packet-outs that the batch has translated, in order.
     pub decided: Vec<DecidedPacket>,
-    /// Costs of the packet-outs translated so far: the number of their table look-ups, and the memory, in octets, of
-    /// the packet-outs and their translations.
+    /// Sums over the packet-outs translated so far: the number of table lookups, and the memory, in octets, of the
+    /// packet-outs and their translations.
     pub decided_costs: (usize, usize),
     /// Approximate memory that the undo log uses, in octets.
     kept: usize,
@@ -104,14 +106,14 @@ impl Batch {
         if self.work > BATCH_WORK { Err(FlowError::TooMuchWork) } else { Ok(()) }
     }
 
-    /// Like [`Batch::work`], for an action list of `octets` octets that is written or compared. The list
-    /// counts as one visited rule, plus one for each 64 octets.
+    /// Adds the work of writing or comparing an action list of `octets` octets, like [`Batch::work`]. The list counts
+    /// as one visited rule, plus one for each 64 octets.
     pub fn work_on(&mut self, octets: usize) -> Result<(), FlowError> {
         self.work(1 + octets / OCTETS_OF_WORK)
     }
 
-    /// Returns whether a change of the rule needs no further log entry, because the batch added the rule or
-    /// the log holds its previous state.
+    /// Returns whether the undo log needs no further entry for a rule, because the batch added the rule or its previous
+    /// state is in the log.
     pub fn knows(&self, at: RuleRef) -> bool {
         self.added.contains(&at) || self.changed.contains(&at)
     }
@@ -122,8 +124,8 @@ impl Batch {
         self.steps.push(Undo::Added(at));
     }
 
-    /// Records that a rule was removed. A rule that the batch itself added needs no record. `doomed` is the chain of
-    /// the rule if the rule was doomed.
+    /// Records that a rule was removed. A rule that the batch itself added needs no record. If the rule was doomed
+    /// (about to be removed), `doomed` is the identifier of its chain.
     pub fn removed(&mut self, at: RuleRef, rule: Rule, doomed: Option<u64>) {
         if !self.added.contains(&at) {
             self.kept += rule.memory();
@@ -204,7 +206,7 @@ mod tests {
         Bucket { id, weight: 1, watch_port: None, watch_group: None, actions }
     }
 
-    /// Returns a flow-mod that replaces the instructions of all rules by a note of `octets` octets.
+    /// Returns a flow-mod that replaces the instructions of all rules by a `note` action of `octets` octets.
     fn modify_all(octets: usize) -> FlowMod {
         let note = Instructions::apply(vec![Action::Note(vec![7; octets])]);
         FlowMod {

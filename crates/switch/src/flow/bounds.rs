@@ -36,9 +36,9 @@ type Rank = (u16, u64);
 /// of a flow entry do not have.
 type GroupKey = Vec<Option<u128>>;
 
-/// Work of visiting a rule to choose the rule to evict, in visited rules.
+/// Work of visiting one rule while the rule to evict is chosen, in units of one rule visit.
 const WORK_OF_RANK: usize = 4;
-/// Work of reading one field by which rules are grouped for eviction, in visited rules.
+/// Work of reading one field by which rules are grouped for eviction, in units of one rule visit.
 const WORK_OF_FIELD: usize = 16;
 
 /// The rules of one eviction group that may be evicted.
@@ -46,7 +46,7 @@ const WORK_OF_FIELD: usize = 16;
 struct EvictionGroup {
     /// Number of the rules.
     size: usize,
-    /// Rule that is evicted first. The value is `None` if all rules are too important.
+    /// Rule that is evicted first. The value is `None` if all rules are too important to be evicted.
     first: Option<(Rank, RuleRef)>,
 }
 
@@ -64,7 +64,7 @@ fn rank_of(rule: &Rule) -> Rank {
     (rule.importance, rule.ends_ns().unwrap_or(u64::MAX))
 }
 
-/// Stores the values of the fields by which a rule is grouped for eviction in `key`.
+/// Reads the values of the fields by which a rule is grouped for eviction, and stores them in `key`.
 fn read_group(fields: &[SubField], matching: &Match, key: &mut GroupKey) {
     key.clear();
     key.extend(fields.iter().map(|part| {
@@ -109,8 +109,8 @@ impl Pipeline {
         self.make_room(table, now_ns);
     }
 
-    /// Returns the estimated work of [`Pipeline::set_table_wishes`] with these settings, in the units of
-    /// [`Pipeline::work_of`].
+    /// Returns the estimated work of [`Pipeline::set_table_wishes`] with these settings, in units of one rule visit
+    /// ([`Pipeline::work_of`]).
     #[must_use]
     pub fn work_of_wishes(&self, table: u8, wishes: &TableWishes) -> usize {
         let Some(own) = self.tables.get(usize::from(table)) else { return 1 };
@@ -129,7 +129,7 @@ impl Pipeline {
         self.tables.get(usize::from(table)).map(|own| &own.bounds.wished)
     }
 
-    /// Returns the handling of packets that no flow entry of a table matches.
+    /// Returns what happens to packets that no flow entry of a table matches.
     pub(super) fn miss_of(&self, table: u8) -> Miss {
         self.tables.get(usize::from(table)).map_or(Miss::Drop, |own| own.bounds.wished.miss)
     }
@@ -188,14 +188,14 @@ impl Pipeline {
         groups.filter_map(first).max_by_key(|(rank, _)| *rank).map(|(_, at)| at)
     }
 
-    /// Returns the work of choosing the rules of a table to evict, in visited rules.
+    /// Returns the work of choosing the rules of a table to evict, in units of one rule visit.
     pub(super) fn work_to_rank(&self, table: u8) -> usize {
         let fields = self.tables.get(usize::from(table)).map_or(0, |own| own.bounds.configured.groups.len());
         self.places_of_table(table).saturating_mul(WORK_OF_RANK + fields * WORK_OF_FIELD)
     }
 
-    /// Returns the rules of a table in no particular order. [`Pipeline::places_of_table`] returns the number
-    /// of slots that the iteration visits.
+    /// Returns the rules of a table in no particular order. [`Pipeline::places_of_table`] returns the number of rule
+    /// slots that the iteration visits.
     pub(super) fn rules_of_table(&self, table: u8) -> impl Iterator<Item = (RuleRef, &Rule)> {
         let own = self.tables.get(usize::from(table)).filter(|_| self.is_small(table));
         let few = own.into_iter().flat_map(|own| own.classifier.iter().map(|entry| *entry.payload));
@@ -204,20 +204,21 @@ impl Pipeline {
         few.chain(all.into_iter().flatten())
     }
 
-    /// Returns the number of slots that `Pipeline::rules_of_table` visits to find the rules of a table.
+    /// Returns the number of rule slots that `Pipeline::rules_of_table` visits to find the rules of a table.
     pub(super) fn places_of_table(&self, table: u8) -> usize {
         let len = self.tables.get(usize::from(table)).map_or(0, |own| own.classifier.len());
         if self.is_small(table) { len } else { self.rules.place_count() }
     }
 
-    /// Returns whether the classifier of the table finds the table's rules faster than a scan of the rules of
-    /// all tables.
+    /// Returns whether the rules of a table are found faster through the table's classifier than by a scan over the
+    /// rules of all tables.
     fn is_small(&self, table: u8) -> bool {
         let len = self.tables.get(usize::from(table)).map_or(0, |own| own.classifier.len());
         len <= self.rules.place_count() / 4
     }
 
-    /// Returns the rules of a table that may be evicted, by eviction group, each with its sort key.
+    /// Returns the rules of a table that may be evicted, grouped by eviction group, each with its sort key for
+    /// eviction.
     fn victims(&self, table: u8) -> HashMap<GroupKey, Vec<(Rank, RuleRef)>> {
         let mut groups: HashMap<GroupKey, Vec<(Rank, RuleRef)>> = HashMap::new();
         let Some(own) = self.tables.get(usize::from(table)) else { return groups };

@@ -1,6 +1,6 @@
-//! Incremental dumps of flow entries, groups and meters. Each step of a dump locks the pipeline for a short time,
-//! and upcalls and changes proceed between the steps. A step ends after a number of rules, or when it has visited or
-//! copied many actions, whichever comes first.
+//! Dumps of flow entries, groups and meters in steps. Each step locks the flow tables for a short time, and upcalls
+//! (packets for translation) and changes proceed between the steps. A step ends after a number of rules, or when it has
+//! visited or copied many actions, whichever comes first.
 //!
 //! An entry that exists throughout a dump is reported exactly once. An entry that is added, removed or
 //! replaced during the dump may be missing from the dump.
@@ -43,7 +43,8 @@ impl Found {
 #[derive(Debug)]
 pub struct FlowDump {
     filter: FlowFilter,
-    /// Next rule slot to visit in the search for selected rules. The value is `None` if all slots have been visited.
+    /// Next rule slot at which the search for selected rules continues. The value is `None` if all slots have been
+    /// visited.
     at: Option<usize>,
     found: Vec<Found>,
     is_sorted: bool,
@@ -58,8 +59,8 @@ impl FlowDump {
         FlowDump { filter, at: Some(0), found: Vec::new(), is_sorted: false, told: 0 }
     }
 
-    /// Sorts the selected rules after all of them have been found. Call this function before each step, without
-    /// holding the lock of the pipeline.
+    /// Sorts the selected rules after all of them have been found. Call this function before each step, while the flow
+    /// tables are not locked.
     pub fn prepare(&mut self) {
         if self.at.is_none() && !self.is_sorted {
             self.found.sort_unstable();
@@ -102,7 +103,7 @@ impl FlowDump {
     }
 }
 
-/// Incremental sums of the packets and octets of selected rules, and the number of these rules.
+/// Sums of the packets and octets of selected rules, and the number of these rules, computed in steps.
 #[derive(Debug)]
 pub struct FlowSums {
     filter: FlowFilter,
@@ -136,8 +137,8 @@ impl FlowSums {
     }
 }
 
-/// Returns the end of a step that searches the slots from `from` on for rules that `filter` selects: the index after
-/// the step's last slot.
+/// Returns the index after the last slot of a step that searches the slots from `from` on for rules that `filter`
+/// selects.
 fn end_of_search(pipeline: &Pipeline, from: usize, filter: &FlowFilter) -> usize {
     let most = if reads_actions(filter.out_port, filter.out_group) { STEP_WORK } else { usize::MAX };
     pipeline.rules.end_of_step(from, LOOKED_AT, most)
@@ -156,11 +157,11 @@ pub struct NumberedDump {
     from: Option<u32>,
     /// Last group or meter number of the dump.
     to: u32,
-    /// Next slot of the count of the rules that use each group or meter. The value is `None` if all rules have been
-    /// counted.
+    /// Rule slot at which the count of the rules that use each group or meter continues. The value is `None` if all
+    /// rules have been counted.
     at: Option<usize>,
-    /// Number of the next group in the count of the groups that refer to each group. The value is `None` if all
-    /// groups have been counted.
+    /// Number of the group at which the count of references between groups continues. The value is `None` if all groups
+    /// have been counted.
     groups_at: Option<u32>,
     uses: Tally,
 }
@@ -173,8 +174,8 @@ impl NumberedDump {
         NumberedDump { from: Some(from), to, at: Some(0), groups_at: Some(0), uses: Tally::default() }
     }
 
-    /// Counts which of the groups or meters of the dump the rules in the next slots use. Returns whether rules remain
-    /// to be counted.
+    /// Counts, over the rules in the next slots, how many use each group or meter of the dump. Returns whether rules
+    /// remain to be counted.
     fn count(&mut self, pipeline: &Pipeline, names: Names, exists: Exists) -> bool {
         let Some(from) = self.at else { return false };
         let to = pipeline.rules.end_of_step(from, LOOKED_AT, STEP_WORK);
@@ -187,7 +188,8 @@ impl NumberedDump {
         self.at.is_some()
     }
 
-    /// Moves the position of the dump behind the reported entries `told`. Returns the entries without their numbers.
+    /// Moves the position of the dump behind the entries `told`, which have been reported. Returns these entries
+    /// without their numbers.
     fn behind<T>(&mut self, told: Vec<(u32, T)>) -> Vec<T> {
         let last = told.last().filter(|_| told.len() == GROUPS).map(|(number, _)| *number);
         self.from = last.and_then(|last| last.checked_add(1)).filter(|from| *from <= self.to);

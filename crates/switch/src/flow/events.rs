@@ -18,10 +18,10 @@ pub(super) struct Events {
     lost: u64,
     /// Whether an event about a rule was dropped since the queue was last read.
     has_lost_change: bool,
-    /// Shared counter of the listeners for changes of rules. If the value is `None`, all changes are queued.
+    /// Shared count of the listeners for changes of rules. If the value is `None`, all changes are queued.
     monitors: Option<Arc<AtomicUsize>>,
-    /// Shared counter of the listeners for requests that change groups and meters. If the value is `None`, no
-    /// requests are queued.
+    /// Shared count of the listeners for requests that change groups and meters. If the value is `None`, no requests
+    /// are queued.
     requests: Option<Arc<AtomicUsize>>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Mark {
 }
 
 impl Events {
-    /// Returns whether all changes of rules are queued. If not, only the removals of rules that request a
+    /// Returns whether all changes of rules are queued. If not, only the removals of rules that have the flag for a
     /// removal message are queued.
     pub fn is_monitored(&self) -> bool {
         self.monitors.as_ref().is_none_or(|monitors| monitors.load(Ordering::Relaxed) > 0)
@@ -54,8 +54,9 @@ impl Events {
         self.requests = Some(requests);
     }
 
-    /// Queues an event for the flow monitors, which `event` creates. After such an event was dropped, the monitors
-    /// have to read all rules anyway. Further ones are then only counted and not created, until the queue is read.
+    /// Queues an event for the flow monitors. `event` creates it. After such an event was dropped for lack of memory,
+    /// the monitors have to read all rules anyway. Until the queue is read, further events are therefore only counted
+    /// and not created.
     pub fn queue_change(&mut self, event: impl FnOnce() -> Event) {
         if self.has_lost_change {
             self.lost += 1;
@@ -66,7 +67,7 @@ impl Events {
         self.has_lost_change = self.lost > lost;
     }
 
-    /// Queues an event. Drops and counts the event if the memory limit does not allow it.
+    /// Queues an event. If the memory limit is reached, drops and counts the event.
     pub fn queue(&mut self, event: Event) {
         let octets = event.memory();
         if self.octets.saturating_add(octets) > MEMORY {

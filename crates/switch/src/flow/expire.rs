@@ -1,18 +1,18 @@
-//! Removal of expired rules in turns. The work of each turn is limited, because upcalls wait for the lock of the
-//! tables during a turn.
+//! Removal of expired rules in steps (turns). The work of each turn is limited, because packets that wait for
+//! translation (upcalls) need the lock of the tables.
 
 use super::message::Removed;
 use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline};
 use super::rule::RuleRef;
 
-/// Maximum number of rule slots that one turn of the removal of expired rules visits.
+/// Maximum number of rule slots that one turn visits in search of expired rules.
 const PLACES_AT_ONCE: usize = 1 << 17;
 
 impl Pipeline {
-    /// Executes one turn of the removal of expired rules. A turn removes at most 20,000 expired rules and 20,000
-    /// learned rules whose `learn` actions were removed, fewer if the rules have many actions, and visits a limited
-    /// number of rule slots. These limits bound the delay of packets. Each turn continues at the slot where the
-    /// previous turn ended.
+    /// Executes one turn of the removal of expired rules. A turn visits a limited number of rule slots. It removes at
+    /// most 20,000 expired rules and 20,000 learned rules whose `learn` actions were removed, or fewer if the rules
+    /// have many actions. These limits bound the delay of packets. Each turn continues at the slot where the previous
+    /// turn ended.
     ///
     /// Returns whether another turn is due immediately.
     pub fn expire(&mut self, now_ns: u64) -> bool {

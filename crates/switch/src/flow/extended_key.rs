@@ -1,6 +1,7 @@
 //! The extended key: packet fields that OpenFlow can match and that the [`FlowKey`] does not hold. These are MPLS
 //! labels, the IPv6 flow label and extension headers, hardware addresses in ARP and neighbour discovery (ND), and
-//! target addresses of ND. Workers extract the extended key only if a megaflow or flow entry needs it.
+//! target addresses of ND. Workers extract the extended key only if a cached megaflow or a flow entry matches one of
+//! these fields.
 
 use packet::ethertype::{MPLS, MPLS_MULTICAST, PBB};
 use packet::{FlowKey, L3Kind, Layers, icmpv6, ip_proto};
@@ -12,7 +13,8 @@ pub(super) const SOURCE_ADDRESS: u8 = 1;
 /// Type of the ND option with the target link-layer address (RFC 4861 section 4.6.1).
 pub(super) const TARGET_ADDRESS: u8 = 2;
 
-/// Bits of OFPXMT_OFB_IPV6_EXTHDR (OFPIEH_*, OpenFlow 1.5.1 section 7.2.3.8).
+/// Bits of the match field for IPv6 extension headers, OFPXMT_OFB_IPV6_EXTHDR (OFPIEH_*, OpenFlow 1.5.1 section
+/// 7.2.3.8).
 mod exthdr {
     pub const NO_NEXT: u16 = 1;
     pub const ESP: u16 = 1 << 1;
@@ -23,7 +25,7 @@ mod exthdr {
     pub const HOP: u16 = 1 << 6;
     /// Bit for an extension header that occurs more than once.
     pub const UNREP: u16 = 1 << 7;
-    /// Bit for extension headers in another order than the recommended one.
+    /// Bit for extension headers that are not in the recommended order (RFC 8200 section 4.1).
     pub const UNSEQ: u16 = 1 << 8;
 }
 
@@ -34,7 +36,8 @@ mod exthdr {
 pub struct ExtendedKey(pub [u64; 7]);
 
 impl ExtendedKey {
-    /// An extended key with all bits zero: a packet without these fields, or a mask that matches all packets.
+    /// An extended key with all bits zero. It stands for a packet without these fields, or for a mask that matches all
+    /// packets.
     pub const ZERO: ExtendedKey = ExtendedKey([0; 7]);
 
     /// Extracts the extended key from the frame's first segment. Fields of malformed or truncated headers
@@ -72,8 +75,8 @@ impl ExtendedKey {
     }
 }
 
-/// Copies up to three MPLS label stack entries from `stack` to `bytes`. The entry with the bottom-of-stack bit is
-/// copied last.
+/// Copies up to three MPLS label stack entries from `stack` to `bytes`, and stops after the entry with the
+/// bottom-of-stack bit.
 fn labels(stack: &[u8], bytes: &mut [u8; 56]) {
     for (entry, to) in stack.chunks_exact(4).zip(bytes[..12].chunks_exact_mut(4)) {
         to.copy_from_slice(entry);

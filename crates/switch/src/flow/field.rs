@@ -48,7 +48,7 @@ pub struct WireId {
     pub class: u16,
     /// Number of the field within the class.
     pub field: u8,
-    /// Length of the field's value without a mask, in octets.
+    /// Length of the field's value in octets, without the mask that may follow.
     pub len: u8,
 }
 
@@ -62,7 +62,7 @@ macro_rules! fields {
         pub enum Field { $(#[doc = $name] $variant,)+ }
 
         impl Field {
-            /// All fields. A field comes before the fields that have it as a prerequisite.
+            /// All fields. The field of a prerequisite comes before the fields that need it.
             pub const ALL: [Field; [$($bits,)+].len()] = [$(Field::$variant,)+];
 
             /// Returns the name that the field has in ovs-fields(7).
@@ -71,8 +71,8 @@ macro_rules! fields {
                 match self { $(Field::$variant => $name,)+ }
             }
 
-            /// Returns the position of the field in a [`Flow`](super::Flow): its first bit, counted from the
-            /// first octet's most significant bit, and its width.
+            /// Returns the position of the field in a [`Flow`](super::Flow): its first bit, where bit 0 is the most
+            /// significant bit of the first octet, and its width in bits.
             #[must_use]
             pub const fn place(self) -> (usize, usize) {
                 match self { $(Field::$variant => ($byte * 8 + $bit, $bits),)+ }
@@ -243,14 +243,13 @@ impl Field {
         self.flags() & FIXED == 0
     }
 
-    /// Returns the index of the octet of a [`Flow`](super::Flow) in which the field begins.
+    /// Returns the index in a [`Flow`](super::Flow) of the octet in which the field begins.
     #[must_use]
     pub const fn octet(self) -> usize {
         self.place().0 / 8
     }
 
-    /// Returns the index range of `count` octets of a [`Flow`](super::Flow), beginning with the field's first
-    /// octet.
+    /// Returns the index range in a [`Flow`](super::Flow) of `count` octets from the field's first octet on.
     #[must_use]
     pub const fn octets(self, count: usize) -> std::ops::Range<usize> {
         self.octet()..self.octet() + count
@@ -262,7 +261,7 @@ impl Field {
         self.place().1
     }
 
-    /// Returns the value of the field with all bits set.
+    /// Returns a value for the field with all bits set: the mask of an exact match.
     #[must_use]
     pub const fn all_ones(self) -> u128 {
         u128::MAX >> (128 - self.bits())

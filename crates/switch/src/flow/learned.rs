@@ -1,5 +1,5 @@
-//! Learned flow entries (action `learn`), and the counts of `learn` actions that determine when the learned flow
-//! entries are removed together with these actions.
+//! Learned flow entries (action `learn`), and counts of the `learn` actions. When the last action for a learned flow
+//! entry is removed, the learned flow entry is removed too if the action requests it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::rule::Rule;
 pub struct LearnedFlow {
     /// Flow-mod that adds the learned flow entry.
     pub rule: FlowMod,
-    /// Maximum number of flow entries with the cookie and in the table of `rule`. 0 means no limit.
+    /// Maximum number of flow entries that the table of `rule` may hold with the cookie of `rule`. 0 means no limit.
     pub limit: u32,
 }
 
@@ -26,17 +26,18 @@ impl LearnedFlow {
     }
 }
 
-/// Table and cookie of learned flow entries.
+/// Table and cookie that a `learn` action gives to its learned flow entries.
 pub(super) type Key = (u8, u64);
 
-/// Reference counts of learned flow entries. Learned flow entries are removed when the last `learn` action for them
+/// Counts of `learn` actions. Learned flow entries are removed when the last `learn` action with their table and cookie
 /// is removed.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct LearnedFlows {
     /// Number of `learn` actions with the flag NX_LEARN_F_DELETE_LEARNED, by table and cookie of the learned
     /// flow entries.
     pub keepers: BTreeMap<Key, usize>,
-    /// Tables and cookies whose number of `learn` actions has dropped to zero since the last check.
+    /// Tables and cookies for which the last `learn` action was removed and whose learned flow entries have not been
+    /// removed yet.
     pub orphans: BTreeSet<Key>,
 }
 
@@ -68,8 +69,8 @@ impl LearnedFlows {
         !self.keepers.is_empty()
     }
 
-    /// Clears the list of tables and cookies whose learned flow entries are to be removed. Called after
-    /// changes were reverted.
+    /// Clears the list of tables and cookies whose learned flow entries are to be removed. Called after a batch was
+    /// reverted.
     pub fn forget_orphans(&mut self) {
         self.orphans.clear();
     }

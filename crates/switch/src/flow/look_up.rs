@@ -1,5 +1,5 @@
-//! Look-up of a flow in a table, including conjunctive matches (ovs-fields(7)). If a packet matches a flow entry of
-//! each clause of a conjunction, all with equal priority, the packet is looked up again with the conjunction's
+//! Lookup of a packet's flow in a table, including conjunctive matches (ovs-fields(7)). If a packet matches a flow
+//! entry of each clause of a conjunction, all with equal priority, the packet is looked up again with the conjunction's
 //! number in the field `conj_id`.
 
 use std::collections::BTreeMap;
@@ -8,31 +8,31 @@ use super::pipeline::{Pipeline, Table};
 use super::rule::RuleRef;
 use super::{Field, Flow};
 
-/// Work of recording one conjunction of a rule, in units of one rule visit.
+/// Work of recording one conjunction to which a rule belongs, in units of one rule visit.
 const EACH: u32 = 2;
 
 /// The result of a look-up in a table.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub rule: Option<RuleRef>,
-    /// Mask of the flow's bits that the result of the look-up depends on.
+    /// Mask of the flow's bits on which the result of the lookup depends.
     pub bits: Flow,
 }
 
 impl Table {
-    /// Returns the work of one look-up in the table: one unit for each mask except the first. One unit of a packet's
-    /// work limit is one action. A mask costs 20 to 300 ns, and more than 1 us if the mask has many L4 ports and is
-    /// not in the CPU's caches. An action that sets a field costs 50 ns, a move 500 ns and a selection by a hash
-    /// 1.5 us. A table with one mask costs no more than the action that leads to the table.
+    /// Returns the work of one lookup in the table: one unit for each mask except the first. The work limit of a packet
+    /// counts one unit for each action. A mask costs 20 to 300 ns, and more than 1 us if the mask has many L4 ports and
+    /// is not in the CPU's caches. An action that sets a field costs 50 ns, a move 500 ns and a selection by a hash 1.5
+    /// us. A lookup in a table with one mask costs no more than the action that leads to the table.
     pub fn work_of_look_up(&self) -> u32 {
         u32::try_from(self.classifier.masks()).unwrap_or(u32::MAX).saturating_sub(1)
     }
 }
 
 impl Pipeline {
-    /// Looks a flow up in a table, conjunctive matches included, and adds the bits that the result depends on
-    /// to the mask `wild`. Returns the rule found, if any, and the work of the look-up. Returns no rule if
-    /// the work exceeds `most`.
+    /// Looks a flow up in a table, conjunctive matches included, and adds the bits on which the result depends to the
+    /// mask `wild`. Returns the rule found, if any, and the work of the lookup. Returns no rule if the work exceeds
+    /// `most`.
     pub(crate) fn look_up(
         &self,
         table: u8,
@@ -53,9 +53,9 @@ impl Pipeline {
     }
 }
 
-/// Looks a flow up in a table with conjunctive matches. Returns the rule found and the work done. The work is the
-/// number of rules visited that are parts of conjunctions, of the conjunctions in these rules, and of the masks in
-/// further look-ups. If the work exceeds `most`, the look-up stops early and returns no rule.
+/// Looks a flow up in a table with conjunctive matches. Returns the rule found and the work: the number of visited
+/// rules that are parts of conjunctions, of the conjunctions in these rules, and of masks in further lookups. If the
+/// work exceeds `most`, the lookup stops early and returns no rule.
 fn look_up_conjunctive(
     pipeline: &Pipeline,
     table: &Table,

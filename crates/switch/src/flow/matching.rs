@@ -83,7 +83,7 @@ impl Match {
         (0..super::FLOW_WORDS).all(|word| (flow.0[word] ^ self.value.0[word]) & self.mask.0[word] == 0)
     }
 
-    /// Returns whether `other` matches every flow that this match matches.
+    /// Returns whether `other` matches every flow that this match matches (this match is equal or more specific).
     #[must_use]
     pub fn is_within(&self, other: &Match) -> bool {
         (0..super::FLOW_WORDS).all(|word| {
@@ -100,8 +100,8 @@ impl Match {
         })
     }
 
-    /// Returns the value of a field that the match requires exactly. Returns `None` if the field is not
-    /// matched, or is matched with a partial mask.
+    /// Returns the value that the match requires for the whole field. Returns `None` if the field is not matched, or is
+    /// matched with a partial mask.
     #[must_use]
     pub fn exact(&self, field: Field) -> Option<u128> {
         (self.mask.get(field) == field.all_ones()).then(|| self.value.get(field))
@@ -143,8 +143,8 @@ impl Match {
     }
 }
 
-/// Returns whether a packet with this flow meets the prerequisite of a field. Adds the bits that the result depends
-/// on to the mask `wild`.
+/// Returns whether a packet with this flow meets the prerequisite of a field. Adds the bits on which the result depends
+/// to the mask `wild`.
 #[must_use]
 pub fn packet_meets(flow: &Flow, need: Prerequisite, wild: &mut Flow) -> bool {
     let whole = Match { value: *flow, mask: Flow([u64::MAX; super::FLOW_WORDS]) };

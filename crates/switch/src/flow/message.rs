@@ -1,4 +1,4 @@
-//! Requests of controllers, replies and events, in one representation for all versions of OpenFlow.
+//! Controllers' requests, the replies to them, and events, in one form for all versions of OpenFlow.
 
 mod group;
 mod meter;
@@ -81,11 +81,11 @@ pub struct FlowMod {
     pub flags: FlowFlags,
     /// Instructions of the flow entry.
     pub instructions: Instructions,
-    /// Port to which the flow entries to remove must output. `None` means no restriction.
+    /// Port to which flow entries must output packets in order to be removed. `None` means no restriction.
     pub out_port: Option<u32>,
-    /// Group that the flow entries to remove must use. `None` means no restriction.
+    /// Group that flow entries must use in order to be removed. `None` means no restriction.
     pub out_group: Option<u32>,
-    /// Identifier of the buffered packet that the tables process after the change. `None` means no packet.
+    /// Identifier of a buffered packet that is processed by the tables after the change. `None` means no packet.
     pub buffer: Option<u32>,
 }
 
@@ -131,12 +131,13 @@ pub enum Mod {
     Group(GroupMod),
     /// A change of meters.
     Meter(MeterMod),
-    /// A packet-out. The packet passes through the tables in their state after the preceding changes. The packet is
-    /// sent when all changes are made.
+    /// A packet-out. The tables process its packet in their state after the preceding changes. The packet is sent when
+    /// all changes are made.
     PacketOut(Box<PacketOut>),
 }
 
-/// A change of groups or meters that a controller requested, for controllers that monitor these requests.
+/// A change of groups or meters that one controller requested, in the form that other controllers receive (monitoring
+/// of requests).
 #[derive(Clone, PartialEq, Debug)]
 pub enum ForwardedRequest {
     /// A change of groups.
@@ -145,7 +146,7 @@ pub enum ForwardedRequest {
         change: GroupMod,
         /// Whether the group existed before the change. For a change of all groups, whether any group existed.
         existed: bool,
-        /// New state of the group, if the change describes only a part of it.
+        /// New state of the group, if `change` describes only a part of it.
         after: Option<Group>,
     },
     /// A change of meters.
@@ -187,7 +188,7 @@ pub enum FlowError {
     /// OFPBRC_EPERM: the table does not accept flow entries of controllers.
     #[error("table 254 holds no rules of controllers: use a table from 0 to 253")]
     HiddenTable,
-    /// OFPFMFC_OVERLAP: another flow entry of equal priority could match the same packet.
+    /// OFPFMFC_OVERLAP: another flow entry of equal priority could match packets that the new entry matches.
     #[error(
         "another rule of the same priority could match the same packet; give one of them another priority"
     )]
@@ -201,7 +202,7 @@ pub enum FlowError {
     /// OFPFMFC_BAD_COMMAND: the command is unknown.
     #[error("no such command")]
     BadCommand,
-    /// OFPBIC_BAD_TABLE_ID: `goto_table` names the same or an earlier table.
+    /// OFPBIC_BAD_TABLE_ID: `goto_table` leads to the same or an earlier table.
     #[error("goto_table leads to the same or an earlier table")]
     BadGoto,
     /// OFPBIC_UNSUP_INST: an instruction is not supported.
@@ -306,7 +307,7 @@ pub enum FlowError {
 pub struct FlowFilter {
     /// Table of the flow entries, or [`ALL_TABLES`].
     pub table: u8,
-    /// Match that the matches of the flow entries must lie within.
+    /// Match that selects the flow entries: their matches must be equal to it or more specific.
     pub matching: Match,
     /// Cookie that the flow entries must have in the bits of `cookie_mask`.
     pub cookie: u64,
@@ -388,10 +389,10 @@ pub struct PortDesc {
     pub name: String,
     /// MAC address of the port.
     pub mac: MacAddr,
-    /// Configuration flags (OFPPC_*): 1 port down, 4 no receive, 16 no flood (OpenFlow 1.0), 32 no forward,
+    /// Configuration flags, combined (OFPPC_*): 1 port down, 4 no receive, 16 no flood (OpenFlow 1.0), 32 no forward,
     /// 64 no packet-in.
     pub config: u32,
-    /// State flags (OFPPS_* of OpenFlow 1.3): 1 no link, 2 blocked, 4 live.
+    /// State flags, combined (OFPPS_* of OpenFlow 1.3): 1 no link, 2 blocked, 4 live.
     pub state: u32,
     /// Speed of the port in kilobits per second. The value is 0 if the speed is unknown.
     pub speed: u32,
@@ -412,7 +413,7 @@ pub struct PortStats {
     pub tx_bytes: u64,
     /// Number of received packets that the port dropped.
     pub rx_dropped: u64,
-    /// Number of packets to transmit that the port dropped.
+    /// Number of packets that the port dropped instead of transmitting them.
     pub tx_dropped: u64,
     /// Number of receive errors of the port.
     pub rx_errors: u64,
@@ -425,19 +426,18 @@ pub struct PortStats {
 /// Handling of IP fragments (OFPC_FRAG_*).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fragments {
-    /// `OFPC_FRAG_NORMAL`: flow entries see L4 ports of zero in all fragments, the first one included.
+    /// `OFPC_FRAG_NORMAL`: in the match on a fragment, L4 ports are zero, also for the first fragment.
     #[default]
     Normal,
     /// `OFPC_FRAG_DROP`: drops fragments.
     Drop,
     /// `OFPC_FRAG_REASM`: reassembles fragments. Not supported.
     Reassemble,
-    /// Nicira's `nx-match`: flow entries see the L4 ports of the first fragment, and ports of zero in later
-    /// fragments.
+    /// Nicira's `nx-match`: the L4 ports of the first fragment are matched. In later fragments, they are zero.
     NxMatch,
 }
 
-/// Handling of packets that no flow entry of a table matches (OFPTC_TABLE_MISS_* of OpenFlow 1.1 and 1.2).
+/// Treatment of packets that no flow entry of a table matches (OFPTC_TABLE_MISS_* of OpenFlow 1.1 and 1.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Miss {
     /// Sends the packet to controllers that use an OpenFlow version before 1.3. Drops the packet if no such
@@ -464,12 +464,12 @@ pub struct TableState {
     pub limit: u32,
     /// Number of flow entries in the table.
     pub active: u32,
-    /// Handling of packets that no flow entry of the table matches.
+    /// Treatment of packets that no flow entry of the table matches.
     pub miss: Miss,
     /// Whether controllers enabled eviction of flow entries when the table is full.
     pub evicts: bool,
-    /// Thresholds of vacancy events: controllers are notified when the free space falls below the first
-    /// percentage or rises above the second.
+    /// Thresholds of vacancy events, in percent of the limit: controllers are notified when the free space falls below
+    /// the first value or rises above the second.
     pub vacancy: Option<(u8, u8)>,
 }
 
@@ -511,24 +511,24 @@ pub enum Event {
     /// A flow entry was added or replaced. The instructions of the replaced flow entry are included if they
     /// differ.
     Added(FlowStats, Option<Box<Instructions>>),
-    /// The instructions or the cookie of a flow entry changed. The previous instructions are included if they
-    /// differ.
+    /// The instructions or the cookie of a flow entry changed. The previous instructions are included if they were
+    /// different.
     Modified(FlowStats, Option<Box<Instructions>>),
-    /// Events that one request of a controller caused, with the session and transaction identifier of the request.
+    /// Events that one request of a controller caused, with the session and the transaction of the request.
     Caused(Origin, Vec<Event>),
     /// A flow entry was removed.
     Removed(FlowStats, Removed),
     /// A packet is sent to controllers.
     PacketIn(PacketIn),
-    /// A port was added (0), removed (1) or changed (2).
+    /// A port was added (0), removed (1) or changed (2). The numbers are OFPPR_* of OpenFlow.
     Port(u8, PortDesc),
     /// Groups or meters were changed at the request of a controller.
     Request(Box<ForwardedRequest>),
     /// A vacancy event (OpenFlow 1.4). The value is true if the free space of a table rose above the upper
     /// threshold, and false if the free space fell below the lower threshold.
     Vacancy(bool, TableState),
-    /// Number of events that were dropped because of the memory limit. Listeners that track the flow entries
-    /// must resynchronize.
+    /// Number of events that were dropped because of the memory limit. A listener that tracks the flow entries must
+    /// read all of them again.
     Lost(u64),
 }
 

@@ -29,7 +29,8 @@ impl Pipeline {
         self.modify_and_decide(mods, now_ns).map(|_| ())
     }
 
-    /// Like [`Pipeline::modify`], and returns the packet-outs of the batch in order, with their translations.
+    /// Makes a batch of changes like [`Pipeline::modify`], and returns its packet-outs in order, translated into
+    /// datapath actions.
     ///
     /// # Errors
     /// Returns the errors of [`Pipeline::modify`]. The caller must not send any packet of the batch then.
@@ -137,7 +138,7 @@ impl Pipeline {
         }
     }
 
-    /// Adds a rule, which is already in `rules`, to its flow table and to the reference counts of learned rules,
+    /// Enters a rule, which is already in `rules`, in its flow table and in the reference counts of learned rules,
     /// groups and meters.
     fn link(&mut self, at: RuleRef) {
         let Some(rule) = self.rules.get(at) else { return };
@@ -170,7 +171,7 @@ impl Pipeline {
         Some(rule)
     }
 
-    /// Records that only the times of a rule changed. Cached megaflows remain valid.
+    /// Records that only the times of a rule changed, so that cached megaflows remain valid.
     fn touch_times(&mut self, at: RuleRef) {
         self.touch(Touched::Settings);
         self.rules.mark(at, self.version());
@@ -231,8 +232,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the rules that a flow-mod changes or removes. With `strict`, these are only rules with exactly the
-    /// match and priority of the flow-mod.
+    /// Returns the rules that a flow-mod changes or removes. With `strict`, a rule must have exactly the match and
+    /// priority of the flow-mod.
     fn targets(&self, change: &FlowMod, strict: bool) -> Vec<RuleRef> {
         let is_meant = |rule: &Rule| {
             (rule.cookie ^ change.cookie_value) & change.cookie_mask == 0
@@ -400,8 +401,8 @@ impl Pipeline {
         }
     }
 
-    /// Restores the flags of a rule that a predecessor process handed over, for display. Flags that have an effect
-    /// only when a rule is added have no effect here.
+    /// Restores the flags of a rule that a predecessor process handed over. They are only shown: a flag that has an
+    /// effect when a rule is added has no effect here.
     pub fn resume_flags(&mut self, table: u8, matching: &Match, priority: u16, flags: FlowFlags) {
         let Some(table) = self.tables.get(usize::from(table)) else { return };
         let at = table.classifier.get(&matching.value.0, &matching.mask.0, priority).copied();
@@ -431,8 +432,8 @@ impl Pipeline {
         self.events.queue(event);
     }
 
-    /// Adds numbers of matched packets and octets to the counters of a rule, and the packets to the counters of its
-    /// table. `used_ns` is the time of the last packet in nanoseconds.
+    /// Adds matched packets and octets to the counters of a rule, and the packets to the counters of its table.
+    /// `used_ns` is the time of the last packet in nanoseconds.
     pub fn credit(&mut self, at: RuleRef, packets: u64, bytes: u64, used_ns: u64) {
         if let Some(rule) = self.rules.get_mut(at) {
             (rule.packets, rule.bytes) = (rule.packets + packets, rule.bytes + bytes);
@@ -442,14 +443,14 @@ impl Pipeline {
         }
     }
 
-    /// Adds a number of packets that matched no rule of a table to the look-up counter of the table.
+    /// Adds packets that matched no rule of a table to the table's count of lookups.
     pub fn credit_miss(&mut self, table: u8, packets: u64) {
         if let Some(table) = self.tables.get_mut(usize::from(table)) {
             table.lookups += packets;
         }
     }
 
-    /// Adds numbers of packets and octets to the counters of a group and of its bucket with the index `bucket`.
+    /// Adds packets and octets to the counters of a group and of its bucket with the index `bucket`.
     pub fn credit_group(&mut self, id: u32, bucket: usize, packets: u64, bytes: u64) {
         let Some(state) = self.groups.get_mut(&id) else { return };
         (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);
@@ -458,7 +459,7 @@ impl Pipeline {
         }
     }
 
-    /// Validates the instructions of a rule for a table. Returns the reason if they are refused.
+    /// Validates the instructions of a rule in the table `table`. Returns the reason if they are refused.
     fn check(&self, instructions: &Instructions, table: u8) -> Result<(), FlowError> {
         if instructions.goto.is_some_and(|to| to <= table || usize::from(to) >= TABLES) {
             return Err(FlowError::BadGoto);

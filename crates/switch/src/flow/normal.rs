@@ -1,5 +1,5 @@
-//! Resolution of the `NORMAL` steps of a program into outputs of the learning bridge, for `ofproto/trace`. Workers
-//! do not use this module, because they forward each packet by the MAC table at the time of its arrival.
+//! Computes the outputs of `NORMAL` (forwarding by the learning bridge) for one packet, for `ofproto/trace`. Workers do
+//! not use this module, because they forward each packet by the MAC table at the time of its arrival.
 
 use packet::record::{Recorder, Step, Steps, TagChange};
 use packet::{DropReason, FlowKey, MacAddr, PortId, ethertype};
@@ -14,24 +14,25 @@ use crate::forward::Scratch;
 const TAG: u128 = 0x1000;
 /// EtherTypes of the service tag and the customer tag (IEEE 802.1Q table 9-1).
 const TAGS: [[u8; 2]; 2] = [[0x88, 0xa8], [0x81, 0x00]];
-/// A local experimental EtherType (IEEE 802 clause 9.2.4), used for a packet without payload. Headers behind this
-/// EtherType are not parsed.
+/// EtherType of a constructed frame without payload: a local experimental EtherType (IEEE 802 clause 9.2.4). No headers
+/// are parsed behind it.
 const NOTHING: [u8; 2] = [0x88, 0xb5];
 
-/// The packet whose `NORMAL` steps (outputs to the learning bridge) are resolved into port outputs.
+/// The packet whose `NORMAL` steps are replaced by outputs to ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Engine port that the packet arrived on.
     pub port: PortId,
     /// Flow of the packet on arrival.
     pub flow: &'a Flow,
-    /// Frame of the packet. If the frame is given, the bridge learns the source address, as in Open vSwitch.
+    /// Frame of the packet. If it is given, the bridge learns the source address, as `ofproto/trace` of Open vSwitch
+    /// does.
     pub frame: Option<&'a [u8]>,
     /// Time at which the packet arrived.
     pub now: Now,
 }
 
-/// One event in the resolution of a `NORMAL` step, for the trace report.
+/// One event while a `NORMAL` step is replaced, for the trace report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NormalNote {
     /// The source address was learned on the ingress port, in this VLAN.
@@ -115,7 +116,7 @@ fn steps(
     all
 }
 
-/// Appends steps that change the outer tag, output the packet to a port, and then restore the outer tag.
+/// Appends the steps that change the outer VLAN tag, output the packet to a port, and restore the tag.
 fn send(ops: &mut Vec<Op>, flow: &Flow, port: PortId, tag: TagChange) {
     let tci = u16::try_from(flow.get(Field::VlanTci)).unwrap_or_default();
     let tagged = |vid: u16| tci & 0xe000 | 0x1000 | vid;
@@ -159,8 +160,8 @@ fn frame_of(flow: &Flow, frame: Option<&[u8]>) -> Vec<u8> {
     octets
 }
 
-/// Returns the ports to which the bridge forwards the packet, each with the change of the outer tag, and the events
-/// for the trace report.
+/// Returns the ports to which the bridge forwards the packet, each with the change of the outer VLAN tag, and the
+/// events for the trace report.
 fn decide(bridge: &Bridge, arrival: Arrival<'_>, flow: &Flow) -> (Vec<(PortId, TagChange)>, Vec<NormalNote>) {
     if arrival.frame.is_some() {
         ask(bridge, arrival, flow, Steps::<false>::default(), |steps| &steps.0)

@@ -1,7 +1,7 @@
 //! Constants for fields and actions of flow entries: EtherTypes and IP protocols in the width of a field's value,
 //! and the reasons of packet-ins.
 
-/// EtherTypes as values of the field for the EtherType. See [`packet::ethertype`].
+/// EtherTypes as values of the match field `eth_type`. See [`packet::ethertype`].
 pub(crate) mod eth_type {
     use packet::ethertype;
 
@@ -14,7 +14,7 @@ pub(crate) mod eth_type {
     pub const PBB: u128 = ethertype::PBB as u128;
 }
 
-/// Protocols as values of the field for the IP protocol. See [`packet::ip_proto`].
+/// IP protocol numbers as values of the match field `ip_proto`. See [`packet::ip_proto`].
 pub(crate) mod proto {
     use packet::ip_proto;
 
@@ -26,7 +26,7 @@ pub(crate) mod proto {
     pub const SCTP: u128 = ip_proto::SCTP as u128;
 }
 
-/// Reason numbers of packet-ins (OFPR_*), as used in the controller action.
+/// Numbers of the reasons for packet-ins (OFPR_*), as the controller action states them.
 pub(crate) mod reason {
     use crate::flow::Reason;
 

@@ -37,7 +37,7 @@ impl Pipeline {
         fields.intersects(all)
     }
 
-    /// Returns a flow-mod in which a match of all bits of a mapped tunnel option has become an exact match of the
+    /// Returns a flow-mod in normalized form: a match of all bits of a tunnel option becomes an exact match of the
     /// option's field. Returns an error if the match is refused.
     pub(super) fn in_form<'a>(&self, change: &'a FlowMod) -> Result<Cow<'a, FlowMod>, FlowError> {
         let words = Field::TunMetadata0.octet() / 8;

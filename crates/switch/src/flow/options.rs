@@ -13,7 +13,7 @@ use super::{Field, Match, MatchError, SubField};
 
 /// Maximum length of a mapped option's value, in octets.
 const MAX_OCTETS: u8 = 8;
-/// Maximum total length of the values of all mapped options, in octets.
+/// Maximum total length of the values of all mapped options, in octets: all fields are in use.
 pub const OPTION_SPACE: u32 = MAX_OCTETS as u32 * TUN_METADATA as u32;
 
 /// A tunnel option and the field that it is mapped to.
@@ -68,13 +68,13 @@ pub enum OptionsError {
 pub struct TunnelOptions(BTreeMap<u16, TunnelOption>);
 
 impl TunnelOptions {
-    /// Returns the mapped options, ordered by field number.
+    /// Returns the tunnel options that are mapped to fields, ordered by field number.
     pub fn iter(&self) -> impl Iterator<Item = &TunnelOption> {
         self.0.values()
     }
 
-    /// Returns a mask of the valid bits of a field. A field for tunnel options has as many valid bits as its mapped
-    /// option, and none without a mapped option. In all other fields, all bits are valid.
+    /// Returns a mask of the bits of a field that may be matched or set. A tunnel option field has as many bits as its
+    /// mapped option, and none without a mapped option. In all other fields, all bits are valid.
     #[must_use]
     pub fn bits(&self, field: Field) -> u128 {
         let Some(place) = field.tun_metadata_number() else { return field.all_ones() };
@@ -153,7 +153,7 @@ impl TunnelOptions {
         Ok(own)
     }
 
-    /// Returns an error if a range of bits of a field does not lie within the option that is mapped to the field.
+    /// Returns an error unless a range of bits of a field lies within the tunnel option that is mapped to the field.
     pub(super) fn check(&self, part: &SubField) -> Result<(), FlowError> {
         match self.bits(part.field) {
             0 => Err(FlowError::UnmappedOption),

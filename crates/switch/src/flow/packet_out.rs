@@ -1,9 +1,9 @@
-//! Packet-outs of controllers: validation of their actions, and packet-outs within a batch of changes.
+//! Packet-outs of controllers: validation of their actions, and packet-outs that are part of a batch of changes.
 //!
-//! A packet-out in a batch passes through the tables in their state after the preceding changes of the batch, and the
-//! `learn` actions of the packet-out take effect immediately. The packet is sent after the whole batch has been made,
-//! and is not sent if the batch is refused. The tables are locked during the batch. The packet-outs of a batch
-//! therefore have common limits, and a batch that exceeds these limits is refused.
+//! The tables process a packet-out of a batch in their state after the preceding changes of the batch, and its `learn`
+//! actions take effect immediately. The packet is sent after the whole batch has been made, and is not sent if the
+//! batch is refused. The tables are locked during the batch. The packet-outs of a batch therefore share limits, and a
+//! batch that exceeds these limits is refused.
 
 use super::action::port;
 use super::batch::{Batch, DecidedPacket};
@@ -22,7 +22,7 @@ const MAX_MEMORY: usize = 4 << 20;
 const WORK_OF_ACTION: usize = 16;
 
 impl Pipeline {
-    /// Validates the actions of a packet-out and of the paused processing that it resumes.
+    /// Validates the actions of a packet-out and the saved state of the paused packet that it resumes, if any.
     ///
     /// # Errors
     /// Returns the error for the first action that would be refused in a flow entry. Output to the flow tables
@@ -51,8 +51,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Translates a packet-out of a batch. The learned flow entries that its `learn` actions add become changes of
-    /// the batch. Returns the reason if the packet-out is refused.
+    /// Translates a packet-out of a batch. The flow entries that its `learn` actions add become changes of the batch.
+    /// Returns the reason if the packet-out is refused.
     pub(super) fn decide_packet_out(
         &mut self,
         packet: &PacketOut,
@@ -77,8 +77,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Adds a learned flow entry as a change of the batch. Does nothing if the limit on the learned flow entries is
-    /// reached.
+    /// Adds a learned flow entry as a change of the batch. Does nothing if the limit of the `learn` action is reached.
     fn teach_in(&mut self, learned: &LearnedFlow, batch: &mut Batch) -> Result<(), FlowError> {
         // An equal flow entry is found by a comparison of all actions.
         batch.work(WORK_OF_CHANGE + learned.rule.instructions.work())?;

@@ -1,9 +1,9 @@
 //! The flow tables of one bridge: flow entries, groups, meters and ports. One thread at a time changes them, and
-//! workers do not access them. A translation reads the tables at one version.
+//! workers do not access them. The translation of a packet reads all tables in one state (version).
 //!
-//! Every change is validated before it is made, and a batch of changes is made as a whole or not at all. Each change
-//! leaves a record of the rules or settings that it affects ([`Pipeline::touched_since`]). Cached megaflows that no
-//! later record affects need no revalidation.
+//! Every change is validated before it is made, and a batch of changes is made as a whole or not at all. Each change is
+//! recorded with the rules or settings that it affects ([`Pipeline::touched_since`]). Cached megaflows that no later
+//! change affects need no revalidation.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub const TABLES: usize = 255;
 /// Number of tables that can hold flow entries. Their numbers are 0 to 253. Only these tables are reported to
 /// controllers. Table 254, in which Open vSwitch keeps internal flow entries, is empty.
 pub const VISIBLE_TABLES: u8 = 254;
-/// Maximum number of different masks in a table. A look-up in a table tries all masks of the table, and a packet may
-/// cause a look-up in each table that it reaches.
+/// Maximum number of different masks in a table. A lookup in a table tries all masks of the table, and a packet may be
+/// looked up in every table that it reaches.
 pub const MAX_MASKS: usize = 16_384;
 /// Default limit of the number of flow entries of a table.
 pub const MAX_RULES: u32 = 1_000_000;
@@ -44,16 +44,15 @@ pub const MAX_GROUPS: usize = 65_536;
 pub const MAX_METERS: usize = 65_536;
 /// Maximum number of expired rules that one call of `Pipeline::expire` removes.
 pub const EXPIRED_AT_ONCE: usize = 20_000;
-/// Work limit of one call of `Pipeline::expire`, in units of one rule visit: the call ends when visiting the actions
-/// of the removed rules ([`Instructions::work`](super::Instructions)) reaches this work.
+/// Work limit of one call of `Pipeline::expire`, in units of one rule visit: the call ends when the work of visiting
+/// the actions of the removed rules ([`Instructions::work`](super::Instructions)) reaches this limit.
 pub(super) const EXPIRED_WORK: usize = 1 << 19;
-/// Work limit of one step of a dump or copy of rules, in units of one rule visit: the step ends when visiting or
-/// copying actions reaches this work.
+/// Work limit of one step of a dump or copy of rules, in units of one rule visit: the step ends when the work of
+/// visiting or copying actions reaches this limit.
 pub(super) const STEP_WORK: usize = 1 << 14;
-/// Number of rules that are sampled to estimate the memory of all rules.
+/// Number of rules whose memory is measured to estimate the memory of all rules.
 const SAMPLE: usize = 1024;
-/// Maximum number of change records that are kept. A reader that has missed more changes must revalidate all
-/// megaflows.
+/// Maximum number of changes that are recorded. A reader that has missed more changes must revalidate all megaflows.
 const NOTES: usize = 4096;
 
 /// Positions of IPv6 addresses, L4 ports and other fields in a `Flow`, for the classifiers of the tables.
@@ -64,7 +63,7 @@ pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
     (1, 2),
 );
 
-/// A flow table: its classifier, bounds and counters.
+/// A flow table: its classifier, limits and counters.
 pub(crate) struct Table {
     pub classifier: Classifier<FLOW_WORDS, RuleRef>,
     pub bounds: Bounds,
@@ -78,9 +77,10 @@ pub(crate) struct Table {
 /// A group and its counters.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupState {
-    /// The group. Copies of the tables' contents share this value.
+    /// Group definition. Copies of the tables' contents share this value.
     pub group: Arc<Group>,
-    /// Numbers of the groups that the buckets of this group use in actions or watch, each listed once.
+    /// Numbers of the groups to which the buckets of this group refer, by an action or as watch group, each listed
+    /// once.
     pub reached: Box<[u32]>,
     /// Fields for tunnel options that the buckets of this group use.
     pub options: OptionFields,
@@ -93,7 +93,7 @@ pub(crate) struct GroupState {
 /// A meter and its counters.
 #[derive(Clone, Debug)]
 pub(crate) struct MeterState {
-    /// The meter. Copies of the tables' contents share this value.
+    /// Meter definition. Copies of the tables' contents share this value.
     pub meter: Arc<Meter>,
     pub created_ns: u64,
     pub packets: u64,
@@ -134,7 +134,7 @@ impl MeterState {
 /// A port of the bridge.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowPort {
-    /// Engine port number.
+    /// Number of the port in the packet engine.
     pub id: PortId,
     /// Description of the port as reported to controllers.
     pub desc: PortDesc,
@@ -148,7 +148,7 @@ pub struct FlowPort {
     pub live: bool,
 }
 
-/// The record of the rules or settings that one change of the tables affects.
+/// A recorded change of the tables: the rules or settings that it affects.
 #[derive(Clone, Debug)]
 pub enum Touched {
     /// A rule of this table with this match was added, changed or removed.
@@ -166,7 +166,7 @@ pub struct Pipeline {
     pub(crate) groups: BTreeMap<u32, GroupState>,
     pub(crate) meters: BTreeMap<u32, MeterState>,
     pub(crate) ports: BTreeMap<u32, FlowPort>,
-    /// OpenFlow port number of each engine port.
+    /// OpenFlow port number of each port of the packet engine.
     numbers: BTreeMap<PortId, u32>,
     pub(crate) options: TunnelOptions,
     pub(super) events: Events,
@@ -183,13 +183,14 @@ pub struct Pipeline {
     /// Whether the bridge is in standalone mode, in which the learning bridge forwards all packets and flow entries
     /// are not used.
     pub(super) alone: bool,
-    /// Whether any connected controller receives packets that no flow entry matches.
+    /// Whether any connected controller receives packets that no flow entry matches. See
+    /// [`Miss::Default`](super::Miss).
     pub(super) misses_heard: bool,
-    /// Handling of IP fragments.
+    /// Treatment of IP fragments.
     pub(super) fragments: Fragments,
-    /// Whether flow entries match one VLAN tag of a packet instead of two.
+    /// Whether flow entries match only the outer VLAN tag of a packet instead of two tags.
     pub(super) one_tag: bool,
-    /// Function that returns whether a group fits into the messages to controllers of all OpenFlow versions. Other
+    /// Function that returns whether a group fits into the messages to controllers in all OpenFlow versions. Other
     /// groups are refused.
     pub(super) group_fits: fn(&Group) -> bool,
     /// Rule slot at which the next call of `Pipeline::expire` begins.
@@ -261,18 +262,18 @@ impl Pipeline {
         self.rules.mark(at, self.version);
     }
 
-    /// Returns the records of the changes made after a version of the tables. Returns `None` if the records do not
-    /// reach back to this version.
+    /// Returns the changes made after a version of the tables. Returns `None` if the recorded changes do not reach back
+    /// to this version.
     pub fn touched_since(&self, version: u64) -> Option<impl Iterator<Item = &Touched>> {
         let behind =
             usize::try_from(self.version - version).ok().filter(|behind| *behind <= self.notes.len())?;
         Some(self.notes.iter().skip(self.notes.len() - behind))
     }
 
-    /// Returns whether the actions of a megaflow may have changed since a version of the tables. `tables` has one
-    /// bit for each table that the translation of the megaflow looked up. `arrived` is the match of the megaflow on
-    /// arrival: changes of rules in the first table that cannot match the same packets are ignored. `arrived` is
-    /// `None` if the translation looked up the first table again.
+    /// Returns whether the actions of a megaflow may have changed since a version of the tables. `tables` has one bit
+    /// for each table in which the translation of the megaflow looked up a packet. `arrived` is the match of the
+    /// megaflow on arriving packets: changes of rules in the first table that cannot match these packets are ignored.
+    /// `arrived` is `None` if the translation looked up the first table again.
     #[must_use]
     pub fn may_differ(&self, version: u64, tables: &[u64; 4], arrived: Option<&Match>) -> bool {
         let Some(mut touched) = self.touched_since(version) else { return true };
@@ -321,14 +322,14 @@ impl Pipeline {
         }
     }
 
-    /// Returns the handling of IP fragments.
+    /// Returns what happens to IP fragments.
     #[must_use]
     pub fn fragments(&self) -> Fragments {
         self.fragments
     }
 
-    /// Sets the handling of IP fragments. Returns false and changes nothing for [`Fragments::Reassemble`],
-    /// which is not supported.
+    /// Sets what happens to IP fragments. Returns false and changes nothing for [`Fragments::Reassemble`], which is not
+    /// supported.
     pub fn set_fragments(&mut self, to: Fragments) -> bool {
         if to == Fragments::Reassemble {
             return false;
@@ -352,16 +353,15 @@ impl Pipeline {
         self.events.take()
     }
 
-    /// Sets the shared counter of the listeners for changes of rules. While the counter is not zero, events report
-    /// all changes of rules. While the counter is zero, events report only the removals of rules that request a
-    /// removal message. Before the first call of this function, all changes are reported.
+    /// Sets the shared count of listeners for changes of rules. While it is not zero, events report all changes of
+    /// rules. While it is zero, events report only the removals of rules that have the flag for a removal message.
+    /// Before the first call of this function, all changes are reported.
     pub fn set_monitors(&mut self, monitors: Arc<AtomicUsize>) {
         self.events.set_monitors(monitors);
     }
 
-    /// Sets the shared counter of the listeners for requests that change groups and meters. While the counter is not
-    /// zero, events report these requests ([`Event::Request`]). Before the first call of this function, no requests
-    /// are reported.
+    /// Sets the shared count of listeners for requests that change groups and meters. While it is not zero, events
+    /// report these requests ([`Event::Request`]). Before the first call of this function, no requests are reported.
     pub fn set_requests(&mut self, requests: Arc<AtomicUsize>) {
         self.events.set_requests(requests);
     }
@@ -422,17 +422,17 @@ impl Pipeline {
         (to < self.rules.place_count()).then_some(to)
     }
 
-    /// Returns the numbers of the slots whose rules were added, changed or removed since a version of the tables, in
-    /// ascending order, without a scan over the slots. Returns `None` if there are too many changes. Then
+    /// Returns, in ascending order, the numbers of the slots whose rules were added, changed or removed since a version
+    /// of the tables, without a scan over the slots. Returns `None` if there are too many changes. Then
     /// [`Pipeline::places_since`] finds the slots.
     #[must_use]
     pub fn few_places_since(&self, version: u64) -> Option<Vec<usize>> {
         self.rules.changed_since(version)
     }
 
-    /// Appends the numbers of the slots whose rules were added, changed or removed since a version of the tables to
-    /// `found`. Visits at most `count` slots from the slot `from` on. Returns the slot at which the next step begins,
-    /// or `None` if no slot follows.
+    /// Appends to `found` the numbers of the slots whose rules were added, changed or removed since a version of the
+    /// tables. Visits at most `count` slots from the slot `from` on. Returns the slot at which the next step begins, or
+    /// `None` if no slot follows.
     pub fn places_since(
         &self,
         version: u64,
@@ -446,8 +446,8 @@ impl Pipeline {
         (to < self.rules.place_count()).then_some(to)
     }
 
-    /// Returns how many of the first slots in `places` one step of a copy of rules covers: at most `most`. Rules with
-    /// many actions end the step earlier, after at least one slot.
+    /// Returns the number of slots, of the first ones in `places`, that one step of a copy of rules covers: at most
+    /// `most`. Rules with many actions end the step earlier, after at least one slot.
     #[must_use]
     pub fn step_of(&self, places: &[usize], most: usize) -> usize {
         let mut work = 0;
@@ -459,8 +459,8 @@ impl Pipeline {
         places.iter().take(most).take_while(is_in).count()
     }
 
-    /// Returns the work of copying the actions of the rules in these slots, in the units of
-    /// [`Pipeline::work_of`].
+    /// Returns the work of copying the actions of the rules in these slots, in units of one rule visit
+    /// ([`Pipeline::work_of`]).
     #[must_use]
     pub fn work_to_copy(&self, places: &[usize]) -> usize {
         places.iter().map(|place| self.rules.work_in(*place)).sum()
@@ -472,7 +472,7 @@ impl Pipeline {
         self.rules.places(place, 1).next().and_then(|(rule, _)| rule.map(|rule| rule.stats(now_ns)))
     }
 
-    /// Returns the sum of the packets, the sum of the octets, and the number of the rules that `filter` selects.
+    /// Returns three sums over the rules that `filter` selects: their packets, their octets, and their number.
     #[must_use]
     pub fn aggregate(&self, filter: &FlowFilter) -> (u64, u64, u32) {
         self.selected(filter).fold((0, 0, 0), |(packets, bytes, flows), (_, rule)| {
@@ -480,7 +480,7 @@ impl Pipeline {
         })
     }
 
-    /// Returns the counters of every visible table.
+    /// Returns the counters of every table that is reported to controllers.
     #[must_use]
     pub fn table_stats(&self) -> Vec<TableStats> {
         (0..VISIBLE_TABLES)
@@ -544,8 +544,8 @@ impl Pipeline {
         self.meters.values().map(|state| state.stats(uses.of(state.meter.id), now_ns)).collect()
     }
 
-    /// Adds to the counters of a meter: numbers of packets and octets, and for each band the numbers of packets and
-    /// octets to which it applied.
+    /// Adds to the counters of a meter: its packets and octets, and for each band the packets and octets above the
+    /// band's rate.
     pub fn credit_meter(&mut self, id: u32, packets: u64, bytes: u64, bands: &[(u64, u64)]) {
         let Some(state) = self.meters.get_mut(&id) else { return };
         (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);
@@ -560,8 +560,8 @@ impl Pipeline {
         &self.ports
     }
 
-    /// Returns the OpenFlow port number of an engine port. Returns `None` if the port does not belong to the
-    /// bridge.
+    /// Returns the OpenFlow port number of a port of the packet engine. Returns `None` if the port does not belong to
+    /// the bridge.
     #[must_use]
     pub fn number_of(&self, id: PortId) -> Option<u32> {
         self.numbers.get(&id).copied()
@@ -619,8 +619,8 @@ pub(super) fn is_selected(filter: &FlowFilter, rule: &Rule) -> bool {
         && filter.out_group.is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
 }
 
-/// Numbers of rules or groups that refer to each group or meter. All numbers are counted in one scan over the rules,
-/// because upcalls wait during the scan.
+/// For each group or meter, the number of rules or groups that refer to it. All of them are counted in one scan over
+/// the rules, because packets that wait for translation (upcalls) are delayed by the scan.
 #[derive(Default, Debug)]
 pub(super) struct Tally {
     by_id: HashMap<u32, u32>,
@@ -628,9 +628,9 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts one user (a rule or group) of each group or meter whose number `name` appends to a list and for which
-    /// `is_counted` returns true. Numbers of groups and meters that do not exist are not to be counted, because each
-    /// counted number uses memory.
+    /// Counts one rule or group that refers to groups or meters. `name` appends the numbers of these groups or meters
+    /// to a list. Only numbers for which `is_counted` returns true are counted. `is_counted` must exclude groups and
+    /// meters that do not exist, because each counted number uses memory.
     pub(super) fn add(&mut self, name: impl FnOnce(&mut Vec<u32>), is_counted: impl Fn(u32) -> bool) {
         name(&mut self.named);
         self.named.sort_unstable();
@@ -644,7 +644,7 @@ impl Tally {
         self.by_id.get(&id).copied().unwrap_or(0)
     }
 
-    /// Returns the number of groups or meters that have a user.
+    /// Returns the number of groups or meters to which a rule or group refers.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.by_id.len()

@@ -1,11 +1,11 @@
-//! Datapath actions (steps): the result of translating a packet through the flow tables. The steps are executed on
+//! Datapath actions (steps): the result of translating a packet through the flow tables. Workers execute the steps on
 //! each packet of a megaflow.
 
 use packet::PortId;
 
 use super::{ExtendedKey, Flow};
 
-/// New values of header fields: a flow with the values, and a mask of the bits to set.
+/// New values of header fields: a value and a mask of the bits to write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SetBits {
     /// New values of the bits that `mask` selects.
@@ -27,22 +27,23 @@ pub enum Op {
     PushVlan(u16, u16),
     /// Removes the outer VLAN tag.
     PopVlan,
-    /// Adds an MPLS label stack entry. The first value is the new EtherType of the packet, the second is the entry.
+    /// Adds an MPLS label stack entry. The first value is the new EtherType of the packet, the second is the label
+    /// stack entry.
     PushMpls(u16, u32),
     /// Removes the outer MPLS label stack entry. The value is the EtherType of the header behind the entry.
     PopMpls(u16),
     /// Writes this TTL into the IP header behind the last MPLS label.
     CopyTtlIn(u8),
-    /// Adds an 802.1ah header with TPID 0x88e7 and this I-TAG. The MAC addresses are copied to the new header.
+    /// Adds an 802.1ah header with this TPID (normally 0x88e7) and this I-TAG. The MAC addresses are copied to the new
+    /// header.
     PushPbb(u16, u32),
     /// Removes the 802.1ah header.
     PopPbb,
-    /// Applies the meter with this number, which may drop the packet or raise its drop precedence in the
-    /// DSCP.
+    /// Applies the meter with this number. The meter may drop the packet or raise the drop precedence in its DSCP.
     Meter(u32),
     /// Selects the queue of subsequent outputs. `None` means the default queue.
     Queue(Option<u32>),
-    /// Executes this number of subsequent steps on a copy of the packet.
+    /// Executes the next steps, of this number, on a copy of the packet.
     Clone(u16),
 }
 
@@ -77,28 +78,27 @@ impl Program {
     }
 }
 
-/// A masked flow with datapath actions, for the workers' caches. All packets that equal `flow` in the bits of `mask`
-/// get the actions of `program`.
+/// A masked flow with datapath actions, for the workers' caches. The actions apply to all packets whose flows equal
+/// `flow` in the bits of `mask`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Megaflow {
     /// Flow of the packet that caused the translation, with all bits outside `mask` cleared.
     pub flow: Flow,
-    /// Mask of the bits that the actions depend on. The actions also depend on the ingress port, although its
-    /// bits are not set in this mask.
+    /// Mask of the bits on which the actions depend. The actions also depend on the ingress port, although its bits are
+    /// not set in this mask.
     pub mask: Flow,
     /// Datapath actions of the megaflow.
     pub program: Program,
 }
 
 impl Megaflow {
-    /// Returns the value and the mask of the megaflow in the form of the worker's flow key, without the
-    /// ingress port.
+    /// Returns the value and the mask of the megaflow as the worker's flow keys, without the ingress port.
     #[must_use]
     pub fn key(&self) -> (packet::FlowKey, packet::FlowKey) {
         (self.flow.key(), self.mask.key())
     }
 
-    /// Returns the value and the mask of the megaflow in the form of the extended key.
+    /// Returns the value and the mask of the megaflow as extended keys.
     #[must_use]
     pub fn extended(&self) -> (ExtendedKey, ExtendedKey) {
         (self.flow.extended(), self.mask.extended())

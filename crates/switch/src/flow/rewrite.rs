@@ -1,8 +1,8 @@
 //! Execution of datapath actions on a frame: sets fields, adds and removes tags, labels and headers, and updates
-//! Internet checksums (RFC 1624).
+//! Internet checksums incrementally (RFC 1624).
 //!
-//! Lengths are checked for each frame, because a program applies to all packets of a megaflow, and a packet may be
-//! shorter than the packet for which the program was translated.
+//! Lengths are checked for each frame, because the actions apply to all packets of a megaflow, and a packet may be
+//! shorter than the packet for which the actions were translated.
 
 use packet::icmpv6::kind as icmpv6;
 use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, checksum, ethertype, ip_proto};
@@ -12,7 +12,7 @@ use super::extended_key::{SOURCE_ADDRESS, TARGET_ADDRESS};
 use super::program::{Op, SetBits};
 use super::{BEYOND_WORDS, Field, PBB_TAG};
 
-/// A frame at whose front octets can be added and removed.
+/// A frame to whose front octets can be added and removed.
 pub trait Frame {
     /// Returns the first segment of the frame, which holds all headers.
     fn head(&mut self) -> &mut [u8];
@@ -22,8 +22,8 @@ pub trait Frame {
     fn prepend(&mut self, n: u16) -> bool;
     /// Removes `n` octets from the front. Returns false if the frame has fewer than `n` octets.
     fn trim(&mut self, n: u16) -> bool;
-    /// Returns whether the TCP or UDP checksum is partial, that is, holds only the sum of the pseudo header
-    /// (checksum offload).
+    /// Returns whether the TCP or UDP checksum is not complete yet (checksum offload): the field holds only the sum of
+    /// the pseudo header.
     fn is_open(&self) -> bool;
 }
 
@@ -159,7 +159,7 @@ fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
     }
 }
 
-/// Returns the values and the masks that a step which sets fields holds for a range of octets of the flow key.
+/// Returns the part of a set-field step, value and mask, that concerns a range of octets of the flow.
 fn part(bits: &SetBits, octets: std::ops::Range<usize>) -> (&[u8], &[u8]) {
     (&bits.value.0.as_bytes()[octets.clone()], &bits.mask.0.as_bytes()[octets])
 }
@@ -227,7 +227,7 @@ struct Sum {
     pseudo: bool,
     /// Whether a value of zero means that there is no checksum (UDP over IPv4).
     optional: bool,
-    /// Whether the checksum is partial, that is, holds only the sum of the pseudo header.
+    /// Whether the checksum is not complete yet (checksum offload): the field holds only the sum of the pseudo header.
     open: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Flow entries ([`Rule`]) and the slab that holds them. The rules with equal table and cookie are linked in a
-//! chain, so that they are counted and found without a scan.
+//! Flow entries ([`Rule`]) and the array of slots that holds them (slab). The rules with equal table and cookie are
+//! linked in a chain, so that they are counted and found without a scan.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -49,9 +49,9 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns the octets that the rule counts for the memory limit of rules, which is approximately the memory that
+    /// Returns the memory, in octets, for which the memory limit of rules charges the rule. This is approximately what
     /// the rule uses: the rule, its actions, its classifier entry, and a chain that holds only this rule. A reference
-    /// count of learned flow entries counts as 4 KiB, more than it uses.
+    /// count of learned flow entries is charged 4 KiB, more than it uses.
     #[must_use]
     pub fn memory(&self) -> usize {
         let chain = size_of::<(ChainKey, u64)>() + size_of::<(u64, TableSet)>() + size_of::<(u64, Chain)>();
@@ -98,14 +98,15 @@ impl Rule {
 /// Slot number that stands for no slot.
 const NONE: u32 = u32::MAX;
 
-/// A slot of the slab. The slot holds a rule or is free.
+/// A slot of the slab, which holds a rule or is free.
 #[derive(Clone, Debug)]
 struct Place {
     generation: u32,
-    /// Index of the previous slot in the chain of the slot's rule. `after` is the index of the next slot.
+    /// Slot before this one in the chain of the slot's rule. `after` is the slot behind it.
     before: u32,
     after: u32,
-    /// Identifier of the chain of the slot's rule, or of the removed rule if the slot is free.
+    /// Identifier of the chain of the slot's rule. For a free slot, identifier of the chain of the rule that was
+    /// removed.
     chain: u64,
     /// Version of the tables at which the slot's rule was last added, changed or removed.
     changed: u64,
@@ -132,8 +133,8 @@ impl Default for Place {
     }
 }
 
-/// Maximum number of changes of slots that the slab remembers. A list of more changed slots takes a scan over all
-/// slots.
+/// Maximum number of recent changes of slots that the slab records. If more slots changed, they are found only by a
+/// scan over all slots.
 const MARKS: usize = 1 << 14;
 
 /// Table and cookie of the rules in a chain.
@@ -147,8 +148,8 @@ struct Chain {
     count: u32,
     /// Sum of the work of visiting the actions of the chain's rules, in units of one rule visit.
     work: usize,
-    /// Table and cookie of the chain's rules. The value is `None` if the chain is doomed, that is, if its rules are
-    /// about to be removed.
+    /// Table and cookie of the chain's rules. The value is `None` if the chain is doomed: its rules are about to be
+    /// removed.
     key: Option<ChainKey>,
 }
 
@@ -175,8 +176,7 @@ impl TableSet {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Rules {
     places: Vec<Place>,
-    /// Indices of free slots, each listed once. A slot to which a rule was restored may still be listed and
-    /// is skipped.
+    /// Numbers of free slots, each listed once. If a rule was restored to a listed slot, the slot is skipped.
     free: Vec<u32>,
     count: usize,
     /// Sum of the work of visiting the actions of all rules, in units of one rule visit. `table_work` holds the sum
@@ -185,15 +185,15 @@ pub(crate) struct Rules {
     table_work: HashMap<u8, usize>,
     /// Identifier of the chain to which new rules are added, for each table and cookie.
     names: HashMap<ChainKey, u64>,
-    /// Tables of the keys of `names` that have a cookie, by cookie.
+    /// For each cookie, the tables that have a chain with the cookie.
     cookie_tables: HashMap<u64, TableSet>,
     chains: HashMap<u64, Chain>,
     last_chain: u64,
-    /// Identifiers of doomed chains, in the order in which their rules are removed.
+    /// Identifiers of doomed chains (whose rules are about to be removed), in the order of removal.
     doomed: VecDeque<u64>,
-    /// The last [`MARKS`] changes of slots: the version of the tables, and the slot.
+    /// The last [`MARKS`] changes of slots: the version of the tables after the change, and the slot.
     marks: VecDeque<(u64, u32)>,
-    /// Version of the last change that is no longer in `marks`.
+    /// Version of the last change that is no longer recorded in `marks`.
     forgotten: u64,
 }
 
@@ -250,8 +250,7 @@ impl Rules {
     }
 
     /// Restores a removed rule to its slot with its previous generation. The slot must be free. `doomed` is the value
-    /// that [`Rules::doomed_chain`] returned after the removal. The restored rule is doomed again if the removed rule
-    /// was.
+    /// that [`Rules::doomed_chain`] returned after the removal. If it names a chain, the rule is doomed again.
     pub fn restore(&mut self, at: RuleRef, rule: Rule, doomed: Option<u64>) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             let key = (rule.table, rule.cookie);
@@ -266,8 +265,8 @@ impl Rules {
         }
     }
 
-    /// Changes the cookie of a rule and moves the rule to the chain of the new cookie. A doomed rule stays in its
-    /// chain, because it is about to be removed whatever its cookie is.
+    /// Changes the cookie of a rule and moves the rule to the chain of the new cookie. A rule that is about to be
+    /// removed (doomed) stays in its chain, because its cookie no longer matters.
     pub fn set_cookie(&mut self, at: RuleRef, cookie: u64) {
         let is_doomed = self.is_doomed(at);
         let Some(rule) = self.get_mut(at) else { return };
@@ -278,7 +277,7 @@ impl Rules {
         }
     }
 
-    /// Updates the stored work of a rule after a change of the rule's instructions.
+    /// Updates the stored work of visiting a rule's actions after a change of the rule's instructions.
     pub fn update_work(&mut self, at: RuleRef) {
         let Some(rule) = self.get(at) else { return };
         let (table, work) = (rule.table, rule.instructions.work());
@@ -348,7 +347,8 @@ impl Rules {
         }
     }
 
-    /// Removes the name of a chain. Returns the identifier of the chain, or `None` if there is no such chain.
+    /// Removes the entry by which new rules with a table and cookie find their chain. Returns the chain's identifier,
+    /// or `None` if there is no such chain.
     fn remove_name(&mut self, key: ChainKey) -> Option<u64> {
         let number = self.names.remove(&key)?;
         if let Entry::Occupied(mut tables) = self.cookie_tables.entry(key.1) {
@@ -370,9 +370,8 @@ impl Rules {
         }
     }
 
-    /// Returns the next doomed rules in the order of their removal: at most `most` rules, and no more rules after
-    /// the work of visiting the actions of the returned rules has reached `work`. Also removes doomed chains without
-    /// rules from the front of the list of doomed chains.
+    /// Returns the next doomed rules in the order of removal: at most `most` rules, and no more after the work of
+    /// visiting their actions has reached `work`. Also removes doomed chains without rules from the front of the list.
     pub fn next_doomed(&mut self, most: usize, work: usize) -> Vec<RuleRef> {
         while let Some(number) = self.doomed.front() {
             if self.chains.get(number).is_some_and(|chain| chain.count > 0) {
@@ -437,9 +436,9 @@ impl Rules {
         self.places.get(place).map_or(0, |place| place.work)
     }
 
-    /// Returns the end of a step over the slots from `from` on: the index after the step's last slot. The step has
-    /// at most `count` slots, and ends with the slot at which the work of visiting the rules' actions reaches `most`,
-    /// in units of one rule visit.
+    /// Returns the index after the last slot of a step that begins at the slot `from`. The step has at most `count`
+    /// slots. It ends with the slot at which the work of visiting the rules' actions reaches `most`, in units of one
+    /// rule visit.
     pub fn end_of_step(&self, from: usize, count: usize, most: usize) -> usize {
         let mut work = 0;
         let is_in = |place: &&Place| {
@@ -450,8 +449,8 @@ impl Rules {
         from + self.places.iter().skip(from).take(count).take_while(is_in).count()
     }
 
-    /// Returns the tables that have rules with this cookie, of the tables to which a change with the table number
-    /// `table` applies. Doomed rules are not considered.
+    /// Returns the tables that have rules with this cookie, among the tables that `table` stands for in a request.
+    /// Doomed rules are not considered.
     pub fn tables_with(&self, table: u8, cookie: u64) -> impl Iterator<Item = u8> {
         let tables = self.cookie_tables.get(&cookie).copied().unwrap_or_default();
         let all = (table == ALL_TABLES).then(|| tables.iter()).into_iter().flatten();
@@ -488,7 +487,7 @@ impl Rules {
         place.rule.as_deref_mut().filter(|_| place.generation == at.generation)
     }
 
-    /// Records the version of the tables at which the rule in a slot was added, changed or removed.
+    /// Records that the rule in a slot was added, changed or removed, with the version of the tables after the change.
     pub fn mark(&mut self, at: RuleRef, version: u64) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             place.changed = version;
@@ -499,8 +498,8 @@ impl Rules {
         }
     }
 
-    /// Returns the numbers of the slots that were changed since a version of the tables, in ascending order. Returns
-    /// `None` if there are too many changes to know the slots without a scan.
+    /// Returns, in ascending order, the numbers of the slots that changed since a version of the tables. Returns `None`
+    /// if too many slots have changed, so that only a scan can find them.
     pub fn changed_since(&self, version: u64) -> Option<Vec<usize>> {
         if self.forgotten > version {
             return None;
@@ -537,8 +536,7 @@ impl Rules {
         self.count
     }
 
-    /// Returns the number of slots of the slab, occupied or free. A scan over all rules visits this number of
-    /// slots.
+    /// Returns the number of slots of the slab, occupied or free. A scan over all rules visits all these slots.
     pub fn place_count(&self) -> usize {
         self.places.len()
     }

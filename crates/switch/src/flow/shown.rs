@@ -1,5 +1,5 @@
-//! Listings of groups and meters for display. The tables are locked for one slice of a listing at a time. The
-//! listings omit reference counts, which need a scan over all rules.
+//! Listings of groups and meters for display, in slices. The tables are locked for one slice at a time. The listings
+//! omit reference counts, because counting needs a scan over all rules.
 
 use super::message::{Group, Meter};
 use super::pipeline::{GroupState, Pipeline};
@@ -35,7 +35,7 @@ pub struct MeterShown {
     pub bytes: u64,
     /// Nanoseconds since the meter was added.
     pub age_ns: u64,
-    /// Number of packets and number of octets that each band applied to, in the order of the bands.
+    /// For each band, in their order, the number of packets and of octets above the band's rate.
     pub bands: Vec<(u64, u64)>,
 }
 

@@ -23,8 +23,8 @@ pub struct TableBounds {
     /// Fields that group flow entries for eviction. Flow entries with equal values in these fields form a
     /// group. Entries of the largest group are evicted first.
     pub groups: Vec<SubField>,
-    /// Whether look-ups skip masks of the table by the prefix lengths of source addresses (first value) and of
-    /// destination addresses (second value), for IPv4, IPv6 and ARP.
+    /// Whether lookups skip masks of the table by prefix lengths: of source addresses (first value) and of destination
+    /// addresses (second value), for IPv4, IPv6 and ARP.
     pub prefixes: [bool; 2],
 }
 
@@ -39,12 +39,12 @@ impl Default for TableBounds {
 pub struct TableWishes {
     /// Name of the table. The text is empty if the table has no name.
     pub name: String,
-    /// Handling of packets that no flow entry of the table matches (OFPTC_TABLE_MISS_*).
+    /// Treatment of packets that no flow entry of the table matches (OFPTC_TABLE_MISS_*).
     pub miss: Miss,
     /// Whether the table evicts flow entries when it is full (OFPTC_EVICTION).
     pub evicts: bool,
-    /// Thresholds of vacancy events (OFPTC_VACANCY_EVENTS). Controllers are notified when the free space
-    /// falls below the first percentage or rises above the second. `None` means no events.
+    /// Thresholds of vacancy events (OFPTC_VACANCY_EVENTS), in percent of the limit. Controllers are notified when the
+    /// free space falls below the first value or rises above the second. `None` means no events.
     pub vacancy: Option<(u8, u8)>,
 }
 
@@ -58,19 +58,19 @@ pub(crate) struct Bounds {
     pub roomy_next: bool,
 }
 
-/// Number of the table's rules that may be evicted, by their importance.
+/// Number of the table's rules that may be evicted, for each importance.
 #[derive(Default)]
 pub(crate) struct Evictable(BTreeMap<u16, usize>);
 
 impl Evictable {
-    /// Adds a new rule to the counts if the rule may be evicted.
+    /// Counts a new rule if the rule may be evicted.
     pub fn linked(&mut self, rule: &Rule) {
         if is_evictable(rule) {
             *self.0.entry(rule.importance).or_default() += 1;
         }
     }
 
-    /// Removes a rule from the counts. The rule was removed, or its time-outs are about to change.
+    /// Subtracts a rule from the counts. The rule was removed, or its time-outs are about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
         if is_evictable(rule)
             && let Some(count) = self.0.get_mut(&rule.importance)

@@ -1,5 +1,5 @@
-//! The number of VLAN tags that flow entries can match: two, or one (Open vSwitch's `vlan-limit`). Further tags are
-//! payload, and the EtherType of the packet is then that of the first tag in the payload.
+//! The number of VLAN tags that flow entries can match: two, or one (Open vSwitch's `vlan-limit`). Further tags count
+//! as payload. The packet's EtherType is then the TPID of the first further tag.
 
 use packet::ethertype::{SERVICE_VLAN as SERVICE, VLAN as CUSTOMER};
 use packet::{DropReason, FlowKey, PortId};
@@ -7,8 +7,8 @@ use packet::{DropReason, FlowKey, PortId};
 use super::pipeline::{Pipeline, Touched};
 use super::{ExtendedKey, Flow};
 
-/// Returns the flow key that a packet with two tags has if the second tag is payload. Returns `None` for packets
-/// with fewer tags, whose key does not change.
+/// Returns the flow key of a packet with two tags if only the outer tag is matched and the second is payload. Returns
+/// `None` for packets with fewer tags, whose key does not change.
 #[must_use]
 #[inline]
 pub fn one_tag(key: &FlowKey) -> Option<FlowKey> {
@@ -35,7 +35,7 @@ impl Pipeline {
         }
     }
 
-    /// Extracts the flow of a frame that arrived on the OpenFlow port `in_port`.
+    /// Extracts all match fields of a frame that arrived on the OpenFlow port `in_port`.
     ///
     /// # Errors
     /// Returns the drop reason if the frame is malformed.
@@ -46,7 +46,7 @@ impl Pipeline {
         Ok(Flow::new(&key, &ExtendedKey::extract(frame, &key, &layers), in_port))
     }
 
-    /// Extracts the flow of the packet in a packet-out, with the metadata that the controller specified.
+    /// Extracts all match fields of the packet in a packet-out, with the metadata that the controller specified.
     ///
     /// # Errors
     /// Returns the drop reason if the frame is malformed.

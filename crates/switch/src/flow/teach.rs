@@ -1,5 +1,5 @@
-//! Addition of learned flow entries (`learn`) within their limits, and their removal when the flow entries with the
-//! `learn` actions are removed.
+//! Addition of learned flow entries (action `learn`) within their limits, and their removal when the flow entries with
+//! the `learn` actions are removed.
 
 use super::Match;
 use super::learned::LearnedFlow;
@@ -31,7 +31,7 @@ impl Pipeline {
         self.work_of_add(&learned.rule)
     }
 
-    /// Returns whether the limit of a `learn` action allows the learned flow entry to be added.
+    /// Returns whether the limit of the `learn` action on the number of its learned flow entries allows one more.
     #[must_use]
     pub fn may_learn(&self, learned: &LearnedFlow) -> bool {
         let key = (learned.rule.table, learned.rule.cookie.unwrap_or(0));
@@ -40,8 +40,8 @@ impl Pipeline {
             || self.rules.count_of(key.0, key.1) < usize::try_from(learned.limit).unwrap_or(usize::MAX)
     }
 
-    /// Returns the existing rule that the flow-mod would replace. Returns `None` if there is no such rule, or if the
-    /// rule is about to be removed.
+    /// Returns the rule that the flow-mod would replace. Returns `None` if there is no such rule, or if the rule is
+    /// about to be removed.
     fn stands(&self, rule: &FlowMod) -> Option<&Rule> {
         let Match { value, mask } = rule.matching;
         let table = self.tables.get(usize::from(rule.table))?;
@@ -50,8 +50,8 @@ impl Pipeline {
     }
 
     /// Removes learned flow entries for which no `learn` action with the flag NX_LEARN_F_DELETE_LEARNED is left. If
-    /// previous removals are not complete, the flow entries are only marked, and later calls of `Pipeline::expire`
-    /// remove them.
+    /// previous removals are not complete, the flow entries are only marked (doomed), and later calls of
+    /// `Pipeline::expire` remove them.
     pub(crate) fn drop_orphans(&mut self, now_ns: u64) {
         let most = if self.rules.has_doomed() { 0 } else { EXPIRED_AT_ONCE };
         self.drop_doomed(most, now_ns);
@@ -83,8 +83,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the existing rule that equals the rule that the flow-mod `learnt` would add. Returns `None` if there
-    /// is no such rule.
+    /// Returns the rule that equals the rule that the flow-mod `learnt` would add. Returns `None` if the tables have no
+    /// such rule.
     pub(super) fn taught(&self, learnt: &FlowMod) -> Option<RuleRef> {
         let Match { value, mask } = learnt.matching;
         let table = self.tables.get(usize::from(learnt.table))?;
@@ -102,8 +102,8 @@ impl Pipeline {
         is_same.then_some(at)
     }
 
-    /// Refreshes the modification time of the existing rule that equals the rule that the flow-mod `learnt` would
-    /// add. Returns false if there is no such rule. Returns true and changes nothing if the table does not exist.
+    /// Sets the modification time of the rule that equals the rule that the flow-mod `learnt` would add to `now_ns`.
+    /// Returns false if there is no such rule. Returns true and changes nothing if the table does not exist.
     pub(super) fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
         if usize::from(learnt.table) >= self.tables.len() {
             return true;

@@ -10,8 +10,8 @@ use super::{Field, Flow, Match, text};
 
 /// Maximum number of lines of a trace report.
 const LINES: usize = 1_000;
-/// Maximum number of rules that a report visits in order to explain mask bits by a rule that the packet does not
-/// match.
+/// Maximum number of rules that a report visits to find a rule that the packet does not match and that explains bits of
+/// the mask.
 const LOOKED_AT: usize = 65_536;
 
 /// One line of a trace report. Lines are in the order of events.
@@ -50,19 +50,19 @@ pub enum TraceLine {
     Note {
         /// Depth of nested resubmits at which the event occurred.
         depth: u32,
-        /// The reason in words.
+        /// Text of the remark.
         words: &'static str,
     },
-    /// The result of an instruction.
+    /// A result that an instruction reports.
     Detail {
         /// Depth of nested resubmits at which the instruction was executed.
         depth: u32,
-        /// The result of the instruction in words.
+        /// Text of the result.
         words: String,
     },
     /// A bucket of a group was executed.
     Bucket {
-        /// Depth of nested resubmits and groups at which the actions of the bucket are executed.
+        /// Depth of nested resubmits and groups at which the bucket's actions are executed.
         depth: u32,
         /// Index of the bucket in its group, from 0.
         place: usize,
@@ -90,14 +90,14 @@ pub struct Bits {
 pub struct TraceReport {
     /// Lines of the report, in order of events.
     pub lines: Vec<TraceLine>,
-    /// Flow of the packet after all actions, if it differs from the flow on arrival.
+    /// Match fields of the packet after all actions, if they differ from those on arrival.
     pub changed: Option<String>,
     /// Match of the megaflow in `ovs-ofctl`'s syntax.
     pub megaflow: String,
     /// Reasons for the bits of the megaflow's mask. The mask always includes the ingress port.
     pub why: Vec<Bits>,
-    /// Whether the result applies only to this packet and is not cached. Every packet with such a result takes the
-    /// slow path.
+    /// Whether the translation applies only to this packet and is not cached. If so, every such packet is translated
+    /// separately on the slow path.
     pub is_own: bool,
 }
 
@@ -166,8 +166,8 @@ impl Pipeline {
         trace_report
     }
 
-    /// Appends the reasons for the bits that a look-up added to the mask: bits that the found rule matches, and bits
-    /// that show that other rules do not match.
+    /// Appends the reasons for the bits that a lookup added to the mask: bits that the rule found matches, and bits
+    /// that rule out other rules.
     fn why(
         &self,
         arrived: &Flow,

@@ -1,5 +1,5 @@
-//! Reference counts of groups, meters and fields for tunnel options. The counts show without a scan over all rules
-//! whether a group, meter or field is in use.
+//! Reference counts of groups, meters and tunnel option fields. From the counts, it is known without a scan over all
+//! rules whether a group, meter or field is in use.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::field::TUN_METADATA;
 use super::option_fields::OptionFields;
 use super::rule::Rule;
 
-/// Reference counts of the groups, meters and fields for tunnel options that rules use. See the [module](self).
+/// Numbers of rules that use each group, meter and tunnel option field. See the [module](self).
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Uses {
     groups: HashMap<u32, u32>,
@@ -17,14 +17,14 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// Adds the groups, meters and tunnel option fields that a new rule uses to the counts.
+    /// Counts a new rule for the groups, meters and tunnel option fields that it uses.
     pub fn linked(&mut self, rule: &Rule) {
         options_of(rule).numbers().for_each(|number| self.options[number] += 1);
         self.each(rule, |uses, id| *uses.entry(id).or_default() += 1);
     }
 
-    /// Removes the groups, meters and tunnel option fields that a rule uses from the counts. The rule was removed or
-    /// is about to change.
+    /// Subtracts a rule from the counts of the groups, meters and tunnel option fields that it uses. The rule was
+    /// removed or is about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
         options_of(rule).numbers().for_each(|number| self.options[number] -= 1);
         self.each(rule, |uses, id| {
@@ -47,7 +47,7 @@ impl Uses {
         self.meters.contains_key(&id)
     }
 
-    /// Returns the fields for tunnel options that any rule uses.
+    /// Returns the tunnel option fields that any rule uses.
     pub fn options(&self) -> OptionFields {
         let used = self.options.iter().enumerate().filter(|(_, count)| **count != 0);
         used.fold(OptionFields::default(), |set, (number, _)| set.with_number(number))

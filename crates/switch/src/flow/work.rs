@@ -1,7 +1,7 @@
-//! Estimates of the work of changes: the number of rules, groups and buckets that a change visits. The estimates are
-//! made before the changes, to detect changes that take long or too long. A visit of the actions of a rule counts as
-//! one more rule for each 64 octets of the actions, and as 64 more rules for each `learn` action with the flag
-//! NX_LEARN_F_DELETE_LEARNED ([`Instructions::work`](super::Instructions)).
+//! Estimates of the work of changes, in units of one rule visit: the number of rules, groups and buckets that a change
+//! visits. Estimates are made before a change, to recognise changes that take long or too long. A visit of a rule's
+//! actions counts as one more rule for each 64 octets of the actions, and as 64 more rules for each `learn` action with
+//! the flag NX_LEARN_F_DELETE_LEARNED ([`Instructions::work`](super::Instructions)).
 
 use std::collections::HashSet;
 
@@ -20,20 +20,20 @@ const MANY_REACHED: usize = 1 << 14;
 /// Estimated work of visiting a group that another group refers to, in units of one rule visit. A group is looked up
 /// in a tree, while rules are stored in consecutive memory.
 pub(super) const WORK_OF_GROUP: usize = 16;
-/// Work of validating, copying and encoding a bucket of a group that a change adds or changes, in visited rules. The
-/// size of a group is checked in the encodings of all OpenFlow versions.
+/// Work of validating, copying and encoding one bucket of a group that a change adds or changes, in units of one rule
+/// visit. The size of a group is checked in the encodings of all OpenFlow versions.
 const WORK_OF_BUCKET: usize = 64;
-/// Octets of a changed group's buckets and actions that are as much work as one visited rule.
+/// Number of octets of a changed group's buckets and actions that count as the work of one rule visit.
 const OCTETS_OF_GROUP: usize = 2;
-/// Work of removing a bucket with its group, in visited rules.
+/// Work of removing one bucket with its group, in units of one rule visit.
 const WORK_OF_OLD_BUCKET: usize = 4;
-/// Work of adding, changing or removing a rule, a meter or a group without buckets, in visited rules. The work covers
-/// the classifier, the reference counts and the change records. The actions are counted separately.
+/// Work of adding, changing or removing a rule, a meter or a group without buckets, in units of one rule visit. It
+/// covers the classifier, the reference counts and the records of changes. The actions are counted separately.
 pub(super) const WORK_OF_CHANGE: usize = 32;
-/// Work of looking up in one table the rules with a cookie, or the rule with a match and priority, in visited rules.
-/// A change and its estimates make several such look-ups, each of them in a hash table.
+/// Work of finding in one table the rules with a cookie, or the rule with a match and priority, in units of one rule
+/// visit. A change and its estimates look them up several times, each time in a hash table.
 const WORK_OF_TABLE: usize = 64;
-/// Estimated work of checking one mask of a table for overlapping rules, in visited rules.
+/// Estimated work of checking one mask of a table for overlapping rules, in units of one rule visit.
 const WORK_OF_MASK: usize = 8;
 /// Estimated work of visiting a `learn` action to count the rules that the action has added, in units of one rule
 /// visit. The visit looks up the table and cookie of the learned rules in a hash table.
@@ -41,7 +41,7 @@ const WORK_OF_KEEPER: usize = 64;
 /// Estimated work of a packet-out, in units of one rule visit: the maximum number of rules that one packet can match.
 const WORK_OF_PACKET: usize = 4096;
 
-/// A number of rules, and the work of visiting their actions.
+/// A number of rules, with the work of visiting their actions.
 #[derive(Clone, Copy, Default)]
 struct Amount {
     rules: usize,
@@ -71,11 +71,11 @@ impl Amount {
     }
 }
 
-/// Maximum number of learned rules, and maximum work of their actions, that are removed at once with the rules whose
-/// `learn` actions added them.
+/// Maximum number of learned rules, and maximum work of their actions, that are removed immediately with the rules
+/// whose `learn` actions added them. Further learned rules are removed later.
 const MOST_ORPHANS: Amount = Amount { rules: EXPIRED_AT_ONCE, actions: EXPIRED_WORK };
 
-/// The kind of estimate, if the effect of a change is not known without a visit to each rule.
+/// The kind of estimate for a change whose effect is not known without a visit to each rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Estimate {
     /// A lower bound: counts only rules that are certainly selected.
@@ -84,7 +84,7 @@ enum Estimate {
     Most,
 }
 
-/// Estimated effects of the preceding changes of a batch on the work of the next change.
+/// Estimated effects of the preceding changes of a batch, which alter the work of the next change.
 #[derive(Default)]
 struct Coming {
     /// Rules that the preceding changes add.
@@ -93,9 +93,10 @@ struct Coming {
     removed: Amount,
     /// Learned rules that are removed with the rules whose `learn` actions added them.
     orphans: Amount,
-    /// Work of validating, copying and encoding the buckets that the preceding changes bring, in visited rules.
+    /// Work of validating, copying and encoding the buckets of groups in the preceding changes, in units of one rule
+    /// visit.
     buckets: usize,
-    /// Work that the estimates themselves have done to walk over groups, in visited rules.
+    /// Work of following references between groups that the estimates themselves have done, in units of one rule visit.
     walked: usize,
 }
 
@@ -119,7 +120,7 @@ impl Pipeline {
     }
 
     /// Returns the index of the first change with which a batch certainly visits more than `most` rules, groups and
-    /// buckets, or with which this estimate itself has done so. Returns `None` if there is no such change.
+    /// buckets, or at which this estimate itself has visited that many. Returns `None` if there is no such change.
     pub(super) fn place_beyond(&self, mods: &[Mod], most: usize) -> Option<usize> {
         self.first_beyond(mods, most, &mut Coming::default(), Estimate::Least)
     }
@@ -183,8 +184,8 @@ impl Pipeline {
         work.max(1).saturating_add(orphans.change_work()).saturating_add(visited)
     }
 
-    /// Returns the estimated work of a change of groups, in visited rules. `all` is the work of visiting all rules
-    /// with their actions. The effects of the change are added to `coming`.
+    /// Returns the estimated work of a change of groups, in units of one rule visit. `all` is the work of visiting all
+    /// rules with their actions. The effects of the change are added to `coming`.
     fn work_of_groups(
         &self,
         change: &GroupMod,
@@ -224,7 +225,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns the work of removing these groups with their buckets, in visited rules.
+    /// Returns the work of removing these groups with their buckets, in units of one rule visit.
     pub(super) fn work_to_delete(&self, groups: &[u32]) -> usize {
         let of = |id| {
             let buckets = self.groups.get(id).map_or(0, |state| state.group.buckets.len());
@@ -240,8 +241,8 @@ impl Pipeline {
     }
 
     /// Returns an estimate of the number of rules that a change or removal selects, and of the work of visiting their
-    /// actions. If the change selects rules by their contents, their number is not known without a visit to each
-    /// rule. `searched` are the rules from which the change selects.
+    /// actions. If the selection depends on the contents of rules, the number is not known without a visit to each
+    /// rule. `searched` are the rules among which the change selects.
     fn selected_by(&self, change: &FlowMod, strict: bool, searched: Amount, estimate: Estimate) -> Amount {
         let is_filtered = reads_actions(change.out_port, change.out_group)
             || change.cookie_mask != 0 && (strict || change.cookie_mask != u64::MAX)
@@ -372,7 +373,7 @@ impl Pipeline {
         overlaps + room + own
     }
 
-    /// Returns whether the addition of a rule evicts another one, if the addition does not replace a rule. Without a
+    /// Returns whether the addition of a rule that replaces no other rule evicts one. If the table is full and has no
     /// rule to evict, the addition is refused and visits no rule.
     fn evicts_for(&self, change: &FlowMod) -> bool {
         self.tables.get(usize::from(change.table)).is_some_and(|table| {
@@ -382,8 +383,8 @@ impl Pipeline {
         })
     }
 
-    /// Returns an upper bound of the work of removing a number of rules whose actions are this much work, together
-    /// with the learned rules that are removed at once because of them, in visited rules.
+    /// Returns an upper bound of the work of removing `rules` rules whose actions are the work `actions`, and of the
+    /// learned rules that are removed with them, in units of one rule visit.
     pub(super) fn work_to_remove(&self, rules: usize, actions: usize) -> usize {
         let orphans =
             if self.learned.has_keepers() { self.stored().min(MOST_ORPHANS) } else { Amount::default() };
@@ -408,8 +409,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the estimated work of visiting all groups that the groups `from` refer to, directly or through other
-    /// groups, in units of one rule visit. The estimate stops at [`MANY_REACHED`] groups. Its work is also added to
+    /// Returns the estimated work of visiting all groups to which the groups `from` refer, directly or through other
+    /// groups, in units of one rule visit. The estimate stops at [`MANY_REACHED`] groups. Its own work is also added to
     /// `coming`.
     fn reach(&self, from: &[u32], coming: &mut Coming) -> usize {
         let (mut seen, mut next) = (HashSet::new(), from.to_vec());
@@ -430,23 +431,25 @@ impl Pipeline {
     }
 }
 
-/// Returns the work of validating, copying and encoding a group that a change adds or changes, in visited rules.
+/// Returns the work of validating, copying and encoding a group that a change adds or changes, in units of one rule
+/// visit.
 pub(super) fn work_of_group(group: &Group) -> usize {
     1 + group.buckets.len() * WORK_OF_BUCKET + group.memory() / OCTETS_OF_GROUP
 }
 
-/// Returns the work that buckets add to the work of the group into which they are inserted, in visited rules.
+/// Returns the work of the group into which buckets are inserted that is due to these buckets, in units of one rule
+/// visit.
 fn work_of_buckets(buckets: &[Bucket]) -> usize {
     let octets: usize = buckets.iter().map(Bucket::memory).sum();
     buckets.len() * WORK_OF_BUCKET + octets / OCTETS_OF_GROUP
 }
 
-/// Returns whether rules can be selected by an output port and a group only after a visit to their actions.
+/// Returns whether a selection of rules by output port and group must visit the rules' actions.
 pub(super) fn reads_actions(out_port: Option<u32>, out_group: Option<u32>) -> bool {
     out_port.is_some() || out_group.is_some_and(|group| group != ANY_GROUP)
 }
 
-/// Returns the numbers of the tables that a change or removal with the table number `table` applies to.
+/// Returns the numbers of the tables that the table number `table` of a change or removal stands for.
 pub(super) fn numbers_of(table: u8) -> std::ops::Range<u8> {
     match table {
         ALL_TABLES => 0..ALL_TABLES,

@@ -1,10 +1,10 @@
-//! The forwarding process for a MAC table with many entries. The process queries the table for every address, and
-//! prefetches the cache lines for later frames of the burst while it decides earlier frames.
+//! The forwarding process for a MAC table with many entries. Every address is looked up in the table. While earlier
+//! frames of a burst are decided, the cache lines for later frames are prefetched.
 //!
 //! Two tight loops handle frames from a known source, whose age needs no refresh, to a known destination. The first
-//! loop hashes the addresses. The second loop prefetches for the frame one group ahead, reads each bucket once, and
-//! takes the decision from the per-worker MAC cache. This order spreads the prefetches evenly, because many
-//! prefetches issued together would wait for each other. Other frames take the slow path.
+//! loop hashes the addresses. The second loop prefetches the buckets of the next group of frames, reads each bucket of
+//! the present group once, and takes the decision from the per-worker MAC cache. This order spreads the prefetches
+//! evenly, because many prefetches issued together would wait for each other. Other frames take the slow path.
 
 use packet::record::Recorder;
 use packet::{FlowKey, Layers};
@@ -16,7 +16,7 @@ use crate::mac_cache::{MacCache, State, Way};
 use crate::tables::{Station, station_key};
 
 /// Number of frames in each of the groups into which a burst is divided. The number is large enough to amortize the
-/// calls, and small enough that prefetched lines stay in the first-level cache until they are read.
+/// calls, and small enough that prefetched lines stay in the first-level CPU cache until they are read.
 const AHEAD: usize = 32;
 
 impl<R: Recorder> Pass<'_, R> {
@@ -78,7 +78,7 @@ impl<R: Recorder> Pass<'_, R> {
         }
     }
 
-    /// Computes the MAC table buckets of the addresses of a group of frames.
+    /// Computes, for a group of frames, the MAC table buckets that can hold their addresses.
     #[inline(always)]
     fn hash(&mut self, keys: &[FlowKey], places: &mut [Places; AHEAD]) {
         let mut at = 0;
@@ -90,8 +90,8 @@ impl<R: Recorder> Pass<'_, R> {
     }
 }
 
-/// Computes the MAC table buckets of consecutive frames, up to the first frame whose ingress port or tag differs
-/// from that of `keys[0]`. Returns the number of frames processed.
+/// Computes the MAC table buckets for consecutive frames, up to the first frame whose ingress port or tag differs from
+/// that of `keys[0]`. Returns the number of frames processed.
 #[inline(never)]
 fn hash_run(table: Glancer<'_>, vid: u16, keys: &[FlowKey], places: &mut [Places]) -> usize {
     let way = keys.first().map_or(0, ingress);
@@ -124,9 +124,9 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Writes the decision for each frame to `out`, and prefetches the buckets of the next group. The loop stops at
-    /// the first frame that has another direction than `way`, whose source is not known on this port or needs a
-    /// refresh of its age, or whose destination is not known. Returns the number of frames decided.
+    /// Writes the decision for each frame to `out`, and prefetches the buckets of the next group of frames. The loop
+    /// stops at the first frame that has another ingress port or tag than `way`, whose source is not known on this port
+    /// or needs a refresh of its age, or whose destination is not known. Returns the number of frames decided.
     ///
     /// Invalid addresses (group sources, the zero source, reserved destinations) are never learned on a port.
     /// This loop therefore does not check for them.

@@ -11,8 +11,8 @@ use crate::member::Member;
 use crate::tables::{Learned, Station, mac_of};
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Returns whether the MAC table has the source address of a frame on the frame's ingress port. If so, the age of
-    /// the entry is refreshed and nothing needs to be learned. Returns false if a recorder is active, because
+    /// Returns whether the MAC table has the source address of a frame on the frame's ingress port, so that nothing
+    /// needs to be learned. If so, refreshes the age of the entry. Returns false if a recorder is active, because
     /// [`Pass::source`] then processes the source and records the steps.
     #[inline(always)]
     pub(super) fn source_is_known_here(&self, lane: Lane<'a>, source_at: BucketIndex) -> bool {
@@ -29,8 +29,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         true
     }
 
-    /// Runs the learning process for a source address that is not known on the ingress port of its frame. Returns the
-    /// drop reason if the frame must be dropped.
+    /// Learns the source address of a frame that is not known on the frame's ingress port, or decides that it is not
+    /// learned. Returns the drop reason if the frame must be dropped.
     #[inline(never)]
     pub(super) fn source(&mut self, lane: Lane<'a>, source_at: BucketIndex) -> Result<(), DropReason> {
         let (at, member) = (lane.at, lane.by.member);
@@ -88,7 +88,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         Ok(())
     }
 
-    /// Returns whether the source address of a frame would be known on the frame's ingress port after learning. For
+    /// Returns whether, after learning, the source address of a frame would be known on the frame's ingress port. For
     /// dry runs.
     #[cold]
     pub(super) fn would_be_here(&self, lane: Lane<'a>) -> bool {

@@ -8,8 +8,8 @@ use crate::decision::Decision;
 use crate::member::{CLASSES, Member, class_index, storm_reason};
 
 impl<R: Recorder> Pass<'_, R> {
-    /// Applies the rate limit of the port's copies for the snooper: if the limit is exceeded, the returned decision
-    /// no longer requests a copy.
+    /// Applies the rate limit for the copies of the port's frames that the snooper gets. If the limit is exceeded, the
+    /// returned decision no longer requests a copy.
     #[cold]
     #[inline(never)]
     pub(super) fn limit_snooped(&self, member: &Member, mut decision: Decision) -> Decision {
@@ -21,8 +21,8 @@ impl<R: Recorder> Pass<'_, R> {
         decision
     }
 
-    /// Drops the frames that exceed a storm limit. For consecutive frames from one port, the tokens of each class
-    /// are taken at once. `judged` holds the indices of the frames to which a limit applies.
+    /// Drops the frames that exceed a storm limit. Tokens are taken once for each class and run of consecutive frames
+    /// from one port. `judged` holds the indices of the frames to which a limit applies.
     #[cold]
     #[inline(never)]
     pub(super) fn judge_storms(&mut self, judged: &[u16], keys: &[FlowKey], out: &mut [Decision]) {

@@ -1,5 +1,5 @@
-//! The parser of multicast control frames. The parser turns IGMP (RFC 1112, 2236, 3376), MLD (RFC 2710, 3810) and
-//! PIM hellos (RFC 7761) into events, which are of one type for IPv4 and IPv6.
+//! The parser of multicast control frames. It turns IGMP (RFC 1112, 2236, 3376), MLD (RFC 2710, 3810) and PIM hello
+//! messages (RFC 7761) into events, which are of one type for IPv4 and IPv6.
 //!
 //! The parser rejects messages that the hosts and routers of the link do not receive or accept. These are
 //! messages that Linux drops (`ip_rcv`, `ip_route_input_mc`, `igmp_rcv`, `ip6_rcv_core`, `ip6_parse_tlv`,
@@ -17,7 +17,8 @@
 //!   3810 section 5.1.15), general queries with sources (sections 4.1.9 and 5.1.10), queries behind tags
 //!   other than that of the VLAN, and queries so long that a listener's MTU may stop them.
 //!
-//! Source filters of IGMPv3 and MLDv2 are reduced to membership of the group.
+//! Source filters of IGMPv3 and MLDv2 are reduced to membership: a host that listens to any source is a member of the
+//! group.
 
 use packet::igmp::{Igmp, RecordKind};
 use packet::ipv4::{Ipv4, RawOption};
@@ -56,7 +57,7 @@ pub(super) enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Query {
     pub(super) family: Family,
-    /// Group of the query. The value is `None` if the query is general or only about certain sources.
+    /// Group of the query. The value is `None` if the query is general or restricted to certain sources.
     pub(super) group: Option<IpAddr>,
     /// Whether the query is general. All listeners of the link answer a general query.
     pub(super) is_general: bool,
@@ -71,7 +72,7 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// Returns whether the query is general or about all sources of a group.
+    /// Returns whether the query is general, or about a group without restriction to sources.
     fn asks_all(&self) -> bool {
         self.is_general || self.group.is_some()
     }
@@ -223,8 +224,8 @@ fn pim_hello(message: &[u8], family: Family, mut tell: impl FnMut(Event)) -> Res
     Ok(())
 }
 
-/// Returns whether hosts answer a query with this destination address. Hosts answer a general query without sources
-/// to the all-hosts group, and a group query to the all-hosts group or to its group.
+/// Returns whether hosts answer a query with this destination address: a general query without sources to the all-hosts
+/// group, or a group query to the all-hosts group or to its group.
 fn asks_who_hears(group: IpAddr, destination: IpAddr, no_sources: bool) -> bool {
     let all = match destination {
         IpAddr::V4(destination) => destination == Ipv4Addr::new(224, 0, 0, 1),
@@ -281,14 +282,13 @@ fn has_router_alert_only(ip: &Ipv6<'_>) -> bool {
     alerts == 1
 }
 
-/// Returns the group of a query about all sources of a group. Returns `None` for a general query and for a query
-/// about certain sources.
+/// Returns the group of a query that is about a group without restriction to sources. Returns `None` for other queries.
 fn about(group: IpAddr, no_sources: bool) -> Option<IpAddr> {
     (group.is_multicast() && no_sources).then_some(group)
 }
 
-/// Returns the event of an IGMPv3 or MLDv2 group record without distinction of sources (RFC 3376 section 4.2.12, RFC
-/// 3810 section 5.2.12). Returns `None` if the record does not change the membership of the group.
+/// Returns the join or leave that an IGMPv3 or MLDv2 group record means if sources are not distinguished (RFC 3376
+/// section 4.2.12, RFC 3810 section 5.2.12). Returns `None` if the record does not change the membership of the group.
 fn filter(kind: Option<RecordKind>, group: IpAddr, no_sources: bool) -> Option<Event> {
     match (kind?, no_sources) {
         (RecordKind::IsExclude | RecordKind::ToExclude, _) => Some(Event::Join(group)),

@@ -46,7 +46,7 @@ pub enum SelectMethod {
 pub struct Bucket {
     /// Bucket identifier in OpenFlow 1.5, or the index of the bucket in earlier versions.
     pub id: u32,
-    /// Weight of the bucket in a select group.
+    /// Weight of the bucket in a select group, relative to the other buckets.
     pub weight: u16,
     /// Port that the bucket watches: the bucket is live if this port is live. `None` means no port.
     pub watch_port: Option<u32>,
@@ -127,7 +127,7 @@ pub enum GroupMod {
 pub struct GroupStats {
     /// Number of the group.
     pub id: u32,
-    /// Number of flow entries and groups that use the group.
+    /// Number of flow entries and groups that refer to the group.
     pub references: u32,
     /// Number of packets that the group processed.
     pub packets: u64,

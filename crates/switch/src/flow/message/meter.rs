@@ -5,7 +5,7 @@
 pub enum BandKind {
     /// Drops packets above the rate of the band.
     Drop,
-    /// Raises the drop precedence in the DSCP of packets above the band's rate by this number of levels.
+    /// Raises the drop precedence in the DSCP of packets above the band's rate by this number of levels (RFC 2597).
     DscpRemark(u8),
 }
 
@@ -16,7 +16,7 @@ pub struct Band {
     pub kind: BandKind,
     /// Rate above which the band applies, in kilobits per second or packets per second ([`Meter::packets`]).
     pub rate: u32,
-    /// Burst size in kilobits or packets ([`Meter::packets`]). 0 stands for one second's traffic at the rate.
+    /// Burst size in kilobits or packets ([`Meter::packets`]). 0 stands for the amount of one second at the rate.
     pub burst: u32,
 }
 
@@ -25,7 +25,7 @@ pub struct Band {
 pub struct Meter {
     /// Number of the meter: 1 to 0xffff0000, or a reserved number.
     pub id: u32,
-    /// Whether rates are in packets per second instead of kilobits per second.
+    /// Whether rates are in packets per second, and bursts in packets, instead of kilobits per second and kilobits.
     pub packets: bool,
     /// Whether the controller specified burst sizes.
     pub bursts: bool,
@@ -59,6 +59,6 @@ pub struct MeterStats {
     pub bytes: u64,
     /// Nanoseconds since the meter was added.
     pub age_ns: u64,
-    /// Number of packets and number of octets that each band applied to, in the order of the bands.
+    /// For each band, in their order, the number of packets and of octets above the band's rate.
     pub bands: Vec<(u64, u64)>,
 }

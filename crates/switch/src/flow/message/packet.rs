@@ -1,4 +1,4 @@
-//! Packet-in and packet-out messages, and the remaining processing of paused packets.
+//! Packet-in and packet-out messages, and the saved state of packets whose processing is paused.
 
 use crate::flow::action::memory_of;
 use crate::flow::{Action, Flow, Instructions, Match, Reason};
@@ -16,13 +16,14 @@ pub struct PacketIn {
     pub flow: Flow,
     /// Whole frame of the packet.
     pub frame: Vec<u8>,
-    /// Maximum number of octets of the frame to send, as the action specifies.
+    /// Maximum number of octets of the frame in the message, as the action specifies.
     pub max_len: u16,
-    /// Identifier of the controller that gets the packet (NXAST_CONTROLLER).
+    /// Identifier of the controller connection to which the packet is sent (NXAST_CONTROLLER).
     pub controller: u16,
-    /// User data of the controller action, returned to the controller.
+    /// User data of the controller action, which the controller receives unchanged.
     pub userdata: Vec<u8>,
-    /// Remaining processing of the packet, if the packet is paused until its controller resumes it.
+    /// State from which the processing of the packet continues, if the packet is paused until its controller resumes
+    /// it.
     pub continuation: Option<Box<Continuation>>,
 }
 
@@ -37,8 +38,8 @@ pub struct PacketOut {
     pub actions: Vec<Action>,
     /// Frame that the controller sends.
     pub frame: Vec<u8>,
-    /// Processing that is resumed after the actions, if the packet was paused and sent to the controller
-    /// before.
+    /// State from which the processing continues after the actions, if this packet was paused and sent to the
+    /// controller before.
     pub resumes: Option<Box<Continuation>>,
 }
 
@@ -51,19 +52,20 @@ impl PacketOut {
     }
 }
 
-/// The remaining processing of a packet that is paused until its controller resumes it (`controller(pause)`).
+/// The state of a paused packet (`controller(pause)`), from which processing continues when its controller resumes it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Continuation {
     /// Remaining instructions of each flow entry that the packet was executing, innermost first.
     pub rest: Vec<Rest>,
     /// Action set of the packet at the time of the pause.
     pub action_set: Vec<Action>,
-    /// Stack of the actions `push` and `pop` at the time of the pause: each value with its width in bits.
+    /// Values that the action `push` saved and `pop` has not restored at the time of the pause, each with its width in
+    /// bits.
     pub stack: Vec<(u128, u16)>,
     /// Queue that actions have selected for subsequent outputs. `None` means the default queue.
     pub queue: Option<u32>,
-    /// Whether the remaining processing is too long for a message. The other fields are then empty, and the
-    /// packet cannot be resumed.
+    /// Whether the state is too long for an OpenFlow message. The other fields are then empty, and the packet cannot be
+    /// resumed.
     pub is_too_long: bool,
 }
 
@@ -86,7 +88,7 @@ pub struct Rest {
     pub table: u8,
     /// Cookie of the flow entry.
     pub cookie: u64,
-    /// Match of the flow entry, which determines the actions that are permitted.
+    /// Match of the flow entry. It implies the header fields on which the remaining actions may operate.
     pub matching: Match,
     /// Remaining instructions of the flow entry.
     pub instructions: Instructions,

@@ -17,17 +17,16 @@ use crate::flow::work::{WORK_OF_GROUP, work_of_group};
 
 /// Maximum number of buckets of a group.
 const MAX_BUCKETS: usize = 4096;
-/// Maximum length of a chain of groups that use or watch one another.
+/// Maximum length of a chain of groups in which each group refers to the next one, by an action or as watch group.
 const MAX_CHAIN: usize = 32;
-/// Maximum number of groups and references that the validation of one group visits.
+/// Maximum number of groups, and of references between them, that the validation of one group visits.
 const MAX_REACHED: usize = 1 << 20;
 
-/// The state of the loop check of a group: a walk over the groups that the group uses or watches, directly or
-/// through other groups.
+/// The state of the loop check for a group, which follows all references to other groups, direct and indirect.
 struct Walk {
     first: u32,
     heights: HashMap<u32, usize>,
-    /// Number of groups and references that the walk may still visit.
+    /// Number of groups and references that the check may still visit.
     left: usize,
 }
 
@@ -143,8 +142,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Validates a group. Returns the groups that its buckets use or watch, or the reason if the group is
-    /// refused.
+    /// Validates a group. Returns the groups to which its buckets refer, or the reason if the group is refused.
     fn check_group(&self, group: &Group, batch: &mut Batch) -> Result<Box<[u32]>, FlowError> {
         if group.id > 0xffff_ff00 {
             return Err(FlowError::InvalidGroup);
@@ -183,8 +181,8 @@ impl Pipeline {
     }
 
     /// Returns the length of the longest chain of groups that begins with the group `id`, this group included. In a
-    /// chain, each group uses or watches the next one. `depth` is the number of groups before `id`. `heights` of the
-    /// walk caches the lengths found.
+    /// chain, each group refers to the next one. `depth` is the number of groups before `id`. The lengths found are
+    /// cached in `heights` of `walk`.
     ///
     /// # Errors
     /// Returns [`FlowError::GroupLoop`] if the chain returns to the first group or is too long.

@@ -1,13 +1,13 @@
-//! Validation of `learn` actions: of their arguments, and of the match and the loads of the flow entries that they add.
-//! A learned flow entry that OpenFlow cannot express would be lost or changed when it is dumped, stored or handed over.
+//! Validation of `learn` actions: their arguments, and the match of the flow entries that they add. A learned flow
+//! entry that OpenFlow cannot express would be lost or changed when it is dumped, stored or handed over.
 
 use crate::flow::action::{Learn, LearnPart, LearnSource, SubField};
 use crate::flow::message::FlowError;
 use crate::flow::pipeline::Pipeline;
 use crate::flow::{Match, MatchError};
 
-/// Maximum number of actions of a learned flow entry. The encoding of a learned action has at most 56 octets, so that
-/// the flow entry fits into an OpenFlow message of 64 KiB, together with its match.
+/// Maximum number of actions of a learned flow entry. An encoded action has at most 56 octets. The flow entry with its
+/// match therefore fits into an OpenFlow message of 64 KiB.
 const MAX_LEARNED_ACTIONS: usize = 1024;
 
 impl Pipeline {

@@ -209,9 +209,9 @@ fn reference_counts_of_learned_rules_count_as_work_and_memory() {
     assert!(pipeline.rules.work() <= pipeline.rule_memory() / OCTETS_OF_WORK);
 }
 
-/// Each change of a group's buckets copies, validates and encodes all buckets of the group. A message that
-/// inserts or removes one bucket of a large group is charged for all of them, and a batch of many such messages
-/// is refused as a whole.
+/// Each change of a group's buckets copies, validates and encodes all buckets of the group. A message that inserts or
+/// removes one bucket of a large group is therefore charged for all of them, and a batch of many such messages is
+/// refused.
 #[test]
 fn a_change_of_one_bucket_is_charged_for_the_whole_group() {
     const BUCKETS: u32 = 1000;
@@ -357,9 +357,9 @@ fn rules_that_a_match_may_select_are_estimated_as_changed() {
     assert_eq!(pipeline.rule_count(), 500);
 }
 
-/// A strict change estimates the learned rules that are removed with the rule that taught them. The estimate
-/// visits all actions of the rule, so that a batch that names a rule very often is refused before the visits
-/// take long.
+/// A strict change estimates the learned rules that are removed with the rule whose `learn` actions added them. The
+/// estimate visits all actions of the rule. A batch that names one rule very often is therefore refused before these
+/// visits take long.
 #[test]
 fn estimates_of_learned_rules_count_as_work() {
     let learns = vec![learn(); 1900];
