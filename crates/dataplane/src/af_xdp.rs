@@ -1,6 +1,6 @@
-//! Opens a kernel device over AF_XDP. The steps are: attach the hook (the port's XDP program), open one
-//! AF_XDP socket per queue, and enter the sockets into the hook's XSKMAP. A hook that a killed daemon process
-//! left pinned is adopted.
+//! Opens a kernel device over AF_XDP. The steps are: attach the hook (the port's XDP program), open one AF_XDP socket
+//! per queue, and enter the sockets into the hook's XSKMAP (map of AF_XDP sockets). A hook that an earlier daemon
+//! process left pinned in the BPF file system is taken over (adopted).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,8 +32,8 @@ const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
 /// Maximum number of packets that one busy poll of an AF_XDP socket processes.
 const BUSY_POLL_BUDGET: u32 = 64;
 
-/// Lower bound of the maximum number of queues that `queues = "all"` serves. The bound applies on machines with
-/// fewer than eight CPUs.
+/// Lower bound of [`most_queues`], the number of queues that `queues = "all"` serves at most. The bound applies on
+/// machines with fewer than eight CPUs.
 const LEAST_MOST_QUEUES: u16 = 16;
 
 /// Parameters for opening a device as a port.
@@ -43,7 +43,7 @@ pub struct Request<'a> {
     pub name: &'a PortName,
     /// AF_XDP options of the port's configuration.
     pub options: &'a XdpOptions,
-    /// Action of the hook on received packets while the daemon does not run.
+    /// Treatment of received packets by the hook while the daemon does not run.
     pub policy: HookPolicy,
     /// Whether the port belongs to a bridge. The hook of a bridged port passes no packets to the kernel.
     pub bridged: bool,
@@ -51,7 +51,7 @@ pub struct Request<'a> {
     pub has_function: bool,
     /// Whether the port has a filter.
     pub is_filtered: bool,
-    /// Whether the kernel also transmits packets on the device, as on a router interface.
+    /// Whether the kernel also transmits packets on the device, as it does on a router interface.
     pub speaks: bool,
     /// Whether the daemon created the device. Such a device is one end of a veth pair whose other end sends
     /// only packets with complete checksums.
@@ -60,8 +60,8 @@ pub struct Request<'a> {
     pub mtu: Option<u32>,
     /// Saved settings that the device had before this process used the device. `None` if they are not known.
     pub former: Option<Former>,
-    /// Ethernet addresses of the two ends of a veth pair that the daemon created. If the pair must be created
-    /// again, the new pair gets these addresses.
+    /// Ethernet addresses of the two ends of a veth pair that the daemon created. A pair that must be created again
+    /// gets these addresses.
     pub ends: EndAddresses,
     /// Time limit for waiting until the kernel releases the previous AF_XDP socket of a queue.
     pub busy_wait: Duration,
@@ -69,15 +69,14 @@ pub struct Request<'a> {
     pub start: Option<&'a Start>,
 }
 
-/// State that ports share while the daemon starts. The hooks of new ports get a placeholder program, so that
-/// the kernel verifies and attaches only one program of each port: the program with all its stages. At the
-/// end of the start, [`complete`] replaces the placeholders that are left.
+/// State that ports share while the daemon starts. The hooks of new ports first run a placeholder program. The kernel
+/// therefore verifies and attaches only one program of each port: the program with all its stages. At the end of the
+/// start, [`complete`] replaces the placeholders that are left.
 #[derive(Debug, Default)]
 pub struct Start {
     placeholders: Placeholders,
-    /// Whether a port has already been opened. The first port gets its own program at once and no
-    /// placeholder. If the kernel refuses the program, the daemon therefore stops before it changes other
-    /// ports.
+    /// Whether a port has already been opened. The first port gets its own program at once, without a placeholder. If
+    /// the kernel refuses that program, the daemon stops before it changes other ports.
     is_tried: AtomicBool,
 }
 
@@ -104,8 +103,8 @@ pub fn complete<'p>(hooks: impl Iterator<Item = (&'p PortName, &'p mut Attached)
     completed.into_iter().collect()
 }
 
-/// Opens the device `found` as an AF_XDP port. The device must be in the calling thread's network namespace.
-/// `reserved` is the reservation of the device, if the caller has made it already.
+/// Opens the device `found` as an AF_XDP port. The device must be in the calling thread's network namespace. `reserved`
+/// is the lock on the device, if the caller has locked it already.
 ///
 /// # Errors
 /// Returns an error if the kernel or the device refuses a step. Completed steps are undone.
@@ -221,8 +220,8 @@ fn prepare_device(request: &Request<'_>, found: &LinkInfo) -> Result<LinkInfo, P
     link::by_index(found.ifindex).map_err(|error| failed(name, &error))
 }
 
-/// Returns the indices of the device queues to serve, in ascending order. `there` is the number of queues
-/// that the device has.
+/// Returns the indices of the device queues to serve, in ascending order. `there` is the number of queues of the
+/// device.
 fn queues(request: &Request<'_>, info: &LinkInfo, there: u16) -> Result<Vec<u16>, PlaneError> {
     if matches!(request.options.queues, Queues::All) && there > most_queues() {
         return Err(PlaneError {
@@ -264,16 +263,15 @@ fn most_queues() -> u16 {
     u16::try_from(2 * cpus).unwrap_or(u16::MAX).max(LEAST_MOST_QUEUES)
 }
 
-/// Returns the number of receive queues that a device uses. If the driver does not report the number, returns
-/// the number of receive queues with which the device was created.
+/// Returns the number of receive queues that a device uses. If the driver does not report it, returns the number with
+/// which the device was created.
 fn device_queues(info: &LinkInfo) -> u16 {
     let queues = link::channels(&info.name).map(|channels| channels.rx()).ok().filter(|queues| *queues > 0);
     u16::try_from(queues.unwrap_or(info.rx_queues).max(1)).unwrap_or(u16::MAX)
 }
 
-/// Attaches a hook to the device. If an earlier daemon process left a suitable pinned hook, adopts this hook
-/// instead. `queues` is the number of queues that the device has. The returned flag is true if a suitable
-/// pinned hook was found.
+/// Attaches a hook to the device. If an earlier daemon process left a suitable pinned hook, takes over this hook
+/// instead, and the returned flag is true. `queues` is the number of queues of the device.
 fn hook(
     request: &Request<'_>,
     info: &LinkInfo,
@@ -303,12 +301,12 @@ fn hook(
     Ok((attached, was_there))
 }
 
-/// Result of the search for the hook that an earlier daemon process left on a device.
+/// Result of the search for a hook that an earlier daemon process left on a device.
 enum Left {
-    /// A pinned hook that can be adopted for the requested port.
+    /// A pinned hook that suits the requested port and can be taken over.
     Fits(Box<Attached>),
-    /// The device has no hook of the earlier daemon process any more. `Some` holds the custom program that ran
-    /// before the former hook's own program.
+    /// The device has no hook of the earlier daemon process any more. `Some` holds the custom program (a user's XDP
+    /// program) that ran in front of that hook's own program.
     Program(Option<UserProgram>),
 }
 
@@ -330,8 +328,8 @@ fn attach(
         .map_err(|error| failed(request.name, &error))
 }
 
-/// Adopts the hook that an earlier daemon process left on the device, and replaces its program if necessary.
-/// A hook that cannot be adopted is detached.
+/// Takes over the hook that an earlier daemon process left on the device, and replaces its program if necessary. A hook
+/// that does not suit the port is detached.
 fn adopt(
     pin: &PinPath,
     request: &Request<'_>,
@@ -363,8 +361,8 @@ fn adopt(
     Left::Program(attached.detach_from_user().0)
 }
 
-/// Returns the constants that are compiled into the hook's program. The program of a port without a function
-/// passes all packets to the kernel.
+/// Returns the configuration of a hook's program. The program of a port without a function passes all packets to the
+/// kernel.
 pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig {
     ProgramConfig {
         owner: if bridged { Owner::Bridged } else { Owner::Routed },
@@ -377,7 +375,7 @@ pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig 
     }
 }
 
-/// Returns a copy of `config` whose program drops every frame. The hook runs this program until its filter is
+/// Returns a copy of `config` with which the hook drops every frame. The hook runs such a program until its filter is
 /// installed.
 fn locked(config: &ProgramConfig) -> ProgramConfig {
     ProgramConfig { owner: Owner::Bridged, when_down: xdp::WhenDown::Drop, ..config.clone() }
@@ -411,8 +409,8 @@ pub fn unlock(
     swapped.and_then(|()| steer(hook, sockets, wanted.has_function())).map_err(|error| failed(name, &error))
 }
 
-/// Puts a running port's AF_XDP sockets into its hook's XSKMAP, so that workers receive the port's packets.
-/// If the port has no function, removes the sockets from the map.
+/// Enters a running port's AF_XDP sockets into its hook's XSKMAP, so that workers receive the port's packets. If the
+/// port has no function, removes the sockets from the map.
 ///
 /// # Errors
 /// Returns an error if an entry of the XSKMAP cannot be written.
@@ -428,8 +426,8 @@ pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_function: bool
     Ok(())
 }
 
-/// Returns whether the port completes checksums that the sender of a packet left to offloading. `own` means
-/// that the daemon created the device.
+/// Returns whether the port completes the transport checksums that senders left to offloading. `own` means that the
+/// daemon created the device.
 pub fn completes(options: &XdpOptions, own: bool) -> bool {
     match options.complete_checksums {
         Checksums::Auto => !own,
@@ -438,8 +436,8 @@ pub fn completes(options: &XdpOptions, own: bool) -> bool {
     }
 }
 
-/// Opens one AF_XDP socket per queue. If workers process the port's packets and `is_locked` is false (the hook
-/// already has the port's filter), each socket is also put into its entry of the hook's XSKMAP.
+/// Opens one AF_XDP socket per queue. If workers process the port's packets and the hook already has the port's filter
+/// (`is_locked` is false), each socket is also entered into the hook's XSKMAP.
 fn sockets(
     request: &Request<'_>,
     ifname: &str,

@@ -17,8 +17,8 @@ use super::open::{self, ETHERNET_MTU, PortSpec};
 use super::ports::{self, Running, engine_failed, even_rss_table};
 use super::routing;
 
-/// Changes a running port to the settings in `wanted`. If an error occurs after some settings were changed, the
-/// caller restores the former settings.
+/// Changes a running port to the settings in `wanted`. If an error occurs after some settings were changed, the caller
+/// must restore the former settings.
 ///
 /// # Errors
 /// Returns an error if the device, the hook or a worker refuses a setting.
@@ -50,8 +50,8 @@ pub fn change(
     Ok(())
 }
 
-/// Updates a port's hook after the port's function (bridge or router) or the hook's action for the time without
-/// a running daemon has changed.
+/// Updates a port's hook (XDP program) when the port's function has changed (bridge or router), or the setting of what
+/// the hook does while the daemon does not run.
 fn change_hook(
     name: &PortName,
     running: &mut Running,
@@ -128,7 +128,7 @@ fn change_device(
     Ok(())
 }
 
-/// Applies the configured settings to the two ends of an existing veth pair.
+/// Applies changed settings to the two ends of an existing veth pair.
 fn amend_pair(
     name: &PortName,
     pair: &VethConfig,

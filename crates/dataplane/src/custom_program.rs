@@ -1,5 +1,5 @@
-//! Custom XDP programs of users, which run before the ports' own XDP programs. When a port gets another hook,
-//! the custom program is moved to the new hook. Custom programs are loaded and unloaded through the API
+//! Custom XDP programs of users, which run in front of the ports' own XDP programs (hooks). When a port gets another
+//! hook, the custom program is moved to the new hook. Custom programs are loaded and unloaded through the API
 //! (`program_requests.rs`).
 
 use model::{DoctorFinding, Finding, PortName};

@@ -23,17 +23,18 @@ use super::snoop::{SnoopReader, Snooping};
 use super::watch::Load;
 use super::watches::Watches;
 
-/// The data plane of one daemon: engine, ports, bridges, routers, hooks and housekeeping threads.
+/// The data plane of one daemon: packet engine, ports, bridges, routers, hooks (XDP programs of the ports) and
+/// housekeeping threads.
 pub struct DataPlane {
     pub(super) engine: RwLock<Option<Engine>>,
-    /// QSBR domain (quiescent-state based reclamation of memory) of which the workers are readers.
+    /// Domain of the memory reclamation by quiescent states (QSBR): memory is freed when no worker can still read it.
     pub(super) domain: Arc<Domain>,
     pub(super) memory: Arc<FrameMemory>,
-    /// Settings of the configuration section `[memory]` with which the frame memory was created, by this
-    /// process or by a predecessor.
+    /// Settings of the configuration section `[memory]` with which the frame memory was created, in this process or in
+    /// a predecessor.
     pub(super) made_by: model::Memory,
     pub(super) running_state: Mutex<RunningState>,
-    /// Reader of the packet copies for IGMP and MLD snooping. This lock is taken before `snooping`.
+    /// Reader of the IGMP and MLD packets that workers copy for snooping. This lock is taken before `snooping`.
     pub(super) snooped: Mutex<SnoopReader>,
     /// State of IGMP and MLD snooping. This lock is taken before `running_state`.
     pub(super) snooping: Mutex<Snooping>,
@@ -51,14 +52,13 @@ pub struct DataPlane {
     pub(super) around: Mutex<Option<ListenerSet>>,
     pub(super) left: tokio::sync::watch::Sender<Option<u32>>,
     pub(super) handing_over: Arc<Progress>,
-    /// Writer of the bridges' rule files (OpenFlow rules stored on disk). This lock is taken before all
-    /// others and is held while files are written.
+    /// Writer of the rule files, which store the bridges' OpenFlow rules on disk. This lock is taken before all others
+    /// and is held while files are written.
     pub(super) keeper: Mutex<Option<Keeper>>,
-    /// Start of the period that the port counters cover: the start of this process or of its first
-    /// predecessor.
+    /// Time from which the port counters count: the start of this process or of its first predecessor.
     pub(super) started: Instant,
-    /// Whether the start of the daemon is complete. After the start, a new port whose device is missing is
-    /// refused.
+    /// Whether the start of the daemon is complete. Afterwards, a new port whose device is missing is refused instead
+    /// of waiting for the device.
     pub(super) settled: AtomicBool,
     pub(super) me: Weak<DataPlane>,
 }
@@ -77,8 +77,7 @@ impl DataPlane {
         self.with_engine(work).unwrap_or_else(|| Err(handed_over()))
     }
 
-    /// Returns a copy of the assignment of numbers to port and bridge names. The steps of packet traces contain
-    /// these numbers.
+    /// Returns a copy of the numbers by which packet traces name ports and bridges.
     pub fn names(&self) -> Names {
         locked(&self.running_state).names.clone()
     }

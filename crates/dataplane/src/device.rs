@@ -1,4 +1,5 @@
-//! Kernel devices of ports: the namespace and state of a device, and the name under which its hook is pinned.
+//! Kernel devices of ports: the namespace and state of a device, and the name under which its hook (XDP program) is
+//! pinned in the BPF file system.
 //!
 //! A device is identified by namespace and ifindex. A device in another namespace is opened on a thread
 //! inside that namespace.
@@ -21,8 +22,7 @@ pub struct Device {
     pub name: String,
     /// Namespace of the device. `None` is the daemon's own namespace.
     pub namespace: Option<Namespace>,
-    /// Device number and inode of the namespace's file. These numbers show whether a new namespace was created
-    /// under the old name.
+    /// Device number and inode of the namespace's file. They change if a new namespace is created under the old name.
     pub namespace_file: Option<(u64, u64)>,
     /// Interface index of the device in its namespace.
     pub ifindex: u32,
@@ -66,9 +66,9 @@ impl Device {
             && self.running == is_running(info)
     }
 
-    /// Returns whether another namespace now has the name of the device's namespace. `file` identifies the
-    /// namespace file that has this name now. The daemon cannot enter the device's own namespace any more,
-    /// because that namespace has no name.
+    /// Returns whether the name of the device's namespace now belongs to another namespace. `file` identifies the
+    /// namespace file that has this name now. The daemon can then no longer enter the device's own namespace, because
+    /// that namespace has no name.
     pub fn is_beside(&self, file: Option<(u64, u64)>) -> bool {
         self.namespace.is_some() && self.namespace_file.zip(file).is_some_and(|(own, named)| own != named)
     }
@@ -130,9 +130,8 @@ pub fn xdp_features_of(ifindex: u32) -> Features {
     Features::from_bits(netdev::xdp_features_of(ifindex).ok().flatten().unwrap_or_default(), 0)
 }
 
-/// Returns the name under which the hook of a device in the calling thread's namespace is pinned. The name
-/// contains the namespace and the ifindex. Therefore, the pins of several daemons differ. The name stays the
-/// same when the daemon restarts.
+/// Returns the name under which the hook of a device in the calling thread's namespace is pinned. The name contains the
+/// namespace and the ifindex, so that the pins of several daemons differ. It stays the same when the daemon restarts.
 pub fn pin_name(port: &PortName, ifindex: u32) -> String {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());
     format!("{}-{namespace}-{ifindex}", plain(port))
@@ -144,8 +143,8 @@ pub fn plain(port: &PortName) -> String {
     port.as_str().chars().map(plain).collect()
 }
 
-/// Returns the path of a namespace's file, by which ports are grouped. The path of the daemon's own namespace
-/// is empty.
+/// Returns the path of a namespace's file, by which ports are grouped. The path is empty for the daemon's own
+/// namespace.
 pub fn place(namespace: Option<&Namespace>) -> PathBuf {
     namespace.map_or_else(|| Path::new("").to_owned(), Namespace::path)
 }
@@ -171,8 +170,8 @@ pub fn object(port: &PortName) -> String {
 mod tests {
     use super::*;
 
-    /// A dump of all devices in a namespace reports the same XDP features as queries for each single device. A
-    /// query for some devices reports no other devices.
+    /// A dump of all devices in a namespace reports the same XDP features as a query for each single device. A query
+    /// for some devices reports no other devices.
     #[test]
     fn features_of_all_devices_are_those_of_each() {
         testbed::require!("ip", "ethtool");

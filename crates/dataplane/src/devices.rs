@@ -1,5 +1,5 @@
-//! Follows the devices in the ports' namespaces by notifications of the kernel. Each namespace has one
-//! subscription.
+//! Tracks the devices in the ports' namespaces by the kernel's netlink notifications. There is one subscription for
+//! each namespace.
 //!
 //! The housekeeping thread waits on [`DeviceWatches::readiness`]. Therefore, the data plane reacts within
 //! about a millisecond to a link that comes up.
@@ -20,7 +20,8 @@ use super::device::place;
 
 /// Interval at which all devices of a namespace are read again, in case a notification was lost.
 const LISTING: Duration = Duration::from_secs(30);
-/// Minimum pause after all devices of a namespace were read, as a multiple of the time that the reading took.
+/// Minimum pause after all devices of a namespace were read, as a multiple of the time that the reading took. The pause
+/// limits the CPU share of such readings.
 pub const LISTING_SHARE: u32 = 10;
 
 /// Device subscriptions, indexed by the path of the namespace's file. The empty path is the daemon's own
@@ -51,9 +52,9 @@ impl Watched {
         Instant::now() >= self.not_before
     }
 
-    /// Records that a listing of the namespace's devices began at `begin` and has ended now. The data plane is
-    /// locked during a listing, and the owner of a namespace with thousands of devices can cause listings all
-    /// the time. Therefore, listings may take at most a tenth of the time.
+    /// Records that a listing of the namespace's devices began at `begin` and has ended now. The data plane is locked
+    /// during a listing, and the owner of a namespace with thousands of devices can cause listings all the time.
+    /// Listings may therefore take at most a tenth of the time.
     fn has_listed(&mut self, begin: Instant) {
         let now = Instant::now();
         self.not_before = now + LISTING_SHARE * now.duration_since(begin);
@@ -69,8 +70,8 @@ enum State {
     Unknown,
 }
 
-/// Current devices of a namespace, or the reason why they are not known. A port's recorded device is compared
-/// with them.
+/// Current devices of a namespace, or the reason why they are not known. They are compared with the device that is
+/// recorded for each port.
 pub enum Devices<'a> {
     /// The namespace exists and its devices are known. The pair is the device number and the inode of the
     /// namespace's file, and is `None` for the daemon's own namespace.
@@ -88,13 +89,13 @@ impl DeviceWatches {
         DeviceWatches { epoll, namespaces: BTreeMap::new() }
     }
 
-    /// Returns the epoll descriptor that becomes readable when device notifications are pending.
+    /// Returns the epoll descriptor that becomes readable when device notifications are waiting.
     pub fn readiness(&self) -> Option<Arc<OwnedFd>> {
         self.epoll.clone()
     }
 
-    /// Subscribes to device notifications of exactly the namespaces in `wanted`, and reads the pending
-    /// notifications.
+    /// Subscribes to the device notifications of the namespaces in `wanted` and of no others, and reads the
+    /// notifications that have arrived.
     pub fn read<'n>(&mut self, wanted: impl Iterator<Item = Option<&'n Namespace>>) {
         let wanted: BTreeSet<Option<&Namespace>> = wanted.collect();
         let now = Instant::now();
@@ -112,8 +113,8 @@ impl DeviceWatches {
         }
     }
 
-    /// Returns the current devices of a namespace, which must have been among the namespaces of the last
-    /// [`DeviceWatches::read`].
+    /// Returns the current devices of a namespace. The last call of [`DeviceWatches::read`] must have included the
+    /// namespace.
     pub fn of(&self, namespace: Option<&Namespace>) -> Devices<'_> {
         let Some(watched) = self.namespaces.get(&place(namespace)) else { return Devices::Unknown };
         match &watched.state {
@@ -192,7 +193,7 @@ impl Watched {
     }
 }
 
-/// Blocks the calling thread until device notifications are pending or `deadline` has passed.
+/// Blocks the calling thread until device notifications are waiting or `deadline` has passed.
 pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
     let left = deadline.saturating_duration_since(Instant::now());
     let waited = readiness.zip(left.try_into().ok()).map(|(readiness, timeout)| {
@@ -204,8 +205,8 @@ pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
     }
 }
 
-/// Returns the device number and the inode of a namespace's file. These numbers show whether a new namespace
-/// was created under the old name.
+/// Returns the device number and the inode of a namespace's file. They change if a new namespace is created under the
+/// old name.
 ///
 /// # Errors
 /// Returns an error if the file does not exist.

@@ -1,6 +1,6 @@
-//! Diagnostics of performance and correctness on this machine. Each finding names the affected object, the
-//! problem, and a command that fixes it. The diagnostics change nothing. This file examines the machine, the
-//! memory and the bridges. `doctor/device.rs` examines the ports' devices.
+//! Diagnostics of performance and correctness on this machine (`trivium doctor`). Each finding names the affected
+//! object, the problem, and a command that fixes it. The diagnostics change nothing. This file examines the machine,
+//! the memory and the bridges. `doctor/device.rs` examines the ports' devices.
 
 mod chart;
 mod device;
@@ -26,11 +26,11 @@ use super::watch::Load;
 
 pub use machine::preflight;
 
-/// Number of consecutive seconds of full load, after which `doctor` reports a worker.
+/// Number of consecutive seconds of full load after which `doctor` reports a worker.
 const FULL_SECS: u32 = 3;
 
-/// Returns the findings about services and routers, for the reply to a change of the configuration. Findings
-/// about routers are also logged.
+/// Returns the findings about services and routers for the reply to a configuration change. Findings about routers are
+/// also logged.
 pub fn services(running_state: &RunningState) -> Vec<DoctorFinding> {
     let mut findings = services::examine(running_state);
     findings.retain(|finding| finding.severity == Finding::Warning);
@@ -271,7 +271,7 @@ fn cores(chart: &mut Chart, running_state: &RunningState, workers: usize) {
     }
 }
 
-/// Reports bridges whose member ports differ in MTU. A member with a lower MTU drops longer frames.
+/// Reports bridges whose member ports differ in MTU. A member with a lower MTU drops frames that exceed it.
 fn sizes(chart: &mut Chart, bridge: &BridgeName, members: &[(&PortName, &Device)]) {
     let Some(most) = members.iter().map(|(_, device)| device.mtu).max() else { return };
     let smaller: Vec<_> = members.iter().filter(|(_, device)| device.mtu < most).collect();

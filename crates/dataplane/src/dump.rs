@@ -1,7 +1,7 @@
-//! Packet captures at a port's hook, for API clients. A capture program is attached around the hook's program,
-//! and a thread reads the captured frames from its BPF ring buffer. When the client closes the capture, the
-//! hook's own program is restored. Frames are dropped from the capture and counted if the client is too slow.
-//! The capture never delays packets.
+//! Packet captures at a port's hook (XDP program), for API clients. The hook's program is replaced by one that also
+//! captures, and a thread reads the captured frames from its BPF ring buffer. When the client closes the capture, the
+//! hook's own program is restored. If the client is too slow, frames are missing from the capture and counted. The
+//! capture never delays packets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -70,7 +70,7 @@ pub fn start(
     })
 }
 
-/// Removes capture programs that an earlier daemon process left in hooks and whose frames no process reads.
+/// Removes captures that an earlier daemon process left in hooks and that no process reads.
 pub fn clear(running_state: &mut RunningState) {
     for (name, running) in &mut running_state.ports {
         let Some(hook) = &mut running.hook else { continue };
@@ -113,8 +113,7 @@ fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delive
     }
 }
 
-/// Removes the capture from a port's hook. Nothing is done if the port has got another hook since the capture
-/// began.
+/// Removes the capture from a port's hook. Does nothing if the port has got another hook since the capture began.
 fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     let Some(plane) = plane.upgrade() else { return };
     let mut running_state = locked(&plane.running_state);
@@ -128,7 +127,7 @@ fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
 struct Delivery {
     request: DumpRequest,
     listener: Listener,
-    /// Kernel ID of the filter that was installed in the hook when the ID was last read.
+    /// Kernel ID of the hook's filter at the last check.
     filter: Option<u32>,
 }
 

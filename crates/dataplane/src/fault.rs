@@ -5,9 +5,9 @@
 //! - `worker-hang`: the worker of a port of kind `null` stops answering as soon as the file
 //!   `TRIVIUM_FAULT_FILE` exists.
 //! - `slow-path-hang`: the thread of the slow path does not end while the file `TRIVIUM_FAULT_FILE` exists.
-//! - `hand-over`: a successor fails at steps of the hand-over. Each line of the file `TRIVIUM_FAULT_FILE`
-//!   names a step and a kind of failure: `STEP kill`, `STEP refuse` or `STEP hang`. A successor that hangs
-//!   creates a file beside `TRIVIUM_FAULT_FILE`, with the extension `STEP`, and goes on when
+//! - `hand-over`: a successor process fails at steps of the hand-over. Each line of the file `TRIVIUM_FAULT_FILE` names
+//!   a step and a kind of failure: `STEP kill`, `STEP refuse` or `STEP hang`. A successor that hangs creates a file
+//!   beside `TRIVIUM_FAULT_FILE`, with the extension `STEP`, and goes on when `TRIVIUM_FAULT_FILE` no longer exists.
 //!   `TRIVIUM_FAULT_FILE` no longer exists.
 
 use port::Queue;
@@ -115,7 +115,7 @@ fn file() -> Option<std::path::PathBuf> {
 mod faulty {
     use port::{Batch, Capabilities, Exported, FramePool, Queue, QueueStatus};
 
-    /// A port queue that fails when packets are received: it panics, or it hangs while a file exists.
+    /// A port queue that fails when packets are to be received: it panics, or it hangs while a file exists.
     pub struct FaultyQueue {
         /// Path of the file during whose existence the queue hangs. `None` means that the queue panics.
         pub hang: Option<std::path::PathBuf>,

@@ -5,7 +5,7 @@
 //! - A symbolic link within the path is followed only if root or the daemon's own user owns it.
 //! - The last name is never followed as a link.
 //! - Only regular files of a limited length are read. A FIFO or a device would block or have no end.
-//! - A written file is either new, or a regular file of the daemon's own user with one hard link.
+//! - A file is written only if it is new, or a regular file of the daemon's own user with one hard link.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -126,9 +126,8 @@ fn walk(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     Ok((at, last))
 }
 
-/// Returns the target of a symbolic link that root or the daemon's own user owns. `error` is the error with
-/// which the name could not be opened as a directory. The function returns `error` if the name is no symbolic
-/// link.
+/// Returns the target of a symbolic link that root or the daemon's own user owns. `error` is the error with which the
+/// name could not be opened as a directory. The function returns `error` if the name is not a symbolic link.
 fn followed(at: impl AsFd, name: &OsStr, error: Errno) -> io::Result<std::path::PathBuf> {
     let metadata = statat(&at, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(metadata.st_mode) != FileType::Symlink {
@@ -152,8 +151,8 @@ fn regular(metadata: &Stat) -> io::Result<()> {
     }
 }
 
-/// Converts the errno of an open call into an error. `ELOOP`, which `O_NOFOLLOW` causes for a symbolic link
-/// as the last name, becomes a refusal.
+/// Converts the errno of an open call into an error. `ELOOP`, which states that the last name is a symbolic link
+/// (`O_NOFOLLOW`), becomes a message that the link is refused.
 fn link_or(error: Errno) -> io::Error {
     if error == Errno::LOOP { refused("it is a link".to_owned()) } else { error.into() }
 }

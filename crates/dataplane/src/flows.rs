@@ -1,8 +1,9 @@
-//! OpenFlow bridges: their flow tables, the slow-path thread, and the interface that controllers use.
+//! OpenFlow bridges: their flow tables, the slow-path thread (which translates packets that miss the workers' caches),
+//! and the interface that controllers use.
 //!
-//! The flow tables exist as long as their bridge has the setting `openflow`, whatever else changes in the
-//! bridge. The workers' snapshot refers to the tables. OpenFlow sessions run outside the data plane
-//! and access a bridge through its [`OfDatapath`].
+//! The flow tables exist as long as their bridge has the setting `openflow`, whatever else changes in the bridge. The
+//! configuration snapshot of the workers refers to the tables. OpenFlow sessions run outside the data plane and access
+//! a bridge through its [`OfDatapath`].
 
 mod clock;
 mod flow_ports;
@@ -45,8 +46,8 @@ use records::OfDatapathRecord;
 pub use records::{MegaflowRecord, RulesRecord};
 pub use show::Shown;
 
-/// Capacity of a worker's megaflow cache, and maximum number of different megaflow masks of one port. The slow
-/// path installs fewer megaflows than this capacity, so that space is left for ports that are added later.
+/// Capacity of a worker's megaflow cache, and maximum number of different megaflow masks of one port. The slow path
+/// installs fewer megaflows than this, so that space is left for ports that are added later.
 const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 250_000, masks: 256 };
 
 /// Time limit for the slow path to revalidate all megaflows of the workers' caches once.
@@ -55,8 +56,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Interval at which the function that stops the slow path checks whether the slow-path thread has ended.
 const HALT_LOOK: Duration = Duration::from_micros(200);
 
-/// Renames a rule file that cannot be read, so that the file is not overwritten. Returns the diagnostic about
-/// the file.
+/// Renames a rule file that cannot be read, so that it is not overwritten. Returns a diagnostic about the file.
 fn put_aside(bridge: &str, path: &Path, error: &stored_flows::KeptError) -> DoctorFinding {
     let fix = match control::put_aside(path) {
         Ok(aside) => {
@@ -89,18 +89,18 @@ fn log_of_flows() -> FlowListener {
 pub struct Flowing {
     /// OpenFlow flow tables of the bridge.
     pub tables: Arc<FlowTables>,
-    /// The OpenFlow bridge in the form of the snapshot that workers use.
+    /// The OpenFlow bridge as it is in the workers' configuration snapshot.
     bridge: Arc<FlowBridge>,
     /// OpenFlow port numbers of the bridge's ports, indexed by port name.
     numbers: BTreeMap<PortName, u32>,
-    /// The bridge's ports as last described to the flow tables.
+    /// Ports of the bridge, as they were last written to the flow tables.
     ports: FlowPorts,
     settings: OpenFlow,
     of_datapath: Arc<OfDatapath>,
 }
 
-/// Flow tables of all OpenFlow bridges. A hand-over waits until none of the tables is locked, because a long
-/// change by a controller may keep a bridge's tables locked.
+/// Flow tables of all OpenFlow bridges. A hand-over waits until none of them is locked, because a large change by a
+/// controller may keep a bridge's tables locked for long.
 pub struct Held(Vec<(BridgeName, Arc<FlowTables>)>);
 
 impl Held {
@@ -135,27 +135,28 @@ impl Held {
     }
 }
 
-/// Memory in bytes that a flow entry with one output action uses. The hexadecimal form of this action is part
-/// of the 300 bytes that the size estimate of a hand-over message adds for each flow entry.
+/// Memory in bytes of a flow entry with one output action. The hexadecimal form of this action is part of the 300 bytes
+/// that the size estimate of a hand-over message adds for each flow entry.
 const RULE_OCTETS: usize = 1_500;
 
-/// A running slow-path thread (which processes upcalls), its adjustable settings, and read access to its state.
+/// A running slow-path thread, which translates packets that miss the workers' caches (upcalls), its adjustable
+/// settings, and read access to its state.
 struct Deciding {
     knobs: Arc<SlowPathConfig>,
     view: Arc<SlowPathView>,
     thread: JoinHandle<Vec<KnownFlow>>,
 }
 
-/// Initial state of a bridge that is not created yet, from a predecessor process or from a rule file: its
-/// flow tables, and its OpenFlow port numbers by port name.
+/// Initial state for a bridge that has not been created yet, from a predecessor process or from a rule file: its flow
+/// tables, and its OpenFlow port numbers by port name.
 struct Given {
     rules: Pipeline,
     numbers: BTreeMap<String, u32>,
     of_datapath: Option<OfDatapathRecord>,
 }
 
-/// Barriers that were requested from bridges. A bridge's barrier completes when the workers' caches agree
-/// with the bridge's flow tables.
+/// Barriers that were requested from bridges. The barrier of a bridge completes when the workers' caches agree with the
+/// flow tables of the bridge.
 struct Barriers {
     asked: usize,
     completed: usize,
@@ -211,8 +212,8 @@ pub struct Flows {
     served: engine::slow_path::Bridges,
     bridges: BTreeMap<BridgeName, Flowing>,
     deciding: Option<Deciding>,
-    /// Table of the flows that are offloaded to hooks, which the hooks read. It is created when the slow path
-    /// first starts.
+    /// Table of the flows that are offloaded to the hooks (XDP programs). It is created when the slow path first
+    /// starts.
     table: Option<FlowTable>,
     /// Removed ports and bridges whose megaflows may still be in the workers' caches.
     stale: Stale,
@@ -225,7 +226,7 @@ pub struct Flows {
     known: Vec<KnownFlow>,
     /// Diagnostics of rule files that could not be read and were moved aside.
     damaged: Vec<DoctorFinding>,
-    /// OpenFlow datapaths and OpenFlow settings of the bridges, for the sessions with controllers.
+    /// OpenFlow datapaths and settings of the bridges, as the sessions with controllers receive them.
     leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<OfDatapath>)>>,
 }
 
@@ -343,10 +344,10 @@ impl Flows {
         })
     }
 
-    /// Removes cached megaflows of removed ports or bridges. This must happen before the next snapshot is
-    /// published, because a port's packets may then belong to another bridge. Other megaflows stay. If no
-    /// bridge is left or the slow path does not answer, all megaflows are removed, and upcalls are not
-    /// processed until [`Flows::ensure`] is called.
+    /// Removes cached megaflows of removed ports or bridges. This must happen before the next snapshot is published,
+    /// because a port's packets may then belong to another bridge. Other megaflows stay. If no bridge is left or the
+    /// slow path does not answer, all megaflows are removed, and upcalls are not processed until [`Flows::ensure`] is
+    /// called.
     pub fn forget(&mut self, engine: &Engine) {
         let stale = std::mem::take(&mut self.stale);
         // The slow path no longer knows such ports and bridges, and removes their megaflows when it
@@ -404,8 +405,8 @@ impl Flows {
         self.halt_by(None);
     }
 
-    /// Like [`Flows::halt`], with a deadline. A thread that has not ended by the deadline is not waited for any
-    /// longer. Returns whether the thread has ended.
+    /// Stops the slow-path thread like [`Flows::halt`], but waits for its end at most until `deadline`. Returns whether
+    /// the thread has ended.
     pub fn halt_by(&mut self, deadline: Option<Instant>) -> bool {
         let Some(deciding) = self.deciding.take() else { return true };
         deciding.knobs.stop.store(true, Ordering::Release);
@@ -439,8 +440,8 @@ impl Flows {
         true
     }
 
-    /// Waits until the workers' megaflow caches agree with the flow tables whose ports have changed. A change
-    /// of the configuration is acknowledged only after that.
+    /// Waits until the workers' megaflow caches agree with the flow tables of bridges whose ports have changed. A
+    /// configuration change is acknowledged only after that.
     pub fn settle(&mut self) {
         let changed = std::mem::take(&mut self.changed);
         if self.deciding.is_some() && !self.ask(|name| changed.contains(name)).all_within(PATIENCE) {
@@ -448,9 +449,9 @@ impl Flows {
         }
     }
 
-    /// Waits until the workers' caches contain no megaflows of removed ports and bridges. The function waits
-    /// only for the bridges that lost ports. If this takes too long, all megaflows of these bridges are
-    /// removed. Returns false if no bridge is left or if the removal also takes too long.
+    /// Waits until the workers' caches contain no megaflows of removed ports and bridges, but only for the bridges that
+    /// lost ports. If this takes too long, all megaflows of these bridges are removed. Returns false if no bridge is
+    /// left or if the removal also takes too long.
     fn are_forgotten(&self, stale: &Stale) -> bool {
         let concerns = |name: &BridgeName| stale.bridges.contains(name);
         let mut own = self.ask(concerns);
@@ -489,13 +490,13 @@ impl Flows {
         self.bridges.iter().map(record).collect()
     }
 
-    /// Returns the megaflows that workers had cached when the slow path was stopped, as hand-over state.
+    /// Returns the megaflows that workers had cached when the slow path was stopped, in the form for a hand-over.
     pub fn known(&self) -> Vec<MegaflowRecord> {
         self.known.iter().map(MegaflowRecord::of).collect()
     }
 
-    /// Stores the initial states of bridges that will be created, and the megaflows with which the next slow
-    /// path fills the workers' caches.
+    /// Stores the initial states of bridges that will be created, and the megaflows that the next slow path installs in
+    /// the workers' caches.
     pub fn take_over(&mut self, records: BTreeMap<String, RulesRecord>, known: &[MegaflowRecord]) {
         self.known = known.iter().map(MegaflowRecord::read).collect();
         self.given =
@@ -526,17 +527,16 @@ impl Flows {
         &self.damaged
     }
 
-    /// Discards the restored initial states (flow tables and port numbers) that no bridge has used. Bridges
-    /// that are created later start with the state of a new bridge.
+    /// Discards the restored initial states (flow tables and port numbers) that no bridge has used. Bridges that are
+    /// created later start empty.
     pub fn forget_given(&mut self) {
         for name in std::mem::take(&mut self.given).into_keys() {
             tracing::warn!(bridge = %name, "there is no such bridge any more: the rules that were kept of it are forgotten");
         }
     }
 
-    /// Returns the flow entries to write to the rule files, from which the daemon can restart after it was
-    /// killed. The second value contains the names of bridges that do not exist yet and have a restored
-    /// initial state.
+    /// Returns the flow entries to write to the rule files, from which the daemon restores them after it was killed.
+    /// The second value contains the names of bridges that have a restored initial state and have not been created yet.
     pub fn kept(&self) -> (BTreeMap<String, flow_store::Kept>, BTreeSet<String>) {
         let kept = |(name, own): (&BridgeName, &Flowing)| {
             (
@@ -560,8 +560,8 @@ impl Flows {
         self.table().map(|_| u32::try_from(hooked).unwrap_or(u32::MAX))
     }
 
-    /// Returns the packet-processing function of the ports of an OpenFlow bridge. Returns `None` if there is
-    /// no such bridge.
+    /// Returns the function that the workers execute for packets on the ports of an OpenFlow bridge. Returns `None` if
+    /// there is no such bridge.
     pub fn function(&self, name: &BridgeName) -> Option<Function> {
         self.bridges.get(name).map(|flowing| Function::OpenFlow(Arc::clone(&flowing.bridge)))
     }
@@ -589,7 +589,7 @@ impl Flowing {
         self.numbers.iter().map(|(port, number)| (port.as_str().to_owned(), *number)).collect()
     }
 
-    /// Applies changed OpenFlow settings and a changed MAC-learning bridge (for the action `NORMAL`) to an
+    /// Applies changed OpenFlow settings, or a changed MAC-learning bridge (which executes the action `NORMAL`), to an
     /// OpenFlow bridge. Returns whether the OpenFlow sessions must be updated.
     fn follow(&mut self, name: &BridgeName, bridge: &Arc<switch::Bridge>, settings: &OpenFlow) -> bool {
         if !Arc::ptr_eq(&self.bridge.bridge, bridge) {
@@ -687,8 +687,8 @@ fn made_up(name: &PortName) -> MacAddr {
     MacAddr([2, a, b, c, d, e])
 }
 
-/// Returns the configured datapath ID. If none is configured, returns an ID derived from the machine ID and
-/// the bridge's name. The derived ID stays the same when the daemon restarts.
+/// Returns the configured datapath ID. If none is configured, derives an ID from the machine ID and the bridge's name,
+/// which stays the same when the daemon restarts.
 fn datapath_id(name: &BridgeName, settings: &OpenFlow) -> u64 {
     settings.datapath_id.unwrap_or_else(|| {
         let mut hasher = DefaultHasher::new();

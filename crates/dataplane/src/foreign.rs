@@ -1,9 +1,8 @@
-//! Changes settings of devices that become bridge ports and that the daemon did not create. Restores the
-//! settings when the devices are no longer bridge ports.
+//! Changes settings of bridge ports' devices that the daemon did not create. Restores the settings when a device is no
+//! longer a bridge port.
 //!
-//! On a bridged device, the kernel's ARP and IPv6 are disabled, because otherwise the kernel would send its
-//! own frames on the device. Promiscuous mode is enabled. All functions must be called in the device's
-//! namespace.
+//! On a bridged device, the kernel's ARP and IPv6 are disabled, because otherwise the kernel would send frames of its
+//! own on the device. Promiscuous mode is enabled. All functions must be called in the device's namespace.
 
 use port::link::{self, LinkChange, LinkError, LinkInfo};
 use serde::{Deserialize, Serialize};
@@ -34,8 +33,8 @@ impl Former {
         }
     }
 
-    /// Returns the kernel's default settings. They are used as the former settings of a device whose settings
-    /// an earlier daemon process has already changed.
+    /// Returns the kernel's default settings. They are used for a device whose original settings are unknown, because
+    /// an earlier daemon process has already changed them.
     pub fn usual(info: &LinkInfo) -> Self {
         Former {
             ifindex: info.ifindex,

@@ -1,11 +1,12 @@
-//! Hook offload of bridged frames. The XDP program of each port gets a bridge stage, which forwards frames to
-//! MAC addresses that the bridge has learned, or by frequently used OpenFlow flows. This module installs the
-//! stage, updates the BPF maps that the stage reads, and disables the stage while it must not forward.
+//! Forwarding of bridged frames in the ports' XDP programs (hooks), without the workers. Each port's program gets a
+//! bridge stage, which forwards frames to MAC addresses that the bridge has learned, or by frequently used OpenFlow
+//! flows. This module installs the stage, updates the BPF maps that the stage reads, and disables the stage while it
+//! must not forward.
 //!
-//! The offload only accelerates. If it cannot be installed, the failure is logged and workers forward. A
-//! change of the running configuration first removes all MAC table entries from the hooks
-//! ([`HookOffload::forget`]), and leaves all flows to the workers until the change ends. The next poll adds the
-//! entries again. The slow path selects the offloaded flows ([`super::flows`]).
+//! Without the offload, forwarding is only slower: if the stage cannot be installed, the failure is logged and workers
+//! forward. A change of the running configuration first removes all MAC table entries from the hooks
+//! ([`HookOffload::forget`]), and leaves all flows to the workers until the change ends. The next poll adds the entries
+//! again. The slow path selects the offloaded flows ([`super::flows`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,20 +31,20 @@ use super::device::{self, inside, object, place};
 use super::parallel;
 use super::ports::{Ports, Running};
 
-/// Interval in seconds at which all MAC table entries in the hooks are compared with the bridges' tables. In
-/// between, the hook itself removes an entry whose address appears on another port.
+/// Interval in seconds at which all MAC table entries in the hooks are compared with the bridges' tables. Between
+/// comparisons, a hook itself removes an entry whose address appears on another port.
 const DOUBT: u32 = 5;
-/// Limit for the frames per second that a reordering guard sends to a worker. Above this limit, a short loss of
-/// frames is accepted in order to move the flows to the hook.
+/// Maximum rate, in frames per second, at which a hook sends frames of offloaded flows to the worker only to keep their
+/// order. Above this rate, frames are dropped for a moment so that the flows can move to the hook.
 const MANY: u32 = 50_000;
-/// Time in nanoseconds for which hooks may forward by offloaded flows without a renewal by the daemon. This
-/// time equals the time for which idle megaflows stay cached.
+/// Time in nanoseconds after which hooks stop to forward by offloaded flows unless the daemon has renewed the
+/// permission. Idle megaflows stay cached for the same time.
 const LEASE_NS: u64 = 10_000_000_000;
-/// Maximum time for which a reordering guard drops the frames that it would send to the worker, so that the
-/// worker can finish the earlier frames.
+/// Maximum time for which a hook drops the frames that it would send to the worker only to keep their order. In this
+/// time the worker can finish the earlier frames.
 const HOLD: Duration = Duration::from_millis(20);
 
-/// State of the hook offload of bridged frames, for all ports.
+/// State of the offload of bridged frames to the hooks of all ports.
 #[derive(Default)]
 pub struct HookOffload {
     /// BPF maps with the devices to which hooks can redirect frames. The maps are created when the first port
@@ -51,19 +52,19 @@ pub struct HookOffload {
     devices: Option<BridgeDevices>,
     bridges: BTreeMap<BridgeName, BridgeOffload>,
     ports: BTreeMap<PortName, OffloadedPort>,
-    /// Reordering guards of ports that are router interfaces. Each guard keeps the order of frames between
-    /// the hook and the worker. [`super::routers`] installs the stages of these ports.
+    /// Ports that are router interfaces and whose hooks keep the frame order with the workers (reordering guard).
+    /// [`super::routers`] installs the stages of these ports.
     routed: BTreeMap<PortName, RoutedOrder>,
-    /// Counters of bridge stages that were removed from the hooks of existing ports. They are added to the
-    /// counters of later stages, so that a port's counters never decrease.
+    /// Counts of bridge stages that were removed while their ports still exist. They are added to the counts of later
+    /// stages, so that a port's counts never decrease.
     past: BTreeMap<PortName, BridgeCounts>,
-    /// Number of running captures and traces. While any runs, every packet must pass the workers, and hooks
-    /// forward no packets.
+    /// Number of running captures and traces. While there are any, hooks forward no packets, because every packet must
+    /// pass the workers.
     watchers: u32,
     seconds: u32,
 }
 
-/// Reason for which the bridge stages of all ports' hooks are updated.
+/// Reason for an update of the bridge stages of all ports' hooks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occasion {
     /// The daemon starts, and no worker forwards traffic yet.
@@ -74,7 +75,7 @@ pub enum Occasion {
     Poll,
 }
 
-/// Kind of a port's bridge stage, with the constants that are compiled into the stage.
+/// Kind of a port's bridge stage, with the stage's constants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A stage that forwards to learned MAC addresses.
@@ -113,14 +114,14 @@ impl Stage {
     }
 }
 
-/// State of a port whose hook has a bridge stage (which forwards bridged frames in the hook).
+/// State of a port whose hook has a bridge stage.
 struct OffloadedPort {
     bridge: BridgeName,
     id: PortId,
     config: Kind,
     stage: Stage,
-    /// Whether the port's device accepted redirected frames (XDP_REDIRECT) when the XDP features of the device
-    /// were last read.
+    /// Whether frames could be redirected to the port's device (XDP_REDIRECT) when the XDP features of the device were
+    /// last read.
     transmits: bool,
     reached: Option<u32>,
     /// Counters of each queue of the port at the last poll.
@@ -137,15 +138,15 @@ struct Entering<'s> {
 }
 
 impl OffloadedPort {
-    /// Returns whether the port still has the hook in which the stage was installed. A port that was opened
-    /// again has another hook, and maybe another device. The kernel has then removed the entry of the
-    /// devices' table by which hooks send to the port.
+    /// Returns whether the port still has the hook in which the stage was installed. A port that was opened again has
+    /// another hook, and maybe another device. The kernel has then removed the port's entry in the map of output
+    /// devices.
     fn is_on(&self, running: &Running) -> bool {
         running.hook.as_ref().is_some_and(|hook| self.stage.is_on(hook))
     }
 }
 
-/// A port that is a router interface and whose hook has a reordering guard.
+/// A port that is a router interface and whose hook keeps the frame order with the workers (reordering guard).
 struct RoutedOrder {
     orders: Arc<Orders>,
     /// Counters of each queue of the port at the last poll.
@@ -156,14 +157,15 @@ struct RoutedOrder {
 struct Seen {
     /// Number of frames that the kernel has dropped at the queue.
     lost: u64,
-    /// Number of frames that the reordering guard has sent to the worker although their flow is offloaded,
-    /// because the worker had not finished earlier frames of the flow.
+    /// Number of frames that the hook has sent to the worker only to keep their order: their flow is offloaded, but the
+    /// worker had not finished earlier frames of the flow.
     waiting: u32,
-    /// Sequence number of the last frame that the worker has finished, as counted by the reordering guard.
+    /// Sequence number of the last frame that the worker has finished, as the hook knows it.
     done: u32,
 }
 
-/// Reports the sequence number of the last frame that a worker has finished to the queue's reordering guard.
+/// Reports to a queue's frame order state in the hook the sequence number of the last frame that the worker has
+/// finished.
 struct Progress {
     orders: Arc<Orders>,
     queue: u32,
@@ -180,8 +182,8 @@ impl CompletionSink for Progress {
 }
 
 impl HookOffload {
-    /// Disables the hook offload of bridged frames from the next frame on, until the next poll. Workers forward
-    /// all frames meanwhile.
+    /// Disables the offload of bridged frames until the next poll, starting with the next frame. Workers forward all
+    /// frames in the meantime.
     pub fn forget(&mut self) {
         self.bridges.values_mut().for_each(BridgeOffload::clear);
         for port in self.ports.values().filter(|port| matches!(port.stage, Stage::Flows(..))) {
@@ -241,9 +243,9 @@ impl HookOffload {
         }
     }
 
-    /// Makes the workers of ports that are router interfaces report to the reordering guards of these ports
-    /// which frames they have finished. With `anew`, all guards are connected again, because ports may have
-    /// other workers. A hook routes no packet before its guard is connected.
+    /// Makes the workers of ports that are router interfaces report to the ports' hooks which frames they have
+    /// finished. With `anew`, all ports are connected again, because they may have other workers. A hook routes no
+    /// packet before its port is connected.
     pub fn follow_routers(&mut self, engine: &Engine, ports: &Ports, anew: bool) {
         self.routed.retain(|name, _| ports.contains_key(name));
         for (name, running) in ports {
@@ -366,8 +368,8 @@ impl HookOffload {
         tell(engine, running, Some(&orders));
     }
 
-    /// Removes a port's bridge stage from the records. If `stays` is true, the port still exists, and the
-    /// stage's counters are kept for it.
+    /// Removes a port's bridge stage from the records. If `stays` is true, the port still exists, and the stage's
+    /// counts are kept for it.
     fn leave(&mut self, name: &PortName, stays: bool) {
         let counts = self.counts(name);
         let (Some(gone), Some(devices)) = (self.ports.remove(name), &self.devices) else { return };
@@ -387,8 +389,8 @@ impl HookOffload {
         }
     }
 
-    /// Updates the current time and the MAC table entries that the hooks read. Also refreshes the ages of the
-    /// bridges' MAC table entries that the hooks have used. This function is called a few times a second.
+    /// Updates the current time and the MAC table entries that the hooks read. Also refreshes the ages of the bridges'
+    /// MAC table entries that hooks have used. This function is called a few times a second.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -446,9 +448,9 @@ impl HookOffload {
         }
     }
 
-    /// Makes the reordering guards of busy queues drop frames for a few milliseconds, so that busy flows can
-    /// move to the hook. A busy flow always has a frame in the worker, and would otherwise never move. A
-    /// queue is busy if its guard has sent many frames to the worker in the last second, or if the queue
+    /// Makes the hooks of busy queues drop some frames for a few milliseconds, so that busy flows can move to the hook.
+    /// A busy flow always has a frame in the worker, and its next frames would always follow that frame. A queue is
+    /// busy if its hook has sent many frames to the worker only to keep their order in the last second, or if the queue
     /// overflows.
     fn relieve(&mut self, ports: &Ports) {
         let mut held = Vec::new();
@@ -476,8 +478,8 @@ impl HookOffload {
         hold(&held);
     }
 
-    /// Records that a capture or trace starts (`begins`) or ends. While one runs, every packet must pass the
-    /// workers.
+    /// Records that a capture or trace starts (`begins`) or ends. Meanwhile, hooks forward no packets, because every
+    /// packet must pass the workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         for port in self.ports.values() {
@@ -485,20 +487,20 @@ impl HookOffload {
         }
     }
 
-    /// Sets the initial counters of a port to the counters of the hook in the predecessor process.
+    /// Sets the initial counts of a port to those of its hook in the predecessor process.
     pub fn continue_from(&mut self, name: &PortName, before: BridgeCounts) {
         self.past.insert(name.clone(), before);
     }
 
-    /// Returns the counters of packets that hooks have bridged from and to a port.
+    /// Returns the counts of bridged packets that hooks have forwarded from and to a port.
     pub fn counts(&self, name: &PortName) -> BridgeCounts {
         let port = self.ports.get(name).zip(self.devices.as_ref());
         let now = port.and_then(|(port, devices)| devices.counts(port.id.0).ok()).unwrap_or_default();
         now + self.past.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns a text about what a port's hook offloads for its bridge, and the reason if other hooks cannot
-    /// redirect frames to the port. Returns `None` if the port's hook has no bridge stage.
+    /// Returns a text about what a port's hook forwards for its bridge, and the reason if other hooks cannot redirect
+    /// frames to the port. Returns `None` if the port's hook has no bridge stage.
     pub fn state(&self, name: &PortName) -> Option<(&'static str, Result<(), &'static str>)> {
         let port = self.ports.get(name)?;
         let what = match port.stage {
@@ -520,8 +522,8 @@ impl HookOffload {
     }
 }
 
-/// Makes the reordering guards of the queues in `held` drop frames that they would otherwise send to the
-/// worker. The guards do so until the worker has finished all earlier frames, but at most for `HOLD`.
+/// Makes the hooks of the queues in `held` drop the frames that they would send to the worker only to keep their order.
+/// This lasts until the worker has finished all earlier frames, but at most for `HOLD`.
 fn hold(held: &[(Arc<Orders>, u32)]) {
     let begin = Instant::now();
     let mut behind: Vec<(&Orders, u32, u32)> = Vec::new();
@@ -566,8 +568,8 @@ fn wanted<'s>(
     (settings.hook && possible).then_some((bridge_name, bridge, kind))
 }
 
-/// XDP features of the ports' devices, by namespace. Each namespace is entered only once, and only the ports'
-/// devices are queried. A tenant's namespace may have many other devices.
+/// XDP features of the ports' devices, by namespace. Each namespace is entered only once, and only the ports' devices
+/// are queried, because a tenant's namespace may have many other devices.
 struct NamespaceFeatures {
     /// Interface indices of the ports' devices, by the path of their namespace's file.
     devices: BTreeMap<PathBuf, BTreeSet<u32>>,
@@ -584,7 +586,7 @@ impl NamespaceFeatures {
         NamespaceFeatures { devices, known: BTreeMap::new() }
     }
 
-    /// Returns whether a port's device transmits frames that other hooks redirect to it.
+    /// Returns whether hooks can redirect frames to a port's device.
     fn transmits(&mut self, name: &PortName, running: &Running) -> bool {
         let Some(device) = &running.device else { return false };
         let kernel = matches!(running.wanted.port.kind, PortKind::AfXdp(_) | PortKind::Veth(_));
@@ -603,8 +605,8 @@ impl NamespaceFeatures {
     }
 }
 
-/// Makes the workers of a port's queues report to a reordering guard which frames they have finished. With
-/// `None`, the workers do not report.
+/// Makes the workers of a port's queues report in `orders` which frames they have finished. With `None`, the workers do
+/// not report.
 fn tell(engine: &Engine, running: &Running, orders: Option<&Arc<Orders>>) {
     for (queue, worker) in &running.queues {
         let to = orders.map(|orders| {

@@ -1,5 +1,5 @@
-//! State of the ports' hooks for the API. It combines the data that the daemon keeps about a hook with the
-//! data that the kernel reports about the hook's program.
+//! State of the ports' hooks (XDP programs) for the API. It combines what the daemon knows about a hook with what the
+//! kernel reports about the hook's program.
 
 use std::os::linux::fs::MetadataExt;
 use std::sync::Mutex;
@@ -48,8 +48,7 @@ pub fn count_runs() -> Result<RunStatistics, PlaneError> {
     RunStatistics::enable().map_err(failed)
 }
 
-/// Returns the part of all hooks' state that the daemon itself records, and the hook programs that are attached
-/// now.
+/// Returns the part of all hooks' state that the daemon itself knows, and opens the programs that the hooks run now.
 fn known(running_state: &Mutex<RunningState>) -> Result<Vec<HookState>, PlaneError> {
     let running_state = locked(running_state);
     let with_hook = running_state
@@ -105,8 +104,7 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
     })
 }
 
-/// Returns the custom program that runs before the port's own program. The result does not contain the custom
-/// program's maps.
+/// Returns the custom program in front of the port's own program, without the custom program's maps.
 pub fn user_program(hook: &Attached) -> Result<Option<UserProgram>, xdp::Error> {
     let state = |user: &xdp::user::UserProgram| {
         Ok(UserProgram {
@@ -151,8 +149,7 @@ fn program(info: ProgramInfo) -> HookProgram {
     }
 }
 
-/// Adds the data that the kernel reports about the hooks' programs. The running state need not be locked for
-/// this.
+/// Adds what the kernel reports about the hooks' programs. The running state need not be locked.
 fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
     for hook in &mut hooks {
         hook.maps = hook.program.as_ref().map_or_else(Vec::new, maps);

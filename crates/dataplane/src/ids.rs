@@ -1,7 +1,6 @@
-//! Assignment of numbers to the names of ports and bridges. The data path identifies ports and bridges by dense
-//! numbers, the API identifies them by names. A port or bridge keeps its number as long as it exists. The
-//! number of a removed port is reused only when all other numbers are taken, because the port's counters still
-//! exist.
+//! Numbers of ports and bridges. The data path identifies ports and bridges by small consecutive numbers, the API by
+//! names. A port or bridge keeps its number as long as it exists. The number of a removed port is reused only when all
+//! other numbers are taken, because the port's counters still exist.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +29,7 @@ impl Numbers {
         Some(number)
     }
 
-    /// Assigns `number` to a name. The name had this number in a predecessor process.
+    /// Assigns to a name the number `number`, which it had in a predecessor process.
     pub fn insert(&mut self, number: u16, name: &str) {
         self.next = self.next.max(number.saturating_add(1));
         self.names.insert(number, name.to_owned());
@@ -58,7 +57,7 @@ impl Numbers {
     }
 }
 
-/// Names of the ports and bridges to which trace steps and drops refer by number.
+/// Numbers of the ports and bridges, by which the steps of packet traces and the drop records refer to them.
 #[derive(Clone, Debug)]
 pub struct Names {
     /// Numbers of ports, by port name.

@@ -1,5 +1,5 @@
-//! The data plane of one daemon, which consists of the engine, the ports, the hooks and the switch. The crate applies
-//! configurations to them, answers the control plane, and hands all state over to a successor process.
+//! The data plane of one daemon: the packet engine, the ports, their XDP programs (hooks) and the switch. The crate
+//! applies configurations to them, answers the control plane, and hands all state over to a successor process.
 //!
 //! ```text
 //!   control (API, diff, apply) ──> Plane, implemented by DataPlane (requests.rs)
@@ -13,8 +13,8 @@
 //! This file starts the data plane, runs its housekeeping threads, and shuts it down. The file `requests.rs` answers
 //! the control plane, and `upgrade.rs` hands all state over to a successor process.
 //!
-//! One lock guards the running configuration (`running_state::RunningState`). The engine is not behind this
-//! lock, because readers of the engine never block. No code in this crate runs in the packet path.
+//! One lock guards the running configuration (`running_state::RunningState`). The engine is not behind this lock,
+//! because access to the engine never blocks. No code in this crate runs in the packet path.
 //!
 //! ```
 //! // A configuration is checked against the machine before a data plane is started with it.
@@ -107,16 +107,15 @@ pub use packet_filter::describe as describe_packet;
 pub use pins::{Released, release as release_hooks};
 pub use users::user_id;
 
-/// Interval between two polls of the ports' devices by the housekeeping thread.
+/// Interval at which the housekeeping thread polls the ports' devices.
 const LOOK: Duration = Duration::from_millis(250);
 /// Number of polls of the ports' devices per second.
 const LOOKS: u32 = 4;
-/// Minimum time between two polls of the ports' devices, which limits the CPU time that many device
-/// notifications can use.
+/// Minimum time between two polls of the ports' devices. It limits the CPU time that many device notifications can use.
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl DataPlane {
-    /// Creates frame memory and workers from `config`. The data plane has no ports yet.
+    /// Creates the frame memory and the workers that `config` describes. The data plane has no ports yet.
     ///
     /// # Errors
     /// Returns an error if the memory cannot be allocated or the threads cannot be created.
@@ -150,8 +149,8 @@ impl DataPlane {
         ))
     }
 
-    /// Takes over the running configuration and the frame memory of a predecessor. When this function
-    /// returns, the workers forward traffic.
+    /// Takes over the running configuration and the frame memory of a predecessor process. When this function returns,
+    /// the workers forward traffic.
     ///
     /// # Errors
     /// Returns an error if the state cannot be taken over. The predecessor then continues.
@@ -195,9 +194,8 @@ impl DataPlane {
         })
     }
 
-    /// Sets the directory of the files in which the OpenFlow rules of bridges are stored. The files are written
-    /// after [`DataPlane::keep_house`] was called. If `restore` is true, bridges start with the rules in these
-    /// files.
+    /// Sets the directory of the rule files, in which the OpenFlow rules of bridges are stored. The files are written
+    /// after [`DataPlane::keep_house`] was called. If `restore` is true, bridges start with the rules in these files.
     pub fn keep_rules_in(&self, directory: PathBuf, restore: bool) {
         if restore {
             locked(&self.running_state).flows.restore(&directory);
@@ -211,8 +209,8 @@ impl DataPlane {
         locked(&self.running_state).flows.forget_given();
     }
 
-    /// Updates the files with the OpenFlow rules of the bridges. `last` means that this process ends after the
-    /// call.
+    /// Writes the rule files of bridges whose OpenFlow rules have changed. `last` means that this process ends after
+    /// the call, and all files are written.
     fn keep_rules(&self, last: bool) {
         if let Some(keeper) = locked(&self.keeper).as_mut() {
             let (bridges, waiting) = locked(&self.running_state).flows.kept();
@@ -220,8 +218,8 @@ impl DataPlane {
         }
     }
 
-    /// Starts the threads that maintain devices, tables and samples as long as the data plane exists. The
-    /// caller must have applied the first configuration.
+    /// Starts the housekeeping threads, which maintain devices, tables and samples as long as the data plane exists.
+    /// The caller must have applied the first configuration.
     ///
     /// # Errors
     /// Returns an error if a thread cannot be created.
@@ -278,7 +276,7 @@ impl DataPlane {
         std::thread::Builder::new().name("keeper".to_owned()).spawn(keeper).map(drop)
     }
 
-    /// Reads and processes the device notifications that the kernel has sent.
+    /// Reads and processes the device notifications that have arrived from the kernel.
     fn look_at_devices(&self) {
         self.with_engine(|engine| {
             let mut running_state = locked(&self.running_state);
@@ -319,7 +317,7 @@ impl DataPlane {
         });
     }
 
-    /// Sets the listening sockets and paths that a successor process needs in addition to the data plane.
+    /// Sets the listening sockets and paths that are handed over to a successor process besides the data plane.
     pub fn surround(&self, around: ListenerSet) {
         *locked(&self.around) = Some(around);
     }
@@ -429,8 +427,7 @@ impl DataPlane {
         }
     }
 
-    /// Calls `look` with a router's copy of the kernel's routing state, without holding the lock of the
-    /// running configuration.
+    /// Calls `look` with a router's copy of the kernel's routing state, while the running configuration is not locked.
     fn ask_router<R: Send + 'static>(
         &self,
         name: &str,
@@ -448,14 +445,13 @@ impl DataPlane {
     }
 }
 
-/// Returns the properties of the machine that are needed to check a configuration, such as the number of CPU
-/// cores.
+/// Returns the properties of the machine, such as the number of CPU cores, against which a configuration is checked.
 pub fn machine() -> Machine {
     Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get), frames: None }
 }
 
-/// Returns the configuration of the engine. If the configuration names no cores, the engine has one worker,
-/// on the last allowed core.
+/// Returns the engine's part of the configuration. If the configuration names no CPU cores, the engine has one worker,
+/// on the last core that this process may use.
 fn engine_config(config: &Config, domain: &Arc<Domain>) -> EngineConfig {
     let cores = if config.engine.workers.is_empty() {
         let allowed = sync::cpu::allowed_cores().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Delivers captured frames from a ring to an API client. Frames that the client does not take in time are
-//! dropped and counted. The number of dropped frames is sent with the next frame.
+//! Delivers captured frames from a ring to an API client. If the client reads too slowly, frames are dropped and
+//! counted, and the next frame states their number.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use model::CapturedFrame;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Time limit for a client to wait until the previous reader of a ring of captured frames has been removed. The
+/// Time for which a new client waits until the previous reader of a ring of captured frames has been removed. The
 /// daemon detects within about a second that a client has closed its connection.
 const SUCCESSION: Duration = Duration::from_secs(2);
-/// Interval between two attempts of a client to become the reader of a ring of captured frames.
+/// Interval at which a new client tries to become the reader of a ring of captured frames.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Calls `begin` again while it fails with [`FailureKind::Busy`], for at most [`SUCCESSION`]. Therefore, a
@@ -31,8 +31,7 @@ pub fn succeed<T>(mut begin: impl FnMut() -> Result<T, PlaneError>) -> Result<T,
     }
 }
 
-/// Queue of captured frames to an API client, with counters of the frames that were dropped before they
-/// reached the client.
+/// Queue of captured frames to an API client, with counts of the frames that were dropped before the client read them.
 pub struct Listener {
     to: Sender<CapturedFrame>,
     /// Total number of captured frames that did not fit into the ring.

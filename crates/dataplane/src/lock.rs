@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex. If another thread has panicked while it held the mutex, the mutex is locked nevertheless.
+/// Locks a mutex, even if another thread has panicked while it held the mutex.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

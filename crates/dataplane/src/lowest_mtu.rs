@@ -1,6 +1,6 @@
-//! MTU of bridges' internal ports. Unless the configuration sets an MTU, the MTU of an internal port equals the
-//! lowest MTU of the bridge's other ports, as in Open vSwitch and in Linux's bridge. A longer packet from the
-//! host would be dropped at the port with the lowest MTU.
+//! MTU of bridges' internal ports. Unless the configuration sets an MTU, an internal port has the lowest MTU of the
+//! bridge's other ports, as in Open vSwitch and in Linux's bridge. A longer packet from the host would be dropped at
+//! the port with the lowest MTU.
 
 use std::net::IpAddr;
 
@@ -18,9 +18,8 @@ use super::running_state::RunningState;
 /// device with a lower MTU.
 const IPV6_MTU: u32 = 1280;
 
-/// Sets the MTU of each internal port to the lowest MTU of its bridge's other ports, if this MTU has changed
-/// or is lower than the device's MTU. Other settings of the device are not changed. Returns whether anything
-/// changed.
+/// Sets each internal port to the lowest MTU of its bridge's other ports, if this MTU has changed or is lower than the
+/// device's MTU. Other settings of the device are not changed. Returns whether anything changed.
 pub fn follow(running_state: &mut RunningState, engine: &Engine) -> bool {
     let mut changed = false;
     for (name, mtu) in behind(running_state) {
@@ -75,8 +74,8 @@ fn behind(running_state: &RunningState) -> Vec<(PortName, u32)> {
     behind
 }
 
-/// Returns the MTU in bytes of a bridge's port, as used to compute the MTU of the bridge's internal ports.
-/// Returns `None` if the port is ignored in this computation.
+/// Returns the MTU in bytes of a bridge's port, for the computation of the lowest MTU. Returns `None` if the port is
+/// ignored in this computation.
 ///
 /// The owner of a namespace can set any MTU on the devices there. Therefore, the MTU of a device in a namespace
 /// counts as at least the MTU that IPv6 requires, unless the configuration itself gives the port a lower MTU.

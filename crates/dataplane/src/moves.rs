@@ -1,6 +1,6 @@
-//! Detection of loops behind a bridge. If many MAC addresses move between two ports every second, the two ports
-//! are probably connected behind the bridge, and frames return through the other port. Workers count moves
-//! ([`switch::BridgeTables::moves_to`]). The housekeeping thread reads the counts once a second.
+//! Detection of forwarding loops. If many MAC addresses move between two ports of a bridge every second, the two ports
+//! are probably connected outside the bridge, and frames that leave by one port return through the other. Workers count
+//! moves ([`switch::BridgeTables::moves_to`]). The housekeeping thread reads the counts once a second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -34,12 +34,11 @@ struct Seen {
 /// Two ports of a bridge between which many MAC addresses move.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Moving {
-    /// Port to which most MAC addresses have moved.
+    /// Port to which most MAC addresses have moved, measured in the last second with many moves.
     pub one: PortName,
-    /// Port to which the second most MAC addresses have moved.
+    /// Port to which the second most MAC addresses have moved, in that second.
     pub other: PortName,
-    /// Number of MAC address moves per second to the two ports together, in the last second that had many
-    /// moves.
+    /// Number of MAC address moves per second to the two ports together, in the last second with many moves.
     pub rate: u64,
     at: Instant,
 }

@@ -1,9 +1,9 @@
-//! Packet captures, packet traces and explanations, which the engine records for API clients. Each capture and
-//! each trace has a thread that drains the workers' rings. Frames that a slow client cannot take are dropped
-//! and counted. Workers never wait for a client.
+//! Packet captures and packet traces that the engine records for API clients, and `explain`. Each capture and each
+//! trace has a thread that reads the workers' rings. If a client is too slow, frames are dropped and counted. Workers
+//! never wait for a client.
 //!
-//! The thread is created before the capture or trace begins in the engine. If the thread cannot be created, no
-//! capture or trace without a thread remains in the engine, which would refuse all later captures or traces.
+//! The thread is created before the capture or trace begins in the engine. If it cannot be created, nothing has to be
+//! undone. A capture or trace without a thread would block all later ones in the engine.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -54,14 +54,14 @@ impl WallClock {
     }
 }
 
-/// Converts an error of the engine at the start of a capture or trace into the API error for the client.
+/// Converts an error with which the engine refused a capture or trace into the API error for the client.
 fn occupied(what: &str, error: &EngineError) -> PlaneError {
     let kind =
         if matches!(error, EngineError::Occupied(_)) { FailureKind::Busy } else { FailureKind::Failed };
     PlaneError { kind, object: what.to_owned(), cause: error.to_string(), fix: "then try again".to_owned() }
 }
 
-/// A guard that exists as long as a capture or trace runs. While it exists, hooks pass every packet to the
+/// A guard that exists as long as a capture or trace runs. Meanwhile, hooks (XDP programs) send every packet to the
 /// workers, because only workers record packets.
 struct Watching {
     plane: Weak<DataPlane>,
@@ -107,7 +107,7 @@ fn thread_for<T: Send + 'static>(
     thread.spawn(wait).map(|_| start)
 }
 
-/// Converts the failure to create a thread for a capture or trace into the API error for the client.
+/// Returns the API error for a capture or trace whose thread could not be created.
 fn no_thread(object: &str, error: &io::Error) -> PlaneError {
     PlaneError::failed(object, error, "raise the limit of tasks")
 }
@@ -153,14 +153,13 @@ struct Delivery {
     to: Sender<CapturedFrame>,
     /// Total number of captured frames that did not fit into the client's queue.
     lost: u64,
-    /// Total number of frames dropped at the rings or at the client's queue that was already reported to the
-    /// client.
+    /// Total number of frames dropped at the rings or at the client's queue of which the client has been informed.
     told: u64,
 }
 
 impl Delivery {
-    /// Reads all captured frames that are in the workers' rings. Returns false when the client has closed the
-    /// queue or the capture has ended.
+    /// Sends all captured frames that are in the workers' rings. Returns false when the client has closed the queue or
+    /// the capture has ended.
     fn empty(&mut self, reader: &mut CaptureReader, pool: &mut FramePool, watched: &Watched) -> bool {
         for ring in &mut reader.rings {
             while !watched.is_over()
@@ -290,8 +289,8 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
     }
 }
 
-/// Returns the steps by which a frame would be processed: first in the port's hook, and then in a worker if
-/// the hook passes the frame. `hook` is the result of the hook, with the device to which the kernel's routes
+/// Returns the steps by which a frame would be processed: first in the port's hook (XDP program), and then in a worker
+/// if the hook sends the frame there. `hook` is the result of the hook, with the device to which the kernel's routes
 /// send the frame. `rule` is the filter rule by which a worker would drop the frame.
 pub fn explain(
     engine: &Engine,
@@ -355,7 +354,7 @@ fn worker_explains(explained: &Explained, names: &Names, name: &str, frame: &[u8
     }
 }
 
-/// Returns the text of `explain` for a frame of `length` bytes whose headers cannot be parsed.
+/// Returns the verdict text of `explain` for a frame of `length` bytes whose headers cannot be parsed.
 fn unreadable(length: u32) -> String {
     format!("{length} bytes that are no Ethernet frame")
 }

@@ -1,5 +1,4 @@
-//! Opens ports: creates the queues of a port from its configuration. There is one function for each kind of
-//! port.
+//! Opens ports: creates the queues of a port as its configuration states. There is one function for each kind of port.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +29,8 @@ pub use super::port_spec::{ETHERNET_MTU, PortSpec};
 const REPLAY_LIMIT: u64 = 2 << 30;
 
 impl Opened {
-    /// Makes the port's hook pass frames. The port's filter must be installed in the hook.
+    /// Makes the port's hook (XDP program) pass frames to the workers or the kernel. The port's filter must be
+    /// installed in the hook.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the hook's program. The hook then continues to drop all frames.
@@ -43,10 +43,9 @@ impl Opened {
     }
 }
 
-/// Opens a port. `known` contains the settings that the device had before it became a port, and the Ethernet
-/// addresses of a device that the daemon created. `busy_wait` is the time limit for waiting until the kernel
-/// releases the previous AF_XDP socket of a queue. `start` is the state that the ports of a starting daemon
-/// share.
+/// Opens a port. `known` contains the settings that the device had before it became a port, and the Ethernet addresses
+/// of a device that the daemon created. `busy_wait` is the maximum time to wait until the kernel releases the previous
+/// AF_XDP socket of a queue. `start` is the state that the ports of a starting daemon share.
 ///
 /// # Errors
 /// Returns an error with the port, the cause and the next step. Completed steps are undone. The error is
@@ -107,8 +106,8 @@ pub fn open(
     Ok(opened)
 }
 
-/// Returns the error for a port of kind `ring`, which the daemon cannot open. The other end of a ring belongs
-/// to a program that embeds the engine as a library. The daemon is not such a program.
+/// Returns the error for a port of kind `ring`, which the daemon cannot open. The other end of a ring is a program that
+/// embeds the engine as a library, and the daemon is not such a program.
 fn no_far_end(name: &PortName) -> PlaneError {
     PlaneError {
         kind: FailureKind::Invalid,
@@ -119,8 +118,8 @@ fn no_far_end(name: &PortName) -> PlaneError {
     }
 }
 
-/// Returns why a port of this kind cannot be opened yet: its device or a namespace is missing. Returns `None`
-/// if nothing is missing.
+/// Returns the reason why a port of this kind cannot be opened yet, if its device or a namespace is missing. Returns
+/// `None` if nothing is missing.
 pub fn absent(kind: &PortKind) -> Option<String> {
     let (device, namespace) = kind.device()?;
     let peer = match kind {
@@ -136,8 +135,7 @@ pub fn absent(kind: &PortKind) -> Option<String> {
     found.ok()?.err().filter(link::LinkError::is_missing).map(|_| format!("there is no device {device}"))
 }
 
-/// Returns the configured settings of a port's veth pair. `speaks` means that the kernel transmits packets on
-/// the near end.
+/// Returns the settings for a port's veth pair. `speaks` means that the kernel transmits packets on the near end.
 pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     VethConfig {
         netns: port.peer.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
@@ -151,7 +149,7 @@ pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     }
 }
 
-/// Opens a veth pair as a port. The near end is opened over AF_XDP. An existing pair is adopted.
+/// Opens a veth pair as a port: its near end is opened over AF_XDP. A pair that exists already is used.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let wanted = VethConfig { first: request.ends, ..pair(port, request.mtu, request.speaks) };
     // A pair that another process serves is not changed.
@@ -182,8 +180,8 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
     opened
 }
 
-/// Opens a TAP, which the kernel removes when its last queue is closed. `first` is the Ethernet address that
-/// the TAP had when the port was open before.
+/// Opens a TAP device, which the kernel removes when its last queue is closed. `first` is the Ethernet address that the
+/// TAP had when the port was open before.
 fn tap(
     name: &PortName,
     port: &model::Tap,

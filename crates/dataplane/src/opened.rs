@@ -1,4 +1,4 @@
-//! Result of opening a port: its queues, its hook, and the changes made on the machine.
+//! Result of opening a port: its queues, its hook (XDP program), and the changes that were made on the machine.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ pub struct Opened {
     pub queues: Vec<(QueueId, Box<dyn Queue>)>,
     /// Status of each queue, in the order of `queues`.
     pub statuses: Vec<QueueStatus>,
-    /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are used to fill the hook's
-    /// XSKMAP and to read the sockets' counters from the kernel.
+    /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are needed to fill the hook's XSKMAP and
+    /// to read the sockets' counters from the kernel.
     pub sockets: Vec<(QueueId, OwnedFd)>,
-    /// Whether the port must complete checksums that the sender of a packet left to offloading.
+    /// Whether the port must complete transport checksums that the sender of a packet left to offloading.
     pub complete_checksums: bool,
     /// Ingress stage by which workers apply the port's filter, if the port's kind has no hook.
     pub own: Option<Arc<dyn IngressStage>>,
@@ -35,12 +35,12 @@ pub struct Opened {
     pub max_mtu: u32,
     /// Changes that opening the port has made on the machine (created device, changed settings).
     pub footprint: Footprint,
-    /// Whether the port's hook was adopted from an earlier daemon process.
+    /// Whether the hook was taken over from an earlier daemon process.
     pub adopted: bool,
     /// Whether the hook drops all frames, because the port's filter is not installed in it yet.
     pub is_locked: bool,
-    /// Lock on the hook's pin, if the hook outlives this process. The lock shows other processes that the hook
-    /// is in use.
+    /// Lock on the hook's pin directory, if the hook outlives this process. It shows other processes that the hook is
+    /// in use.
     pub claim: Option<Claim>,
     /// Diagnostics about the opening of the port, for the operator.
     pub notes: Vec<DoctorFinding>,
@@ -53,8 +53,8 @@ pub struct Footprint {
     pub made: bool,
     /// Saved settings of a device that the daemon did not create.
     pub former: Option<Former>,
-    /// Ethernet addresses of a device that the daemon created. If the device must be created again, it gets
-    /// these addresses.
+    /// Ethernet addresses of a device that the daemon created. A device that must be created again gets these
+    /// addresses.
     pub ends: EndAddresses,
 }
 

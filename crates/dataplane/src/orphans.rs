@@ -1,4 +1,4 @@
-//! Removal of hooks that earlier daemon processes left and that no port uses.
+//! Removal of hooks (XDP programs) that earlier daemon processes left on devices and that no port uses.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +9,8 @@ use super::device::plain;
 use super::pins::{Pinned, all, inode, take_off, unused};
 use super::running_state::RunningState;
 
-/// Detaches pinned hooks that no port uses. The function detaches the hooks in the network namespaces that this
-/// daemon uses, and removes the pins of devices that no longer exist.
+/// Detaches pinned hooks that no port uses, in the network namespaces that this daemon uses. Also removes the pins of
+/// devices that no longer exist.
 pub fn sweep(running_state: &RunningState) {
     let mut places: BTreeMap<u64, Option<Namespace>> = BTreeMap::new();
     for running in running_state.ports.values() {

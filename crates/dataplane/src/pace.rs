@@ -1,9 +1,9 @@
-//! Limits the rate of work that a tenant can cause. There is a pause after each round of work, and a pause
-//! after each failed attempt of an operation.
+//! Limits the rate of work that a tenant can cause: pauses after each round of work, and after each failed attempt of
+//! an operation.
 
 use std::time::{Duration, Instant};
 
-/// Minimum pause after a round of work, which limits the CPU time that a tenant can make the daemon use.
+/// Minimum pause after a round of work. It limits the CPU time that a tenant can make the daemon use.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause after the first failed attempt of an operation. The pause doubles with each further failure, up to
 /// [`RETRY_MOST`].

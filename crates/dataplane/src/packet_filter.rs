@@ -1,5 +1,5 @@
-//! Packet filters of the API, and one-line descriptions of packets. Both are based on the flow key that the
-//! data path extracts from a packet.
+//! Packet filters of API clients, and one-line descriptions of packets. Both are based on the flow key that the data
+//! path extracts from a packet.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -62,9 +62,8 @@ fn protocol(number: u8) -> String {
     }
 }
 
-/// Converts a packet filter of the API into filters over flow keys. A packet matches if at least one of the
-/// returned filters matches. Each field with the meaning "source or destination" doubles the number of
-/// filters.
+/// Converts a packet filter of an API client into filters over flow keys. A packet matches if at least one of the
+/// returned filters matches. Each field with the meaning "source or destination" doubles the number of filters.
 pub fn compile(wanted: &PacketFilter, port: Option<PortId>) -> Vec<Filter> {
     let mut texts = vec![Vec::new()];
     let mut both = |one: Vec<String>, other: Vec<String>| {

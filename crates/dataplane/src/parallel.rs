@@ -1,9 +1,8 @@
 //! Parallel work on several ports while the daemon starts.
 //!
-//! Opening a port takes most of its time in the kernel, which verifies a program, allocates tables and waits
-//! for RCU grace periods. With several threads, these waits overlap and more CPUs are used. Once workers
-//! forward traffic, ports are opened one after another, because more threads would take CPU time from the
-//! workers.
+//! Most of the time to open a port is spent in the kernel, which verifies a program, allocates tables and waits for RCU
+//! grace periods. With several threads, these waits overlap and more CPUs are used. Once workers forward traffic, ports
+//! are opened one after another, because more threads would take CPU time from the workers.
 
 use std::sync::{Mutex, PoisonError};
 

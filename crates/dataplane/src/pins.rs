@@ -1,9 +1,9 @@
-//! Pins (in the BPF file system) of hooks that outlive the daemon. The module records which process uses a pin,
-//! and removes pins that no process uses.
+//! Pins, in the BPF file system, of hooks (XDP programs) that outlive the daemon. The module records which process uses
+//! a pin, and removes pins that no process uses.
 //!
-//! A process that uses a pin holds a shared lock on the pin's directory. The kernel releases the lock when the
-//! process ends for any reason. A pin that is not locked and has no port in the configuration is an orphan,
-//! whose hook would stay active forever.
+//! A process that uses a pin holds a shared lock on the pin's directory. The kernel releases the lock when the process
+//! ends for any reason. A pin that is not locked and that belongs to no configured port is an orphan, whose hook would
+//! otherwise stay attached forever.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -34,8 +34,8 @@ impl Claim {
         Self::shared(hook, directory)
     }
 
-    /// Converts the reservation of a device into a lock on the pin of the hook that was found on the device or
-    /// attached to it. Returns `None` if the hook has no pin.
+    /// Converts the reservation of a device into a lock on the pin of the hook that is now on the device. Returns
+    /// `None` if the hook has no pin.
     pub fn after(reserved: Reserved, hook: &Attached) -> Option<Self> {
         let own = hook.pin()?.directory();
         // An adopted hook keeps its pin's directory, and the directory's lock becomes a shared one in one
@@ -62,8 +62,8 @@ impl Claim {
     }
 }
 
-/// Directory of the files whose locks show that a process opens a device. Only the user of the daemon can open the
-/// files.
+/// Directory of lock files. A locked file shows that a process opens the device. Only the user of the daemon can open
+/// the files.
 const OPENING: &str = "/run/trivium-devices";
 
 /// A lock that a process holds while it opens a device. The device may have no pin yet.
@@ -101,7 +101,7 @@ impl Drop for OpeningLock {
     }
 }
 
-/// A reservation of one device: exclusive locks on the device itself and on the device's pins. While the
+/// A reservation of one device: exclusive locks on the device's lock file and on the device's pins. While the
 /// reservation exists, no other Trivium process opens the device.
 pub struct Reserved {
     pins: Vec<File>,
@@ -143,8 +143,8 @@ pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, 
     Ok(Reserved { pins: reserved, _opening: opening })
 }
 
-/// Makes the pins inaccessible to other users. A user with access to a pin could lock the pin, and no daemon
-/// could then reserve the pin's device.
+/// Makes the pins inaccessible to other users. A user who could open a pin could lock it, and no daemon could then
+/// reserve the pin's device.
 fn protect() {
     match PinPath::protect() {
         Ok(false) => {}
@@ -178,7 +178,7 @@ fn opened_elsewhere(name: &PortName, device: &str) -> PlaneError {
     }
 }
 
-/// A pinned hook, with the parts of which the pin's name consists. See [`super::device::pin_name`].
+/// A pinned hook, with the parts of its pin's name. See [`super::device::pin_name`].
 pub(super) struct Pinned {
     pub(super) path: PinPath,
     pub(super) port: String,
@@ -206,8 +206,8 @@ fn taken_apart(name: &str) -> Option<Pinned> {
     })
 }
 
-/// Locks a pin that no process uses. Returns `None` if a process uses the pin. Other processes cannot use the
-/// pin until the returned file is dropped.
+/// Locks a pin that no process uses. Returns `None` if a process uses it. Until the returned file is dropped, no other
+/// process can use the pin.
 pub(super) fn unused(pin: &PinPath) -> Option<File> {
     let directory = File::open(pin.directory()).ok()?;
     directory.try_lock().ok()?;
@@ -218,8 +218,8 @@ pub(super) fn inode(namespace: &Path) -> Option<u64> {
     fs::metadata(namespace).ok().map(|file| file.st_ino())
 }
 
-/// Detaches a hook, so that the kernel receives the packets of its device again. Returns the name of the
-/// device, if the device still exists.
+/// Detaches a hook, so that all packets of its device go to the kernel again. Returns the name of the device, if the
+/// device still exists.
 pub(super) fn take_off(pinned: &Pinned, namespace: Option<&Namespace>) -> Result<Option<String>, PlaneError> {
     let object = format!("hook {}", pinned.path.name());
     let failed = |error: &dyn std::error::Error| {
@@ -256,8 +256,8 @@ pub struct Released {
     pub outcome: Result<String, PlaneError>,
 }
 
-/// Detaches hooks that ended daemons have left. `wanted` names one port or device. Without `wanted`, all such
-/// hooks are detached. The result for a hook that is in use is an error.
+/// Detaches hooks that ended daemons have left: those of one port or device if `wanted` names it, otherwise all. The
+/// result for a hook that is in use is an error.
 pub fn release(wanted: Option<&str>) -> Vec<Released> {
     let mut released = Vec::new();
     for pinned in all() {
@@ -279,7 +279,7 @@ pub fn release(wanted: Option<&str>) -> Vec<Released> {
     released
 }
 
-/// Removes the pin of a hook whose device is in a namespace without a name, if the device no longer exists.
+/// Removes the pin of a hook whose device was in a namespace without a name, if the device no longer exists.
 fn drop_remains(pinned: &Pinned) -> Result<String, PlaneError> {
     match xdp::adopt(&pinned.path) {
         Ok(None) => Ok(String::new()),

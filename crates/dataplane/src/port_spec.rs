@@ -10,7 +10,7 @@ pub const ETHERNET_MTU: u32 = 1500;
 pub struct PortSpec {
     /// Configured settings of the port.
     pub port: Port,
-    /// Action of the port's hook on received packets while the daemon does not run.
+    /// Treatment of received packets by the port's hook (XDP program) while the daemon does not run.
     pub policy: HookPolicy,
     /// Whether the port belongs to a bridge.
     pub bridged: bool,
@@ -28,7 +28,7 @@ impl PortSpec {
         Some(PortSpec { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged, routed })
     }
 
-    /// Returns whether workers process the port's packets, because the port has a function.
+    /// Returns whether workers process the port's packets, because the port belongs to a bridge or router.
     pub fn has_function(&self) -> bool {
         self.bridged || self.routed
     }
@@ -40,8 +40,8 @@ impl PortSpec {
         !self.bridged && (self.routed || routing)
     }
 
-    /// Returns the filter that the configuration assigns to the port. The port's hook applies it or, if the
-    /// port's kind has no hook, the workers apply it.
+    /// Returns the filter that the configuration assigns to the port. The port's hook applies it or, on a kind of port
+    /// without hook, the workers apply it.
     pub fn filter(&self) -> Option<&FilterName> {
         self.port.filter.as_ref()
     }

@@ -1,5 +1,5 @@
-//! Running ports. The queues of a running port are owned by workers, and the port is part of the snapshot that
-//! the workers use.
+//! Running ports. Each queue of a running port is owned by one worker, and the port is part of the configuration
+//! snapshot that the workers use.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ use super::opened::{Footprint, Opened};
 use super::pins::Claim;
 use super::port_spec::PortSpec;
 
-/// Software RSS table of a port: the worker that processes the flows of each hash bucket.
+/// Software RSS table of a port: for each bucket of the flow hash, the worker that processes its flows.
 pub type RssBuckets = Arc<[WorkerId; RSS_BUCKETS]>;
 
 /// A port that runs, or that waits for its device to appear again.
@@ -33,27 +33,26 @@ pub struct Running {
     pub wanted: PortSpec,
     /// Device of the port, if it has one.
     pub device: Option<Device>,
-    /// Hook of the port, if it has one.
+    /// Hook (XDP program) of the port, if it has one.
     pub hook: Option<Attached>,
-    /// Custom XDP program of the port, kept for the next hook while the port has no hook.
+    /// Custom XDP program of the port (loaded by a user), kept for the next hook while the port has no hook.
     pub user: Option<UserProgram>,
-    /// Lock on the hook's pin, if the hook outlives this process. The lock shows other processes that the hook
-    /// is in use.
+    /// Lock on the hook's pin directory, if the hook outlives this process. It shows other processes that the hook is
+    /// in use.
     pub claim: Option<Claim>,
     /// Queues of the port, each with the worker that owns it.
     pub queues: Vec<(QueueId, WorkerId)>,
     /// Status of each queue, in the order of `queues`.
     pub statuses: Vec<QueueStatus>,
-    /// Number of packets that the kernel dropped before the port's queues received them. Packets for AF_XDP
-    /// sockets are not included, because the kernel is queried for their counters directly.
+    /// Number of packets that the kernel dropped before they reached the port's queues. Drops at AF_XDP sockets are not
+    /// included, because they are read directly from the kernel.
     pub missed: u64,
-    /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are used to fill the hook's
-    /// XSKMAP and to read the sockets' counters from the kernel. The duplicates are dropped before the queues
-    /// are closed.
+    /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are needed to fill the hook's XSKMAP and
+    /// to read the sockets' counters from the kernel. They are dropped before the queues are closed.
     pub sockets: Vec<(QueueId, OwnedFd)>,
     /// Changes that opening the port has made on the machine (created device, changed settings).
     pub footprint: Footprint,
-    /// Whether the port completes checksums that the sender of a packet left to offloading.
+    /// Whether the port completes transport checksums that the sender of a packet left to offloading.
     pub complete_checksums: bool,
     /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub mtu: u32,
@@ -69,21 +68,18 @@ pub struct Running {
     pub refusals: u32,
     /// Time when the port was last opened again. `None` if the port was never opened again.
     pub reopened: Option<Instant>,
-    /// Whether the port's hook was adopted from an earlier daemon process.
+    /// Whether the hook was taken over from an earlier daemon process.
     pub adopted: bool,
     /// Whether the hook drops all frames, because the port's filter is not installed in it yet.
     pub is_locked: bool,
-    /// Number of times that another program has detached the port's hook and the daemon has attached the hook
-    /// again.
+    /// Number of times that the daemon has attached the hook again because another program had detached it.
     pub hooks_lost: u64,
-    /// MTU in bytes to which the internal port's device was last set in order to equal the lowest MTU of the
-    /// bridge, and whether the device accepted it. `None` if the MTU does not depend on the bridge or was not
-    /// set yet.
+    /// Last MTU in bytes that was set on the internal port's device to equal the lowest MTU of the bridge, and whether
+    /// the device accepted it. `None` if the MTU does not depend on the bridge or was not set yet.
     pub followed_mtu: Option<(u32, bool)>,
 }
 
-/// A port's queue with its worker, its port and its index, in the form in which the engine accepts and returns
-/// queues.
+/// A queue of a port with its worker, port and index, as it is passed to the engine and returned by it.
 pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
 /// Running ports, indexed by name.
@@ -169,8 +165,8 @@ impl Running {
         (running, queues)
     }
 
-    /// Creates a running port without device and queues, because the port cannot be opened now for the reason
-    /// `trouble`. The daemon tries again to open the port when its device appears.
+    /// Creates a port without device and queues, which cannot be opened now for the reason `trouble`. The daemon tries
+    /// to open it again when its device appears.
     pub fn waiting(id: PortId, wanted: PortSpec, trouble: String) -> Running {
         let mtu = wanted.port.mtu.map_or(1500, |mtu| u32::from(mtu.get()));
         Running {
@@ -200,16 +196,16 @@ impl Running {
         }
     }
 
-    /// Returns the Ethernet addresses of a device that the daemon created. If the device must be created
-    /// again, it gets these addresses.
+    /// Returns the Ethernet addresses of a device that the daemon created. A device that must be created again gets
+    /// these addresses.
     pub fn ends(&self) -> EndAddresses {
         let EndAddresses { near, far } = self.footprint.ends;
         let now = self.device.as_ref().and_then(|device| device.mac);
         EndAddresses { near: near.map(|near| now.unwrap_or(near)), far }
     }
 
-    /// Records a failed attempt to open the port again. The next attempt is allowed after the time `least`.
-    /// This time doubles with each failed attempt, up to `most`.
+    /// Records a failed attempt to open the port again. The next attempt is allowed after the time `least`, which
+    /// doubles with each further failure, up to `most`.
     pub fn refused(&mut self, least: Duration, most: Duration) {
         let wait = least.saturating_mul(1 << self.refusals.min(16)).min(most);
         self.not_before = Some(Instant::now() + wait);
@@ -248,8 +244,7 @@ impl Running {
         self.claim = None;
     }
 
-    /// Moves the port's queues to the workers that the current configuration assigns to the queues. No packet
-    /// is dropped.
+    /// Moves the port's queues to the workers that the current configuration assigns to them. No packet is dropped.
     ///
     /// # Errors
     /// Returns an error if a worker does not answer. The queues then stay with their workers.
@@ -262,7 +257,7 @@ impl Running {
         Ok(())
     }
 
-    /// Stores the status of the port's queues as the workers report it, and logs new problems.
+    /// Stores the status of the port's queues, as the workers report it, and logs new problems.
     pub fn inspected(&mut self, name: &PortName, views: &[QueueView]) {
         let own: Vec<&QueueView> = views.iter().filter(|view| view.port == self.id).collect();
         if own.len() != self.queues.len() {
@@ -297,7 +292,7 @@ impl Running {
         self.wanted.port.kind.device().is_some() && self.device.as_ref().is_none_or(|device| !device.running)
     }
 
-    /// Returns the port in the form of the snapshot that workers use.
+    /// Returns the port as it appears in the configuration snapshot of the workers.
     pub fn view(&self, function: Function) -> PortView {
         let waits_for_link =
             self.lacks_link() && self.wanted.port.admin && self.trouble.is_none() && !self.queues.is_empty();
@@ -314,8 +309,8 @@ impl Running {
     }
 }
 
-/// Sets a new MTU on the queues of a port. Each worker changes its queues between two bursts. The port
-/// continues to receive and transmit packets meanwhile.
+/// Sets a new MTU on the queues of a port. Each worker changes its queues between two bursts of packets, so the port
+/// stays in operation.
 pub fn resize_queues(running: &Running, engine: &Engine, mtu: u32) {
     // The watchdog restarts the process if a worker does not answer.
     let _ = engine.change_queues(running.id, move |queue| queue.set_mtu(mtu));

@@ -1,4 +1,4 @@
-//! API requests to load custom XDP programs into ports' hooks, and to remove them.
+//! API requests to load custom XDP programs of users in front of the ports' own programs (hooks), and to remove them.
 
 use std::sync::Mutex;
 
@@ -38,7 +38,7 @@ pub fn load(
     UserProgram::load(bytes, wanted, multi_buffer).map_err(|error| refused(port, &error))
 }
 
-/// Installs a custom XDP program in a port's hook. The custom program then runs before the port's own program.
+/// Installs a custom XDP program on a port. The custom program then runs in front of the port's own program.
 ///
 /// # Errors
 /// Returns an error if the port or its hook no longer exists, or if the kernel refuses the program. The hook is

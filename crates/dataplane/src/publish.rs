@@ -10,8 +10,8 @@ use super::flows::Flows;
 use super::ports::{Ports, peer_of};
 use super::routers::Routers;
 
-/// Composes a snapshot of ports, bridges and routers for the workers. `captured` contains, for each port
-/// number, whether a packet capture reads the port's packets.
+/// Builds a snapshot of ports, bridges and routers for the workers. `captured` contains, for each port number, whether
+/// a packet capture reads the port's packets.
 pub fn compose(
     config: &Config,
     ports: &Ports,

@@ -1,10 +1,9 @@
-//! Forwarding in ports' hooks by the kernel's routes. Once a second, the routing stage of each hook's program
-//! is updated with the device's address, the kernel's addresses, and the devices that accept redirected
-//! frames.
+//! Forwarding by the kernel's routes in ports' hooks (XDP programs). Once a second, the routing stage of each hook is
+//! updated with the device's address, the kernel's addresses, and the devices to which frames can be redirected.
 //!
-//! The routing stage only accelerates. If it cannot be installed, the failure is logged and the kernel's
-//! network stack forwards. This module keeps only the times of its next updates and the failures that it has
-//! logged. All other state is read from the hooks. Therefore, a hand-over transfers no state of this module.
+//! Without the routing stage, forwarding is only slower: if the stage cannot be installed, the failure is logged and
+//! the kernel's network stack forwards. This module keeps only the times of its next updates and the failures that it
+//! has logged. All other state is read from the hooks. A hand-over therefore transfers no state of this module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -28,8 +27,8 @@ pub fn is_wanted(wanted: &PortSpec) -> bool {
     routing == Some(Routing::Kernel) && !wanted.bridged && wanted.port.admin
 }
 
-/// Addresses of a network namespace, and its devices that accept redirected frames. The routing stages of
-/// hooks need both.
+/// State of a network namespace that the routing stages of its hooks need: its addresses, and its devices to which
+/// frames can be redirected.
 struct Place {
     takes: BTreeMap<u32, Takes>,
     locals: LocalAddresses,
@@ -48,10 +47,10 @@ pub struct KernelRouting {
 }
 
 impl KernelRouting {
-    /// Installs or updates the routing stage in the hooks of ports that enable forwarding by the kernel's
-    /// routes. Removes the stage from other hooks. The data plane is locked meanwhile, and the owner of a
-    /// namespace decides how many devices it has. Therefore, the updates of a namespace's ports take at most a
-    /// tenth of the time. If `now` is true, all namespaces are updated, as after a change of the configuration.
+    /// Installs or updates the routing stage in the hooks of ports that enable forwarding by the kernel's routes.
+    /// Removes the stage from other hooks. The data plane is locked during an update, and the owner of a namespace
+    /// decides how many devices it has. The updates in one namespace may therefore take at most a tenth of the time. If
+    /// `now` is true, all namespaces are updated, as is necessary after a configuration change.
     pub fn ensure(&mut self, ports: &mut Ports, now: bool) {
         self.ports.retain(|name| ports.contains_key(name));
         let begin = Instant::now();
@@ -95,8 +94,8 @@ impl KernelRouting {
     }
 }
 
-/// Causes of the last failures, by port or namespace. A failure is logged when its cause differs from that of
-/// the last failure of the port or namespace.
+/// Causes of the last failures, by port or namespace. A failure is logged only if its cause differs from that of the
+/// preceding failure of the port or namespace.
 struct Failures<K>(BTreeMap<K, String>);
 
 impl<K> Default for Failures<K> {
@@ -207,7 +206,7 @@ pub fn bypassed() -> Vec<String> {
     netfilter::chains().unwrap_or_default()
 }
 
-/// Counters of packets that hooks have forwarded after one port received them, or to one port's device.
+/// Counts of the packets that hooks have forwarded by the kernel's routes, for one port.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Forwarded {
     /// Packets and bytes that the port received and its hook forwarded.

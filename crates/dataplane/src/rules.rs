@@ -6,15 +6,15 @@ use model::Step as Told;
 use packet::record::Step;
 use switch::flow::{TraceLine, TraceReport};
 
-/// Returns whether a trace report contains a flow table lookup. The report of a bridge in standalone mode
-/// contains no lookup, and no step of the packet refers to the bridge's flow entry.
+/// Returns whether a trace report contains a lookup in a flow table. If the bridge is in standalone mode, there is no
+/// lookup, and no step of the packet names a flow entry of the bridge.
 fn asks_tables(trace_report: &TraceReport) -> bool {
     trace_report.lines.iter().any(|line| matches!(line, TraceLine::Rule { .. } | TraceLine::Miss { .. }))
 }
 
-/// Replaces steps that only name flow entries by the trace reports of these entries. The report of a bridge
-/// in standalone mode is placed before the first step of that bridge. Each element of `steps` is the text of
-/// the step of `explained` with the same index.
+/// Replaces the steps that only name flow entries by the trace reports of these entries. The report of a bridge in
+/// standalone mode is inserted before the first step of that bridge. Each element of `steps` is the text of the step of
+/// `explained` with the same index.
 pub fn tell(steps: Vec<Told>, explained: &Explained) -> Vec<Told> {
     let (asking, alone): (Vec<&TraceReport>, Vec<&TraceReport>) =
         explained.trace_reports.iter().partition(|trace_report| asks_tables(trace_report));

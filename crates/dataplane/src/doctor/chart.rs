@@ -1,4 +1,4 @@
-//! List of the findings of `doctor`, and functions that the examinations share.
+//! List of the findings of `doctor`, with helper functions for the examinations.
 
 use std::fs;
 

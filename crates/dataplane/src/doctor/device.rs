@@ -14,13 +14,13 @@ use crate::device::{Device, inside, object, place, xdp_features, xdp_features_of
 use crate::ports::Running;
 use crate::routing;
 
-/// State of the namespaces of ports' devices, by the path of the namespace's file. The state is read for the
-/// first port of a namespace and used for the namespace's other ports.
+/// State of the namespaces of ports' devices, by the path of the namespace's file. It is read when the first port of a
+/// namespace is examined, and used again for the namespace's other ports.
 #[derive(Default)]
 pub struct Places(BTreeMap<PathBuf, Place>);
 
-/// Adds all findings about a port's device. `answers` is true if the port's hook answers SYN packets itself
-/// (SYN cookies).
+/// Adds all findings about a port's device. `answers` is true if the port's hook (XDP program) itself answers TCP SYN
+/// packets with SYN cookies.
 pub fn port(
     chart: &mut Chart,
     places: &mut Places,
@@ -88,27 +88,27 @@ pub fn port(
     }
 }
 
-/// State of a port's device, read in the device's namespace. If the port's hook forwards by the kernel's
-/// routes, this includes the routing settings of the namespace.
+/// State of a port's device, read in the device's namespace. If the port's hook forwards by the kernel's routes, the
+/// routing settings of the namespace are included.
 struct Seen {
     info: LinkInfo,
     features: Vec<Feature>,
     xdp: xdp::Features,
     addresses: Vec<String>,
     routed: Option<Routed>,
-    /// Configured name of the device if the device was renamed. `None` if the device still has this name.
+    /// Configured name of the device, if the device now has another name. `None` if it still has this name.
     missed: Option<String>,
 }
 
-/// Kernel settings that matter for a device whose hook forwards packets by the kernel's routes.
+/// Kernel settings of the namespace that matter when a hook forwards packets by the kernel's routes.
 struct Routed {
-    /// Netfilter chains that do not apply to the packets that the hook forwards.
+    /// Netfilter chains that do not see the packets that the hook forwards.
     bypassed: Vec<String>,
     /// Address families for which forwarding from this device is disabled in the kernel, each with the
     /// command that enables it.
     off: Vec<(&'static str, String)>,
-    /// Names of devices that have an IP address and do not accept redirected frames. The flag is true for a
-    /// veth device.
+    /// Names of devices that have an IP address and to which frames cannot be redirected. The flag is true for a veth
+    /// device.
     unreached: Vec<(String, bool)>,
 }
 
@@ -257,8 +257,8 @@ impl File<'_> {
         }
     }
 
-    /// Reports that the device does not accept redirected frames, so that the hooks of the bridge's other
-    /// ports cannot send to it.
+    /// Reports that frames cannot be redirected to the device, so that the hooks of the bridge's other ports cannot
+    /// send to it.
     fn shortcut(&mut self, seen: &Seen) {
         if seen.xdp.transmit || !self.running.hook.as_ref().is_some_and(xdp::Attached::has_bridge) {
             return;
@@ -276,9 +276,9 @@ impl File<'_> {
         self.tell(Finding::Advice, what, fix);
     }
 
-    /// Returns the command that makes a veth accept redirected frames (XDP_REDIRECT). The veth driver starts to
-    /// accept such frames when the peer's GRO changes while the peer is up, or when the device itself is set
-    /// up. It does not start when the peer is set up with GRO later.
+    /// Returns the command after which frames can be redirected to a veth device (XDP_REDIRECT). The veth driver starts
+    /// to accept such frames when the peer's GRO changes while the peer is up, or when the device itself is set up. It
+    /// does not start when the peer is set up with GRO later.
     fn gro(&self, info: &LinkInfo) -> String {
         let Some(peer) = find_peer(self.object, self.running, self.device, info) else {
             return "at the peer: `ethtool -K PEER gro on`; if it is on, off first".to_owned();
@@ -290,7 +290,7 @@ impl File<'_> {
         if peer.gro { format!("{}, then {}", command("off"), command("on")) } else { command("on") }
     }
 
-    /// Reports that the device cannot transmit the hook's answers to SYN packets (SYN cookies).
+    /// Reports that the device cannot transmit the hook's answers (SYN cookies) to TCP SYN packets.
     fn answers(&mut self, seen: &Seen) {
         let info = &seen.info;
         let native = self.running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
@@ -398,8 +398,8 @@ impl File<'_> {
         }
     }
 
-    /// Reports that the kernel has addresses or answers ARP on a bridged device. A frame can only be received
-    /// by the bridge or by the host, not by both.
+    /// Reports that the kernel has addresses or answers ARP on a bridged device. Each received frame goes either to the
+    /// bridge or to the host, not to both.
     fn leaks(&mut self, info: &LinkInfo, addresses: &[String]) {
         if !self.running.wanted.bridged || self.running.hook.is_none() {
             return;
@@ -433,9 +433,9 @@ struct Peer {
     gro: bool,
 }
 
-/// Finds the other end (the peer) of a port's veth pair. The search uses the namespace in which the
-/// configuration placed the peer, or otherwise the device's own namespace. Interface indices repeat between
-/// namespaces. Therefore, a device with the peer's index in another namespace need not be the peer.
+/// Finds the other end (the peer) of a port's veth pair: in the namespace in which the configuration placed the peer,
+/// or otherwise in the device's own namespace. Each namespace numbers its interfaces separately. A device with the
+/// peer's index in another namespace is therefore not necessarily the peer.
 fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) -> Option<Peer> {
     let index = info.peer?;
     let namespace = match &running.wanted.port.kind {
@@ -463,7 +463,7 @@ struct Place {
     unreached: Option<Vec<Unreached>>,
 }
 
-/// A device that has an IP address and does not accept redirected frames (XDP_REDIRECT).
+/// A device that has an IP address and to which frames cannot be redirected (XDP_REDIRECT).
 #[derive(Debug, PartialEq, Eq)]
 struct Unreached {
     ifindex: u32,
@@ -477,8 +477,8 @@ impl Place {
         self.addresses.get_or_insert_with(Addresses::look)
     }
 
-    /// Returns the devices in the calling thread's namespace that have an address and do not accept redirected
-    /// frames. The kernel is asked once for all devices.
+    /// Returns the devices in the calling thread's namespace that have an IP address and to which frames cannot be
+    /// redirected. The kernel is queried once for all devices.
     fn unreached(&mut self) -> &[Unreached] {
         let addresses = self.addresses.get_or_insert_with(Addresses::look);
         self.unreached.get_or_insert_with(|| {
@@ -498,7 +498,7 @@ impl Place {
     }
 }
 
-/// IP addresses of all devices in the namespace of a thread, as text, by interface index. IPv6 addresses have 32
+/// IP addresses, as text, of all devices in the calling thread's namespace, by interface index. IPv6 addresses have 32
 /// hexadecimal digits.
 struct Addresses(BTreeMap<u32, Vec<String>>);
 

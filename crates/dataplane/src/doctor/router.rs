@@ -1,5 +1,5 @@
-//! Diagnostics of virtual routers: kernel settings of the router's namespace that do not apply to packets
-//! routed by workers, or that prevent routing.
+//! Diagnostics of virtual routers: kernel settings in the router's namespace that have no effect on packets routed by
+//! workers, or that prevent routing.
 
 use model::{DoctorFinding, Finding, RouterName};
 use port::netfilter;
@@ -74,8 +74,8 @@ pub fn excess_rules(running_state: &RunningState) -> Vec<DoctorFinding> {
     running_state.routers.excess_rules().into_iter().map(finding).collect()
 }
 
-/// Returns a finding for each router whose hooks pass control traffic to the kernel without a limit, because the kernel
-/// has refused the tables of the limits.
+/// Returns a finding for each router whose hooks (XDP programs) pass control packets to the kernel without a rate
+/// limit, because the kernel has refused the BPF maps for the limits.
 pub fn unlimited(running_state: &RunningState) -> Vec<DoctorFinding> {
     let finding = |name: &RouterName| {
         DoctorFinding {

@@ -1,4 +1,4 @@
-//! Clock that gives the times of flow entries (creation, last use, timeouts).
+//! Clock of the times in flow entries (creation, last use, timeouts).
 
 use engine::worker::monotonic;
 

@@ -1,9 +1,9 @@
-//! Ports of one OpenFlow bridge, as last described to the bridge's flow tables.
+//! Ports of one OpenFlow bridge, as they were last written to the bridge's flow tables.
 //!
-//! [`FlowPorts::describe`] is called while the data plane's state is locked, and a long change by a controller
-//! may keep the flow tables of a bridge locked. Therefore the function uses the tables only if a port has
-//! changed, and it waits for the tables only if the configuration of a port has changed. Changed link states
-//! are written by a thread if the tables are locked.
+//! [`FlowPorts::describe`] is called while the data plane's state is locked, and a large change by a controller may
+//! keep the flow tables of a bridge locked for long. The function therefore accesses the tables only if a port has
+//! changed, and it waits for the tables only if the configuration of a port has changed. If only link states have
+//! changed and the tables are locked, a thread writes the link states later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,11 @@ use crate::lock::locked;
 /// Descriptions of a bridge's ports, indexed by OpenFlow port number.
 type Descriptions = BTreeMap<u32, FlowPort>;
 
-/// Ports of one OpenFlow bridge, as last described to the bridge's flow tables.
+/// Ports of one OpenFlow bridge, as they were last written to the bridge's flow tables.
 #[derive(Default)]
 pub struct FlowPorts {
-    /// Descriptions of the last call. They are in the flow tables or in `pending`. `None` before the first call.
+    /// Descriptions at the last call. They are in the flow tables or, not written yet, in `pending`. `None` before the
+    /// first call.
     last: Option<Descriptions>,
     /// Descriptions that a thread will write to the flow tables. The value changes only while the flow tables
     /// are locked or while the data plane's state is locked, and only the newest descriptions are written.
@@ -27,13 +28,12 @@ pub struct FlowPorts {
 }
 
 impl FlowPorts {
-    /// Describes the ports of a bridge to its flow tables. Returns whether ports of the flow tables were added,
-    /// removed or changed by this call.
+    /// Writes the descriptions of a bridge's ports to its flow tables. Returns whether this call has added, removed or
+    /// changed ports of the flow tables.
     ///
-    /// The function waits until the tables are free if ports were added or removed, or if the configuration of a
-    /// port has changed. If only states of ports have changed and the tables are locked, a thread changes the
-    /// tables later. `dress` is called while the tables are locked, and adds to a port the settings that
-    /// controllers have made.
+    /// The function waits for locked tables if ports were added or removed, or if the configuration of a port has
+    /// changed. If only states of ports have changed and the tables are locked, a thread writes the changes later.
+    /// `dress` is called while the tables are locked. It adds to a port the settings that controllers have made.
     pub fn describe(
         &mut self,
         tables: &Arc<FlowTables>,
@@ -128,7 +128,7 @@ mod tests {
         (1..3).map(|number| (number, port(number, live))).collect()
     }
 
-    /// Returns a port to which controllers have made no settings.
+    /// Returns the port unchanged, as a port to which controllers have made no settings.
     fn same(port: FlowPort) -> FlowPort {
         port
     }

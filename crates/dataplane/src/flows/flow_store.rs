@@ -1,11 +1,12 @@
-//! Writes the OpenFlow rules of bridges to rule files ([`super::stored_flows`]), from which
-//! `trivium run --restore` starts after the daemon was killed.
+//! Writes the OpenFlow rules of bridges to rule files ([`super::stored_flows`]). `trivium run --restore` reads them
+//! after the daemon was killed.
 //!
-//! The file of a bridge is written when its rules have changed, at most twice a second. If there are very
-//! many rules, writing takes at most a fifth of the time. Rules are copied in parts, between which the slow
-//! path and controllers can lock the tables. Rules that change during the copy are copied again, also in parts,
-//! until few are left. The last ones are copied together. Therefore, the file contains a consistent state. If rules
-//! change faster than they are copied, the copy is given up and repeated later. Only the copy at the end of the process
+//! The file of a bridge is written when its rules have changed, at most twice a second. Writing takes at most a fifth
+//! of the time, even with very many rules. Rules are copied in parts, between which the slow path and controllers can
+//! lock the tables. Rules that change during the copy are copied again, also in parts, until few are left. These are
+//! copied under one lock, so that the file contains a consistent state. If rules change faster than they are copied,
+//! the copy is given up and repeated later. Only the copy at the end of the process then holds the lock until all rules
+//! are copied.
 //! then holds the lock until all rules are copied.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,15 +34,15 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Maximum number of rules that are copied during one lock of the flow tables. Fewer rules are copied if the
 /// rules have many actions.
 const PART: usize = 256;
-/// Maximum number of changed rules that are copied together, during one lock of the flow tables, to complete a
-/// copy.
+/// Maximum number of changed rules that are copied under one lock of the flow tables, to complete a copy.
 const FEW: usize = 4096;
-/// Maximum work of copying the actions of the rules that complete a copy, in the units of
-/// [`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy).
+/// Maximum work of copying the actions of the rules that complete a copy, in units of one rule visit
+/// ([`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy)).
 const FEW_ACTIONS: usize = 1 << 16;
-/// Maximum number of times that rules are copied again, in parts, because they changed during the copy.
+/// Maximum number of times that changed rules are copied again, in parts, before a copy is given up or completed under
+/// one lock.
 const ROUNDS: usize = 16;
-/// Maximum number of slots that are visited during one lock of the tables to find changed rules.
+/// Maximum number of rule slots that are visited during one lock of the tables to find changed rules.
 const LOOKED_AT: usize = 1 << 16;
 /// Time for which the tables stay unlocked between two parts of a copy.
 const LET_GO: Duration = Duration::from_micros(100);
@@ -74,13 +75,13 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Creates a keeper that writes rule files into `directory`.
+    /// Creates a writer of rule files in `directory`.
     pub fn new(directory: PathBuf) -> Keeper {
         Keeper { directory, written: BTreeMap::new(), swept: false }
     }
 
-    /// Writes the rule files that are due. If `last` is true, writes all rule files. `waiting` contains the
-    /// bridges that do not exist yet and may still need the restored rules in their files.
+    /// Writes the rule files that are due. If `last` is true, writes all rule files. `waiting` names the bridges that
+    /// have not been created yet and may still need the restored rules in their files.
     pub fn round(&mut self, bridges: BTreeMap<String, Kept>, waiting: &BTreeSet<String>, last: bool) {
         let now = Instant::now();
         let gone: Vec<String> =
@@ -108,8 +109,8 @@ impl Keeper {
         }
     }
 
-    /// Writes a bridge's file. Of consecutive failures, only the first is logged. The first success after
-    /// failures is also logged. `last` means that this process ends after the call.
+    /// Writes a bridge's rule file. Only the first of consecutive failures is logged, and the first success after
+    /// failures. `last` means that this process ends after the call.
     fn keep(&self, name: &str, bridge: Kept, could: bool, last: bool) -> Written {
         let at = Instant::now();
         let Kept { tables, numbers } = bridge;
@@ -152,8 +153,8 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    /// Copies the rules. Returns `None` if the rules change faster than they are copied. If `last` is true, the tables
-    /// are then locked until the copy is complete.
+    /// Copies the rules. If the rules change faster than they are copied, returns `None`, or, if `last` is true, locks
+    /// the tables until the copy is complete.
     fn of(tables: &FlowTables, last: bool) -> Option<Snapshot> {
         let mut copy = RuleCopy::default();
         let mut began = tables.lock().version();
@@ -200,11 +201,11 @@ impl Snapshot {
 /// The copy of a bridge's rules in progress.
 #[derive(Default)]
 struct RuleCopy {
-    /// Encoded rules of the first copy of each slot.
+    /// Encoded rules of all slots, as first copied.
     rules: Vec<u8>,
     /// Slot and offset in `rules` of each rule.
     starts: Vec<(usize, usize)>,
-    /// Encoded rules of the slots that have changed since, empty for an empty slot.
+    /// Encoded rules of the slots that were copied again because they changed. The value is empty for an empty slot.
     latest: BTreeMap<usize, Vec<u8>>,
     /// Whether any rule has a time-out.
     ages: bool,
@@ -281,7 +282,7 @@ fn places_since(tables: &FlowTables, version: u64) -> Vec<usize> {
     places
 }
 
-/// Returns the encoded rules without the rules at the given positions.
+/// Returns the encoded rules `rules` without those of the slots in `places`.
 fn without(rules: &[u8], starts: &[(usize, usize)], places: &BTreeMap<usize, Vec<u8>>) -> Vec<u8> {
     let mut left = Vec::with_capacity(rules.len());
     let ends = starts.iter().skip(1).map(|(_, start)| *start).chain([rules.len()]);
@@ -306,7 +307,7 @@ mod tests {
 
     /// Number of rules, which all change together.
     const RULES: u16 = 4_600;
-    /// Octets of the note in each rule, all of which hold the number of the last change.
+    /// Length in octets of the `note` action in each rule. All its octets hold the number of the last change.
     const NOTE: usize = 24;
 
     /// Calls `copy` while all rules change again and again, with a pause between the changes.

@@ -1,5 +1,5 @@
-//! Hook offload of OpenFlow flows. The slow path's megaflows are offloaded to the driver hook by the crate
-//! [`offload`].
+//! Offload of OpenFlow flows to the hooks (XDP programs of the ports). The crate [`offload`] selects and writes the
+//! megaflows.
 
 use std::sync::Arc;
 

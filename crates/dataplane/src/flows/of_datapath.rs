@@ -1,4 +1,4 @@
-//! OpenFlow datapath of a bridge: the interface through which controllers use the bridge.
+//! OpenFlow datapath of a bridge: the interface by which controllers access the bridge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -26,7 +26,7 @@ use crate::DataPlane;
 /// Maximum number of queued events (such as flow removals) for one OpenFlow session.
 const EVENTS: usize = 4096;
 
-/// Maximum number of flow entries, groups and buckets that a change processes on the calling thread. Such a
+/// Work limit of a change that is made on the calling thread, in visited flow entries, groups and buckets. Such a
 /// change takes less than a millisecond. Larger changes run on a separate thread.
 const SOON: usize = 8192;
 
@@ -47,16 +47,16 @@ pub struct OfDatapath {
     /// Whether the bridge is in standalone mode. The flag is written while the flow tables are locked, and read
     /// without the lock.
     alone: AtomicBool,
-    /// Whether this process, and not a controller, added the flow entry of the standalone mode (`NORMAL`).
+    /// Whether the daemon, and not a controller, added the standalone flow entry (with the action `NORMAL`).
     begun: AtomicBool,
     tables: Arc<FlowTables>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
-    /// Number of OpenFlow sessions that want to receive each kind of event.
+    /// Number of OpenFlow sessions that receive each kind of event.
     interest: Interest,
     /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
     configs: Mutex<BTreeMap<u32, u32>>,
-    /// Ports as the configuration and the devices describe them, without the controllers' changes. Each
-    /// OpenFlow port number has a flag (whether the port takes part in flooding) and the `OFPPC_*` bits.
+    /// Ports as the daemon's configuration and the devices define them, without the controllers' changes. For each
+    /// OpenFlow port number: whether the port takes part in flooding, and the `OFPPC_*` bits.
     described: Mutex<BTreeMap<u32, (bool, u32)>>,
     /// Flow table settings of the configuration that was applied last.
     configured: Mutex<BTreeMap<FlowTableId, FlowTable>>,
@@ -167,8 +167,8 @@ impl OfDatapath {
         self.alone.store(alone, Ordering::Relaxed);
     }
 
-    /// Adds the flow entry of the standalone mode (`NORMAL`) if the bridge has no flow entries, unless its
-    /// fail mode is secure.
+    /// Adds the standalone flow entry (with the action `NORMAL`) if the bridge has no flow entries and its fail mode is
+    /// not secure.
     pub(super) fn begin(&self) {
         if !self.secure.load(Ordering::Relaxed) {
             self.tables.change(|pipeline| {
@@ -205,8 +205,8 @@ impl OfDatapath {
     }
 
     /// Enters (`alone`) or leaves standalone mode. A bridge enters the mode when all its controllers have been
-    /// disconnected for longer than the time limit. A bridge in secure mode never enters it. This function
-    /// blocks until the flow tables can be locked.
+    /// disconnected for longer than a time limit. A bridge in secure mode never enters it. This function blocks until
+    /// the flow tables can be locked.
     pub fn stand_alone(&self, alone: bool) {
         self.tables.change(|pipeline| {
             let alone = self.may_be_alone(alone);
@@ -220,8 +220,8 @@ impl OfDatapath {
         away && !self.secure.load(Ordering::Relaxed)
     }
 
-    /// Applies the flow table settings of the configuration. A table whose configuration is unchanged keeps the
-    /// settings made by controllers.
+    /// Applies the flow table settings of the daemon's configuration. A table whose configuration is unchanged keeps
+    /// the settings made by controllers.
     pub(super) fn set_tables(&self, tables: &BTreeMap<FlowTableId, FlowTable>) {
         let mut configured = locked(&self.configured);
         let usual = FlowTable::default();
@@ -261,7 +261,7 @@ impl OfDatapath {
         }
     }
 
-    /// Discards the port configuration that controllers have set for a port, because the port was removed.
+    /// Discards the port configuration that controllers have made for a removed port.
     pub(super) fn undress(&self, number: u32) {
         locked(&self.configs).remove(&number);
         locked(&self.described).remove(&number);
@@ -274,8 +274,8 @@ impl OfDatapath {
         Box::new(std::iter::from_fn(move || next(&tables)))
     }
 
-    /// Records a port as described by the configuration and the device. Returns the port with the port
-    /// configuration that controllers have set.
+    /// Records the configuration and device state of a port. Returns the port with the port configuration that
+    /// controllers have made.
     pub(super) fn dress(&self, port: FlowPort) -> FlowPort {
         locked(&self.described).insert(port.desc.number, (port.floods, port.desc.config));
         self.with_changes(port)
@@ -526,7 +526,7 @@ fn tables_of(change: &TableMod) -> Option<Range<u8>> {
     }
 }
 
-/// Returns the controllers' settings of a flow table as they are after the table modification `change`.
+/// Returns the controllers' settings of a flow table after the table modification `change`.
 fn wishes_after(pipeline: &Pipeline, table: u8, change: &TableMod) -> TableWishes {
     let wishes = pipeline.table_wishes(table).cloned().unwrap_or_default();
     TableWishes {
@@ -545,9 +545,9 @@ fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) 
     }
 }
 
-/// Applies changes of flow entries, groups and meters that an OpenFlow session has requested, and reports all
-/// changes as one event to the listening sessions. Returns the packet-outs among the requests, translated for
-/// execution.
+/// Applies changes of flow entries, groups and meters that an OpenFlow session has requested, and reports them as one
+/// event to sessions that monitor changes. Returns the packet-outs among the requests, translated into datapath
+/// actions.
 fn modify_for(
     pipeline: &mut Pipeline,
     changes: &[Mod],
@@ -581,8 +581,8 @@ mod tests {
 
     use super::*;
 
-    /// `port_mod` locks the tables and then the port configuration. The hand-over must not lock the port
-    /// configuration while it waits for the tables, because both would wait for ever.
+    /// `port_mod` locks the tables and then the port configuration. If the hand-over locked the port configuration
+    /// while it waits for the tables, both would wait for ever.
     #[test]
     fn a_hand_over_does_not_hold_port_settings_while_it_waits_for_the_tables() {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));

@@ -1,6 +1,6 @@
-//! Hand-over state of a bridge's flow entries, groups, meters and port numbers. This state is sent to a
-//! successor process, or written to a rule file ([`super::stored_flows`]). The state consists of OpenFlow 1.5
-//! messages that would create the objects, and of the counters of each flow entry.
+//! Flow entries, groups, meters and port numbers of a bridge in the form in which they are sent to a successor process,
+//! or written to a rule file ([`super::stored_flows`]). This form consists of OpenFlow 1.5 messages that would create
+//! the objects, and of the counters of each flow entry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,12 @@ use switch::flow::{
 
 /// Size in octets of the header of an OpenFlow message.
 const HEADER: usize = 8;
-/// Number of flow entries that are added to a bridge before the events about the added entries are discarded.
+/// Number of flow entries after which the events about the added entries are discarded, while entries are added to a
+/// bridge.
 const BATCH: usize = 1024;
 
-/// Hand-over state of one OpenFlow bridge: its flow entries, groups, meters, table settings and port numbers.
+/// State of one OpenFlow bridge for a hand-over or a rule file: flow entries, groups, meters, table settings and port
+/// numbers.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct RulesRecord {
     /// OpenFlow messages that create the bridge's meters.
@@ -51,15 +53,15 @@ impl RulesRecord {
     }
 }
 
-/// Hand-over state of a bridge's OpenFlow datapath, apart from the flow tables.
+/// State of a bridge's OpenFlow datapath for a hand-over, apart from the flow tables.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct OfDatapathRecord {
     /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
     pub configs: BTreeMap<u32, u32>,
-    /// Setting of the OpenFlow switch for the handling of IP fragments: `OFPC_FRAG_*` bits.
+    /// Treatment of IP fragments that a controller has set (switch configuration): `OFPC_FRAG_*` bits.
     #[serde(default)]
     pub fragments: u16,
-    /// Whether the daemon, and not a controller, added the flow entry of the standalone mode.
+    /// Whether the daemon, and not a controller, added the standalone flow entry (with the action `NORMAL`).
     pub begun: bool,
     /// Whether the bridge is in standalone mode, because all controllers have been disconnected for too long.
     pub alone: bool,
@@ -71,12 +73,12 @@ pub(super) struct OfDatapathRecord {
 pub struct MegaflowRecord(u16, u16, u16, u64, Vec<u64>);
 
 impl MegaflowRecord {
-    /// Converts a cached megaflow into hand-over state.
+    /// Converts a cached megaflow into the form for a hand-over.
     pub fn of(flow: &KnownFlow) -> MegaflowRecord {
         MegaflowRecord(flow.worker, flow.bridge, flow.port.0, flow.present, flow.words.clone())
     }
 
-    /// Converts hand-over state into a cached megaflow.
+    /// Converts a megaflow from a hand-over into a cached megaflow.
     pub fn read(&self) -> KnownFlow {
         let MegaflowRecord(worker, bridge, port, present, words) = self.clone();
         KnownFlow { worker, bridge, port: PortId(port), present, words }
@@ -124,8 +126,8 @@ impl Message {
 }
 
 impl RuleRecord {
-    /// Converts a flow entry with its statistics into hand-over state. `now` is the time at which the
-    /// statistics were read.
+    /// Converts a flow entry with its statistics into the form for a hand-over or a rule file. `now` is the time at
+    /// which the statistics were read.
     pub(super) fn of(stats: FlowStats, now: u64) -> RuleRecord {
         let metered = stats.instructions.meter.is_some();
         let mut change = FlowMod::add(stats.table, stats.priority, stats.matching, stats.instructions);
@@ -191,7 +193,8 @@ pub(super) fn meters_and_groups((meters, groups): &MetersAndGroups) -> (Vec<Mess
 }
 
 impl RulesRecord {
-    /// Converts a bridge's flow tables into hand-over state. `now` is the current time in nanoseconds.
+    /// Converts a bridge's flow tables into the form for a hand-over or a rule file. `now` is the current time in
+    /// nanoseconds.
     pub fn of(pipeline: &Pipeline, numbers: BTreeMap<String, u32>, now: u64) -> RulesRecord {
         let (meters, groups) = meters_and_groups(&pipeline.shared_meters_and_groups());
         let rules = pipeline.flows(&FlowFilter::default(), now).into_iter();
@@ -206,8 +209,7 @@ impl RulesRecord {
         }
     }
 
-    /// Adds all flow entries, groups, meters and settings of the hand-over state to a new bridge. Returns how
-    /// many of these objects the bridge refused.
+    /// Adds all flow entries, groups, meters and settings to a new bridge. Returns how many of them the bridge refused.
     pub fn give(&self, pipeline: &mut Pipeline, now: u64) -> usize {
         let mut refused = 0;
         let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));

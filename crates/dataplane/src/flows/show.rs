@@ -1,5 +1,5 @@
-//! Lists of flow entries, groups, meters, megaflows and cache memory of OpenFlow bridges, for the API. The
-//! request limits the length of each list. The tables are locked separately for each slice of a list.
+//! Lists of flow entries, groups, meters, megaflows and cache memory of OpenFlow bridges, for the API. The client's
+//! request limits the length of each list. The tables are locked separately for each part (slice) of a list.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,17 +21,17 @@ use crate::ids::Names;
 
 /// Time limit for the slow path to return the next megaflow of a list or to revalidate all megaflows.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum time for which [`Shown::memory`] waits for locked flow tables of all bridges together.
+/// Maximum total time for which [`Shown::memory`] waits for locked flow tables, over all bridges.
 const MEMORY_PATIENCE: Duration = Duration::from_millis(20);
 /// Number of megaflows whose flow entries are looked up during one lock of the flow tables.
 const SLICE: usize = 128;
-/// Maximum total size in octets of the texts in one list. Clients of the API have a lower maximum
+/// Maximum total size in octets of the texts in one list. A client of the API can request a lower maximum
 /// ([`FlowQuery::text_octets`]).
 const LONGEST: usize = 256 << 20;
 /// Maximum number of flow entries that are listed for one megaflow.
 const RULES: usize = 32;
 
-/// Snapshot of the running OpenFlow bridges, from which lists are made without locking the configuration.
+/// The OpenFlow bridges that run at one moment, from which lists are made without a lock on the configuration.
 pub struct Shown {
     bridges: Vec<(String, Arc<FlowTables>)>,
     /// MAC-learning bridges that execute the action `NORMAL`, in the order of `bridges`.
@@ -67,7 +67,7 @@ struct List<T> {
 }
 
 impl<T> List<T> {
-    /// Returns how many more entries the list may contain.
+    /// Returns the number of entries that may still be added to the list.
     fn left(&self) -> usize {
         self.limit - self.entries.len()
     }
@@ -92,8 +92,8 @@ fn counts(of: &[(u64, u64)]) -> Vec<FlowCount> {
     of.iter().map(|(packets, bytes)| FlowCount { packets: *packets, bytes: *bytes }).collect()
 }
 
-/// Returns whether a megaflow is in the megaflow cache of `worker`. If `worker` is `None`, returns true for
-/// every megaflow.
+/// Returns whether the megaflow cache of `worker` has a megaflow. Returns true for every megaflow if `worker` is
+/// `None`.
 fn is_of(view: &MegaflowView, worker: Option<u16>) -> bool {
     worker.is_none_or(|worker| view.worker == usize::from(worker))
 }
@@ -237,8 +237,8 @@ impl Shown {
         })
     }
 
-    /// Converts megaflows into values of the API. The megaflows are taken from `slice`. The texts of the
-    /// megaflows are made before the flow tables are locked.
+    /// Converts the megaflows of `slice` into values of the API. Texts that need no flow tables are made before the
+    /// tables are locked.
     fn megaflow_states(
         &self,
         bridge: &str,
@@ -276,8 +276,8 @@ impl Shown {
         described.into_iter().zip(of_rules).map(with_rules).collect()
     }
 
-    /// Returns the memory use of each bridge's flow tables. Tables that other threads keep locked are not waited
-    /// for, and their last known memory use is returned.
+    /// Returns the memory use of each bridge's flow tables. For tables that stay locked by other threads, the last
+    /// known value is returned.
     pub fn memory(&self) -> Vec<MemoryState> {
         let deadline = Instant::now() + MEMORY_PATIENCE;
         let state = |(name, tables): &(String, Arc<FlowTables>)| MemoryState {
@@ -378,9 +378,8 @@ impl Shown {
 /// Table, priority and match of a flow entry, by which texts refer to the entry.
 type RuleKey = (u8, u16, Match);
 
-/// Returns the table, priority and match of the flow entries from which a megaflow was computed. Flow entries
-/// that no longer exist are left out. The caller makes texts of these values after it has unlocked the flow
-/// tables.
+/// Returns the table, priority and match of the flow entries from which a megaflow was computed. Flow entries that no
+/// longer exist are left out. The caller converts these values into text after it has unlocked the flow tables.
 fn rules(pipeline: &Pipeline, of: &[RuleRef]) -> Vec<RuleKey> {
     let known = of.iter().take(RULES).filter_map(|at| pipeline.rule(*at));
     known.map(|rule| (rule.table, rule.priority, rule.matching)).collect()

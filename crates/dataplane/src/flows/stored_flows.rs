@@ -1,5 +1,5 @@
-//! Rule file: the OpenFlow rules of a bridge, for a start after the daemon was killed. Each bridge has one
-//! rule file, which is replaced atomically.
+//! Rule file: the OpenFlow rules of a bridge on disk, from which they are restored after the daemon was killed. Each
+//! bridge has one rule file, which is replaced atomically.
 //!
 //! ```text
 //! "TRIVRULE" | version u32 | CRC-32 of the rest u32 | length of the rest in octets u64
@@ -12,8 +12,8 @@
 //! (message, packets u64, octets u64, added u64, used u64, its meter is an instruction u8)* | flow entries
 //! ```
 //!
-//! Numbers are big-endian. Each name and each message is preceded by its length (u32). An incomplete file is
-//! refused as a whole. Version 3 lacks the tunnel options. Version 2 also lacks the table settings.
+//! Numbers are big-endian. Each name and each message is preceded by its length (u32). An incomplete file is refused as
+//! a whole. In version 3 the tunnel options are missing, in version 2 also the table settings.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -68,7 +68,7 @@ pub enum KeptError {
 /// Kind of defect by which a rule file is not usable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Damage {
-    /// The file does not have the format of a rule file.
+    /// The file does not begin like a rule file.
     #[error("this is no file of rules")]
     Strange,
     /// The rule file has an unsupported format version, because another release wrote it.
@@ -80,7 +80,7 @@ pub enum Damage {
     /// The checksum in the rule file's header does not match the file's content.
     #[error("it is damaged: its checksum is wrong")]
     Checksum,
-    /// The checksum of the rule file is correct, but a part of the content is invalid.
+    /// The checksum of the rule file is correct, but a part of the content cannot be decoded.
     #[error("it is damaged: its parts do not fit")]
     Parts,
     /// The rule file belongs to another bridge, because the file was renamed.
@@ -99,8 +99,8 @@ fn fix(source: &io::Error) -> &'static str {
     }
 }
 
-/// Boot ID and readings of the monotonic clock and the wall clock at one moment. From two such values, the
-/// elapsed time can be computed even if the machine was booted in between.
+/// Boot ID and readings of the monotonic clock and the wall clock at one moment. The time between two such moments can
+/// be computed even if the machine was rebooted in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     boot: [u8; 16],
@@ -242,7 +242,7 @@ pub(super) fn read(directory: &Path, bridge: &str) -> Result<RulesRecord, KeptEr
     decode(bridge, &octets, &Moment::now()).map_err(|cause| KeptError::Content { path, cause })
 }
 
-/// Octets of a rule file that have not been decoded yet.
+/// The octets of a rule file that have not been decoded yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -349,9 +349,9 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesRecord, Dama
     Ok(record)
 }
 
-/// Converts a restored flow entry that was last changed before this boot. The monotonic clock cannot express
-/// the time of that change. Therefore, the hard timeout is shortened to its remaining part, which starts now. A flow
-/// entry that is not decoded stays unchanged: [`RulesRecord::give`] skips and counts such flow entries.
+/// Adjusts a restored flow entry that was last changed before this boot. The monotonic clock cannot express the time of
+/// that change. The hard timeout is therefore shortened to its remaining part, which starts now. A flow entry that
+/// cannot be decoded is left unchanged: [`RulesRecord::give`] skips and counts such flow entries.
 fn shortened(rule: RuleRecord, life: u64, now: &Moment) -> RuleRecord {
     let Some(mut change) = rule.read().filter(|change| change.hard_timeout != 0) else { return rule };
     let left = u64::from(change.hard_timeout).saturating_sub(life / 1_000_000_000).max(1);
@@ -450,8 +450,8 @@ mod tests {
         assert_eq!(decode("br0", &file, &moment(1, 110, 0)).unwrap_err(), Damage::Version(1));
     }
 
-    /// A restored hard timeout counts from the flow entry's last change, as before. If the machine was booted
-    /// in between, the remaining time counts from the restore.
+    /// A restored hard timeout still counts from the flow entry's last change. If the machine was rebooted in between,
+    /// the remaining time counts from the restore.
     #[test]
     fn a_rule_that_was_changed_lately_lives_on() {
         let mut pipeline = Pipeline::new();

@@ -129,7 +129,8 @@ fn named(told: &str, names: &BTreeMap<u32, String>) -> String {
     text + rest
 }
 
-/// Replaces the packet fields of `flow` by those of `frame`. Metadata fields keep their values.
+/// Replaces the fields of `flow` that come from a packet's headers by those of `frame`. Metadata fields keep their
+/// values.
 fn become_frame(pipeline: &Pipeline, flow: &mut Flow, frame: &[u8]) -> Result<(), PlaneError> {
     let in_port = u32::try_from(flow.get(Field::InPort)).unwrap_or_default();
     let own = pipeline.read(frame, in_port).map_err(|reason| {
@@ -155,8 +156,8 @@ fn generated(words: &str) -> Result<Vec<u8>, String> {
     spec::parse(&kept.join(",")).map_err(|error| error.to_string())
 }
 
-/// Returns the text for one effect of the action `NORMAL`, worded as by Open vSwitch. The flag is true if the
-/// effect is a warning.
+/// Returns the text for one event of the action `NORMAL`, worded as by Open vSwitch. The flag is true if the event is a
+/// warning.
 fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -> String) -> (bool, String) {
     let detail = |text: &str| (false, text.to_owned());
     match note {
@@ -176,8 +177,8 @@ fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -
     }
 }
 
-/// Removes the last `Clone` operation if nothing follows the operations on the copy. These operations then
-/// apply to the packet itself. Open vSwitch makes no such copy either.
+/// Removes the last `Clone` operation if nothing follows the operations on the copy. They then apply to the packet
+/// itself. Open vSwitch omits such a copy too.
 fn without_last_copy(ops: &[Op]) -> Vec<Op> {
     let mut at = 0;
     while let Some(op) = ops.get(at) {

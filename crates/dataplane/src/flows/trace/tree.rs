@@ -48,8 +48,8 @@ fn spoken(words: &str) -> (Kind, &str) {
 }
 
 impl Tree {
-    /// Returns the text of a trace report. `normal` contains the effects of each `NORMAL` action of the flow
-    /// entries. `words` converts an effect into text.
+    /// Returns the text of a trace report. `normal` contains the events of each `NORMAL` action of the flow entries.
+    /// `words` converts an event into text.
     pub fn written(
         bridge: &str,
         lines: &[TraceLine],
@@ -76,7 +76,7 @@ impl Tree {
         text
     }
 
-    /// Makes the node at `depth` the current node, by leaving all deeper nodes.
+    /// Makes the node at `depth` on the current path the current node.
     fn leave(&mut self, depth: u32) {
         while self.path.last().is_some_and(|(_, own)| *own > depth) {
             self.path.pop();
