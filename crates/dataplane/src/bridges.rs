@@ -1,4 +1,4 @@
-//! Converts the configuration of bridges into the settings of the crate `switch`.
+//! Creates bridges from their configuration, in the form that the crate `switch` uses.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,8 +13,8 @@ use super::ids::Names;
 /// Running bridges, indexed by name.
 pub type Bridges = BTreeMap<BridgeName, Arc<Bridge>>;
 
-/// Converts one bridge's configuration into the settings that the crate `switch` uses. Ports that are not
-/// running are left out.
+/// Converts one bridge's configuration into the configuration that the crate `switch` uses. Ports that are not running
+/// are left out.
 pub fn told(
     config: &Config,
     name: &BridgeName,
@@ -64,8 +64,7 @@ fn mode(mode: &model::VlanMode) -> VlanMode {
     }
 }
 
-/// Creates the running bridges that `config` describes. Bridges that already exist in `before` keep their MAC
-/// tables.
+/// Creates the bridges that `config` describes. Bridges that are in `before` keep their MAC tables.
 pub fn build(config: &Config, before: &Bridges, names: &mut Names) -> Bridges {
     for gone in before.iter().filter(|(name, _)| !config.bridges.contains_key(*name)) {
         names.bridges.release(gone.1.id().0);
@@ -86,8 +85,8 @@ pub fn build(config: &Config, before: &Bridges, names: &mut Names) -> Bridges {
     bridges
 }
 
-/// Returns a random seed for the hash tables of bridges. An attacker who does not know the seed cannot choose
-/// addresses that collide in one bucket.
+/// Returns a random seed for the hash tables of bridges. An attacker who does not know the seed cannot choose addresses
+/// that fall into the same hash bucket.
 pub fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

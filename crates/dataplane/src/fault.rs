@@ -8,7 +8,6 @@
 //! - `hand-over`: a successor process fails at steps of the hand-over. Each line of the file `TRIVIUM_FAULT_FILE` names
 //!   a step and a kind of failure: `STEP kill`, `STEP refuse` or `STEP hang`. A successor that hangs creates a file
 //!   beside `TRIVIUM_FAULT_FILE`, with the extension `STEP`, and goes on when `TRIVIUM_FAULT_FILE` no longer exists.
-//!   `TRIVIUM_FAULT_FILE` no longer exists.
 
 use port::Queue;
 

@@ -14,7 +14,7 @@
 //! the control plane, and `upgrade.rs` hands all state over to a successor process.
 //!
 //! One lock guards the running configuration (`running_state::RunningState`). The engine is not behind this lock,
-//! because access to the engine never blocks. No code in this crate runs in the packet path.
+//! because readers of the engine never block. No code in this crate runs in the packet path.
 //!
 //! ```
 //! // A configuration is checked against the machine before a data plane is started with it.

@@ -1,5 +1,6 @@
 //! Running virtual routers. Each router keeps a copy (the mirror) of the kernel's routing state in its network
-//! namespace. The workers forward the packets of the router's ports by this copy.
+//! namespace: routes, neighbours, devices, addresses and rules. The workers forward the packets of the router's ports
+//! by this copy.
 //!
 //! ```text
 //!   kernel ══netlink notifications══► Follower's thread: State { Feed: tables and neighbours for the workers }
@@ -8,9 +9,8 @@
 //!   routing thread of `DataPlane`: updates the hooks, and publishes another snapshot to the workers
 //! ```
 //!
-//! Routes and neighbours reach the workers only through the mirror's tables. A packet that a worker cannot
-//! route is punted to the kernel through the router's own TAP, as if the kernel had received the packet
-//! there.
+//! Routes and neighbours reach the workers only through the mirror's tables. A packet that a worker cannot route is
+//! passed to the kernel (punted) through a TAP device of the router, as if the kernel had received it there.
 
 mod announce;
 mod announcer;
@@ -70,18 +70,18 @@ pub struct Routers {
     /// Routers that cannot be opened now, for example because their namespace is missing, each with the
     /// reason.
     waiting: BTreeMap<RouterName, String>,
-    /// Pauses after failed attempts to open routers whose namespace exists.
+    /// For routers whose namespace exists but that could not be opened: the pause before the next attempt.
     retries: BTreeMap<RouterName, Retry>,
     /// Channel that wakes the routing thread when workers or hooks must be updated.
     wake: SyncSender<()>,
     woken: Option<Receiver<()>>,
-    /// Number of running captures and traces. While any runs, every packet must pass the workers, and hooks
-    /// route no packets.
+    /// Number of running captures and traces. While there are any, hooks (XDP programs) route no packets, because every
+    /// packet must pass the workers.
     watchers: u32,
-    /// Counters of packets that hooks of removed routers have routed from and to ports that still exist.
+    /// Counts of packets that hooks of removed routers have routed from and to ports that still exist.
     past: BTreeMap<PortName, RouteCounts>,
-    /// Queues of interface mirrors (TAP devices of router interfaces) that a predecessor process has handed
-    /// over.
+    /// Queues of mirror devices (TAP devices that represent router interfaces in the kernel) that a predecessor process
+    /// has handed over.
     given: mirror_device::Given,
 }
 
@@ -91,8 +91,8 @@ fn is_there(wanted: &model::Router) -> bool {
 }
 
 impl Routers {
-    /// Creates an empty set of routers. `workers` is the number of workers, which are QSBR readers of
-    /// `domain`.
+    /// Creates an empty set of routers. `workers` is the number of workers, which read shared memory under `domain`
+    /// (memory reclamation by quiescent states).
     pub fn new(domain: &Arc<Domain>, workers: usize) -> Routers {
         let (wake, woken) = sync_channel(1);
         Routers {
@@ -109,14 +109,13 @@ impl Routers {
         }
     }
 
-    /// Returns the receiver of the channel that wakes the routing thread. Returns `None` after the first
-    /// call.
+    /// Returns the receiver of the channel that wakes the routing thread. Returns `None` if it was already returned.
     pub fn woken(&mut self) -> Option<Receiver<()>> {
         self.woken.take()
     }
 
-    /// Creates routers that are new or changed in `config`, by reading the state of their namespaces. The
-    /// running routers do not change.
+    /// Creates the routers that are new or changed in `config`, and reads the state of their namespaces. Routers that
+    /// are running are not changed.
     ///
     /// # Errors
     /// Returns the error of the first router that cannot be created. A router whose namespace does not exist
@@ -129,8 +128,8 @@ impl Routers {
         self.prepare_some(config, starting, |_| true)
     }
 
-    /// Tries again to create the routers that could not be opened. A router is tried if its namespace exists
-    /// and the pause after the last failed attempt is over.
+    /// Tries again to create the routers that could not be opened: those whose namespace exists and whose pause after
+    /// the last failed attempt is over.
     pub fn retry(&mut self, config: &Config, now: Instant) -> Vec<(RouterName, Running)> {
         let due = self.missing(config, now);
         if due.is_empty() {
@@ -182,8 +181,8 @@ impl Routers {
         self.waiting.insert(name.clone(), why);
     }
 
-    /// Creates all routers in `config` by reading the routing state of their namespaces. This function is
-    /// called before workers exist.
+    /// Creates all routers in `config` and reads the routing state of their namespaces. This function is called before
+    /// workers exist.
     ///
     /// # Errors
     /// Returns the errors of [`Routers::prepare`].
@@ -194,7 +193,7 @@ impl Routers {
         Ok(())
     }
 
-    /// Installs the prepared routers, removes routers that `config` does not contain, and applies the other
+    /// Puts the prepared routers into operation, removes routers that `config` does not contain, and applies the other
     /// settings in `config`.
     pub fn commit(
         &mut self,
@@ -234,9 +233,9 @@ impl Routers {
         self.follow_mirrors(engine, config, ports, names);
     }
 
-    /// Closes routers whose namespace was removed, or was replaced by another one under its name. A closed
-    /// router is opened again when a namespace with the name exists. An open router would keep the old
-    /// namespace and all its devices in existence. Returns whether any router was closed.
+    /// Closes routers whose namespace was removed, or was replaced by another one of the same name. A closed router is
+    /// opened again when a namespace with the name exists. A router that stays open would keep the old namespace and
+    /// all its devices in existence. Returns whether any router was closed.
     pub fn close_gone(&mut self, engine: &Engine) -> bool {
         let gone: Vec<(RouterName, Running)> =
             self.all.extract_if(.., |_, running| running.is_gone()).collect();
@@ -267,13 +266,13 @@ impl Routers {
         }
     }
 
-    /// Stores the TAP queue of a mirror device that a predecessor process has handed over. `name` is the name
-    /// under which the mirror's port number is allocated.
+    /// Stores the queue of a mirror device that a predecessor process has handed over. `name` is the name for which the
+    /// device's port number is allocated.
     pub fn give(&mut self, name: String, port: PortId, queue: TapQueue) {
         self.given.insert(name, (port, queue));
     }
 
-    /// Returns the routers whose hooks do not limit the control traffic to the kernel.
+    /// Returns the routers whose hooks (XDP programs) do not limit the rate of control packets to the kernel.
     pub fn without_hook_limits(&self) -> impl Iterator<Item = &RouterName> {
         self.all.iter().filter(|(_, running)| !running.hook_limits.is_active()).map(|(name, _)| name)
     }
@@ -293,8 +292,8 @@ impl Routers {
         }
     }
 
-    /// Returns the queues of punt TAPs (by which workers pass packets to the kernel) that are not assigned to a
-    /// worker yet, with the TAPs' port numbers.
+    /// Returns the queues that are not assigned to a worker yet of punt TAPs (by which workers pass packets to the
+    /// kernel), with the TAPs' port numbers.
     pub fn plug(&mut self, names: &mut Names) -> Vec<(PortId, Box<dyn Queue>)> {
         let mut queues = Vec::new();
         for (name, running) in &mut self.all {
@@ -322,8 +321,8 @@ impl Routers {
         queues
     }
 
-    /// Creates new punt TAPs, because the former punt TAPs were closed when the workers stopped. Also sets the
-    /// number of captures and traces to zero.
+    /// Creates new punt TAPs, because the old ones were closed when the workers stopped. Also sets the number of
+    /// captures and traces to zero.
     pub fn unplugged(&mut self) {
         self.watchers = 0;
         self.tell_watched();
@@ -337,15 +336,14 @@ impl Routers {
         }
     }
 
-    /// Returns whether `name` is a name under which the port number of a router's punt TAP or mirror device is
-    /// allocated.
+    /// Returns whether `name` is a name for which the port number of a punt TAP or mirror device is allocated.
     pub fn has_port(&self, name: &str) -> bool {
         self.all
             .iter()
             .any(|(router, running)| PuntTap::port_name(router) == name || running.has_mirror(router, name))
     }
 
-    /// Returns the packet-processing function of each port that is an interface of a router.
+    /// Returns, for each port that is a router interface, the function that the workers execute for its packets.
     pub fn functions(&self, config: &Config, ports: &Ports) -> BTreeMap<PortName, Function> {
         let mut functions = BTreeMap::new();
         for running in self.all.values() {
@@ -357,7 +355,7 @@ impl Routers {
         functions
     }
 
-    /// Returns all punt TAPs and mirror devices in the form of ports in the snapshot that workers use.
+    /// Returns all punt TAPs and mirror devices as they appear, as ports, in the configuration snapshot of the workers.
     pub fn punt_taps<'r>(&'r self, ports: &'r Ports) -> impl Iterator<Item = (PortId, PortView)> + 'r {
         let punt_taps = self.all.values().filter_map(|running| running.punt_tap.port).map(|port| {
             // Packets that the kernel sends on a punt TAP are dropped.
@@ -366,14 +364,13 @@ impl Routers {
         punt_taps.chain(self.all.values().flat_map(|running| running.mirror_ports(ports)))
     }
 
-    /// Sets the carrier of each mirror device (the TAP of a router interface) to the link state of the
-    /// interface's port.
+    /// Sets the carrier of each mirror device to the link state of the port whose interface it represents.
     pub fn tell_carriers(&mut self, ports: &Ports) {
         self.all.values_mut().for_each(|running| running.tell_carriers(ports));
     }
 
-    /// Installs the routing stage in the hooks of all router interfaces, and removes the stage from the hooks
-    /// of other ports.
+    /// Installs the virtual router stage in the hooks of all router interfaces, and removes it from the hooks of other
+    /// ports.
     pub fn tell_hooks(&mut self, config: &Config, ports: &mut Ports) {
         for (name, running) in &mut self.all {
             running.tell_hooks(name, config, ports);
@@ -395,8 +392,8 @@ impl Routers {
         self.all.iter().map(|(name, running)| (name.clone(), namespace(running))).collect()
     }
 
-    /// Updates the neighbours, hooks and mirrors of all routers from the state that was read from the kernel.
-    /// `sessions` are the BGP sessions, if they are due. This is called once a second.
+    /// Updates the neighbours, hooks and mirror devices of all routers from the state that was read from the kernel.
+    /// This is called once a second. `sessions` are the BGP sessions, in the calls in which they are due.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -422,8 +419,8 @@ impl Routers {
         }
     }
 
-    /// Records that a capture or trace starts (`begins`) or ends. While one runs, every packet must pass the
-    /// workers.
+    /// Records that a capture or trace starts (`begins`) or ends. Meanwhile, hooks route no packets, because every
+    /// packet must pass the workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         self.tell_watched();
@@ -434,15 +431,15 @@ impl Routers {
         switches.for_each(|hook| hook.switch().watch(self.watchers > 0));
     }
 
-    /// Sets the initial counters of routed packets of a port to those of the hook in the predecessor process.
-    /// Nothing is done if this process has already counted packets of the port.
+    /// Sets the initial counts of routed packets of a port to those of the hook in the predecessor process. Does
+    /// nothing if this process has already counted packets of the port.
     pub fn continue_from(&mut self, name: &PortName, before: RouteCounts) {
         if self.counts(name) == RouteCounts::default() {
             self.past.insert(name.clone(), before);
         }
     }
 
-    /// Returns the counters of packets that hooks have routed and that a port has received or sent.
+    /// Returns the counts of packets that hooks have routed and that a port has received or transmitted.
     pub fn counts(&self, name: &PortName) -> RouteCounts {
         let mut sum = self.past.get(name).copied().unwrap_or_default();
         let hooks = self.all.values().filter_map(|running| running.hook.as_ref());
@@ -450,8 +447,8 @@ impl Routers {
         sum
     }
 
-    /// Keeps the counters of packets that the hooks of a removed router have routed, so that the ports'
-    /// counters never decrease.
+    /// Keeps the counts of packets that the hooks of a removed router have routed, so that the ports' counts never
+    /// decrease.
     fn remember(&mut self, running: &Running) {
         let Some(hook) = &running.hook else { return };
         for name in hook.counted() {
@@ -475,7 +472,7 @@ impl Routers {
         Ok(sent.collect())
     }
 
-    /// Returns whether a route of the kernel was left out of a router's tables because the tables are full.
+    /// Returns whether a kernel route is missing in a router's tables, because the tables are full.
     pub fn lacks_room(&self, name: &str, route: &RouteEntry) -> bool {
         let Some(running) = self.all.get(name) else { return false };
         locked(&running.state).feed.waits(route.table.0, route.prefix.address(), route.prefix.length())
@@ -499,8 +496,8 @@ impl Routers {
         found
     }
 
-    /// Returns one closure for each router, which computes the router's state without the lock of the running
-    /// configuration.
+    /// Returns one closure for each router, which computes the router's state while the running configuration is not
+    /// locked.
     pub fn states(&self, config: &Config, ports: &Ports) -> Vec<StateOf> {
         let state = |(name, wanted): (&RouterName, &model::Router)| -> StateOf {
             let state = RouterState {
@@ -522,8 +519,8 @@ impl Routers {
         config.routers.iter().map(state).collect()
     }
 
-    /// Returns the thread that follows the routing state of a router's namespace. The thread can be queried
-    /// without the lock of the running configuration.
+    /// Returns the thread that tracks the routing state of a router's namespace. It can be queried while the running
+    /// configuration is not locked.
     ///
     /// # Errors
     /// Returns an error if there is no such router, or if no thread follows the routing state of its namespace.
@@ -532,8 +529,8 @@ impl Routers {
         running.ok_or_else(|| PlaneError::no_router(name))
     }
 
-    /// Returns the routers that do not run and can be opened now. Their namespace exists, and the pause after
-    /// the last failed attempt is over.
+    /// Returns the routers that do not run and can be opened now: their namespace exists, and the pause after the last
+    /// failed attempt is over.
     fn missing(&mut self, config: &Config, now: Instant) -> BTreeSet<RouterName> {
         let missing = config.routers.iter().filter(|(name, _)| !self.all.contains_key(*name));
         let (there, gone): (Vec<_>, Vec<_>) = missing.partition(|(_, wanted)| is_there(wanted));
@@ -562,8 +559,8 @@ mod tests {
 
     use super::*;
 
-    /// The opening of a router that has failed is not tried again immediately. It is tried without delay after
-    /// the router's namespace was created again.
+    /// After a failed attempt to open a router, the next attempt is made after a pause. It is made without delay if the
+    /// router's namespace was created again.
     #[test]
     fn attempts_to_open_a_router_have_pauses() {
         let mut routers = Routers::new(&Domain::new(), 1);

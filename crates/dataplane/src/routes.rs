@@ -100,7 +100,7 @@ fn route<A: Ip>(mirror: &Mirror, key: &RouteKey<A>, path: &Path) -> Option<Route
 /// copy of the kernel's routing state) is blocked during the call.
 const SLICE: usize = 512;
 
-/// Position at which the next part of a list of routes begins: after the route with the given key.
+/// Position from which a list of routes continues: after the route with the given key.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// Position after this key among the IPv4 routes. `None` is the first IPv4 route.
@@ -142,7 +142,7 @@ pub fn routes(mirror: &Mirror, query: RouteQuery, from: Place) -> (Vec<RouteEntr
     }
 }
 
-/// Returns the entries of the first `SLICE` routes of `all`. The second value is the key of the last of these
+/// Converts the first `SLICE` routes of `all` into entries of the API. The second value is the key of the last of these
 /// routes if there may be more routes, otherwise `None`.
 fn slice<'m, A: Ip + 'm>(
     mirror: &Mirror,
@@ -182,8 +182,8 @@ fn rule_text(rule: &Rule) -> String {
     words.join(" ")
 }
 
-/// Returns the number in attribute `kind` of a policy routing rule. The mirror stores such attributes
-/// uninterpreted. Returns `None` if the rule does not have the attribute.
+/// Returns the number in the attribute `kind` of a policy routing rule, which the mirror stores undecoded. Returns
+/// `None` if the rule does not have the attribute.
 fn number(rule: &Rule, kind: u16) -> Option<u32> {
     let (_, value) = rule.other.iter().find(|(own, _)| *own == kind)?;
     value.as_slice().try_into().ok().map(u32::from_ne_bytes)
@@ -210,12 +210,10 @@ fn more_text(kind: u16, value: &[u8]) -> Option<String> {
     }
 }
 
-/// Result of a lookup of a destination in a routing table of the mirror (the copy of the kernel's routing
-/// state).
+/// Result of looking up a destination in a routing table of the mirror (the copy of the kernel's routing state).
 enum Found {
     Route(Kind, Option<RouteEntry>),
-    /// For the prefix in the text, the kernel selects among several routes by type of service or source
-    /// address.
+    /// The prefix in the text has several routes, among which the kernel selects by type of service or source address.
     Divided(String),
 }
 
@@ -237,8 +235,8 @@ fn found<A: Ip + std::fmt::Display>(
     }
 }
 
-/// Returns the policy routing rule and the route that decide how packets to an address or prefix are forwarded.
-/// Rules with conditions besides the destination are skipped, and the result names these rules.
+/// Returns the policy routing rule and the route by which packets to an address or prefix are forwarded. Rules with
+/// conditions besides the destination are skipped, and the result names these rules.
 pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     let mut why = RouteWhy { of, rule: None, route: None, chosen: Vec::new() };
     for rule in mirror.rules.iter().filter(|rule| rule.v6 == of.address().is_ipv6()) {
@@ -307,12 +305,12 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     why
 }
 
-/// Text in the result of `trivium explain` for a route of the kernel that packets do not follow, because the
-/// route did not fit into the workers' tables.
+/// Text in the result of `trivium explain` for a route of the kernel that has no effect on packets, because it did not
+/// fit into the workers' tables.
 pub const NO_ROOM: &str =
     "it found no room in the router's table (`routes`): packets go by what there is without it";
 
-/// First words of the text of an `explain` step by which the hook routes a packet.
+/// First words of the step in `explain` by which the hook (XDP program) routes a packet.
 pub const ROUTED: &str = "a route ";
 
 /// Returns the destination address of an IP packet, as a prefix. Returns `None` if the frame contains no IP
@@ -328,8 +326,8 @@ pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
     Some(to.into())
 }
 
-/// Inserts a step that names the kernel's route into the explanation of a packet that a worker or the hook has
-/// routed. The step is placed before the first step that results from the route.
+/// Inserts a step that names the kernel's route into the explanation of a packet that a worker or the hook has routed.
+/// The step is placed before the first step to which the route led.
 pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     let in_hook = |step: &Step| story.tier == Tier::Hook && step.what.starts_with(ROUTED);
     let place = story.steps.iter().position(|step| step.stage == "function" || in_hook(step));
@@ -350,8 +348,8 @@ pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     story.steps.insert(place, Step { stage: "route".to_owned(), what });
 }
 
-/// Returns at most `limit` neighbours of the mirror as values of the API. `sent` contains the packet counters
-/// of the neighbours.
+/// Returns at most `limit` neighbours of the mirror as values of the API. `sent` contains the numbers of packets and
+/// bytes sent to the neighbours.
 pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEntry> {
     let entry = |(key, known): (&netlink::NeighbourKey, &netlink::Neighbour)| {
         let (packets, bytes) = sent.get(&(key.link, key.address)).copied().unwrap_or_default();
@@ -367,8 +365,8 @@ pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEn
     mirror.neighbours.iter().take(limit).map(entry).collect()
 }
 
-/// Returns at most `limit` next-hop objects of the mirror as values of the API. `sent` contains the packet
-/// counters of the gateways.
+/// Returns at most `limit` next-hop objects of the mirror as values of the API. `sent` contains the numbers of packets
+/// and bytes sent to the gateways.
 pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry> {
     let to = |hop: &Hop| Some(sent.get(&(hop.link, hop.gateway?)).copied().unwrap_or_default());
     let entry = |(id, object): (&u32, &netlink::NextHop)| NextHopEntry {
@@ -404,8 +402,8 @@ pub fn objects(mirror: &Mirror) -> u64 {
     all.into_iter().sum::<usize>() as u64
 }
 
-/// Converts the differences between the mirror (the copy of the kernel's routing state) and this state into a
-/// value of the API. `checked` is the number of objects that were compared.
+/// Converts the differences between the mirror (the copy of the kernel's routing state) and the kernel into a value of
+/// the API. `checked` is the number of compared objects.
 pub fn drift(found: &Drift, checked: u64) -> DriftState {
     let name = |change: &Change| match change {
         Change::Link(index) => format!("device #{index}"),

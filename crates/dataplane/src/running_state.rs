@@ -3,8 +3,8 @@
 //! A change first performs the steps that can fail:
 //!
 //! 1. New ports are opened while all other ports run.
-//! 2. Ports to be removed are drained and closed.
-//! 3. Ports whose device was held by a removed port are opened.
+//! 2. Ports to be removed are taken out of the workers' snapshot and closed.
+//! 3. Ports whose device was in use by a removed port are opened.
 //!
 //! If a step fails, the earlier steps are undone: new ports are removed, devices get their former settings,
 //! and removed ports are opened again with the old configuration. Changes of bridges and their members cannot
@@ -57,19 +57,19 @@ pub struct RunningState {
     pub bridges: Bridges,
     /// Running virtual routers.
     pub routers: Routers,
-    /// Running filters, which the ports' hooks or the workers' ingress stages apply.
+    /// Running packet filters, which the ports' hooks or the workers apply.
     pub filters: Filters,
-    /// Running flow steering definitions, which the ports' hooks apply.
+    /// Running flow steering policies, which the ports' hooks apply.
     pub steering: SteeringPolicies,
     /// OpenFlow datapaths of the bridges, and their slow path.
     pub flows: Flows,
-    /// Hook offload of bridged frames: forwarding in the ports' hooks without the workers.
+    /// Forwarding of bridged frames in the ports' hooks (XDP programs), without the workers.
     pub hook_offload: HookOffload,
-    /// Forwarding in the ports' hooks by the kernel's routes.
+    /// Forwarding by the kernel's routes in the ports' hooks.
     pub kernel_routing: KernelRouting,
     /// Detected MAC address moves between the ports of each bridge.
     pub moves: Moves,
-    /// Number of polls of the routers since the start. The routers are polled once a second.
+    /// Number of polls of the routers since the start of the daemon. The routers are polled once a second.
     pub seconds: u64,
 }
 
@@ -81,30 +81,29 @@ struct Steps {
     change: Vec<PortName>,
 }
 
-/// A port that a configuration change has removed, with the settings that are needed to open the port again.
+/// A port that a configuration change has removed, with what is needed to open it again.
 struct Gone {
     name: PortName,
     wanted: PortSpec,
     footprint: Footprint,
-    /// Custom program that ran before the program of the port's hook.
+    /// Custom program that ran in front of the hook's own program.
     user: Option<UserProgram>,
 }
 
-/// Changed filters, steering definitions and routers of the new configuration, which were checked and are not
-/// applied yet.
+/// Changed filters, steering policies and routers of the new configuration. They have been checked and are not applied
+/// yet.
 struct Prepared {
     filters: Vec<(FilterName, Definition)>,
     steering: Vec<(SteeringName, SteeringPolicy)>,
     routers: Vec<(RouterName, routers::Running)>,
 }
 
-/// Completed steps of a configuration change, which `undo` reverts if a later step fails.
+/// Steps of a configuration change that are complete. If a later step fails, `undo` reverts them.
 #[derive(Default)]
 struct Done {
     /// Filters that the configuration change has added or modified, with their former definitions.
     filters: Changed,
-    /// Flow steering definitions that the configuration change has added or modified, with their former
-    /// settings.
+    /// Steering policies that the configuration change has added or modified, with their former settings.
     steering: steering::Changed,
     /// New ports that the configuration change has opened and whose queues are not assigned to workers yet.
     early: Vec<(PortName, PortSpec, Opened)>,
@@ -164,8 +163,8 @@ impl RunningState {
         Ok(notes)
     }
 
-    /// Changes the running configuration to `new`. While the daemon is `starting`, the hooks of some ports
-    /// may have placeholder programs afterwards.
+    /// Changes the running configuration to `new`. While the daemon is `starting`, some ports' hooks may still run
+    /// placeholder programs afterwards.
     fn change_to(
         &mut self,
         engine: &Engine,
@@ -288,8 +287,8 @@ impl RunningState {
         }
     }
 
-    /// Undoes a configuration change that failed. Hooks that a starting daemon has adopted stay attached to
-    /// their devices, and continue to forward as before the adoption.
+    /// Undoes a configuration change that failed. Hooks that a starting daemon has taken over stay attached to their
+    /// devices, and continue to forward as they did before.
     fn undo(&mut self, engine: &Engine, done: Done, starting: bool) {
         let Done { filters, steering, early, came, mut gone, changed } = done;
         if starting {
@@ -341,14 +340,14 @@ impl RunningState {
         self.forget_numbers();
     }
 
-    /// Leaves the hooks that a starting daemon has adopted attached to their devices, and stops using them.
+    /// Stops using the hooks that a starting daemon has taken over, and leaves them attached to their devices.
     fn leave_adopted_hooks(&mut self) {
         let adopted = self.ports.values_mut().filter(|running| running.adopted);
         adopted.for_each(|running| drop(running.hook.take()));
     }
 
-    /// Opens a port again that a failed configuration change had removed. A port that cannot be opened waits
-    /// for its device.
+    /// Opens a port again that a failed configuration change had removed. If the port cannot be opened, it waits for
+    /// its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
         let Gone { name, wanted, footprint, mut user } = gone;
         let opened = open::open(&name, &wanted, &footprint, busy_wait, None, &mut engine.pool());
@@ -362,7 +361,7 @@ impl RunningState {
         }
     }
 
-    /// Removes filter rules, blocked prefixes and steering flows whose time has ended.
+    /// Removes filter rules, blocked prefixes and exact flows of the steering that have expired.
     pub fn expire(&mut self, engine: &Engine) {
         self.filters.expire(&mut self.ports);
         self.filters_have_changed(engine);
@@ -376,8 +375,8 @@ impl RunningState {
         }
     }
 
-    /// Returns the name of the filter rule by which a worker would drop `frame` at a port. Returns `None` if no
-    /// rule would drop the frame.
+    /// Returns the name of the filter rule by which a worker would drop `frame` at the port `name`. Returns `None` if
+    /// no rule would drop the frame.
     pub fn worker_drops(&self, name: &str, frame: &[u8]) -> Option<String> {
         self.filters.ends_at(&self.ports.get(name)?.wanted, frame)
     }
@@ -389,8 +388,8 @@ impl RunningState {
         self.publish(engine);
     }
 
-    /// Returns the routers whose BGP sessions the next [`RunningState::look_at_routers`] uses, each with its
-    /// namespace. Returns `None` if the sessions are not due. They are due every other second.
+    /// Returns the routers whose BGP sessions must be read for the next [`RunningState::look_at_routers`], each with
+    /// its namespace. Returns `None` if the sessions are not due. They are due every other second.
     pub fn routers_with_due_sessions(&self) -> Option<Vec<(RouterName, Option<Namespace>)>> {
         self.seconds.is_multiple_of(2).then(|| self.routers.namespaces())
     }
@@ -418,16 +417,15 @@ impl RunningState {
         self.kernel_routing.ensure(&mut self.ports, false);
     }
 
-    /// Updates the hook offload of bridged frames to the running configuration. This function is called a few
-    /// times a second.
+    /// Updates the offload of bridged frames to the hooks. This function is called a few times a second.
     pub fn look_at_shortcuts(&mut self, engine: &Engine, second: bool) {
         let table = self.flows.table();
         self.hook_offload.look(engine, &self.config, &mut self.ports, &self.bridges, table, second);
     }
 
-    /// Runs a port's hook program on `frame` without sending the frame, and returns the verdict. The second
-    /// value is the port or device to which the kernel's routes send the frame. Returns `None` if the port has
-    /// no hook or the hook cannot be run.
+    /// Test-runs a port's hook program on `frame`, without sending the frame, and returns what the program does. The
+    /// second value is the port or device to which the kernel's routes send the frame. Returns `None` if the port has
+    /// no hook or the test run fails.
     pub fn hook_says(&self, name: &str, frame: &[u8]) -> Option<(HookSays, Option<String>)> {
         let (name, running) = self.ports.get_key_value(name)?;
         let (hook, device) = (running.hook.as_ref()?, running.device.as_ref()?);
@@ -491,8 +489,7 @@ impl RunningState {
         steps
     }
 
-    /// Returns the new ports whose devices are not used by a port that the change removes. These ports can be
-    /// opened first.
+    /// Returns the new ports that can be opened first, because no port that the change removes uses their devices.
     fn early<'s>(&self, steps: &'s Steps, new: &Config) -> Vec<&'s PortName> {
         let held: BTreeSet<DeviceKey> =
             steps.remove.iter().filter_map(|name| device_of(&self.config, name)).collect();
@@ -512,8 +509,8 @@ impl RunningState {
         })
     }
 
-    /// Installs the filter and the steering of a port that was opened and that the workers do not know yet.
-    /// Then makes the port's hook pass frames.
+    /// Installs the filter and the steering of a newly opened port that is not in the workers' snapshot yet. Then makes
+    /// the port's hook pass frames.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the filter, the steering or the hook's program. The hook then
@@ -640,12 +637,12 @@ fn open_one(
     Ok((wanted, opened))
 }
 
-/// A port that was opened with its settings, or the reason why the port waits for its device.
+/// The settings and the queues of an opened port, or the reason why a port waits for its device.
 type OpenedOrWaits = Result<(PortSpec, Opened), String>;
 
-/// Opens ports. While the daemon is `starting`, several ports are opened in parallel, and a port whose device
-/// is missing waits for the device. After an error, no further port is opened. The results are those of the
-/// ports whose opening was attempted.
+/// Opens ports. While the daemon is `starting`, several ports are opened in parallel, and a port whose device is
+/// missing waits for it. After an error, no further port is opened. The results are in the order of the ports, without
+/// those that were not tried.
 fn open_all(
     engine: &Engine,
     names: Vec<PortName>,
@@ -699,8 +696,8 @@ fn former_of(gone: &[Gone], name: &PortName, new: &Config) -> Option<Former> {
     gone.iter().find(|gone| key_of(&gone.wanted).as_ref() == Some(&device))?.footprint.former
 }
 
-/// Returns whether the veth pair of the removed port must be created again, because the new port that uses the
-/// pair needs other settings.
+/// Returns whether the veth pair of the removed port must be created again, because the new port on the pair needs
+/// other settings.
 fn is_made_anew(gone: &Gone, new: &Config) -> bool {
     let PortKind::Veth(old) = &gone.wanted.port.kind else { return false };
     let key = key_of(&gone.wanted);

@@ -1,7 +1,6 @@
-//! Delivers packet samples of filters to API clients. While a client reads a filter's samples, a thread reads
-//! the samples from the filter's BPF ring buffer. Without a client, the ring stays full of old samples, which a
-//! new client does not receive. Samples are dropped and counted if the client is too slow. A client never
-//! delays packets.
+//! Delivers packets that filters have sampled to API clients. While a client reads a filter's samples, a thread takes
+//! them from the filter's BPF ring buffer. Without a client, the ring stays full of old samples, which a new client
+//! does not receive. If the client is too slow, samples are dropped and counted. A client never delays packets.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -67,8 +66,8 @@ impl Delivery {
         while self.empty(&reader, plane) {}
     }
 
-    /// Reads all samples that are in the BPF ring buffer. Returns false when the client has closed its queue or
-    /// the filter has been removed.
+    /// Sends all samples that are in the BPF ring buffer. Returns false when the client has closed its queue or the
+    /// filter has been removed.
     fn empty(&mut self, reader: &RingReader<Sample>, plane: &Weak<DataPlane>) -> bool {
         let Ok(samples) = reader.poll(PERIOD) else { return false };
         self.listener.missed(self.followed.samples.missed());
@@ -93,8 +92,8 @@ impl Delivery {
         self.listener.listens()
     }
 
-    /// Returns whether a sample matches the port and the packet filter of the client's request. A sample that
-    /// cannot be parsed matches every packet filter.
+    /// Returns whether a sample matches the port and the packet filter of the client's request. A packet that cannot be
+    /// parsed matches every packet filter.
     fn is_wanted(&self, sample: &Sample, taken: &Taken) -> bool {
         if self.request.port.as_ref().is_some_and(|port| !taken.ports.contains(port)) {
             return false;

@@ -1,4 +1,4 @@
-//! IGMP and MLD snooping: reads copies of IGMP and MLD packets from the workers, and publishes the resulting
+//! IGMP and MLD snooping: reads the copies of IGMP and MLD packets that the workers make, and publishes the resulting
 //! multicast groups to the workers.
 //!
 //! Each worker has one ring for the copies. When the ring is full, the worker drops further copies. This is
@@ -22,10 +22,10 @@ use super::running_state::RunningState;
 /// Maximum number of packet copies that one poll reads from one worker's ring. This limits the CPU time that
 /// many IGMP or MLD reports can use.
 const BUDGET: usize = 4096;
-/// Number of reports, leaves, queries and hellos after which one poll reads no further packets. It limits the
-/// memory of parsed packets.
+/// Number of reports, leaves, queries and hellos after which one poll reads no further packets. It limits the memory
+/// for parsed packets.
 const EVENTS: usize = 65_536;
-/// Maximum number of bytes of an IGMP or MLD packet that are parsed.
+/// Maximum length in bytes of an IGMP or MLD packet that is parsed.
 const LONGEST: usize = 2048;
 
 /// A member of a multicast group, or a port that leads to a multicast router. The fields are the VLAN
@@ -39,8 +39,8 @@ pub struct Snooping {
     snoopers: BTreeMap<BridgeName, Snooper>,
 }
 
-/// Reader of the packet copies for the snoopers. The packets are read and parsed without the locks of the
-/// snoopers and of the running configuration.
+/// Reader of the packet copies. The packets are read and parsed while neither the snoopers nor the running
+/// configuration are locked.
 #[derive(Default)]
 pub struct SnoopReader {
     /// The workers' rings with copies of IGMP and MLD packets. `None` while there are no workers.
@@ -51,7 +51,7 @@ pub struct SnoopReader {
 struct Source {
     rings: Vec<Consumer<Punt>>,
     pool: FramePool,
-    /// Generation number of the engine whose workers write into the rings.
+    /// Generation number of the engine whose workers write to the rings. Each start of the workers has a new number.
     generation: u64,
 }
 
@@ -66,8 +66,8 @@ impl SnoopReader {
         }
     }
 
-    /// Opens the rings of `engine`'s workers for packet copies, unless they are already open. Returns whether the
-    /// engine is another one than at the last call. If a worker does not answer, the next poll tries again.
+    /// Opens the rings of `engine`'s workers for packet copies, unless they are open already. Returns whether the
+    /// workers are others than at the last call. If a worker does not answer, the next poll tries again.
     pub fn attach(&mut self, engine: &Engine) -> bool {
         if self.source.as_ref().is_some_and(|source| source.generation == engine.generation()) {
             return false;
@@ -80,8 +80,8 @@ impl SnoopReader {
         true
     }
 
-    /// Reads and parses the packet copies of the workers. The result contains the port on which each packet
-    /// arrived. Packets above the limits of one poll stay in the rings.
+    /// Reads and parses the packet copies of the workers. Each message has the port on which its packet arrived.
+    /// Packets above the limits of one poll stay in the rings.
     pub fn read(&mut self) -> Vec<(PortId, SnoopedMessage)> {
         let (mut messages, mut events) = (Vec::new(), 0);
         let mut bytes = [0; LONGEST];
@@ -106,8 +106,8 @@ impl SnoopReader {
 }
 
 impl Snooping {
-    /// Applies the messages that were read and publishes groups that have changed. `is_other` means that the
-    /// engine is another one than at the last call. If `second` is true, also removes expired groups.
+    /// Applies the messages that were read, and publishes groups that have changed. `is_other` is the result of
+    /// [`SnoopReader::attach`]: all groups are then published again. If `second` is true, also removes expired groups.
     pub fn look(
         &mut self,
         running_state: &mut RunningState,
@@ -137,7 +137,7 @@ impl Snooping {
         }
     }
 
-    /// Publishes the groups of all snoopers. The bridges of a new engine do not have the groups.
+    /// Publishes the groups of all snoopers, because the bridges of new workers do not have them.
     fn publish_all(&self, engine: &Engine, running_state: &mut RunningState) {
         for (name, snooper) in &self.snoopers {
             if let Some(bridge) = running_state.bridges.get_mut(name) {
@@ -149,7 +149,7 @@ impl Snooping {
         }
     }
 
-    /// Returns the group members that a bridge's snooper has recorded. Returns `None` if the bridge has no
+    /// Returns the listeners and router ports that a bridge's snooper knows. Returns `None` if the bridge has no
     /// snooper.
     pub fn listed(&self, bridge: &str) -> Option<Vec<ListedMember>> {
         self.snoopers.get(bridge).map(|snooper| snooper.listed(monotonic()))

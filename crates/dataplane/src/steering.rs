@@ -1,9 +1,10 @@
-//! Running flow steering. The kernel objects of a steering definition are created when the hook of a port
-//! first needs them. They are shared by all ports that name the definition, and can be changed under traffic.
+//! Running flow steering policies, which select the target (worker, kernel or CPU) for the frames of a flow. The kernel
+//! objects (BPF maps) of a policy are created when the hook (XDP program) of a port first needs them. All ports that
+//! name the policy share them, and they can be changed under traffic.
 //!
-//! Changes that the API makes while the daemon runs (flows, or another table) are stored only in the kernel,
-//! with a mark. A successor process finds these changes in the hooks, after a hand-over or after the daemon was
-//! killed. When the last hook of a definition is removed, the kernel objects are deleted.
+//! Changes that the API makes while the daemon runs (exact flows, or another table) are stored only in the kernel, with
+//! a flag. A successor process finds these changes in the hooks, after a hand-over or after the daemon was killed. When
+//! the last hook with a policy is removed, the kernel objects are deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,9 +21,8 @@ use xdp::{Attached, StageChange};
 use super::open::{Opened, PortSpec};
 use super::ports::{Ports, Running};
 
-/// Returns the number by which the kernel objects identify the flows and counters of a steering definition. The
-/// number is never 0. It is an FNV-1a hash of the name, because successors of other releases must compute an
-/// equal number.
+/// Returns the number that identifies a steering policy in its kernel objects. The number is never 0. It is an FNV-1a
+/// hash of the name, because successors of other releases must compute an equal number.
 fn owner(name: &SteeringName) -> u32 {
     let hash = name
         .as_str()
@@ -31,24 +31,24 @@ fn owner(name: &SteeringName) -> u32 {
     hash.max(1)
 }
 
-/// Running flow steering definitions of the daemon.
+/// Running flow steering policies of the daemon.
 #[derive(Default)]
 pub struct SteeringPolicies {
     running: BTreeMap<SteeringName, Steered>,
 }
 
-/// State of a running flow steering definition.
+/// State of a running flow steering policy.
 struct Steered {
     wanted: SteeringPolicy,
     kernel: Option<Steering>,
 }
 
-/// Record of changed definitions, for undoing the changes. Each entry has the former configuration of the
-/// definition, or `None` if the definition is new.
+/// Changed policies, for undoing the changes. Each entry has the former configuration of the policy, or `None` if the
+/// policy is new.
 pub type Changed = Vec<(SteeringName, Option<SteeringPolicy>)>;
 
 impl SteeringPolicies {
-    /// Checks the steering definitions of the new configuration. The running definitions do not change.
+    /// Checks the steering policies of the new configuration. The running policies do not change.
     ///
     /// # Errors
     /// Returns an error if the CPU of a steering target is not online.
@@ -66,8 +66,8 @@ impl SteeringPolicies {
             .collect()
     }
 
-    /// Applies changed steering definitions on all ports that use them. The changes are recorded in `changed`
-    /// even if one of them fails.
+    /// Applies changed steering policies on all ports that use them. The changes are recorded in `changed` even if one
+    /// of them fails.
     ///
     /// # Errors
     /// Returns an error if the table of exact flows is full, or if the kernel refuses a change.
@@ -99,7 +99,7 @@ impl SteeringPolicies {
         running.rewrite(ports, table_differs).map_err(|error| failed(name, &error))
     }
 
-    /// Undoes the changes of steering definitions that `changed` records.
+    /// Undoes the changes of steering policies that `changed` records.
     pub fn restore(&mut self, changed: Changed, ports: &mut Ports) {
         for (name, before) in changed.into_iter().rev() {
             let Some(wanted) = before else {
@@ -112,15 +112,15 @@ impl SteeringPolicies {
         }
     }
 
-    /// Removes steering definitions that the new configuration does not contain.
+    /// Removes steering policies that the new configuration does not contain.
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.steering.contains_key(name));
     }
 
-    /// Installs in every port's hook the steering definition that the port names.
+    /// Installs in every port's hook the steering policy that the port names.
     ///
     /// # Errors
-    /// Returns an error for the first hook that refuses its definition.
+    /// Returns an error for the first hook that refuses its policy.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
         for (port, running) in ports {
             let wanted = named(running).cloned();
@@ -174,10 +174,10 @@ impl SteeringPolicies {
         Ok(())
     }
 
-    /// Installs the steering definition of a port that was opened and that the workers do not know yet.
+    /// Installs the steering policy of a newly opened port that is not in the workers' snapshot yet.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses the definition.
+    /// Returns an error if the kernel refuses the policy.
     pub fn equip(
         &mut self,
         port: &PortName,
@@ -187,13 +187,13 @@ impl SteeringPolicies {
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.steering(), hook))
     }
 
-    /// Returns the kernel IDs of the kernel objects of all running steering definitions.
+    /// Returns the kernel ids that identify the flow steering of each running policy.
     fn ids(&self) -> Result<Vec<u32>, xdp::Error> {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(Steering::id).collect()
     }
 
-    /// Returns a text about settings of a port's steering that its hook does not support. Returns `None` if
-    /// the hook supports all settings.
+    /// Returns a text about settings of a port's steering policy that its hook does not support. Returns `None` if the
+    /// hook supports all settings.
     #[must_use]
     pub fn lacks(&self, running: &Running) -> Option<&'static str> {
         let kernel = self.running.get(named(running)?)?.kernel.as_ref()?;
@@ -203,7 +203,7 @@ impl SteeringPolicies {
         )
     }
 
-    /// Removes steering flows whose time has ended. The housekeeping thread calls this function regularly.
+    /// Removes exact flows that have expired. The housekeeping thread calls this function regularly.
     pub fn expire(&mut self) {
         let now = Moment::now();
         for (name, running) in &mut self.running {
@@ -214,15 +214,15 @@ impl SteeringPolicies {
         }
     }
 
-    /// Returns the states of all steering definitions for the API.
+    /// Returns the states of all steering policies for the API.
     pub fn states(&self, ports: &Ports) -> Vec<SteeringState> {
         self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
     }
 
-    /// Returns at most `limit` flows of a steering definition.
+    /// Returns at most `limit` exact flows of a steering policy.
     ///
     /// # Errors
-    /// Returns an error if there is no such definition.
+    /// Returns an error if there is no such policy.
     pub fn flows(&self, name: &str, limit: usize) -> Result<Vec<SteeringEntry>, PlaneError> {
         let running = self.running.get(name).ok_or_else(|| no_such(name))?;
         let now = Moment::now();
@@ -246,10 +246,10 @@ impl SteeringPolicies {
         Ok(kernel.flows().take(limit).map(entry).collect())
     }
 
-    /// Adds or removes flows of a steering definition. Either all flows of the request are changed, or none.
+    /// Adds or removes exact flows of a steering policy. Either all flows of the request are changed, or none.
     ///
     /// # Errors
-    /// Returns an error if there is no such definition, if no port uses it, if its table is full, or if a
+    /// Returns an error if there is no such policy, if no port uses it, if its table is full, or if a
     /// flow comes from the configuration.
     pub fn change_flows(
         &mut self,
@@ -302,21 +302,20 @@ impl SteeringPolicies {
         Ok(SteeringDone { changed: wide(done.len()), flows: wide(kernel.len()) })
     }
 
-    /// Returns the steering table of a definition: the target of each bucket of the flow hash.
+    /// Returns the table of a steering policy: the target for each bucket of the flow hash.
     ///
     /// # Errors
-    /// Returns an error if there is no such definition, or if it has no table.
+    /// Returns an error if there is no such policy, or if it has no table.
     pub fn table(&self, name: &str) -> Result<SteeringTable, PlaneError> {
         let (key, running) = self.running.get_key_value(name).ok_or_else(|| no_such(name))?;
         let table = running.table().ok_or_else(|| no_table(key))?;
         Ok(SteeringTable { buckets: table.iter().map(|to| told(*to)).collect() })
     }
 
-    /// Replaces the steering table of a definition. The new table is used until the configuration changes the
-    /// table.
+    /// Replaces the table of a steering policy. The new table is used until the configuration changes the table.
     ///
     /// # Errors
-    /// Returns an error if there is no such definition, if it has no table, if no port uses it, or if the new
+    /// Returns an error if there is no such policy, if it has no table, if no port uses it, or if the new
     /// table is invalid.
     pub fn set_table(&mut self, name: &str, table: &SteeringTable) -> Result<(), PlaneError> {
         let (name, running) = self.found(name)?;
@@ -341,7 +340,7 @@ impl SteeringPolicies {
     }
 }
 
-/// Undoes the changes of steering flows in `done`, from the last change to the first.
+/// Undoes the changes of exact flows in `done`, from the last change to the first.
 fn undo(kernel: &mut Steering, done: Vec<(ExactFlow, Option<FlowEntry>)>) {
     for (flow, before) in done.into_iter().rev() {
         let undone = match before {
@@ -371,8 +370,8 @@ impl Steered {
         Ok(kernel)
     }
 
-    /// Adopts the flow steering that a predecessor process left in a hook, including the changes that API
-    /// clients made. Flows and counters of a definition with another name are not adopted.
+    /// Takes over the flow steering that a predecessor process left in a hook, including the changes that API clients
+    /// made. Flows and counts of a policy with another name are not taken over.
     fn adopt(&self, hook: &Attached, owner: u32) -> Result<Option<Steering>, xdp::Error> {
         let Some(left) = Steering::of(hook)? else { return Ok(None) };
         // Earlier releases did not set an owner.
@@ -387,8 +386,8 @@ impl Steered {
         Ok(Some(kernel))
     }
 
-    /// Updates the kernel objects of the steering definition to its configuration. Also installs the kernel
-    /// objects in the hook of every port that uses the definition.
+    /// Changes the kernel objects of a steering policy to match its configuration, and installs them in the hook of
+    /// every port that uses the policy.
     fn rewrite(&mut self, ports: &mut Ports, table: bool) -> Result<(), xdp::Error> {
         let config = self.config();
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
@@ -448,8 +447,7 @@ impl Steered {
     }
 }
 
-/// Writes the configured flows of a steering definition to the kernel. If `table` is true, also writes the
-/// steering table.
+/// Writes the configured exact flows of a steering policy to the kernel. If `table` is true, also writes the table.
 fn write(wanted: &SteeringPolicy, kernel: &mut Steering, table: bool) -> Result<(), xdp::Error> {
     let flows: BTreeMap<ExactFlow, FlowEntry> = wanted.flows.iter().map(entry).collect();
     let gone: BTreeSet<ExactFlow> = kernel
@@ -528,7 +526,7 @@ fn repeated(table: &[SteeringTarget]) -> [steer::SteerTo; STEER_BUCKETS] {
     })
 }
 
-/// Returns the steering definition that a port names.
+/// Returns the name of the steering policy that a port uses.
 pub fn named(running: &Running) -> Option<&SteeringName> {
     running.wanted.steering()
 }
@@ -566,8 +564,8 @@ fn failed(name: &SteeringName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(name), error, "correct that, then apply again")
 }
 
-/// Converts an error of a kernel operation that the client's request has caused. The error's text ends with
-/// the next step for the operator.
+/// Converts an error of a kernel operation that a client's request has caused into an API error. The text ends with the
+/// next step for the operator.
 fn refused(name: &SteeringName, error: &xdp::Error) -> PlaneError {
     let text = error.to_string();
     let text = text.strip_prefix("steering: ").unwrap_or(&text);

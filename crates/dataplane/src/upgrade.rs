@@ -1,4 +1,5 @@
-//! Hand-over of the data plane to a successor, and resumption if the successor does not take over.
+//! Hand-over of the data plane to a successor process, and return to normal operation if the successor does not take
+//! over.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -20,18 +21,18 @@ use super::lock::locked;
 use super::routers::Routers;
 use super::running_state::RunningState;
 
-/// Time limit for stopping the workers in a hand-over, and for resuming the data plane after a failed
-/// hand-over. During this time, the daemon notifies the watchdog although the data plane does not answer.
+/// Time limit for stopping the workers in a hand-over, and for resuming the data plane after a failed hand-over. During
+/// this time, the daemon keeps the watchdog of the service manager satisfied although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
-/// Time limit in an upgrade for long changes to unlock the flow tables of bridges, and for the slow path to
-/// finish pending upcalls. An upgrade is abandoned if the changes exceed the limit. The process aborts if the
-/// slow path exceeds the limit.
+/// Time limit in an upgrade for large changes to unlock the flow tables of bridges, and for the slow path to finish the
+/// packets that wait for translation (upcalls). If changes exceed the limit, the upgrade is abandoned. If the slow path
+/// exceeds it, the process aborts.
 const RULES: Duration = Duration::from_secs(10);
-/// Time limit for OpenFlow and `ovs-appctl` sessions to end before their sockets are handed over.
+/// Time limit for OpenFlow and `ovs-appctl` sessions to end before their listening sockets are handed over.
 const SESSIONS_END: Duration = Duration::from_millis(100);
 
 impl DataPlane {
-    /// Starts the program `binary` as successor process and hands the data plane over to this process.
+    /// Starts the program `binary` as successor process and hands the data plane over to it.
     pub(super) fn upgrade_to(&self, binary: &Path) -> Result<(), PlaneError> {
         let around = locked(&self.around);
         let around = around.as_ref().ok_or_else(handed_over)?;
@@ -129,7 +130,7 @@ impl DataPlane {
         }
     }
 
-    /// Resumes the data plane in this process from the state of a failed hand-over.
+    /// Resumes the data plane in this process, from the state that was prepared for a hand-over that failed.
     fn take_back(
         &self,
         held: HandoverBundle,

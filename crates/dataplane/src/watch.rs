@@ -17,24 +17,24 @@ use super::open;
 use super::ports::{Running, resize_queues};
 use super::running_state::RunningState;
 
-/// Minimum time between two attempts to open a port again. This time doubles with each failed attempt, up to
+/// Pause after the first failed attempt to open a port again. The pause doubles with each further failure, up to
 /// [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_millis(1_600);
-/// Minimum time for which a reopened port must stay open to count as stable. If the device disappears
-/// earlier, the port is opened again no sooner than [`RESTLESS`] after it was last opened. This delay doubles
-/// each time, up to [`RESTLESS_MOST`].
+/// Minimum time for which a reopened port must stay open to count as stable. If the device disappears earlier, the next
+/// attempt is made no sooner than [`RESTLESS`] after the port was last opened. This delay doubles each time, up to
+/// [`RESTLESS_MOST`].
 const SETTLED: Duration = Duration::from_secs(10);
 const RESTLESS: Duration = Duration::from_secs(1);
 const RESTLESS_MOST: Duration = Duration::from_secs(8);
 
-/// Share of a worker's time that is spent on packets, above which the worker counts as fully loaded.
+/// Share of its time, spent on packets, above which a worker counts as fully loaded.
 const FULL: f64 = 0.98;
 
 /// Load of a worker during the last second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Load {
-    /// Share of the worker's time that was spent on packets, from 0 to 1.
+    /// Share of its time that the worker spent on packets, from 0 to 1.
     pub busy: f64,
     /// Number of consecutive seconds for which the worker has been fully loaded.
     pub full_secs: u32,
@@ -59,7 +59,8 @@ fn ratio(part: u64, all: u64) -> f64 {
     part as f64 / all as f64
 }
 
-/// Removes aged MAC table entries and detects MAC moves. This function is called once a second.
+/// Removes expired MAC table entries, and detects moves of MAC addresses between ports. This function is called once a
+/// second.
 pub fn age(running_state: &mut RunningState) {
     let now = monotonic().secs;
     for bridge in running_state.bridges.values() {
@@ -82,9 +83,9 @@ enum Seen {
     Unhooked,
 }
 
-/// Compares all ports with their devices and handles the differences. Returns whether anything changed. If
-/// `second` is true, the function also creates missing devices that the daemon had created, and attaches hooks
-/// again that another program has detached.
+/// Compares all ports with their devices and handles the differences. Returns whether anything changed. If `second` is
+/// true, also creates missing devices that the daemon had created, and attaches again hooks (XDP programs) that another
+/// program has detached.
 pub fn look(
     running_state: &mut RunningState,
     engine: &Engine,
@@ -138,7 +139,7 @@ fn forget_stations(running_state: &RunningState) {
     }
 }
 
-/// Returns whether another attempt to open the port `name` is allowed now.
+/// Returns whether a further attempt to open the port `name` is allowed now.
 fn may_be_tried(running_state: &RunningState, name: &PortName) -> bool {
     running_state.ports.get(name).is_some_and(Running::may_be_tried)
 }
@@ -186,8 +187,8 @@ fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
     }
 }
 
-/// Updates a port whose device has changed its state (such as carrier, MTU or name) or exists again. Returns
-/// whether the port changed.
+/// Updates a port whose device exists again or whose carrier, MTU, name or other state has changed. Returns whether the
+/// port changed.
 fn differs(running_state: &mut RunningState, engine: &Engine, name: &PortName, info: &LinkInfo) -> bool {
     let Some(running) = running_state.ports.get_mut(name) else { return false };
     if running.device.is_none() || running.trouble.is_some() {
@@ -223,7 +224,7 @@ fn gone(running_state: &mut RunningState, engine: &Engine, name: &PortName, why:
     true
 }
 
-/// Removes a port from the workers' snapshot and closes its queues.
+/// Removes a port from the workers' snapshot and closes its queues. `why` is the reason, for messages.
 fn shut(running_state: &mut RunningState, engine: &Engine, name: &PortName, why: &str) {
     let Some(running) = running_state.ports.get_mut(name) else { return };
     running.trouble = Some(why.to_owned());

@@ -14,7 +14,7 @@ const END: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Watches(Mutex<Vec<Watch>>);
 
-/// Record of a running capture or trace, by which a hand-over ends the capture or trace and waits for its end.
+/// A running capture or trace, which a hand-over can end and for whose end it can wait.
 struct Watch {
     over: Arc<AtomicBool>,
     /// Channel that is disconnected when the thread of the capture or trace no longer accesses the workers'
@@ -22,8 +22,8 @@ struct Watch {
     done: mpsc::Receiver<()>,
 }
 
-/// Value that the thread of a capture or trace owns. The thread drops the value after its last access to the
-/// workers' rings.
+/// Value that the thread of a capture or trace holds as long as it accesses the workers' rings. Dropping it reports
+/// that the accesses have ended.
 pub struct Watched {
     over: Arc<AtomicBool>,
     _done: mpsc::Sender<()>,

@@ -1,4 +1,4 @@
-//! Converts the steps that workers and hooks record for a packet into text, for `explain` and `trace`.
+//! Converts the steps that workers and hooks (XDP programs) record for a packet into text, for `explain` and `trace`.
 
 use model::{LossReason, Step as Told};
 use packet::record::{FloodClass, ReverseRoute, Step, TagChange, VlanSource};
@@ -18,7 +18,7 @@ pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
     (told.collect(), verdict(steps, names))
 }
 
-/// Outcome of a packet whose processing ends in the hook, for `explain`.
+/// Outcome of a packet that the hook itself drops, forwards or passes to the kernel, for `explain`.
 pub struct End {
     /// Name of the reason for which the hook drops the packet. `None` if the hook does not drop the packet.
     pub drop: Option<&'static str>,
@@ -141,7 +141,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
     (steps, end)
 }
 
-/// Returns a text with the MAC addresses and the hop limit that a frame has after routing.
+/// Returns a text with the MAC addresses and the TTL or hop limit that a frame has after routing.
 fn anew(frame: &[u8]) -> String {
     let mut key = FlowKey::default();
     match FlowKey::extract(frame, frame.len(), PortId(0), &mut key) {
@@ -150,7 +150,7 @@ fn anew(frame: &[u8]) -> String {
     }
 }
 
-/// Reason in the text of a step, for hook counters without a more precise text.
+/// Reason in the text of a step if the hook's counter has no more precise text.
 const UNTOLD: &str = "so its counter says";
 
 /// Returns a text with the reason why the hook passes a frame to the kernel.
@@ -208,7 +208,7 @@ pub fn dropped(steps: &[Step]) -> Option<&'static str> {
     })
 }
 
-/// Returns the text about the meaning of a drop reason, without the advice to use `trivium explain`.
+/// Returns the explanation of a drop reason, without the advice to use `trivium explain`.
 fn explained(reason: packet::DropReason) -> String {
     let text = reason.explain();
     text.replace("; see which by `trivium explain`", ": those above")

@@ -7,7 +7,6 @@
 //! copied under one lock, so that the file contains a consistent state. If rules change faster than they are copied,
 //! the copy is given up and repeated later. Only the copy at the end of the process then holds the lock until all rules
 //! are copied.
-//! then holds the lock until all rules are copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

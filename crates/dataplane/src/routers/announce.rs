@@ -1,8 +1,8 @@
-//! Announces a router's IP addresses when their Ethernet address has changed, because the device was created
-//! again or got another Ethernet address. Without an announcement, neighbours would send to the old Ethernet
-//! address until the neighbours resolve the IP address again. The announcements are gratuitous ARP (RFC 5227,
-//! section 3) and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel sends such
-//! announcements only with the sysctls `arp_notify` and `ndisc_notify`.
+//! Announces a router's IP addresses when their Ethernet address has changed, because the device was created again or
+//! got another Ethernet address. Otherwise, neighbours would send to the old Ethernet address until they resolve the IP
+//! address again. The announcements are gratuitous ARP (RFC 5227, section 3) and unsolicited neighbour advertisements
+//! (RFC 4861, section 7.2.6). The kernel sends such announcements only with the sysctls `arp_notify` and
+//! `ndisc_notify`.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,17 +20,15 @@ use super::super::ports::Ports;
 use super::announcer::Own;
 use super::{Running, mirror_device, object};
 
-/// Ethernet multicast address of all IPv6 nodes on a link.
+/// Ethernet multicast address for the IPv6 all-nodes group.
 const ALL_NODES: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
-/// Flag in a neighbour advertisement which states that the sender is a router.
+/// R flag of a neighbour advertisement: the sender is a router (RFC 4861, section 4.4).
 const ROUTER: u8 = 0x80;
-/// Flag in a neighbour advertisement which states that the advertisement overrides existing neighbour
-/// entries.
+/// O flag of a neighbour advertisement: receivers must override existing neighbour entries (RFC 4861, section 4.4).
 const OVERRIDE: u8 = 0x20;
 
 impl Running {
-    /// Sends announcements (ARP, neighbour discovery) of the router's IP addresses whose Ethernet address has
-    /// changed.
+    /// Announces the router's IP addresses whose Ethernet address has changed, by ARP and neighbour discovery.
     pub fn announce(&mut self, name: &RouterName, config: &Config, ports: &Ports) {
         let is_up = |port: &PortName| ports.get(port).is_some_and(|running| running.is_up());
         let devices =
@@ -69,8 +67,8 @@ impl Running {
     }
 }
 
-/// Sends announcements of the addresses in `due`, which must be sorted by device. One socket is used for each
-/// device, because the kernel takes milliseconds to close a socket. Returns the number of announcements sent.
+/// Announces the addresses in `due`, which must be sorted by device. One socket is used for each device, because the
+/// kernel takes milliseconds to close a socket. Returns the number of announcements sent.
 fn send_all<S>(
     due: &[Own],
     routes: bool,

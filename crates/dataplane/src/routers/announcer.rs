@@ -1,5 +1,4 @@
-//! Detects that the Ethernet address of a router's IP address has changed, and records the announcements that
-//! must still be sent.
+//! Detects changed Ethernet addresses of a router's IP addresses, and records which announcements must still be sent.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,19 +6,18 @@ use std::net::IpAddr;
 
 use packet::MacAddr;
 
-/// Number of announcements of each IP address whose Ethernet address has changed. They are sent once a second,
-/// because the first one may be sent before the link at the other end is up.
+/// Number of announcements for each IP address whose Ethernet address has changed. They are sent at intervals of a
+/// second, because the first one may be sent before the link is up at the other end.
 pub const TIMES: u8 = 3;
 
-/// Maximum number of announcements that are sent at one time. The remaining announcements are sent a second
-/// later.
+/// Maximum number of announcements in one second. The others follow a second later.
 pub const AT_ONCE: usize = 64;
 
-/// Number of recorded IP addresses, above which the recorded addresses that no longer exist are removed.
+/// Number of recorded IP addresses above which addresses that no longer exist are removed from the record.
 const KNOWN: usize = 4096;
 
-/// Last seen Ethernet addresses of a router's own IP addresses, and the numbers of announcements that must
-/// still be sent.
+/// Ethernet addresses that a router's own IP addresses had at the last check, and the numbers of announcements that
+/// must still be sent.
 #[derive(Default)]
 pub struct Announcer {
     known: BTreeMap<Place, MacAddr>,
@@ -38,7 +36,7 @@ pub struct Own {
 }
 
 impl Announcer {
-    /// Compares the Ethernet addresses of the router's IP addresses with the last seen ones, and returns the IP
+    /// Compares the Ethernet addresses of the router's IP addresses with those of the last check. Returns the IP
     /// addresses to announce now. This function is called once a second.
     pub fn look(&mut self, own: &[Own]) -> Vec<Own> {
         for it in own {

@@ -1,4 +1,4 @@
-//! Requests to the thread that follows the routing state of a router's namespace.
+//! Requests to the thread that tracks the routing state of a router's namespace.
 
 use std::time::Duration;
 
@@ -8,12 +8,11 @@ use netlink::{Follower, Mirror, NetlinkError};
 
 use super::super::routes;
 
-/// Time limit for the thread that follows a router's namespace to answer a request. A tenant can keep the
-/// thread busy with changes.
+/// Time limit for that thread to answer a request. A tenant can keep the thread busy with changes of the namespace.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Time limit for the comparison of a router's copy of the routing state with the state in the kernel. The
-/// comparison reads all routes, several times if some differ.
+/// Time limit for the comparison of a router's copy of the routing state with the kernel. The comparison reads all
+/// routes, several times if some differ.
 const CHECK_LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls `look` with a router's copy of the kernel's routing state (the mirror), on the thread that maintains
@@ -29,7 +28,7 @@ pub fn ask<R: Send + 'static>(
     follower.look_within(ANSWER_LIMIT, look).map_err(|error| ended(name, &error))
 }
 
-/// Compares a router's copy of the kernel's routing state with this state, and repairs differences in the copy.
+/// Compares a router's copy of the kernel's routing state with the kernel, and corrects the copy where it differs.
 ///
 /// # Errors
 /// Returns the errors of [`ask`], or an error if the kernel's routing state cannot be read.

@@ -1,5 +1,5 @@
-//! BGP sessions of the kernel in the routers' namespaces. The sessions are read without the lock of the running
-//! configuration, because a namespace may have very many TCP sessions, which the kernel searches.
+//! BGP sessions (TCP connections) of the kernel in the routers' namespaces. They are read while the running
+//! configuration is not locked, because the kernel searches all TCP connections of a namespace, which may be very many.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,8 +13,9 @@ use super::messages::object;
 
 /// TCP port of BGP (RFC 4271, section 8).
 const BGP: u16 = 179;
-/// Maximum number of sessions of each address family that are read for each end at which they have the port. The
-/// punt limits keep 4096 peers, and each session has up to three.
+/// Maximum number of BGP sessions that are read for each address family, of sessions with the local BGP port and again
+/// of sessions with the remote one. The rate limits of control packets keep 4096 peers, and each session has up to
+/// three.
 const MOST: usize = 4096;
 
 /// Local and remote addresses of a router's BGP sessions, or the error of the query.

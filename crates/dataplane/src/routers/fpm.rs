@@ -11,10 +11,9 @@ use port::netns::Netns;
 use super::{Running, object};
 use crate::users::user_id;
 
-/// Returns the FPM source of a router, or `None` if FPM is not configured. If the running router `before` has
-/// the same FPM address and namespace, the new source shares its listening socket. While the daemon is
-/// `starting`, the function waits until an address in use becomes free, because a predecessor may use it during
-/// an upgrade.
+/// Returns the FPM source of a router, or `None` if FPM is not configured. If the running router `before` has the same
+/// FPM address and namespace, the new source shares its listening socket. While the daemon is `starting`, the function
+/// waits for the address if it is in use, because a predecessor process may use it during an upgrade.
 ///
 /// # Errors
 /// Returns an error if no socket can listen on the address.
@@ -49,11 +48,11 @@ pub fn source(
     }))
 }
 
-/// State of a router's FPM sessions. [`Standing::told`] adds the number of routes if it is missing.
+/// State of a router's FPM sessions. [`Standing::told`] completes it with the number of routes.
 pub struct Standing {
     state: FpmState,
-    /// Number of routes that the FPM session has announced. `None` if the number must be read from the mirror
-    /// (the daemon's copy of the kernel's routing state).
+    /// Number of routes that the FPM session has announced. `None` if it must be read from the mirror (the daemon's
+    /// copy of the kernel's routing state).
     named: Option<u64>,
 }
 

@@ -1,9 +1,9 @@
-//! Offload of routes to the driver hook. A copy of a router's main table, of its neighbours and of its
-//! interfaces is kept in memory that the hook programs of the router's ports read.
+//! Offload of routes to the hooks (XDP programs) of a router's ports. The programs read a copy of the router's main
+//! table, of its neighbours and of its interfaces in shared memory.
 //!
-//! The offload only accelerates. If it cannot be installed, the failure is logged and workers route all
-//! packets. The follower's thread writes the tables, and sets in the [`Switch`] for which address families the
-//! tables are complete. The periodic update of the hooks writes all other state.
+//! Without the offload, forwarding is only slower: if it cannot be installed, the failure is logged and workers route
+//! all packets. The thread that tracks the namespace writes the tables, and sets in the [`Switch`] for which address
+//! families the tables are complete. The periodic update of the hooks writes all other state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,29 +27,28 @@ use super::hook_limits::HookLimits;
 use super::hook_switch::Switch;
 use super::observed::Netdev;
 
-/// Maximum number of different next-hop groups that the routes of one table can use.
+/// Maximum number of different sets of next hops to which the routes of one table can lead.
 pub const PATHS: u32 = 65_536;
-/// Maximum number of next-hop groups in the hooks. Workers route the packets whose route uses a group beyond
-/// this number.
+/// Maximum number of next-hop groups (several next hops) in the hooks' tables. Workers route the packets whose route
+/// uses a further group.
 const GROUPS: u32 = 512;
-/// Minimum size of the IPv4 routing trie in the hooks, in words. This size leaves space for routes that are
-/// added later.
+/// Minimum size of the hooks' IPv4 route trie, in 64-bit words. It leaves space for routes that are added later.
 const WORDS4: u32 = 1 << 19;
 const WORDS6: u32 = 1 << 18;
 
 /// Offload of a router's routes to hooks: the routing tables for the hooks, and the router's interfaces.
 pub struct Hook {
     switch: Switch,
-    /// Router interfaces on which hooks may send packets, by interface number.
+    /// Router interfaces to which hooks may send packets, by interface number.
     outputs: BTreeMap<u16, (PortName, AnswerInterface)>,
-    /// Counters of packets that hooks have routed at interfaces that were removed. They are kept so that a
-    /// port's counters never decrease.
+    /// Counts of packets that hooks have routed at interfaces that were removed. They are kept so that a port's counts
+    /// never decrease.
     past: BTreeMap<PortName, RouteCounts>,
     /// Ports for which the kernel refused the hook program with offloaded routing.
     refused: BTreeSet<PortName>,
 }
 
-/// A router interface on which hooks may send packets, as observed in the router's namespace.
+/// A router interface to which hooks may send packets, as observed in the router's namespace.
 pub struct ObservedNamespace<'a> {
     pub number: u16,
     pub name: &'a PortName,
@@ -63,12 +62,12 @@ pub struct ObservedNamespace<'a> {
 pub struct Wanted<'a> {
     pub of: RoutePort,
     pub own: &'a Own,
-    /// Number of the port's own router interface. The VLANs of the port have other interfaces.
+    /// Number of the router interface of the port itself. The VLANs of the port are other interfaces.
     pub interface: u16,
     pub sources: Sources,
     pub seed: u32,
-    /// Outer VLAN IDs of the port's VLANs, each with the number of the router interface by which the hook
-    /// routes. `None` if workers route the packets of the VLAN.
+    /// Outer VLAN IDs of the port's VLANs. Each has the number of its router interface if hooks route its packets, or
+    /// `None` if workers do.
     pub vlans: Vec<(u16, Option<u16>)>,
     /// Whether the outer tag of some VLANs of the port is a service tag (802.1ad).
     pub service: bool,
@@ -77,7 +76,7 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Returns the routing stage for a hook that does not route by offloaded routes.
+    /// Returns the virtual router stage without offloaded routes. Packets to be routed then go to the workers.
     fn plain(&self) -> RouteStage {
         self.tagged(RouteStage::new(&self.of, self.own))
     }
@@ -94,8 +93,9 @@ fn memory(words: Words) -> Memory {
 }
 
 impl Hook {
-    /// Creates empty routing tables for the hooks of a router's ports. Returns the offload state, and the
-    /// handles by which the follower's thread writes the tables. The workers are QSBR readers of `domain`.
+    /// Creates empty routing tables for the hooks of a router's ports. Returns the offload state, and the handles by
+    /// which the thread that tracks the namespace writes the tables. `domain` is the domain of memory reclamation in
+    /// which the workers are readers.
     ///
     /// # Errors
     /// Returns an error if the kernel has no memory for the tables, or if this process lacks the privilege.
@@ -146,7 +146,7 @@ impl Hook {
         self.switch.answers()
     }
 
-    /// Returns the routing stage for the XDP program of a port.
+    /// Returns the virtual router stage for a port's hook.
     pub fn stage(&self, name: &PortName, port: &Port, wanted: &Wanted<'_>) -> RouteStage {
         if self.refused.contains(name) {
             return wanted.plain();
@@ -169,14 +169,14 @@ impl Hook {
         })
     }
 
-    /// Records that the kernel refused the hook program with offloaded routing for a port. The port's hook then
-    /// does not route by offloaded routes.
+    /// Records that the kernel refused a port's hook program with offloaded routes. The port's hook then does not route
+    /// packets itself.
     pub fn refuse(&mut self, name: &PortName) {
         self.refused.insert(name.clone());
     }
 
-    /// Updates the router's interfaces in the hooks' tables, including the capabilities of the interfaces'
-    /// devices. All interfaces are in `namespace`.
+    /// Updates the router's interfaces in the hooks' tables, including the kinds of frames that can be redirected to
+    /// their devices. All interfaces are in `namespace`.
     pub fn tell(
         &mut self,
         router: &RouterName,
@@ -228,7 +228,7 @@ impl Hook {
         }
     }
 
-    /// Returns the router interfaces on which hooks may send packets, by interface number.
+    /// Returns the router interfaces to which hooks may send packets, by interface number.
     fn look(
         &self,
         router: &RouterName,
@@ -275,7 +275,7 @@ impl Hook {
         seen.into_iter().filter_map(takes).collect()
     }
 
-    /// Removes a router interface from the hooks' tables, and keeps the counters of the interface.
+    /// Removes a router interface from the hooks' tables, and keeps the counts of the interface.
     fn leave(&mut self, number: u16) {
         let Some((name, gone)) = self.outputs.remove(&number) else { return };
         self.answers().set_interface(number, None);
@@ -289,7 +289,7 @@ impl Hook {
         }
     }
 
-    /// Returns the counters of packets that hooks have routed and that a port has received or sent.
+    /// Returns the counts of packets that hooks have routed and that a port has received or transmitted.
     pub fn counts(&self, name: &PortName) -> RouteCounts {
         let mut sum = self.past.get(name).copied().unwrap_or_default();
         for (_, interface) in self.outputs.values().filter(|(own, it)| own == name && it.vlan == 0) {
@@ -298,13 +298,13 @@ impl Hook {
         sum
     }
 
-    /// Returns the ports for which counters of packets routed by hooks exist.
+    /// Returns the ports for which there are counts of packets that hooks have routed.
     pub fn counted(&self) -> BTreeSet<PortName> {
         self.past.keys().chain(self.outputs.values().map(|(name, _)| name)).cloned().collect()
     }
 }
 
-/// Adds the counters in `more` to those in `sum`.
+/// Adds the counts in `more` to those in `sum`.
 pub fn add(sum: &mut RouteCounts, more: RouteCounts) {
     sum.rx_packets += more.rx_packets;
     sum.rx_bytes += more.rx_bytes;
@@ -326,8 +326,8 @@ pub fn wanted(
     made.inspect_err(|error| tracing::warn!(%error, "its routes are not answered in the driver hook")).ok()
 }
 
-/// Installs the routing stage in the program of a port's hook. If the kernel refuses the stage with offloaded
-/// routes, installs the stage without offloaded routes.
+/// Installs the virtual router stage in a port's hook. If the kernel refuses the stage with offloaded routes, installs
+/// the stage without them.
 pub fn put(
     hook: &mut Option<Hook>,
     name: &PortName,

@@ -1,6 +1,5 @@
-//! Limits of the control traffic that the hooks of a router's ports pass to the kernel. These limits have the
-//! same rates and known peers as the limits of the workers' punts (packets that workers pass to the kernel).
-//! The hooks have separate token buckets.
+//! Rate limits of the control packets that the hooks (XDP programs) of a router's ports pass to the kernel. The rates
+//! and the known peers are those of the limits for workers. The hooks have token buckets of their own.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +8,10 @@ use packet::PuntClass;
 use router::Peer;
 use xdp::route::{PUNT_CLASSES, PuntLimits, PuntPeer, PuntRate, RouteStage};
 
-/// Rate limits of control traffic to the kernel, which the hooks of one router's ports apply.
+/// Rate limits of control packets to the kernel, which the hooks of one router's ports apply.
 pub struct HookLimits {
-    /// BPF maps with the token buckets and the known peers. `None` if the kernel has refused the maps. Hooks
-    /// then do not limit the control traffic.
+    /// BPF maps with the token buckets and the known peers. `None` if the kernel has refused the maps. Hooks then do
+    /// not limit the control packets.
     limits: Option<PuntLimits>,
     /// Whether a failure to write the known peers to the BPF maps was already logged.
     is_failure_logged: bool,
@@ -29,12 +28,12 @@ impl HookLimits {
         limits
     }
 
-    /// Returns whether hooks limit the control traffic to the kernel.
+    /// Returns whether hooks limit the rate of control packets to the kernel.
     pub fn is_active(&self) -> bool {
         self.limits.is_some()
     }
 
-    /// Sets the rate of each class of control traffic to that in `settings`.
+    /// Sets the rate of each class of control packets to that in `settings`.
     pub fn set_rates(&self, settings: &RouterSettings) {
         let Some(limits) = &self.limits else { return };
         for (index, class) in PuntClass::ALL.into_iter().take(PUNT_CLASSES).enumerate() {
@@ -44,8 +43,8 @@ impl HookLimits {
         }
     }
 
-    /// Replaces the known peers (for example BGP neighbours) of the host's routing daemons, whose packets have
-    /// separate limits.
+    /// Replaces the known peers of the host's routing daemons (such as BGP neighbours), whose packets have rate limits
+    /// of their own.
     pub fn set_peers(&mut self, router: &RouterName, peers: &BTreeSet<Peer>) {
         let Some(limits) = &mut self.limits else { return };
         let peer = |peer: &Peer| match *peer {
@@ -63,8 +62,8 @@ impl HookLimits {
         }
     }
 
-    /// Returns the routing stage `stage` of a port, extended by these limits. `interface` is the number of the
-    /// port's own router interface.
+    /// Returns the virtual router stage `stage` of a port with these limits added. `interface` is the number of the
+    /// router interface of the port itself.
     pub fn limit(&self, stage: RouteStage, interface: u16) -> RouteStage {
         match &self.limits {
             Some(limits) => stage.limited(limits, interface),
@@ -72,8 +71,8 @@ impl HookLimits {
         }
     }
 
-    /// Returns the number of packets of a class of control traffic that hooks passed to the kernel, and the
-    /// number of packets that hooks dropped.
+    /// Returns the number of packets of a class of control packets that hooks passed to the kernel, and the number that
+    /// they dropped.
     pub fn counted(&self, class: PuntClass) -> (u64, u64) {
         let index = class as usize;
         let limits = self.limits.as_ref().filter(|_| index < PUNT_CLASSES);

@@ -1,4 +1,4 @@
-//! Switch that turns the offload of routes to the hooks of a router's ports on and off.
+//! Switch that turns the offload of routes to the hooks (XDP programs) of a router's ports on and off.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,8 +6,7 @@ use xdp::route::Answers;
 
 use super::super::lock::locked;
 
-/// A switch that enables or disables offloaded routing in hook programs from the next frame on. Clones share
-/// one state.
+/// A switch that turns offloaded routing in the hooks on or off, starting with the next frame. Clones share one state.
 #[derive(Clone)]
 pub struct Switch(Arc<Shared>);
 
@@ -18,7 +17,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Whether the hooks' routing tables contain all routes that packets may need, for IPv4 and for IPv6.
+    /// Whether the hooks' routing tables contain all routes that packets may need: for IPv4, and for IPv6.
     known: (bool, bool),
     /// Whether a capture or trace runs. Every packet must then pass the workers.
     watched: bool,
@@ -35,8 +34,8 @@ impl Switch {
         &self.0.answers
     }
 
-    /// Sets whether the hooks' tables contain all routes to which the policy routing rules refer, for IPv4
-    /// and for IPv6.
+    /// Sets whether the hooks' tables contain all routes that the policy routing rules can select: for IPv4, and for
+    /// IPv6.
     pub fn know(&self, four: bool, six: bool) {
         self.set(|state| state.known = (four, six));
     }

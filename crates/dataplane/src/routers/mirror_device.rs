@@ -1,5 +1,5 @@
-//! Mirror devices: TAPs in the kernel that represent router interfaces for which the kernel has no device of
-//! its own ([`super::mirrors`]).
+//! Mirror devices: TAPs in the kernel that represent router interfaces for which the kernel has no other device
+//! ([`super::mirrors`]).
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,11 @@ pub struct MirrorDevice {
     pub carrier: Option<bool>,
 }
 
-/// TAP queues of mirror devices that a predecessor process has handed over, by the names under which the
-/// devices' port numbers are allocated.
+/// TAP queues of mirror devices that a predecessor process has handed over, by the names for which the devices' port
+/// numbers are allocated.
 pub type Given = BTreeMap<String, (PortId, TapQueue)>;
 
-/// A router interface that has a mirror device: the port, and the VLAN tags if the interface is a VLAN of the
-/// port.
+/// A router interface that has a mirror device: a port, or with VLAN tags a VLAN of the port.
 pub type Key = (PortName, Option<VlanTags>);
 
 /// Returns the name of the kernel's device by which a port is known in its router's namespace.
@@ -54,8 +53,8 @@ pub fn wanted<'c>(
     })
 }
 
-/// Returns the name under which the port number of a mirror device is allocated. The name contains a slash,
-/// which is not allowed in the names of configured ports.
+/// Returns the name for which the port number of a mirror device is allocated. The name contains a slash, which is not
+/// allowed in the names of configured ports.
 pub fn port_name(router: &RouterName, device: &str) -> String {
     format!("{router}/{device}")
 }
@@ -71,7 +70,7 @@ pub fn is_port(name: &str) -> bool {
 }
 
 impl MirrorDevice {
-    /// Closes the queues of the mirror device, which stays in the kernel.
+    /// Closes the queues of the mirror device. The device stays in the kernel.
     pub fn close(self, engine: Option<&Engine>) {
         let Some(engine) = engine else { return };
         let mut pool = engine.pool();

@@ -1,14 +1,13 @@
-//! Mirrors (TAP devices) of router interfaces for which the kernel has no device of its own. Such interfaces
-//! are VLANs of ports (the kernel may lack VLAN devices, and the daemon consumes the port's frames), and ports
-//! that the kernel does not know. A mirror is a TAP in the router's namespace, named `DEVICE.VLAN` or like the
-//! port.
+//! Mirror devices (TAPs) of router interfaces for which the kernel has no other device. These interfaces are VLANs of
+//! ports (the kernel may have no VLAN device, and the daemon receives the port's frames itself), and ports that the
+//! kernel does not know. A mirror device is a TAP in the router's namespace, named `DEVICE.VLAN` or like the port.
 //!
-//! Settings that an operator or a routing daemon makes on the TAP (addresses, MTU, Ethernet address, up or
-//! down) apply to the interface. Packets that workers punt for the interface are received on the TAP. Packets
-//! that the kernel sends on the TAP leave by the port, with the VLAN's tag.
+//! Settings that an operator or a routing daemon makes on the TAP (addresses, MTU, Ethernet address, up or down) apply
+//! to the interface. The kernel receives on the TAP the packets that workers pass to it for the interface (punts).
+//! Packets that the kernel sends on the TAP leave by the port, with the VLAN's tag.
 //!
-//! When the daemon ends, the TAPs stay with all their settings. In a hand-over, the successor receives the
-//! queues of the TAPs. Therefore, the TAPs never go down.
+//! When the daemon ends, the TAPs stay with all their settings. In a hand-over, the successor receives the queues of
+//! the TAPs, so the TAPs never go down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +28,7 @@ use super::mirror_device::{Given, Key, MirrorDevice, alias, failed, port_name, w
 use super::punt_tap::TAP_MTU;
 use super::{Running, object};
 
-/// Checks that no device that the daemon did not create already has the name of a mirror device to be created.
+/// Checks that the names of mirror devices to be created are not in use by devices that the daemon did not create.
 ///
 /// # Errors
 /// Returns an error for the first mirror device whose name another device has.
@@ -68,8 +67,8 @@ pub fn check(
 }
 
 impl Running {
-    /// Creates the mirror devices that the configuration needs and whose port exists. Removes mirror devices
-    /// that the configuration no longer needs. Returns the queues of the new devices.
+    /// Creates the mirror devices that the configuration needs and whose port exists. Removes mirror devices that it no
+    /// longer needs. Returns the queues of the new devices.
     pub fn follow_mirrors(
         &mut self,
         name: &RouterName,
@@ -147,16 +146,16 @@ impl Running {
         queues
     }
 
-    /// Moves the mirror devices of the router `before`, which this router replaces, to this router. Nothing is
-    /// done if the two routers are in different namespaces.
+    /// Takes the mirror devices of the router `before`, which this router replaces. Does nothing if the two routers are
+    /// in different namespaces.
     pub fn inherit_mirrors(&mut self, before: &mut Running) {
         if before.wanted.settings.namespace == self.wanted.settings.namespace {
             self.mirrors = std::mem::take(&mut before.mirrors);
         }
     }
 
-    /// Sets the carrier of each mirror device to the link state of the mirrored port. Drops mirrors whose
-    /// device was removed, so that the devices are created again.
+    /// Sets the carrier of each mirror device to the link state of its port. If a device was removed, drops its record,
+    /// so that it is created again.
     pub fn watch_mirrors(&mut self, name: &RouterName, engine: &Engine, ports: &Ports) {
         let seen: BTreeSet<String> = locked(&self.state).seen.devices.keys().cloned().collect();
         let namespace = self.wanted.settings.namespace.clone();
@@ -174,7 +173,7 @@ impl Running {
         self.tell_carriers(ports);
     }
 
-    /// Sets the carrier of each mirror device to the link state of the mirrored port.
+    /// Sets the carrier of each mirror device to the link state of its port.
     pub fn tell_carriers(&mut self, ports: &Ports) {
         for ((port, _), own) in &mut self.mirrors {
             let up = ports.get(port).is_some_and(|port| port.is_up());
@@ -184,8 +183,8 @@ impl Running {
         }
     }
 
-    /// Returns the mirror devices as ports of the data path. A packet that the kernel sends on a mirror is
-    /// transmitted by the mirrored port, with the VLAN's tag.
+    /// Returns the mirror devices as ports of the data path. A packet that the kernel sends on a mirror device is
+    /// transmitted by its port, with the VLAN's tag.
     pub fn mirror_ports<'p>(&'p self, ports: &'p Ports) -> impl Iterator<Item = (PortId, PortView)> + 'p {
         self.mirrors.iter().map(|((name, vlan), own)| {
             let base = ports.get(name);
@@ -198,8 +197,7 @@ impl Running {
         })
     }
 
-    /// Returns whether `name` is the name under which the port number of one of the router's mirror devices is
-    /// allocated.
+    /// Returns whether `name` is the name for which the port number of one of the router's mirror devices is allocated.
     pub fn has_mirror(&self, router: &RouterName, name: &str) -> bool {
         self.mirrors.values().any(|own| port_name(router, &own.device) == name)
     }
@@ -210,7 +208,7 @@ impl Running {
         std::mem::take(&mut self.mirrors).into_values().for_each(|own| own.close(Some(engine)));
     }
 
-    /// Removes the TAPs of all mirrored interfaces of the router.
+    /// Removes all mirror devices of the router, with their TAPs in the kernel.
     pub fn remove_mirrors(&mut self, name: &RouterName, engine: &Engine) {
         let namespace = self.wanted.settings.namespace.clone();
         for own in std::mem::take(&mut self.mirrors).into_values() {

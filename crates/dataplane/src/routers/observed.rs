@@ -15,26 +15,26 @@ use router::{FibError, Lookup};
 use super::super::lock::locked;
 use super::hook_switch::Switch;
 
-/// State of a router that is maintained by the thread that follows the router's namespace.
+/// State of a router that the thread which tracks the router's namespace maintains.
 pub struct State {
     pub router: RouterName,
     pub feed: Feed,
     /// Interface numbers of the router's interfaces, by device name.
     pub interfaces: BTreeMap<String, u16>,
-    /// Interface indices of the devices whose ports are open, by configured device name. The index identifies
-    /// a device even if it was renamed.
+    /// Interface indices of the devices of open ports, by configured device name. The index still identifies a device
+    /// that was renamed.
     pub open: BTreeMap<String, u32>,
-    /// Interface numbers of the router interfaces whose devices exist, by interface index in the kernel.
+    /// Numbers of the router interfaces whose devices exist, by interface index in the kernel.
     pub bound: BTreeMap<u32, u16>,
     pub seen: ObservedNamespace,
     /// Neighbours (interface index and IP address) whose entry in the kernel is permanent (`NUD_PERMANENT`).
     pub permanent: BTreeSet<(u32, IpAddr)>,
-    /// Switch that enables the offload of routes to hooks. `None` if the router does not use this offload.
+    /// Switch that turns the offload of routes to hooks on and off. `None` if the router does not use this offload.
     pub switch: Option<Switch>,
     pub wake: SyncSender<()>,
     pub refused: Option<Instant>,
-    /// Errors about routes that did not fit into the tables while the current changes are applied. The routes
-    /// may fit when readers no longer use the memory that the changes have freed.
+    /// Errors for routes that did not fit into the tables, while changes are being applied. The routes may fit when
+    /// readers no longer use the memory that the changes have freed.
     pub errors: Vec<FibError>,
     /// Whether interface numbers have changed since the devices, addresses and policy routing rules were last
     /// read.
@@ -51,13 +51,12 @@ pub struct ObservedNamespace {
     pub four: Vec<Lookup>,
     pub six: Vec<Lookup>,
     pub tables: Vec<u32>,
-    /// Number of policy routing rules of IPv4 and of IPv6, if there are more rules than the workers support.
-    /// The kernel then routes all packets of the address family. `None` if the workers support all rules of the
-    /// address family.
+    /// For IPv4 and for IPv6, the number of policy routing rules if there are more than the workers support. The kernel
+    /// then routes all packets of the address family. Otherwise `None`.
     pub excess_rules: [Option<usize>; 2],
 }
 
-/// State of the kernel device that belongs to a router interface.
+/// State of the kernel device of a router interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Netdev {
     pub index: u32,
@@ -76,10 +75,10 @@ pub fn excess(count: usize) -> String {
     )
 }
 
-/// Applies changes of the mirror (the copy of the kernel's routing state) to the tables of workers and hooks.
-/// Returns how the route tables were affected. If routes or neighbours do not fit, the function waits until
-/// readers no longer use freed memory, and tries again. The state is not locked meanwhile, and one grace period
-/// is enough for all changes.
+/// Applies changes of the mirror (the copy of the kernel's routing state) to the tables of workers and hooks. Returns
+/// how the route tables were affected. If routes or neighbours do not fit, waits until readers no longer use freed
+/// memory (grace period), and tries again. The state is not locked in the meantime, and one grace period is enough for
+/// all changes.
 pub fn apply(state: &Mutex<State>, mirror: &Mirror, changes: &[Change]) -> FibOutcome {
     let mut grace = locked(state).apply(mirror, changes);
     while let Some(period) = grace {
@@ -90,8 +89,9 @@ pub fn apply(state: &Mutex<State>, mirror: &Mirror, changes: &[Change]) -> FibOu
 }
 
 impl State {
-    /// Applies changes of the mirror (the copy of the kernel's routing state) to the tables of workers and
-    /// hooks. If a route or neighbour does not fit, returns a grace period, after which it may fit.
+    /// Applies changes of the mirror (the copy of the kernel's routing state) to the tables of workers and hooks. If a
+    /// route or neighbour does not fit, returns a grace period. After it, readers no longer use freed memory, and the
+    /// route or neighbour may fit.
     fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Option<GracePeriod> {
         self.errors = self.feed.apply(mirror, changes);
         for change in changes {
@@ -112,15 +112,15 @@ impl State {
         self.feed.grace()
     }
 
-    /// Tries again to install routes and neighbours that did not fit into the tables. Returns the next grace
-    /// period if some were installed and others still do not fit.
+    /// Tries again to install routes and neighbours that did not fit into the tables. Returns the next grace period if
+    /// some were installed and others still do not fit.
     fn retry(&mut self, mirror: &Mirror) -> Option<GracePeriod> {
         let has_progress = self.feed.retry(mirror);
         self.look_if(false, mirror);
         if has_progress { self.feed.grace() } else { None }
     }
 
-    /// Returns how the changes since the last call have affected the route tables, and logs refused routes.
+    /// Returns how the changes since the last call have affected the route tables, and logs routes that did not fit.
     fn outcome(&mut self) -> FibOutcome {
         let outcome = self.feed.take_outcome();
         let errors = std::mem::take(&mut self.errors);

@@ -1,20 +1,19 @@
-//! Selection of the neighbours that a router reports to the kernel, because packets use these neighbours or
-//! need their Ethernet addresses. The kernel then keeps the neighbour entries reachable or resolves them. One
-//! round reports at most [`PROMPTS`] neighbours. Gateways are reported first. If there are more neighbours,
-//! successive rounds report them in turn.
+//! Selects the neighbours that a router reports to the kernel, because packets use them or need their Ethernet
+//! addresses. The kernel then keeps their neighbour entries reachable or resolves them. One round reports at most
+//! [`PROMPTS`] neighbours, gateways first. If there are more neighbours, successive rounds report them in turn.
 
 use std::net::IpAddr;
 
 /// Maximum number of neighbours that one round reports to the kernel.
 const PROMPTS: usize = 512;
-/// Number of neighbours in one round of reports that is reserved for neighbours that are not gateways.
+/// Number of neighbours in each round that are reserved for neighbours that are not gateways.
 const OF_OTHERS: usize = PROMPTS / 4;
 
 /// A neighbour: the ifindex of its device, and its IP address.
 type Key = (u32, IpAddr);
 
-/// Positions up to which neighbours have been reported to the kernel: one among gateways, and one among other
-/// neighbours.
+/// The last neighbours that were reported to the kernel, from which the next round continues: one among gateways, and
+/// one among other neighbours.
 #[derive(Debug, Default)]
 pub struct Prompts {
     gateways: Turn,
@@ -22,7 +21,7 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Returns the neighbours to report to the kernel in this round, and advances the positions.
+    /// Returns the neighbours to report to the kernel in this round, and records how far the reports have come.
     pub fn next(&mut self, gateways: Vec<Key>, others: Vec<Key>) -> Vec<Key> {
         let reserved = others.len().min(OF_OTHERS);
         let mut chosen = self.gateways.next(gateways, PROMPTS - reserved);
@@ -37,8 +36,8 @@ impl Prompts {
 struct Turn(Option<Key>);
 
 impl Turn {
-    /// Returns the next `most` neighbours of `all`, in ascending order. The result starts behind the
-    /// neighbour that was reported last and wraps around.
+    /// Returns the next `most` neighbours of `all`, in ascending order. The result starts behind the neighbour that was
+    /// reported last, and continues at the first neighbour after the last one.
     fn next(&mut self, mut all: Vec<Key>, most: usize) -> Vec<Key> {
         all.sort_unstable();
         let from = self.0.map_or(0, |last| all.partition_point(|key| *key <= last));

@@ -1,4 +1,4 @@
-//! Punt TAP of a router, by which the kernel receives the packets that workers do not route.
+//! Punt TAP of a router: the TAP device on which the kernel receives the packets that workers do not route.
 
 use control::{FailureKind, PlaneError};
 use model::{Namespace, RouterName};
@@ -10,9 +10,9 @@ use port::tap::{Tap, TapConfig, TapError};
 use super::super::device::inside;
 use super::object;
 
-/// Prefix of the device names of punt TAPs, which is followed by a number.
+/// Prefix of the device names of punt TAPs. A number follows.
 const TAP: &str = "trivium";
-/// Number of device names that are tried when a punt TAP is created.
+/// Number of device names that are tried for a new punt TAP.
 const TAPS: u32 = 256;
 /// MTU of punt TAPs in bytes. It is larger than the largest packet that ports carry.
 pub const TAP_MTU: u32 = 9_216;
@@ -21,7 +21,8 @@ pub const TAP_MTU: u32 = 9_216;
 pub struct PuntTap {
     pub name: String,
     pub mac: MacAddr,
-    /// Number by which the data path identifies the punt TAP as a port. `None` until workers know the TAP.
+    /// Number by which the data path identifies the punt TAP as a port. `None` until the TAP is in the workers'
+    /// snapshot.
     pub port: Option<PortId>,
     /// Queue of the punt TAP. `None` when a worker owns the queue.
     pub queue: Option<Box<dyn Queue>>,
@@ -58,7 +59,7 @@ impl PuntTap {
         Ok(PuntTap { name, mac, port: None, queue })
     }
 
-    /// Returns the name under which the port number of a router's punt TAP is allocated.
+    /// Returns the name for which the port number of a router's punt TAP is allocated.
     pub fn port_name(router: &RouterName) -> String {
         format!("kernel of {router}")
     }
@@ -73,9 +74,9 @@ fn full(router: &RouterName) -> PlaneError {
     }
 }
 
-/// Sets the kernel's sysctls of a punt TAP. The reverse-path filter must not be strict, because packets on the
-/// TAP were received on other devices. The kernel must not send packets of its own on the TAP, because the TAP
-/// leads to no network.
+/// Sets the kernel's sysctls for a punt TAP. The reverse-path filter must not be strict, because packets on the TAP
+/// were received on other devices. The kernel must not send packets of its own on the TAP, because the TAP leads to no
+/// network.
 fn settings(tap: &str) {
     let path =
         |version: &str, device: &str, name: &str| format!("/proc/sys/net/{version}/conf/{device}/{name}");

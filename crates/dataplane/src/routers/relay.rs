@@ -1,13 +1,13 @@
 //! DHCP relay for a router's interfaces (`router::dhcp`, `router::dhcp6`). The relay is one thread with
 //! sockets in the router's namespace.
 //!
-//! Broadcasts and multicasts of clients are punted to the kernel on the interface's device or its mirror.
-//! Therefore, ordinary sockets receive them. Each interface has two sockets for each address family. One socket
-//! is bound to the interface's device, for clients. The other one is bound to the interface's address. This
-//! socket serves other relays, and DHCP servers, whose replies may arrive on any interface.
+//! Workers pass the broadcasts and multicasts of clients to the kernel on the interface's device or its mirror device,
+//! so that ordinary sockets receive them. Each interface has two sockets for each address family. One socket is bound
+//! to the interface's device, for clients. The other one is bound to the interface's address, for other relays and for
+//! DHCP servers, whose replies may arrive on any interface.
 //!
-//! The relay keeps no state between messages, and its sockets are shared. Therefore, a successor process can
-//! open its own sockets beside them.
+//! The relay keeps no state between messages, and other sockets can be bound to its ports and addresses. A successor
+//! process can therefore open its own sockets beside them.
 
 mod relay_interface;
 mod version;
@@ -78,9 +78,8 @@ fn wanted(router: &model::Router, config: &Config) -> Wanted {
 }
 
 impl Relay {
-    /// Starts, restarts or stops the DHCP relay according to the router's configuration. `follower` follows the
-    /// router's namespace, and `state` is the follower's state. `punt_tap` is the name of the router's punt
-    /// TAP.
+    /// Starts, restarts or stops the DHCP relay as the router's configuration requires. `follower` is the thread that
+    /// tracks the router's namespace, and `state` is its state. `punt_tap` is the name of the router's punt TAP.
     pub fn settle(
         relay: &mut Option<Relay>,
         name: &RouterName,
@@ -126,7 +125,7 @@ impl Relay {
         }
     }
 
-    /// Returns the counters of the DHCP relay for a device and a DHCP version. Returns `None` if the relay does
+    /// Returns the message counts of the DHCP relay for a device and a DHCP version. Returns `None` if the relay does
     /// not serve the device.
     pub fn state(&self, device: &str, version: Version) -> Option<DhcpRelayState> {
         self.counts.get(&(device.to_owned(), version)).map(|counts| counts.state())
@@ -149,7 +148,7 @@ struct Thread {
     state: Arc<Mutex<State>>,
     stop: Arc<OwnedFd>,
     interface_relays: RelayInterfaces,
-    /// Interfaces on which DHCP cannot be relayed, and for which this was already logged.
+    /// Interfaces on which DHCP cannot be relayed and for which this has already been logged.
     failed: BTreeSet<Key>,
 }
 

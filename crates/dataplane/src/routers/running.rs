@@ -35,8 +35,8 @@ use super::relay::Relay;
 /// State of one running virtual router.
 pub struct Running {
     pub wanted: model::Router,
-    /// Device number and inode of the namespace's file at the time when the router was opened. `None` if the
-    /// router uses the daemon's own namespace.
+    /// Device number and inode of the namespace's file when the router was opened. They change if a new namespace is
+    /// created under the old name. `None` if the router uses the daemon's own namespace.
     identity: Option<(u64, u64)>,
     pub follower: Arc<Follower>,
     pub state: Arc<Mutex<State>>,
@@ -44,40 +44,37 @@ pub struct Running {
     pub hook_limits: HookLimits,
     pub seed: u32,
     pub punt_tap: PuntTap,
-    /// Offload of the router's routes to hooks. `None` if the router does not use the offload.
+    /// Offload of the router's routes to the hooks (XDP programs) of its ports. `None` if the router does not use the
+    /// offload.
     pub hook: Option<Hook>,
     /// BPF map of this host's own IP addresses, which the hooks of the router's ports read.
     pub own: Own,
-    /// Mirror devices of interfaces for which the kernel has no device of its own: VLANs of ports, and ports
-    /// that the kernel does not know.
+    /// Mirror devices (TAPs) of interfaces for which the kernel has no other device: VLANs of ports, and ports that the
+    /// kernel does not know.
     pub mirrors: BTreeMap<(PortName, Option<VlanTags>), MirrorDevice>,
-    /// Interfaces whose mirror device could not be created. The failures were already logged.
+    /// Interfaces whose mirror device could not be created and for which this has already been logged.
     pub mirrorless: BTreeSet<(PortName, Option<VlanTags>)>,
     /// DHCP relay of the router. `None` if no interface uses it.
     pub relay: Option<Relay>,
-    /// Last seen Ethernet addresses of the router's IP addresses. A changed Ethernet address is announced to
-    /// the neighbours.
+    /// Ethernet addresses of the router's IP addresses at the last check. A change is announced to the neighbours.
     pub announcer: Announcer,
-    /// Number of packets that had been sent to each neighbour when the counters were last read. The key is the
-    /// interface index and the IP address.
+    /// Number of packets that had been sent to each neighbour when the counts were last read, by interface index and IP
+    /// address.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
-    /// Positions up to which neighbours have been reported to the kernel, as input of the next round of
-    /// reports.
+    /// State from which the next round of reports of neighbours to the kernel continues.
     pub prompts: Prompts,
     /// Whether the failure to read the kernel's BGP sessions was already logged.
     pub lacks_sessions: bool,
 }
 
-/// Returns the size of a routing trie (the longest-prefix-match table) for `routes` routes, in 64-bit words.
-/// Two words for each route are enough for a full routing table and later changes. The minimum is the size of
-/// the trie's root.
+/// Returns the size of a route trie (the longest-prefix-match table) for `routes` routes, in 64-bit words. Two words
+/// for each route are enough for a full routing table and later changes. The minimum is the size of the trie's root.
 fn words(routes: u32) -> usize {
     usize::try_from(routes).unwrap_or(usize::MAX).saturating_mul(2).max(1 << 21)
 }
 
 impl Running {
-    /// Reads the routing state of the router's namespace, and starts the thread that follows changes of this
-    /// state.
+    /// Reads the routing state of the router's namespace, and starts the thread that tracks its changes.
     pub fn start(
         name: &RouterName,
         wanted: &model::Router,
@@ -153,7 +150,7 @@ impl Running {
         })
     }
 
-    /// Assigns numbers to the router's interfaces. Interfaces that already have a number keep this number.
+    /// Assigns numbers to the router's interfaces. Interfaces that have a number already keep it.
     pub fn number(&self, config: &Config, ports: &Ports, name: &RouterName) -> Result<(), PlaneError> {
         let device = |port: &PortName| mirror_device::device(config, port).map(str::to_owned);
         let mut wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
@@ -186,8 +183,8 @@ impl Running {
         super::ask::ask(name.as_str(), &self.follower, move |mirror| locked(&writer).look_renumbered(mirror))
     }
 
-    /// Returns the router in the form of the snapshot that workers use, and the interface number of each of
-    /// its ports.
+    /// Returns the router as it appears in the configuration snapshot of the workers, and the interface number of each
+    /// of its ports.
     pub fn compose(&self, config: &Config, ports: &Ports) -> (Router, BTreeMap<PortName, u16>) {
         let state = locked(&self.state);
         let mut numbers = BTreeMap::new();
@@ -266,13 +263,13 @@ impl Running {
         (router, numbers)
     }
 
-    /// Returns whether a port accepts frames to the virtual Ethernet addresses of VRRP.
+    /// Returns whether a port accepts frames with a virtual router's destination Ethernet address (VRRP).
     fn has_vrrp(&self, port: &PortName) -> bool {
         self.wanted.ports.get(port).is_some_and(|port| port.vrrp)
     }
 
-    /// Installs the routing stage in the hooks of the router's ports. Also updates the host's own addresses
-    /// and the router's interfaces in the tables that the hooks read.
+    /// Installs the virtual router stage in the hooks of the router's ports. Also updates the host's own addresses and
+    /// the router's interfaces in the tables that the hooks read.
     pub fn tell_hooks(&mut self, router: &RouterName, config: &Config, ports: &mut Ports) {
         let (own, devices, numbers) = {
             let state = locked(&self.state);
@@ -341,7 +338,7 @@ impl Running {
         }
     }
 
-    /// Returns the VLANs of the router's ports that are router interfaces and have a device.
+    /// Returns the VLANs of the router's ports that are router interfaces and whose kernel device exists.
     fn vlans(&self, numbers: &BTreeMap<String, u16>, devices: &BTreeMap<String, Netdev>) -> Vec<Vlan> {
         let vlan = |((port, vlan), own): (&mirror_device::Key, &MirrorDevice)| {
             Some(Vlan {
@@ -354,8 +351,8 @@ impl Running {
         self.mirrors.iter().filter_map(vlan).collect()
     }
 
-    /// Reports to the kernel the neighbours to which packets were sent, so that the kernel's neighbour entries
-    /// stay reachable. Also makes the kernel resolve gateways whose Ethernet address is unknown.
+    /// Reports to the kernel the neighbours to which packets were sent, so that it keeps their neighbour entries
+    /// reachable. Also makes the kernel resolve gateways whose Ethernet address is unknown.
     pub fn prompt(&mut self, name: &RouterName) {
         let (used, permanent) = {
             let state = locked(&self.state);
@@ -393,8 +390,8 @@ impl Running {
         }
     }
 
-    /// Updates the peers of the router's routing daemons, which the punt limits treat separately. The peers
-    /// are the remote ends of the kernel's BGP sessions, at the interfaces where they are neighbours, and the
+    /// Updates the known peers of the router's routing daemons, whose control packets have rate limits of their own.
+    /// The peers are the remote ends of the kernel's BGP sessions, at the interfaces where they are neighbours, and the
     /// gateways of the kernel's routes.
     pub fn learn_peers(&mut self, name: &RouterName, sessions: Sessions) {
         let sessions = match sessions {
@@ -425,7 +422,7 @@ impl Running {
         self.punt_policer.set_peers(peers);
     }
 
-    /// Returns whether the settings in `wanted` can be applied to the running router without a restart.
+    /// Returns whether the settings in `wanted` can be applied to the router while it runs, without opening it again.
     pub fn fits(&self, wanted: &model::Router) -> bool {
         // The tables that hooks read are created with the router.
         if wanted.settings.hook && !self.wanted.settings.hook && self.hook.is_none() {
@@ -469,15 +466,15 @@ struct Vlan {
 }
 
 impl Vlan {
-    /// Returns the number of the VLAN's router interface if hooks route its packets. Returns `None` for a
-    /// VLAN with two tags, because workers route its packets.
+    /// Returns the number of the VLAN's router interface if hooks route its packets. Returns `None` for a VLAN with two
+    /// tags, whose packets workers route.
     fn answered(&self) -> Option<u16> {
         self.number.filter(|_| self.tags.inner.is_none())
     }
 }
 
-/// Returns the outer VLAN IDs of a port's VLANs. Each VLAN ID has the number of the router interface by which
-/// the port's hook routes, or `None` if workers route the packets of the VLAN.
+/// Returns the outer VLAN IDs of a port's VLANs. Each has the number of its router interface if hooks route its
+/// packets, or `None` if workers do.
 fn of_hook<'v>(vlans: impl Iterator<Item = &'v Vlan>) -> Vec<(u16, Option<u16>)> {
     let mut all = BTreeMap::new();
     for vlan in vlans {
@@ -503,7 +500,7 @@ fn reverse_path(asks: Rpf) -> ReversePath {
     }
 }
 
-/// Returns a random number, which seeds the flow hash of a router.
+/// Returns a random number, used as the seed of a router's flow hash.
 fn fastrand() -> u32 {
     use std::hash::{BuildHasher, RandomState};
     u32::try_from(RandomState::new().hash_one(0) >> 32).unwrap_or(1)

@@ -109,7 +109,7 @@ impl Running {
 /// An interface that a router has according to the configuration.
 struct WantedInterface {
     port: PortName,
-    /// Configured name of the device from which the interface has its addresses.
+    /// Configured name of the device whose addresses are the interface's addresses.
     device: String,
     miss: Miss,
     /// VLAN tags of the interface. `None` for the interface of the port itself.
@@ -131,8 +131,8 @@ fn wanted_interfaces(wanted: &model::Router, config: &Config) -> Vec<WantedInter
 }
 
 impl WantedInterface {
-    /// Returns the state of the interface, whose device is `link` in the kernel. `up` contains the ports' link
-    /// states, and `relays` the DHCPv4 and DHCPv6 relays by device.
+    /// Returns the state of the interface, whose device is `link` in the kernel. `up` contains the link state of each
+    /// port, and `relays` the DHCPv4 and DHCPv6 relays by device.
     fn state(
         self,
         mirror: &Mirror,

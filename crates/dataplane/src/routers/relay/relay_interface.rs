@@ -15,7 +15,8 @@ use router::dhcp6;
 
 use super::version::{Key, Version};
 
-/// Maximum number of DHCP messages per second that the relay accepts for an interface, in each direction.
+/// Maximum number of DHCP messages per second that the relay accepts on an interface, counted separately for clients,
+/// for other relays, and for replies of servers.
 const RATE: u32 = 1_000;
 /// Maximum number of DHCP messages per second that the relay accepts from one client. Clients with equal hashes
 /// share the limit.
@@ -88,14 +89,15 @@ pub struct RelayInterface {
     pub place: Place,
     pub clients: UdpSocket,
     pub servers: UdpSocket,
-    /// Socket that sends DHCPv4 replies as Ethernet frames, because a client may have no address yet and may
-    /// not answer ARP.
+    /// Socket that sends DHCPv4 replies as Ethernet frames, because a client may have no address yet and may not answer
+    /// ARP.
     frames: FrameSender,
     allowed: Vec<IpAddr>,
     /// Devices to which the kernel's routes to each DHCP server lead. The server's replies may arrive only on
     /// these devices.
     ways: BTreeMap<IpAddr, Vec<u32>>,
-    /// Whether the relay accepts messages from the clients' side that another relay has already forwarded.
+    /// Whether the relay accepts messages that another relay has already forwarded, when they arrive from the clients'
+    /// side.
     takes_relayed: bool,
     counts: Arc<Counts>,
     up: Limits,
@@ -146,26 +148,25 @@ impl RelayInterface {
     }
 }
 
-/// Limits of the DHCP messages that the relay forwards to servers.
+/// Rate limits of the DHCP messages that the relay forwards to servers.
 struct Limits {
-    /// Limits of DHCP messages that clients send on the link.
+    /// Rate limits for messages that clients send on the link.
     clients: Requests,
-    /// Limits of DHCP messages that other relays send to the interface's address. Any host that has a route to
-    /// the address can send such messages, so they do not use up the limit of the clients.
+    /// Rate limits for messages that other relays send to the interface's address. Any host that has a route to the
+    /// address can send such messages, so they must not use up the limit of the clients.
     relays: Requests,
 }
 
 impl Limits {
-    /// Accepts one DHCP message for the servers. Returns false if a limit is exceeded. `by_address` is true if
-    /// the message arrived at the interface's own address, and not by multicast or broadcast on the link.
+    /// Counts one DHCP message for the servers. Returns false if a rate limit is exceeded. `by_address` is true if the
+    /// message arrived at the interface's own address, and not by multicast or broadcast on the link.
     fn take(&mut self, by_address: bool, from: impl Hash, client: impl Hash) -> bool {
         let now = Instant::now();
         if by_address { self.relays.take(from, now) } else { self.clients.take(client, now) }
     }
 }
 
-/// Limits of the DHCP messages per second that the relay accepts: one for all senders together, and one for
-/// each sender.
+/// Rate limits of accepted DHCP messages: one for all senders together, and one for each sender.
 struct Requests {
     all: Allowance,
     /// Message counter of each sender, indexed by the hash of the sender. Several senders may share a counter.
@@ -181,8 +182,7 @@ impl Requests {
         Requests { all: Allowance::default(), each, rate, hasher: RandomState::new() }
     }
 
-    /// Accepts one DHCP message of a sender. Returns false if the sender's limit or the common limit is
-    /// exceeded.
+    /// Counts one DHCP message of a sender. Returns false if the sender's limit or the common limit is exceeded.
     fn take(&mut self, sender: impl Hash, now: Instant) -> bool {
         let place = usize::try_from(self.hasher.hash_one(sender) % CLIENTS as u64).unwrap_or(0);
         let rate = self.rate;
@@ -313,8 +313,8 @@ pub fn take6(
 }
 
 impl RelayInterface {
-    /// Reads the kernel's routes to the DHCP servers, in the calling thread's namespace. Replies of the servers
-    /// may also arrive on the device `extra`.
+    /// Reads the kernel's routes to the DHCP servers, in the calling thread's namespace. Replies of the servers may
+    /// also arrive on the device `extra`.
     pub fn find_ways(&mut self, extra: Option<u32>) {
         let ways = |server: &IpAddr| {
             // Without a route to the server, no message is sent to it and no reply is accepted from it.
