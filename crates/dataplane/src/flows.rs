@@ -221,8 +221,8 @@ pub struct Flows {
     changed: BTreeSet<BridgeName>,
     /// Initial states of bridges that are not created yet, indexed by bridge name.
     given: BTreeMap<String, Given>,
-    /// Megaflows that the workers had cached when the last slow path ended, in this process or in a
-    /// predecessor. The next slow path starts with them.
+    /// Megaflows that the workers had cached when the last slow path ended, in this process or in a predecessor. The
+    /// next slow path installs them again.
     known: Vec<KnownFlow>,
     /// Diagnostics of rule files that could not be read and were moved aside.
     damaged: Vec<DoctorFinding>,
@@ -481,7 +481,7 @@ impl Flows {
         Barriers { asked, completed: 0, is_done }
     }
 
-    /// Returns the flow tables of all OpenFlow bridges as hand-over state, by bridge name.
+    /// Returns the flow tables of all OpenFlow bridges in the form for a hand-over, by bridge name.
     pub fn records(&self) -> BTreeMap<String, RulesRecord> {
         let record = |(name, own): (&BridgeName, &Flowing)| {
             let record = RulesRecord::of(&own.tables.lock(), own.named_numbers(), now());
@@ -573,7 +573,7 @@ impl Flows {
     }
 }
 
-/// Converts a bridge's hand-over state into the initial state of the bridge in this process.
+/// Converts a bridge's state from a hand-over or a rule file into the initial state of the bridge in this process.
 fn given(name: &str, record: &RulesRecord) -> Given {
     let mut rules = Pipeline::new();
     let refused = record.give(&mut rules, now());
@@ -710,7 +710,7 @@ fn is_bare(pipeline: &Pipeline) -> bool {
     pipeline.rule_count() == 0
 }
 
-/// Returns whether the flow tables contain only the flow entry of the standalone mode (`NORMAL`).
+/// Returns whether the flow tables contain only the standalone flow entry (with the action `NORMAL`).
 fn stands_by_itself(pipeline: &Pipeline) -> bool {
     if pipeline.rule_count() != 1 {
         return false;

@@ -124,7 +124,7 @@ struct OffloadedPort {
     /// last read.
     transmits: bool,
     reached: Option<u32>,
-    /// Counters of each queue of the port at the last poll.
+    /// Counts of each queue of the port at the last poll.
     seen: Vec<Seen>,
 }
 
@@ -149,7 +149,7 @@ impl OffloadedPort {
 /// A port that is a router interface and whose hook keeps the frame order with the workers (reordering guard).
 struct RoutedOrder {
     orders: Arc<Orders>,
-    /// Counters of each queue of the port at the last poll.
+    /// Counts of each queue of the port at the last poll.
     seen: Vec<Seen>,
 }
 

@@ -203,8 +203,8 @@ impl DataPlane {
         *locked(&self.keeper) = Some(Keeper::new(directory));
     }
 
-    /// Discards restored OpenFlow rules that no bridge has used. Bridges that are created later then do not
-    /// start with the rules of earlier bridges of their names.
+    /// Discards restored OpenFlow rules that no bridge has used. A bridge that is created later then does not get the
+    /// rules of an earlier bridge with its name.
     pub fn forget_given(&self) {
         locked(&self.running_state).flows.forget_given();
     }

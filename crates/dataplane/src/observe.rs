@@ -92,8 +92,8 @@ impl Drop for Watching {
     }
 }
 
-/// Creates a thread that calls `run` with the value that is sent to the returned channel. The thread ends if
-/// the channel is dropped without a value.
+/// Creates a thread that waits for a value on the returned channel and calls `run` with it. If the channel is dropped
+/// without a value, the thread ends.
 fn thread_for<T: Send + 'static>(
     thread: Builder,
     run: impl FnOnce(T) + Send + 'static,

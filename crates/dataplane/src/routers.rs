@@ -72,7 +72,7 @@ pub struct Routers {
     waiting: BTreeMap<RouterName, String>,
     /// For routers whose namespace exists but that could not be opened: the pause before the next attempt.
     retries: BTreeMap<RouterName, Retry>,
-    /// Channel that wakes the routing thread when workers or hooks must be updated.
+    /// Channel that wakes the routing thread when the workers' snapshot or the hooks must be updated.
     wake: SyncSender<()>,
     woken: Option<Receiver<()>>,
     /// Number of running captures and traces. While there are any, hooks (XDP programs) route no packets, because every

@@ -22,7 +22,7 @@ use super::routers::Routers;
 use super::running_state::RunningState;
 
 /// Time limit for stopping the workers in a hand-over, and for resuming the data plane after a failed hand-over. During
-/// this time, the daemon keeps the watchdog of the service manager satisfied although the data plane does not answer.
+/// this time, the daemon continues to notify the service manager's watchdog although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
 /// Time limit in an upgrade for large changes to unlock the flow tables of bridges, and for the slow path to finish the
 /// packets that wait for translation (upcalls). If changes exceed the limit, the upgrade is abandoned. If the slow path

@@ -49,7 +49,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Allocates scratch memory, which serves bursts of any length.
+    /// Allocates scratch memory. It suits bursts of any length.
     pub fn new() -> Scratch {
         Scratch { judged: Vec::with_capacity(BURST), mac_cache: MacCache::new() }
     }

@@ -2,7 +2,7 @@
 //! the forwarding decisions by destination address.
 //!
 //! If the MAC table has few entries, the table fits into the first-level CPU cache, and the instructions of the
-//! look-ups dominate the cost of a frame. The MAC cache reduces this cost to two multiplications and three
+//! lookups dominate the cost of a frame. The MAC cache reduces this cost to two multiplications and three
 //! comparisons, in a loop that keeps its state in CPU registers ([`MacCache::decide`]).
 //!
 //! Each combination of ingress port and tag (a direction) has a number ([`Way`]). Each combination of VLAN, tag form

@@ -21,7 +21,8 @@ pub struct MemberFacts {
     pub untagged: Option<VlanId>,
     /// Whether the member admits frames that carry a VLAN tag.
     pub tagged: bool,
-    /// Whether the member drops frames that carry a tag of the VLAN in [`MemberFacts::untagged`].
+    /// Whether the member drops frames that carry a tag of the VLAN in [`MemberFacts::untagged`], so that this VLAN is
+    /// only admitted untagged.
     pub untagged_only: bool,
     /// Whether the member is protected: frames are not forwarded between protected members.
     pub protected: bool,

@@ -81,7 +81,7 @@ pub struct SnooperCounts {
     /// Number of accepted PIM hellos.
     pub hellos: u64,
     /// Number of rejected multicast control messages: malformed messages, messages that a host would not accept, and
-    /// queries and PIM hellos from ports that must not lead to a multicast router.
+    /// queries and PIM hellos from ports to which no multicast router may be connected.
     pub bad: u64,
     /// Number of joins refused because the port or the bridge was at its limit of groups.
     pub refused: u64,

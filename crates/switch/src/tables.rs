@@ -394,7 +394,7 @@ impl BridgeTables {
         (!known && is_refused).then_some(BRIDGE_LIMIT)
     }
 
-    /// Learns the address with the MAC table key `key` on `port`. `known` states whether the caller's look-up has
+    /// Learns the address with the MAC table key `key` on `port`. `known` states whether the caller's lookup has
     /// just found an entry for the address.
     ///
     /// In a full table a new address displaces another one ([`BridgeTables::evict`]).
@@ -513,9 +513,9 @@ impl BridgeTables {
         first.filter(|((held, ..), _)| *held >= held_here).map(|(_, entry)| entry)
     }
 
-    /// Corrects the number of entries in the table after an insertion. Another thread may have added or removed the
-    /// entry between the look-up and the insertion, or the insertion may have failed because the buckets were full
-    /// or locked by another worker.
+    /// Corrects the count of entries in the table after an insertion. Another thread may have added or removed the
+    /// entry between the lookup and the insertion, or the insertion may have failed because the buckets were full or
+    /// locked by another worker.
     fn correct_held(&self, known: bool, inserted: Inserted) {
         match (known, inserted) {
             (true, Inserted::New) => drop(self.held.fetch_add(1, Ordering::Relaxed)),
@@ -529,7 +529,7 @@ impl BridgeTables {
     /// `port`.
     fn moved(&self, at: BucketIndex, key: u64, port: PortId, old: Station, now_secs: u16) -> Learned {
         if old.is_static() {
-            // The entry was made static between the look-up and the insertion. Restore it. A frame in between
+            // The entry was made static between the lookup and the insertion. Restore it. A frame in between
             // may follow the wrong entry, as a frame that came a moment earlier would have.
             let _ = self.table.insert_at(at, key, old.0, now_secs);
             self.changed();

@@ -123,8 +123,9 @@ fn record(tried: &mut Vec<Fallback>, refusal: Fallback) {
     }
 }
 
-/// Returns the record of a refused attach attempt with the driver's error message. The kernel call that creates a link
-/// returns only an error number. The attempt is therefore repeated over netlink, which carries the driver's message.
+/// Returns the record of a refused attach attempt, with the driver's error message. The system call that creates a BPF
+/// link returns only an error number. The attempt is therefore repeated over netlink, which also returns the driver's
+/// message.
 fn refusal(
     ifindex: u32,
     program: BorrowedFd<'_>,

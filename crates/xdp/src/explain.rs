@@ -43,8 +43,8 @@ pub struct HookSays {
 }
 
 impl Attached {
-    /// Returns what the port's own program does with a frame of at least 14 bytes, found by a test run. The test run
-    /// treats the frame as received on the first queue, with no earlier frame of its flow still in a worker. The
+    /// Makes a test run of the port's own program with a frame of at least 14 bytes, and returns the result. The test
+    /// run treats the frame as received on the first queue, with no earlier frame of its flow still in a worker. The
     /// calling thread must be in the device's network namespace.
     ///
     /// # Errors

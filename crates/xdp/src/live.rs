@@ -42,7 +42,7 @@ const POOL_PAUSE: Duration = Duration::from_millis(20);
 /// program is attached to a device ([`Generator::parked`]), and 25 ms otherwise.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Amount of traffic that a generator has given to a device.
+/// Amount of traffic that a generator has given to a device for transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offered {
     /// Number of frames given to the device for transmission. Only the counters of the device show which of them it

@@ -246,8 +246,8 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads a port's program with its constants set by `constants` and `stages`. If `share` is given, the program uses
-    /// these maps in place of new maps.
+    /// Loads a port's program with the constants in `constants` and `stages`. If `share` is given, the program uses
+    /// these maps instead of new ones.
     pub(crate) fn new(
         mut constants: Constants,
         locals: Option<LocalAddresses>,

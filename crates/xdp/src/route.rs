@@ -423,8 +423,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers, punts: None, orders: None }))
     }
 
-    /// Returns a copy of the stage in which the given VLANs (IEEE 802.1Q, 1 to 4094) are interfaces of the
-    /// router. Each VLAN has an interface number or `None`.
+    /// Returns a copy of the stage that treats the given VLANs (IEEE 802.1Q, 1 to 4094) as interfaces of the router.
+    /// Each VLAN has an interface number or `None`.
     ///
     /// - Packets of a VLAN whose interface has a number ([`Answers::set_interface`]) are routed like untagged
     ///   packets.
@@ -696,8 +696,8 @@ mod tests {
         }
     }
 
-    /// Checks that a bit is set exactly while one of its addresses is present, and that a process that takes
-    /// over the tables writes the bits that its predecessor did not write.
+    /// A bit is set exactly while one of its addresses is present. A process that takes over the tables writes the bits
+    /// that its predecessor did not write.
     #[test]
     fn bits_are_those_of_the_addresses() {
         let mut own = match Own::new("blue") {

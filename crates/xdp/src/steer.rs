@@ -44,20 +44,21 @@ pub struct SteerConfig {
     /// Whether a table indexed by the flow hash selects the target of frames that match no exact flow and that no stage
     /// has forwarded, passed or dropped.
     pub table: bool,
-    /// Whether the program writes the flow hash and the mark as metadata in front of frames for a socket or the
-    /// kernel (see `struct steer_meta`).
+    /// Whether the program writes the flow hash and the exact flow's mark in front of frames for a socket or the
+    /// kernel, as XDP metadata (see `struct steer_meta`).
     pub metadata: bool,
     /// Length in frames of the queue to each target CPU, 1 to [`STEER_QUEUE_MAX`]. Frames for a full queue are lost.
     pub cpu_queue: u32,
 }
 
-/// Metadata that the program writes in front of a frame for a socket or the kernel: `struct steer_meta`.
+/// XDP metadata that the program writes in front of a frame for a socket or the kernel: `struct steer_meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SteerMeta {
     /// Flow hash of the frame, which is equal for both directions of a connection: `FlowKey::hash_symmetric` of
     /// the crate `packet`.
     pub hash: u32,
-    /// Mark of the exact flow that matched the frame. 0 if no exact flow matched or the flow has no mark.
+    /// Mark (a number that the configuration or the API sets) of the exact flow that matched the frame. 0 if no exact
+    /// flow matched or the flow has no mark.
     pub mark: u32,
 }
 
@@ -186,8 +187,8 @@ impl Steering {
         Ok(steering)
     }
 
-    /// Returns a flow steering with the flows, table and counts of `self` and with another configuration. Programs use
-    /// the present steering until [`crate::Attached::set_stage`] is called with the returned one.
+    /// Returns a flow steering with the exact flows, table and counts of `self` and with another configuration.
+    /// Programs use the old one until [`crate::Attached::set_stage`] is called with the returned one.
     ///
     /// # Errors
     /// Returns [`Error::SteerFull`] or [`Error::Map`]. Nothing changes on failure.

@@ -19,8 +19,8 @@ const FLOWS: u32 = 4096;
 /// Offload of the slow path's megaflows to the driver hooks.
 pub(super) struct Hook(FlowOffload);
 
-/// Creates the hook offload of OpenFlow flows, without any offloaded flow. The offload uses `table`, which is
-/// created if it is `None`. `waker` wakes the slow path when a grace period of the offload ends.
+/// Creates the offload of OpenFlow flows, with no flow offloaded yet. It uses `table`, which is created if it is
+/// `None`. `waker` wakes the slow path when removed flows can be reused (end of a grace period).
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the table, or if no thread can be created.

@@ -34,7 +34,7 @@ const SOON: usize = 8192;
 const PORT_DOWN: u32 = 1;
 /// Port configuration bit `OFPPC_NO_RECV`: the port drops received packets.
 const NO_RECEIVE: u32 = 4;
-/// Port configuration bit `OFPPC_NO_FLOOD` of OpenFlow 1.0: the port takes no flooded packets.
+/// Port configuration bit `OFPPC_NO_FLOOD` of OpenFlow 1.0: flooded packets are not sent to the port.
 const NO_FLOOD: u32 = 16;
 /// Port configuration bit `OFPPC_NO_FWD`: the port drops packets that are forwarded to it.
 const NO_FORWARD: u32 = 32;
@@ -124,7 +124,7 @@ impl OfDatapath {
         self.datapath_id.store(id, Ordering::Relaxed);
     }
 
-    /// Returns the hand-over state of the datapath, except for the flow tables.
+    /// Returns the state of the datapath for a hand-over, except for the flow tables.
     pub(super) fn record(&self) -> OfDatapathRecord {
         // Two locks are never held at once here, because `port_mod` locks the tables first.
         let configs = locked(&self.configs).clone();
@@ -140,8 +140,8 @@ impl OfDatapath {
         }
     }
 
-    /// Restores the hand-over state of a predecessor. If the predecessor was killed, `record` is `None`,
-    /// because only the flow entries were restored.
+    /// Restores the state of the datapath from a predecessor's hand-over. If the predecessor was killed, `record` is
+    /// `None`, because only the flow entries were restored.
     pub(super) fn take_over(&self, record: Option<OfDatapathRecord>) {
         let Some(OfDatapathRecord { configs, fragments, begun, alone }) = record else {
             let begun = !self.secure.load(Ordering::Relaxed) && stands_by_itself(&self.tables.lock());
@@ -196,8 +196,8 @@ impl OfDatapath {
         }
     }
 
-    /// Prepares a bridge that starts with restored flow entries. In secure mode, the standalone flow entry is
-    /// removed.
+    /// Prepares a bridge that starts with restored flow entries. In secure mode, removes the standalone flow entry
+    /// (with the action `NORMAL`).
     pub(super) fn resume(&self) {
         if self.secure.load(Ordering::Relaxed) {
             self.tables.change(end);
@@ -563,7 +563,7 @@ fn modify_for(
     done
 }
 
-/// Removes the standalone flow entry if the bridge has no other flow entry.
+/// Removes the standalone flow entry (with the action `NORMAL`) if the bridge has no other flow entry.
 fn end(pipeline: &mut Pipeline) {
     if stands_by_itself(pipeline) {
         let all = FlowMod::delete(ALL_TABLES, Match::ANY);

@@ -32,8 +32,8 @@ impl Table {
 /// with the lowest key is evicted first.
 type Rank = (u16, u64);
 
-/// Values of the fields by which flow entries are grouped for eviction. `None` stands for a field that the packets
-/// of a flow entry do not have.
+/// Values of the fields by which flow entries are grouped for eviction. `None` stands for a field that packets of the
+/// flow entry cannot have.
 type GroupKey = Vec<Option<u128>>;
 
 /// Work of visiting one rule while the rule to evict is chosen, in units of one rule visit.

@@ -11,7 +11,7 @@ use super::{Field, Flow};
 /// Work of recording one conjunction to which a rule belongs, in units of one rule visit.
 const EACH: u32 = 2;
 
-/// The result of a look-up in a table.
+/// The result of a lookup in a table.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub rule: Option<RuleRef>,

@@ -226,7 +226,7 @@ pub enum FlowError {
     /// OFPBAC_BAD_SET_ARGUMENT: an action sets a field to an invalid value.
     #[error("an action sets a field to a value that it cannot have")]
     BadSetArgument,
-    /// OFPBAC_MATCH_INCONSISTENT: an action needs a prerequisite that the match lacks.
+    /// OFPBAC_MATCH_INCONSISTENT: the match does not meet a prerequisite of an action.
     #[error("an action needs what the match does not make sure of")]
     MatchInconsistent,
     /// OFPBAC_UNSUPPORTED_ORDER: the order of the actions is not supported, or an action set holds two

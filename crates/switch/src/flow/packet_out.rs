@@ -14,7 +14,7 @@ use super::translate::TranslationInput;
 use super::work::WORK_OF_CHANGE;
 use super::{Action, Instructions};
 
-/// Maximum number of table look-ups of all packet-outs of a batch together.
+/// Maximum number of table lookups of all packet-outs of a batch together.
 const MAX_LOOKUPS: usize = 65_536;
 /// Maximum memory, in octets, of all packet-outs of a batch and their translations together.
 const MAX_MEMORY: usize = 4 << 20;

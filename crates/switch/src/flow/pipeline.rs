@@ -341,7 +341,7 @@ impl Pipeline {
         true
     }
 
-    /// Sets the look-up optimizations of the classifiers of all tables. They do not change the results of look-ups.
+    /// Sets the lookup optimizations of the classifiers of all tables. They do not change the results of lookups.
     pub fn set_options(&mut self, options: Options) {
         for table in &mut self.tables {
             table.classifier.set_options(options);

@@ -183,7 +183,7 @@ pub(crate) struct Rules {
     /// for each table.
     work: usize,
     table_work: HashMap<u8, usize>,
-    /// Identifier of the chain to which new rules are added, for each table and cookie.
+    /// For each table and cookie, the identifier of the chain to which new rules are added.
     names: HashMap<ChainKey, u64>,
     /// For each cookie, the tables that have a chain with the cookie.
     cookie_tables: HashMap<u64, TableSet>,
@@ -360,7 +360,7 @@ impl Rules {
         Some(number)
     }
 
-    /// Marks the rules of a table with a cookie as doomed, that is, about to be removed. Look-ups by cookie
+    /// Marks the rules of a table with a cookie as doomed, that is, about to be removed. Lookups by cookie
     /// no longer find them.
     pub fn doom(&mut self, table: u8, cookie: u64) {
         let Some(number) = self.remove_name((table, cookie)) else { return };

@@ -34,8 +34,8 @@ impl Mark {
     /// Size of the encoded sequence number in front of the frame, in bytes.
     pub const LEN: usize = 8;
 
-    /// Decodes a sequence number from the bytes in front of a frame. Returns `None` if the bytes do not contain a valid
-    /// mark.
+    /// Decodes a sequence number from the bytes in front of a frame. Returns `None` if the bytes are not an encoded
+    /// sequence number.
     #[must_use]
     pub fn read(bytes: [u8; Mark::LEN]) -> Option<Mark> {
         let word = u64::from_ne_bytes(bytes);

@@ -115,7 +115,7 @@ impl KnownStations {
         (TABLE, self.table.as_fd())
     }
 
-    /// Returns a copy for a test run. The copy has a new station table with the stations of the present table.
+    /// Returns a copy for a test run. The copy has a new station table with the same stations.
     pub fn scratch(&self) -> Result<KnownStations, Error> {
         let failed = |map, operation| move |source| Error::Map { map, operation, source };
         let entries = sys::map_info(self.table.as_fd()).map_err(failed(TABLE, "query"))?.max_entries;

@@ -9,7 +9,7 @@ use crate::bridge::{self, BridgeDevices, BridgePort, KnownStations, Orders, Stat
 
 /// Number of 32-bit words of `struct flows_conf` (the constants of the stage of cached flows).
 pub(crate) const FLOWS_WORDS: usize = 20;
-/// Index of the first secret hash factor in `struct flows_conf`. Each factor takes two 32-bit words.
+/// Index in `struct flows_conf` of the first secret factor of the flow hash. Each factor takes two 32-bit words.
 const FACTORS: usize = 4;
 
 /// Configuration of the stage of cached flows for one port.

@@ -9,7 +9,7 @@ use super::table::{FlowCounts, FlowTable, MASKS, PLACES};
 /// Reason why a flow was not inserted into the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// The table is full, or both hash lines that could hold the flow are full.
+    /// The table is full, or both buckets of the hash table that could hold the flow are full.
     Full,
     /// The flow has a new mask, and the table has no free place for another mask.
     Masks,

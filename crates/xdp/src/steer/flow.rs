@@ -75,7 +75,7 @@ pub struct FlowEntry {
     pub mark: u32,
     /// Time (CLOCK_MONOTONIC) from which the program ignores the entry. `None` if the entry does not expire.
     pub expires: Option<Moment>,
-    /// Whether the entry was added at run time, and not by the configuration.
+    /// Whether the entry was added at run time through the API. If not, it comes from the configuration.
     pub live: bool,
 }
 

@@ -303,7 +303,7 @@ fn the_removal_of_all_meters_is_charged_for_each_meter() {
 }
 
 /// A change that names a cookie looks only in the tables that have rules with the cookie, and a strict change in
-/// all tables looks only in tables with rules. Each of these tables is charged for several look-ups.
+/// all tables looks only in tables with rules. Each of these tables is charged for several lookups.
 #[test]
 fn changes_in_all_tables_are_charged_for_each_table_with_rules() {
     let mut pipeline = Pipeline::new();
