@@ -126,8 +126,8 @@ fn walk(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     Ok((at, last))
 }
 
-/// Returns the target of a symbolic link that root or the daemon's own user owns. `error` is the error with which the
-/// name could not be opened as a directory. The function returns `error` if the name is not a symbolic link.
+/// Returns the target of a symbolic link that root or the daemon's own user owns. Returns `error`, with which opening
+/// the name as a directory failed, if the name is not a symbolic link.
 fn followed(at: impl AsFd, name: &OsStr, error: Errno) -> io::Result<std::path::PathBuf> {
     let metadata = statat(&at, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(metadata.st_mode) != FileType::Symlink {

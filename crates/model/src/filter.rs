@@ -466,7 +466,7 @@ pub enum PatternBase {
 }
 
 impl PatternBase {
-    /// Words that name the positions in the configuration file, in the order of [`PatternBase::ALL`].
+    /// Keywords of the configuration file for the positions in the packet, in the order of [`PatternBase::ALL`].
     pub const WORDS: &'static [&'static str] = &["frame", "network", "transport", "payload"];
     /// All positions from which the offset of a pattern can be counted.
     pub const ALL: [PatternBase; 4] =

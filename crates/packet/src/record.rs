@@ -87,7 +87,7 @@ pub enum Step {
     Bridge(BridgeId),
     /// The packet was assigned to a VLAN of the bridge.
     Vlan {
-        /// VLAN identifier of the packet. 0 if the bridge port does not separate VLANs.
+        /// VLAN identifier of the packet, or 0 if the bridge port is not VLAN-aware.
         vid: u16,
         /// Origin of the VLAN identifier: the VLAN tag of the frame, or the configuration of the port.
         source: VlanSource,

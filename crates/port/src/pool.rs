@@ -217,7 +217,7 @@ impl FramePool {
         &self.memory
     }
 
-    /// Returns the number of free frames in this pool. Free frames in the depot are not included.
+    /// Returns the number of free frames in this pool, without those of the [`Depot`] that all pools share.
     #[must_use]
     pub fn len(&self) -> usize {
         self.free.len()

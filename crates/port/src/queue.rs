@@ -165,9 +165,9 @@ pub trait Queue: Send {
     /// the frames, the socket is closed first.
     fn close(self: Box<Self>, pool: &mut FramePool);
 
-    /// Converts the queue into state for a successor process, while no worker runs. Frames that the kernel holds stay
-    /// with the kernel, and all other frames of the queue are returned to `pool`.
+    /// Converts the queue into state for a successor process. No worker may be running. Frames that the kernel holds
+    /// stay with the kernel, and all other frames of the queue are returned to `pool`.
     ///
-    /// A kind of queue that cannot be handed over closes the queue, and returns [`Exported::Closed`].
+    /// If this kind of queue cannot be handed over, closes the queue and returns [`Exported::Closed`].
     fn export(self: Box<Self>, pool: &mut FramePool) -> Exported;
 }

@@ -15,7 +15,7 @@ const BY_FAMILY: u16 = 20;
 /// sessions that this host has accepted or initiated. Half-open incoming sessions are not queried, because
 /// any host can create them.
 const STATES: u32 = 1 << 1 | 1 << 2;
-/// TCP states of sockets that wait for connections, as a bit set of `TCP_LISTEN`.
+/// Bit mask of TCP states that selects only listening sockets (`1 << TCP_LISTEN`).
 const LISTENING: u32 = 1 << 10;
 
 /// Returns the local and the remote address of each TCP session that has `port` at either end. Only sessions

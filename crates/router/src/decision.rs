@@ -171,8 +171,8 @@ impl Gathering<'_> {
         self.six.extend(from, destination)
     }
 
-    /// Adds the packet with the index `place` in the burst, for which [`Router::admit`] returned `admitted`. If the
-    /// packet is not to be routed, returns the decision for it.
+    /// Adds the packet at index `place` of the burst to the packets to be routed. `admitted` is the result of
+    /// [`Router::admit`] for the packet. If the packet is not to be routed, returns its decision instead.
     #[inline(always)]
     pub fn admitted(&mut self, admitted: Admitted, place: usize) -> Option<Decision> {
         let (destination, hops) = match admitted {

@@ -69,7 +69,8 @@ pub(super) struct Subtable<const W: usize, T> {
     pub cuts: [usize; 4],
     /// Index of the last stage in which the mask has bits.
     pub last_stage: usize,
-    /// For each stage except the last, multiset of the hashes of the rules' words up to the end of the stage.
+    /// For each stage except the last, the hashes of the rules' masked key words from the first word to the end of
+    /// the stage, with the number of rules for each hash.
     pub stages: [HashCounts; 3],
     /// Prefix length of the mask in each tracked field. 0 if the mask has no bits in the field, or its bits
     /// are not a prefix.

@@ -30,8 +30,8 @@ pub(super) const PARTS: [(u16, u8, &str); 12] = [
     (RTM_GETNETCONF, AF_INET6, "IPv6 settings"),
 ];
 
-/// Returns whether an interrupted dump is not repeated any more, because the deadline has passed or the threads must
-/// end.
+/// Returns true if an interrupted dump must not be repeated: the deadline has passed, or `end` tells the threads that
+/// follow the kernel to stop.
 pub(super) fn gives_up(deadline: Option<Instant>, end: &AtomicBool) -> bool {
     end.load(Ordering::Acquire) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
