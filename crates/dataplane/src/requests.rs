@@ -9,14 +9,15 @@ use control::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, Sampl
 use engine::state::RSS_BUCKETS;
 use model::{
     BlockRequest, Blocked, CapturedFrame, Counters, DoctorFinding, DriftState, Explanation, FdbFilter,
-    FlowTuning, HookState, Machine, Merged, MulticastMember, PacketFilter, Prefix, ProgramChange, RouteWhy,
-    RssTable, SteeringDone, SteeringEntry, SteeringRequest, SteeringTable, TraceEvent, TraceRequest,
+    FilterName, FlowTuning, HookState, Machine, Merged, MulticastMember, PacketFilter, Prefix, ProgramChange,
+    RouteWhy, RssTable, SteeringDone, SteeringEntry, SteeringRequest, SteeringTable, TraceEvent,
+    TraceRequest,
 };
 use packet::{PortId, VlanId, WorkerId};
 use tokio::sync::mpsc::Sender;
 
 use super::data_plane::DataPlane;
-use super::filters::BlocklistFiles;
+use super::filters::{BlocklistFiles, Filters, Reloaded};
 use super::handover::HandoverError;
 use super::lock::locked;
 use super::ports::no_such_port;
@@ -30,6 +31,9 @@ use super::{
 /// visits its whole range.
 const BLOCKED_AT_ONCE: usize = 4096;
 const UNBLOCKED_AT_ONCE: usize = 256;
+/// Number of attempts to put a block list in place that was built while the data plane was not locked. After each
+/// attempt but the last, the list follows the prefixes that were blocked meanwhile, again without the lock.
+const RELOAD_ATTEMPTS: u32 = 4;
 
 impl Plane for DataPlane {
     fn machine(&self) -> Machine {
@@ -44,14 +48,16 @@ impl Plane for DataPlane {
         }
         let before = locked(&self.running_state).config.clone();
         let blocklists = BlocklistFiles::read(&new.config, &before)?;
-        let notes = self.engine(|engine| {
+        let state_of = |name: &FilterName| locked(&self.running_state).filters.list_state(name);
+        let lists = blocklists.build(&new.config, &before, state_of)?;
+        let (notes, _former) = self.engine(|engine| {
             let mut running_state = locked(&self.running_state);
-            let mut notes = running_state.apply(engine, &new.config, &blocklists, starting)?;
+            let mut notes = running_state.apply(engine, &new.config, (&blocklists, lists), starting)?;
             notes.extend(doctor::services(&running_state));
             if !starting {
                 orphans::sweep(&running_state);
             }
-            Ok(notes)
+            Ok((notes, running_state.filters.former_lists()))
         })?;
         *locked(&self.merged) = new.clone();
         Ok(notes)
@@ -84,23 +90,26 @@ impl Plane for DataPlane {
     }
 
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
-        let mut wanted = locked(&self.running_state).filters.blocklist_path(filter)?;
         loop {
-            // Without the lock, because reading a long list takes seconds.
-            let prefixes = filters::read_blocklist(&wanted.0, &wanted.1)?;
-            let done = self.engine(|engine| {
-                let mut running_state = locked(&self.running_state);
-                let now = running_state.filters.blocklist_path(filter)?;
-                if now != wanted {
-                    wanted = now;
-                    return Ok(None);
+            let source = locked(&self.running_state).filters.list_source(filter)?;
+            // Without the lock, because reading and building a long list takes seconds.
+            let mut read =
+                Filters::build_list(&source, filters::read_blocklist(&source.name, &source.path)?)?;
+            for attempt in 1..=RELOAD_ATTEMPTS {
+                let (reloaded, _former) = self.engine(|engine| {
+                    let mut running_state = locked(&self.running_state);
+                    let reloaded = running_state.filters.reload(&source, read, attempt == RELOAD_ATTEMPTS)?;
+                    running_state.filters_have_changed(engine);
+                    Ok((reloaded, running_state.filters.former_lists()))
+                })?;
+                match reloaded {
+                    Reloaded::Done(done) => return Ok(done),
+                    Reloaded::Behind(behind, blocks) => {
+                        read = behind;
+                        read.follow(&blocks);
+                    }
+                    Reloaded::OtherSource => break,
                 }
-                let done = running_state.filters.reload(filter, prefixes);
-                running_state.filters_have_changed(engine);
-                done.map(Some)
-            })?;
-            if let Some(done) = done {
-                return Ok(done);
             }
         }
     }

@@ -31,7 +31,7 @@ use super::bridges::{self, Bridges};
 use super::change;
 use super::custom_program;
 use super::device::{Device, inside, object, place};
-use super::filters::{BlocklistFiles, Changed, Definition, Filters};
+use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters};
 use super::flows::Flows;
 use super::foreign::Former;
 use super::hook_offload::{HookOffload, Occasion};
@@ -94,6 +94,7 @@ struct Gone {
 /// yet.
 struct Prepared {
     filters: Vec<(FilterName, Definition)>,
+    lists: BuiltLists,
     steering: Vec<(SteeringName, SteeringPolicy)>,
     routers: Vec<(RouterName, routers::Running)>,
 }
@@ -147,7 +148,7 @@ impl RunningState {
         &mut self,
         engine: &Engine,
         new: &Config,
-        blocklists: &BlocklistFiles,
+        blocklists: (&BlocklistFiles, BuiltLists),
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let before = self.config.clone();
@@ -155,7 +156,8 @@ impl RunningState {
         let hooks = self.ports.iter_mut().filter_map(|(name, port)| Some((name, port.hook.as_mut()?)));
         if let Err(error) = af_xdp::complete(hooks) {
             self.leave_adopted_hooks();
-            if let Err(error) = self.change_to(engine, &before, &BlocklistFiles::default(), false) {
+            let none = (&BlocklistFiles::default(), BuiltLists::new());
+            if let Err(error) = self.change_to(engine, &before, none, false) {
                 tracing::error!(%error, "could not be undone after a start that failed");
             }
             return Err(error);
@@ -169,13 +171,14 @@ impl RunningState {
         &mut self,
         engine: &Engine,
         new: &Config,
-        blocklists: &BlocklistFiles,
+        (blocklists, lists): (&BlocklistFiles, BuiltLists),
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let steps = self.steps(new);
         // Routers learn their routes before their ports are added.
         let mut prepared = Prepared {
             filters: self.filters.prepare(new, blocklists)?,
+            lists,
             steering: self.steering.prepare(new)?,
             routers: self.routers.prepare(new, starting)?,
         };
@@ -208,7 +211,7 @@ impl RunningState {
         done: &mut Done,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let mut notes = Vec::new();
-        self.filters.change(prepared.filters, &mut self.ports, &mut done.filters)?;
+        self.filters.change(prepared.filters, prepared.lists, &mut self.ports, &mut done.filters)?;
         self.steering.change(prepared.steering, &mut self.ports, &mut done.steering)?;
         let names = self.early(steps, new).into_iter().cloned().collect();
         let mut failed = None;

@@ -31,7 +31,7 @@ mod tally;
 mod trie;
 mod worker;
 
-pub use blocklist::{Blocklist, ListView, list_of, read_list};
+pub use blocklist::{Blocklist, FormerList, ListView, list_of, read_list};
 pub use compiled::Compiled;
 pub use cookie::CookieCounters;
 pub use error::FilterError;

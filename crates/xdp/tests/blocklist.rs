@@ -227,6 +227,35 @@ fn large_lists_hold_every_prefix_and_no_more() {
     }
 }
 
+/// A list is built apart from the list of a filter. The program then reads the built list, which later changes.
+#[test]
+fn a_filter_continues_with_a_list_that_was_built_apart() {
+    need_root!();
+    let prefix = |text: &str| -> Prefix { text.parse().unwrap() };
+    let mut port = Port::new([prefix("10.0.0.0/8")]);
+    let view = port.list.view();
+    let mut built = Blocklist::new([prefix("192.0.2.0/24")]).unwrap();
+    built.insert(prefix("198.51.100.1/32"), Some(Moment(1))).unwrap();
+    let (before, after, ending) = ("10.1.1.1", "192.0.2.1", "198.51.100.1");
+    let drops = |port: &Port| [before, after, ending].map(|text| port.drops(text.parse().unwrap()));
+    assert_eq!(drops(&port), [true, false, false], "the list is not in use yet");
+    let former = port.list.take_over(built).unwrap();
+    assert_eq!(drops(&port), [false, true, true]);
+    assert!(!view.is_of(&port.list) && view.has(before.parse().unwrap()), "the former table does not change");
+    drop(former);
+    assert_eq!((port.list.expire(Moment(1)).unwrap(), port.list.len()), (1, 1));
+    port.list.insert(prefix("10.1.0.0/16"), None).unwrap();
+    assert_eq!(drops(&port), [true, true, false]);
+    // A second list and a table that grows replace the table in the same slot.
+    drop(port.list.take_over(Blocklist::new([]).unwrap()).unwrap());
+    assert_eq!(drops(&port), [false; 3]);
+    let many: Vec<Prefix> = (0..2000_u32)
+        .map(|at| Prefix::new(Ipv4Addr::from_bits(0x0a01_0101 + at * 16).into(), 32).unwrap())
+        .collect();
+    assert!(port.list.insert_all(&many, None).0.is_empty());
+    assert_eq!(drops(&port), [true, false, false]);
+}
+
 /// While the list changes around them, one address is always listed and another never is.
 #[test]
 fn look_ups_are_never_torn() {

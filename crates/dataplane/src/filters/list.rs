@@ -1,7 +1,6 @@
 //! Block list of a filter: the prefixes of the list's file, and the prefixes that an operator has blocked at
 //! run time.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +8,10 @@ use control::{FailureKind, PlaneError};
 use model::{BlockRequest, Blocked, FilterName};
 use packet::net::Prefix;
 use serde::{Deserialize, Serialize};
-use xdp::filter::{Blocklist, Moment};
+use xdp::filter::{Blocklist, FormerList, Moment};
 
-use super::{Blocks, Definition, Filtering, Filters, failed, object};
+use super::list_build::{Blocks, BuiltList, ListSource, ListState, ReadList, Reloaded};
+use super::{Definition, Filtering, Filters, failed, object};
 
 /// A prefix that an operator has blocked by a filter, as hand-over state. The number is the time at which the
 /// block ends, in nanoseconds of CLOCK_MONOTONIC. `None` means that the block does not end.
@@ -90,14 +90,19 @@ impl Filters {
         Ok(Blocked { changed, listed: running.listed().unwrap_or(0) })
     }
 
-    /// Returns the name of a filter in the configuration, and the path of its block list's file.
+    /// Returns from what the block list of a filter is read and built again.
     ///
     /// # Errors
     /// Returns an error if there is no such filter or file.
-    pub fn blocklist_path(&mut self, name: &str) -> Result<(FilterName, PathBuf), PlaneError> {
+    pub fn list_source(&mut self, name: &str) -> Result<ListSource, PlaneError> {
         let (name, running) = self.found(name)?;
         match &running.definition.wanted.blocklist {
-            Some(path) => Ok((name, path.clone())),
+            Some(path) => Ok(ListSource {
+                name,
+                path: path.clone(),
+                has_table: running.list.is_some(),
+                blocks: Arc::clone(&running.blocks),
+            }),
             None => Err(PlaneError {
                 kind: FailureKind::Invalid,
                 object: object(&name),
@@ -107,20 +112,60 @@ impl Filters {
         }
     }
 
-    /// Applies the prefixes that were read again from the block list's file.
+    /// Builds a list from the prefixes that were read from its file. Needs no lock.
     ///
     /// # Errors
-    /// Returns an error if there is no such filter, or if the kernel refuses the prefixes. The block list is
-    /// then unchanged.
-    pub fn reload(&mut self, name: &str, prefixes: Arc<[Prefix]>) -> Result<Blocked, PlaneError> {
-        let (name, running) = self.found(name)?;
-        let before = std::mem::replace(&mut running.definition.prefixes, prefixes);
-        if let Err(error) = running.write_list() {
-            running.definition.prefixes = before;
-            return Err(failed(&name, &error));
+    /// Returns an error if the kernel has no memory for the table.
+    pub fn build_list(source: &ListSource, prefixes: Arc<[Prefix]>) -> Result<ReadList, PlaneError> {
+        source.build(prefixes).map_err(|error| failed(&source.name, &error))
+    }
+
+    /// Replaces the block list of a filter by a list that was read and built from `source` while the data plane was
+    /// not locked. If prefixes were blocked meanwhile, returns the list to be brought up to date first, unless
+    /// `is_last` is set.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such filter, or if the kernel refuses the list. The block list is then
+    /// unchanged.
+    pub fn reload(
+        &mut self,
+        source: &ListSource,
+        mut read: ReadList,
+        is_last: bool,
+    ) -> Result<Reloaded, PlaneError> {
+        let now = self.list_source(source.name.as_str())?;
+        if (&now.path, now.has_table) != (&source.path, source.has_table) {
+            return Ok(Reloaded::OtherSource);
         }
+        let is_current = read.built.as_ref().is_none_or(|built| built.is_current(&now.blocks));
+        if !is_current && !is_last {
+            return Ok(Reloaded::Behind(read, now.blocks));
+        }
+        read.follow(&now.blocks);
+        let (name, running) = self.found(source.name.as_str())?;
+        if let Some((list, built)) = running.list.as_mut().zip(read.built) {
+            let former = built.replace(list).map_err(|error| failed(&name, &error))?;
+            running.former.push(former);
+        }
+        running.definition.prefixes = read.prefixes;
         let listed = running.listed().unwrap_or(0);
-        Ok(Blocked { changed: listed, listed })
+        Ok(Reloaded::Done(Blocked { changed: listed, listed }))
+    }
+
+    /// Returns the file's prefixes and the blocked prefixes of a filter's list, and whether the list has a table.
+    /// Returns `None` if there is no such filter.
+    pub fn list_state(&self, name: &FilterName) -> Option<ListState> {
+        let running = self.running.get(name)?;
+        Some(ListState {
+            prefixes: Arc::clone(&running.definition.prefixes),
+            blocks: Arc::clone(&running.blocks),
+            has_table: running.list.is_some(),
+        })
+    }
+
+    /// Returns the former contents of block lists, which are dropped after the data plane is unlocked.
+    pub fn former_lists(&mut self) -> Vec<FormerList> {
+        self.running.values_mut().flat_map(|running| running.former.drain(..)).collect()
     }
 
     fn found(&mut self, name: &str) -> Result<(FilterName, &mut Filtering), PlaneError> {
@@ -167,6 +212,15 @@ impl Filtering {
         if !self.definition.asks_for_list() {
             return Ok(());
         }
+        if let Some(built) = self.take_built() {
+            let list = match (&mut self.list, &self.kernel) {
+                (Some(list), _) => list,
+                (none, Some(kernel)) => none.insert(Blocklist::of(&kernel.filter, [])?),
+                (none, None) => none.insert(Blocklist::new([])?),
+            };
+            self.former.push(built.replace(list)?);
+            return Ok(());
+        }
         let prefixes = self.definition.with(&self.blocks);
         let list = match (&mut self.list, &self.kernel) {
             (Some(list), _) => {
@@ -177,6 +231,14 @@ impl Filtering {
             (none, None) => none.insert(Blocklist::new(prefixes)?),
         };
         self.definition.time(list, &self.blocks)
+    }
+
+    /// Returns the list that was built from the filter's file before the data plane was locked, with the prefixes that
+    /// are blocked now. Returns `None` if there is no such list.
+    pub(super) fn take_built(&mut self) -> Option<BuiltList> {
+        let mut built = self.built.take().filter(|built| built.is_of(&self.definition.prefixes))?;
+        built.follow(&self.blocks);
+        Some(built)
     }
 
     /// Adopts the prefixes that an operator has blocked in a predecessor process. A prefix that the kernel
@@ -190,7 +252,7 @@ impl Filtering {
             }
         }
         self.next_end = blocks.values().flatten().min().copied();
-        self.blocks = blocks;
+        self.blocks = Arc::new(blocks);
     }
 
     /// Logs the number of prefixes that do not fit into the kernel table of the block list, if this number has
@@ -213,7 +275,8 @@ impl Filtering {
             self.next_end = Some(self.next_end.map_or(until, |next| next.min(until)));
         }
         let Some(list) = &mut self.list else {
-            let new = prefixes.iter().filter(|prefix| self.blocks.insert(**prefix, until).is_none()).count();
+            let blocks = Arc::make_mut(&mut self.blocks);
+            let new = prefixes.iter().filter(|prefix| blocks.insert(**prefix, until).is_none()).count();
             return (u64::try_from(new).unwrap_or(u64::MAX), None);
         };
         let before = list.len();
@@ -222,12 +285,15 @@ impl Filtering {
         let own: Vec<Prefix> = prefixes.iter().copied().filter(is_own).collect();
         let (refused, error) = list.insert_all(&own, until);
         let changed = u64::try_from(list.len() - before).unwrap_or(u64::MAX);
-        self.blocks.extend(own.into_iter().filter(|prefix| !refused.contains(prefix)).map(|p| (p, until)));
+        let blocked =
+            own.into_iter().filter(|prefix| !refused.contains(prefix)).map(|prefix| (prefix, until));
+        Arc::make_mut(&mut self.blocks).extend(blocked);
         (changed, refused.into_iter().next().zip(error))
     }
 
     fn unblock(&mut self, prefix: Prefix) -> Result<bool, xdp::Error> {
-        let blocked = self.blocks.remove(&prefix).is_some();
+        let blocked =
+            self.blocks.contains_key(&prefix) && Arc::make_mut(&mut self.blocks).remove(&prefix).is_some();
         match &mut self.list {
             Some(list) => list.remove(prefix),
             None => Ok(blocked),
@@ -286,8 +352,14 @@ impl Definition {
 
 #[cfg(test)]
 mod tests {
-    use super::super::BlocklistFiles;
+    use std::path::{Path, PathBuf};
+
+    use model::Config;
+
+    use super::super::{BlocklistFiles, BuiltLists};
     use super::*;
+    use crate::open::PortSpec;
+    use crate::ports::Ports;
 
     /// Block lists are read before filters are prepared, because the running state is locked during the
     /// preparation.
@@ -315,7 +387,7 @@ mod tests {
         let config = model::load(text, "t").unwrap();
         let mut filters = Filters::default();
         for (name, definition) in filters.prepare(&config, &BlocklistFiles::default()).unwrap() {
-            filters.came(&name, definition);
+            filters.came(&name, definition, None);
         }
         let prefixes = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
         let request = BlockRequest { prefixes, ..BlockRequest::default() };
@@ -341,5 +413,130 @@ mod tests {
         let text = serde_json::to_string(&Expiring::all(&blocks)).unwrap();
         assert_eq!(Expiring::blocks(serde_json::from_str(&text).unwrap()), blocks);
         assert!(Expiring::blocks(vec![Expiring("x".to_owned(), None)]).is_empty());
+    }
+
+    /// Returns a configuration with a filter that has a block list, which port `a` names.
+    fn config(path: &Path) -> Config {
+        let text = format!(
+            "[port.a]\nkind='tap'\nfilter='edge'\n[filter.edge]\nblocklist={path:?}\n\
+             [[filter.edge.rule]]\nname='r'\naction='drop'\nlisted=true\n"
+        );
+        model::load(&text, "t").unwrap()
+    }
+
+    fn file(name: &str, text: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("trivium-{name}-{}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Applies a configuration as the data plane does. Returns whether the workers' list is the one that was built
+    /// before the filters were locked.
+    fn apply(filters: &mut Filters, new: &Config, before: &Config) -> bool {
+        let files = BlocklistFiles::read(new, before).unwrap();
+        let lists = files.build(new, before, |name| filters.list_state(name)).unwrap();
+        let view = lists.values().next().map(|built| built.list.view());
+        let prepared = filters.prepare(new, &files).unwrap();
+        filters.change(prepared, lists, &mut Ports::default(), &mut Vec::new()).unwrap();
+        let (port, _) = new.ports.iter().next().unwrap();
+        filters.serve(port, &PortSpec::of(new, port).unwrap()).unwrap();
+        let list = filters.running.values().next().unwrap().list.as_ref().unwrap();
+        view.is_some_and(|view| view.is_of(list))
+    }
+
+    fn request(prefix: &str, expires_s: Option<u64>, unblock: bool) -> BlockRequest {
+        BlockRequest { prefixes: vec![prefix.parse().unwrap()], expires_s, unblock }
+    }
+
+    #[test]
+    fn prefixes_that_are_blocked_while_a_list_is_built_are_in_the_list() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        let path = file("built", "192.0.2.0/24\n");
+        let (mut filters, config) = (Filters::default(), config(&path));
+        apply(&mut filters, &config, &Config::default());
+        let block = |filters: &mut Filters, prefix, expires, unblock| {
+            filters.block("edge", &request(prefix, expires, unblock)).unwrap();
+        };
+        block(&mut filters, "10.1.0.0/16", None, false);
+        block(&mut filters, "10.2.0.0/16", None, false);
+        let source = filters.list_source("edge").unwrap();
+        let prefixes: Arc<[Prefix]> =
+            ["10.4.0.0/16", "198.51.100.0/24"].map(|text| text.parse().unwrap()).into();
+        // Nothing is borrowed from the filters while the list is built.
+        let read = source.build(prefixes).unwrap();
+        block(&mut filters, "10.1.0.0/16", None, true);
+        block(&mut filters, "10.3.0.0/16", Some(1000), false);
+        block(&mut filters, "10.4.0.0/16", Some(1000), false);
+        let Reloaded::Behind(mut read, blocks) = filters.reload(&source, read, false).unwrap() else {
+            panic!("prefixes were blocked meanwhile");
+        };
+        read.follow(&blocks);
+        block(&mut filters, "10.5.0.0/16", None, false);
+        let Reloaded::Behind(mut read, blocks) = filters.reload(&source, read, false).unwrap() else {
+            panic!("a prefix was blocked meanwhile");
+        };
+        read.follow(&blocks);
+        block(&mut filters, "10.6.0.0/16", None, false);
+        let done = filters.reload(&source, read, true).unwrap();
+        assert!(matches!(done, Reloaded::Done(Blocked { listed: 6, .. })));
+        assert_eq!(filters.former_lists().len(), 1);
+        let running = filters.running.values_mut().next().unwrap();
+        let list = running.list.as_mut().unwrap();
+        let has = |text: &str| list.has(text.parse().unwrap());
+        for listed in ["10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16", "10.5.0.0/16", "10.6.0.0/16"] {
+            assert!(has(listed) && list.view().has(listed.parse::<Prefix>().unwrap().address()), "{listed}");
+        }
+        assert!(has("198.51.100.0/24") && !has("192.0.2.0/24") && !has("10.1.0.0/16"));
+        // Only the prefix that is not in the file has an end.
+        assert_eq!(list.expire(Moment(u64::MAX)).unwrap(), 1);
+        assert!(!list.has("10.3.0.0/16".parse().unwrap()));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_list_that_lost_its_users_or_its_file_is_read_again() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        let path = file("moved", "192.0.2.0/24\n");
+        let (mut filters, config) = (Filters::default(), config(&path));
+        apply(&mut filters, &config, &Config::default());
+        let source = filters.list_source("edge").unwrap();
+        let read = source.build(Arc::default()).unwrap();
+        filters.retain(&Config::default());
+        assert!(filters.reload(&source, read, false).is_err(), "there is no such filter");
+        apply(&mut filters, &config, &Config::default());
+        let read = source.build(Arc::default()).unwrap();
+        let elsewhere = ListSource { path: PathBuf::from("/elsewhere"), ..source };
+        assert!(matches!(filters.reload(&elsewhere, read, true).unwrap(), Reloaded::OtherSource));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// A change of the configuration builds long lists before it locks the filters.
+    #[test]
+    fn a_change_uses_the_lists_that_were_built_before_it() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        let (one, two) = (file("one", "192.0.2.0/24\n"), file("two", "198.51.100.0/24\n10.0.0.0/8\n"));
+        let (mut filters, first, second) = (Filters::default(), config(&one), config(&two));
+        assert!(apply(&mut filters, &first, &Config::default()), "a new filter");
+        filters.block("edge", &request("10.1.0.0/16", None, false)).unwrap();
+        assert!(apply(&mut filters, &second, &first), "a list with another file");
+        let running = filters.running.values().next().unwrap();
+        assert_eq!((running.list.as_ref().unwrap().len(), running.blocks.len()), (3, 1));
+        // No list is built for a change of other rules.
+        let mut other = second.clone();
+        other.filters.values_mut().for_each(|filter| filter.unreadable = model::Unreadable::Pass);
+        let files = BlocklistFiles::read(&other, &second).unwrap();
+        let lists = files.build(&other, &second, |name| filters.list_state(name)).unwrap();
+        assert!(lists.is_empty());
+        let none: BuiltLists = files.build(&second, &second, |name| filters.list_state(name)).unwrap();
+        assert!(none.is_empty());
+        for path in [one, two] {
+            std::fs::remove_file(path).unwrap();
+        }
     }
 }

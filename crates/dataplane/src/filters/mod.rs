@@ -17,6 +17,7 @@
 
 mod follow;
 mod list;
+mod list_build;
 mod list_file;
 mod resume;
 mod stage;
@@ -24,7 +25,6 @@ mod translate;
 mod worker_stage;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -32,8 +32,8 @@ use control::{FailureKind, PlaneError};
 use model::{Config, CookieState, FilterName, FilterState, PortName, RuleState};
 use packet::net::Prefix;
 use xdp::filter::{
-    Blocklist, Compiled, CookieCounters, Filter, FilterError, FilterSizes, Moment, RULES_MAX, RuleCounters,
-    RuleSet, Tally, Unreadable,
+    Blocklist, Compiled, CookieCounters, Filter, FilterError, FilterSizes, FormerList, Moment, RULES_MAX,
+    RuleCounters, RuleSet, Tally, Unreadable,
 };
 use xdp::{Attached, StageChange};
 
@@ -44,12 +44,10 @@ use super::ports::{Ports, Running};
 
 pub use follow::{Followed, Taken};
 pub use list::Expiring;
-pub use list_file::read_blocklist;
+use list_build::BuiltList;
+pub use list_build::{Blocks, Reloaded};
+pub use list_file::{BlocklistFiles, read_blocklist};
 use worker_stage::Stage;
-
-/// Prefixes that an operator has blocked while the daemon ran, each with its end time. `None` means that the
-/// block does not end.
-pub type Blocks = BTreeMap<Prefix, Option<Moment>>;
 
 /// All running filters of the daemon.
 #[derive(Default)]
@@ -60,12 +58,18 @@ pub struct Filters {
 /// State of a running filter: its definition, its kernel objects, its ingress stage and its counters.
 struct Filtering {
     definition: Definition,
-    blocks: Blocks,
+    /// Prefixes that an operator has blocked. A list that is being built holds a copy, which a change does not alter.
+    blocks: Arc<Blocks>,
     /// A time at or before the end of each block in `blocks`. `None` if no block has an end.
     next_end: Option<Moment>,
     /// Block list of the filter. `None` while no rule refers to the list, or neither a hook nor a worker uses
     /// the filter.
     list: Option<Blocklist>,
+    /// List that was built before the data plane was locked, until the list is used.
+    built: Option<BuiltList>,
+    /// Former contents of `list`. Their memory takes long to free, so they are dropped after the data plane is unlocked
+    /// ([`Filters::former_lists`]).
+    former: Vec<FormerList>,
     kernel: Option<Kernel>,
     /// Ingress stage for the workers of ports without a hook. `None` until such a port uses the filter.
     stage: Option<Arc<Stage>>,
@@ -101,38 +105,8 @@ struct Kernel {
 /// counters, or `None` for a new filter.
 pub type Changed = Vec<(FilterName, Option<(Definition, Vec<RuleCounters>)>)>;
 
-/// Prefixes in the files of block lists, by the path of the file. The files are read before the running state
-/// is locked, because reading a long file takes seconds.
-#[derive(Default)]
-pub struct BlocklistFiles(BTreeMap<PathBuf, Arc<[Prefix]>>);
-
-impl BlocklistFiles {
-    /// Reads the block lists of those filters of a configuration that are new or changed since `before`.
-    ///
-    /// # Errors
-    /// Returns an error for the first block list that cannot be read.
-    pub fn read(new: &Config, before: &Config) -> Result<BlocklistFiles, PlaneError> {
-        let mut files = BTreeMap::new();
-        let changed = new.filters.iter().filter(|(name, wanted)| before.filters.get(*name) != Some(wanted));
-        for (name, wanted) in changed {
-            if let Some(path) = &wanted.blocklist
-                && !files.contains_key(path)
-            {
-                files.insert(path.clone(), read_blocklist(name, path)?);
-            }
-        }
-        Ok(BlocklistFiles(files))
-    }
-
-    /// Returns the prefixes of a file. A file that was not read before the running state was locked, because
-    /// another change of the configuration was applied first, is read now.
-    fn prefixes(&self, name: &FilterName, path: &Path) -> Result<Arc<[Prefix]>, PlaneError> {
-        match self.0.get(path) {
-            Some(prefixes) => Ok(Arc::clone(prefixes)),
-            None => read_blocklist(name, path),
-        }
-    }
-}
+/// Block lists that were built before the data plane was locked, by the names of their filters.
+pub type BuiltLists = BTreeMap<FilterName, BuiltList>;
 
 impl Definition {
     fn of(
@@ -182,7 +156,7 @@ impl Filters {
         let mut filters = Filters::default();
         let files = BlocklistFiles::read(config, &Config::default())?;
         for (name, definition) in filters.prepare(config, &files)? {
-            filters.came(&name, definition);
+            filters.came(&name, definition, None);
         }
         for port in config.ports.keys() {
             if let Some(wanted) = PortSpec::of(config, port) {
@@ -257,14 +231,15 @@ impl Filters {
         Ok(prepared)
     }
 
-    /// Applies changed filter definitions on all ports that use the filters. The changes are recorded in
-    /// `changed` even if one of them fails.
+    /// Applies changed filter definitions on all ports that use the filters. `lists` contains the block lists that were
+    /// built before the data plane was locked. The changes are recorded in `changed` even if one of them fails.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a change.
     pub fn change(
         &mut self,
         prepared: Vec<(FilterName, Definition)>,
+        mut lists: BuiltLists,
         ports: &mut Ports,
         changed: &mut Changed,
     ) -> Result<(), PlaneError> {
@@ -274,7 +249,7 @@ impl Filters {
                 .get(&name)
                 .map(|running| (running.definition.clone(), running.counters().into_values().collect()));
             changed.push((name.clone(), before));
-            self.define(&name, definition, ports)?;
+            self.define(&name, definition, lists.remove(&name), ports)?;
         }
         Ok(())
     }
@@ -283,13 +258,15 @@ impl Filters {
         &mut self,
         name: &FilterName,
         definition: Definition,
+        built: Option<BuiltList>,
         ports: &mut Ports,
     ) -> Result<(), PlaneError> {
         let Some(running) = self.running.get_mut(name) else {
-            self.came(name, definition);
+            self.came(name, definition, built);
             return Ok(());
         };
         let before = std::mem::replace(&mut running.definition, definition);
+        running.built = built;
         // A long list is not written again for a change of other rules.
         let now = &running.definition;
         let is_same = before.asks_for_list() == now.asks_for_list() && before.prefixes == now.prefixes;
@@ -298,12 +275,14 @@ impl Filters {
     }
 
     /// Adds a new filter, which no port uses yet.
-    fn came(&mut self, name: &FilterName, definition: Definition) {
+    fn came(&mut self, name: &FilterName, definition: Definition, built: Option<BuiltList>) {
         let running = Filtering {
             definition,
-            blocks: Blocks::new(),
+            blocks: Arc::default(),
             next_end: None,
             list: None,
+            built,
+            former: Vec::new(),
             kernel: None,
             stage: None,
             tally: Tally::default(),
@@ -324,7 +303,7 @@ impl Filters {
                 let now = running.counters();
                 running.tally.inherit(counted.into_iter().filter(|rule| !now.contains_key(&rule.name)));
             }
-            if let Err(error) = self.define(&name, definition, ports) {
+            if let Err(error) = self.define(&name, definition, None, ports) {
                 tracing::error!(%error, "could not be changed back after a change that failed");
             }
         }
@@ -334,6 +313,9 @@ impl Filters {
     /// of filters that no port names.
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.filters.contains_key(name));
+        for running in self.running.values_mut() {
+            running.built = None;
+        }
         let named = named_by_ports(new);
         for (_, running) in self.running.iter_mut().filter(|(name, _)| !named.contains(name)) {
             running.release();
@@ -495,7 +477,7 @@ impl Filters {
     /// Returns the prefixes that an operator has blocked while the daemon ran, for the hand-over to a successor
     /// process.
     pub fn blocks(&self) -> impl Iterator<Item = (&FilterName, &Blocks)> {
-        self.running.iter().map(|(name, running)| (name, &running.blocks))
+        self.running.iter().map(|(name, running)| (name, running.blocks.as_ref()))
     }
 
     /// Returns the workers' counters of each filter's rules, for the hand-over to a successor process.
@@ -510,7 +492,7 @@ impl Filtering {
         let Some(mut filter) = Filter::of(hook)? else { return self.make(hook) };
         // The predecessor's program may read a list of another format, so it keeps its own until the program
         // is replaced.
-        let made = if self.list.is_none() { self.new_list(Blocklist::new)? } else { None };
+        let made = if self.list.is_none() { self.new_list()? } else { None };
         if let Some(list) = self.list.as_ref().or(made.as_ref()) {
             filter.use_list(list)?;
         }
@@ -532,7 +514,7 @@ impl Filtering {
     fn make(&mut self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
         let mut made = None;
         if self.list.is_none() {
-            made = self.new_list(Blocklist::new)?;
+            made = self.new_list()?;
         }
         let sizes = FilterSizes { rules: RULES_MAX, ..FilterSizes::default() };
         let list = self.list.as_ref().or(made.as_ref());
@@ -542,16 +524,15 @@ impl Filtering {
         Ok(Kernel { filter, followed: Arc::default() })
     }
 
-    /// Creates the block list with the function `make` and writes its prefixes. Returns `None` if no rule
-    /// refers to a block list.
-    fn new_list(
-        &self,
-        make: impl FnOnce(Vec<Prefix>) -> Result<Blocklist, xdp::Error>,
-    ) -> Result<Option<Blocklist>, xdp::Error> {
+    /// Creates the block list and writes its prefixes. Returns `None` if no rule refers to a block list.
+    fn new_list(&mut self) -> Result<Option<Blocklist>, xdp::Error> {
         if !self.definition.asks_for_list() {
             return Ok(None);
         }
-        let mut list = make(self.definition.with(&self.blocks))?;
+        if let Some(built) = self.take_built() {
+            return Ok(Some(built.into_list()));
+        }
+        let mut list = Blocklist::new(self.definition.with(&self.blocks))?;
         self.definition.time(&mut list, &self.blocks)?;
         Ok(Some(list))
     }
@@ -579,7 +560,7 @@ impl Filtering {
         // The list may need several calls. Until then, prefixes that it still has stay known as blocked.
         let is_current = self.list.as_ref().and_then(Blocklist::next_expiry).is_none_or(|next| next > now);
         if is_current && self.next_end.is_some_and(|next| next <= now) {
-            self.blocks.retain(|_, until| until.is_none_or(|until| until > now));
+            Arc::make_mut(&mut self.blocks).retain(|_, until| until.is_none_or(|until| until > now));
             self.next_end = self.blocks.values().flatten().min().copied();
         }
         if self.definition.rules.next_expiry().is_none_or(|next| next > now) {
@@ -753,7 +734,7 @@ mod tests {
     /// Defines the prepared filters.
     fn defined(filters: &mut Filters, prepared: Vec<(FilterName, Definition)>) {
         for (name, definition) in prepared {
-            filters.define(&name, definition, &mut Ports::default()).unwrap();
+            filters.define(&name, definition, None, &mut Ports::default()).unwrap();
         }
     }
 

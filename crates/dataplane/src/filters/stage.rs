@@ -67,7 +67,7 @@ impl Filtering {
             return Ok(Arc::clone(stage));
         }
         if self.list.is_none() {
-            self.list = self.new_list(Blocklist::new)?;
+            self.list = self.new_list()?;
         }
         self.make_stage()
     }

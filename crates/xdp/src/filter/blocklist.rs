@@ -30,6 +30,8 @@ const EXPIRY_TIME: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Blocklist {
     outer: OwnedFd,
+    /// Kernel map of the lookup table, which is in the slot of `outer`.
+    table: OwnedFd,
     prefixes: Prefixes,
     /// Prefixes of the list that do not fit into the lookup table.
     unlisted: BTreeSet<Prefix>,
@@ -38,6 +40,11 @@ pub struct Blocklist {
     deadlines: HashMap<Prefix, Moment>,
     expiring: BTreeMap<Moment, BTreeSet<Prefix>>,
 }
+
+/// Contents of a block list that another list has replaced ([`Blocklist::take_over`]). The time to drop the contents
+/// depends on the number of prefixes.
+#[derive(Debug)]
+pub struct FormerList(#[expect(dead_code, reason = "the value is kept only until it is dropped")] Blocklist);
 
 /// View of a block list's lookup table for workers. The view shows later additions and removals in this table. When the
 /// list gets a new table ([`ListView::is_of`] then returns false), the view keeps showing the old table, which no
@@ -115,7 +122,7 @@ impl Blocklist {
         })?;
         put(outer.as_fd(), map.as_fd())?;
         let (deadlines, expiring) = Default::default();
-        Ok(Blocklist { outer, prefixes, unlisted, layout, memory, deadlines, expiring })
+        Ok(Blocklist { outer, table: map, prefixes, unlisted, layout, memory, deadlines, expiring })
     }
 
     /// Creates a new block list from a file in the format of [`read_list`].
@@ -140,7 +147,7 @@ impl Blocklist {
         let Table { map, memory, layout, unlisted } = build(&prefixes, secret)?;
         put(outer.as_fd(), map.as_fd())?;
         let (deadlines, expiring) = Default::default();
-        Ok(Blocklist { outer, prefixes, unlisted, layout, memory, deadlines, expiring })
+        Ok(Blocklist { outer, table: map, prefixes, unlisted, layout, memory, deadlines, expiring })
     }
 
     /// Replaces all prefixes of the list. Each frame is processed with either the old list or the new one.
@@ -152,6 +159,20 @@ impl Blocklist {
         self.deadlines.clear();
         self.expiring.clear();
         Ok(())
+    }
+
+    /// Replaces the list by `built`: its prefixes, end times and lookup table. Each frame is processed with either the
+    /// old list or the new one. The time that this takes does not depend on the number of prefixes, so a long list can
+    /// be built while the present one is in use. Returns the old contents, which take long to drop.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails. The list is unchanged on failure.
+    pub fn take_over(&mut self, built: Blocklist) -> Result<FormerList, Error> {
+        put(self.outer.as_fd(), built.table.as_fd())?;
+        let mut former = std::mem::replace(self, built);
+        // Filters refer to the list by the outer map.
+        std::mem::swap(&mut self.outer, &mut former.outer);
+        Ok(FormerList(former))
     }
 
     /// Adds a prefix that expires at the time `expires`, or never expires if `expires` is `None`. If the
@@ -301,7 +322,7 @@ impl Blocklist {
     fn rebuild(&mut self, prefixes: Prefixes) -> Result<(), Error> {
         let Table { map, memory, layout, unlisted } = build(&prefixes, secret)?;
         put(self.outer.as_fd(), map.as_fd())?;
-        (self.prefixes, self.memory, self.layout) = (prefixes, memory, layout);
+        (self.table, self.prefixes, self.memory, self.layout) = (map, prefixes, memory, layout);
         self.unlisted = unlisted;
         Ok(())
     }
