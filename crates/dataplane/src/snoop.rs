@@ -22,8 +22,9 @@ use super::running_state::RunningState;
 /// Maximum number of packet copies that one poll reads from one worker's ring. This limits the CPU time that
 /// many IGMP or MLD reports can use.
 const BUDGET: usize = 4096;
-/// Number of reports, leaves, queries and hellos after which one poll reads no further packets. It limits the memory
-/// for parsed packets.
+/// Number of reports, leaves, queries and hellos that one poll reads from all rings. It limits the memory of parsed
+/// packets. Each ring has an equal share, so that the packets of one worker's ports do not keep those of other workers
+/// waiting. A poll reads no further packets from a ring whose share is used up.
 const EVENTS: usize = 65_536;
 /// Maximum length in bytes of an IGMP or MLD packet that is parsed.
 const LONGEST: usize = 2048;
@@ -83,26 +84,36 @@ impl SnoopReader {
     /// Reads and parses the packet copies of the workers. Each message has the port on which its packet arrived.
     /// Packets above the limits of one poll stay in the rings.
     pub fn read(&mut self) -> Vec<(PortId, SnoopedMessage)> {
-        let (mut messages, mut events) = (Vec::new(), 0);
-        let mut bytes = [0; LONGEST];
-        let Some(Source { rings, pool, .. }) = &mut self.source else { return messages };
-        for ring in rings {
-            for _ in 0..BUDGET {
-                if events >= EVENTS {
-                    break;
-                }
-                let Some(punt) = ring.pop() else { break };
-                let length = punt.packet.copy_to(pool.memory(), &mut bytes);
-                let message = SnoopedMessage::read(&bytes[..length], punt.vid);
-                events += message.len();
-                messages.push((punt.port, message));
-                pool.free(punt.packet);
-            }
-        }
-        // A pool keeps freed frames for its next allocation, and this pool never allocates.
-        pool.flush();
-        messages
+        let Some(Source { rings, pool, .. }) = &mut self.source else { return Vec::new() };
+        read(rings, pool, EVENTS)
     }
+}
+
+/// Reads and parses the packet copies in the rings, at most about `events_max` events of all rings together.
+fn read(
+    rings: &mut [Consumer<Punt>],
+    pool: &mut FramePool,
+    events_max: usize,
+) -> Vec<(PortId, SnoopedMessage)> {
+    let (mut messages, mut bytes) = (Vec::new(), [0; LONGEST]);
+    let share = events_max.div_ceil(rings.len().max(1));
+    for ring in rings {
+        let mut events = 0;
+        for _ in 0..BUDGET {
+            if events >= share {
+                break;
+            }
+            let Some(punt) = ring.pop() else { break };
+            let length = punt.packet.copy_to(pool.memory(), &mut bytes);
+            let message = SnoopedMessage::read(&bytes[..length], punt.vid);
+            events += message.len();
+            messages.push((punt.port, message));
+            pool.free(punt.packet);
+        }
+    }
+    // A pool keeps freed frames for its next allocation, and this pool never allocates.
+    pool.flush();
+    messages
 }
 
 impl Snooping {
@@ -194,5 +205,45 @@ impl Snooping {
                 snooper.apply(bridge, *port, message, now);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use port::{Depot, FrameMemory, HugePages, MemoryConfig};
+    use sync::spsc::channel;
+
+    use super::*;
+
+    /// IGMPv2 report of 10.0.0.1 for 239.1.2.3.
+    const REPORT: [u8; 42] = [
+        1, 0, 0x5e, 1, 2, 3, 2, 0, 0, 0, 0, 1, 8, 0, // Ethernet
+        0x45, 0, 0, 28, 0, 0, 0, 0, 1, 2, 0xbe, 0xdb, 10, 0, 0, 1, 239, 1, 2, 3, // IPv4
+        0x16, 0, 0xf8, 0xfa, 239, 1, 2, 3, // IGMP
+    ];
+
+    #[test]
+    fn a_busy_ring_leaves_the_other_rings_their_shares() {
+        let config = MemoryConfig { frames: 64, frame_size: 2048, huge_pages: HugePages::Off };
+        let mut pool = Depot::new(Arc::new(FrameMemory::new(config).unwrap())).pool();
+        let (mut rings, mut sent) = (Vec::new(), Vec::new());
+        for (port, count) in [(1, 10), (2, 2), (3, 1)] {
+            let (mut producer, consumer) = channel(16);
+            for _ in 0..count {
+                let packet = pool.alloc_copy(&REPORT).unwrap();
+                assert!(producer.push(Punt { port: PortId(port), vid: 0, packet }).is_ok());
+            }
+            rings.push(consumer);
+            sent.push(producer);
+        }
+        let mut ports = || {
+            let messages = read(&mut rings, &mut pool, 6);
+            assert!(messages.iter().all(|(_, message)| message.len() == 1));
+            messages.iter().map(|(port, _)| port.0).collect::<Vec<_>>()
+        };
+        assert_eq!(ports(), [1, 1, 2, 2, 3]);
+        assert_eq!(ports(), [1, 1], "what is left stays in its ring");
     }
 }
