@@ -1,7 +1,5 @@
 //! Changes the settings of a port while the port runs.
 
-use std::net::IpAddr;
-
 use control::{FailureKind, PlaneError};
 use engine::Engine;
 use model::{InterfaceAddress, PortKind, PortName, Tap};
@@ -152,21 +150,18 @@ fn amend_pair(
 }
 
 fn amend_tap(ifindex: u32, old: &Tap, new: &Tap, mtu: u32) -> Result<(), LinkError> {
-    let wanted: Vec<(IpAddr, u8)> =
-        new.address.iter().map(|address| (address.address, address.prefix)).collect();
-    for (address, prefix) in obsolete(&old.address, &wanted) {
-        link::remove_address(ifindex, address, prefix)?;
+    for address in obsolete(&old.address, &new.address) {
+        link::remove_address(ifindex, address)?;
     }
     let mac = new.mac.filter(|mac| old.mac != Some(*mac));
     link::set(ifindex, &LinkChange { mtu: Some(mtu), mac, ..LinkChange::default() })?;
-    wanted.iter().try_for_each(|(address, prefix)| link::add_address(ifindex, *address, *prefix))
+    new.address.iter().try_for_each(|address| link::add_address(ifindex, *address))
 }
 
 /// Returns the addresses that the former configuration gave to an interface and that the new configuration does
 /// not contain.
-fn obsolete(before: &[InterfaceAddress], wanted: &[(IpAddr, u8)]) -> Vec<(IpAddr, u8)> {
-    let before = before.iter().map(|address| (address.address, address.prefix));
-    before.filter(|address| !wanted.contains(address)).collect()
+fn obsolete(before: &[InterfaceAddress], wanted: &[InterfaceAddress]) -> Vec<InterfaceAddress> {
+    before.iter().copied().filter(|address| !wanted.contains(address)).collect()
 }
 
 /// Returns whether two configurations of a port differ in a setting of the port's device, such as its MTU.

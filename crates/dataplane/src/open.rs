@@ -139,7 +139,7 @@ pub fn absent(kind: &PortKind) -> Option<String> {
 pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     VethConfig {
         netns: port.peer.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
-        addresses: port.peer.address.iter().map(|address| (address.address, address.prefix)).collect(),
+        addresses: port.peer.address.clone(),
         mtu: mtu.unwrap_or(ETHERNET_MTU),
         far_mtu: port.peer.mtu.map(|mtu| u32::from(mtu.get())),
         mac: port.peer.mac,
@@ -193,7 +193,7 @@ fn tap(
         kind,
         netns: port.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
         queues: u32::from(port.queues),
-        addresses: port.address.iter().map(|address| (address.address, address.prefix)).collect(),
+        addresses: port.address.clone(),
         mtu: mtu.unwrap_or(ETHERNET_MTU),
         mac: port.mac.or(first),
         ..TapConfig::new(port.device.as_str())

@@ -96,11 +96,10 @@ pub use load::{
 };
 pub use loss_reason::LossReason;
 pub use name::{
-    BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RouterName,
-    RuleName, SteeringName,
+    BridgeName, DeviceName, FilterName, NameError, Namespace, PortName, RouterName, RuleName, SteeringName,
 };
 pub use owner::Owner;
-pub use packet::net::{Prefix, PrefixError};
+pub use packet::net::{InterfaceAddress, InterfaceAddressError, Prefix, PrefixError};
 pub use port::{
     AfXdp, Checksums, Mtu, Patch, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
     WhenDown, XdpMode, XdpOptions, ZeroCopy,

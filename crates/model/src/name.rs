@@ -1,4 +1,4 @@
-//! Names in a configuration: ports, bridges, routers, kernel devices, network namespaces, addresses.
+//! Names in a configuration: ports, bridges, routers, kernel devices, network namespaces.
 //!
 //! Every name is checked when it is created, so that other code can use it as a path component, a label or a
 //! netlink attribute. Device names follow the kernel's `dev_valid_name` (net/core/dev.c): 1..=15 bytes, no
@@ -6,7 +6,6 @@
 
 use std::borrow::Borrow;
 use std::fmt;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -199,56 +198,6 @@ impl Serialize for Namespace {
     }
 }
 
-/// An interface address with its prefix length, such as `10.0.0.1/24` or `fd00::1/64`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct InterfaceAddress {
-    /// IP address of the interface, including the host part.
-    pub address: IpAddr,
-    /// Prefix length in bits: 0..=32 for IPv4, 0..=128 for IPv6.
-    pub prefix: u8,
-}
-
-impl InterfaceAddress {
-    /// Returns why an address cannot be the address of a host: `Some("network")` for the network address of its prefix,
-    /// `Some("broadcast")` for the broadcast address. Returns `None` for a host address.
-    pub fn reserved_as(&self) -> Option<&'static str> {
-        let (IpAddr::V4(address), 1..=30) = (self.address, self.prefix) else { return None };
-        let host_bits = u32::MAX >> self.prefix;
-        match u32::from(address) & host_bits {
-            0 => Some("network"),
-            bits if bits == host_bits => Some("broadcast"),
-            _ => None,
-        }
-    }
-}
-
-impl FromStr for InterfaceAddress {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (address, prefix) = text.split_once('/').ok_or(())?;
-        let address: IpAddr = address.parse().map_err(|_| ())?;
-        let longest = if address.is_ipv4() { 32 } else { 128 };
-        let digits = !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
-        match prefix.parse() {
-            Ok(prefix) if digits && prefix <= longest => Ok(InterfaceAddress { address, prefix }),
-            _ => Err(()),
-        }
-    }
-}
-
-impl fmt::Display for InterfaceAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
-    }
-}
-
-impl Serialize for InterfaceAddress {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,17 +220,5 @@ mod tests {
         assert_eq!("red".parse::<Namespace>().unwrap().path(), Path::new("/run/netns/red"));
         assert_eq!("/proc/1/ns/net".parse::<Namespace>().unwrap().path(), Path::new("/proc/1/ns/net"));
         assert_eq!("a/b".parse::<Namespace>(), Err(NameError::Character('/')));
-    }
-
-    #[test]
-    fn addresses_need_a_prefix_that_fits() {
-        assert!("10.0.0.1/24".parse::<InterfaceAddress>().is_ok());
-        assert!("fd00::1/128".parse::<InterfaceAddress>().is_ok());
-        for bad in ["10.0.0.1", "10.0.0.1/33", "10.0.0/24", "10.0.0.1/+4", "10.0.0.1/", "fd00::1/129"] {
-            assert!(bad.parse::<InterfaceAddress>().is_err(), "{bad}");
-        }
-        assert_eq!("10.0.0.0/24".parse::<InterfaceAddress>().unwrap().reserved_as(), Some("network"));
-        assert_eq!("10.0.0.255/24".parse::<InterfaceAddress>().unwrap().reserved_as(), Some("broadcast"));
-        assert_eq!("10.0.0.0/31".parse::<InterfaceAddress>().unwrap().reserved_as(), None);
     }
 }

@@ -5,6 +5,8 @@
 //! common. None of the types is used per packet. The data path has forms of its own, which are made from these values:
 //! [`FlowKey`](crate::FlowKey), `lookup::Prefix` and the tables of `xdp`.
 
+mod interface_address;
 mod prefix;
 
+pub use interface_address::{InterfaceAddress, InterfaceAddressError};
 pub use prefix::{Prefix, PrefixError, PrefixLengthError};

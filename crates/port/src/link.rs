@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use packet::MacAddr;
+use packet::net::InterfaceAddress;
 
 pub use crate::ethtool::{Channels, DriverInfo, Feature, channels, driver, features, set_features};
 pub use crate::link_error::LinkError;
@@ -287,7 +288,8 @@ pub fn delete(name: &str) -> Result<(), LinkError> {
 /// # Errors
 /// [`LinkError`] when the kernel refuses the request.
 pub fn addresses_v4() -> Result<Vec<(u32, Ipv4Addr)>, LinkError> {
-    let body = address_header(0, Ipv4Addr::UNSPECIFIED.into(), 0, 0);
+    let any = InterfaceAddress { address: Ipv4Addr::UNSPECIFIED.into(), prefix: 0 };
+    let body = address_header(0, any, 0);
     let request = Request::new(libc::RTM_GETADDR, netlink::NLM_F_DUMP, &body);
     let messages = Netlink::open()
         .and_then(|mut netlink| netlink.transact(request))
@@ -307,11 +309,11 @@ pub fn addresses_v4() -> Result<Vec<(u32, Ipv4Addr)>, LinkError> {
 ///
 /// # Errors
 /// [`LinkError`] when the kernel refuses the change.
-pub fn add_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
+pub fn add_address(ifindex: u32, address: InterfaceAddress) -> Result<(), LinkError> {
     // IFA_F_NODAD for IPv6: the address must be usable at once, and duplicate addresses are the operator's
     // responsibility.
-    let body = address_header(ifindex, address, prefix, if address.is_ipv6() { IFA_F_NODAD } else { 0 });
-    let bytes = octets(address);
+    let body = address_header(ifindex, address, if address.address.is_ipv6() { IFA_F_NODAD } else { 0 });
+    let bytes = octets(address.address);
     let flags = netlink::NLM_F_ACK | netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE;
     let mut request = Request::new(libc::RTM_NEWADDR, flags, &body);
     request.attribute(IFA_LOCAL, &bytes).attribute(IFA_ADDRESS, &bytes);
@@ -324,10 +326,10 @@ pub fn add_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), Link
 ///
 /// # Errors
 /// [`LinkError`] when the kernel refuses the change.
-pub fn remove_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
+pub fn remove_address(ifindex: u32, address: InterfaceAddress) -> Result<(), LinkError> {
     let mut request =
-        Request::new(libc::RTM_DELADDR, netlink::NLM_F_ACK, &address_header(ifindex, address, prefix, 0));
-    request.attribute(IFA_LOCAL, &octets(address));
+        Request::new(libc::RTM_DELADDR, netlink::NLM_F_ACK, &address_header(ifindex, address, 0));
+    request.attribute(IFA_LOCAL, &octets(address.address));
     match transact(request) {
         Err(error) if error.errno() != libc::EADDRNOTAVAIL => {
             Err(LinkError::new(ifindex, "taking an address away", error))
@@ -362,9 +364,9 @@ pub fn use_neighbours(neighbours: impl IntoIterator<Item = (u32, IpAddr)>) -> Re
 }
 
 /// Builds the bytes of a `struct ifaddrmsg`.
-fn address_header(ifindex: u32, address: IpAddr, prefix: u8, flags: u8) -> [u8; 8] {
-    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let mut body = [u8::try_from(family).unwrap_or(0), prefix, flags, 0, 0, 0, 0, 0];
+fn address_header(ifindex: u32, address: InterfaceAddress, flags: u8) -> [u8; 8] {
+    let family = if address.address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let mut body = [u8::try_from(family).unwrap_or(0), address.prefix, flags, 0, 0, 0, 0, 0];
     body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
     body
 }

@@ -14,10 +14,10 @@
 //! kill, Trivium adopts its existing pairs.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use packet::MacAddr;
+use packet::net::InterfaceAddress;
 
 use crate::ethtool;
 use crate::link::{self, LinkChange, LinkError, LinkInfo};
@@ -72,7 +72,7 @@ pub struct VethConfig {
     /// Name of the far end in its namespace.
     pub far_name: String,
     /// IP addresses of the far end with their prefix lengths.
-    pub addresses: Vec<(IpAddr, u8)>,
+    pub addresses: Vec<InterfaceAddress>,
     /// MTU of both ends in bytes, at most 65535.
     pub mtu: u32,
     /// MTU of the far end in bytes, at most the MTU of the near end. `None` if both ends have equal MTUs.
@@ -222,12 +222,10 @@ pub fn remove(name: &str) -> Result<(), VethError> {
 ///
 /// # Errors
 /// [`VethError`] if the far end does not exist, or if the kernel refuses the removal of an address.
-pub fn remove_addresses(config: &VethConfig, addresses: &[(IpAddr, u8)]) -> Result<(), VethError> {
+pub fn remove_addresses(config: &VethConfig, addresses: &[InterfaceAddress]) -> Result<(), VethError> {
     config.in_far(|| {
         let far = link::find(&config.far_name)?;
-        addresses
-            .iter()
-            .try_for_each(|(address, prefix)| link::remove_address(far.ifindex, *address, *prefix))
+        addresses.iter().try_for_each(|address| link::remove_address(far.ifindex, *address))
     })
 }
 
@@ -331,8 +329,8 @@ impl VethConfig {
         let wanted = self.far_mtu.unwrap_or(self.mtu);
         let mtu = (far.mtu != wanted).then_some(wanted);
         link::set(far.ifindex, &LinkChange { mac, mtu, up: Some(true), ..LinkChange::default() })?;
-        for (address, prefix) in &self.addresses {
-            link::add_address(far.ifindex, *address, *prefix)?;
+        for address in &self.addresses {
+            link::add_address(far.ifindex, *address)?;
         }
         link::by_index(far.ifindex)
     }

@@ -9,7 +9,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Space, bytes_of, collect, depot, frame, number, privileged};
@@ -17,10 +17,9 @@ use port::tap::{Tap, TapConfig, TapError, TapQueue};
 use port::{Batch, Depot, Exported, Flags, FramePool, Queue, QueueState, offload};
 
 fn tap(space: &Space, name: &str, last: u8, mtu: u32, queues: u32) -> Tap {
-    let address = IpAddr::V4(Ipv4Addr::new(10, 9, 0, last));
     let config = TapConfig {
         netns: Some(space.netns()),
-        addresses: vec![(address, 24)],
+        addresses: vec![format!("10.9.0.{last}/24").parse().unwrap()],
         mac: Some(packet::MacAddr([2, 0, 0, 0, 0, last])),
         mtu,
         queues,

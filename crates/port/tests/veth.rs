@@ -4,11 +4,11 @@
 mod common;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
 use common::{Space, privileged};
 use packet::MacAddr;
+use packet::net::InterfaceAddress;
 use port::link::{self, LinkChange};
 use port::netns::{self, Netns, NetnsError};
 use port::veth::{self, VethConfig, VethError};
@@ -24,10 +24,8 @@ fn a_pair_is_made_as_configured_and_adopted() {
         return;
     }
     let (ours, host) = (Space::new(), Space::new());
-    let addresses: Vec<(IpAddr, u8)> = vec![
-        (Ipv4Addr::new(10, 1, 0, 2).into(), 24),
-        (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2).into(), 64),
-    ];
+    let addresses: Vec<InterfaceAddress> =
+        ["10.1.0.2/24", "fd00::2/64"].map(|text| text.parse().unwrap()).to_vec();
     let config = VethConfig {
         netns: Some(host.netns()),
         addresses: addresses.clone(),
@@ -60,7 +58,7 @@ fn a_pair_is_made_as_configured_and_adopted() {
             assert!(!far[off], "{off}");
         }
         assert!(!far["rx-vlan-hw-parse"] && !far["tx-vlan-hw-insert"] && far["rx-gro"]);
-        for (address, _) in &addresses {
+        for InterfaceAddress { address, .. } in &addresses {
             // The bind succeeds only if the address exists and is no longer tentative.
             std::net::UdpSocket::bind((*address, 0)).unwrap();
         }

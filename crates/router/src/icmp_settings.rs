@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use packet::net::InterfaceAddress;
+
 use crate::address_bits::bits_of;
 
 /// Settings of the ICMP error messages that a router sends, by interface number.
@@ -30,19 +32,24 @@ impl Errors {
     /// Sets the IP addresses of an interface, each with its prefix length, and whether ICMP errors are sent for packets
     /// that arrive on it (`tells`). IPv6 link-local addresses are ignored, because they are never the source of an ICMP
     /// error.
-    pub fn set(&mut self, interface: u16, tells: bool, addresses: impl IntoIterator<Item = (IpAddr, u8)>) {
+    pub fn set(
+        &mut self,
+        interface: u16,
+        tells: bool,
+        addresses: impl IntoIterator<Item = InterfaceAddress>,
+    ) {
         let at = usize::from(interface);
         if self.own.len() <= at {
             self.own.resize_with(at + 1, Own::default);
         }
         let mut own = Own { tells, ..Own::default() };
-        for (address, length) in addresses {
+        for InterfaceAddress { address, prefix } in addresses {
             let (list, common) = match address {
                 IpAddr::V4(_) => (&mut own.four, 96),
                 IpAddr::V6(six) if six.is_unicast_link_local() => continue,
                 IpAddr::V6(_) => (&mut own.six, 0),
             };
-            let host = 128 - (common + u32::from(length)).min(128);
+            let host = 128 - (common + u32::from(prefix)).min(128);
             list.push(Address { bits: bits_of(address), mask: u128::MAX.checked_shl(host).unwrap_or(0) });
         }
         if let Some(place) = self.own.get_mut(at) {

@@ -45,8 +45,8 @@ impl Running {
                 .filter(|(device, netdev)| netdev.up && up.contains(device.as_str()));
             let addresses = netdevs.flat_map(|(device, netdev)| {
                 let at = state.seen.addresses.get(&netdev.index).into_iter().flatten();
-                at.map(|(address, _)| Own {
-                    place: (*address, device.clone()),
+                at.map(|address| Own {
+                    place: (address.address, device.clone()),
                     index: netdev.index,
                     mac: netdev.mac,
                 })

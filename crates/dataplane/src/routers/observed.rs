@@ -10,6 +10,7 @@ use std::time::Instant;
 use model::RouterName;
 use netlink::{Change, Feed, FibOutcome, GracePeriod, Mirror, own_addresses};
 use packet::MacAddr;
+use packet::net::InterfaceAddress;
 use router::{FibError, Lookup};
 
 use super::super::lock::locked;
@@ -47,7 +48,7 @@ pub struct ObservedNamespace {
     pub devices: BTreeMap<String, Netdev>,
     pub own: (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>),
     /// IP addresses and prefix lengths of the devices of router interfaces, by interface index.
-    pub addresses: BTreeMap<u32, Vec<(IpAddr, u8)>>,
+    pub addresses: BTreeMap<u32, Vec<InterfaceAddress>>,
     pub four: Vec<Lookup>,
     pub six: Vec<Lookup>,
     pub tables: Vec<u32>,
@@ -179,9 +180,12 @@ impl State {
                 self.feed.bind(device, bound.get(&device).copied());
             }
         }
-        let mut addresses: BTreeMap<u32, Vec<(IpAddr, u8)>> = BTreeMap::new();
+        let mut addresses: BTreeMap<u32, Vec<InterfaceAddress>> = BTreeMap::new();
         for own in mirror.addresses.iter().filter(|own| bound.contains_key(&own.link)) {
-            addresses.entry(own.link).or_default().push((own.local, own.prefix_length));
+            addresses
+                .entry(own.link)
+                .or_default()
+                .push(InterfaceAddress { address: own.local, prefix: own.prefix_length });
         }
         self.bound = bound;
         let number = |name: &str| names.get(name).copied();

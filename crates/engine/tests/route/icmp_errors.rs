@@ -1,5 +1,7 @@
 //! Tests of the ICMP errors of routers.
 
+use packet::net::InterfaceAddress;
+
 use super::*;
 
 /// Returns the expected ICMP error about a packet (RFC 792, RFC 4443) at its sender: type and code, source
@@ -42,11 +44,15 @@ fn without_id(frame: &[u8]) -> Vec<u8> {
     rest
 }
 
+fn interface_address(text: &str) -> InterfaceAddress {
+    text.parse().unwrap()
+}
+
 fn telling(tables: &Tables) -> Router {
     let mut router = tables.router();
-    let addresses = [(ip("10.0.0.1"), 24), (ip("fe80::1"), 64), (ip("2001:db8::1"), 64)];
+    let addresses = ["10.0.0.1/24", "fe80::1/64", "2001:db8::1/64"].map(interface_address);
     router.errors.set(0, true, addresses);
-    router.errors.set(1, false, [(ip("10.0.1.1"), 24)]);
+    router.errors.set(1, false, [interface_address("10.0.1.1/24")]);
     router
 }
 
@@ -125,7 +131,7 @@ fn errors_have_their_limit_and_one_address() {
     limited.assert_accounted();
     drop(limited);
     // Without an address or with several possible addresses, the kernel selects one.
-    let near = |text| (ip(text), 24);
+    let near = |text: &str| interface_address(&format!("{text}/24"));
     for (addresses, goes) in [
         (vec![], PORTS[2]),
         (vec![near("10.0.0.1"), near("10.0.0.3")], PORTS[2]),

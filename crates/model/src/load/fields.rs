@@ -360,7 +360,7 @@ impl<'n> Fields<'n> {
                 continue;
             };
             let cause = match text.parse::<InterfaceAddress>() {
-                Err(()) => Cause::BadAddress { text: text.clone() },
+                Err(_) => Cause::BadAddress { text: text.clone() },
                 Ok(address) => match address.reserved_as() {
                     Some(role) => Cause::NotAHost { address, role },
                     None if addresses.contains(&address) => {

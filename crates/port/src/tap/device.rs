@@ -4,10 +4,10 @@
 
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use packet::MacAddr;
+use packet::net::InterfaceAddress;
 
 use super::queue::TapQueue;
 use crate::link::{self, LinkChange, LinkError, LinkInfo};
@@ -45,7 +45,7 @@ pub struct TapConfig {
     /// Number of queues. Each queue is one file descriptor.
     pub queues: u32,
     /// IP addresses of the interface with their prefix lengths.
-    pub addresses: Vec<(IpAddr, u8)>,
+    pub addresses: Vec<InterfaceAddress>,
     /// MTU of the interface in bytes.
     pub mtu: u32,
     /// MAC address of the interface. With `None`, the kernel chooses the address.
@@ -242,8 +242,8 @@ impl TapConfig {
             ..LinkChange::default()
         };
         link::set(ifindex, &change)?;
-        for (address, prefix) in &self.addresses {
-            link::add_address(ifindex, *address, *prefix)?;
+        for address in &self.addresses {
+            link::add_address(ifindex, *address)?;
         }
         link::by_index(ifindex)
     }
