@@ -8,10 +8,12 @@
 
 use std::path::PathBuf;
 
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::{Prefix, RuleName, Timestamp};
+use crate::{
+    Family, FragmentState, Pattern, Prefix, RateUnit, RuleName, SourceBits, Span, TcpFlags, Timestamp,
+    VlanMatch,
+};
 
 /// A filter: its rules and the file of its block list. Any number of ports may share one filter.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -207,25 +209,6 @@ impl CookieMode {
     pub const ALL: [CookieMode; 2] = [CookieMode::Auto, CookieMode::Always];
 }
 
-/// Unit in which a rate limit counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RateUnit {
-    /// The rate limit counts packets.
-    Packets,
-    /// The rate limit counts bytes of frames, without the frame check sequence.
-    Bytes,
-}
-
-/// Prefix lengths that group source addresses. The sources of one prefix share a token bucket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct SourceBits {
-    /// Prefix length for IPv4 source addresses, 0 to 32.
-    pub ipv4: u8,
-    /// Prefix length for IPv6 source addresses, 0 to 128.
-    pub ipv6: u8,
-}
-
 /// Match conditions of a rule. A packet must meet all conditions.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct FilterMatch {
@@ -268,51 +251,6 @@ pub struct FilterMatch {
     pub listed: bool,
 }
 
-/// Protocol family of a frame behind its VLAN tags.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Family {
-    /// The frame carries an IPv4 packet.
-    Ipv4,
-    /// The frame carries an IPv6 packet.
-    Ipv6,
-    /// A protocol other than IPv4 and IPv6, or a frame with too many VLAN tags to reach the protocol.
-    Other,
-    /// An IP header that is truncated or of an unknown version.
-    Malformed,
-}
-
-impl Family {
-    /// Words that name the families in the configuration file, in the order of [`Family::ALL`].
-    pub const WORDS: &'static [&'static str] = &["ipv4", "ipv6", "other", "malformed"];
-    /// All protocol families.
-    pub const ALL: [Family; 4] = [Family::Ipv4, Family::Ipv6, Family::Other, Family::Malformed];
-}
-
-/// Fragment state of a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FragmentState {
-    /// The packet is not a fragment, or is the only fragment.
-    Whole,
-    /// The packet is the first of several fragments, which contains the transport header.
-    First,
-    /// The packet is a later fragment, which contains no ports.
-    Later,
-    /// The headers cannot be parsed up to the fields that the rules of the filter match. This applies to
-    /// packets of any family. VLAN tags, options, extension headers or the transport header are truncated or
-    /// too many, or a fragment can overlap the transport header of the first fragment.
-    Unreadable,
-}
-
-impl FragmentState {
-    /// Words that name the fragment states in the configuration file, in the order of [`FragmentState::ALL`].
-    pub const WORDS: &'static [&'static str] = &["whole", "first", "later", "unreadable"];
-    /// All fragment states.
-    pub const ALL: [FragmentState; 4] =
-        [FragmentState::Whole, FragmentState::First, FragmentState::Later, FragmentState::Unreadable];
-}
-
 /// An IP protocol number (IANA protocol-numbers). The configuration file uses words for common protocols.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protocol(pub u8);
@@ -347,130 +285,6 @@ impl Serialize for Protocol {
             None => to.serialize_u8(self.0),
         }
     }
-}
-
-/// An inclusive range of numbers, written as `7` or `"7-9"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Span {
-    /// Lowest number of the range.
-    pub first: u16,
-    /// Highest number of the range.
-    pub last: u16,
-}
-
-impl Serialize for Span {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self.first == self.last {
-            true => to.serialize_u16(self.first),
-            false => to.collect_str(&format_args!("{}-{}", self.first, self.last)),
-        }
-    }
-}
-
-/// VLAN condition of a rule. The VLAN of a frame is the identifier of its outermost tag with a nonzero
-/// identifier.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum VlanMatch {
-    /// Matches frames without a nonzero VLAN identifier.
-    Untagged,
-    /// Matches frames with a VLAN identifier in this range, 0 to 4095. The value 0 matches untagged frames,
-    /// because a tag with identifier 0 carries only a priority.
-    Tagged(Span),
-}
-
-impl Serialize for VlanMatch {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            VlanMatch::Untagged => to.serialize_str("untagged"),
-            VlanMatch::Tagged(ids) => ids.serialize(to),
-        }
-    }
-}
-
-/// TCP flag condition (RFC 9293 section 3.1). For example, `["syn", "!ack"]` matches packets with SYN and
-/// without ACK.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TcpFlags {
-    /// TCP flags that are compared. If 0, the packet need not be TCP.
-    pub mask: u8,
-    /// TCP flags of `mask` that must be set. The other flags of `mask` must be cleared.
-    pub value: u8,
-}
-
-impl TcpFlags {
-    /// Names of the TCP flags, starting at the lowest bit.
-    pub const WORDS: [&'static str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
-
-    /// Returns whether the condition compares no flag and therefore matches every packet.
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-    pub fn is_any(&self) -> bool {
-        self.mask == 0
-    }
-}
-
-impl Serialize for TcpFlags {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let looked_at = TcpFlags::WORDS.iter().zip(0..8_u8).filter(|(_, bit)| self.mask >> bit & 1 != 0);
-        to.collect_seq(looked_at.map(|(word, bit)| match self.value >> bit & 1 {
-            0 => format!("!{word}"),
-            _ => (*word).to_owned(),
-        }))
-    }
-}
-
-/// A byte pattern at an offset in a packet.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Pattern {
-    /// Position in the packet from which the offset is counted.
-    pub base: PatternBase,
-    /// Offset of the pattern in bytes, counted from `base`.
-    pub offset: u16,
-    /// Bytes of the pattern, 1 to 32.
-    pub bytes: Vec<u8>,
-    /// Mask of the bits that are compared. The mask has as many bytes as the pattern. Empty: all bits are
-    /// compared.
-    pub mask: Vec<u8>,
-}
-
-impl Pattern {
-    /// Maximum number of bytes in a pattern.
-    pub const LIMIT: usize = 32;
-}
-
-impl Serialize for Pattern {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("at", &self.base)?;
-        map.serialize_entry("offset", &self.offset)?;
-        map.serialize_entry("bytes", &hex(&self.bytes))?;
-        if !self.mask.is_empty() {
-            map.serialize_entry("mask", &hex(&self.mask))?;
-        }
-        map.end()
-    }
-}
-
-/// Position in a packet from which the offset of a pattern is counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PatternBase {
-    /// First byte of the destination Ethernet address.
-    Frame,
-    /// First byte of the IP header.
-    Network,
-    /// First byte behind the IP header and its extension headers.
-    Transport,
-    /// First byte behind the TCP, UDP or UDP-Lite header.
-    Payload,
-}
-
-impl PatternBase {
-    /// Keywords of the configuration file for the positions in the packet, in the order of [`PatternBase::ALL`].
-    pub const WORDS: &'static [&'static str] = &["frame", "network", "transport", "payload"];
-    /// All positions from which the offset of a pattern can be counted.
-    pub const ALL: [PatternBase; 4] =
-        [PatternBase::Frame, PatternBase::Network, PatternBase::Transport, PatternBase::Payload];
 }
 
 impl FilterMatch {

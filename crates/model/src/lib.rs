@@ -81,9 +81,8 @@ pub use diff_text::{PlanLine, PlanReport};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
 pub use files::FileUse;
 pub use filter::{
-    CookieMode, CookieScheme, Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState, Pattern,
-    PatternBase, Protocol, RateLimit, RateUnit, Sampling, SourceBits, Span, SynCookie, TcpFlags, Unreadable,
-    VlanMatch,
+    CookieMode, CookieScheme, Filter, FilterAction, FilterMatch, FilterRule, Protocol, RateLimit, Sampling,
+    SynCookie, Unreadable,
 };
 pub use filter_state::*;
 pub use finding::{DoctorFinding, Finding};
@@ -99,7 +98,10 @@ pub use name::{
     BridgeName, DeviceName, FilterName, NameError, Namespace, PortName, RouterName, RuleName, SteeringName,
 };
 pub use owner::Owner;
-pub use packet::net::{InterfaceAddress, InterfaceAddressError, Prefix, PrefixError};
+pub use packet::net::{
+    Family, FragmentState, InterfaceAddress, InterfaceAddressError, Pattern, PatternBase, Prefix,
+    PrefixError, RateUnit, SourceBits, Span, TcpFlags, VlanMatch,
+};
 pub use port::{
     AfXdp, Checksums, Mtu, Patch, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
     WhenDown, XdpMode, XdpOptions, ZeroCopy,

@@ -5,8 +5,18 @@
 //! common. None of the types is used per packet. The data path has forms of its own, which are made from these values:
 //! [`FlowKey`](crate::FlowKey), `lookup::Prefix` and the tables of `xdp`.
 
+mod frame;
 mod interface_address;
+mod pattern;
 mod prefix;
+mod rate;
+mod span;
+mod tcp_flags;
 
+pub use frame::{Family, FragmentState};
 pub use interface_address::{InterfaceAddress, InterfaceAddressError};
+pub use pattern::{Pattern, PatternBase};
 pub use prefix::{Prefix, PrefixError, PrefixLengthError};
+pub use rate::{RateUnit, SourceBits};
+pub use span::{Span, VlanMatch};
+pub use tcp_flags::TcpFlags;

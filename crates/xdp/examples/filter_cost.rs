@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packet::net::{Prefix, PrefixLengthError};
+use packet::net::{RateUnit, SourceBits};
 use xdp::Error;
 use xdp::filter::{
-    Action, Blocklist, Compiled, Filter, FilterSizes, Frame, Look, Match, Moment, Rate, Rule, RuleSet,
-    SourceBits, Tally, Unit, WorkerFilter,
+    Action, Blocklist, Compiled, Filter, FilterSizes, Frame, Look, Match, Moment, Rate, Rule, RuleSet, Tally,
+    WorkerFilter,
 };
 use xdp::live::{FilterBench, KernelsMap, LookUp, scattered};
 
@@ -126,13 +127,13 @@ fn rules(base: u32) -> Result<(), Box<dyn std::error::Error>> {
         }
         measure(&format!("{count} rules, the last one drops"), &set)?;
     }
-    let rate = Rate { unit: Unit::Packets, amount: 1000, per: Duration::from_secs(1), burst: 1000 };
+    let rate = Rate { unit: RateUnit::Packets, amount: 1000, per: Duration::from_secs(1), burst: 1000 };
     let limit = |per_source| Action::RateLimit { rate, per_source };
     measure(
         "rate limit",
         &RuleSet { rules: vec![rule("a".into(), udp(), limit(None))], ..RuleSet::default() },
     )?;
-    let each = Some(SourceBits { v4: 32, v6: 64 });
+    let each = Some(SourceBits { ipv4: 32, ipv6: 64 });
     measure(
         "rate limit, a bucket per /32, a million sources",
         &RuleSet { rules: vec![rule("a".into(), udp(), limit(each))], ..RuleSet::default() },

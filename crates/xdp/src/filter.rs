@@ -38,10 +38,7 @@ pub use error::FilterError;
 pub use key::Frame;
 pub use limits::{FilterSizes, PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
 pub use maps::{Filter, RuleCounters};
-pub use rule::{
-    Action, Base, CookieScheme, Family, Fragment, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
-    SynCookie, TcpFlags, Unit, Unreadable, VlanMatch,
-};
+pub use rule::{Action, CookieScheme, Match, Moment, Rate, Rule, RuleSet, SynCookie, Unreadable};
 pub use sample::{Sample, Samples};
 pub use tally::Tally;
 pub use worker::{Judged, Look, WorkerFilter};

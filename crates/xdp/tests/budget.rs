@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
+use packet::net::{Pattern, PatternBase, RateUnit, SourceBits, TcpFlags, VlanMatch};
 use support::{Namespace, config};
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
 use xdp::dump::{Dump, DumpConfig};
 use xdp::fib::{FibPort, FibStage};
 use xdp::filter::{
-    Action, Base, Compiled, CookieScheme, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet,
-    SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
+    Action, Compiled, CookieScheme, Filter, FilterSizes, Match, Moment, Rate, Rule, RuleSet, SynCookie,
 };
 use xdp::flows::{FlowPort, FlowStage, FlowTable};
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
@@ -239,7 +239,8 @@ fn filters() -> [(&'static str, Vec<Rule>); 4] {
     };
     let source = Match { sources: vec!["192.0.2.0/24".parse().unwrap()], ..Match::default() };
     let service = Match { protocols: vec![17], destination_ports: vec![53..=53], ..Match::default() };
-    let pattern = |at: u16| Pattern { base: Base::Payload, offset: at * 9, bytes: vec![1; 8], mask: vec![] };
+    let pattern =
+        |at: u16| Pattern { base: PatternBase::Payload, offset: at * 9, bytes: vec![1; 8], mask: vec![] };
     let every = Match {
         destinations: source.sources.clone(),
         source_ports: vec![1..=2],
@@ -253,8 +254,8 @@ fn filters() -> [(&'static str, Vec<Rule>); 4] {
     let mut all: Vec<Rule> = (0..65).map(|at| rule(&format!("rule-{at}"), every.clone())).collect();
     all[0].action = Action::Sample { one_in: 10 };
     all[1].expires = Some(Moment(u64::MAX));
-    let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(1), burst: 1 };
-    all[2].action = Action::RateLimit { rate, per_source: Some(SourceBits { v4: 32, v6: 64 }) };
+    let rate = Rate { unit: RateUnit::Packets, amount: 1, per: Duration::from_secs(1), burst: 1 };
+    all[2].action = Action::RateLimit { rate, per_source: Some(SourceBits { ipv4: 32, ipv6: 64 }) };
     [
         ("source", vec![rule("source", source)]),
         ("service", vec![rule("service", service)]),

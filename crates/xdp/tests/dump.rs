@@ -6,10 +6,11 @@ mod support;
 
 use std::time::Duration;
 
+use packet::net::RateUnit;
 use support::xsk::Xsk;
 use support::{Namespace, awaited, config, ethernet, to_us};
 use xdp::dump::{Dump, DumpConfig, Dumped};
-use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rate, Rule, RuleSet, Unit};
+use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rate, Rule, RuleSet};
 use xdp::live::{Generator, Order, Replay, Traffic};
 use xdp::ring::{MOST, RingReader};
 use xdp::{
@@ -115,7 +116,7 @@ fn a_capture_stays_through_changes_of_the_program() {
         expires: None,
     };
     // The first frame is within the rate.
-    let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(60), burst: 1 };
+    let rate = Rate { unit: RateUnit::Packets, amount: 1, per: Duration::from_secs(60), burst: 1 };
     let list = vec![
         rule("only-looks", 3, Action::Drop, true),
         rule("counts", 2, Action::Count, false),

@@ -8,14 +8,15 @@ use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 
 use packet::net::Prefix;
+use packet::net::{Pattern, PatternBase, Span, TcpFlags, VlanMatch};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use support::oracle::{Oracle, Outcome};
 use support::stacks::{self, FAR4, FAR6, NEAR4, NEAR6, Random, Segment};
 use support::{Namespace, PacketSocket, config, packets};
 use xdp::filter::{
-    Action, Base, Blocklist, Compiled, Filter, FilterError, FilterSizes, Frame, Judged, Look, Match, Moment,
-    Pattern, Rule, RuleCounters, RuleSet, Tally, TcpFlags, Unreadable, VlanMatch, WorkerFilter,
+    Action, Blocklist, Compiled, Filter, FilterError, FilterSizes, Frame, Judged, Look, Match, Moment, Rule,
+    RuleCounters, RuleSet, Tally, Unreadable, WorkerFilter,
 };
 use xdp::{AttachMode, Counter, Loaded, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
@@ -143,7 +144,7 @@ fn rule(name: &str, action: Action) -> Rule {
 /// The bytes that a pattern matches may be after the first piece of a packet, or extend over the end of it.
 #[test]
 fn workers_look_behind_the_first_piece() {
-    let pattern = Pattern { base: Base::Frame, offset: 60, bytes: vec![7; 12], mask: Vec::new() };
+    let pattern = Pattern { base: PatternBase::Frame, offset: 60, bytes: vec![7; 12], mask: Vec::new() };
     let mut drop = rule("sevens", Action::Drop);
     drop.matches.patterns = vec![pattern];
     let compiled = Arc::new(Compiled::new(&RuleSet { rules: vec![drop], ..RuleSet::default() }).unwrap());
@@ -244,7 +245,7 @@ fn random_rules_agree_with_the_list() {
 #[test]
 fn the_vlan_of_a_tag_beyond_the_last_that_is_read_is_not_known() {
     need_root!();
-    let matches = Match { vlans: vec![VlanMatch::Tagged(1..=4094)], ..Match::default() };
+    let matches = Match { vlans: vec![VlanMatch::Tagged(Span { first: 1, last: 4094 })], ..Match::default() };
     let rule = Rule { matches, ..rule("tagged", Action::Count) };
     let set = RuleSet { rules: vec![rule], ..RuleSet::default() };
     for tags in 14..20 {

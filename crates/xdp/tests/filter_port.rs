@@ -6,11 +6,11 @@ mod support;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use packet::net::{Pattern, RateUnit, SourceBits, Span, TcpFlags, VlanMatch};
 use support::{Namespace, config, frame4};
 use xdp::StageChange;
 use xdp::filter::{
-    Action, Blocklist, Compiled, Filter, FilterError, FilterSizes, Match, Pattern, Rate, Rule, RuleCounters,
-    RuleSet, SourceBits, TcpFlags, Unit, VlanMatch,
+    Action, Blocklist, Compiled, Filter, FilterError, FilterSizes, Match, Rate, Rule, RuleCounters, RuleSet,
 };
 use xdp::live::{Generator, Traffic};
 use xdp::{
@@ -106,7 +106,7 @@ fn pinned_filter_outlives_its_owner_and_is_adopted() {
 #[test]
 fn rates_are_kept() {
     need_root!();
-    let rate = Rate { unit: Unit::Packets, amount: 1000, per: Duration::from_secs(1), burst: 50 };
+    let rate = Rate { unit: RateUnit::Packets, amount: 1000, per: Duration::from_secs(1), burst: 50 };
     let limit = rule("limit", Match::default(), Action::RateLimit { rate, per_source: None });
     let filter = Filter::new(&compiled([limit]), FilterSizes::default(), None).unwrap();
     let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
@@ -123,8 +123,8 @@ fn rates_are_kept() {
 /// Returns a port that passes two frames of each source, with buckets for `sources` sources at a time.
 fn limiting_sources(sources: u32) -> (Filter, Loaded) {
     // One frame an hour: the duration of the test does not add a token.
-    let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
-    let per_source = Some(SourceBits { v4: 32, v6: 64 });
+    let rate = Rate { unit: RateUnit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
+    let per_source = Some(SourceBits { ipv4: 32, ipv6: 64 });
     let limit = rule("limit", Match::default(), Action::RateLimit { rate, per_source });
     let sizes = FilterSizes { sources, ..FilterSizes::default() };
     let filter = Filter::new(&compiled([limit]), sizes, None).unwrap();
@@ -264,9 +264,10 @@ fn a_rule_of_a_new_name_begins_at_zero() {
 fn impossible_rules_are_refused_by_name() {
     let none = Match::default;
     let prefix = |text: &str| vec![text.parse().unwrap()];
-    let pattern = |bytes: Vec<u8>, mask| Pattern { base: xdp::filter::Base::Frame, offset: 0, bytes, mask };
+    let pattern =
+        |bytes: Vec<u8>, mask| Pattern { base: packet::net::PatternBase::Frame, offset: 0, bytes, mask };
     let rate = |amount, burst| Action::RateLimit {
-        rate: Rate { unit: Unit::Packets, amount, per: Duration::from_secs(1), burst },
+        rate: Rate { unit: RateUnit::Packets, amount, per: Duration::from_secs(1), burst },
         per_source: None,
     };
     let flags = Some(TcpFlags { mask: 2, value: 3 });
@@ -274,7 +275,11 @@ fn impossible_rules_are_refused_by_name() {
     let backwards = vec![9..=8];
     let cases = [
         (Match { source_ports: backwards, ..none() }, Action::Drop, "9-8 is no range"),
-        (Match { vlans: vec![VlanMatch::Tagged(0..=4096)], ..none() }, Action::Drop, "at most 4095"),
+        (
+            Match { vlans: vec![VlanMatch::Tagged(Span { first: 0, last: 4096 })], ..none() },
+            Action::Drop,
+            "at most 4095",
+        ),
         (Match { tcp_flags: flags, ..none() }, Action::Drop, "not all in the mask"),
         (Match { patterns: vec![pattern(vec![], vec![])], ..none() }, Action::Drop, "give 1 to 32 bytes"),
         (Match { patterns: vec![pattern(vec![3], vec![1])], ..none() }, Action::Drop, "byte 0"),

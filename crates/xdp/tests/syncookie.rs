@@ -8,11 +8,12 @@ mod support;
 
 use std::time::Duration;
 
+use packet::net::TcpFlags;
 use segments::*;
 use support::{Namespace, config, ethernet, to_us};
 use xdp::filter::{
     Action, Compiled, CookieCounters, CookieScheme, Filter, FilterError, FilterSizes, Match, Rule, RuleSet,
-    SynCookie, TcpFlags,
+    SynCookie,
 };
 use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, StageChange, Verdict, WhenDown, adopt};
 

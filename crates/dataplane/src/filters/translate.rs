@@ -2,11 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use model::{FilterAction, FilterMatch, FilterRule, RateUnit, Span, Timestamp};
-use xdp::filter::{
-    Action, Base, CookieScheme, Family, Fragment, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
-    SynCookie, TcpFlags, Unit, Unreadable, VlanMatch,
-};
+use model::{FilterAction, FilterMatch, FilterRule, Timestamp};
+use packet::net::Span;
+use xdp::filter::{Action, CookieScheme, Match, Moment, Rate, Rule, RuleSet, SynCookie, Unreadable};
 
 const TCP: u8 = model::Protocol::TCP.0;
 
@@ -66,15 +64,12 @@ fn action(action: &FilterAction) -> Action {
         FilterAction::Sample(sampling) => Action::Sample { one_in: sampling.one_in },
         FilterAction::Limit(limit) => Action::RateLimit {
             rate: Rate {
-                unit: match limit.unit {
-                    RateUnit::Packets => Unit::Packets,
-                    RateUnit::Bytes => Unit::Bytes,
-                },
+                unit: limit.unit,
                 amount: limit.rate,
                 per: Duration::from_secs(u64::from(limit.per)),
                 burst: limit.burst,
             },
-            per_source: limit.per_source.map(|bits| SourceBits { v4: bits.ipv4, v6: bits.ipv6 }),
+            per_source: limit.per_source,
         },
         FilterAction::SynCookie(cookie) => Action::SynCookie(SynCookie {
             scheme: match cookie.scheme {
@@ -92,65 +87,30 @@ fn action(action: &FilterAction) -> Action {
 }
 
 fn matches(wanted: &FilterMatch) -> Match {
-    let spans = |list: &[Span]| list.iter().map(|span| span.first..=span.last).collect();
+    let spans = |list: &[Span]| list.iter().map(|span| span.range()).collect();
     let flags = wanted.tcp_flags;
     Match {
-        families: wanted.families.iter().map(|family| self::family(*family)).collect(),
-        fragments: wanted.fragments.iter().map(|state| fragment(*state)).collect(),
+        families: wanted.families.clone(),
+        fragments: wanted.fragments.clone(),
         protocols: wanted.protocols.iter().map(|protocol| protocol.0).collect(),
         sources: wanted.sources.clone(),
         destinations: wanted.destinations.clone(),
         source_ports: spans(&wanted.source_ports),
         destination_ports: spans(&wanted.destination_ports),
         lengths: spans(&wanted.lengths),
-        vlans: wanted.vlans.iter().map(|tag| vlan(*tag)).collect(),
-        tcp_flags: (!flags.is_any()).then_some(TcpFlags { mask: flags.mask, value: flags.value }),
-        patterns: wanted.patterns.iter().map(pattern).collect(),
+        vlans: wanted.vlans.clone(),
+        tcp_flags: (!flags.is_any()).then_some(flags),
+        patterns: wanted.patterns.clone(),
         listed: wanted.listed,
-    }
-}
-
-fn family(family: model::Family) -> Family {
-    match family {
-        model::Family::Ipv4 => Family::Ipv4,
-        model::Family::Ipv6 => Family::Ipv6,
-        model::Family::Other => Family::Other,
-        model::Family::Malformed => Family::Malformed,
-    }
-}
-
-fn fragment(state: model::FragmentState) -> Fragment {
-    match state {
-        model::FragmentState::Whole => Fragment::Whole,
-        model::FragmentState::First => Fragment::First,
-        model::FragmentState::Later => Fragment::Later,
-        model::FragmentState::Unreadable => Fragment::Unreadable,
-    }
-}
-
-fn vlan(tag: model::VlanMatch) -> VlanMatch {
-    match tag {
-        model::VlanMatch::Untagged => VlanMatch::Untagged,
-        model::VlanMatch::Tagged(ids) => VlanMatch::Tagged(ids.first..=ids.last),
-    }
-}
-
-fn pattern(pattern: &model::Pattern) -> Pattern {
-    Pattern {
-        base: match pattern.base {
-            model::PatternBase::Frame => Base::Frame,
-            model::PatternBase::Network => Base::Network,
-            model::PatternBase::Transport => Base::Transport,
-            model::PatternBase::Payload => Base::Payload,
-        },
-        offset: pattern.offset,
-        bytes: pattern.bytes.clone(),
-        mask: pattern.mask.clone(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use packet::net::{
+        Family, FragmentState, Pattern, PatternBase, RateUnit, SourceBits, TcpFlags, VlanMatch,
+    };
+
     use super::*;
 
     #[test]
@@ -189,17 +149,17 @@ listed = true
             priority: 7,
             matches: Match {
                 families: vec![Family::Ipv4, Family::Malformed],
-                fragments: vec![Fragment::First],
+                fragments: vec![FragmentState::First],
                 protocols: vec![6],
                 sources: vec!["10.0.0.0/8".parse().unwrap()],
                 destinations: vec!["192.0.2.1/32".parse().unwrap()],
                 source_ports: vec![1..=2],
                 destination_ports: vec![3..=3],
                 lengths: vec![64..=64, 100..=200],
-                vlans: vec![VlanMatch::Untagged, VlanMatch::Tagged(5..=6)],
+                vlans: vec![VlanMatch::Untagged, VlanMatch::Tagged(Span { first: 5, last: 6 })],
                 tcp_flags: Some(TcpFlags { mask: 0x12, value: 0x02 }),
                 patterns: vec![Pattern {
-                    base: Base::Network,
+                    base: PatternBase::Network,
                     offset: 9,
                     bytes: vec![1, 2],
                     mask: vec![15, 15],
@@ -207,8 +167,8 @@ listed = true
                 listed: true,
             },
             action: Action::RateLimit {
-                rate: Rate { unit: Unit::Bytes, amount: 10, per: Duration::from_secs(2), burst: 3000 },
-                per_source: Some(SourceBits { v4: 24, v6: 48 }),
+                rate: Rate { unit: RateUnit::Bytes, amount: 10, per: Duration::from_secs(2), burst: 3000 },
+                per_source: Some(SourceBits { ipv4: 24, ipv6: 48 }),
             },
             dry_run: true,
             expires: Some(Moment(0)),

@@ -62,10 +62,11 @@ mod tests {
     use std::time::Duration;
 
     use engine::{Engine, EngineConfig, Function, PollMode, PortView};
+    use packet::net::{RateUnit, SourceBits};
     use packet::{PortId, QueueId, WorkerId, spec};
     use port::ring::{self, RingQueue};
     use port::{Batch, Depot, FramePool, HugePages, MemoryConfig, Queue};
-    use xdp::filter::{Action, Compiled, Match, Rate, Rule, RuleCounters, RuleSet, SourceBits, Tally, Unit};
+    use xdp::filter::{Action, Compiled, Match, Rate, Rule, RuleCounters, RuleSet, Tally};
 
     use super::*;
 
@@ -95,8 +96,8 @@ mod tests {
     #[test]
     fn what_comes_by_a_ring_is_dropped_limited_and_counted() {
         // The limit allows two packets of each source, and its bucket does not refill during the test.
-        let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
-        let each = Action::RateLimit { rate, per_source: Some(SourceBits { v4: 32, v6: 64 }) };
+        let rate = Rate { unit: RateUnit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
+        let each = Action::RateLimit { rate, per_source: Some(SourceBits { ipv4: 32, ipv6: 64 }) };
         let rules = vec![rule("telnet", 23, Action::Drop), rule("each", 53, each)];
         let compiled = Arc::new(Compiled::new(&RuleSet { rules, ..RuleSet::default() }).unwrap());
         let mut tally = Tally::default();

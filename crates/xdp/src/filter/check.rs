@@ -6,11 +6,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use packet::net::Prefix;
+use packet::net::{Family, FragmentState, Pattern, RateUnit, VlanMatch};
 
-use super::{
-    Action, CookieScheme, Family, FilterError, Fragment, Match, PATTERN_MAX, Pattern, Rate, Rule,
-    SERVICES_MAX, SynCookie, Unit, VlanMatch,
-};
+use super::{Action, CookieScheme, FilterError, Match, PATTERN_MAX, Rate, Rule, SERVICES_MAX, SynCookie};
 
 const NAME_MAX: usize = 63;
 const TCP: u8 = 6;
@@ -69,7 +67,7 @@ fn ranges(rule: &Rule) -> Result<(), FilterError> {
     }
     for vlan in &matches.vlans {
         if let VlanMatch::Tagged(ids) = vlan {
-            check("VLAN", ids, 4095)?;
+            check("VLAN", &ids.range(), 4095)?;
         }
     }
     match matches.tcp_flags {
@@ -98,7 +96,7 @@ fn contradiction(matches: &Match) -> Option<&'static str> {
     let needs_ip = !matches.sources.is_empty()
         || !matches.destinations.is_empty()
         || !matches.protocols.is_empty()
-        || !(matches.fragments.is_empty() || matches.fragments.contains(&Fragment::Unreadable))
+        || !(matches.fragments.is_empty() || matches.fragments.contains(&FragmentState::Unreadable))
         || matches.listed;
     let possible = |family: bool, is_v6: bool| {
         family && has(&matches.sources, is_v6) && has(&matches.destinations, is_v6)
@@ -123,7 +121,7 @@ fn action(rule: &Rule) -> Result<(), FilterError> {
     match &rule.action {
         Action::Sample { one_in: 0 } => Err(FilterError::Sample { rule: rule.name.clone() }),
         Action::RateLimit { rate, per_source } => {
-            let bits = per_source.is_some_and(|bits| bits.v4 > 32 || bits.v6 > 128);
+            let bits = per_source.is_some_and(|bits| bits.ipv4 > 32 || bits.ipv6 > 128);
             let found = if bits {
                 Some(("its source prefixes are too long", "IPv4 has 32 bits and IPv6 128"))
             } else {
@@ -157,13 +155,13 @@ fn rate(rate: &Rate) -> Option<(&'static str, &'static str)> {
     if rate.per.as_nanos() * 16 < u128::from(rate.amount) {
         return Some(("its rate is above 16 per nanosecond", "leave the rule out"));
     }
-    if rate.unit == Unit::Packets && one > 3_600_000_000_000 {
+    if rate.unit == RateUnit::Packets && one > 3_600_000_000_000 {
         return Some(("its rate is below one packet an hour", "use the action drop"));
     }
-    if rate.unit == Unit::Bytes && one > 100_000_000 {
+    if rate.unit == RateUnit::Bytes && one > 100_000_000 {
         return Some(("its rate is below 10 bytes a second", "count packets"));
     }
-    if rate.unit == Unit::Bytes && rate.burst < 64 {
+    if rate.unit == RateUnit::Bytes && rate.burst < 64 {
         return Some(("no frame fits into its burst", "give at least 64 bytes, better the MTU and more"));
     }
     let total = rate.per.as_nanos() * u128::from(rate.burst) / u128::from(rate.amount);

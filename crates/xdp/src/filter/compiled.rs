@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use packet::net::Prefix;
+use packet::net::{Family, FragmentState, PatternBase, RateUnit, VlanMatch};
 
 use super::bits::{Bits, Classes, Table, table};
 use super::trie::address_field;
 use super::{
-    Action, Base, CookieScheme, Family, FilterError, Fragment, Match, PROBES_MAX, RULES_MAX, Rule, RuleSet,
-    SynCookie, Unit, Unreadable, VlanMatch, check,
+    Action, CookieScheme, FilterError, Match, PROBES_MAX, RULES_MAX, Rule, RuleSet, SynCookie, Unreadable,
+    check,
 };
 
 /// Number of frame fields that rules match. The following constants are the field numbers of `enum
@@ -48,7 +49,7 @@ pub(super) type Conf = [u32; CONF_WORDS];
 /// place is stored once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    base: Base,
+    base: PatternBase,
     offset: u32,
     length: usize,
     mask: [u8; 8],
@@ -146,7 +147,7 @@ fn uses(rule: &Rule) -> u32 {
 }
 
 fn looks_beyond_ip(matches: &Match) -> bool {
-    let beyond = |base| matches!(base, Base::Transport | Base::Payload);
+    let beyond = |base| matches!(base, PatternBase::Transport | PatternBase::Payload);
     !matches.protocols.is_empty()
         || !matches.fragments.is_empty()
         || !matches.source_ports.is_empty()
@@ -164,15 +165,15 @@ fn looks_at_headers(matches: &Match) -> bool {
         || !matches.destinations.is_empty()
         || !matches.vlans.is_empty()
         || matches.listed
-        || matches.patterns.iter().any(|pattern| pattern.base == Base::Network)
+        || matches.patterns.iter().any(|pattern| pattern.base == PatternBase::Network)
 }
 
-/// Returns whether a rule can match unreadable frames (`Fragment::Unreadable`) of an address family. A rule
+/// Returns whether a rule can match unreadable frames (`FragmentState::Unreadable`) of an address family. A rule
 /// that passes frames or requires SYN cookies matches them only if its condition on fragments contains them.
 fn takes_unreadable(rule: &Rule, family: Family) -> bool {
     let Match { families, fragments, .. } = &rule.matches;
     !matches!(rule.action, Action::Pass | Action::SynCookie(_))
-        || fragments.contains(&Fragment::Unreadable)
+        || fragments.contains(&FragmentState::Unreadable)
         || (family == Family::Malformed && families.contains(&family))
 }
 
@@ -199,7 +200,7 @@ fn unreadable_rule(set: &RuleSet) -> Option<Rule> {
     set.drops_unreadable().then(|| Rule {
         name: Unreadable::RULE.to_owned(),
         priority: 0,
-        matches: Match { fragments: vec![Fragment::Unreadable], ..Match::default() },
+        matches: Match { fragments: vec![FragmentState::Unreadable], ..Match::default() },
         action: Action::Drop,
         dry_run: false,
         expires: None,
@@ -357,10 +358,10 @@ impl Compiler {
             *to = u32::from_ne_bytes(half.try_into().unwrap_or_default());
         }
         let base = match place.base {
-            Base::Frame => 0,
-            Base::Network => 1,
-            Base::Transport => 2,
-            Base::Payload => 3,
+            PatternBase::Frame => 0,
+            PatternBase::Network => 1,
+            PatternBase::Transport => 2,
+            PatternBase::Payload => 3,
         };
         self.conf[at + 2..at + 6].copy_from_slice(&[small(place.length), base, place.offset, first_row]);
         Ok(())
@@ -384,7 +385,7 @@ fn vlans(matches: &Match) -> Option<Vec<(usize, usize)>> {
     let range = |vlan: &VlanMatch| match vlan {
         VlanMatch::Untagged => (UNTAGGED, None),
         VlanMatch::Tagged(ids) => {
-            let range = (usize::from(*ids.start()), usize::from(*ids.end()));
+            let range = (usize::from(ids.first), usize::from(ids.last));
             (range, (range.0 == 0).then_some(UNTAGGED))
         }
     };
@@ -415,9 +416,10 @@ fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
             continue;
         }
         let is_ip = matches!(family, Family::Ipv4 | Family::Ipv6);
-        let states = [Fragment::Whole, Fragment::First, Fragment::Later, Fragment::Unreadable];
+        let states =
+            [FragmentState::Whole, FragmentState::First, FragmentState::Later, FragmentState::Unreadable];
         for (state, low) in states.into_iter().zip(0..) {
-            let is_unreadable = state == Fragment::Unreadable;
+            let is_unreadable = state == FragmentState::Unreadable;
             let is_possible = match is_unreadable {
                 // A frame with too many tags has no family yet.
                 true => takes_unreadable(rule, family) && (is_ip || protocols.is_empty()),
@@ -483,10 +485,10 @@ impl Numbers {
                 let (cost, burst) = bucket(rate.amount, rate.per.as_nanos(), rate.burst);
                 let mut numbers = Numbers { cost, burst, ..plain(4) };
                 numbers.flags =
-                    u32::from(per_source.is_some()) << 2 | u32::from(rate.unit == Unit::Bytes) << 3;
+                    u32::from(per_source.is_some()) << 2 | u32::from(rate.unit == RateUnit::Bytes) << 3;
                 if let Some(bits) = per_source {
-                    numbers.source4 = u32::MAX.checked_shl(32 - u32::from(bits.v4.min(32))).unwrap_or(0);
-                    numbers.source6 = u128::MAX.checked_shl(128 - u32::from(bits.v6.min(128))).unwrap_or(0);
+                    numbers.source4 = u32::MAX.checked_shl(32 - u32::from(bits.ipv4.min(32))).unwrap_or(0);
+                    numbers.source6 = u128::MAX.checked_shl(128 - u32::from(bits.ipv6.min(128))).unwrap_or(0);
                 }
                 numbers
             }

@@ -502,8 +502,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::filter::{Match, Rate, Rule, RuleSet, SourceBits, Unit};
+    use crate::filter::{Match, Rate, Rule, RuleSet};
     use crate::{LocalAddresses, Owner, PortProgram, ProgramConfig, Verdict, WhenDown};
+    use packet::net::{RateUnit, SourceBits};
 
     /// Returns a UDP packet without a payload from 10.0.0.`source`.
     fn frame(source: u8) -> Vec<u8> {
@@ -519,12 +520,12 @@ mod tests {
             return testbed::skip("needs root (BPF)");
         }
         // One packet an hour: the duration of the test does not add a token.
-        let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
+        let rate = Rate { unit: RateUnit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
         let rule = Rule {
             name: "limit".to_owned(),
             priority: 0,
             matches: Match::default(),
-            action: Action::RateLimit { rate, per_source: Some(SourceBits { v4: 32, v6: 64 }) },
+            action: Action::RateLimit { rate, per_source: Some(SourceBits { ipv4: 32, ipv6: 64 }) },
             dry_run: false,
             expires: None,
         };

@@ -4,18 +4,18 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use packet::net::Prefix;
+use packet::net::{Family, FragmentState, Pattern, Prefix, RateUnit, SourceBits, TcpFlags, VlanMatch};
 
 /// The rules of a filter. Rules are tried by descending priority, and rules of equal priority in list order.
 /// The matching rules are applied to a frame one after another until a rule decides: it drops, passes or
 /// answers the frame. A frame about which no rule has decided passes.
 ///
-/// A frame is *unreadable* ([`Fragment::Unreadable`]) if the fields that rules match cannot be reached in it.
+/// A frame is *unreadable* ([`FragmentState::Unreadable`]) if the fields that rules match cannot be reached in it.
 /// A sender can make any packet unreadable, and the receiver may still be able to read the packet. Unreadable
 /// frames are therefore treated as follows:
 ///
 /// - A rule that passes frames or requires SYN cookies matches an unreadable frame only if its condition on
-///   fragments contains [`Fragment::Unreadable`].
+///   fragments contains [`FragmentState::Unreadable`].
 /// - Other rules match by the fields that could be parsed.
 /// - Unreadable frames about which no rule has decided are dropped after all rules, unless
 ///   [`RuleSet::unreadable`] states otherwise.
@@ -27,7 +27,7 @@ pub struct RuleSet {
     pub unreadable: Unreadable,
 }
 
-/// Treatment of unreadable frames ([`Fragment::Unreadable`]) about which no rule has decided.
+/// Treatment of unreadable frames ([`FragmentState::Unreadable`]) about which no rule has decided.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unreadable {
     /// Drops the frames if any rule drops or limits frames by header fields. The dropped frames are counted
@@ -130,31 +130,13 @@ pub enum CookieScheme {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Unit (packets or bytes) in which `amount` and `burst` are counted.
-    pub unit: Unit,
+    pub unit: RateUnit,
     /// Number of packets or bytes for each period.
     pub amount: u64,
     /// Period in which `amount` packets or bytes are allowed.
     pub per: Duration,
     /// Maximum number of packets or bytes that pass at once after an idle period (depth of the token bucket).
     pub burst: u64,
-}
-
-/// Unit in which a rate is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    /// The unit is one frame.
-    Packets,
-    /// The unit is one byte of a frame, without frame check sequence.
-    Bytes,
-}
-
-/// Prefix lengths of the source addresses that share a rate limit bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceBits {
-    /// Prefix length of IPv4 sources in bits, 0 to 32.
-    pub v4: u8,
-    /// Prefix length of IPv6 sources in bits, 0 to 128.
-    pub v6: u8,
 }
 
 /// A point in time of CLOCK_MONOTONIC, in nanoseconds.
@@ -183,7 +165,7 @@ pub struct Match {
     /// tags.
     pub families: Vec<Family>,
     /// Fragment states that the IP packet may have to match the rule.
-    pub fragments: Vec<Fragment>,
+    pub fragments: Vec<FragmentState>,
     /// IP protocol numbers that match the rule. For IPv6, the number is that of the header that follows the extension
     /// headers.
     pub protocols: Vec<u8>,
@@ -206,89 +188,6 @@ pub struct Match {
     pub patterns: Vec<Pattern>,
     /// Whether the source IP address must be in the filter's block list.
     pub listed: bool,
-}
-
-/// Protocol family of a frame after its VLAN tags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// The frame is neither IPv4 nor IPv6, or has more than 16 VLAN tags.
-    Other,
-    /// The frame is an IPv4 packet.
-    Ipv4,
-    /// The frame is an IPv6 packet.
-    Ipv6,
-    /// The EtherType of the frame is IPv4 or IPv6, but the fixed part of the IP header is truncated or has
-    /// another version.
-    Malformed,
-}
-
-/// Fragment state of an IP packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fragment {
-    /// The packet is not fragmented, or is the only fragment.
-    Whole,
-    /// The packet is the first of several fragments. This fragment contains the transport header.
-    First,
-    /// The packet is a fragment other than the first. Such a fragment contains no ports.
-    Later,
-    /// The fields that rules match cannot be reached in the frame. This applies to frames of any [`Family`]
-    /// with one of the following:
-    ///
-    /// - more than 16 VLAN tags, truncated tags, or a truncated IP header
-    /// - truncated IPv4 options
-    /// - more than six IPv6 extension headers, or extension headers that exceed the packet
-    /// - a transport header that ends before the ports or TCP flags that rules match
-    /// - a later fragment that can overlap the transport header of the first one
-    ///
-    /// In an XDP program, the headers must be in the first buffer of the frame.
-    Unreadable,
-}
-
-/// VLAN of a frame that a rule matches. The VLAN is that of the outermost tag with an identifier other than
-/// 0.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum VlanMatch {
-    /// The frame has no tag with an identifier other than 0. Tags with identifier 0 carry only a priority
-    /// (IEEE 802.1Q, 6.9.1).
-    Untagged,
-    /// The VLAN identifier of the frame is in this range, 0 to 4095. Identifier 0 matches like
-    /// [`VlanMatch::Untagged`].
-    Tagged(RangeInclusive<u16>),
-}
-
-/// Condition on the TCP flags in byte 13 of the TCP header: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TcpFlags {
-    /// Flags that are compared. Other flags are ignored.
-    pub mask: u8,
-    /// Flags of the mask that must be set. The other flags of the mask must be clear.
-    pub value: u8,
-}
-
-/// Position in a frame from which the offset of a byte pattern is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Base {
-    /// First byte of the destination MAC address.
-    Frame,
-    /// First byte of the IP header.
-    Network,
-    /// First byte after the IP header and its extension headers.
-    Transport,
-    /// First byte after the header of TCP, UDP or UDP-Lite.
-    Payload,
-}
-
-/// A byte pattern at an offset in a frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern {
-    /// Position in the frame from which `offset` is counted.
-    pub base: Base,
-    /// Offset of the pattern in bytes from `base`.
-    pub offset: u16,
-    /// Bytes that the frame must have at the offset, 1 to 32.
-    pub bytes: Vec<u8>,
-    /// Mask of the bits that are compared, with the length of `bytes`. An empty mask compares all bits.
-    pub mask: Vec<u8>,
 }
 
 impl RuleSet {

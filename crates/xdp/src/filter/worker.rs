@@ -5,15 +5,15 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use packet::net::{RateUnit, SourceBits};
+
 use super::compiled::{
     DESTINATION, DESTINATION_PORT, FIELDS, FLAGS, HEAD_WORDS, KIND, LENGTH, LINE, LISTED, SOURCE,
     SOURCE_PORT, VLAN, bucket,
 };
 use super::key::{Frame, IPV4, IPV6, Key};
 use super::tally::{Charge, RuleTally, Sources};
-use super::{
-    Action, Compiled, FilterError, ListView, Moment, PROBES_MAX, Rule, SourceBits, Tally, Unit, trie,
-};
+use super::{Action, Compiled, FilterError, ListView, Moment, PROBES_MAX, Rule, Tally, trie};
 
 const ROWS: usize = FIELDS + PROBES_MAX;
 /// Maximum frame length in bytes that filter rules can match. A longer frame is treated as a frame of this length.
@@ -377,7 +377,7 @@ fn deed(rule: &Rule) -> Result<Deed, FilterError> {
         Action::Count => Ok(Deed::Count),
         Action::RateLimit { rate, per_source } => {
             let (cost, burst) = bucket(rate.amount, rate.per.as_nanos(), rate.burst);
-            let by_bytes = rate.unit == Unit::Bytes;
+            let by_bytes = rate.unit == RateUnit::Bytes;
             Ok(Deed::Limit { cost, burst, by_bytes, per_source: per_source.map(masks) })
         }
         Action::Sample { .. } => hook("sample"),
@@ -386,8 +386,8 @@ fn deed(rule: &Rule) -> Result<Deed, FilterError> {
 }
 
 fn masks(bits: SourceBits) -> (u32, u128) {
-    let v4 = u32::MAX.checked_shl(32 - u32::from(bits.v4.min(32))).unwrap_or(0);
-    (v4, u128::MAX.checked_shl(128 - u32::from(bits.v6.min(128))).unwrap_or(0))
+    let v4 = u32::MAX.checked_shl(32 - u32::from(bits.ipv4.min(32))).unwrap_or(0);
+    (v4, u128::MAX.checked_shl(128 - u32::from(bits.ipv6.min(128))).unwrap_or(0))
 }
 
 fn source4(key: &Key) -> Ipv4Addr {

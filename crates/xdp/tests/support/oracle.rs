@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use packet::net::Prefix;
-use xdp::filter::{
-    Action, Base, Family, Fragment, Match, Moment, Pattern, Rule, RuleSet, Unit, Unreadable, VlanMatch,
-};
+use packet::net::{Family, FragmentState, Pattern, PatternBase, RateUnit, VlanMatch};
+use xdp::filter::{Action, Match, Moment, Rule, RuleSet, Unreadable};
 
 /// Outcome of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +43,7 @@ impl Asked {
         let any = |of: fn(&Match) -> bool| rules.iter().any(|rule| of(&rule.matches));
         let tcp = any(|m| m.tcp_flags.is_some() || !m.patterns.is_empty());
         let ports = tcp || any(|m| !m.source_ports.is_empty() || !m.destination_ports.is_empty());
-        let behind = |p: &Pattern| matches!(p.base, Base::Transport | Base::Payload);
+        let behind = |p: &Pattern| matches!(p.base, PatternBase::Transport | PatternBase::Payload);
         let transport = any(|m| !m.protocols.is_empty() || !m.fragments.is_empty() || m.tcp_flags.is_some())
             || any(|m| !m.source_ports.is_empty() || !m.destination_ports.is_empty())
             || rules.iter().any(|rule| rule.matches.patterns.iter().any(behind));
@@ -55,7 +54,7 @@ impl Asked {
 fn of_headers(m: &Match) -> bool {
     let plain = Match {
         lengths: m.lengths.clone(),
-        patterns: m.patterns.iter().filter(|pattern| pattern.base == Base::Frame).cloned().collect(),
+        patterns: m.patterns.iter().filter(|pattern| pattern.base == PatternBase::Frame).cloned().collect(),
         ..Match::default()
     };
     *m != plain
@@ -65,7 +64,7 @@ fn of_headers(m: &Match) -> bool {
 #[derive(Debug, Clone)]
 pub struct Facts {
     family: Family,
-    fragment: Fragment,
+    fragment: FragmentState,
     protocol: Option<u8>,
     source: Option<IpAddr>,
     destination: Option<IpAddr>,
@@ -89,7 +88,7 @@ impl Facts {
     fn of(frame: &[u8], asked: Asked) -> Facts {
         let mut facts = Facts {
             family: Family::Other,
-            fragment: Fragment::Whole,
+            fragment: FragmentState::Whole,
             protocol: None,
             source: None,
             destination: None,
@@ -109,7 +108,7 @@ impl Facts {
         let vids = tags.iter().flatten().map(|control| control % 4096);
         let behind = word(frame, 12 + 4 * tags.len());
         if tags.len() > 16 || tags.contains(&None) || behind.is_none() {
-            facts.fragment = Fragment::Unreadable;
+            facts.fragment = FragmentState::Unreadable;
             facts.vlan = vids.take(16).find(|vid| *vid != 0);
             return facts;
         }
@@ -121,7 +120,7 @@ impl Facts {
             _ => {}
         }
         if facts.family == Family::Malformed {
-            facts.fragment = Fragment::Unreadable;
+            facts.fragment = FragmentState::Unreadable;
         }
         facts
     }
@@ -143,21 +142,21 @@ impl Facts {
         self.protocol = Some(ip[9]);
         let (more, offset) = (ip[6] & 0x20 != 0, usize::from(u16::from_be_bytes([ip[6] & 0x1f, ip[7]])) * 8);
         self.fragment = match (offset, more) {
-            (8 | 16, _) if ip[9] == 6 => Fragment::Unreadable,
-            (0, true) => Fragment::First,
-            (0, false) => Fragment::Whole,
-            _ => Fragment::Later,
+            (8 | 16, _) if ip[9] == 6 => FragmentState::Unreadable,
+            (0, true) => FragmentState::First,
+            (0, false) => FragmentState::Whole,
+            _ => FragmentState::Later,
         };
         let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
         let packet = match total {
             // The packet will be segmented later.
-            0 if self.fragment == Fragment::Whole => frame,
-            0 => return self.fragment = Fragment::Unreadable,
+            0 if self.fragment == FragmentState::Whole => frame,
+            0 => return self.fragment = FragmentState::Unreadable,
             _ => frame.get(..at + total).unwrap_or(frame),
         };
         if packet.len() < at + header || total != 0 && total < header {
-            self.fragment = Fragment::Unreadable;
-        } else if matches!(self.fragment, Fragment::Whole | Fragment::First) {
+            self.fragment = FragmentState::Unreadable;
+        } else if matches!(self.fragment, FragmentState::Whole | FragmentState::First) {
             self.transport(packet, at + header, asked);
         }
     }
@@ -187,7 +186,7 @@ impl Facts {
                 _ => {
                     self.protocol = Some(next);
                     if at > end {
-                        self.fragment = Fragment::Unreadable;
+                        self.fragment = FragmentState::Unreadable;
                     } else {
                         self.transport(frame.get(..end).unwrap_or(frame), at, asked);
                     }
@@ -202,18 +201,19 @@ impl Facts {
                     break;
                 }
                 if offset != 0 {
-                    self.fragment = if offset < 64 { Fragment::Unreadable } else { Fragment::Later };
+                    self.fragment =
+                        if offset < 64 { FragmentState::Unreadable } else { FragmentState::Later };
                     self.protocol = Some(frame[at]);
                     return;
                 }
                 if field % 2 == 1 {
-                    self.fragment = Fragment::First;
+                    self.fragment = FragmentState::First;
                 }
             }
             next = frame[at];
             at += length;
         }
-        self.fragment = Fragment::Unreadable;
+        self.fragment = FragmentState::Unreadable;
     }
 
     /// Reads the transport header of a packet that is truncated at its end, which may be before the header.
@@ -226,7 +226,7 @@ impl Facts {
             return;
         }
         let (Some(source), Some(destination)) = (word(packet, at), word(packet, at + 2)) else {
-            return self.fragment = Fragment::Unreadable;
+            return self.fragment = FragmentState::Unreadable;
         };
         self.ports = Some((source, destination));
         match self.protocol {
@@ -237,17 +237,17 @@ impl Facts {
                 let words = usize::from(packet[at + 12] >> 4);
                 self.payload = (words >= 5).then_some(at + words * 4);
             }
-            Some(6) => self.fragment = Fragment::Unreadable,
+            Some(6) => self.fragment = FragmentState::Unreadable,
             _ => {}
         }
     }
 
     fn has(&self, frame: &[u8], pattern: &Pattern) -> bool {
         let base = match pattern.base {
-            Base::Frame => Some(0),
-            Base::Network => self.network,
-            Base::Transport => self.transport,
-            Base::Payload => self.payload,
+            PatternBase::Frame => Some(0),
+            PatternBase::Network => self.network,
+            PatternBase::Transport => self.transport,
+            PatternBase::Payload => self.payload,
         };
         let Some(base) = base else { return false };
         let at = base + usize::from(pattern.offset);
@@ -261,8 +261,8 @@ impl Facts {
 
     fn fits(&self, frame: &[u8], rule: &Rule, asked: Asked, listed: &[Prefix]) -> bool {
         let m = &rule.matches;
-        let is_unreadable = asked.headers && self.fragment == Fragment::Unreadable;
-        let is_named = m.fragments.contains(&Fragment::Unreadable)
+        let is_unreadable = asked.headers && self.fragment == FragmentState::Unreadable;
+        let is_named = m.fragments.contains(&FragmentState::Unreadable)
             || (self.family == Family::Malformed && m.families.contains(&Family::Malformed));
         if is_unreadable && rule.action == Action::Pass && !is_named {
             return false;
@@ -274,7 +274,7 @@ impl Facts {
         };
         let vlan = |vlan: &VlanMatch| match vlan {
             VlanMatch::Untagged => self.vlan.is_none(),
-            VlanMatch::Tagged(ids) => ids.contains(&self.vlan.unwrap_or(0)),
+            VlanMatch::Tagged(ids) => ids.range().contains(&self.vlan.unwrap_or(0)),
         };
         let (sport, dport) = (self.ports.map(|p| p.0), self.ports.map(|p| p.1));
         (m.families.is_empty() || m.families.contains(&self.family))
@@ -327,13 +327,13 @@ impl Oracle {
                 Action::Sample { one_in } => *one_in == 1,
                 Action::RateLimit { rate, per_source } => {
                     let source = per_source.map(|bits| match facts.source {
-                        Some(IpAddr::V4(v4)) => Prefix::new(v4.into(), bits.v4).unwrap().address(),
-                        Some(IpAddr::V6(v6)) => Prefix::new(v6.into(), bits.v6).unwrap().address(),
+                        Some(IpAddr::V4(v4)) => Prefix::new(v4.into(), bits.ipv4).unwrap().address(),
+                        Some(IpAddr::V6(v6)) => Prefix::new(v6.into(), bits.ipv6).unwrap().address(),
                         // Frames without a source share a bucket, under an address that does not occur.
                         None => Ipv6Addr::from_bits(0xabcd).into(),
                     });
                     let spent = self.spent.entry((rule.name.clone(), source)).or_default();
-                    let cost = if rate.unit == Unit::Bytes { length } else { 1 };
+                    let cost = if rate.unit == RateUnit::Bytes { length } else { 1 };
                     let over = *spent + cost > rate.burst;
                     *spent += if over { 0 } else { cost };
                     over
@@ -351,7 +351,7 @@ impl Oracle {
                 }
             }
         }
-        if self.drops_unreadable && facts.fragment == Fragment::Unreadable {
+        if self.drops_unreadable && facts.fragment == FragmentState::Unreadable {
             let count = self.counts.get_mut(Unreadable::RULE).unwrap();
             *count = (count.0 + 1, count.1 + length, count.2 + 1);
             return Outcome::Drop;

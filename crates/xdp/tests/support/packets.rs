@@ -5,14 +5,14 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use packet::net::Prefix;
+use packet::net::{
+    Family, FragmentState, Pattern, PatternBase, RateUnit, SourceBits, Span, TcpFlags, VlanMatch,
+};
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use xdp::filter::{
-    Action, Base, Family, Fragment, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits, TcpFlags, Unit,
-    Unreadable, VlanMatch,
-};
+use xdp::filter::{Action, Match, Moment, Rate, Rule, RuleSet, Unreadable};
 
 /// Returns addresses with few different octets, so that prefixes nest and match.
 pub fn address() -> impl Strategy<Value = IpAddr> {
@@ -40,7 +40,8 @@ fn ranges(of: &'static [u16]) -> impl Strategy<Value = Vec<RangeInclusive<u16>>>
 }
 
 fn pattern() -> impl Strategy<Value = Pattern> {
-    let base = select(vec![Base::Frame, Base::Network, Base::Transport, Base::Payload]);
+    let base =
+        select(vec![PatternBase::Frame, PatternBase::Network, PatternBase::Transport, PatternBase::Payload]);
     let mask = select(vec![vec![], vec![0xff, 0xff], vec![0xf0, 0x0f], vec![0, 0xff]]);
     (base, select(vec![0_u16, 1, 7, 200]), select(BYTES.to_vec()), 1..12_usize, mask).prop_map(
         |(base, offset, byte, count, mask)| {
@@ -59,7 +60,8 @@ fn tcp_flags() -> impl Strategy<Value = TcpFlags> {
 fn vlan() -> impl Strategy<Value = VlanMatch> {
     prop_oneof![
         Just(VlanMatch::Untagged),
-        select(vec![0_u16..=0, 1..=5, 7..=4095, 0..=4095]).prop_map(VlanMatch::Tagged)
+        select(vec![(0, 0), (1, 5), (7, 4095), (0, 4095)])
+            .prop_map(|(first, last)| VlanMatch::Tagged(Span { first, last }))
     ]
 }
 
@@ -72,7 +74,8 @@ fn listing<T: Clone + std::fmt::Debug + 'static>(
 
 fn matches() -> impl Strategy<Value = Match> {
     let families = vec![Family::Other, Family::Ipv4, Family::Ipv6, Family::Malformed];
-    let fragments = vec![Fragment::Whole, Fragment::First, Fragment::Later, Fragment::Unreadable];
+    let fragments =
+        vec![FragmentState::Whole, FragmentState::First, FragmentState::Later, FragmentState::Unreadable];
     let first = (
         listing(0.2, subsequence(families, 1..4)),
         listing(0.2, subsequence(fragments, 1..4)),
@@ -107,14 +110,15 @@ fn matches() -> impl Strategy<Value = Match> {
 
 /// Returns limits whose buckets refill too slowly to have an effect.
 fn limit() -> impl Strategy<Value = Action> {
-    let source = weighted(0.5, (0..=32_u8, 0..=128_u8).prop_map(|(v4, v6)| SourceBits { v4, v6 }));
+    let source =
+        weighted(0.5, (0..=32_u8, 0..=128_u8).prop_map(|(v4, v6)| SourceBits { ipv4: v4, ipv6: v6 }));
     (any::<bool>(), 1..4_u64, source).prop_map(|(bytes, burst, per_source)| {
         let hour = Duration::from_secs(3600);
         let rate = if bytes {
             // 36,000 bytes an hour are one byte in 100 ms. The duration of a test must not add a frame.
-            Rate { unit: Unit::Bytes, amount: 36_000, per: hour, burst: burst * 64 }
+            Rate { unit: RateUnit::Bytes, amount: 36_000, per: hour, burst: burst * 64 }
         } else {
-            Rate { unit: Unit::Packets, amount: 1, per: hour, burst }
+            Rate { unit: RateUnit::Packets, amount: 1, per: hour, burst }
         };
         Action::RateLimit { rate, per_source }
     })
