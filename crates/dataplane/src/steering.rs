@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use control::{FailureKind, PlaneError};
 use model::{
-    Config, PortName, SteeringDone, SteeringEntry, SteeringFlow, SteeringKey, SteeringName, SteeringPolicy,
+    Config, PortName, SteeringDone, SteeringEntry, SteeringFlow, SteeringName, SteeringPolicy,
     SteeringRequest, SteeringSent, SteeringShare, SteeringState, SteeringTable, SteeringTarget,
 };
+use packet::VlanId;
+use packet::net::FiveTuple;
 use xdp::filter::Moment;
-use xdp::steer::{self, ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, Steering, online_cpus};
+use xdp::steer::{self, FlowEntry, STEER_BUCKETS, SteerConfig, Steering, online_cpus};
 use xdp::{Attached, StageChange};
 
 use super::open::{Opened, PortSpec};
@@ -229,8 +231,8 @@ impl SteeringPolicies {
         let Some(kernel) = &running.kernel else {
             return Ok(running.wanted.flows.iter().take(limit).map(shown).collect());
         };
-        let entry = |(flow, entry, count): (ExactFlow, FlowEntry, xdp::steer::SteerCount)| SteeringEntry {
-            vlan: flow.vlan,
+        let entry = |(flow, entry, count): (FiveTuple, FlowEntry, xdp::steer::SteerCount)| SteeringEntry {
+            vlan: flow.vlan.map(VlanId::get),
             source: flow.source,
             destination: flow.destination,
             protocol: flow.protocol,
@@ -266,7 +268,7 @@ impl SteeringPolicies {
         let mut steps = Vec::with_capacity(request.flows.len());
         for asked in &request.flows {
             let key = asked.key().map_err(|(cause, fix)| invalid(&name, cause.to_owned(), fix))?;
-            let flow = exact(&key);
+            let flow = key;
             if kernel.get(&flow).is_some_and(|entry| !entry.live) {
                 let fix = "change it there, and apply that";
                 return Err(invalid(&name, format!("flow {key} is the configuration's"), fix));
@@ -279,7 +281,7 @@ impl SteeringPolicies {
             let entry = FlowEntry { to: meant(asked.to), mark: asked.mark, expires, live: true };
             steps.push((flow, (!request.remove).then_some(entry)));
         }
-        let mut done: Vec<(ExactFlow, Option<FlowEntry>)> = Vec::new();
+        let mut done: Vec<(FiveTuple, Option<FlowEntry>)> = Vec::new();
         for (flow, entry) in steps {
             let before = kernel.get(&flow);
             let did = match entry {
@@ -340,8 +342,8 @@ impl SteeringPolicies {
     }
 }
 
-/// Undoes the changes of exact flows in `done`, from the last change to the first.
-fn undo(kernel: &mut Steering, done: Vec<(ExactFlow, Option<FlowEntry>)>) {
+/// Undoes the changes of steering flows in `done`, from the last change to the first.
+fn undo(kernel: &mut Steering, done: Vec<(FiveTuple, Option<FlowEntry>)>) {
     for (flow, before) in done.into_iter().rev() {
         let undone = match before {
             Some(entry) => kernel.insert(flow, entry),
@@ -449,8 +451,8 @@ impl Steered {
 
 /// Writes the configured exact flows of a steering policy to the kernel. If `table` is true, also writes the table.
 fn write(wanted: &SteeringPolicy, kernel: &mut Steering, table: bool) -> Result<(), xdp::Error> {
-    let flows: BTreeMap<ExactFlow, FlowEntry> = wanted.flows.iter().map(entry).collect();
-    let gone: BTreeSet<ExactFlow> = kernel
+    let flows: BTreeMap<FiveTuple, FlowEntry> = wanted.flows.iter().map(entry).collect();
+    let gone: BTreeSet<FiveTuple> = kernel
         .flows()
         .filter(|(flow, entry, _)| !entry.live && !flows.contains_key(flow))
         .map(|(flow, ..)| flow)
@@ -471,18 +473,8 @@ fn write(wanted: &SteeringPolicy, kernel: &mut Steering, table: bool) -> Result<
     kernel.set_table(&buckets, false)
 }
 
-fn entry(flow: &SteeringFlow) -> (ExactFlow, FlowEntry) {
-    (exact(&flow.key), FlowEntry { to: meant(flow.to), mark: flow.mark, expires: None, live: false })
-}
-
-fn exact(key: &SteeringKey) -> ExactFlow {
-    ExactFlow {
-        vlan: key.vlan.map(|vlan| vlan.get()),
-        source: key.source,
-        destination: key.destination,
-        protocol: key.protocol,
-        ports: key.ports,
-    }
+fn entry(flow: &SteeringFlow) -> (FiveTuple, FlowEntry) {
+    (flow.key, FlowEntry { to: meant(flow.to), mark: flow.mark, expires: None, live: false })
 }
 
 fn shown(flow: &SteeringFlow) -> SteeringEntry {

@@ -55,7 +55,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
     });
     let mut steps: Vec<Told> = user.into_iter().chain(rules).collect();
     steps.extend(match (&says.flow, says.steered) {
-        (Some(flow), _) => Some(step(format!("exact flow {flow} of the port's steering"))),
+        (Some(flow), _) => Some(step(format!("exact flow {} of the port's steering", flow.with_number()))),
         (None, Some(to)) => Some(step(format!("the table of the port's steering says {to}"))),
         (None, None) => None,
     });

@@ -8,11 +8,11 @@
 
 use std::path::PathBuf;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::{
-    Family, FragmentState, Pattern, Prefix, RateUnit, RuleName, SourceBits, Span, TcpFlags, Timestamp,
-    VlanMatch,
+    Family, FragmentState, Pattern, Prefix, Protocol, RateUnit, RuleName, SourceBits, Span, TcpFlags,
+    Timestamp, VlanMatch,
 };
 
 /// A filter: its rules and the file of its block list. Any number of ports may share one filter.
@@ -249,42 +249,6 @@ pub struct FilterMatch {
     pub patterns: Vec<Pattern>,
     /// Whether the source address must be in the block list of the filter.
     pub listed: bool,
-}
-
-/// An IP protocol number (IANA protocol-numbers). The configuration file uses words for common protocols.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Protocol(pub u8);
-
-impl Protocol {
-    /// Protocol number of TCP.
-    pub const TCP: Protocol = Protocol(6);
-    /// Words that name common protocols in the configuration file, with their protocol numbers.
-    pub const WORDS: [(&'static str, u8); 10] = [
-        ("icmp", 1),
-        ("igmp", 2),
-        ("tcp", 6),
-        ("udp", 17),
-        ("dccp", 33),
-        ("gre", 47),
-        ("esp", 50),
-        ("icmpv6", 58),
-        ("sctp", 132),
-        ("udplite", 136),
-    ];
-
-    /// Returns whether the header of the protocol begins with a source port and a destination port.
-    pub fn has_ports(self) -> bool {
-        matches!(self.0, 6 | 17 | 33 | 132 | 136)
-    }
-}
-
-impl Serialize for Protocol {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match Protocol::WORDS.iter().find(|(_, number)| *number == self.0) {
-            Some((word, _)) => to.serialize_str(word),
-            None => to.serialize_u8(self.0),
-        }
-    }
 }
 
 impl FilterMatch {

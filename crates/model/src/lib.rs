@@ -81,8 +81,8 @@ pub use diff_text::{PlanLine, PlanReport};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
 pub use files::FileUse;
 pub use filter::{
-    CookieMode, CookieScheme, Filter, FilterAction, FilterMatch, FilterRule, Protocol, RateLimit, Sampling,
-    SynCookie, Unreadable,
+    CookieMode, CookieScheme, Filter, FilterAction, FilterMatch, FilterRule, RateLimit, Sampling, SynCookie,
+    Unreadable,
 };
 pub use filter_state::*;
 pub use finding::{DoctorFinding, Finding};
@@ -99,8 +99,8 @@ pub use name::{
 };
 pub use owner::Owner;
 pub use packet::net::{
-    Family, FragmentState, InterfaceAddress, InterfaceAddressError, Pattern, PatternBase, Prefix,
-    PrefixError, RateUnit, SourceBits, Span, TcpFlags, VlanMatch,
+    Family, FiveTuple, FragmentState, InterfaceAddress, InterfaceAddressError, Pattern, PatternBase, Prefix,
+    PrefixError, Protocol, RateUnit, SourceBits, Span, TcpFlags, VlanMatch,
 };
 pub use port::{
     AfXdp, Checksums, Mtu, Patch, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
@@ -113,8 +113,8 @@ pub use router::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSet
 pub use router_state::*;
 pub use scope::Scope;
 pub use steering::{
-    SteeringDone, SteeringEntry, SteeringFlow, SteeringKey, SteeringPolicy, SteeringRequest, SteeringSent,
-    SteeringShare, SteeringState, SteeringTable, SteeringTarget, SteeringTargetError,
+    SteeringDone, SteeringEntry, SteeringFlow, SteeringPolicy, SteeringRequest, SteeringSent, SteeringShare,
+    SteeringState, SteeringTable, SteeringTarget, SteeringTargetError,
 };
 pub use stored::StoredError;
 pub use target::{Target, TargetError};

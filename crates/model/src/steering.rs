@@ -14,7 +14,7 @@ use packet::VlanId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use crate::table::{Listed, Table};
-use crate::{Owner, Protocol};
+use crate::{FiveTuple, Owner, Protocol};
 
 /// A steering policy: exact-match flow entries and an indirection table. Any number of ports may share one
 /// policy.
@@ -113,52 +113,11 @@ impl<'de> Deserialize<'de> for SteeringTarget {
     }
 }
 
-/// Key of an exact-match flow entry, which identifies one direction of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct SteeringKey {
-    /// VLAN of the packets, which have exactly one tag. `None`: the packets are untagged.
-    pub vlan: Option<VlanId>,
-    /// Source IP address of the packets.
-    pub source: IpAddr,
-    /// Destination IP address of the packets, of the same family as the source address.
-    pub destination: IpAddr,
-    /// IP protocol number of the packets. For IPv6, the protocol number of the header behind the extension headers.
-    pub protocol: u8,
-    /// Source port and destination port. `None` for protocols other than TCP, UDP and SCTP.
-    pub ports: Option<(u16, u16)>,
-}
-
-impl SteeringKey {
-    /// Returns whether flows of this protocol have ports.
-    pub fn has_ports(protocol: u8) -> bool {
-        matches!(protocol, 6 | 17 | 132)
-    }
-}
-
-impl fmt::Display for SteeringKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(vlan) = self.vlan {
-            write!(f, "vlan {vlan}, ")?;
-        }
-        match Protocol::WORDS.iter().find(|(_, number)| *number == self.protocol) {
-            Some((word, _)) => write!(f, "{word} ")?,
-            None => write!(f, "protocol {} ", self.protocol)?,
-        }
-        let end = |address: IpAddr, port: Option<u16>| match (address, port) {
-            (address, None) => address.to_string(),
-            (IpAddr::V4(v4), Some(port)) => format!("{v4}:{port}"),
-            (IpAddr::V6(v6), Some(port)) => format!("[{v6}]:{port}"),
-        };
-        let (from, to) = (self.ports.map(|ports| ports.0), self.ports.map(|ports| ports.1));
-        write!(f, "{} > {}", end(self.source, from), end(self.destination, to))
-    }
-}
-
 /// An exact-match flow entry with its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SteeringFlow {
     /// Key of the flow entry.
-    pub key: SteeringKey,
+    pub key: FiveTuple,
     /// Target of the flow's packets.
     pub to: SteeringTarget,
     /// Mark that is written into the metadata of the flow's packets. 0: none.
@@ -169,7 +128,7 @@ pub struct SteeringFlow {
 impl Serialize for SteeringFlow {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
-        let SteeringKey { vlan, source, destination, protocol, ports } = self.key;
+        let FiveTuple { vlan, source, destination, protocol, ports } = self.key;
         let mut map = to.serialize_map(None)?;
         if let Some(vlan) = vlan {
             map.serialize_entry("vlan", &vlan.get())?;
@@ -350,7 +309,7 @@ impl SteeringEntry {
     /// # Errors
     ///
     /// Returns the cause and the remedy if no packet can match the flow entry.
-    pub fn key(&self) -> Result<SteeringKey, (&'static str, &'static str)> {
+    pub fn key(&self) -> Result<FiveTuple, (&'static str, &'static str)> {
         let ports = match (self.source_port, self.destination_port) {
             (Some(source), Some(destination)) => Some((source, destination)),
             (None, None) => None,
@@ -362,31 +321,29 @@ impl SteeringEntry {
             }
             vlan => vlan.flatten(),
         };
-        let key = SteeringKey {
+        let key = FiveTuple {
             vlan,
             source: self.source,
             destination: self.destination,
             protocol: self.protocol,
             ports,
         };
-        key.contradiction().map_or(Ok(key), Err)
+        contradiction(&key).map_or(Ok(key), Err)
     }
 }
 
-impl SteeringKey {
-    /// Returns the reason why no packet can match the key, and the remedy. `None` if packets can match.
-    pub fn contradiction(&self) -> Option<(&'static str, &'static str)> {
-        if self.source.is_ipv4() != self.destination.is_ipv4() {
-            return Some(("its addresses are of different families", "give two of one family"));
-        }
-        match (SteeringKey::has_ports(self.protocol), self.ports.is_some()) {
-            (true, false) => Some((
-                "flows of TCP, UDP and SCTP have ports",
-                "add `source_port = 49152` and `destination_port = 80`, for example",
-            )),
-            (false, true) => Some(("flows of its protocol have no ports", "remove the ports")),
-            _ => None,
-        }
+/// Returns the reason why no packet can match the key of a flow entry, and the remedy. `None` if packets can match.
+pub(crate) fn contradiction(key: &FiveTuple) -> Option<(&'static str, &'static str)> {
+    if key.source.is_ipv4() != key.destination.is_ipv4() {
+        return Some(("its addresses are of different families", "give two of one family"));
+    }
+    match (FiveTuple::has_ports(key.protocol), key.ports.is_some()) {
+        (true, false) => Some((
+            "flows of TCP, UDP and SCTP have ports",
+            "add `source_port = 49152` and `destination_port = 80`, for example",
+        )),
+        (false, true) => Some(("flows of its protocol have no ports", "remove the ports")),
+        _ => None,
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use lookup::Prefix;
 use packet::MacAddr;
+use packet::net::FiveTuple;
 use router::{Adjacencies, Fib, NeighbourMirror, NextHop, Path, TableMirror};
 use sync::qsbr::Domain;
 use sync::readers::{ExternalReaders, Readers};
@@ -15,7 +16,7 @@ use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
 use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter};
 use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
-use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
+use xdp::steer::{FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
 use xdp::{
     AttachMode, Attached, Error, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, StageChange,
     WhenDown,
@@ -182,8 +183,8 @@ fn frame() -> Vec<u8> {
     frame
 }
 
-fn flow_of_frame() -> ExactFlow {
-    ExactFlow {
+fn flow_of_frame() -> FiveTuple {
+    FiveTuple {
         vlan: None,
         source: [10, 0, 1, 2].into(),
         destination: [10, 0, 2, 2].into(),

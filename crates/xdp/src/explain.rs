@@ -4,9 +4,11 @@
 
 use std::sync::Arc;
 
+use packet::net::FiveTuple;
+
 use crate::fib::FibStage;
 use crate::stages::Stages;
-use crate::steer::{ExactFlow, SteerTo};
+use crate::steer::SteerTo;
 use crate::{Attached, Counter, Error, Loaded, Verdict};
 
 /// Result of a test run of a port's XDP program: what the program does with a frame.
@@ -32,7 +34,7 @@ pub struct HookSays {
     /// the kernel routing stage does not forward the frame.
     pub device: Option<u32>,
     /// Entry of the flow steering that matches the frame's exact flow. `None` if there is no such entry.
-    pub flow: Option<ExactFlow>,
+    pub flow: Option<FiveTuple>,
     /// Target that the flow steering selects for the frame, by an exact flow or by its hash table. `None` if
     /// the flow steering does not decide.
     pub steered: Option<SteerTo>,

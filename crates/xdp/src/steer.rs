@@ -21,13 +21,16 @@ use std::fs;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-pub use flow::{ExactFlow, FlowEntry, FlowError, SteerTo};
+pub use flow::{FlowEntry, FlowError, SteerTo};
 pub use maps::{STEER_BUCKETS, SteerCount};
 pub(crate) use maps::{STEER_WORDS, SteerMaps};
+
+use packet::net::FiveTuple;
 
 use crate::build::Build;
 use crate::filter::Moment;
 use crate::{Error, Mode};
+use flow::encode;
 use maps::{FLOWS, Shared};
 
 /// Maximum number of slots for exact flows in a flow steering.
@@ -88,11 +91,11 @@ pub struct Steering {
     maps: [OnceLock<Arc<SteerMaps>>; 3],
     /// CPUs in the CPU maps, to which the flow steering may send frames.
     cpus: BTreeSet<u32>,
-    flows: BTreeMap<ExactFlow, (u32, FlowEntry)>,
-    /// Exact flows that expire, ordered by expiry time.
-    ending: BTreeSet<(Moment, ExactFlow)>,
-    /// Slots for exact flows that are not in use. The slot released last is reused last, because running programs may
-    /// still count in it for a moment.
+    flows: BTreeMap<FiveTuple, (u32, FlowEntry)>,
+    /// Exact flows that expire, ordered by the time of expiry.
+    ending: BTreeSet<(Moment, FiveTuple)>,
+    /// Slots for exact flows that are not in use. A released slot is reused last, because running programs may still
+    /// count in it for a moment.
     free: VecDeque<u32>,
 }
 
@@ -254,8 +257,9 @@ impl Steering {
     /// # Errors
     /// Returns [`Error::SteerFull`], [`Error::SteerFlow`], [`Error::SteeringCpu`] or [`Error::Map`]. Nothing
     /// changes on failure.
-    pub fn insert(&mut self, flow: ExactFlow, entry: FlowEntry) -> Result<(), Error> {
-        let key = flow.key().map_err(|why| Error::SteerFlow { flow: flow.to_string(), why })?;
+    pub fn insert(&mut self, flow: FiveTuple, entry: FlowEntry) -> Result<(), Error> {
+        let key =
+            encode(&flow).map_err(|why| Error::SteerFlow { flow: flow.with_number().to_string(), why })?;
         self.allow(entry.to.cpu())?;
         let known = self.flows.get(&flow).copied();
         let slot = match known {
@@ -283,9 +287,10 @@ impl Steering {
     ///
     /// # Errors
     /// Returns [`Error::Map`] if an operation on a kernel map fails.
-    pub fn remove(&mut self, flow: &ExactFlow) -> Result<bool, Error> {
+    pub fn remove(&mut self, flow: &FiveTuple) -> Result<bool, Error> {
         let Some((slot, entry)) = self.flows.get(flow).copied() else { return Ok(false) };
-        let key = flow.key().map_err(|why| Error::SteerFlow { flow: flow.to_string(), why })?;
+        let key =
+            encode(flow).map_err(|why| Error::SteerFlow { flow: flow.with_number().to_string(), why })?;
         let failed = |source| Error::Map { map: FLOWS, operation: "delete from", source };
         self.shared.delete(&key).map_err(failed)?;
         self.flows.remove(flow);
@@ -310,12 +315,12 @@ impl Steering {
 
     /// Returns the target, mark and expiry of an exact flow. Returns `None` if the flow is not present.
     #[must_use]
-    pub fn get(&self, flow: &ExactFlow) -> Option<FlowEntry> {
+    pub fn get(&self, flow: &FiveTuple) -> Option<FlowEntry> {
         self.flows.get(flow).map(|(_, entry)| *entry)
     }
 
     /// Returns all exact flows with their entries and counts.
-    pub fn flows(&self) -> impl Iterator<Item = (ExactFlow, FlowEntry, SteerCount)> + '_ {
+    pub fn flows(&self) -> impl Iterator<Item = (FiveTuple, FlowEntry, SteerCount)> + '_ {
         self.flows.iter().map(|(flow, (slot, entry))| (*flow, *entry, self.shared.hits(*slot)))
     }
 

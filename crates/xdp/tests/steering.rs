@@ -10,7 +10,8 @@ use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use packet::{FlowKey, L3Kind, PortId, spec};
+use packet::net::FiveTuple;
+use packet::{FlowKey, L3Kind, PortId, VlanId, spec};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -22,7 +23,7 @@ use xdp::fib::{FibPort, FibStage};
 use xdp::filter::Moment;
 use xdp::live::{Generator, Traffic};
 use xdp::steer::{
-    ExactFlow, FlowEntry, FlowError, STEER_BUCKETS, SteerConfig, SteerMeta, SteerTo, Steering, online_cpus,
+    FlowEntry, FlowError, STEER_BUCKETS, SteerConfig, SteerMeta, SteerTo, Steering, online_cpus,
 };
 use xdp::watch::{LossEvent, Losses};
 use xdp::{
@@ -37,12 +38,12 @@ fn to(to: SteerTo) -> FlowEntry {
     FlowEntry { to, mark: 0, expires: None, live: false }
 }
 
-fn flow(source: &str, destination: &str, protocol: u8, ports: Option<(u16, u16)>) -> ExactFlow {
+fn flow(source: &str, destination: &str, protocol: u8, ports: Option<(u16, u16)>) -> FiveTuple {
     let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
-    ExactFlow { vlan: None, source, destination, protocol, ports }
+    FiveTuple { vlan: None, source, destination, protocol, ports }
 }
 
-fn udp() -> ExactFlow {
+fn udp() -> FiveTuple {
     flow("192.0.2.7", "198.51.100.9", 17, Some((7, 9)))
 }
 
@@ -129,7 +130,7 @@ fn a_flow_is_exact() {
     let port = Port::new(Owner::Bridged, &steering, true);
     let v6 = flow("2001:db8::1", "2001:db8::2", 6, Some((1000, 80)));
     let echo = flow("192.0.2.7", "198.51.100.9", 1, None);
-    for known in [udp(), v6, echo, ExactFlow { vlan: Some(7), ..v6 }] {
+    for known in [udp(), v6, echo, FiveTuple { vlan: VlanId::new(7), ..v6 }] {
         steering.insert(known, to(SteerTo::Kernel)).unwrap();
     }
     const TCP6: &str = "ip_src=2001:db8::1,ip_dst=2001:db8::2,tcp,src_port=1000,dst_port=80";
@@ -265,7 +266,7 @@ fn a_full_table_of_flows_refuses_one_more() {
     need_root!();
     let mut steering = Steering::new(&SteerConfig { capacity: 3, ..FLOWS }).unwrap();
     let port = Port::new(Owner::Bridged, &steering, true);
-    let nth = |n: u16| ExactFlow { ports: Some((n, 9)), ..udp() };
+    let nth = |n: u16| FiveTuple { ports: Some((n, 9)), ..udp() };
     for n in 0..3 {
         steering.insert(nth(n), to(SteerTo::Kernel)).unwrap();
     }
@@ -298,7 +299,7 @@ fn what_cannot_be_is_refused() {
     table[9] = SteerTo::Cpu(absent);
     assert!(matches!(steering.set_table(&table, true), Err(Error::SteeringCpu { .. })));
     assert_eq!(steering.table(), ([SteerTo::Worker; STEER_BUCKETS], false));
-    let refused = steering.insert(ExactFlow { ports: None, ..udp() }, to(SteerTo::Kernel)).unwrap_err();
+    let refused = steering.insert(FiveTuple { ports: None, ..udp() }, to(SteerTo::Kernel)).unwrap_err();
     assert!(matches!(refused, Error::SteerFlow { why: FlowError::NoPorts, .. }), "{refused}");
     assert!(steering.is_empty());
 }
@@ -357,7 +358,7 @@ fn the_table_decides_what_nobody_did() {
 }
 
 /// Returns the workers' hash of a frame, and the frame's exact flow if it has one.
-fn oracle(frame: &[u8]) -> Option<(u32, Option<ExactFlow>)> {
+fn oracle(frame: &[u8]) -> Option<(u32, Option<FiveTuple>)> {
     let mut key = FlowKey::default();
     let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?;
     let hash = key.hash_symmetric();
@@ -367,17 +368,17 @@ fn oracle(frame: &[u8]) -> Option<(u32, Option<ExactFlow>)> {
         _ => return Some((hash, None)),
     };
     let with_ports = matches!(key.proto(), 6 | 17 | 132);
-    let tag = key.outer_vid().map(packet::VlanId::get);
+    let tag = key.outer_vid();
     let twice = [12, 16].iter().all(|at| matches!(frame.get(*at..at + 2), Some([0x81, 0] | [0x88, 0xa8])));
     let whole = layers.malformed().is_none() && !(with_ports && key.is_fragment());
-    let flow = ExactFlow {
+    let flow = FiveTuple {
         vlan: tag,
         source,
         destination,
         protocol: key.proto(),
         ports: with_ports.then(|| (key.src_port(), key.dst_port())),
     };
-    Some((hash, Some(flow).filter(|_| whole && !twice && tag != Some(0))))
+    Some((hash, Some(flow).filter(|_| whole && !twice && tag != Some(VlanId::NONE))))
 }
 
 #[test]

@@ -7,13 +7,14 @@ mod support;
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use packet::net::FiveTuple;
 use packet::spec;
 use support::compile::one;
 use support::xsk::Xsk;
 use support::{Namespace, awaited, config, unbound_socket};
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Mark, Place, StationTable};
 use xdp::live::{Generator, Traffic};
-use xdp::steer::{ExactFlow, FlowEntry, SteerConfig, SteerMeta, SteerTo, Steering};
+use xdp::steer::{FlowEntry, SteerConfig, SteerMeta, SteerTo, Steering};
 use xdp::user::UserProgram;
 use xdp::{AttachMode, Attached, Counter, Owner, PortProgram, StageChange, Verdict, WhenDown};
 
@@ -131,8 +132,8 @@ fn frame() -> Vec<u8> {
     spec::parse(UDP).unwrap()
 }
 
-fn flow() -> ExactFlow {
-    ExactFlow {
+fn flow() -> FiveTuple {
+    FiveTuple {
         vlan: None,
         source: "192.0.2.7".parse().unwrap(),
         destination: "198.51.100.9".parse().unwrap(),

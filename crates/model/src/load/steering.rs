@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use super::fields::{Fields, Findings, table_of};
 use super::filter::protocol;
 use super::tree::Value;
-use crate::{Cause, SteeringFlow, SteeringKey, SteeringPolicy, SteeringTarget};
+use crate::steering::contradiction;
+use crate::{Cause, FiveTuple, SteeringFlow, SteeringPolicy, SteeringTarget};
 
 pub(super) fn read_steering(mut fields: Fields<'_>, findings: &mut Findings) -> SteeringPolicy {
     let default = SteeringPolicy::default();
@@ -125,11 +126,11 @@ fn read_flow(mut flow: Fields<'_>, findings: &mut Findings) -> Option<SteeringFl
     let misread = flow.has("vlan") && vlan.is_none();
     flow.finish(findings);
     let ports = source_port.zip(destination_port);
-    let key = SteeringKey { vlan, source: source?, destination: destination?, protocol: protocol?.0, ports };
+    let key = FiveTuple { vlan, source: source?, destination: destination?, protocol: protocol?.0, ports };
     if half || misread || !whole {
         return None;
     }
-    if let Some((cause, fix)) = key.contradiction() {
+    if let Some((cause, fix)) = contradiction(&key) {
         let cause = Cause::NotInHook { cause: cause.to_owned(), fix: fix.to_owned() };
         findings.add(place, object, cause);
         return None;

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use packet::VlanId;
+use packet::net::FiveTuple;
+
 use crate::filter::Moment;
 
 pub(super) const KEY_SIZE: usize = 40;
@@ -17,24 +20,6 @@ const IPV6: u8 = 6;
 const PORTS: u8 = 16;
 /// `STEER_CPU`: flag of a target that is a CPU. The lower bits are the CPU number.
 const CPU: u32 = 1 << 16;
-
-/// An exact flow: VLAN, addresses, protocol and ports of one direction of a connection. Fragments of TCP, UDP
-/// and SCTP packets match no exact flow, because only the first fragment has ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ExactFlow {
-    /// VLAN identifier, 1 to 4095, of frames with exactly one VLAN tag. `None` for frames that are untagged or carry a
-    /// priority tag (VLAN 0).
-    pub vlan: Option<u16>,
-    /// Source IP address of the flow's packets.
-    pub source: IpAddr,
-    /// Destination address, of the same family as the source address.
-    pub destination: IpAddr,
-    /// IP protocol number. For IPv6, the number is that of the header that follows the extension headers.
-    pub protocol: u8,
-    /// Source port and destination port. Both ports are required for TCP, UDP and SCTP, and not allowed for other
-    /// protocols.
-    pub ports: Option<(u16, u16)>,
-}
 
 /// Reason why an exact flow is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -117,85 +102,64 @@ impl fmt::Display for SteerTo {
     }
 }
 
-/// Returns whether exact flows of this IP protocol have ports.
-const fn has_ports(protocol: u8) -> bool {
-    matches!(protocol, 6 | 17 | 132)
+// An exact flow is a five-tuple. Fragments of TCP, UDP and SCTP packets match no exact flow, because only the first
+// fragment has ports.
+
+/// Encodes the exact flow as `struct steer_key`, the key of the map of exact flows.
+pub(super) fn encode(flow: &FiveTuple) -> Result<[u8; KEY_SIZE], FlowError> {
+    let mut key = [0; KEY_SIZE];
+    let kind = match (flow.source, flow.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            key[..4].copy_from_slice(&source.octets());
+            key[16..20].copy_from_slice(&destination.octets());
+            IPV4
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            key[..16].copy_from_slice(&source.octets());
+            key[16..32].copy_from_slice(&destination.octets());
+            IPV6
+        }
+        _ => return Err(FlowError::Families),
+    };
+    let with_ports = match (flow.ports, FiveTuple::has_ports(flow.protocol)) {
+        (Some((source, destination)), true) => {
+            key[32..34].copy_from_slice(&source.to_be_bytes());
+            key[34..36].copy_from_slice(&destination.to_be_bytes());
+            PORTS
+        }
+        (None, false) => 0,
+        (None, true) => return Err(FlowError::NoPorts),
+        (Some(_), false) => return Err(FlowError::Ports),
+    };
+    if flow.vlan.is_some_and(VlanId::is_none) {
+        return Err(FlowError::Vlan);
+    }
+    key[36..38].copy_from_slice(&flow.vlan.map_or(NO_VLAN, VlanId::get).to_ne_bytes());
+    (key[38], key[39]) = (flow.protocol, kind | with_ports);
+    Ok(key)
 }
 
-impl ExactFlow {
-    /// Encodes the exact flow as `struct steer_key`, the key of the map of exact flows.
-    pub(super) fn key(&self) -> Result<[u8; KEY_SIZE], FlowError> {
-        let mut key = [0; KEY_SIZE];
-        let kind = match (self.source, self.destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                key[..4].copy_from_slice(&source.octets());
-                key[16..20].copy_from_slice(&destination.octets());
-                IPV4
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                key[..16].copy_from_slice(&source.octets());
-                key[16..32].copy_from_slice(&destination.octets());
-                IPV6
-            }
-            _ => return Err(FlowError::Families),
-        };
-        let with_ports = match (self.ports, has_ports(self.protocol)) {
-            (Some((source, destination)), true) => {
-                key[32..34].copy_from_slice(&source.to_be_bytes());
-                key[34..36].copy_from_slice(&destination.to_be_bytes());
-                PORTS
-            }
-            (None, false) => 0,
-            (None, true) => return Err(FlowError::NoPorts),
-            (Some(_), false) => return Err(FlowError::Ports),
-        };
-        if self.vlan.is_some_and(|vlan| !(1..=4095).contains(&vlan)) {
-            return Err(FlowError::Vlan);
-        }
-        key[36..38].copy_from_slice(&self.vlan.unwrap_or(NO_VLAN).to_ne_bytes());
-        (key[38], key[39]) = (self.protocol, kind | with_ports);
-        Ok(key)
-    }
-
-    /// Decodes an exact flow from a key that [`ExactFlow::key`] has encoded. Returns `None` if the key is not
-    /// valid.
-    pub(super) fn from_key(key: &[u8; KEY_SIZE]) -> Option<ExactFlow> {
-        let two = |at: usize| key.get(at..at + 2)?.try_into().ok();
-        let address = |at: usize| match key[39] & !PORTS {
-            IPV4 => Some(IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(key.get(at..at + 4)?).ok()?))),
-            IPV6 => Some(IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(key.get(at..at + 16)?).ok()?))),
-            _ => None,
-        };
-        let ports = (u16::from_be_bytes(two(32)?), u16::from_be_bytes(two(34)?));
-        Some(ExactFlow {
-            vlan: Some(u16::from_ne_bytes(two(36)?)).filter(|vlan| *vlan != NO_VLAN),
-            source: address(0)?,
-            destination: address(16)?,
-            protocol: key[38],
-            ports: (key[39] & PORTS != 0).then_some(ports),
-        })
-    }
-}
-
-impl fmt::Display for ExactFlow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(vlan) = self.vlan {
-            write!(f, "vlan {vlan}, ")?;
-        }
-        match self.protocol {
-            6 => f.write_str("tcp ")?,
-            17 => f.write_str("udp ")?,
-            132 => f.write_str("sctp ")?,
-            other => write!(f, "protocol {other} ")?,
-        }
-        let end = |address: IpAddr, port: Option<u16>| match (address, port) {
-            (address, None) => address.to_string(),
-            (IpAddr::V4(v4), Some(port)) => format!("{v4}:{port}"),
-            (IpAddr::V6(v6), Some(port)) => format!("[{v6}]:{port}"),
-        };
-        let (from, to) = (self.ports.map(|ports| ports.0), self.ports.map(|ports| ports.1));
-        write!(f, "{} > {}", end(self.source, from), end(self.destination, to))
-    }
+/// Decodes an exact flow from a key that [`encode`] has encoded. Returns `None` if the key is not
+/// valid.
+pub(super) fn decode(key: &[u8; KEY_SIZE]) -> Option<FiveTuple> {
+    let two = |at: usize| key.get(at..at + 2)?.try_into().ok();
+    let address = |at: usize| match key[39] & !PORTS {
+        IPV4 => Some(IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(key.get(at..at + 4)?).ok()?))),
+        IPV6 => Some(IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(key.get(at..at + 16)?).ok()?))),
+        _ => None,
+    };
+    let ports = (u16::from_be_bytes(two(32)?), u16::from_be_bytes(two(34)?));
+    let vlan = match u16::from_ne_bytes(two(36)?) {
+        NO_VLAN => None,
+        vlan => Some(VlanId::new(vlan)?),
+    };
+    Some(FiveTuple {
+        vlan,
+        source: address(0)?,
+        destination: address(16)?,
+        protocol: key[38],
+        ports: (key[39] & PORTS != 0).then_some(ports),
+    })
 }
 
 impl FlowEntry {
@@ -227,21 +191,20 @@ impl FlowEntry {
 mod tests {
     use super::*;
 
-    fn flow(source: &str, destination: &str, protocol: u8, ports: Option<(u16, u16)>) -> ExactFlow {
+    fn flow(source: &str, destination: &str, protocol: u8, ports: Option<(u16, u16)>) -> FiveTuple {
         let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
-        ExactFlow { vlan: None, source, destination, protocol, ports }
+        FiveTuple { vlan: None, source, destination, protocol, ports }
     }
 
     #[test]
     fn flows_survive_the_way_into_the_kernel_and_back() {
         let v4 = flow("192.0.2.1", "198.51.100.2", 17, Some((1, 0)));
         let v6 = flow("2001:db8::1", "2001:db8::2", 58, None);
-        for flow in [v4, v6, ExactFlow { vlan: Some(4095), ..v4 }, ExactFlow { vlan: Some(1), ..v6 }] {
-            assert_eq!(ExactFlow::from_key(&flow.key().unwrap()), Some(flow));
+        for flow in
+            [v4, v6, FiveTuple { vlan: Some(VlanId::MAX), ..v4 }, FiveTuple { vlan: Some(VlanId::MIN), ..v6 }]
+        {
+            assert_eq!(decode(&encode(&flow).unwrap()), Some(flow));
         }
-        assert_eq!(v4.to_string(), "udp 192.0.2.1:1 > 198.51.100.2:0");
-        let tagged = ExactFlow { vlan: Some(7), ..flow("2001:db8::1", "2001:db8::2", 6, Some((80, 81))) };
-        assert_eq!(tagged.to_string(), "vlan 7, tcp [2001:db8::1]:80 > [2001:db8::2]:81");
         for to in [SteerTo::Worker, SteerTo::Kernel, SteerTo::Cpu(0), SteerTo::Cpu(1023)] {
             for expires in [None, Some(Moment(7))] {
                 for live in [false, true] {
@@ -254,13 +217,16 @@ mod tests {
 
     #[test]
     fn what_is_no_flow_is_refused() {
-        let refused = |flow: ExactFlow| flow.key().unwrap_err();
+        let refused = |flow: FiveTuple| encode(&flow).unwrap_err();
         assert_eq!(refused(flow("192.0.2.1", "2001:db8::1", 17, Some((1, 2)))), FlowError::Families);
         assert_eq!(refused(flow("192.0.2.1", "192.0.2.2", 17, None)), FlowError::NoPorts);
         assert_eq!(refused(flow("192.0.2.1", "192.0.2.2", 1, Some((1, 2)))), FlowError::Ports);
         let udp = flow("192.0.2.1", "192.0.2.2", 17, Some((1, 2)));
-        for vlan in [0, 4096, NO_VLAN] {
-            assert_eq!(refused(ExactFlow { vlan: Some(vlan), ..udp }), FlowError::Vlan);
+        assert_eq!(refused(FiveTuple { vlan: Some(VlanId::NONE), ..udp }), FlowError::Vlan);
+        let mut key = encode(&udp).unwrap();
+        for vlan in [0_u16, 4096] {
+            key[36..38].copy_from_slice(&vlan.to_ne_bytes());
+            assert_eq!(decode(&key), None);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::flow::{ExactFlow, FlowEntry, KEY_SIZE, SteerTo, VALUE_SIZE};
+use packet::net::FiveTuple;
+
+use super::flow::{FlowEntry, KEY_SIZE, SteerTo, VALUE_SIZE, decode};
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
@@ -60,7 +62,7 @@ pub(crate) struct SteerMaps {
 /// Exact flow and target that a test run with the maps of [`SteerMaps::scratch`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Steered {
-    pub flow: Option<ExactFlow>,
+    pub flow: Option<FiveTuple>,
     pub to: Option<SteerTo>,
 }
 
@@ -112,13 +114,13 @@ impl Shared {
         sys::map_delete(self.flows.as_fd(), key)
     }
 
-    /// Returns all exact flows in the kernel map, each with the index of its counts and its entry.
-    pub fn read_flows(&self) -> Result<Vec<(ExactFlow, u32, FlowEntry)>, Error> {
+    /// Returns all exact flows in the kernel map, with the indices of their counts and their entries.
+    pub fn read_flows(&self) -> Result<Vec<(FiveTuple, u32, FlowEntry)>, Error> {
         let failed = |source| Error::Map { map: FLOWS, operation: "read", source };
         let mut flows = Vec::new();
         for key in sys::map_keys::<KEY_SIZE>(self.flows.as_fd()).map_err(failed)? {
             let value = sys::map_get::<VALUE_SIZE>(self.flows.as_fd(), &key).map_err(failed)?;
-            if let (Some(flow), Some(value)) = (ExactFlow::from_key(&key), value) {
+            if let (Some(flow), Some(value)) = (decode(&key), value) {
                 let (slot, entry) = FlowEntry::from_value(&value);
                 flows.push((flow, slot, entry));
             }

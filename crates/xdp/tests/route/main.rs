@@ -18,6 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use packet::net::FiveTuple;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
@@ -30,7 +31,7 @@ use xdp::dump::{Dump, DumpConfig};
 use xdp::fib::{FibPort, FibStage};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
 use xdp::route::{OWN_CAPACITY, Own, RoutePort, RouteStage};
-use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
+use xdp::steer::{FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
 use xdp::{
     AttachMode, Attached, Counter, Error, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt,
 };
@@ -381,7 +382,7 @@ fn the_filter_comes_before_and_steering_around() {
     // An exact flow precedes the stage of the port's function, and the table follows it.
     let steering = SteerConfig { capacity: 8, table: true, metadata: false, cpu_queue: 64 };
     let mut steering = Steering::new(&steering).unwrap();
-    let flow = |destination: Ipv4Addr| ExactFlow {
+    let flow = |destination: Ipv4Addr| FiveTuple {
         vlan: None,
         source: [10, 0, 1, 2].into(),
         destination: destination.into(),

@@ -3,9 +3,7 @@
 //! buckets of all other flows to targets.
 
 use hyper::Method;
-use model::{
-    SteeringDone, SteeringEntry, SteeringKey, SteeringRequest, SteeringState, SteeringTable, SteeringTarget,
-};
+use model::{SteeringDone, SteeringEntry, SteeringRequest, SteeringState, SteeringTable, SteeringTarget};
 
 use crate::args::{FlowArgs, SteeringCommand};
 use crate::client::{Client, quoted};
@@ -85,7 +83,7 @@ async fn flows(client: &Client, steering: Option<&String>, number: usize, json: 
     }
     let mut table = Table::new(&["FLOW", "TO", ">MARK", ">PACKETS", ">BYTES", "NOTE"]);
     for flow in &flows {
-        let key = flow.key().map_or_else(|(cause, _)| cause.to_owned(), |key: SteeringKey| key.to_string());
+        let key = flow.key().map_or_else(|(cause, _)| cause.to_owned(), |key| key.to_string());
         let mark = if flow.mark == 0 { "-".to_owned() } else { format!("{:#x}", flow.mark) };
         let live = if flow.live { "live" } else { "" };
         let ends = flow.expires_s.map(|left| format!("ends in {left} s")).unwrap_or_default();
