@@ -122,10 +122,7 @@ fn no_far_end(name: &PortName) -> PlaneError {
 /// `None` if nothing is missing.
 pub fn absent(kind: &PortKind) -> Option<String> {
     let (device, namespace) = kind.device()?;
-    let peer = match kind {
-        PortKind::Veth(pair) => pair.peer.namespace.as_ref(),
-        _ => None,
-    };
+    let peer = kind.far_device().and_then(|(_, namespace)| namespace);
     let missing = [namespace, peer].into_iter().flatten().find(|namespace| !namespace.path().exists());
     if let Some(namespace) = missing {
         return Some(format!("there is no network namespace {namespace}"));

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use crate::port::kind::settings::{DeviceAddresses, OtherPort, Surroundings};
 use crate::spelling::nearest;
 use crate::{
-    AfXdp, Bridge, BridgeName, Cause, Config, DeviceName, FilterName, InterfaceAddress, Mtu, Namespace, Port,
-    PortKind, PortName, Problem, Router, RouterName, RouterPort, SteeringName, Veth, XdpMode, XdpOptions,
-    ZeroCopy,
+    Bridge, BridgeName, Cause, Config, DeviceName, FilterName, Mtu, Namespace, Port, PortKind, PortName,
+    Problem, Router, RouterName, RouterPort, SteeringName, XdpMode, XdpOptions, ZeroCopy,
 };
 
 /// Properties of the machine that a configuration is checked against.
@@ -187,11 +187,10 @@ fn check_devices(config: &Config, problems: &mut Vec<Problem>) {
         );
     }
     for (name, port) in &config.ports {
-        let PortKind::Veth(veth) = &port.kind else { continue };
-        let ours = (file(veth.namespace.as_ref()), &veth.device);
-        let far = (file(veth.peer.namespace.as_ref()), &veth.peer.name);
+        let key = |(device, namespace)| (file(namespace), device);
+        let (ours, far) = (port.kind.device().map(key), port.kind.far_device().map(key));
         // `check_port` reports a pair whose ends are one device with a better message.
-        if ours != far {
+        if let Some(far) = far.filter(|far| ours.as_ref() != Some(far)) {
             claims.push((far, name, "peer.name"));
         }
     }
@@ -209,7 +208,8 @@ fn check_devices(config: &Config, problems: &mut Vec<Problem>) {
 fn check_addresses(config: &Config, problems: &mut Vec<Problem>) {
     let mut users: BTreeMap<(Option<PathBuf>, IpAddr), &PortName> = BTreeMap::new();
     for (name, port) in &config.ports {
-        let Some((namespace, addresses, key)) = addresses_of(port) else { continue };
+        let Some(of_port) = port.kind.settings().addresses() else { continue };
+        let DeviceAddresses { namespace, addresses, key } = of_port;
         for (index, address) in addresses.iter().enumerate() {
             // Link-local addresses are unique per interface only.
             if matches!(address.address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
@@ -227,16 +227,6 @@ fn check_addresses(config: &Config, problems: &mut Vec<Problem>) {
     }
 }
 
-fn addresses_of(port: &Port) -> Option<(Option<&Namespace>, &[InterfaceAddress], &'static str)> {
-    match &port.kind {
-        PortKind::Tap(tap) | PortKind::Internal(tap) => {
-            Some((tap.namespace.as_ref(), &tap.address, "address"))
-        }
-        PortKind::Veth(veth) => Some((veth.peer.namespace.as_ref(), &veth.peer.address, "peer.address")),
-        _ => None,
-    }
-}
-
 fn check_port(config: &Config, name: &PortName, port: &Port, problems: &mut Vec<Problem>) {
     let object = format!("port.{name}");
     let mut add = |key: &str, cause| problems.push(Problem::new(format!("{object}.{key}"), cause));
@@ -246,26 +236,13 @@ fn check_port(config: &Config, name: &PortName, port: &Port, problems: &mut Vec<
             add("workers", Cause::NoSuchWorker { worker: worker.0, count });
         }
     }
-    if let PortKind::Veth(veth) = &port.kind {
-        if veth.zero_copy_required() {
-            add("zero_copy", Cause::NoZeroCopy { kind: "veth" });
-        }
-        let ours = (veth.namespace.as_ref().map(Namespace::path), &veth.device);
-        if ours == (veth.peer.namespace.as_ref().map(Namespace::path), &veth.peer.name) {
-            add("peer.name", Cause::PairOfOne { device: veth.device.to_string() });
-        }
-        let (peer, own) = (veth.peer.mtu.map(Mtu::get), port.mtu.unwrap_or(Mtu::ETHERNET).get());
-        if let Some(peer) = peer.filter(|peer| *peer > own) {
-            add("peer.mtu", Cause::PeerMtuAbove { peer, port: own });
-        }
-    }
-    if let PortKind::Patch(patch) = &port.kind {
-        if let Some(cause) = patch_cause(config, name, &patch.peer) {
-            add("peer", cause);
-        }
-        if port.software_rss {
-            add("software_rss", Cause::PatchSoftwareRss);
-        }
+    let other = |other: &PortName| {
+        let kind = &config.ports.get(other)?.kind;
+        Some(OtherPort { kind: kind.name(), patch_peer: kind.settings().patch_peer() })
+    };
+    let surroundings = Surroundings { name, mtu: port.mtu, software_rss: port.software_rss, other: &other };
+    for (key, cause) in port.kind.settings().check(&surroundings) {
+        add(key, cause);
     }
     if let Some(xdp) = port.kind.xdp() {
         if xdp.mode == XdpMode::Generic && xdp.zero_copy == ZeroCopy::Require {
@@ -290,40 +267,20 @@ fn check_port(config: &Config, name: &PortName, port: &Port, problems: &mut Vec<
     }
 }
 
-impl Veth {
-    fn zero_copy_required(&self) -> bool {
-        self.xdp.zero_copy == ZeroCopy::Require
-    }
-}
-
-/// Returns the reason why a patch port cannot be connected to its peer port. A peer port that does not exist is not a
-/// problem, because it can be added later.
-fn patch_cause(config: &Config, name: &PortName, peer: &PortName) -> Option<Cause> {
-    if peer == name {
-        return Some(Cause::PatchToItself);
-    }
-    match &config.ports.get(peer)?.kind {
-        PortKind::Patch(other) if other.peer == *name => None,
-        PortKind::Patch(other) => {
-            Some(Cause::PeerTaken { peer: peer.to_string(), other: other.peer.to_string() })
-        }
-        other => Some(Cause::PeerNoPatch { peer: peer.to_string(), kind: other.name() }),
-    }
-}
-
 fn mtu_causes(config: &Config, port: &Port) -> Vec<(&'static str, Cause)> {
     let mut causes = Vec::new();
-    let single = matches!(port.kind, PortKind::Pcap(_) | PortKind::Ring(_) | PortKind::Null);
+    let single = port.kind.settings().is_limited_to_a_frame();
     // Frame headroom, the Ethernet header and two VLAN tags.
     let max = config.memory.frame_size.saturating_sub(256 + 14 + 8);
     if let Some(mtu) = port.mtu.map(Mtu::get).filter(|mtu| single && u32::from(*mtu) > max) {
         causes.push(("mtu", Cause::MtuAboveFrame { mtu, max, kind: port.kind.name() }));
     }
-    let (key, mtu) = match &port.kind {
-        PortKind::Veth(veth) if veth.peer.mtu.is_some() => ("peer.mtu", veth.peer.mtu),
-        _ => ("mtu", port.mtu),
+    let (key, mtu) = match port.kind.settings().far_mtu() {
+        Some(far) => ("peer.mtu", Some(far)),
+        None => ("mtu", port.mtu),
     };
-    let v6 = addresses_of(port).and_then(|(_, addresses, _)| addresses.iter().find(|a| a.address.is_ipv6()));
+    let of_port = port.kind.settings().addresses();
+    let v6 = of_port.and_then(|of_port| of_port.addresses.iter().find(|own| own.address.is_ipv6()));
     if let (Some(mtu), Some(v6)) = (mtu.map(Mtu::get).filter(|mtu| *mtu < 1280), v6) {
         causes.push((key, Cause::MtuBelowIpv6 { mtu, address: v6.address }));
     }
@@ -472,19 +429,17 @@ fn check_interfaces<'a>(
         }
         let Some(kind) = config.ports.get(port).map(|port| &port.kind) else { continue };
         let own = router.settings.namespace.as_ref();
-        let cause = match kind {
-            PortKind::AfXdp(AfXdp { namespace, .. }) | PortKind::Veth(Veth { namespace, .. })
-                if namespace.as_ref().map(Namespace::path) != own.map(Namespace::path) =>
-            {
-                let of_port = namespace_text(namespace.as_ref());
+        let cause = match kind.device().filter(|_| !RouterPort::is_mirrored(kind)) {
+            Some((_, namespace)) if namespace.map(Namespace::path) != own.map(Namespace::path) => {
+                let of_port = namespace_text(namespace);
                 Some(Cause::OtherNamespace {
                     port: port.to_string(),
                     of_port,
                     of_router: namespace_text(own),
                 })
             }
-            PortKind::AfXdp(_) | PortKind::Veth(_) => None,
-            kind => check_mirror(config, port, kind, own),
+            Some(_) => None,
+            None => check_mirror(config, port, kind, own),
         };
         let Some(cause) = cause else {
             check_vlans(config, &object, (port, kind, own), settings, problems);

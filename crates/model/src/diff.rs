@@ -20,9 +20,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, HookPolicy, Member, Port, PortKind,
-    PortName, Router, RouterName, RouterPort, RouterSettings, StaticKey, SteeringName, SteeringPolicy,
-    WhenDown,
+    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, HookPolicy, Member, Port, PortName,
+    Router, RouterName, RouterPort, RouterSettings, StaticKey, SteeringName, SteeringPolicy, WhenDown,
 };
 
 /// How a changed field takes effect.
@@ -593,30 +592,18 @@ pub fn is_recreated(old: &Port, new: &Port) -> bool {
 
 /// Returns the fields that differ between two versions of a port, and how each change takes effect.
 pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
-    // If the kernel is to choose the address again, a new device is required.
-    let chosen = if fixed_mac(new) { How::Live } else { How::Recreate };
     // Without a device, the MTU before the change is not known.
     let mtu = if new.mtu.is_some() || new.kind.device().is_some() { How::Live } else { How::Recreate };
     fields(old, new, |field| match field {
-        "admin" | "software_rss" | "workers" | "complete_checksums" | "when_down" | "filter" | "steering"
-        | "routing" | "peer" => How::Live,
-        "address" | "peer.address" | "peer.mtu" => How::Live,
+        "admin" | "software_rss" | "workers" | "filter" => How::Live,
         "mtu" => mtu,
-        "mac" | "peer.mac" => chosen,
+        key if new.kind.settings().changes_live(key) => How::Live,
         _ => How::Recreate,
     })
 }
 
-fn fixed_mac(port: &Port) -> bool {
-    match &port.kind {
-        PortKind::Veth(veth) => veth.peer.mac.is_some(),
-        PortKind::Tap(tap) | PortKind::Internal(tap) => tap.mac.is_some(),
-        _ => false,
-    }
-}
-
-/// Returns the fields that differ between two values of one type, by their names in the configuration file. `how`
-/// returns how a change of the named field takes effect.
+/// Returns the fields that differ between two values of one type, with the field names of the configuration
+/// file. `how` returns the method by which a change of the named field is applied.
 fn fields<T: Serialize + PartialEq>(old: &T, new: &T, how: impl Fn(&str) -> How) -> Vec<FieldChange> {
     if old == new {
         return Vec::new();

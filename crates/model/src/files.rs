@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use crate::{Config, Namespace, PortKind};
+use crate::{Config, Namespace};
 
 /// A file that a configuration object names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,22 +42,15 @@ impl Config {
             }
         }
         for (name, port) in &self.ports {
-            let namespace = port.kind.device().and_then(|(_, namespace)| namespace);
-            let peer = match &port.kind {
-                PortKind::Veth(pair) => pair.peer.namespace.as_ref(),
-                _ => None,
-            };
-            for (field, namespace) in [("namespace", namespace), ("peer.namespace", peer)] {
-                if let Some(Namespace::Path(path)) = namespace {
+            for (field, device) in
+                [("namespace", port.kind.device()), ("peer.namespace", port.kind.far_device())]
+            {
+                if let Some((_, Some(Namespace::Path(path)))) = device {
                     add(format!("port.{name}.{field}"), path, false);
                 }
             }
-            if let PortKind::Pcap(pcap) = &port.kind {
-                for (field, path) in [("read", &pcap.read), ("write", &pcap.write)] {
-                    if let Some(path) = path {
-                        add(format!("port.{name}.{field}"), path, true);
-                    }
-                }
+            for (field, path) in port.kind.settings().files() {
+                add(format!("port.{name}.{field}"), path, true);
             }
         }
         for (name, bridge) in &self.bridges {

@@ -48,6 +48,7 @@ mod hook_state;
 mod layers;
 mod load;
 mod loss_reason;
+mod mtu;
 mod name;
 mod owner;
 mod port;
@@ -94,6 +95,7 @@ pub use load::{
     Format, HANDED_OVER_LIMIT_BYTES, LIMIT_BYTES, Loaded, load, load_change, load_handed_over, load_on,
 };
 pub use loss_reason::LossReason;
+pub use mtu::Mtu;
 pub use name::{
     BridgeName, DeviceName, FilterName, NameError, Namespace, PortName, RouterName, RuleName, SteeringName,
 };
@@ -102,10 +104,9 @@ pub use packet::net::{
     Family, FiveTuple, FragmentState, InterfaceAddress, InterfaceAddressError, Pattern, PatternBase, Prefix,
     PrefixError, Protocol, RateUnit, SourceBits, Span, TcpFlags, VlanMatch,
 };
-pub use port::{
-    AfXdp, Checksums, Mtu, Patch, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
-    WhenDown, XdpMode, XdpOptions, ZeroCopy,
-};
+pub use port::Port;
+pub use port::kind::{AfXdp, Patch, Pcap, PcapTiming, Peer, PortKind, Ring, Tap, Veth};
+pub use port::xdp_options::{Checksums, Queues, Routing, WhenDown, XdpMode, XdpOptions, ZeroCopy};
 pub use port_state::*;
 pub use problem::{Problem, ProblemReport, Severity};
 pub use route_state::*;

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use packet::{PuntClass, VlanId, VlanTags};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{AfXdp, Namespace, PortKind, PortName, Veth, VlanSet};
+use crate::{Namespace, PortKind, PortName, VlanSet};
 
 /// A virtual router. It takes its routes, neighbours and addresses from one network namespace, and routes packets
 /// between its ports.
@@ -174,8 +174,8 @@ impl RouterPort {
     /// with a kernel device, this is the device of the port. For any other port, this is a mirror interface: a TAP
     /// device with the name of the port, which the daemon creates.
     pub fn device<'a>(port: &'a PortName, kind: &'a PortKind) -> &'a str {
-        match kind {
-            PortKind::AfXdp(AfXdp { device, .. }) | PortKind::Veth(Veth { device, .. }) => device.as_str(),
+        match kind.device() {
+            Some((device, _)) if !RouterPort::is_mirrored(kind) => device.as_str(),
             _ => port.as_str(),
         }
     }
@@ -183,7 +183,7 @@ impl RouterPort {
     /// Returns whether a port of this kind has no kernel device, so that the daemon creates a TAP device (mirror
     /// interface) for it.
     pub fn is_mirrored(kind: &PortKind) -> bool {
-        !matches!(kind, PortKind::AfXdp(_) | PortKind::Veth(_))
+        kind.xdp().is_none()
     }
 
     /// Maximum number of DHCP servers of an interface.

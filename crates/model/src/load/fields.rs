@@ -11,17 +11,19 @@ use packet::{MacAddr, VlanId};
 
 use super::tree::{Entry, Node, Place, Table, Value};
 use crate::spelling::nearest;
-use crate::{Cause, DeviceName, InterfaceAddress, Mtu, NameError, Namespace, Problem};
+use crate::{Cause, DeviceName, InterfaceAddress, Mtu, NameError, Namespace, PortName, Problem};
 
 /// Maximum number of reported problems. A text with more problems is probably not a configuration.
-pub(super) const PROBLEM_LIMIT: usize = 1000;
+pub(crate) const PROBLEM_LIMIT: usize = 1000;
+/// Bounds of the number of entries in a ring.
+pub(crate) const RING_BOUNDS: (i64, i64) = (64, 32_768);
 /// Maximum number of IP addresses of an interface.
 const ADDRESS_LIMIT: usize = 256;
 
 /// Results of reading a configuration so far: the problems with their positions, and the position of each
 /// object.
 #[derive(Default)]
-pub(super) struct Findings {
+pub(crate) struct Findings {
     pub problems: Vec<(Place, Problem)>,
     pub places: BTreeMap<String, usize>,
     /// Keys in an old spelling for which a warning was already added. The flag is true for a key of the top level.
@@ -42,7 +44,7 @@ impl Findings {
     }
 }
 
-pub(super) struct Fields<'n> {
+pub(crate) struct Fields<'n> {
     pub object: String,
     pub place: Place,
     table: &'n Table,
@@ -52,7 +54,7 @@ pub(super) struct Fields<'n> {
 }
 
 /// Returns the table that a node contains. Adds a problem and returns `None` if the node is not a table.
-pub(super) fn table_of<'n>(object: &str, node: &'n Node, findings: &mut Findings) -> Option<Fields<'n>> {
+pub(crate) fn table_of<'n>(object: &str, node: &'n Node, findings: &mut Findings) -> Option<Fields<'n>> {
     match &node.value {
         Value::Table(table) => Some(Fields::new(object.to_owned(), node.place, table)),
         other => {
@@ -64,7 +66,7 @@ pub(super) fn table_of<'n>(object: &str, node: &'n Node, findings: &mut Findings
 
 /// Reads all objects of one kind, and returns them by name. `read` reads one object. An object with an
 /// invalid name is also read, in order to report its other problems.
-pub(super) fn named<K, V>(
+pub(crate) fn named<K, V>(
     what: &'static str,
     node: &Node,
     findings: &mut Findings,
@@ -77,7 +79,7 @@ where
 }
 
 /// Like [`named`], for the objects in a table that is part of another object, such as `bridge.br0.port`.
-pub(super) fn named_in<K, V>(
+pub(crate) fn named_in<K, V>(
     table: &str,
     what: &'static str,
     node: &Node,
@@ -106,7 +108,7 @@ where
     all
 }
 
-pub(super) fn path(object: &str, key: &str) -> String {
+pub(crate) fn path(object: &str, key: &str) -> String {
     if object.is_empty() { key.to_owned() } else { format!("{object}.{key}") }
 }
 
@@ -300,6 +302,21 @@ impl<'n> Fields<'n> {
 
     /// Reads the network namespace in the key `namespace`. Returns `Some(None)` if the key is absent. Returns `None` if
     /// the namespace is invalid, because the device is then unknown.
+    /// Reads the name of a port's device. The default is the name of the port, if this name is a valid device name.
+    pub fn device_of(&mut self, port: &PortName, findings: &mut Findings) -> Option<DeviceName> {
+        if self.has("device") {
+            return self.device("device", findings);
+        }
+        self.get("device", findings);
+        match port.as_str().parse() {
+            Ok(device) => Some(device),
+            Err(error) => {
+                findings.add(self.place, self.object.clone(), bad_name("device")(port.as_str(), error));
+                None
+            }
+        }
+    }
+
     pub fn namespace(&mut self, findings: &mut Findings) -> Option<Option<Namespace>> {
         let bad = |text, source| Cause::BadName { text, what: "namespace", source };
         let namespace = self.parsed("namespace", bad, findings);
@@ -405,7 +422,7 @@ impl<'n> Fields<'n> {
     }
 }
 
-pub(super) fn number_in<T: TryFrom<i64>>(
+pub(crate) fn number_in<T: TryFrom<i64>>(
     object: &str,
     node: &Node,
     (min, max): (i64, i64),
@@ -422,13 +439,13 @@ pub(super) fn number_in<T: TryFrom<i64>>(
     None
 }
 
-pub(super) fn vlan_in(object: &str, node: &Node, findings: &mut Findings) -> Option<VlanId> {
+pub(crate) fn vlan_in(object: &str, node: &Node, findings: &mut Findings) -> Option<VlanId> {
     let bounds = (VlanId::MIN.get().into(), VlanId::MAX.get().into());
     number_in(object, node, bounds, "", findings).and_then(VlanId::new)
 }
 
 /// Returns a function that builds the cause of a problem for an invalid object name. `what` names the kind of the
 /// object.
-pub(super) fn bad_name(what: &'static str) -> impl Fn(&str, NameError) -> Cause {
+pub(crate) fn bad_name(what: &'static str) -> impl Fn(&str, NameError) -> Cause {
     move |text, source| Cause::BadName { text: text.to_owned(), what, source }
 }

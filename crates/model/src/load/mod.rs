@@ -12,13 +12,13 @@
 
 mod bridge;
 mod daemon;
-mod fields;
+pub(crate) mod fields;
 mod filter;
 mod openflow;
 mod port;
 mod router;
 mod steering;
-mod tree;
+pub(crate) mod tree;
 mod users;
 mod vlans;
 

@@ -9,14 +9,14 @@ use toml::de::{DeTable, DeValue};
 use crate::{Cause, Problem};
 
 /// Byte offset of a value from the start of the text. `None`: the position is not known.
-pub(super) type Place = Option<usize>;
+pub(crate) type Place = Option<usize>;
 
-pub(super) struct Node {
+pub(crate) struct Node {
     pub place: Place,
     pub value: Value,
 }
 
-pub(super) enum Value {
+pub(crate) enum Value {
     Text(String),
     Integer(i64),
     /// An integer that does not fit into 64 bits. No key accepts such a value.
@@ -30,12 +30,12 @@ pub(super) enum Value {
     Table(Table),
 }
 
-/// Entries of a TOML or JSON table, in the order of the text.
-pub(super) struct Table {
+/// Entries of a TOML or JSON table, in the order of their positions.
+pub(crate) struct Table {
     pub entries: Vec<Entry>,
 }
 
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub key: String,
     pub place: Place,
     pub node: Node,
@@ -63,7 +63,7 @@ const RECOVERED_BYTES: usize = 128 << 10;
 
 /// Parses a TOML text, and continues after syntax errors. Returns the parts that could be read, and a problem
 /// with its offset for each syntax error.
-pub(super) fn from_toml(text: &str) -> (Table, Vec<(Place, Problem)>) {
+pub(crate) fn from_toml(text: &str) -> (Table, Vec<(Place, Problem)>) {
     if text.len() > RECOVERED_BYTES {
         return match DeTable::parse(text) {
             Ok(table) => (toml_table(table.into_inner()), Vec::new()),
@@ -121,7 +121,7 @@ fn toml_value(value: DeValue<'_>) -> Value {
 
 /// Parses a JSON text. If the text has a syntax error, returns an empty table and one problem that reports
 /// the error.
-pub(super) fn from_json(text: &str) -> (Table, Vec<(Place, Problem)>) {
+pub(crate) fn from_json(text: &str) -> (Table, Vec<(Place, Problem)>) {
     let empty = || Table { entries: Vec::new() };
     match serde_json::from_str::<Json>(text) {
         Ok(Json::Object(map)) => (json_table(map), Vec::new()),
@@ -145,7 +145,7 @@ fn json_table(map: serde_json::Map<String, Json>) -> Table {
     Table { entries: entries.collect() }
 }
 
-pub(super) fn json_node(value: Json) -> Node {
+pub(crate) fn json_node(value: Json) -> Node {
     Node { place: None, value: json_value(value) }
 }
 

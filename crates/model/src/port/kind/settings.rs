@@ -1,0 +1,93 @@
+//! Interface by which the checks and the comparison of configurations read the settings of a kind of ports.
+
+use std::path::Path;
+
+use super::super::xdp_options::XdpOptions;
+use crate::{Cause, DeviceName, InterfaceAddress, Mtu, Namespace, PortName};
+
+/// A kernel device in a network namespace. The namespace is `None` for the daemon's own namespace.
+pub type DeviceInNamespace<'a> = (&'a DeviceName, Option<&'a Namespace>);
+
+/// Addresses that a port gives to a device.
+pub struct DeviceAddresses<'a> {
+    /// Namespace of the device. `None`: the daemon's namespace.
+    pub namespace: Option<&'a Namespace>,
+    /// Addresses of the device.
+    pub addresses: &'a [InterfaceAddress],
+    /// Key of the list of addresses in `[port.NAME]`.
+    pub key: &'static str,
+}
+
+/// Another port of a configuration whose port is checked.
+pub struct OtherPort<'a> {
+    /// Name of the port's kind.
+    pub kind: &'static str,
+    /// Peer of the port if it is a patch port.
+    pub patch_peer: Option<&'a PortName>,
+}
+
+/// The port whose settings are checked, and the other ports of the configuration.
+pub struct Surroundings<'a> {
+    /// Name of the port.
+    pub name: &'a PortName,
+    /// MTU of the port. `None`: the MTU of the device, or 1500.
+    pub mtu: Option<Mtu>,
+    /// Whether received packets are distributed over all workers.
+    pub software_rss: bool,
+    /// Returns another port of the configuration. Returns `None` if the port does not exist.
+    pub other: &'a dyn Fn(&PortName) -> Option<OtherPort<'a>>,
+}
+
+/// Settings of a kind of ports. The defaults suit a kind that has no kernel device and names no files.
+pub trait KindSettings {
+    /// Returns the kernel device of the port. Returns `None` if the port has no device.
+    fn device(&self) -> Option<DeviceInNamespace<'_>> {
+        None
+    }
+
+    /// Returns the other device of a pair of devices, which the daemon creates and does not use.
+    fn far_device(&self) -> Option<DeviceInNamespace<'_>> {
+        None
+    }
+
+    /// Returns the MTU of the far device. Returns `None` if the far device has the MTU of the port.
+    fn far_mtu(&self) -> Option<Mtu> {
+        None
+    }
+
+    /// Returns the AF_XDP settings of the port. Returns `None` if the port does not use AF_XDP.
+    fn xdp(&self) -> Option<&XdpOptions> {
+        None
+    }
+
+    /// Returns the addresses that the port gives to a device.
+    fn addresses(&self) -> Option<DeviceAddresses<'_>> {
+        None
+    }
+
+    /// Returns the name of the patch port at the other side of the wire.
+    fn patch_peer(&self) -> Option<&PortName> {
+        None
+    }
+
+    /// Returns the files that the port reads or writes, each with its key.
+    fn files(&self) -> Vec<(&'static str, &Path)> {
+        Vec::new()
+    }
+
+    /// Returns whether a packet must fit into one frame of the frame memory, which limits the MTU.
+    fn is_limited_to_a_frame(&self) -> bool {
+        false
+    }
+
+    /// Returns whether a change of the setting with this key needs no new port. The settings are those after the
+    /// change.
+    fn changes_live(&self, _key: &str) -> bool {
+        false
+    }
+
+    /// Returns the problems of the settings, each with its key.
+    fn check(&self, _port: &Surroundings<'_>) -> Vec<(&'static str, Cause)> {
+        Vec::new()
+    }
+}
