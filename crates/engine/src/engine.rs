@@ -211,7 +211,7 @@ impl Engine {
     /// calling [`Worker::round`].
     ///
     /// # Errors
-    /// Like [`Self::start`].
+    /// The errors of [`Self::start`].
     pub fn prepare(config: &EngineConfig, depot: Arc<Depot>) -> Result<(Self, Vec<Worker>), EngineError> {
         Self::prepare_with(config, depot, Forwarding::default())
     }
@@ -330,9 +330,9 @@ impl Engine {
         self.forwarding.load_arc()
     }
 
-    /// Publishes a changed forwarding snapshot. When this function returns, no worker uses the previous
-    /// snapshot any more. Therefore packets that arrive later are processed with the new snapshot. A worker
-    /// executes all commands that were sent before the publication before it reads the new snapshot.
+    /// Publishes a changed forwarding snapshot, and waits until no worker uses the previous snapshot. Packets that
+    /// arrive later are processed with the new snapshot. A worker executes all commands that were sent before the
+    /// publication before it reads the new snapshot.
     pub fn update(&self, change: impl FnOnce(&mut Forwarding)) {
         // Workers execute commands between rounds. After this call, each worker executes the commands sent so
         // far before the next round.
@@ -400,7 +400,7 @@ impl Engine {
     /// that all frames of the queue up to this number have left the engine. `None` stops the reports.
     ///
     /// # Errors
-    /// Like [`Engine::add_queue`].
+    /// The errors of [`Engine::add_queue`].
     pub fn tell_progress(
         &self,
         worker: WorkerId,
@@ -493,8 +493,8 @@ impl Engine {
         self.slow_path_with(limits, waker, bridges, &[])
     }
 
-    /// Like [`Engine::slow_path`], with initial megaflows. The megaflows in `known` are installed in the
-    /// workers' caches before the first upcall.
+    /// Creates the slow path like [`Engine::slow_path`], with initial megaflows. The megaflows in `known` are installed
+    /// in the workers' caches before the first upcall.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.

@@ -74,16 +74,18 @@ pub struct FlowBridge {
     pub bridge: Arc<Bridge>,
 }
 
-/// Function that is called with the OpenFlow events of a bridge, such as removed rules and packets for controllers.
+/// Function that is called with the OpenFlow events of a bridge, such as removed rules and packets for controllers. The
+/// thread that caused the events calls the function.
 pub type Listener = Arc<dyn Fn(Vec<Event>) + Send + Sync>;
 
 /// A request of a control thread to the slow path.
 pub(crate) enum Asked {
-    /// Requests that the function is called when the flow caches of all workers agree with the bridge's tables.
+    /// Requests that the slow path calls the function when the flow caches of all workers agree with the bridge's
+    /// tables.
     Barrier(Box<dyn FnOnce() + Send>),
     /// Requests that all megaflows of the bridge are sent to this channel.
     Dump(std::sync::mpsc::SyncSender<MegaflowView>),
-    /// Requests the removal of all megaflows of the bridge. The function is called when all removals have
+    /// Requests the removal of all megaflows of the bridge. The slow path calls the function when all removals have
     /// been sent to the workers.
     Purge(Box<dyn FnOnce() + Send>),
 }
@@ -199,7 +201,7 @@ impl FlowTables {
         self.lock_for_packets_within(patience)
     }
 
-    /// Like [`FlowTables::lock_for_packets`], but waits at most `patience`.
+    /// Locks the rules like [`FlowTables::lock_for_packets`], but waits at most `patience`.
     pub(crate) fn lock_for_packets_within(&self, patience: Duration) -> Option<MutexGuard<'_, Pipeline>> {
         let mut begin = None;
         loop {
@@ -232,13 +234,14 @@ impl FlowTables {
         self.packets_wait.store(false, Ordering::Release);
     }
 
-    /// Locks the rules, changes them, publishes the resulting events, and wakes the slow path.
+    /// Waits for the lock of the rules, changes the rules, passes the resulting events to the listener, and wakes the
+    /// slow path.
     pub fn change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> T {
         self.change_locked(self.lock(), change)
     }
 
-    /// Like [`FlowTables::change`], but does not wait for the lock. Returns `None` and changes nothing if the
-    /// rules cannot be locked immediately.
+    /// Changes the rules like [`FlowTables::change`], but does not wait for the lock. Returns `None` and changes
+    /// nothing if the rules cannot be locked immediately.
     pub fn try_change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> Option<T> {
         Some(self.change_locked(self.try_lock()?, change))
     }
@@ -289,8 +292,8 @@ impl FlowTables {
         self.waker.notify();
     }
 
-    /// Requests a barrier: `done` is called when every worker's flow cache agrees with the rules at the time of
-    /// the call.
+    /// Requests a barrier: the slow path calls `done` when every worker's flow cache agrees with the rules at the time
+    /// of this call. The function does not wait for the barrier.
     pub fn barrier(&self, done: impl FnOnce() + Send + 'static) {
         self.ask(Asked::Barrier(Box::new(done)));
     }

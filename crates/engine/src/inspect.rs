@@ -1,6 +1,6 @@
 //! Statistics of the queues, which a control thread collects from the workers about once a second. The statistics
 //! consist of packets lost in the kernel, the state of the device, and the operating mode of the queue. When a worker
-//! answers, it also counts the packets that the kernel refused to transmit as dropped, so that every packet is counted.
+//! answers, it also counts as dropped the packets that the kernel refused to transmit, so that every packet is counted.
 //! No code in this module runs per packet.
 
 use packet::{DropReason, PortId, QueueId};
@@ -49,7 +49,7 @@ impl FrameCensus {
     }
 }
 
-/// Counts packets that the kernel has refused since the last inspection of the queue as dropped, and returns the
+/// Counts as dropped the packets that the kernel has refused since the last inspection of the queue, and returns the
 /// queue's counters. `seen` is the total number of refused packets at the last inspection, and is updated.
 pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, context: &WorkerContext) -> QueueCounters {
     let counters = own.queue.counters();
@@ -63,7 +63,7 @@ pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, context: &WorkerContext) 
     counters
 }
 
-/// Counts the packets that are still in a queue's transmit ring as dropped if the queue's device was deleted.
+/// Counts as dropped the packets that are still in a queue's transmit ring, if the queue's device was deleted.
 pub(crate) fn abandon(own: &OwnedQueue, context: &WorkerContext) {
     if own.queue.state() == QueueState::Gone {
         let left = u64::try_from(own.queue.in_flight()).unwrap_or(u64::MAX);

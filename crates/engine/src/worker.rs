@@ -62,8 +62,8 @@ pub enum Command {
     /// Configures the exact-match cache. With `Some(n)`, one of `n` packets that miss the cache inserts an
     /// entry. `None` disables the exact-match cache.
     ExactCache(Option<std::num::NonZeroU32>),
-    /// Sends the statistics of the worker's queues back. Also counts as dropped the packets that the kernel refused to
-    /// transmit since the last inspection.
+    /// Sends the statistics of the worker's queues back. The worker also counts as dropped the packets that the kernel
+    /// has refused to transmit since the last inspection.
     Inspect(mpsc::Sender<Vec<QueueView>>),
     /// Sends two numbers back: the number of free frames in the worker's pool, and the number of frames in
     /// the worker's queues.
@@ -376,7 +376,7 @@ impl Worker {
         self.index();
     }
 
-    /// Takes the flow cache from the worker. Counts packets that wait for the slow path as dropped.
+    /// Takes the flow cache from the worker. Counts as dropped the packets that wait for the slow path.
     fn leave_flows(&mut self) -> Option<Box<Flows>> {
         let mut flows = self.context.flows.take();
         if let Some(flows) = &mut flows {

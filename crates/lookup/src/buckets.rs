@@ -1,5 +1,5 @@
-//! A hash table that maps 32-bit hashes to 32-bit numbers. The table does not store keys. Its owner stores them
-//! elsewhere, for example in an array in which the numbers are indexes.
+//! A hash table that maps 32-bit hashes to 32-bit numbers. The table does not store keys. The code that uses the table
+//! stores them elsewhere, for example in an array in which the numbers are indexes.
 //!
 //! Entries are stored in groups of fifteen ways (places for an entry). A group has an 8-bit tag for each way, which is
 //! taken from the hash of the entry. One comparison of sixteen octets therefore decides whether the group may hold a

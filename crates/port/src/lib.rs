@@ -41,7 +41,7 @@
 //!
 //! Further modules:
 //!
-//! - [`offload`] performs offloads in software that an output port does not support.
+//! - [`offload`] performs in software the offloads that an output port does not support.
 //! - [`link`], [`ethtool`], [`netdev`], [`watch`] and [`netns`] query and change the state of devices and
 //!   namespaces in the kernel.
 //! - [`bound`] opens sockets that are bound to one device.

@@ -239,8 +239,8 @@ impl Netlink {
         })
     }
 
-    /// Like `Netlink::dump`, but stops when `each` returns `Break`. The rest of the answer is then still
-    /// pending, so the socket cannot be used for another dump.
+    /// Makes a request like `Netlink::dump`, but stops when `each` returns `Break`. The rest of the answer is then
+    /// still pending, so the socket cannot be used for another dump.
     pub(crate) fn dump_until(
         &mut self,
         mut request: Request,

@@ -168,6 +168,7 @@ pub trait Queue: Send {
     /// Converts the queue into state for a successor process. No worker may be running. Frames that the kernel holds
     /// stay with the kernel, and all other frames of the queue are returned to `pool`.
     ///
-    /// If this kind of queue cannot be handed over, closes the queue and returns [`Exported::Closed`].
+    /// If the kind of queue does not support a hand-over, the function closes the queue and returns
+    /// [`Exported::Closed`].
     fn export(self: Box<Self>, pool: &mut FramePool) -> Exported;
 }

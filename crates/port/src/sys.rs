@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Converts the return value of a system call into a result. A negative value becomes the error in `errno`.
+/// Converts the return value of a system call into a result. If the value is negative, the error is taken from `errno`.
 pub(crate) fn check(code: c_int) -> io::Result<c_int> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
 }
@@ -125,8 +125,8 @@ pub(crate) fn namespace_of(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets a sysctl under `/proc/sys`, in the network namespace of the calling thread. The call succeeds if the
-/// kernel does not have the sysctl, because the feature does not exist either.
+/// Sets a sysctl under `/proc/sys`, in the network namespace of the calling thread. The call also succeeds if the
+/// kernel does not have the sysctl, because the kernel then lacks the feature.
 pub(crate) fn set_sysctl(path: &str, value: &str) -> io::Result<()> {
     match std::fs::write(format!("/proc/sys/{path}"), value) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -11,19 +11,18 @@ use crate::netlink::{NLM_F_DUMP, Netlink, NetlinkError, Request};
 
 /// Message type of a socket diagnostics request (`SOCK_DIAG_BY_FAMILY`).
 const BY_FAMILY: u16 = 20;
-/// TCP states to query, as a bit set of `TCP_ESTABLISHED` and `TCP_SYN_SENT`. These are the states of
-/// sessions that this host has accepted or initiated. Half-open incoming sessions are not queried, because
-/// any host can create them.
+/// TCP states to query, as a bit mask of `TCP_ESTABLISHED` and `TCP_SYN_SENT`. These are the states of sessions that
+/// this host has accepted or initiated. Half-open incoming sessions are not queried, because any host can create them.
 const STATES: u32 = 1 << 1 | 1 << 2;
-/// Bit mask of TCP states that selects only listening sockets (`1 << TCP_LISTEN`).
+/// TCP state of sockets that wait for connections (`TCP_LISTEN`), as a bit mask.
 const LISTENING: u32 = 1 << 10;
 
-/// Returns the local and the remote address of each TCP session that has `port` at either end. Only sessions
-/// that are established or that this host has initiated are returned. Sessions that this host has accepted at
-/// another port are left out, because any host can open them from `port`. IPv4 sessions have IPv4 addresses, even
-/// if the socket is an IPv6 socket. The kernel selects the sessions by state and port. At most `most` sessions of
-/// each address family are returned for each end at which they have the port, because local users can create
-/// any number of sessions.
+/// Returns the local and the remote address of each TCP session that has `port` at either end. Only sessions that are
+/// established or that this host has initiated are returned. Sessions that this host has accepted at another port are
+/// left out, because any host can open them from `port`. IPv4 sessions have IPv4 addresses, even if the socket is an
+/// IPv6 socket. The kernel selects the sessions by state and port. Local users can create any number of sessions.
+/// Therefore `most` limits the number of sessions for each combination of address family and end (local or remote
+/// port).
 ///
 /// # Errors
 /// [`NetlinkError`] if the kernel does not support `inet_diag` or refuses the request.
@@ -119,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Queries after one that was cut return their own sessions.
+    /// A query after a truncated query returns only its own sessions.
     #[test]
     fn at_most_the_given_number_of_sessions_of_each_end_is_returned() {
         let listener = std::net::TcpListener::bind("[::1]:0").unwrap();

@@ -119,7 +119,7 @@ fn user(payload: &[u8]) -> User {
     }
 }
 
-/// Like [`TcpUsers::user_of`], but searches the socket list of the calling thread's namespace.
+/// Returns the user like [`TcpUsers::user_of`], but searches the socket list of the calling thread's namespace.
 fn listed_user(peer: SocketAddr, local: SocketAddr) -> io::Result<User> {
     // An IPv6 socket with an IPv4 connection is in the other list.
     let (first, second) = (listed(peer, false), listed(local, false));

@@ -30,7 +30,7 @@ use crate::adjacency_number::{MOST, place};
 use crate::link_hash::LinkHash;
 use crate::mirror::{NeighbourMirror, Neighbours};
 
-/// Interface number that stands for a kernel device that is not an interface of the router.
+/// Reserved interface number for a kernel device that is not an interface of the router.
 pub const FOREIGN: u16 = u16::MAX;
 
 const MAC_BITS: u64 = (1 << 48) - 1;
@@ -60,8 +60,8 @@ pub struct NextHop {
     pub weight: u16,
 }
 
-/// The result of the check whether an on-link IP address belongs to the host that sent a packet with this source
-/// address.
+/// The result of comparing the source IP and MAC addresses of a packet with the kernel's neighbour table
+/// ([`AdjacencyView::knows`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquaintance {
     /// According to the kernel's neighbour table, the address belongs to the MAC address of the sender.
@@ -169,8 +169,8 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub struct AdjacencyView(Arc<Shared>);
 
-/// Returns the bucket entry of an adjacency, which holds its number and a part of its key's hash. The entry
-/// is not 0 unless the number is 0.
+/// Returns the bucket entry of an adjacency: its number and a part of its key's hash. The entry is 0 only if the number
+/// is 0.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "takes eight bits")]
 fn tagged(hash: u64, number: u32) -> u32 {
@@ -232,8 +232,8 @@ impl AdjacencyView {
         0
     }
 
-    /// Returns whether the IP address `address` on the link of an interface belongs to the host with the MAC address
-    /// `station`, which sent a packet with this source address.
+    /// Checks whether the IP address `address` on the link of an interface belongs to the MAC address `station`. Both
+    /// are source addresses of one packet.
     #[must_use]
     pub fn knows(&self, interface: u16, address: u128, station: MacAddr) -> Acquaintance {
         let device =
@@ -316,7 +316,7 @@ pub struct Adjacencies {
     mirror: Option<Neighbours>,
     used: HashMap<Key, Used>,
     by_number: HashMap<u32, Key>,
-    /// Interface number of the router, by index of the kernel device.
+    /// Number of the router's interface on each kernel device, by device index.
     interfaces: HashMap<u32, u16>,
     free: Vec<u32>,
     leaving: VecDeque<(GracePeriods, u32)>,
@@ -395,8 +395,8 @@ impl Adjacencies {
         self.used.is_empty()
     }
 
-    /// Returns how often there was no space for a new adjacency, in the table or in the hash buckets of its address.
-    /// The kernel forwards the packets of the routes affected.
+    /// Returns how often the creation of an adjacency failed because the table or the hash buckets of its address were
+    /// full. The kernel forwards the packets of the routes affected.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused

@@ -80,7 +80,7 @@ impl<T: Clone + PartialEq> Buckets<T> {
         Some(Buckets { members: members.iter().map(|(member, _)| member.clone()).collect(), owners })
     }
 
-    /// Returns the assignment in which each member is replaced by the result of the function `of` for this member.
+    /// Returns a copy with an unchanged bucket assignment, in which each member is replaced by the result of `of`.
     #[must_use]
     pub fn map<U>(&self, of: impl FnMut(&T) -> U) -> Buckets<U> {
         Buckets { members: self.members.iter().map(of).collect(), owners: self.owners.clone() }

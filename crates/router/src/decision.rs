@@ -244,7 +244,7 @@ impl<A: Copy> Pending<A> {
     }
 }
 
-/// A [`Pending`] list that is being filled. The length is a local copy, which stays in a register.
+/// Writer of a [`Pending`] list. The length is a local copy, which the compiler can keep in a register.
 struct Filling<'a, A> {
     addresses: &'a mut [A; BURST],
     places: &'a mut [u16; BURST],
@@ -413,8 +413,8 @@ impl Router {
         self.answer(interface, reader, |place| keys.get(place).copied().unwrap_or_default(), scratch, out);
     }
 
-    /// Returns the MAC address of an interface as a word ([`packet::MacAddr::to_wire_word`]), with a flag for
-    /// VRRP. Returns `None` if there is no interface with this number. Packets with such a number are dropped.
+    /// Returns the MAC address of an interface as a word ([`packet::MacAddr::to_wire_word`]), with a flag for VRRP.
+    /// Returns `None` if there is no interface with this number. Packets with such an ingress interface are dropped.
     #[inline]
     #[must_use]
     pub fn own(&self, interface: u16) -> Option<u64> {

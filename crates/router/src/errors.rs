@@ -28,8 +28,8 @@ const MOST_6: usize = 1280;
 /// TTL or hop limit of a new ICMP error message. The router decrements the value to 64 when it sends the message.
 const HOPS: u8 = 64 + 1;
 
-/// An ICMP error message, complete except for the Ethernet addresses and the decrement of the TTL. Both are done when
-/// the message is transmitted, as for every forwarded packet.
+/// An ICMP error message without its final Ethernet addresses and TTL. Transmission sets both, as for every forwarded
+/// packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IcmpError {
     /// Ethernet, IP and ICMP headers of the error message.
@@ -39,7 +39,7 @@ pub struct IcmpError {
     quoted: usize,
     /// Source IP address of the ICMP error message.
     pub source: IpAddr,
-    /// Number of the adjacency of the next hop, as in [`Decision::Forward`].
+    /// Number of the adjacency by which the error message is sent, as in [`Decision::Forward`].
     pub adjacency: u32,
     /// Number of the interface by which the error message is sent.
     pub interface: u16,

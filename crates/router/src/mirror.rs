@@ -243,8 +243,8 @@ impl Neighbours {
     }
 }
 
-/// Returns the hash table entry of an adjacency, which holds its number and a part of its key's hash. The
-/// entry is not 0 unless the number is 0.
+/// Returns the hash table entry of an adjacency: its number and a part of its key's hash. The entry is 0 only if the
+/// number is 0.
 fn entry_of(hash: u64, number: u32) -> u64 {
     hash << 24 | u64::from(number & MOST)
 }

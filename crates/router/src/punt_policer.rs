@@ -52,7 +52,8 @@ const PEERS: usize = 4096;
 const WAYS: usize = 8;
 /// Number of slots for IP addresses that the kernel is resolving. A hash of the address selects the slot.
 const ASKED: usize = 1024;
-/// Time, in nanoseconds, for which such a slot is valid, equal to Linux's resolution time (`mcast_solicit`).
+/// Time, in nanoseconds, for which a slot for an address under resolution is valid, equal to Linux's resolution time
+/// (`mcast_solicit`).
 const ASKED_NS: u64 = 3 * NS_PER_S;
 /// TTL or hop limit that proves that no router has forwarded the packet (RFC 5082), as used by BFD (RFC 5881, section
 /// 5).
@@ -121,8 +122,8 @@ impl Origin {
         }
     }
 
-    /// Returns the peer as which the packet's sender presents itself, for a look-up in the table of known peers.
-    /// Returns `None` if packets of this kind do not come from known peers.
+    /// Returns the peer that the packet's addresses and ports claim as its sender, for a look-up in the table of known
+    /// peers. Returns `None` if packets of this kind do not come from known peers.
     fn peer(&self, class: PuntClass) -> Option<Peer> {
         let key = &self.key;
         let (source, destination) = self.addresses()?;
@@ -143,8 +144,8 @@ impl Origin {
         }
     }
 
-    /// Returns the on-link IP address as which the sender of an ARP, neighbour discovery or DHCP packet presents
-    /// itself. Returns `None` for other packets.
+    /// Returns the on-link IP address that the sender of an ARP, neighbour discovery or DHCP packet claims to have.
+    /// Returns `None` for other packets.
     fn neighbour(&self, class: PuntClass) -> Option<IpAddr> {
         let is_four = matches!(self.key.l3_kind(), L3Kind::Arp);
         match class {
@@ -257,9 +258,9 @@ impl PuntPolicer {
         self.peers[Self::set(hash)].iter().any(|place| place.load(Ordering::Relaxed) == hash)
     }
 
-    /// Returns whether one more packet may be punted or answered by an ICMP error, and counts the packet. A packet of a
-    /// known sender is counted in the class for such senders. `adjacencies` are the router's neighbours. `worker` must
-    /// be the number of the calling worker.
+    /// Applies the rate limits to a packet that is to be punted or answered by an ICMP error, and counts the packet.
+    /// Returns false if a limit is exceeded. A packet of a known sender is counted in the class for such senders.
+    /// `adjacencies` are the router's neighbours. `worker` must be the number of the calling worker.
     pub fn admits_from(
         &self,
         class: PuntClass,

@@ -130,8 +130,8 @@ pub enum VlanMode {
         /// Whether frames of the native VLAN are transmitted with a tag.
         native_tagged: bool,
     },
-    /// A port without VLAN separation: tags pass unchanged, and addresses are learned in VLAN 0. A
-    /// transparent port exchanges frames only with the other transparent ports of the bridge.
+    /// A port that is not VLAN-aware: tags pass unchanged, and addresses are learned in VLAN 0. A transparent port
+    /// exchanges frames only with the other transparent ports of the bridge.
     Transparent,
 }
 
@@ -198,7 +198,7 @@ impl VlanSet {
         self.contains_vid(vlan.get())
     }
 
-    /// Like [`VlanSet::contains`], for the 12-bit VLAN identifier of a tag.
+    /// Returns whether the set contains the VLAN with this 12-bit identifier, as a tag holds it.
     #[inline]
     pub(crate) fn contains_vid(&self, vid: u16) -> bool {
         let vid = usize::from(vid) & 0xfff;

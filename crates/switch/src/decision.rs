@@ -6,7 +6,7 @@
 use packet::record::{FloodClass, TagChange};
 use packet::{DropReason, PortId};
 
-/// How a frame showed its VLAN on arrival.
+/// Form of the VLAN tag of a frame on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TagForm {
     /// The frame had no 802.1Q tag.
@@ -54,7 +54,7 @@ pub enum Decision {
         vid: u16,
         /// Reason for the flood (broadcast, multicast or unknown unicast), which also selects the storm limit.
         class: FloodClass,
-        /// How the frame showed its VLAN on arrival.
+        /// Form of the frame's VLAN tag on arrival.
         form: TagForm,
         /// Whether the snooper gets a copy of the frame.
         punt: bool,
@@ -66,7 +66,7 @@ pub enum Decision {
         list: u16,
         /// Identifier of the frame's VLAN. The value is 0 on transparent ports.
         vid: u16,
-        /// How the frame showed its VLAN on arrival.
+        /// Form of the frame's VLAN tag on arrival.
         form: TagForm,
         /// Whether the snooper gets a copy of the frame.
         punt: bool,

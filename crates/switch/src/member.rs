@@ -113,7 +113,7 @@ enum Mode {
     Transparent,
 }
 
-/// The VLAN of an admitted frame, and how the frame showed it (tag or no tag).
+/// The VLAN of an admitted frame, and the form of the frame's VLAN tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ingress {
     pub(crate) vid: u16,
@@ -209,8 +209,8 @@ impl Member {
         })
     }
 
-    /// Returns the source of a frame's VLAN: its tag, or the access or native VLAN of the port. `form` is how the frame
-    /// showed its VLAN. For packet tracing.
+    /// Returns the source of a frame's VLAN: its tag, or the access or native VLAN of the port. `form` is the form of
+    /// the frame's VLAN tag. For packet tracing.
     pub(crate) fn vlan_source(&self, form: TagForm) -> VlanSource {
         match (form, self.mode) {
             (TagForm::Opaque, _) => VlanSource::None,

@@ -74,8 +74,8 @@ impl Bridge {
         self.flood_recorded(in_port, decision, 0, &mut NoRecord, each);
     }
 
-    /// Like [`Bridge::flood`], and also records for packet tracing each output of the frame with the index `index`, and
-    /// each excluded member with the reason. A frame without outputs is recorded as dropped.
+    /// Calls `each` like [`Bridge::flood`], and also records for packet tracing each output of the frame with the index
+    /// `index`, and each excluded member with the reason. A frame without outputs is recorded as dropped.
     pub fn flood_recorded<R: Recorder>(
         &self,
         in_port: PortId,

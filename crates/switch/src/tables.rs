@@ -119,7 +119,7 @@ pub trait OffloadInvalidator: Send + Sync + fmt::Debug {
 pub(crate) enum Learned {
     /// The address was not in the table before.
     New,
-    /// The entry's port was the one given here, and is now the port of the frame.
+    /// The entry moved from the port given here to the port of the frame.
     Moved(PortId),
     /// Another worker learned the address on the same port first.
     Already,
@@ -375,8 +375,8 @@ impl BridgeTables {
         self.remove_range(0..self.table.buckets(), &unwanted)
     }
 
-    /// Returns in words the limit because of which [`BridgeTables::learn`] would refuse an address. Returns `None`
-    /// if no limit would be exceeded. Changes nothing.
+    /// Returns the text of the limit that would make [`BridgeTables::learn`] refuse an address. Returns `None` if no
+    /// limit would be exceeded. Changes nothing.
     pub(crate) fn refusal(
         &self,
         port: PortId,

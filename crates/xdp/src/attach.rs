@@ -113,7 +113,7 @@ fn refuse_foreign(ifindex: u32, device: &str) -> Result<(), Error> {
     }
 }
 
-/// Adds a refused attach attempt to the list `tried`, unless an attempt with the same mode and reason is in it.
+/// Adds a refused attach attempt to `tried`, unless the list already contains an attempt with this mode and reason.
 fn record(tried: &mut Vec<Fallback>, refusal: Fallback) {
     let same = |earlier: &Fallback| {
         earlier.mode == refusal.mode && earlier.errno == refusal.errno && earlier.reason == refusal.reason

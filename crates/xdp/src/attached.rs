@@ -33,7 +33,7 @@ pub struct Attached {
     pub(crate) fallbacks: Vec<Fallback>,
     pub(crate) pin: Option<PinPath>,
     pub(crate) stages: Stages,
-    /// Custom program that the link runs in front of the port's program.
+    /// Custom program ([`crate::user`]) that the link runs in front of the port's program.
     pub(crate) user: Option<UserProgram>,
     /// Whether the link runs a placeholder program ([`crate::Placeholders`]) until the port's own program is loaded.
     /// The port then has no custom program.
@@ -409,9 +409,9 @@ impl Attached {
         loaded.locals.map_or(Ok(()), |locals| self.maps.set_locals(&locals, false))
     }
 
-    /// Puts a custom program in front of the port's program, or replaces the custom program that is there. The change
-    /// is atomic for each frame. Later replacements of the port's program keep the custom program. If the port is
-    /// pinned, the custom program and its maps are pinned too.
+    /// Puts a custom program ([`crate::user`]) in front of the port's program, or replaces the custom program that is
+    /// there. The change is atomic for each frame. Later replacements of the port's program keep the custom program. If
+    /// the port is pinned, the custom program and its maps are pinned too.
     ///
     /// # Errors
     /// Returns [`Error::User`] if the custom program cannot continue with the port's program, and

@@ -22,7 +22,7 @@ pub enum Owner {
     Routed,
 }
 
-/// Treatment of a frame for the AF_XDP socket of its receive queue while the queue has no socket.
+/// Treatment of the frames of a receive queue that has no AF_XDP socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WhenDown {
     /// Passes the frame to the kernel's stack.

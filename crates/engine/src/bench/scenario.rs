@@ -53,7 +53,8 @@ pub enum Scenario {
     /// Measures an OpenFlow bridge with 100,000 megaflows. The field is the number of distinct masks. The
     /// exact-match cache is disabled.
     Megaflow(u8),
-    /// Like `Megaflow`, with the exact-match cache enabled. The cache has entries for one in twelve flows.
+    /// Measures an OpenFlow bridge like `Megaflow`, with the exact-match cache enabled. The cache has entries for one
+    /// in twelve flows.
     MegaflowExact(u8),
 }
 

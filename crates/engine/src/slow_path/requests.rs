@@ -5,7 +5,7 @@ use std::sync::mpsc::SyncSender;
 
 use crate::flows::{FlowTables, MegaflowView};
 
-/// A barrier request for one bridge. `done` is called when the flow caches agree with the bridge's tables.
+/// A barrier request for one bridge. The slow path calls `done` when the flow caches agree with the bridge's tables.
 pub(super) struct Asking {
     pub tables: Arc<FlowTables>,
     pub done: Box<dyn FnOnce() + Send>,

@@ -130,7 +130,7 @@ impl Flows {
         self.beyond_queues > 0
     }
 
-    /// Counts all packets that wait in this worker or at the slow path as dropped.
+    /// Counts as dropped all packets that wait in this worker or at the slow path.
     pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
         for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
             counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);

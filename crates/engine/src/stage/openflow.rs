@@ -222,7 +222,7 @@ fn miss(asks: Waiting, flows: &mut Flows, egress: &mut Egress<'_>, context: &mut
     }
 }
 
-/// Like [`miss`], but returns the packet as an error if a limit is exceeded.
+/// Sends a packet to the slow path like [`miss`], but returns the packet as an error if a limit is exceeded.
 fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     let identity = identity(&asks.key);
     if let Some(pending) = flows.pending.get_mut(&identity) {

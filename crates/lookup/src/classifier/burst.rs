@@ -36,8 +36,8 @@ macro_rules! each {
     }};
 }
 
-/// Runs a block of code for each key in a bit set. If the set contains more than half of the keys, runs the block for
-/// all keys of the burst, which is faster.
+/// Runs a block of code for each key in a bit mask of keys. If the mask contains more than half of the keys, runs the
+/// block for all keys of the burst, which is faster.
 macro_rules! most {
     ($set:expr, |$at:ident| $what:expr) => {{
         let set: u32 = $set;
@@ -51,8 +51,8 @@ macro_rules! most {
     }};
 }
 
-/// Returns the subset of a bit set of keys for which a condition holds. The condition may also be evaluated
-/// for keys outside the set.
+/// Returns the bit mask of those keys in a bit mask for which a condition holds. The condition may also be evaluated
+/// for other keys.
 macro_rules! only {
     ($set:expr, |$at:ident| $holds:expr) => {{
         let (set, mut some): (u32, u32) = ($set, 0);
@@ -63,7 +63,7 @@ macro_rules! only {
 
 /// Cached results of prefix queries for the tracked prefix fields of the keys in a burst.
 struct Fields {
-    /// For each field, bit set of the keys for which `values` and `bits` have been computed.
+    /// For each field, bit mask of the keys for which `values` and `bits` have been computed.
     known: [u32; MOST_PREFIXES],
     /// For each field and key: with octet granularity, the value of the field. With bit granularity, the lengths of the
     /// prefixes that match the field (bit `n - 1` stands for length `n`).

@@ -38,8 +38,8 @@ impl LongLists {
         self.lists.get(&head)
     }
 
-    /// Returns the slot of the last rule in the list, in descending order of priority, whose priority is higher than
-    /// `priority`. Returns `None` if no rule of the list has a higher priority.
+    /// Returns the slot of the rule with the lowest priority above `priority` in the list. Returns `None` if no rule of
+    /// the list has a higher priority.
     pub fn before(list: &List, priority: u16) -> Option<u32> {
         list.range((Excluded(priority), Unbounded)).next().map(|(_, slot)| *slot)
     }

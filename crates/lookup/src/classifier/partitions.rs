@@ -45,7 +45,7 @@ pub struct Partitions {
     free: Vec<u32>,
 }
 
-/// Returns the bit that stands for a subtable in the bit set of a partition value.
+/// Returns the bit that stands for a subtable in the bit mask of a partition value.
 #[inline(always)]
 pub fn bit(subtable: u32) -> u64 {
     1 << (subtable % 64)
@@ -105,7 +105,7 @@ impl Partitions {
         self.index.find(hash, is)
     }
 
-    /// Returns the bit set of the subtables that may have rules with the partition value of a key. See [`bit`].
+    /// Returns the bit mask of the subtables that may have rules with the partition value of a key. See [`bit`].
     #[inline(always)]
     pub fn bits<const W: usize>(&self, key: &[u64; W]) -> u64 {
         self.bits_hashed(self.hash_of(key), key)
@@ -117,8 +117,8 @@ impl Partitions {
         self.hash(&key[self.words.clone()])
     }
 
-    /// Returns the bit set like [`Partitions::bits`]. `hash` is the hash of the key's partition value, which the caller
-    /// has already computed.
+    /// Returns the bit mask like [`Partitions::bits`]. `hash` is the hash of the key's partition value, which the
+    /// caller has already computed.
     #[inline(always)]
     pub fn bits_hashed<const W: usize>(&self, hash: u32, key: &[u64; W]) -> u64 {
         self.find_hashed(hash, &key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)

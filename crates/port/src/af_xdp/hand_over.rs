@@ -46,8 +46,8 @@ pub fn free_frames<'a>(frames: u32, taken: impl IntoIterator<Item = &'a [u32]>) 
     (0..frames).filter(move |frame| !set.contains(*frame))
 }
 
-/// Returns the number of list entries whose frame an earlier entry already contains. In a valid hand-over, the number
-/// is 0, because no frame is in two lists.
+/// Returns the number of list entries that repeat the frame of an earlier entry. In a valid hand-over, the number is 0,
+/// because no frame is in two lists.
 pub fn doubles<'a>(frames: u32, lists: impl IntoIterator<Item = &'a [u32]>) -> usize {
     let mut set = OwnedFrames::new(frames);
     lists.into_iter().flatten().filter(|frame| !set.insert(**frame)).count()

@@ -23,8 +23,8 @@ use crate::sys;
 /// Maximum number of system calls that one call of `kick` makes. A kernel that transmits only 32 packets per
 /// call needs eight calls for a burst.
 const MAX_CALLS: u32 = 8;
-/// Number of calls of `has_pending` per query of the socket for a pending error. The worker calls `has_pending`
-/// before it sleeps.
+/// Interval, in calls of `has_pending`, at which the queue asks the kernel for a pending error of the socket. The
+/// worker calls `has_pending` before it sleeps.
 const HEALTH_EVERY: u32 = 16;
 
 /// Counters of an AF_XDP queue for system calls and errors. Only the worker that owns the queue updates the counters.

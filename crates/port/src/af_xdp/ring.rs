@@ -184,7 +184,7 @@ impl<T: Copy> Producer<T> {
         if known >= enough { known } else { self.size() - self.pending() }
     }
 
-    /// Writes `entry` at the position `i` entries behind the last published entry. The caller must have checked
+    /// Writes `entry` to the ring, `i` entries after the producer index ([`Self::head`]). The caller must have checked
     /// that this position is free.
     #[inline]
     pub(crate) fn write(&mut self, i: u32, entry: T) {

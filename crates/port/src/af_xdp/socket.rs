@@ -209,8 +209,8 @@ fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -
 pub(super) struct Device {
     pub(super) ifindex: u32,
     pub(super) mtu: u32,
-    /// Number of receive queues in use. If the driver does not report this number, the number that the device
-    /// was created with.
+    /// Number of receive queues in use, if the driver reports it. Otherwise the number with which the device was
+    /// created.
     pub(super) queues: u32,
 }
 

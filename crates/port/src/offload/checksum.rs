@@ -35,8 +35,8 @@ pub fn complete_checksum(packet: &mut Packet, memory: &FrameMemory) -> Result<()
     Ok(())
 }
 
-/// Returns the Internet checksum sum (RFC 1071) of the bytes of a packet from byte `start` to the end, without
-/// the complement. After a frame of odd length, the two bytes of each frame's sum are swapped.
+/// Returns the sum of the Internet checksum (RFC 1071), not complemented, over the bytes of a packet from byte `start`
+/// to the end. The sum of a frame whose bytes begin at an odd position is byte-swapped before it is added.
 fn sum_from(packet: &Packet, memory: &FrameMemory, start: usize) -> u32 {
     let (mut skip, mut odd, mut sum) = (start, false, 0_u32);
     for bytes in packet.parts(memory) {

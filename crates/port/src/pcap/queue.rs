@@ -122,8 +122,8 @@ impl PcapQueue {
         Self::over(config, read, write, clock)
     }
 
-    /// Like [`PcapQueue::open`], but with files that the caller has already opened. The paths in `config` are
-    /// not used.
+    /// Creates a queue like [`PcapQueue::open`], but with files that the caller has already opened. The paths in
+    /// `config` are not used.
     ///
     /// # Errors
     /// [`PcapError`] if the file to replay is malformed, or if the file to record into cannot be written.
@@ -271,8 +271,8 @@ impl Queue for PcapQueue {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
-    /// Also writes buffered packets to the file of the recording, because a worker calls this function before
-    /// it sleeps.
+    /// Returns whether a packet to replay is due. Also writes buffered packets to the file of the recording, because a
+    /// worker calls this function before it sleeps.
     fn has_pending(&mut self) -> bool {
         self.flush();
         let now = self.now();

@@ -99,7 +99,7 @@ impl<W: Write> Writer<W> {
         self.annotated(interface, timestamp, original_len, parts, &Notes { comment, ..Notes::default() })
     }
 
-    /// Like [`Writer::packet`], but with all additional information. A classic pcap file does not contain
+    /// Writes a packet like [`Writer::packet`], with all additional information. A classic pcap file does not contain
     /// this information.
     ///
     /// # Errors

@@ -174,8 +174,8 @@ impl NumberedDump {
         NumberedDump { from: Some(from), to, at: Some(0), groups_at: Some(0), uses: Tally::default() }
     }
 
-    /// Counts, over the rules in the next slots, how many use each group or meter of the dump. Returns whether rules
-    /// remain to be counted.
+    /// Visits the rules in the next slots, and counts for each group or meter of the dump the rules that use it.
+    /// Returns whether rules remain to be counted.
     fn count(&mut self, pipeline: &Pipeline, names: Names, exists: Exists) -> bool {
         let Some(from) = self.at else { return false };
         let to = pipeline.rules.end_of_step(from, LOOKED_AT, STEP_WORK);
@@ -188,8 +188,8 @@ impl NumberedDump {
         self.at.is_some()
     }
 
-    /// Moves the position of the dump behind the entries `told`, which have been reported. Returns these entries
-    /// without their numbers.
+    /// Moves the position of the dump past the entries `told`, which have been reported. Returns these entries without
+    /// their numbers.
     fn behind<T>(&mut self, told: Vec<(u32, T)>) -> Vec<T> {
         let last = told.last().filter(|_| told.len() == GROUPS).map(|(number, _)| *number);
         self.from = last.and_then(|last| last.checked_add(1)).filter(|from| *from <= self.to);

@@ -55,8 +55,8 @@ impl Instructions {
         self.memory() + keepers * KEEPER_OCTETS
     }
 
-    /// Returns the work of visiting, copying or removing all actions once, nested actions included, in visited
-    /// rules.
+    /// Returns the work of visiting, copying or removing all actions once, nested actions included, in units of one
+    /// rule visit.
     pub(crate) fn work(&self) -> usize {
         self.charged_memory() / OCTETS_OF_WORK
     }
@@ -80,7 +80,7 @@ impl Instructions {
         });
     }
 
-    /// Returns whether `is_meant` holds for an object that an action names, nested actions included.
+    /// Returns whether `is_meant` returns true for any object that an action names, nested actions included.
     fn names(&self, mut is_meant: impl FnMut(Reference<'_>) -> bool) -> bool {
         any_reference(&self.apply, &mut is_meant) || any_reference(&self.write, &mut is_meant)
     }

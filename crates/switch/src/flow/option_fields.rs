@@ -46,12 +46,12 @@ impl OptionFields {
         self.0 & other.0 != 0
     }
 
-    /// Returns the set with the field of this number, from 0 to 7, added.
+    /// Returns a copy of the set to which the field with this number (0 to 7) is added.
     pub fn with_number(self, number: usize) -> OptionFields {
         OptionFields(self.0 | 1 << number)
     }
 
-    /// Returns the set with a field added. A field that is not for tunnel options is ignored.
+    /// Returns a copy of the set to which a field is added. A field that is not for tunnel options is ignored.
     pub fn with(self, field: Field) -> OptionFields {
         field.tun_metadata_number().map_or(self, |number| self.with_number(usize::from(number)))
     }
@@ -61,7 +61,7 @@ impl OptionFields {
         OptionFields(self.0 | other.0)
     }
 
-    /// Returns the set with the fields added that an action names.
+    /// Returns a copy of the set to which the tunnel option fields that an action names are added.
     fn with_named(self, named: Reference<'_>) -> OptionFields {
         match named {
             Reference::Constant(field, ..) => self.with(field),

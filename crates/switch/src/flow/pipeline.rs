@@ -190,8 +190,8 @@ pub struct Pipeline {
     pub(super) fragments: Fragments,
     /// Whether flow entries match only the outer VLAN tag of a packet instead of two tags.
     pub(super) one_tag: bool,
-    /// Function that returns whether a group fits into the messages to controllers in all OpenFlow versions. Other
-    /// groups are refused.
+    /// Function that returns whether a group fits into one message to a controller in all OpenFlow versions. A group
+    /// that does not fit is refused.
     pub(super) group_fits: fn(&Group) -> bool,
     /// Rule slot at which the next call of `Pipeline::expire` begins.
     pub(super) expire_from: usize,
@@ -270,8 +270,8 @@ impl Pipeline {
         Some(self.notes.iter().skip(self.notes.len() - behind))
     }
 
-    /// Returns whether the actions of a megaflow may have changed since a version of the tables. `tables` has one bit
-    /// for each table in which the translation of the megaflow looked up a packet. `arrived` is the match of the
+    /// Returns whether the actions of a megaflow may have changed since a version of the tables. `tables` is a bit mask
+    /// of the tables in which the translation of the megaflow looked up a packet. `arrived` is the match of the
     /// megaflow on arriving packets: changes of rules in the first table that cannot match these packets are ignored.
     /// `arrived` is `None` if the translation looked up the first table again.
     #[must_use]
@@ -446,8 +446,8 @@ impl Pipeline {
         (to < self.rules.place_count()).then_some(to)
     }
 
-    /// Returns the number of slots, of the first ones in `places`, that one step of a copy of rules covers: at most
-    /// `most`. Rules with many actions end the step earlier, after at least one slot.
+    /// Returns how many of the first slots in `places` one step of a copy of rules covers: at most `most`. Rules with
+    /// many actions end the step earlier, after at least one slot.
     #[must_use]
     pub fn step_of(&self, places: &[usize], most: usize) -> usize {
         let mut work = 0;

@@ -43,7 +43,7 @@ pub enum Op {
     Meter(u32),
     /// Selects the queue of subsequent outputs. `None` means the default queue.
     Queue(Option<u32>),
-    /// Executes the next steps, of this number, on a copy of the packet.
+    /// Executes some of the next steps on a copy of the packet. The value is the number of these steps.
     Clone(u16),
 }
 

@@ -12,7 +12,7 @@ use super::extended_key::{SOURCE_ADDRESS, TARGET_ADDRESS};
 use super::program::{Op, SetBits};
 use super::{BEYOND_WORDS, Field, PBB_TAG};
 
-/// A frame to whose front octets can be added and removed.
+/// A frame at whose front octets can be added and removed.
 pub trait Frame {
     /// Returns the first segment of the frame, which holds all headers.
     fn head(&mut self) -> &mut [u8];

@@ -49,9 +49,9 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns the memory, in octets, for which the memory limit of rules charges the rule. This is approximately what
+    /// Returns the octets of memory that the rule counts towards the memory limit of rules. This is approximately what
     /// the rule uses: the rule, its actions, its classifier entry, and a chain that holds only this rule. A reference
-    /// count of learned flow entries is charged 4 KiB, more than it uses.
+    /// count of learned flow entries counts as 4 KiB, more than it uses.
     #[must_use]
     pub fn memory(&self) -> usize {
         let chain = size_of::<(ChainKey, u64)>() + size_of::<(u64, TableSet)>() + size_of::<(u64, Chain)>();
@@ -449,8 +449,8 @@ impl Rules {
         from + self.places.iter().skip(from).take(count).take_while(is_in).count()
     }
 
-    /// Returns the tables that have rules with this cookie, among the tables that `table` stands for in a request.
-    /// Doomed rules are not considered.
+    /// Returns the tables that have rules with this cookie, among the tables that `table` selects (one table, or all
+    /// tables). Doomed rules are not considered.
     pub fn tables_with(&self, table: u8, cookie: u64) -> impl Iterator<Item = u8> {
         let tables = self.cookie_tables.get(&cookie).copied().unwrap_or_default();
         let all = (table == ALL_TABLES).then(|| tables.iter()).into_iter().flatten();

@@ -23,8 +23,8 @@ pub struct TableBounds {
     /// Fields that group flow entries for eviction. Flow entries with equal values in these fields form a
     /// group. Entries of the largest group are evicted first.
     pub groups: Vec<SubField>,
-    /// Whether lookups skip masks of the table by prefix lengths: of source addresses (first value) and of destination
-    /// addresses (second value), for IPv4, IPv6 and ARP.
+    /// Whether lookups use tries of address prefixes to skip masks of the table: tries of source addresses (first
+    /// value) and of destination addresses (second value), for IPv4, IPv6 and ARP.
     pub prefixes: [bool; 2],
 }
 

@@ -83,8 +83,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the rule that equals the rule that the flow-mod `learnt` would add. Returns `None` if the tables have no
-    /// such rule.
+    /// Returns the existing rule that is equal to the one that the flow-mod `learnt` would add. Returns `None` if the
+    /// tables have no such rule.
     pub(super) fn taught(&self, learnt: &FlowMod) -> Option<RuleRef> {
         let Match { value, mask } = learnt.matching;
         let table = self.tables.get(usize::from(learnt.table))?;
@@ -102,8 +102,9 @@ impl Pipeline {
         is_same.then_some(at)
     }
 
-    /// Sets the modification time of the rule that equals the rule that the flow-mod `learnt` would add to `now_ns`.
-    /// Returns false if there is no such rule. Returns true and changes nothing if the table does not exist.
+    /// Sets the modification time of an existing rule to `now_ns`: the rule that is equal to the one that the flow-mod
+    /// `learnt` would add. Returns false if there is no such rule. Returns true and changes nothing if the table does
+    /// not exist.
     pub(super) fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
         if usize::from(learnt.table) >= self.tables.len() {
             return true;

@@ -10,8 +10,7 @@ use super::{Field, Flow, Match, text};
 
 /// Maximum number of lines of a trace report.
 const LINES: usize = 1_000;
-/// Maximum number of rules that a report visits to find a rule that the packet does not match and that explains bits of
-/// the mask.
+/// Maximum number of rules that a report visits to explain bits of the mask by a rule that the packet does not match.
 const LOOKED_AT: usize = 65_536;
 
 /// One line of a trace report. Lines are in the order of events.

@@ -150,7 +150,7 @@ struct Run<'p> {
     /// Mask of the flow's bits that actions have overwritten, and that therefore no longer depend on the
     /// packet.
     made: Flow,
-    /// Mask of the flow's bits that actions have changed, if no step of the program writes them to the frame yet.
+    /// Mask of the flow's bits that actions have changed and that no step of the program writes to the frame yet.
     dirty: Flow,
     /// Total weight of the steps that the program has so far.
     cost: usize,
@@ -381,8 +381,8 @@ impl<'p> Run<'p> {
         self.flow.get(field)
     }
 
-    /// Returns whether the packet meets a field's prerequisite, and adds the bits that the answer depends on to the
-    /// mask of the result.
+    /// Returns whether the packet meets a field's prerequisite, and adds the bits on which the result depends to the
+    /// mask of the translation.
     fn meets(&mut self, need: Prerequisite) -> bool {
         if need == Prerequisite::None {
             return true;

@@ -296,8 +296,8 @@ impl Pipeline {
         Amount { rules: rules.len(), actions }.change_work()
     }
 
-    /// Returns an upper bound of the learned rules that are removed at once because a change removes the rules whose
-    /// `learn` actions added them. The second value is the work of this estimate, in units of one rule visit.
+    /// Returns an upper bound of the learned rules that a change removes at once, together with the rules whose `learn`
+    /// actions added them. The second value is the work of this estimate, in units of one rule visit.
     fn orphans_in(&self, change: &Mod) -> (Amount, usize) {
         let has_keepers = self.learned.has_keepers();
         let none = (Amount::default(), 0);
@@ -383,8 +383,8 @@ impl Pipeline {
         })
     }
 
-    /// Returns an upper bound of the work of removing `rules` rules whose actions are the work `actions`, and of the
-    /// learned rules that are removed with them, in units of one rule visit.
+    /// Returns an upper bound of the work of removing `rules` rules and the learned rules that are removed with them,
+    /// in units of one rule visit. `actions` is the work of visiting the actions of the `rules` rules.
     pub(super) fn work_to_remove(&self, rules: usize, actions: usize) -> usize {
         let orphans =
             if self.learned.has_keepers() { self.stored().min(MOST_ORPHANS) } else { Amount::default() };
@@ -437,8 +437,7 @@ pub(super) fn work_of_group(group: &Group) -> usize {
     1 + group.buckets.len() * WORK_OF_BUCKET + group.memory() / OCTETS_OF_GROUP
 }
 
-/// Returns the work of the group into which buckets are inserted that is due to these buckets, in units of one rule
-/// visit.
+/// Returns the part of a group's work that is due to buckets inserted into the group, in units of one rule visit.
 fn work_of_buckets(buckets: &[Bucket]) -> usize {
     let octets: usize = buckets.iter().map(Bucket::memory).sum();
     buckets.len() * WORK_OF_BUCKET + octets / OCTETS_OF_GROUP

@@ -88,8 +88,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         Ok(())
     }
 
-    /// Returns whether, after learning, the source address of a frame would be known on the frame's ingress port. For
-    /// dry runs.
+    /// Returns whether the source address of a frame would be known on the frame's ingress port after learning. For dry
+    /// runs.
     #[cold]
     pub(super) fn would_be_here(&self, lane: Lane<'a>) -> bool {
         let (tables, member) = (&self.bridge.tables, lane.by.member);

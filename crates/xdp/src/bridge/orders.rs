@@ -145,9 +145,9 @@ impl Orders {
         self.words(NOW).for_each(|word| word.store(u64::from(secs), Ordering::Relaxed));
     }
 
-    /// Sets whether the XDP program drops frames of a receive queue that it would send to the worker only to keep the
-    /// order of their flow. While the queue overflows, such flows could otherwise never be forwarded by the XDP program
-    /// again. The setting is intended for a duration of milliseconds.
+    /// Sets whether the XDP program drops the frames of a receive queue that would go to the worker only to keep the
+    /// order of their flow. Without these drops, flows on an overflowing queue could stay with the worker for ever. The
+    /// caller sets this state for milliseconds only.
     pub fn hold(&self, queue: u32, on: bool) {
         if let Some(word) = self.word(queue, HOLD) {
             word.store(u64::from(on), Ordering::Release);

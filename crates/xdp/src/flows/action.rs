@@ -1,8 +1,7 @@
 //! Actions of a cached flow on a packet, and the encoding of a flow in the format of the XDP program: `struct
 //! flow_entry`.
 
-/// New values for some bits of a header field. The bits of `value` that are set in `mask` are written to the
-/// field.
+/// New values for some bits of a header field. Only the bits that `mask` selects are copied from `value` to the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bits<const N: usize> {
     /// New octets of the field, in network byte order. Bits that are not set in `mask` are ignored.

@@ -77,8 +77,8 @@ pub(crate) fn programs_on(ifindex: u32) -> io::Result<ProgramIds> {
     }
 }
 
-/// Converts the result of a C library call that reports errors in `errno`. Returns the result if it is not negative,
-/// and otherwise the negated `errno`, as [`owned`] expects.
+/// Converts the result of a C library call to the form that [`owned`] expects. A failed call returns a negative result
+/// and sets `errno`. The converted result is then the negative error number.
 fn negative_errno(result: i32) -> i32 {
     if result < 0 { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { result }
 }

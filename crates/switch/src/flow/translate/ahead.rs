@@ -77,8 +77,8 @@ impl Pipeline {
         }
     }
 
-    /// Like [`Pipeline::translate`] for a packet with its frame. Uses the result of the look-up in the first table
-    /// that [`Pipeline::look_ahead`] stored, if the tables have not changed since that look-up.
+    /// Translates a packet like [`Pipeline::translate`]. Uses the result of the look-up in the first table that
+    /// [`Pipeline::look_ahead`] stored, if the tables have not changed since that look-up.
     #[must_use]
     pub fn translate_ahead(&self, packet: &Ahead, frame: Option<&[u8]>) -> Translated {
         let seen = packet.seen.as_ref();
