@@ -346,7 +346,8 @@ impl Engine {
         self.domain.synchronize();
     }
 
-    /// Assigns a queue of a port to a worker.
+    /// Assigns a queue of a port to a worker. The worker adopts the queue between two rounds, possibly after the call
+    /// has returned.
     ///
     /// # Errors
     /// [`EngineError::NoSuchWorker`] if the worker does not exist, or [`EngineError::Silent`] if the worker's
@@ -361,8 +362,8 @@ impl Engine {
         self.tell(worker, Command::Add(owned(worker, port, id, queue)))
     }
 
-    /// Removes a port's queues from all workers and returns the queues. Each worker first makes the kernel transmit the
-    /// packets that are in a queue's transmit ring, with at most 1000 attempts.
+    /// Removes a port's queues from all workers, waits for the workers, and returns the queues. Each worker first makes
+    /// the kernel transmit the packets that are in a queue's transmit ring, with at most 1000 attempts.
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer. That worker keeps its queues.
@@ -377,8 +378,8 @@ impl Engine {
         Ok(all)
     }
 
-    /// Applies `change` to each queue of a port, between two bursts of its worker. The queues stay with their
-    /// workers, so no packet is lost.
+    /// Applies `change` to each queue of a port, between two bursts of its worker, and waits until this is done. The
+    /// queues stay with their workers, so no packet is lost.
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer.
@@ -396,8 +397,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the receiver of a queue's progress reports ([`crate::ordering`]). A report contains a frame number such
-    /// that all frames of the queue up to this number have left the engine. `None` stops the reports.
+    /// Sets the receiver of a queue's progress reports ([`crate::ordering`]). A report contains a frame number: all
+    /// frames of the queue up to this number have left the engine. `None` stops the reports.
     ///
     /// # Errors
     /// The errors of [`Engine::add_queue`].
@@ -516,10 +517,10 @@ impl Engine {
         Ok(slow_path)
     }
 
-    /// Removes the flow caches and the rings to the slow path from all workers and returns them. When this
-    /// function returns, no worker sends messages to the slow path. Packets that arrive at OpenFlow bridges
-    /// wait in the receive queues until the next call of [`Engine::slow_path`]. The caller must stop the slow
-    /// path and then call [`Flows::close`] on each result.
+    /// Removes the flow caches and the rings to the slow path from all workers, waits for the workers, and returns the
+    /// caches with the rings. When this function returns, no worker sends messages to the slow path. Packets that
+    /// arrive at OpenFlow bridges wait in the receive queues until the next call of [`Engine::slow_path`]. The caller
+    /// must stop the slow path and then call [`Flows::close`] on each result.
     ///
     /// # Errors
     /// [`EngineError::Silent`] if a worker does not answer. This worker closes its own flow cache when it
@@ -541,7 +542,7 @@ impl Engine {
         Err(error)
     }
 
-    /// Returns the size and the statistics of each worker's flow cache.
+    /// Returns the size and the statistics of each worker's flow cache. The call waits for an answer of each worker.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
@@ -555,8 +556,8 @@ impl Engine {
         Ok(views)
     }
 
-    /// Configures the exact-match caches of all workers. With `Some(n)`, one of `n` packets that miss the
-    /// cache inserts an entry. `None` disables the exact-match caches.
+    /// Configures the exact-match caches of all workers, which apply the setting between two rounds. With `Some(n)`,
+    /// one of `n` packets that miss the cache inserts an entry. `None` disables the exact-match caches.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.

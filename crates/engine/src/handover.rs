@@ -61,7 +61,7 @@ pub struct Wait {
     pub from: WorkerId,
     /// Number of entries of the work ring from `from` that `worker` must have processed.
     pub ring: u64,
-    /// Number of bursts that `worker` must have processed of those received from its own queues.
+    /// Number of bursts from its own queues that `worker` must have processed.
     pub own: u64,
 }
 

@@ -18,8 +18,8 @@ use port::Queue;
 
 pub(crate) use finishing::Finishing;
 
-/// Receiver of the progress reports of one queue. A report contains a frame number such that all frames of the queue up
-/// to this number have left the engine.
+/// Receiver of the progress reports of one queue. A report contains a frame number: all frames of the queue up to this
+/// number have left the engine. The worker that owns the queue calls the functions.
 pub trait CompletionSink: Send {
     /// Returns the frame number in the eight bytes in front of a frame, or `None` if the bytes contain no number.
     fn number(&self, before: [u8; 8]) -> Option<u32>;
@@ -55,9 +55,8 @@ impl Finish {
         }
     }
 
-    /// Returns the highest frame number such that no frame up to this number waits in the worker or at the slow path.
-    /// The number may be reported when all packets that were handed to other workers or to transmit queues have left
-    /// the engine.
+    /// Returns the highest frame number up to which no frame waits in the worker or at the slow path. The number may be
+    /// reported when all packets that were handed to other workers or to transmit queues have left the engine.
     fn due(&self, parked: &Parked) -> u32 {
         let told = self.told.unwrap_or(0);
         match parked.floor() {

@@ -151,8 +151,8 @@ pub struct SlowPath {
     sweeps: Sweeps,
     /// Time of the last evaluation of the flow limit, in nanoseconds.
     evaluated_ns: u64,
-    /// Time that upcalls took minus the time that revalidation took since then, in nanoseconds, at least 0.
-    /// Revalidation may continue for this time although upcalls are pending.
+    /// Time credit of revalidation while upcalls are pending, in nanoseconds: the time that upcalls took minus the time
+    /// that revalidation has taken since then, at least 0.
     packets_ns: u64,
     second: u64,
     /// Whether the last removal of expired rules stopped before all expired rules were removed.
@@ -444,8 +444,8 @@ impl SlowPath {
         }
     }
 
-    /// Adds the megaflow statistics that were kept for later to the rules. Waits for locked tables at most
-    /// `patience` in total.
+    /// Adds to the rules the megaflow statistics that were kept for later. Waits for locked tables at most `patience`
+    /// in total.
     fn credit_within(&mut self, patience: Duration) {
         if self.uncredited.is_empty() {
             return;

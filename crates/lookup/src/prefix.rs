@@ -111,7 +111,7 @@ fn joined(upper: u64, lower: u64) -> u128 {
 address!(u32, 18, Ipv4Addr, u32, (), |address| (address, ()), |address, ()| address);
 address!(u128, 16, Ipv6Addr, u64, u64, halves, joined);
 
-/// An address prefix: all addresses that have equal first `length` bits.
+/// An address prefix: all addresses whose first `length` bits are equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
     address: A,

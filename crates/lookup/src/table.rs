@@ -291,7 +291,7 @@ impl<A: Address> Table<A> {
         Ok(part)
     }
 
-    /// Returns the updated version of an entry that covers the addresses with equal first `from` bits. Only `prefix`,
+    /// Returns the updated version of an entry that covers addresses whose first `from` bits are equal. Only `prefix`,
     /// which is longer than `from` bits, has changed since the entry was written.
     fn changed(&mut self, old: Entry, from: u32, prefix: Prefix<A>) -> Result<Entry, TableFull> {
         let mut slots = self.slots(&old);
@@ -312,7 +312,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Computes the entries of `slots` from the map of prefixes. Together the slots cover the addresses of `prefix`.
-    /// Each slot covers the addresses with equal first `below` bits.
+    /// Each slot covers addresses whose first `below` bits are equal.
     fn fill(&mut self, prefix: Prefix<A>, below: u32, slots: &mut [Entry]) -> Result<(), TableFull> {
         let (address, length) = (prefix.address(), u32::from(prefix.length()));
         slots.fill(Entry::Hop(self.inherited(address, length)));
@@ -328,7 +328,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Applies the prefixes in `routes`, which are longer than `from` bits, to `slots` in order. Each slot covers
-    /// the addresses with equal first `below` bits.
+    /// addresses whose first `below` bits are equal.
     fn spread(
         &mut self,
         mut routes: &[(Prefix<A>, Hop)],

@@ -268,9 +268,9 @@ impl Netlink {
         }
     }
 
-    /// Receives the next datagram, which may contain several [`messages`]. The error is `ENOBUFS` if the
-    /// kernel has lost messages because the socket's buffer was full. For a socket of `Netlink::listen`,
-    /// the error is `EAGAIN` if no datagram is pending.
+    /// Receives the next datagram, which may contain several [`messages`]. Waits for a datagram, unless
+    /// `Netlink::listen` has opened the socket. In that case, the error is `EAGAIN` if no datagram is pending. The
+    /// error is `ENOBUFS` if the kernel has lost messages because the socket's buffer was full.
     pub(crate) fn receive(&mut self) -> Result<&[u8], NetlinkError> {
         let (_, len) = rustix::net::recv(&self.fd, &mut self.buffer[..], RecvFlags::TRUNC)?;
         let whole = self.buffer.get(..len);

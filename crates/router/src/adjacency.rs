@@ -56,7 +56,7 @@ pub struct NextHop {
     /// IP address of the gateway. A route of one address family may have a gateway of the other. The value is `None` if
     /// the destinations of the route are on the link itself.
     pub gateway: Option<IpAddr>,
-    /// Weight of the next hop among the next hops of a path, at least 1.
+    /// Weight of the next hop, at least 1. The next hop gets a share of the path's flows in proportion to its weight.
     pub weight: u16,
 }
 
@@ -95,8 +95,8 @@ impl Adjacency {
         self.word & RESOLVED != 0
     }
 
-    /// Returns the neighbour's link-layer address in the layout of a frame's first word: the first octet is
-    /// lowest, and the bits above the sixth octet are zero. Returns 0 if the address is not known.
+    /// Returns the neighbour's link-layer address as a word: the first octet is in the lowest bits, and the two highest
+    /// octets are zero. Returns 0 if the address is not known.
     #[inline]
     #[must_use]
     pub fn wire_word(self) -> u64 {

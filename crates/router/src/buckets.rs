@@ -26,8 +26,8 @@ pub struct Buckets<T> {
 }
 
 impl<T: Clone + PartialEq> Buckets<T> {
-    /// Divides all buckets among the members of a group by weight. If there are more members than buckets,
-    /// some members get none. Returns `None` without members.
+    /// Divides all buckets among the members of a group by weight. If there are more members than buckets, some members
+    /// get none. Returns `None` if there are no members.
     #[must_use]
     pub fn new(members: &[(T, u16)]) -> Option<Buckets<T>> {
         Buckets::after(None, members)

@@ -626,7 +626,7 @@ impl Router {
         self.otherwise(verdict, destination())
     }
 
-    /// Converts a look-up result to a routing decision, unless it forwards the packet to a resolved neighbour.
+    /// Returns the routing decision for a route look-up result that [`Router::forward`] does not accept.
     #[inline(never)]
     fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
         match verdict {

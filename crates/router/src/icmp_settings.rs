@@ -63,7 +63,7 @@ impl Errors {
     }
 
     /// Returns the source address of an ICMP error message that is sent to the address `to` by an interface. Returns
-    /// `None` if no address of the interface is suitable, or more than one.
+    /// `None` if none or more than one of the interface's addresses is suitable.
     pub(crate) fn from(&self, interface: u16, to: u128, is_four: bool) -> Option<u128> {
         let own = self.own.get(usize::from(interface))?;
         let all = if is_four { &own.four } else { &own.six };

@@ -11,8 +11,8 @@ pub struct Interface {
     pub mac: MacAddr,
     /// Maximum size of an IP packet that the interface sends (MTU), in bytes.
     pub mtu: u32,
-    /// Whether the interface also accepts packets to the virtual MAC addresses of VRRP, of which IPv4 and IPv6 have
-    /// separate ones (RFC 9568, 7.3).
+    /// Whether the interface also accepts packets to the virtual MAC addresses of VRRP (RFC 9568, 7.3). IPv4 and IPv6
+    /// have separate virtual MAC addresses.
     pub vrrp: bool,
 }
 

@@ -35,8 +35,8 @@ impl LinkHash {
         LinkHash(secrets)
     }
 
-    /// Returns two independent 32-bit hashes of a kernel device and an address, whose upper and lower 64 bits are
-    /// `high` and `low`. Each half of the result is one hash.
+    /// Returns two independent 32-bit hashes of a kernel device and an address, as the two halves of the result. `high`
+    /// and `low` are the upper and lower 64 bits of the address.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of words")]
     pub fn of(&self, device: u32, high: u64, low: u64) -> u64 {

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// Number of bits of an address's hash, which is the index of the address in the bitmap.
+/// Number of bits of the hash of an address. The hash is the index of the address in the bitmap.
 const HASH_BITS: u32 = 14;
 const WORDS: usize = 1 << (HASH_BITS - 6);
 /// Multiplier of the hash: 2^32 divided by the golden ratio (Fibonacci hashing).

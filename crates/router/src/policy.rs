@@ -82,7 +82,7 @@ impl Selector {
         self.fits(key, from, to, Some(interface))
     }
 
-    /// Returns whether the selector selects the reply to a packet, whose source and destination are exchanged (Linux
+    /// Returns whether the selector selects the reply to a packet: source and destination are exchanged (Linux
     /// `fib_validate_source`). The reply has no ingress interface that a rule could match.
     #[must_use]
     pub fn selects_back(&self, key: &FlowKey) -> bool {
@@ -140,7 +140,7 @@ impl Lookup {
         }
     }
 
-    /// Returns whether the rule gives the packets that it selects exactly this fixed result.
+    /// Returns whether the rule has exactly this fixed result for the packets that it selects.
     #[must_use]
     pub fn has_verdict(&self, verdict: Verdict) -> bool {
         matches!(&self.ask, Ask::Say(own) if *own == verdict)

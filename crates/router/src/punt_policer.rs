@@ -34,14 +34,14 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Number of slots, in each class, for the shares of interfaces. There are as many slots for the shares of sources. A
 /// hash selects the slot.
 const SHARES: usize = 256;
-/// Divisor for the share of one interface: the rate of the class divided by this number.
+/// Divisor of a class's rate. The quotient is the share of one interface.
 const OF_INTERFACE: u64 = 8;
-/// Divisor for the share of one source: the rate of the class divided by this number.
+/// Divisor of a class's rate. The quotient is the share of one source.
 const OF_SOURCE: u64 = 32;
-/// For the classes in [`KNOWN`], the share of one interface is the rate of the class divided by this number. The share
-/// is large, because known senders are few.
+/// Divisor of the rate of a class in [`KNOWN`]. The quotient is the share of one interface, which is large because
+/// known senders are few.
 const OF_KNOWN_INTERFACE: u64 = 2;
-/// For the classes in [`KNOWN`], the share of one source is the rate of the class divided by this number.
+/// Divisor of the rate of a class in [`KNOWN`]. The quotient is the share of one source.
 const OF_KNOWN_SOURCE: u64 = 8;
 /// Classes of known peers and known neighbours.
 const KNOWN: [PuntClass; 4] =

@@ -166,7 +166,7 @@ pub struct StaticMac {
     pub vid: VlanId,
     /// Unicast address. Entries with group addresses are ignored.
     pub mac: MacAddr,
-    /// Port behind which the address is. `None` means that frames to and from the address are dropped.
+    /// Port that leads to the address. `None` means that frames to and from the address are dropped.
     pub port: Option<PortId>,
 }
 

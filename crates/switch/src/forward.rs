@@ -34,7 +34,7 @@ const BURST: usize = 256;
 /// [`crate::tables::mac_bits`].
 const RESERVED: u64 = 0x0000_00c2_8001;
 const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
-/// Initial value of [`Admission::ingress`], which no masked first word of a flow key has.
+/// Initial value of [`Admission::ingress`], which differs from every masked first word of a flow key.
 const NO_INGRESS: u64 = u64::MAX;
 
 /// The MAC table buckets of a frame's source and destination address. Group addresses have no entries in the table.
@@ -194,8 +194,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         decision
     }
 
-    /// Processes the source, then the destination of a frame, and returns the decision for the frame. The MAC cache
-    /// stores the results by MAC address with `RECALLING`, and by MAC table entry without.
+    /// Processes the source and then the destination of a frame, and returns the decision for the frame. With
+    /// `RECALLING`, the MAC cache stores the results by MAC address, otherwise by MAC table entry.
     #[inline(always)]
     fn decide<const RECALLING: bool>(
         &mut self,
@@ -364,7 +364,7 @@ fn is_here(by: Admitted<'_>, station: Station) -> bool {
     !station.discards() && station.port() == by.member.port
 }
 
-/// Returns the decision for a frame whose destination has the MAC table entry `station`, for another port than the
+/// Returns the decision for a frame whose destination has the MAC table entry `station` with a port other than the
 /// ingress port. Of the ingress port's properties, only its protection matters.
 #[inline(never)]
 fn from_elsewhere(view: &View, by: Admitted<'_>, station: Station) -> Decision {

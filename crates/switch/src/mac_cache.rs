@@ -37,7 +37,7 @@ pub(crate) const STATIONS: u32 = 1024;
 const WAYS: usize = 64;
 const CLASSES: usize = 16;
 const BRIDGES: usize = 8;
-/// Position in a cached word of the number of a direction or class, above the 48 bits of the address.
+/// Bit position of the number of a direction or class in a cached word, above the 48 bits of the address.
 const NUMBER_SHIFT: u32 = 48;
 /// Multiplier of the hash. Bits 12 to 23 are 1. Addresses that differ in the last octet (bits 40 to 47 of a word)
 /// therefore get adjacent slots, so that hosts with consecutive addresses fill few cache lines. The other bits are
@@ -73,7 +73,7 @@ struct Target {
 }
 
 impl Target {
-    /// Writes the decision for a frame that arrived from the direction `way` to `out`.
+    /// Writes to `out` the decision for a frame that arrived from the direction `way`.
     #[inline(always)]
     fn decide(&self, way: Way, out: &mut Decision) {
         // A slice copy, because otherwise the compiler copies field by field (the next line reads fields).
@@ -239,7 +239,7 @@ impl MacCache {
         target.address == station
     }
 
-    /// Writes the cached decisions for frames to `out`, up to the first frame that has another ingress port or tag than
+    /// Writes to `out` the cached decisions for frames, up to the first frame that has another ingress port or tag than
     /// `way`, or whose source or destination is not cached. Returns the number of frames decided.
     #[inline(never)]
     pub(crate) fn decide(&self, way: Way, keys: &[FlowKey], out: &mut [Decision]) -> usize {

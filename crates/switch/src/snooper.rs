@@ -148,8 +148,8 @@ struct Querier {
     answered_ns: u64,
     /// Whether a port other than the querier's port has sent a report in answer to a query.
     is_heard: bool,
-    /// Ports whose report, in answer to a query, can only belong to this querier: no other querier's response time was
-    /// running.
+    /// Ports whose report can only have answered a query of this querier, because the response time of no other querier
+    /// was running.
     heard_by: BTreeSet<PortId>,
     /// Whether groups are restricted to their listeners because this querier is present.
     restricts: bool,
@@ -214,8 +214,8 @@ impl Snooper {
         }
     }
 
-    /// Processes a copy of a frame for which a decision of `bridge` requested the copy. `port` is the port on which the
-    /// frame arrived, `vid` is the VLAN in the decision, and `frame` is the frame as received.
+    /// Processes a frame copy that a decision of `bridge` requested. `port` is the port on which the frame arrived,
+    /// `vid` is the VLAN in the decision, and `frame` is the frame as received.
     pub fn handle(&mut self, bridge: &Bridge, port: PortId, vid: u16, frame: &[u8], now: Now) {
         self.apply(bridge, port, &SnoopedMessage::read(frame, vid), now);
     }

@@ -49,8 +49,8 @@ pub(crate) struct Candidate<'a> {
     pub multi_buffer: bool,
 }
 
-/// Attaches the program `first` to a device and returns the link. In each mode in
-/// which `first` is refused, the program without multi-buffer support that `linear` returns is tried next.
+/// Attaches the program `first` to a device and returns the link. If the device refuses `first` in an XDP mode, the
+/// program that `linear` returns is tried in this mode. This program has no multi-buffer support.
 pub(crate) fn attach(
     ifindex: u32,
     allowed: AttachMode,

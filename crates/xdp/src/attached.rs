@@ -123,8 +123,8 @@ impl Attached {
         self.build == Build::Frags
     }
 
-    /// Returns the attempts to attach the program that were refused before the mode in use was accepted. The
-    /// list is empty for a program that was taken over by [`adopt`](crate::adopt()).
+    /// Returns the attach attempts that were refused before the mode in use was accepted. The list is empty for a
+    /// program that was taken over by [`adopt`](crate::adopt()).
     #[must_use]
     pub fn fallbacks(&self) -> &[Fallback] {
         &self.fallbacks
@@ -337,8 +337,8 @@ impl Attached {
         self.stages.route.as_ref().and_then(|route| route.orders())
     }
 
-    /// Returns the frame sequence numbers ([`Orders`]) that the program already uses. If there are none, or for another
-    /// number of receive queues, returns new ones.
+    /// Returns the frame sequence numbers ([`Orders`]) that the program already uses. Returns new ones if the program
+    /// uses none, or uses those of another number of receive queues.
     pub(crate) fn orders(&self) -> Result<Arc<Orders>, Error> {
         let queues = self.constants().queues;
         let known = self.stages.bridge.as_ref().map(|maps| maps.orders());
@@ -411,7 +411,8 @@ impl Attached {
 
     /// Puts a custom program ([`crate::user`]) in front of the port's program, or replaces the custom program that is
     /// there. The change is atomic for each frame. Later replacements of the port's program keep the custom program. If
-    /// the port is pinned, the custom program and its maps are pinned too.
+    /// the port is pinned, the custom program and its maps are pinned too. The call waits some milliseconds for running
+    /// programs.
     ///
     /// # Errors
     /// Returns [`Error::User`] if the custom program cannot continue with the port's program, and
@@ -441,8 +442,8 @@ impl Attached {
     }
 
     /// Removes the custom program in front of the port's program, with its pins, and returns it. Returns `None` if
-    /// there is no custom program. The change is atomic for each frame. The returned program can be put in front of
-    /// another port.
+    /// there is no custom program. The change is atomic for each frame. The call waits some milliseconds for running
+    /// programs. The returned program can be put in front of another port.
     ///
     /// # Errors
     /// Returns [`Error::Query`] or [`Error::Swap`]. The custom program stays in place on failure.
@@ -463,8 +464,8 @@ impl Attached {
         self.user.as_ref()
     }
 
-    /// Makes the BPF link run `program`. When the function returns, no frame is being processed by the previous
-    /// program. A program that only the previous program calls may therefore be closed.
+    /// Makes the BPF link run `program`, and waits some milliseconds until no frame is processed by the previous
+    /// program. A program that only the previous program calls may then be closed.
     fn run_first(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
         sys::link_update(self.link.as_fd(), program).map_err(|source| self.not_swapped(source))?;
         sys::wait_for_programs();

@@ -102,7 +102,7 @@ pub struct Constants {
 
 impl Constants {
     /// Encodes the constants of a port's program as `struct trivium_conf`. `counters` is the number of counters that
-    /// the BPF object declares. `router` is whether the program has a virtual router stage.
+    /// the BPF object declares. `router` states whether the program has a virtual router stage.
     pub(crate) fn to_bytes(self, counters: u32, router: bool) -> [u8; CONF_SIZE] {
         let owner = if router { OWNER_ROUTER } else { self.owner.code() };
         let words = [owner, self.when_down.verdict(), self.queues, counters];

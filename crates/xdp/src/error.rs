@@ -80,8 +80,8 @@ pub enum Error {
     Attach {
         /// Name of the device that refused the program.
         device: String,
-        /// All attempts to attach the program with the drivers' reasons, in the order in which they were
-        /// made.
+        /// All attempts to attach the program, in the order in which they were made, each with the driver's reason for
+        /// the refusal.
         tried: Vec<Fallback>,
     },
     /// The replacement program has another number of receive queues than the port's program, so it cannot use

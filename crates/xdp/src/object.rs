@@ -139,7 +139,7 @@ impl Opened {
         self.set_section(CONF, bytes)
     }
 
-    /// Sets the bytes of the constants in the section of the BPF object with this name.
+    /// Sets the constants in the section with the name `section` of the BPF object.
     pub(crate) fn set_section(&mut self, section: &'static str, bytes: &[u8]) -> Result<(), Error> {
         let done = self
             .open

@@ -142,7 +142,7 @@ where
     Ok(())
 }
 
-/// Groups the functions that load port programs.
+/// Namespace of the functions that load the XDP program of a port.
 #[derive(Debug)]
 pub struct PortProgram;
 

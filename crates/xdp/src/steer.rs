@@ -191,7 +191,7 @@ impl Steering {
     }
 
     /// Returns a flow steering with the exact flows, table and counts of `self` and with another configuration.
-    /// Programs use the old one until [`crate::Attached::set_stage`] is called with the returned one.
+    /// Programs use the old flow steering until [`crate::Attached::set_stage`] is called with the returned one.
     ///
     /// # Errors
     /// Returns [`Error::SteerFull`] or [`Error::Map`]. Nothing changes on failure.
@@ -336,7 +336,7 @@ impl Steering {
         self.flows.is_empty()
     }
 
-    /// Returns the target of each hash bucket of the table. The Boolean is whether the table was set at run time.
+    /// Returns the target of each hash bucket of the table. The Boolean states whether the table was set at run time.
     #[must_use]
     pub fn table(&self) -> ([SteerTo; STEER_BUCKETS], bool) {
         self.shared.read_table()

@@ -62,7 +62,7 @@ pub struct UserProgram {
 
 impl UserProgram {
     /// Loads a custom program from a compiled BPF object, with maps of its own. `wanted` is the name of the program.
-    /// With `None`, loads the only XDP program of the object. `multi_buffer` is whether the port's program supports
+    /// With `None`, loads the only XDP program of the object. `multi_buffer` states whether the port's program supports
     /// multi-buffer frames. The program is not attached yet.
     ///
     /// # Errors
@@ -111,8 +111,8 @@ impl UserProgram {
         UserProgram::found(&program, multi_buffer, &named)?.ok_or(lacking)
     }
 
-    /// Returns the custom program that `program` is, with its maps. Returns `None` if the program is not a custom
-    /// program. `named` holds the ids and full names of pinned maps, because the kernel truncates long names.
+    /// Returns `program` as a custom program with its maps. Returns `None` if the program is not a custom program.
+    /// `named` holds the ids and full names of pinned maps, because the kernel truncates long names.
     fn found(
         program: &OwnedFd,
         multi_buffer: bool,

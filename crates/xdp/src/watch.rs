@@ -109,8 +109,8 @@ impl Loss {
 pub struct LossAt {
     /// Time of the loss in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Point, reason and number of the frames that were lost in this event. If a device or a CPU did not accept a batch
-    /// of frames, the event has several frames.
+    /// Point and reason of the loss, and number of the frames that were lost in this event. If a device or a CPU did
+    /// not accept a batch of frames, the event has several frames.
     pub loss: Loss,
 }
 
@@ -190,8 +190,8 @@ impl Losses {
         self.each.as_ref().map_or(Ok(0), |each| ring::missed(MISSED, each.missed.as_fd()))
     }
 
-    /// Returns the loss events that this kernel cannot report. Each has the error that occurred when its tracepoint was
-    /// to be used.
+    /// Returns the loss events that this kernel cannot report, each with the error that prevented the use of its
+    /// tracepoint.
     #[must_use]
     pub fn left_out(&self) -> &[(LossEvent, Error)] {
         &self.left_out

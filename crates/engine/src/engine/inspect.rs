@@ -14,8 +14,8 @@ use crate::worker::Command;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Returns the statistics of all queues. If a worker does not answer, the statistics of its queues are
-    /// missing.
+    /// Returns the statistics of all queues. The call waits at most a second for each answer of a worker. If a
+    /// worker does not answer, the statistics of its queues are missing.
     #[must_use]
     pub fn inspect(&self) -> Vec<QueueView> {
         let (sender, answers) = mpsc::channel();

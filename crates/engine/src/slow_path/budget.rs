@@ -147,7 +147,7 @@ impl Budgets {
                 .is_some_and(|mask| mask.outdone)
     }
 
-    /// Selects the installed masks to replace: the masks with far fewer matched packets than rejected masks have
+    /// Selects the installed masks to replace: masks that have matched far fewer packets than a rejected mask has
     /// requests. The function is called at regular intervals.
     pub fn turn(&mut self, every_bit: [u64; 2]) {
         self.outdone = false;

@@ -298,7 +298,7 @@ impl SlowPath {
         true
     }
 
-    /// Marks the barrier in progress of the bridge with these tables as incomplete, because a megaflow could not be
+    /// Marks as incomplete the barrier in progress of the bridge with these tables, because a megaflow could not be
     /// revalidated.
     fn miss_for_barrier(&mut self, tables: &Arc<FlowTables>) {
         let own = self.barriers.iter_mut().find(|barrier| Arc::ptr_eq(&barrier.tables, tables));

@@ -58,7 +58,7 @@ impl SlowPath {
         all.into_iter().take(MOST).map(|(_, record)| known(record)).collect()
     }
 
-    /// Installs the megaflows that a predecessor has transferred in the workers' caches. The function may be called
+    /// Installs in the workers' caches the megaflows that a predecessor has transferred. The function may be called
     /// before the workers have their ends of the rings.
     pub(crate) fn begin_with(&mut self, known: &[KnownFlow]) {
         let (now, bridges) = (monotonic().ns, self.bridges());

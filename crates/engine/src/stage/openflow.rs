@@ -41,7 +41,7 @@ const WAITING: usize = 4096;
 const UPCALLS_EACH: u16 = 512;
 /// Maximum number of messages from the slow path that a worker processes in one round.
 const ANSWERS: usize = 256;
-/// Number of calls of [`answers`] between two sorts of the flow cache's masks by their number of hits.
+/// Number of calls of [`answers`] after which the flow cache's masks are sorted by their number of hits.
 const RERANK: u32 = 16_384;
 
 impl Ticket {

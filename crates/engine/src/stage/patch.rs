@@ -32,9 +32,9 @@ const PASSES: usize = 2 * port::BURST * HOPS as usize;
 /// the report readable.
 const PASSES_TOLD: usize = 256;
 
-/// Forwards the packets that were sent to patch ports, and the packets that this forwarding sends to patch
-/// ports. `burst` is empty before and after the call. `queue` is the index of the worker's queue from which
-/// the packets were originally received.
+/// Forwards the packets that were sent to patch ports. Repeats this until no packet waits at a patch port. `burst` is
+/// empty before and after the call. `queue` is the index of the worker's queue from which the packets were originally
+/// received.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 #[cold]
 pub(crate) fn through<R: Recorder>(

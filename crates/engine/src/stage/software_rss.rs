@@ -31,8 +31,8 @@ impl Applied {
         Self { table: Box::new([owner; RSS_BUCKETS]), reached: None, away: false }
     }
 
-    /// Moves the buckets that the snapshot's table `wanted` assigns to another worker than this table does. One wait
-    /// entry for each pair of old and new worker is sufficient for all buckets that move between them.
+    /// Moves the buckets whose workers differ between this table and the snapshot's table `wanted`. One wait entry for
+    /// each pair of old and new worker is sufficient for all buckets that move between them.
     fn follow(&mut self, wanted: &Arc<[WorkerId; RSS_BUCKETS]>, links: &mut WorkerRings) {
         if self.reached.as_ref().is_some_and(|reached| Arc::ptr_eq(reached, wanted)) {
             return;

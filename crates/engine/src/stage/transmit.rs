@@ -58,8 +58,8 @@ pub fn port<R: Recorder>(
     }
 }
 
-/// Moves the packets in the batch of patch port `out` to its peer port `peer`. The packets are processed as arriving at
-/// the peer port after the current burst.
+/// Moves the packets in the batch of patch port `out` to its peer port `peer`. After the current burst, the packets are
+/// processed like packets that arrive on the peer port.
 fn enter_patch<R: Recorder>(
     view: &PortView,
     out: PortId,

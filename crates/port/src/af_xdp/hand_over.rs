@@ -33,9 +33,8 @@ pub struct AfXdpHandOver {
     pub frames: Vec<u32>,
 }
 
-/// Returns the free frames after a hand-over, which are the frames that none of the lists in `taken`
-/// contains. The frame memory has `frames` frames. The successor passes the result to
-/// [`crate::Depot::with_free`].
+/// Returns the frames that are free after a hand-over: all frames of the memory that no list in `taken` contains. The
+/// memory has `frames` frames. The successor passes the result to [`crate::Depot::with_free`].
 pub fn free_frames<'a>(frames: u32, taken: impl IntoIterator<Item = &'a [u32]>) -> impl Iterator<Item = u32> {
     let mut set = OwnedFrames::new(frames);
     for list in taken {

@@ -37,8 +37,8 @@ pub struct AfXdpCounters {
     pub busy: u64,
     /// Number of system calls that failed because the device was down.
     pub down: u64,
-    /// Number of received descriptors and completions whose address belongs to no frame that the kernel holds,
-    /// or that exceed their frame. The number is 0 if the kernel works correctly.
+    /// Number of invalid descriptors and completions that the kernel returned: the address belongs to no frame that the
+    /// kernel holds, or the data exceeds the frame. The number is 0 if the kernel works correctly.
     pub strange: u64,
     /// Number of packets that the socket cannot transmit, because they are shorter than an Ethernet header or consist
     /// of more segments than the socket supports. The engine does not send such packets.

@@ -34,8 +34,8 @@ pub(crate) struct Rings {
     pub(crate) share: Option<MemoryShare>,
     /// Maximum number of descriptors that one transmitted packet may have.
     pub(crate) max_segments: u16,
-    /// Number of received descriptors and completions whose address belongs to no frame that the kernel holds,
-    /// or that exceed their frame.
+    /// Number of invalid descriptors and completions that the kernel returned: the address belongs to no frame that the
+    /// kernel holds, or the data exceeds the frame.
     pub(crate) strange: u64,
     /// Number of packets that this socket cannot transmit, because they have too many segments or are shorter
     /// than an Ethernet header.

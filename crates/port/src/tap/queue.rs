@@ -87,7 +87,7 @@ impl TapQueue {
         }
     }
 
-    /// Fills the list into which packets are read with free frames. Returns false if no frame is free.
+    /// Fills with free frames the list into which packets are read. Returns false if no frame is free.
     fn prepare(&mut self, pool: &mut FramePool) -> bool {
         let needed = LARGEST.div_ceil(pool.memory().data_room()) as usize;
         while self.landing.len() < needed {

@@ -62,7 +62,7 @@ macro_rules! fields {
         pub enum Field { $(#[doc = $name] $variant,)+ }
 
         impl Field {
-            /// All fields. The field of a prerequisite comes before the fields that need it.
+            /// All fields. A field that determines another field's prerequisite comes before that field.
             pub const ALL: [Field; [$($bits,)+].len()] = [$(Field::$variant,)+];
 
             /// Returns the name that the field has in ovs-fields(7).

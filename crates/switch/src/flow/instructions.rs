@@ -47,7 +47,7 @@ impl Instructions {
         memory_of(&self.apply) + memory_of(&self.write)
     }
 
-    /// Returns the octets that the actions count for the memory limit of rules: the heap size of the actions, and
+    /// Returns the octets that the actions count towards the memory limit of rules: the heap size of the actions, and
     /// [`KEEPER_OCTETS`] for each reference count of learned flow entries.
     pub(crate) fn charged_memory(&self) -> usize {
         let mut keepers = 0;

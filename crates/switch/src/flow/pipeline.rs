@@ -153,7 +153,7 @@ pub struct FlowPort {
 pub enum Touched {
     /// A rule of this table with this match was added, changed or removed.
     Rule(u8, Box<Match>),
-    /// Groups, meters or ports changed. Megaflows of all packets may be affected.
+    /// Groups, meters or ports changed. Any megaflow may be affected.
     All,
     /// Settings that do not affect packets changed, for example names and limits of tables.
     Settings,

@@ -102,7 +102,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 struct Place {
     generation: u32,
-    /// Slot before this one in the chain of the slot's rule. `after` is the slot behind it.
+    /// Slot of the preceding rule in the chain of the slot's rule. `after` is the slot of the following rule.
     before: u32,
     after: u32,
     /// Identifier of the chain of the slot's rule. For a free slot, identifier of the chain of the rule that was

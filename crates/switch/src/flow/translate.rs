@@ -570,8 +570,8 @@ impl<'p> Run<'p> {
         drops
     }
 
-    /// Looks the packet up in one table with `port` as the ingress port, and adds the bits that the result depends
-    /// on to the mask of the result. Returns the rule that matches, or `None`.
+    /// Looks the packet up in one table with `port` as the ingress port, and adds to the mask of the result the bits on
+    /// which the look-up depends. Returns the rule that matches, or `None`.
     fn find(&mut self, table: u8, port: Option<u32>) -> Option<RuleRef> {
         let mut bits = Flow::ZERO;
         let in_port = self.flow.get(Field::InPort);

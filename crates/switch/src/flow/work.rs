@@ -15,7 +15,7 @@ use super::pipeline::{EXPIRED_AT_ONCE, EXPIRED_WORK, Pipeline, TABLES};
 use super::rule::RuleRef;
 use super::{Flow, Match};
 
-/// Number of visited groups at which the estimate of the work of a change of a group stops.
+/// Number of visited groups at which the work estimate for a group change stops.
 const MANY_REACHED: usize = 1 << 14;
 /// Estimated work of visiting a group that another group refers to, in units of one rule visit. A group is looked up
 /// in a tree, while rules are stored in consecutive memory.
@@ -96,7 +96,8 @@ struct Coming {
     /// Work of validating, copying and encoding the buckets of groups in the preceding changes, in units of one rule
     /// visit.
     buckets: usize,
-    /// Work of following references between groups that the estimates themselves have done, in units of one rule visit.
+    /// Work that the estimates themselves have spent on following references between groups, in units of one rule
+    /// visit.
     walked: usize,
 }
 
@@ -119,8 +120,8 @@ impl Pipeline {
         self.first_beyond(mods, most, &mut Coming::default(), Estimate::Most).is_none()
     }
 
-    /// Returns the index of the first change with which a batch certainly visits more than `most` rules, groups and
-    /// buckets, or at which this estimate itself has visited that many. Returns `None` if there is no such change.
+    /// Returns the index of the first change at which a lower bound of the batch's work, or the work of this estimate
+    /// itself, exceeds `most`, in units of one rule visit. Returns `None` if there is no such change.
     pub(super) fn place_beyond(&self, mods: &[Mod], most: usize) -> Option<usize> {
         self.first_beyond(mods, most, &mut Coming::default(), Estimate::Least)
     }
@@ -373,8 +374,8 @@ impl Pipeline {
         overlaps + room + own
     }
 
-    /// Returns whether the addition of a rule that replaces no other rule evicts one. If the table is full and has no
-    /// rule to evict, the addition is refused and visits no rule.
+    /// Returns whether the addition of a new rule (one that replaces no other rule) evicts a rule. If the table is full
+    /// and has no rule to evict, the addition is refused and visits no rule.
     fn evicts_for(&self, change: &FlowMod) -> bool {
         self.tables.get(usize::from(change.table)).is_some_and(|table| {
             table.classifier.len() >= table.limit() as usize

@@ -34,8 +34,8 @@ impl<R: Recorder> Pass<'_, R> {
         }
     }
 
-    /// Selects the period in which cached results are valid (epoch of the per-worker MAC cache) that belongs to the
-    /// current state of the bridge.
+    /// Selects the epoch of the per-worker MAC cache (the period in which cached results are valid) for the current
+    /// state of the bridge.
     #[inline]
     fn enter_epoch(&self, mac_cache: &mut MacCache) {
         let changes = self.bridge.tables.changes();

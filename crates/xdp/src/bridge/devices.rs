@@ -9,7 +9,7 @@ use crate::sys::{self, MapKind, MapSpec};
 pub(crate) const DEVICES: &str = "bridge_devices";
 pub(crate) const COUNTS: &str = "bridge_counts";
 
-/// Packets and bytes received on one port, or transmitted to it, that XDP programs forwarded.
+/// Numbers of packets and bytes that XDP programs forwarded from one port and to this port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BridgeCounts {
     /// Number of packets that the port received and its XDP program redirected.
@@ -51,7 +51,7 @@ impl BridgeDevices {
         Ok(BridgeDevices { devices: create(DEVICES, MapKind::Devices, 4)?, counts: new_counts()? })
     }
 
-    /// Returns duplicates of the descriptors of the map of output devices and the map of packet counts.
+    /// Returns duplicates of two file descriptors: the map of output devices, and the map of packet counts.
     pub(crate) fn duplicate(&self) -> Result<[OwnedFd; 2], Error> {
         let duplicate = |map, fd: &OwnedFd| {
             fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })

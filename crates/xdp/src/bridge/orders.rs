@@ -120,8 +120,8 @@ impl Orders {
         }
     }
 
-    /// Returns two sequence numbers of a receive queue: that of the last frame that went to the worker, and that up to
-    /// which all frames have left the worker.
+    /// Returns two sequence numbers of a receive queue. The first is that of the last frame that went to the worker.
+    /// All frames up to the second have left the worker.
     #[must_use]
     pub fn numbers(&self, queue: u32) -> (u32, u32) {
         let read = |place| self.word(queue, place).map_or(0, |word| word.load(Ordering::Acquire));

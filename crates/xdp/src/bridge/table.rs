@@ -26,7 +26,7 @@ pub(crate) const LENGTH_HIGH: u32 = 20;
 /// Maximum frame length that an encoded [`Place`] can state, in bytes.
 const LENGTH_MAX: u32 = 0x3fff;
 
-/// Port behind which a station is, with the properties of the port that decide on frames to the station.
+/// Port of a station, with the properties of the port that affect the forwarding of frames to the station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Number of the port on which the station is.

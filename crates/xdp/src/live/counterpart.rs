@@ -11,17 +11,17 @@ use crate::{Attached, Error, Mode, ProgramInfo, sys};
 /// The programs of `bpf/bench.bpf.c`, which tests and benchmarks attach to peer devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bench {
-    /// Program that [`Sink::attach`] attaches.
+    /// Program that drops and counts all frames ([`Sink::attach`]).
     Sink,
-    /// Program that [`Sink::attach_reading`] attaches.
+    /// Program that reads the EtherType of all frames, and drops and counts them ([`Sink::attach_reading`]).
     SinkReading,
-    /// Program that [`Pass`] attaches.
+    /// Program that passes all frames to the kernel ([`Pass`]).
     Pass,
-    /// Program that [`Reflect`] attaches.
+    /// Program that sends all frames back by the receiving device ([`Reflect`]).
     Reflect,
-    /// Program that [`Redirect::attach`] attaches.
+    /// Program that redirects all frames to another device ([`Redirect::attach`]).
     Redirect,
-    /// Program that [`Redirect::attach_routing`] attaches.
+    /// Program that also looks up the kernel's routes ([`Redirect::attach_routing`]).
     Route,
 }
 

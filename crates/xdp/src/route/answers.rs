@@ -120,7 +120,7 @@ impl Sources {
     }
 }
 
-/// Parameters for forwarding packets of one port by routes in the XDP program.
+/// Parameters by which the XDP program of one port forwards packets by routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerPort {
     /// Number of the port in its process. [`AnswerInterface::port`] contains this number.
@@ -138,7 +138,7 @@ pub struct AnswerPort {
     pub seed: u32,
 }
 
-/// Packets and bytes received on one port, or transmitted to it, that XDP programs routed.
+/// Numbers of packets and bytes that XDP programs routed from one port and to this port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouteCounts {
     /// Number of packets that the port received and its XDP program redirected.
@@ -321,9 +321,9 @@ impl Answers {
         (word & 1 != 0, word & 2 != 0)
     }
 
-    /// Sets the output interface with this number. With `None` the XDP programs send no packets to this interface. When
-    /// the kernel device of the interface changes, the XDP programs do not use the number for some milliseconds.
-    /// Otherwise a frame could leave by one device with the source MAC address of the other.
+    /// Sets the output interface with this number. With `None` the XDP programs send no packets to this interface. If
+    /// the kernel device of the interface changes, the call waits some milliseconds, in which the XDP programs do not
+    /// use the number. Otherwise a frame could leave by one device with the source MAC address of the other.
     pub fn set_interface(&self, number: u16, interface: Option<&AnswerInterface>) {
         let at = 2 * usize::from(number);
         let Some([from, to]) = self.interfaces.as_ref().get(at..at + 2) else { return };
