@@ -458,7 +458,8 @@ fn place(at: usize) -> u32 {
 
 impl<T> Flow<T> {
     /// Returns whether a packet with this key and extended key matches the flow. `mask` is the mask of the flow.
-    /// `all_beyond` contains the masked extended keys of all flows, and `link` is the index of this flow's.
+    /// `all_beyond` contains the masked extended keys of all flows, and `link` is the index of this flow's extended
+    /// key.
     #[inline(always)]
     fn is<const X: usize>(
         &self,

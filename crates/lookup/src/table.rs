@@ -265,7 +265,7 @@ impl<A: Address> Table<A> {
         Ok(entries)
     }
 
-    /// Returns the new value of a root table entry. Marks the node to which the old value points as unreachable.
+    /// Returns the new value of a root table entry. Marks as unreachable the node to which the old value points.
     fn root_entry(&mut self, old: u64, entry: Entry) -> Result<u64, TableFull> {
         if old & IS_NODE != 0 {
             self.left.push(Part { at: low(old), length: NODE });

@@ -24,7 +24,7 @@ pub const NODE: usize = 3;
 /// and small enough for the state to stay in registers and the L1 cache.
 const LANES: usize = 16;
 
-/// Next hop of a prefix: a number whose meaning the owner of the table defines.
+/// Next hop of a prefix: a number whose meaning the caller that inserts the prefix defines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Hop(pub u32);
 

@@ -51,8 +51,8 @@ macro_rules! most {
     }};
 }
 
-/// Returns the bit mask of those keys in a bit mask for which a condition holds. The condition may also be evaluated
-/// for other keys.
+/// Returns the subset of the keys in a bit mask for which a condition holds, also as a bit mask. The condition may be
+/// evaluated for other keys too.
 macro_rules! only {
     ($set:expr, |$at:ident| $holds:expr) => {{
         let (set, mut some): (u32, u32) = ($set, 0);
@@ -109,8 +109,8 @@ fn counted(counts: &HashCounts, set: u32, hashes: &[u32; BURST]) -> u32 {
     sure | others
 }
 
-/// Returns the subset of the keys in `set` whose hashes may be in the table `buckets`. Writes the ways at
-/// which the entry of such a key may be to `ways`.
+/// Returns the subset of the keys in `set` whose hashes may be in the table `buckets`. Writes to `ways` the ways at
+/// which the entry of such a key may be.
 #[inline(always)]
 fn maybe(buckets: &Buckets, set: u32, hashes: &[u32; BURST], ways: &mut [u32; BURST]) -> u32 {
     if buckets.is_large() {
@@ -276,8 +276,8 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// Looks up each key as [`Classifier::lookup_tracked`] does. Sets the bits that the result for a key
-    /// depends on in the key's entry of `wild`.
+    /// Looks up each key as [`Classifier::lookup_tracked`] does. Sets in the key's entry of `wild` the bits on which
+    /// the result for the key depends.
     ///
     /// # Panics
     /// Panics if `found` or `wild` has fewer entries than `keys`.

@@ -14,9 +14,8 @@ use crate::simd::has_wide_words;
 pub const MISS: u32 = u32::MAX;
 
 impl<const X: usize, T> FlowCache<X, T> {
-    /// Finds the flow of each packet of a burst that was received on one port. Writes the index of the
-    /// packet's flow, for [`FlowCache::get_at`], or [`MISS`] to `found`. The length of `found` is the number
-    /// of packets.
+    /// Finds the flow of each packet of a burst that was received on one port. Writes to `found` the index of each
+    /// packet's flow (for [`FlowCache::get_at`]), or [`MISS`]. The length of `found` is the number of packets.
     ///
     /// `key` and `extended` return the key and the extended key of the packet with a given index. `extended` is
     /// called only if a flow has bits in the extended key, possibly several times for a packet.
@@ -167,7 +166,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters.misses += notes.rest.len as u64;
     }
 
-    /// Looks up all packets that have no flow yet under one mask. Removes the packets that match from `notes.rest`.
+    /// Looks up under one mask all packets that have no flow yet. Removes the packets that match from `notes.rest`.
     /// Returns the number of packets for which a flow was found.
     #[inline(always)]
     fn ask_mask<'k>(
