@@ -35,7 +35,7 @@ fn bytes_of(packet: &Packet, memory: &FrameMemory) -> Vec<u8> {
     packet.parts(memory).flatten().copied().collect()
 }
 
-/// Computes the Internet checksum sum (RFC 1071) of `bytes` by the simplest algorithm.
+/// Computes the sum of the Internet checksum (RFC 1071) over `bytes`, not complemented, by the simplest algorithm.
 fn naive_sum(bytes: &[u8]) -> u32 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {

@@ -210,7 +210,7 @@ fn reference_counts_of_learned_rules_count_as_work_and_memory() {
 }
 
 /// Each change of a group's buckets copies, validates and encodes all buckets of the group. A message that inserts or
-/// removes one bucket of a large group is therefore charged for all of them, and a batch of many such messages is
+/// removes one bucket of a large group therefore counts as work on all of them, and a batch of many such messages is
 /// refused.
 #[test]
 fn a_change_of_one_bucket_is_charged_for_the_whole_group() {
@@ -252,9 +252,9 @@ fn a_change_of_one_bucket_is_charged_for_the_whole_group() {
     assert_eq!((pipeline.buckets, pipeline.rule_memory()), (0, 0));
 }
 
-/// The estimate that refuses a batch under the lock of the tables walks over no groups for messages that insert or
-/// remove buckets, however many groups the changed group refers to. The estimate that decides whether a batch takes
-/// long walks over these groups, and ends at its limit.
+/// The estimate that refuses a batch under the lock of the tables visits no groups for messages that insert or remove
+/// buckets, however many groups the changed group refers to. The estimate that decides whether a batch takes long
+/// visits these groups, and ends at its limit.
 #[test]
 fn the_estimate_for_removed_buckets_walks_over_no_groups() {
     const NAMED: u32 = 4_000;
@@ -287,7 +287,7 @@ fn the_estimate_for_removed_buckets_walks_over_no_groups() {
     assert!(at.is_some_and(|at| at < 3), "{at:?}");
 }
 
-/// The removal of all meters is charged for each meter, although no rule uses the meters.
+/// The removal of all meters counts as work for each meter, although no rule uses the meters.
 #[test]
 fn the_removal_of_all_meters_is_charged_for_each_meter() {
     let mut pipeline = Pipeline::new();
@@ -302,8 +302,8 @@ fn the_removal_of_all_meters_is_charged_for_each_meter() {
     assert_eq!(pipeline.meters().count(), 1000);
 }
 
-/// A change that names a cookie looks only in the tables that have rules with the cookie, and a strict change in
-/// all tables looks only in tables with rules. Each of these tables is charged for several lookups.
+/// A change that names a cookie visits only the tables that have rules with the cookie, and a strict change in all
+/// tables visits only tables with rules. Each of these tables counts as several lookups.
 #[test]
 fn changes_in_all_tables_are_charged_for_each_table_with_rules() {
     let mut pipeline = Pipeline::new();
