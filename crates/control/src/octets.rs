@@ -33,9 +33,10 @@ const SMALL: u64 = 256 << 10;
 const ENTRY: u64 = 1 << 10;
 /// Maximum total size in octets of the texts in a list of texts, such as flow entries.
 const TEXTS: usize = 32 << 20;
-/// Maximum number of octets of texts for each entry that a list of texts may contain, up to [`TEXTS`].
+/// Allowance for texts in octets for each entry that a list of texts may contain. The sum is limited by [`SOME_TEXTS`]
+/// and [`TEXTS`].
 const TEXTS_OF_ENTRY: usize = 8 << 10;
-/// Maximum number of octets of texts in a list of texts, if the list may contain only few entries.
+/// Minimum allowance for texts in octets of a list of texts, even if the list may contain only few entries.
 const SOME_TEXTS: usize = 1 << 20;
 /// Maximum length of an API response in octets.
 pub(crate) const LONGEST: usize = 384 << 20;
@@ -100,7 +101,8 @@ impl Octets {
 }
 
 impl ReplyMemory {
-    /// Waits until the memory for a response with a list of `entries` entries is reserved.
+    /// Waits until the memory for a response with a list of `entries` entries is reserved. Returns an error after
+    /// `PATIENCE`.
     pub async fn reserve_list(&self, entries: usize) -> ApiResult<()> {
         let entries = u64::try_from(entries).unwrap_or(u64::MAX);
         self.reserve(entries.saturating_mul(ENTRY).min(SHARE / 2)).await

@@ -197,8 +197,8 @@ pub trait Plane: Lists {
         Ok(())
     }
 
-    /// Changes the parameters of the flow caches. The change lasts until no bridge uses OpenFlow any more or
-    /// the process ends.
+    /// Changes the parameters of the flow caches. The change lasts until the process ends, or until no bridge uses
+    /// OpenFlow.
     ///
     /// # Errors
     ///

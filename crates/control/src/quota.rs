@@ -182,8 +182,8 @@ mod tests {
         assert!(quota.inside.shares.lock().unwrap().len() <= 1, "clients that hold nothing are forgotten");
     }
 
-    /// Checks that a client which waits at its own maximum of permits does not keep other clients from getting
-    /// permits.
+    /// Checks that a client that already holds its maximum number of permits can wait for a further one without using
+    /// up the permits of other clients.
     #[tokio::test]
     async fn a_client_that_waits_for_its_share_keeps_no_other_out() {
         let quota = Quota::new(2, 1, 1);

@@ -32,8 +32,8 @@ const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
 /// Maximum number of packets that one busy poll of an AF_XDP socket processes.
 const BUSY_POLL_BUDGET: u32 = 64;
 
-/// Lower bound of [`most_queues`], the number of queues that `queues = "all"` serves at most. The bound applies on
-/// machines with fewer than eight CPUs.
+/// Minimum of the limit that [`most_queues`] returns for `queues = "all"`. It takes effect on machines with fewer than
+/// eight CPUs.
 const LEAST_MOST_QUEUES: u16 = 16;
 
 /// Parameters for opening a device as a port.
@@ -270,8 +270,8 @@ fn device_queues(info: &LinkInfo) -> u16 {
     u16::try_from(queues.unwrap_or(info.rx_queues).max(1)).unwrap_or(u16::MAX)
 }
 
-/// Attaches a hook to the device. If an earlier daemon process left a suitable pinned hook, takes over this hook
-/// instead, and the returned flag is true. `queues` is the number of queues of the device.
+/// Attaches a hook to the device, or takes over a suitable pinned hook that an earlier daemon process left there. The
+/// returned flag is true if a hook was taken over. `queues` is the number of queues of the device.
 fn hook(
     request: &Request<'_>,
     info: &LinkInfo,
@@ -305,8 +305,8 @@ fn hook(
 enum Left {
     /// A pinned hook that suits the requested port and can be taken over.
     Fits(Box<Attached>),
-    /// The device has no hook of the earlier daemon process any more. `Some` holds the custom program (a user's XDP
-    /// program) that ran in front of that hook's own program.
+    /// No usable hook of an earlier daemon process is left on the device. `Some` holds the custom program (a user's XDP
+    /// program) that ran in front of the former hook's own program.
     Program(Option<UserProgram>),
 }
 

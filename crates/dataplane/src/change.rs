@@ -48,8 +48,8 @@ pub fn change(
     Ok(())
 }
 
-/// Updates a port's hook (XDP program) when the port's function has changed (bridge or router), or the setting of what
-/// the hook does while the daemon does not run.
+/// Adapts a port's hook (XDP program) to a changed function (bridge or router) of the port, or to a changed treatment
+/// of received packets while the daemon does not run.
 fn change_hook(
     name: &PortName,
     running: &mut Running,

@@ -1,4 +1,4 @@
-//! The state of the data plane of one daemon, which its threads and the requests of the control plane share.
+//! State of one daemon's data plane, which the data plane's threads and the requests of the control plane share.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};

@@ -135,12 +135,12 @@ impl Held {
     }
 }
 
-/// Memory in bytes of a flow entry with one output action. The hexadecimal form of this action is part of the 300 bytes
-/// that the size estimate of a hand-over message adds for each flow entry.
+/// Memory in bytes of a flow entry with one output action. The size estimate of a hand-over message subtracts it from
+/// the memory of each flow entry, because the fixed 300 bytes per entry already include one output action.
 const RULE_OCTETS: usize = 1_500;
 
-/// A running slow-path thread, which translates packets that miss the workers' caches (upcalls), its adjustable
-/// settings, and read access to its state.
+/// State of the running slow path: its thread, which translates packets that miss the workers' caches (upcalls), its
+/// adjustable settings, and read access to its data.
 struct Deciding {
     knobs: Arc<SlowPathConfig>,
     view: Arc<SlowPathView>,
@@ -449,9 +449,9 @@ impl Flows {
         }
     }
 
-    /// Waits until the workers' caches contain no megaflows of removed ports and bridges, but only for the bridges that
-    /// lost ports. If this takes too long, all megaflows of these bridges are removed. Returns false if no bridge is
-    /// left or if the removal also takes too long.
+    /// Waits until the workers' caches contain no megaflows of removed ports and bridges. The wait covers only the
+    /// bridges that lost ports. If it takes too long, all megaflows of these bridges are removed. Returns false if no
+    /// bridge is left, or if the removal also takes too long.
     fn are_forgotten(&self, stale: &Stale) -> bool {
         let concerns = |name: &BridgeName| stale.bridges.contains(name);
         let mut own = self.ask(concerns);

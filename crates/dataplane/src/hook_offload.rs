@@ -37,7 +37,7 @@ const DOUBT: u32 = 5;
 /// Maximum rate, in frames per second, at which a hook sends frames of offloaded flows to the worker only to keep their
 /// order. Above this rate, frames are dropped for a moment so that the flows can move to the hook.
 const MANY: u32 = 50_000;
-/// Time in nanoseconds after which hooks stop to forward by offloaded flows unless the daemon has renewed the
+/// Time in nanoseconds after which hooks stop forwarding by offloaded flows unless the daemon has renewed the
 /// permission. Idle megaflows stay cached for the same time.
 const LEASE_NS: u64 = 10_000_000_000;
 /// Maximum time for which a hook drops the frames that it would send to the worker only to keep their order. In this
@@ -164,8 +164,8 @@ struct Seen {
     done: u32,
 }
 
-/// Reports to a queue's frame order state in the hook the sequence number of the last frame that the worker has
-/// finished.
+/// Receives from a worker the sequence number of the last frame that it has finished, and writes the number to the
+/// frame order state of one queue in the hook.
 struct Progress {
     orders: Arc<Orders>,
     queue: u32,
@@ -244,8 +244,8 @@ impl HookOffload {
     }
 
     /// Makes the workers of ports that are router interfaces report to the ports' hooks which frames they have
-    /// finished. With `anew`, all ports are connected again, because they may have other workers. A hook routes no
-    /// packet before its port is connected.
+    /// finished. If `anew` is true, sets this up again for all ports, because they may have other workers. A port's
+    /// hook routes no packet before this is set up.
     pub fn follow_routers(&mut self, engine: &Engine, ports: &Ports, anew: bool) {
         self.routed.retain(|name, _| ports.contains_key(name));
         for (name, running) in ports {
@@ -270,8 +270,8 @@ impl HookOffload {
         }
     }
 
-    /// Removes a port's bridge stage if the port does not need it any more. If the port needs another stage,
-    /// installs the stage in the hook and returns it.
+    /// Brings the bridge stage of a port's hook up to date. Removes a stage that the port no longer needs. If the port
+    /// needs a new stage, installs it in the hook and returns it.
     fn ensure_port<'s>(
         &mut self,
         engine: &Engine,

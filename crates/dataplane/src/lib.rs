@@ -427,7 +427,8 @@ impl DataPlane {
         }
     }
 
-    /// Calls `look` with a router's copy of the kernel's routing state, while the running configuration is not locked.
+    /// Calls `look` with a router's copy of the kernel's routing state, and waits for the result. The running
+    /// configuration is not locked meanwhile.
     fn ask_router<R: Send + 'static>(
         &self,
         name: &str,

@@ -8,8 +8,8 @@ use model::CapturedFrame;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Time for which a new client waits until the previous reader of a ring of captured frames has been removed. The
-/// daemon detects within about a second that a client has closed its connection.
+/// Maximum time for which a new client waits until the previous reader of a ring of captured frames has been removed.
+/// The daemon detects within about a second that a client has closed its connection.
 const SUCCESSION: Duration = Duration::from_secs(2);
 /// Interval at which a new client tries to become the reader of a ring of captured frames.
 const RETRY: Duration = Duration::from_millis(20);
@@ -63,7 +63,7 @@ impl Listener {
         self.told = self.missed;
     }
 
-    /// Returns whether the client has not closed its queue yet.
+    /// Returns whether the client's queue is still open.
     pub fn listens(&self) -> bool {
         !self.to.is_closed()
     }

@@ -26,9 +26,9 @@ use super::{
     samples, view,
 };
 
-/// Numbers of prefixes that are blocked and unblocked while the data plane is locked. Between two such parts of a
-/// request, others can lock it. The table of a long list is built at most once for each part. Unblocking a short prefix
-/// visits its whole range.
+/// Maximum number of prefixes that a request blocks or unblocks during one lock of the data plane. Longer requests are
+/// processed in parts, between which other threads can lock the data plane. The table of a long list is built at most
+/// once for each part. The limit for unblocking is lower, because unblocking a short prefix visits its whole range.
 const BLOCKED_AT_ONCE: usize = 4096;
 const UNBLOCKED_AT_ONCE: usize = 256;
 /// Number of attempts to put a block list in place that was built while the data plane was not locked. After each

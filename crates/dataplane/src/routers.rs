@@ -292,8 +292,8 @@ impl Routers {
         }
     }
 
-    /// Returns the queues that are not assigned to a worker yet of punt TAPs (by which workers pass packets to the
-    /// kernel), with the TAPs' port numbers.
+    /// Returns the punt TAPs' queues that no worker owns yet, each with the port number of its TAP. Workers pass
+    /// packets to the kernel through punt TAPs.
     pub fn plug(&mut self, names: &mut Names) -> Vec<(PortId, Box<dyn Queue>)> {
         let mut queues = Vec::new();
         for (name, running) in &mut self.all {

@@ -22,9 +22,8 @@ use super::running_state::RunningState;
 /// Maximum number of packet copies that one poll reads from one worker's ring. This limits the CPU time that
 /// many IGMP or MLD reports can use.
 const BUDGET: usize = 4096;
-/// Number of reports, leaves, queries and hellos that one poll reads from all rings. It limits the memory of parsed
-/// packets. Each ring has an equal share, so that the packets of one worker's ports do not keep those of other workers
-/// waiting. A poll reads no further packets from a ring whose share is used up.
+/// Number of reports, leaves, queries and PIM hellos after which one poll reads no further packets. It limits the
+/// memory for parsed packets.
 const EVENTS: usize = 65_536;
 /// Maximum length in bytes of an IGMP or MLD packet that is parsed.
 const LONGEST: usize = 2048;

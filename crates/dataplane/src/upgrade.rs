@@ -24,9 +24,9 @@ use super::running_state::RunningState;
 /// Time limit for stopping the workers in a hand-over, and for resuming the data plane after a failed hand-over. During
 /// this time, the daemon continues to notify the service manager's watchdog although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
-/// Time limit in an upgrade for large changes to unlock the flow tables of bridges, and for the slow path to finish the
-/// packets that wait for translation (upcalls). If changes exceed the limit, the upgrade is abandoned. If the slow path
-/// exceeds it, the process aborts.
+/// Time limit of two waits in an upgrade: until large changes have unlocked the flow tables of bridges, and until the
+/// slow path has translated all waiting packets (upcalls). If the first wait exceeds the limit, the upgrade is
+/// abandoned. If the second one does, the process aborts.
 const RULES: Duration = Duration::from_secs(10);
 /// Time limit for OpenFlow and `ovs-appctl` sessions to end before their listening sockets are handed over.
 const SESSIONS_END: Duration = Duration::from_millis(100);

@@ -329,8 +329,8 @@ pub fn counters(running_state: &RunningState, engine: &Engine, loads: &[Load], a
 mod tests {
     use super::*;
 
-    /// The criteria of a query that are compared before the names are known select the same entries as
-    /// [`FdbFilter::matches`].
+    /// A query of MAC tables returns exactly the entries that [`FdbFilter::matches`] accepts, although it compares some
+    /// criteria before it converts port numbers to names.
     #[test]
     fn a_query_of_mac_tables_lists_exactly_the_matching_entries() {
         let mut names = Names::new();

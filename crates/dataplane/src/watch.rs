@@ -28,7 +28,7 @@ const SETTLED: Duration = Duration::from_secs(10);
 const RESTLESS: Duration = Duration::from_secs(1);
 const RESTLESS_MOST: Duration = Duration::from_secs(8);
 
-/// Share of its time, spent on packets, above which a worker counts as fully loaded.
+/// Share of its time, from 0 to 1, that a worker must spend on packets to count as fully loaded.
 const FULL: f64 = 0.98;
 
 /// Load of a worker during the last second.

@@ -47,7 +47,7 @@ impl Watches {
         Watched { over, _done: sender }
     }
 
-    /// Ends all captures and traces. Waits until none of their threads accesses the workers' rings any more.
+    /// Ends all captures and traces, and waits until their threads no longer access the workers' rings.
     pub fn end(&self) {
         let all = std::mem::take(&mut *locked(&self.0));
         all.iter().for_each(|watch| watch.over.store(true, Ordering::Release));

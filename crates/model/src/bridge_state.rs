@@ -15,33 +15,33 @@ use crate::{Owner, text};
 pub struct BridgeState {
     /// Name of the bridge.
     pub name: String,
-    /// Identifier of the bridge in the data plane.
+    /// Index of the bridge in the data plane.
     pub id: u16,
     /// Owner of the bridge: the source that created it, such as `file` or `api`.
     pub owner: Owner,
-    /// Number of entries in the MAC table.
+    /// Number of entries in the MAC table of the bridge.
     pub macs: u32,
-    /// Maximum number of entries in the MAC table.
+    /// Maximum number of entries in the MAC table of the bridge.
     pub mac_limit: u32,
     /// Ageing time of learned MAC table entries in seconds.
     pub ageing: u32,
-    /// Whether IGMP and MLD snooping is enabled.
+    /// Whether IGMP and MLD snooping is enabled on the bridge.
     pub snooping: bool,
     /// Number of multicast groups in the snooping table.
     #[serde(default)]
     pub groups: u32,
-    /// Number of MAC table entries that are installed in the driver hooks of the members. Absent if the hooks
+    /// Number of MAC table entries that are installed in the hooks (XDP programs) of the members. Absent if the hooks
     /// do not forward for the bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<u32>,
-    /// Number of OpenFlow megaflows that are installed in the driver hooks of the members. Absent if the hooks
+    /// Number of OpenFlow megaflows that are installed in the hooks (XDP programs) of the members. Absent if the hooks
     /// do not forward for the bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_flows: Option<u32>,
     /// MAC table counters since the creation of the bridge.
     #[serde(default)]
     pub counts: BridgeCounts,
-    /// Members of the bridge.
+    /// Ports that are members of the bridge, with their settings and counters.
     pub members: Vec<MemberState>,
 }
 
@@ -79,7 +79,7 @@ pub struct BridgeCounts {
 }
 
 impl BridgeCounts {
-    /// Returns the difference between these counters and the earlier reading `before`.
+    /// Returns by how much these counters exceed the earlier values `before`.
     #[must_use]
     pub fn since(self, before: BridgeCounts) -> BridgeCounts {
         BridgeCounts {
@@ -94,13 +94,13 @@ impl BridgeCounts {
 /// A port with a multicast group membership, or a port through which a multicast router is reachable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MulticastMember {
-    /// VLAN of the membership.
+    /// VLAN of the group membership or of the multicast router.
     pub vlan: VlanId,
-    /// Address of the group. `None`: a multicast router is reachable through the port.
+    /// IP address of the multicast group. `None`: a multicast router is reachable through the port.
     pub group: Option<std::net::IpAddr>,
-    /// Name of the port.
+    /// Name of the port behind which the group member or the multicast router is.
     pub port: String,
-    /// Seconds since the last membership report or query at the port.
+    /// Seconds since the last membership report (for a multicast router, the last query or PIM hello) at the port.
     pub age_s: u32,
 }
 
@@ -108,17 +108,17 @@ pub struct MulticastMember {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberState {
-    /// Name of the port.
+    /// Name of the port that is a member of the bridge.
     pub port: String,
     /// Owner of the membership: the source that created it, such as `file` or `api`.
     pub owner: Owner,
     /// VLANs of the member, such as `access 10` or `trunk 10, 20-29, native 1`.
     pub vlans: String,
-    /// Whether the member is isolated from the other protected members.
+    /// Whether the member is protected: it exchanges no frames with the other protected members.
     pub protected: bool,
-    /// Number of learned MAC addresses that the MAC table has for the member.
+    /// Number of MAC addresses that the bridge has learned at the member.
     pub macs: u32,
-    /// Number of moves of MAC addresses from another member to this member.
+    /// Number of times that a MAC address moved from another member to this member.
     #[serde(default)]
     pub moves: u64,
 }
@@ -142,7 +142,7 @@ impl Listed for MemberState {
 pub struct FdbEntry {
     /// Name of the bridge.
     pub bridge: String,
-    /// VLAN of the entry. 0 if the entry has no VLAN.
+    /// VLAN of the entry. 0 if the bridge has no VLANs.
     #[serde(with = "text::vlan")]
     #[cfg_attr(feature = "schema", schema(value_type = u16))]
     pub vlan: VlanId,
@@ -150,11 +150,11 @@ pub struct FdbEntry {
     #[serde(with = "text::mac")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub mac: MacAddr,
-    /// Name of the port of the entry.
+    /// Name of the port that leads to the MAC address.
     pub port: String,
-    /// Seconds since a frame from the address last arrived.
+    /// Seconds since the last frame from the MAC address arrived.
     pub age_s: u32,
-    /// Whether the entry is static: it was configured, and neither ages nor moves.
+    /// Whether the entry is static. A static entry was configured, and neither expires nor moves to another port.
     #[serde(rename = "static")]
     pub is_static: bool,
 }
@@ -178,16 +178,16 @@ impl Listed for FdbEntry {
 /// Query for MAC table entries. Absent criteria match all entries.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FdbFilter {
-    /// Name of the bridge.
+    /// Name of the bridge whose entries are selected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
-    /// Name of the port.
+    /// Name of the port of the selected entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// VLAN of the entries.
+    /// VLAN of the selected entries.
     #[serde(default, with = "text::vlan_option", skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanId>,
-    /// MAC address of the entries.
+    /// MAC address of the selected entries.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
     /// Maximum number of entries in the result.

@@ -1,6 +1,6 @@
-//! Configuration of filters. The rules of a filter are applied to received packets before any other
-//! processing. The driver hook of a port applies them, or a worker if the port has no hook. A rule drops,
-//! passes, counts, samples or limits packets.
+//! Configuration of filters. The rules of a filter are applied to received packets before any other processing. The
+//! hook (XDP program) of a port applies them, or a worker if the port has no hook. A rule drops, passes, counts,
+//! samples or limits packets.
 //!
 //! The types are plain values in the grammar of docs/config.md. The daemon converts them to the format of the
 //! hook. A match condition that is an empty list matches every packet. A packet must match every list that is
@@ -117,7 +117,7 @@ impl FilterAction {
         }
     }
 
-    /// Returns whether only a driver hook can perform the action.
+    /// Returns whether only a hook (XDP program), and not a worker, can perform the action.
     pub fn needs_hook(&self) -> bool {
         matches!(self, FilterAction::Sample(_) | FilterAction::SynCookie(_))
     }

@@ -16,12 +16,12 @@ pub struct FilterState {
     pub name: String,
     /// Owner of the filter: the source that created it, such as `file` or `api`.
     pub owner: Owner,
-    /// Names of the ports whose hooks apply the filter.
+    /// Names of the ports whose hooks (XDP programs) apply the filter.
     pub ports: Vec<String>,
-    /// Path of the block list file.
+    /// Path of the block list file of the filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocklist: Option<String>,
-    /// Number of prefixes in the block list. Absent if no rule uses the block list.
+    /// Number of prefixes in the block list. Absent if no rule of the filter uses the block list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed: Option<u64>,
     /// Rules of the filter, in the order of their evaluation.
@@ -63,12 +63,12 @@ pub struct RuleState {
     /// Whether the rule has expired.
     #[serde(default)]
     pub expired: bool,
-    /// Number of packets that matched the rule.
+    /// Number of packets that matched the filter rule.
     pub packets: u64,
     /// Number of bytes in the packets that matched the rule.
     pub bytes: u64,
-    /// Number of matching packets that the rule dropped, passed, sampled or answered, or that exceeded its
-    /// rate. For a dry-run rule, number of packets that the action would have affected.
+    /// Number of matching packets that the rule dropped, passed, sampled or answered, or that exceeded the rule's rate.
+    /// For a dry-run rule, the number of packets that the action would have affected.
     pub acted_packets: u64,
     /// Number of bytes in the packets that `acted_packets` counts.
     pub acted_bytes: u64,
@@ -131,19 +131,19 @@ fn cookies(rules: &[RuleState]) -> String {
 pub struct CookieState {
     /// Number of SYNs that were answered with a cookie.
     pub answered: u64,
-    /// Number of segments with a valid cookie.
+    /// Number of TCP segments with a valid cookie.
     pub valid: u64,
-    /// Number of segments with a missing or invalid cookie.
+    /// Number of TCP segments with a missing or invalid cookie.
     pub invalid: u64,
-    /// Number of SYNs that could not be answered and were dropped.
+    /// Number of SYNs that could not be answered with a cookie and were dropped.
     pub refused: u64,
-    /// Number of SYNs that were passed to the service and not answered with a cookie.
+    /// Number of SYNs that were passed to the protected service without an answer with a cookie.
     pub through: u64,
     /// Whether the rule currently answers SYNs with cookies.
     pub answering: bool,
 }
 
-/// Request to add prefixes to the block list of a filter, or to remove prefixes.
+/// Request to add prefixes to the block list of a filter, or to remove prefixes from it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -151,10 +151,10 @@ pub struct BlockRequest {
     /// Whether the request removes the prefixes instead of adding them.
     #[serde(default)]
     pub unblock: bool,
-    /// Prefixes to add or remove.
+    /// Address prefixes to add to the block list or to remove from it.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub prefixes: Vec<Prefix>,
-    /// Seconds after which the added prefixes are removed again.
+    /// Seconds after which the added prefixes are removed again. Absent: the prefixes are not removed automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_s: Option<u64>,
 }
@@ -163,7 +163,7 @@ pub struct BlockRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Blocked {
-    /// Number of prefixes that were added or removed.
+    /// Number of prefixes that the request added or removed.
     pub changed: u64,
     /// Number of prefixes in the block list after the request.
     pub listed: u64,

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::Severity;
 
-/// Finding of the `doctor` diagnostics about one object.
+/// Finding of the diagnostics (`trivium doctor`) about one object.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DoctorFinding {
     /// Path of the object, such as `port.eth1` or `memory`.
     pub object: String,
-    /// Severity of the finding.
+    /// Severity of the diagnostics finding.
     pub severity: Finding,
-    /// Description of the finding.
+    /// Description of the problem or the state that was found.
     pub finding: String,
     /// Remedy for the finding. Empty if no action is required.
     #[serde(default)]

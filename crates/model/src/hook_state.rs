@@ -62,8 +62,8 @@ pub struct HookState {
     /// BPF maps that the hook's program uses.
     #[serde(default)]
     pub maps: Vec<HookMap>,
-    /// Number of frames since the maps of the port were created, by the name of a counter. Each result with which the
-    /// hook's program can end has one counter.
+    /// Frame counters by name, which count since the BPF maps of the port were created. Each possible result of the
+    /// hook's program has one counter.
     pub counters: BTreeMap<String, u64>,
     /// Run-time measurement of the hook. Absent if the client did not request it. If a custom program is attached, the
     /// measurement covers both the custom program and the hook's program.

@@ -3,9 +3,9 @@
 
 use packet::DropReason;
 
-/// Reason for which packets are lost: a [`DropReason`] of workers, or a reason of packets that no worker received. The
-/// reasons of the latter have stable names, but no numbers of [`DropReason`], because captures and traces of workers do
-/// not contain such packets.
+/// Reason for which packets are lost: a [`DropReason`] of workers, or a cause before a worker received the packet. A
+/// cause of the second kind has a stable name, but no number of [`DropReason`], because captures and traces of workers
+/// do not contain such packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LossReason {
     /// Name of the reason in lists and metrics.
@@ -20,12 +20,13 @@ impl LossReason {
         LossReason { name: reason.name(), explain: reason.explain() }
     }
 
-    /// The hook of a bridge could not send a frame to the device of its station.
+    /// The hook of a bridge could not send a frame to the device behind which the frame's destination MAC address was
+    /// learned.
     pub const DEVICE_GONE: LossReason = LossReason {
         name: "hook-device-gone",
         explain: "The hook knew the frame's station, whose device went a moment ago, or the frame had no place for a tag; see `trivium doctor` if it goes on.",
     };
-    /// The hook held a frame back while it took over the frame's flow.
+    /// The hook dropped a frame while it took over the frame's flow from a worker, to keep the order of frames.
     pub const HELD: LossReason = LossReason {
         name: "hook-held",
         explain: "The queue overflowed, and the frame's flow was held back for the moment that it took to move the flow into the hook; nothing to do.",
@@ -35,7 +36,7 @@ impl LossReason {
         name: "hook-route-blackhole",
         explain: "The route to the destination, which the hook knows, is a blackhole; see it with `trivium show why ADDRESS`.",
     };
-    /// A frame was lost between the hook and the worker.
+    /// A frame was lost before a worker received it, such as at a full receive ring.
     pub const MISSED: LossReason = LossReason {
         name: "rx-missed",
         explain: "The frame was lost before a worker received it: its socket was not open yet (a few frames at a start), its receive ring was \

@@ -16,7 +16,7 @@ use crate::table::{Listed, Table, folded, ratio};
 pub struct WorkerState {
     /// Identifier of the worker.
     pub id: u16,
-    /// Core that the worker is pinned to.
+    /// Index of the CPU core that the worker is pinned to.
     pub core: u16,
     /// Fraction of the last second in which the worker processed packets, 0..=1.
     pub busy: f64,
@@ -26,9 +26,9 @@ pub struct WorkerState {
     pub bursts: u64,
     /// Number of packets that the worker processed.
     pub packets: u64,
-    /// Number of times that the worker slept.
+    /// Number of times that the worker went to sleep.
     pub sleeps: u64,
-    /// Number of packets that other workers passed to this worker.
+    /// Number of packets that other workers handed to this worker.
     #[serde(default)]
     pub handed_over: u64,
     /// Port queues that the worker serves, as `port/queue`.
@@ -58,11 +58,11 @@ impl WorkerState {
     }
 }
 
-/// Processing cost of one processing stage, summed over all workers.
+/// Processing cost of one stage of the packet path, summed over all workers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StageState {
-    /// Name of the processing stage.
+    /// Name of the stage of the packet path.
     pub name: String,
     /// Number of packets that the stage processed.
     pub packets: u64,
@@ -88,16 +88,16 @@ impl StageState {
     }
 }
 
-/// Drop counter of one port for one drop reason.
+/// Counter of the packets that were dropped at one port for one drop reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DropState {
-    /// Name of the port at which the packets arrived. For `tx-failed` and `device-gone`, the port that should
-    /// have transmitted them.
+    /// Name of the port at which the packets arrived. For the reasons `tx-failed` and `device-gone`, the port that
+    /// should have transmitted the packets.
     pub port: String,
     /// Name of the drop reason, as in metrics and captures.
     pub reason: String,
-    /// Meaning of the drop reason, and possible remedies.
+    /// Meaning of the drop reason, and the next step for the operator.
     pub explanation: String,
     /// Number of packets that were dropped at the port for this reason.
     pub packets: u64,
@@ -123,7 +123,7 @@ impl Listed for DropState {
 pub struct Counters {
     /// Nanoseconds since the start of the daemon.
     pub at_ns: u64,
-    /// Traffic counters of each port, by name.
+    /// Traffic counters of each port, by the name of the port.
     pub ports: BTreeMap<String, PortCounters>,
     /// State of each worker.
     pub workers: Vec<WorkerState>,

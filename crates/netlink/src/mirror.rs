@@ -69,7 +69,7 @@ impl PartialEq for Mirror {
 }
 
 impl Mirror {
-    /// Adds an object of a dump of the kernel's state to the mirror.
+    /// Adds an object from a dump of the kernel's state to the mirror.
     pub(crate) fn dumped(&mut self, object: Object) {
         match object {
             Object::Link(link) => drop(self.links.insert(link.index, link)),

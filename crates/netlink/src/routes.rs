@@ -64,9 +64,9 @@ impl<A: Ord> Default for Routes<A> {
 }
 
 impl<A: Family> Routes<A> {
-    /// Returns the route of packets whose destinations are all within the prefix `of`: the longest prefix that covers
-    /// `of` and has a usable route, and the usable route to this prefix with the lowest metric. Routes for one type of
-    /// service or for some sources are ignored. Returns `None` if there is no such route.
+    /// Returns the route for all destinations in the prefix `of`. It is the usable route with the lowest metric among
+    /// the routes to the longest prefix that contains `of` and has a usable route. Routes for one type of service or
+    /// for some sources are ignored. Returns `None` if there is no such route.
     #[must_use]
     pub fn longest(&self, table: u32, of: Prefix<A>) -> Option<(&RouteKey<A>, &Path)> {
         (0..=of.length).rev().find_map(|length| {

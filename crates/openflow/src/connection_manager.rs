@@ -279,8 +279,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Counts a change of the sessions' combined state and has it reported to the bridge, on a thread that may wait
-    /// for the bridge's flow tables. Returns the number of the state change.
+    /// Counts a change of the sessions' combined state, and starts a report of the change to the bridge on a thread
+    /// that may wait for the bridge's flow tables. Returns the number of the state change.
     fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> u64 {
         if state.standing() != state.told || state.telling {
             state.changes += 1;

@@ -22,8 +22,8 @@ pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 /// refused change, and the reason for the refusal.
 pub type Outcome = Result<(), (usize, FlowError)>;
 
-/// Number of changes from which the default [`Datapath::modify_soon`] refuses to apply them in the task of a
-/// session, because they may take too long. A bridge can replace this estimate by a better one.
+/// Minimum number of changes that the default [`Datapath::modify_soon`] does not apply in the task of a session,
+/// because they may take too long. A bridge can replace this estimate by a better one.
 const MANY: usize = 32;
 
 /// Future that completes when all changes before a barrier request have taken effect in the flow caches (see

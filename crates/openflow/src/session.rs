@@ -58,8 +58,8 @@ const LINGER: Duration = Duration::from_secs(1);
 const LEAST_RATE: u32 = 256 * 1024;
 /// Time for which a request may be processed before echo requests that arrived later are answered first.
 const ECHO_DELAY: Duration = Duration::from_millis(250);
-/// Maximum amount of received, unprocessed data in octets up to which a session reads on while it processes a
-/// request. Echo requests beyond this amount are answered after the request.
+/// Limit in octets of received, unprocessed data. While a session processes a request, it continues to read only up to
+/// this limit. Echo requests beyond it are answered after the request.
 const READ_AHEAD: usize = 256 * 1024;
 
 /// Settings of an OpenFlow session, from the configuration of its controller or listener.

@@ -424,8 +424,8 @@ mod tests {
         Desired { next_cfg, bridges: [("br0".to_owned(), bridge)].into(), ..Desired::default() }
     }
 
-    /// An interface that the data plane refuses is tried again if any other row changes or goes, because the row may
-    /// be the cause. New rows are not the cause.
+    /// An interface that the data plane refuses is tried again if any other row is changed or removed, because this row
+    /// may be the cause. New rows are not the cause.
     #[test]
     fn tables_only_grow_if_nothing_changes_or_goes() {
         let before = tables(1, &[("a", ""), ("b", "tap")]);

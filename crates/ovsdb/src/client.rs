@@ -101,7 +101,7 @@ enum ConnectionError {
     Rpc(#[from] RpcError),
     #[error("{}", with_source(.0))]
     Session(#[from] SessionError),
-    /// The user has dropped the [`Client`], so the connection is not needed any more.
+    /// The user has dropped the [`Client`], so the connection is no longer needed.
     #[error("nobody wants it any more")]
     Abandoned,
 }

@@ -60,8 +60,8 @@ impl Context {
         .await
     }
 
-    /// Runs work in a separate task. The work needs a permit that the client gets from `quota`. The task continues if
-    /// the client disconnects.
+    /// Runs work in a separate task, and waits for its result. The work first needs a permit from the client's share of
+    /// `quota`. The task continues if the client disconnects.
     pub async fn task<T: Send + 'static>(
         &self,
         quota: &Quota,

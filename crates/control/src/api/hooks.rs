@@ -22,9 +22,9 @@ use crate::{DumpRequest, ErrorBody, Plane};
 /// Longest accepted duration of a measurement of program runs, in milliseconds.
 const MEASURE_LIMIT_MS: u64 = 60_000;
 
-/// Default for the maximum number of captured bytes of each frame at a hook.
+/// Number of bytes of each frame that a capture at a hook copies, unless the client requests another number.
 const SNAP: u32 = 256;
-/// Upper bound of the number of captured bytes of each frame at a hook.
+/// Largest number of bytes of each frame that a client can request from a capture at a hook.
 const SNAP_MAX: u32 = 2048;
 
 /// Query parameters for reading the states of hooks (XDP programs on the devices of ports).

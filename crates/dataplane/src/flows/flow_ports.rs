@@ -128,7 +128,7 @@ mod tests {
         (1..3).map(|number| (number, port(number, live))).collect()
     }
 
-    /// Returns the port unchanged, as a port to which controllers have made no settings.
+    /// Returns the port unchanged, in place of a function that adds the settings of controllers.
     fn same(port: FlowPort) -> FlowPort {
         port
     }

@@ -16,7 +16,7 @@ use crate::bridges;
 /// megabyte of kernel memory.
 const FLOWS: u32 = 4096;
 
-/// Offload of the slow path's megaflows to the driver hooks.
+/// Offload of the slow path's megaflows to the ports' hooks (XDP programs).
 pub(super) struct Hook(FlowOffload);
 
 /// Creates the offload of OpenFlow flows, with no flow offloaded yet. It uses `table`, which is created if it is

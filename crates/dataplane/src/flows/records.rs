@@ -18,8 +18,8 @@ use switch::flow::{
 
 /// Size in octets of the header of an OpenFlow message.
 const HEADER: usize = 8;
-/// Number of flow entries after which the events about the added entries are discarded, while entries are added to a
-/// bridge.
+/// Number of flow entries in a batch. While restored flow entries are added to a bridge, the events about them are
+/// discarded after each batch.
 const BATCH: usize = 1024;
 
 /// State of one OpenFlow bridge for a hand-over or a rule file: flow entries, groups, meters, table settings and port

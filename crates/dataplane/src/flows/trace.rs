@@ -177,8 +177,8 @@ fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -
     }
 }
 
-/// Removes the last `Clone` operation if nothing follows the operations on the copy. They then apply to the packet
-/// itself. Open vSwitch omits such a copy too.
+/// Removes the last `Clone` operation if no operation follows it. The operations in it then apply to the packet itself
+/// instead of a copy. Open vSwitch omits such a copy too.
 fn without_last_copy(ops: &[Op]) -> Vec<Op> {
     let mut at = 0;
     while let Some(op) = ops.get(at) {

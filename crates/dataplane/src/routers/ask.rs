@@ -15,8 +15,8 @@ pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// routes, several times if some differ.
 const CHECK_LIMIT: Duration = Duration::from_secs(60);
 
-/// Calls `look` with a router's copy of the kernel's routing state (the mirror), on the thread that maintains
-/// the copy, and returns the result.
+/// Calls `look` with a router's copy of the kernel's routing state (the mirror), on the thread that maintains the copy.
+/// Waits for the result and returns it.
 ///
 /// # Errors
 /// Returns an error if the thread has ended or does not answer in time.

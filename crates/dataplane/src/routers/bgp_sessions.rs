@@ -13,9 +13,9 @@ use super::messages::object;
 
 /// TCP port of BGP (RFC 4271, section 8).
 const BGP: u16 = 179;
-/// Maximum number of BGP sessions that are read for each address family, of sessions with the local BGP port and again
-/// of sessions with the remote one. The rate limits of control packets keep 4096 peers, and each session has up to
-/// three.
+/// Maximum number of BGP sessions that one query reads. For each address family, one query reads the sessions with the
+/// local BGP port, and another one those with the remote BGP port. The rate limits of control packets store 4096 peers,
+/// of which each session has up to three.
 const MOST: usize = 4096;
 
 /// Local and remote addresses of a router's BGP sessions, or the error of the query.

@@ -29,8 +29,8 @@ use super::observed::Netdev;
 
 /// Maximum number of different sets of next hops to which the routes of one table can lead.
 pub const PATHS: u32 = 65_536;
-/// Maximum number of next-hop groups (several next hops) in the hooks' tables. Workers route the packets whose route
-/// uses a further group.
+/// Maximum number of next-hop groups (several next hops) in the hooks' tables. If there are more groups, workers route
+/// the packets whose next-hop group is not in the tables.
 const GROUPS: u32 = 512;
 /// Minimum size of the hooks' IPv4 route trie, in 64-bit words. It leaves space for routes that are added later.
 const WORDS4: u32 = 1 << 19;

@@ -21,7 +21,8 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Returns the neighbours to report to the kernel in this round, and records how far the reports have come.
+    /// Returns the neighbours to report to the kernel in this round, and records the last ones, after which the next
+    /// round continues.
     pub fn next(&mut self, gateways: Vec<Key>, others: Vec<Key>) -> Vec<Key> {
         let reserved = others.len().min(OF_OTHERS);
         let mut chosen = self.gateways.next(gateways, PROMPTS - reserved);

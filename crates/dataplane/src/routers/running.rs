@@ -61,7 +61,7 @@ pub struct Running {
     /// Number of packets that had been sent to each neighbour when the counts were last read, by interface index and IP
     /// address.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
-    /// State from which the next round of reports of neighbours to the kernel continues.
+    /// Neighbours that were last reported to the kernel, after which the next round of reports continues.
     pub prompts: Prompts,
     /// Whether the failure to read the kernel's BGP sessions was already logged.
     pub lacks_sessions: bool,

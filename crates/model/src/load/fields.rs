@@ -31,7 +31,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Returns whether the number of problems exceeds the number that is reported.
+    /// Returns whether more problems were found than are reported.
     pub fn full(&self) -> bool {
         self.problems.len() > PROBLEM_LIMIT
     }

@@ -30,8 +30,7 @@ pub(super) const PARTS: [(u16, u8, &str); 12] = [
     (RTM_GETNETCONF, AF_INET6, "IPv6 settings"),
 ];
 
-/// Returns true if an interrupted dump must not be repeated: the deadline has passed, or `end` tells the threads that
-/// follow the kernel to stop.
+/// Returns true if the deadline has passed or the threads must end. An interrupted dump is then not repeated.
 pub(super) fn gives_up(deadline: Option<Instant>, end: &AtomicBool) -> bool {
     end.load(Ordering::Acquire) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }

@@ -25,12 +25,12 @@ pub(super) enum Item {
 
 /// Request to the applier, the thread that updates the mirror of the kernel's routing state.
 pub(super) enum Ask {
-    /// Report when the applier reaches the fence that it requests now. All notifications that the kernel had sent
-    /// before are then applied.
+    /// Requests a fence and a report when the applier reaches it. All notifications that the kernel had sent before the
+    /// request are then applied.
     Settle(Sender<()>),
-    /// Call a function on the applier's thread with the mirror of the kernel's routing state.
+    /// Requests a call of a function on the applier's thread, with the mirror of the kernel's routing state.
     Look(Box<dyn FnOnce(&Mirror) + Send>),
-    /// Compare the mirror with the kernel and repair the differences.
+    /// Requests a comparison of the mirror with the kernel, and the repair of the differences.
     Check(Sender<Result<Drift, NetlinkError>>),
     End,
 }

@@ -97,7 +97,8 @@ fn probe_silence(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepcnt(stream, 2)
 }
 
-/// Returns whether the peer has not closed its end of a connection, even if received data is still unread.
+/// Returns whether the peer's end of a connection is still open. Unlike a read, this detects a close even if received
+/// data is still unread.
 fn is_open(stream: &TcpStream) -> bool {
     let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
     let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;

@@ -79,7 +79,7 @@ impl Bundle {
         self.of_bridge.fetch_sub(octets, Ordering::Relaxed);
     }
 
-    /// Marks the bundle as failed and discards its changes. A failed bundle cannot be committed any more.
+    /// Marks the bundle as failed, so that it cannot be committed, and discards its changes.
     pub fn breaks(&mut self) {
         self.broken = true;
         self.changes = Vec::new();

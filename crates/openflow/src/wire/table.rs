@@ -17,7 +17,7 @@ const WILDCARDS_10: u32 = 0x003f_ffff;
 /// Bits of the fields that OpenFlow 1.1 can match (OFPFMF_*): all bits except the one for the match type.
 const FIELDS_11: u32 = 0xfbff;
 
-/// Returns a mask in which the bits from `first` to `last` are set.
+/// Returns a bit mask in which the bits from `first` to `last` are set.
 const fn bits(first: u16, last: u16) -> u32 {
     (u32::MAX >> (31 - last)) & (u32::MAX << first)
 }
@@ -38,7 +38,7 @@ pub(crate) fn actions(version: Version) -> u32 {
     }
 }
 
-/// Returns a mask with one bit for each basic match field (OFPXMT_OFB_*) for which `wanted` returns true.
+/// Returns a bit mask of the basic match fields (OFPXMT_OFB_*) for which `wanted` returns true.
 fn field_bits(wanted: fn(Field) -> bool) -> u64 {
     let basic = Field::ALL.into_iter().filter(|field| wanted(*field)).filter_map(|field| {
         let wire = Wire::of(field, Version::V12)?;

@@ -15,8 +15,8 @@ struct Kind {
     /// a command.
     shows: &'static [(&'static str, &'static str)],
     /// Commands that change an object. Each entry has the name and the usage of the command, the minimum and maximum
-    /// number of arguments, the minimum number of arguments at which one of them is an object name, and the output if
-    /// no argument is an object name.
+    /// number of arguments, the number of arguments from which on one of them is an object name, and the output if no
+    /// argument is an object name.
     changes: &'static [(&'static str, &'static str, usize, usize, usize, &'static str)],
     /// Error message for an unknown object name: for commands that show objects, and for commands that change
     /// an object.

@@ -41,15 +41,15 @@ const PORTS: &[Column] = &[
     Column::new("DROPS/s", Kind::Rate, 8),
 ];
 
-/// Index of the column of received packets per second on the page of ports.
+/// Column index of the received packets per second on the ports page.
 pub const RX_PACKETS: usize = Column::index(PORTS, "RX p/s");
-/// Index of the column of received bits per second on the page of ports.
+/// Column index of the received bits per second on the ports page.
 pub const RX_BITS: usize = Column::index(PORTS, "RX bit/s");
-/// Index of the column of transmitted packets per second on the page of ports.
+/// Column index of the transmitted packets per second on the ports page.
 pub const TX_PACKETS: usize = Column::index(PORTS, "TX p/s");
-/// Index of the column of transmitted bits per second on the page of ports.
+/// Column index of the transmitted bits per second on the ports page.
 pub const TX_BITS: usize = Column::index(PORTS, "TX bit/s");
-/// Index of the column of dropped packets per second on the page of ports.
+/// Column index of the dropped packets per second on the ports page.
 pub const DROPS: usize = Column::index(PORTS, "DROPS/s");
 
 const WORKERS: &[Column] = &[
@@ -63,7 +63,7 @@ const WORKERS: &[Column] = &[
     Column::new("PASSED/s", Kind::Rate, 9),
 ];
 
-/// Index of the column of the load on the page of workers.
+/// Column index of the load on the workers page.
 pub const BUSY: usize = Column::index(WORKERS, "BUSY");
 
 const BRIDGES: &[Column] = &[
@@ -77,7 +77,7 @@ const BRIDGES: &[Column] = &[
     Column::new("DROPS/s", Kind::Rate, 8),
 ];
 
-/// Index of the column of received packets per second on the page of bridges.
+/// Column index of the received packets per second on the bridges page.
 const BRIDGE_RX_PACKETS: usize = Column::index(BRIDGES, "RX p/s");
 
 const FLOWS: &[Column] = &[
@@ -90,7 +90,7 @@ const FLOWS: &[Column] = &[
     Column::new("RULE", Kind::Text, 0),
 ];
 
-/// Index of the column of packets per second on the page of flows.
+/// Column index of the packets per second on the flows page.
 const FLOW_PACKETS: usize = Column::index(FLOWS, "p/s");
 
 const ROUTERS: &[Column] = &[
@@ -104,7 +104,7 @@ const ROUTERS: &[Column] = &[
     Column::new("RX bit/s", Kind::Bits, 9),
 ];
 
-/// Index of the column of received packets per second on the page of routers.
+/// Column index of the received packets per second on the routers page.
 const ROUTER_RX_PACKETS: usize = Column::index(ROUTERS, "RX p/s");
 
 const FILTERS: &[Column] = &[
@@ -117,7 +117,7 @@ const FILTERS: &[Column] = &[
     Column::new("PACKETS", Kind::Number, 8),
 ];
 
-/// Index of the column of packets per second on the page of filters.
+/// Column index of the packets per second on the filters page.
 const FILTER_PACKETS: usize = Column::index(FILTERS, "p/s");
 
 const DROP_REASONS: &[Column] = &[
@@ -127,11 +127,11 @@ const DROP_REASONS: &[Column] = &[
     Column::new("DROPS", Kind::Number, 7),
 ];
 
-/// Index of the column of drops per second on the page of drops.
+/// Column index of the drops per second on the drops page.
 pub const DROP_RATE: usize = Column::index(DROP_REASONS, "DROPS/s");
-/// Index of the column of the reason on the page of drops.
+/// Column index of the drop reason on the drops page.
 pub const DROP_REASON: usize = Column::index(DROP_REASONS, "REASON");
-/// Index of the column of the number of drops on the page of drops.
+/// Column index of the total number of drops on the drops page.
 pub const DROP_COUNT: usize = Column::index(DROP_REASONS, "DROPS");
 
 /// Columns of the flow caches: packets per second by tier, and numbers of megaflows.
@@ -191,7 +191,7 @@ impl Page {
         }
     }
 
-    /// Returns the columns whose sum the sparkline of each row shows, and the heading of the sparklines.
+    /// Returns the indices of the columns whose sum each row's sparkline shows, and the heading of the sparklines.
     pub fn traced(self) -> (&'static [usize], &'static str) {
         match self {
             Page::Ports => (&[RX_PACKETS, TX_PACKETS], "RX+TX p/s"),
@@ -287,7 +287,8 @@ pub fn workers(workers: &[WorkerState]) -> Vec<Row> {
     workers.iter().map(row).collect()
 }
 
-/// Returns the sum of a column of the page of ports over these ports, or `None` while no rate is known.
+/// Returns the sum of one column of the ports page over the given ports. The sum is unknown (`None`) while no rate is
+/// known.
 fn sum<'a>(rates: &Sheet, column: usize, ports: impl IntoIterator<Item = &'a str>) -> Cell {
     let of_port = |port| rates.line(port)?.values.get(column)?.number();
     Cell::Value(ports.into_iter().filter_map(of_port).reduce(|sum, rate| sum + rate))

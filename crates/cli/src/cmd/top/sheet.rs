@@ -48,8 +48,8 @@ impl Column {
         Column { title, kind, width }
     }
 
-    /// Returns the index of the column with this title. The function is for constants: a constant with the title of no
-    /// column does not compile.
+    /// Returns the index of the column with this title. Constants are defined by this function: if no column has the
+    /// title, the program does not compile.
     pub const fn index(columns: &[Column], title: &str) -> usize {
         let mut at = 0;
         while !equal(columns[at].title.as_bytes(), title.as_bytes()) {

@@ -2,19 +2,19 @@
 //!
 //! Section numbers are those of OpenFlow 1.5.1, unless another version is named.
 
-/// Configuration bit of a port that is administratively down (section 7.2.1.1).
+/// Port configuration bit: the port is administratively down (section 7.2.1.1).
 pub const OFPPC_PORT_DOWN: u32 = 1;
-/// Configuration bit of a port that drops received packets (section 7.2.1.1).
+/// Port configuration bit: the port drops received packets (section 7.2.1.1).
 pub const OFPPC_NO_RECV: u32 = 1 << 2;
-/// Configuration bit of a port that drops the packets forwarded to it (section 7.2.1.1).
+/// Port configuration bit: the port drops the packets forwarded to it (section 7.2.1.1).
 pub const OFPPC_NO_FWD: u32 = 1 << 5;
-/// Configuration bit of a port that sends no packet-ins (section 7.2.1.1).
+/// Port configuration bit: no packet-ins are sent for packets from the port (section 7.2.1.1).
 pub const OFPPC_NO_PACKET_IN: u32 = 1 << 6;
-/// State bit of a port without a link (section 7.2.1.1).
+/// Port state bit: the port has no link (section 7.2.1.1).
 pub const OFPPS_LINK_DOWN: u32 = 1;
-/// State bit of a port that a protocol outside of OpenFlow blocks (section 7.2.1.1).
+/// Port state bit: a protocol outside of OpenFlow blocks the port (section 7.2.1.1).
 pub const OFPPS_BLOCKED: u32 = 1 << 1;
-/// State bit of a port that is live for fast-failover groups (section 7.2.1.1).
+/// Port state bit: the port is live for fast-failover groups (section 7.2.1.1).
 pub const OFPPS_LIVE: u32 = 1 << 2;
 /// Port feature bit: 10 Mbit/s, full duplex (section 7.2.1.2).
 pub const OFPPF_10MB_FD: u32 = 1 << 1;
@@ -49,10 +49,10 @@ pub const OFPQ_ALL: u32 = u32::MAX;
 
 /// Configuration bits of ports that only OpenFlow 1.0 has.
 pub mod ofp10 {
-    /// Configuration bit of a port without a spanning tree (OpenFlow 1.0 section 5.2.1).
+    /// Port configuration bit: the port does not take part in the spanning tree protocol (OpenFlow 1.0 section 5.2.1).
     pub const OFPPC_NO_STP: u32 = 1 << 1;
-    /// Configuration bit of a port that drops received spanning tree packets (OpenFlow 1.0 section 5.2.1).
+    /// Port configuration bit: the port drops received spanning tree packets (OpenFlow 1.0 section 5.2.1).
     pub const OFPPC_NO_RECV_STP: u32 = 1 << 3;
-    /// Configuration bit of a port that is excluded from flooding (OpenFlow 1.0 section 5.2.1).
+    /// Port configuration bit: packets are not flooded to the port (OpenFlow 1.0 section 5.2.1).
     pub const OFPPC_NO_FLOOD: u32 = 1 << 4;
 }

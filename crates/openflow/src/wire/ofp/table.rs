@@ -2,9 +2,9 @@
 //!
 //! Section numbers are those of OpenFlow 1.5.1, unless another version is named.
 
-/// Configuration bit of a table that evicts flow entries (section 7.3.3).
+/// Table configuration bit: the table evicts flow entries (section 7.3.3).
 pub const OFPTC_EVICTION: u32 = 1 << 2;
-/// Configuration bit of a table that reports its vacancy (share of free entries) to controllers (section 7.3.3).
+/// Table configuration bit: the table reports its vacancy (share of free entries) to controllers (section 7.3.3).
 pub const OFPTC_VACANCY_EVENTS: u32 = 1 << 3;
 /// Type of the eviction property in a table description or table-mod (section 7.3.4.1).
 pub const OFPTMPT_EVICTION: u16 = 2;
@@ -41,11 +41,12 @@ pub const OFPTFPT_APPLY_SETFIELD: u16 = 14;
 
 /// Configuration of tables in OpenFlow 1.1 and 1.2. OpenFlow 1.3 ignores these bits.
 pub mod ofp11 {
-    /// Packets that match no flow entry go to the controller (OpenFlow 1.1 section A.3.3).
+    /// Table configuration value: packets that match no flow entry go to the controller (OpenFlow 1.1 section A.3.3).
     pub const OFPTC_TABLE_MISS_CONTROLLER: u32 = 0;
-    /// Packets that match no flow entry continue in the next table (OpenFlow 1.1 section A.3.3).
+    /// Table configuration value: packets that match no flow entry continue in the next table (OpenFlow 1.1 section
+    /// A.3.3).
     pub const OFPTC_TABLE_MISS_CONTINUE: u32 = 1;
-    /// Packets that match no flow entry are dropped (OpenFlow 1.1 section A.3.3).
+    /// Table configuration value: packets that match no flow entry are dropped (OpenFlow 1.1 section A.3.3).
     pub const OFPTC_TABLE_MISS_DROP: u32 = 2;
     /// Bit mask of the configuration for packets that match no flow entry (OpenFlow 1.1 section A.3.3).
     pub const OFPTC_TABLE_MISS_MASK: u32 = 3;
