@@ -32,12 +32,12 @@ pub struct Client {
     patience: Duration,
 }
 
-/// An HTTP response that was read completely.
+/// An HTTP response of the daemon that was read completely.
 #[derive(Debug)]
 pub struct Answer {
     /// HTTP status of the response.
     pub status: StatusCode,
-    /// Body of the response.
+    /// Body of the HTTP response.
     pub body: Bytes,
 }
 
@@ -58,7 +58,7 @@ impl Client {
         &self.socket
     }
 
-    /// Reads the JSON resource at `path`.
+    /// Requests the API resource at `path` from the daemon, and parses its JSON.
     ///
     /// # Errors
     /// The daemon does not answer or refuses the request, or the response is not the expected JSON.
@@ -66,7 +66,7 @@ impl Client {
         self.read(&self.answer(path).await?)
     }
 
-    /// Requests the resource at `path`.
+    /// Requests the API resource at `path` from the daemon.
     ///
     /// # Errors
     /// The daemon does not answer or refuses the request.

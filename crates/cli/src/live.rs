@@ -116,7 +116,7 @@ pub struct CounterEvents {
 }
 
 impl CounterEvents {
-    /// Opens the stream.
+    /// Opens the daemon's stream of counters.
     ///
     /// # Errors
     /// The daemon does not answer.

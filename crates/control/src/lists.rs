@@ -163,9 +163,9 @@ pub enum Arguments {
     /// The command can name one object, and then shows only this object. The fields are the kind of the objects, such
     /// as `port`, and its placeholder in the help text, such as `PORT`. The route has no arguments.
     Name(&'static str, &'static str),
-    /// A bridge and a maximum number of entries.
+    /// The arguments are a bridge and a maximum number of entries.
     Bridge,
-    /// A router and a maximum number of entries.
+    /// The arguments are a router and a maximum number of entries.
     Router,
     /// The command has arguments of its own, which the command line defines in `cmd/show/`. The route has no
     /// arguments, or is among the other routes of the API.
@@ -177,7 +177,7 @@ pub enum Arguments {
 pub struct List {
     /// Name of the command below `trivium show`, and last part of the path in the API.
     pub name: &'static str,
-    /// Former name of the command.
+    /// Former name of the command, which is still accepted.
     pub alias: Option<&'static str>,
     /// Help text of the command.
     pub about: &'static str,
@@ -219,20 +219,20 @@ impl List {
     }
 }
 
-/// A list that is formatted for output.
+/// A list from the API, formatted for output by a command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Formatted {
-    /// Number of entries.
+    /// Number of entries in the formatted list.
     pub count: usize,
-    /// JSON with line breaks and indentation.
+    /// The list as JSON with line breaks and indentation.
     pub json: String,
-    /// Text for human readers.
+    /// The list as text for human readers.
     pub text: String,
 }
 
 /// Resource of the API that is a list. The type of the entries is hidden.
 pub(crate) trait Resource: Sync + std::fmt::Debug {
-    /// Returns the summary in the description of the API.
+    /// Returns the summary of the list's route in the description of the API.
     fn summary(&self) -> &'static str;
 
     /// Returns the name of the schema of an entry, and adds the schema and all schemas that it refers to.
@@ -252,9 +252,9 @@ pub(crate) trait Resource: Sync + std::fmt::Debug {
 
 /// Resource whose entries have the type `T`.
 struct Entries<T> {
-    /// Summary in the description of the API.
+    /// Summary of the list's route in the description of the API.
     summary: &'static str,
-    /// Reads the entries.
+    /// Function that reads the entries from the data plane.
     read: fn(&dyn Lists, &Query) -> Result<Vec<T>, PlaneError>,
     /// Returns the name of an entry, for [`Arguments::Name`].
     name: Option<fn(&T) -> &str>,

@@ -304,7 +304,7 @@ pub struct CaptureRequest {
 /// Parameters of a capture at the hook of a port (the XDP program on the port's device).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DumpRequest {
-    /// Name of the port whose hook is captured.
+    /// Name of the port at whose hook frames are captured.
     pub port: String,
     /// Names of the verdicts whose frames are captured. An empty list means all verdicts.
     pub verdicts: Vec<String>,

@@ -42,7 +42,7 @@ pub enum StorageError {
     Content {
         /// Path of the file with invalid content.
         path: PathBuf,
-        /// Error in the content of the file.
+        /// Kind of the defect in the content of the file.
         source: StoredError,
     },
 }

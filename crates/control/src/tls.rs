@@ -63,7 +63,7 @@ pub enum GuardError {
         field: &'static str,
         /// Path of the certificate file or key file.
         path: PathBuf,
-        /// Error of the PEM parser.
+        /// Error that the PEM parser returned for the certificate or the key.
         source: pem::Error,
     },
     /// The certificate file contains no certificate.

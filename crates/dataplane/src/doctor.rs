@@ -100,7 +100,7 @@ pub fn examine(
     chart.findings
 }
 
-/// Adds the findings about one port to `chart`.
+/// Adds the findings of the diagnostics about one port to `chart`.
 fn port(
     chart: &mut Chart,
     places: &mut device::Places,

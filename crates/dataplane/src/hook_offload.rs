@@ -153,7 +153,7 @@ struct RoutedOrder {
     seen: Vec<Seen>,
 }
 
-/// Counters of a queue at the time of a poll.
+/// Counters of a port's queue at the time of a poll, from which the next poll computes the differences.
 struct Seen {
     /// Number of frames that the kernel has dropped at the queue.
     lost: u64,

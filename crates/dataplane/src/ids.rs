@@ -60,9 +60,9 @@ impl Numbers {
 /// Numbers of the ports and bridges, by which the steps of packet traces and the drop records refer to them.
 #[derive(Clone, Debug)]
 pub struct Names {
-    /// Numbers of ports, by port name.
+    /// Numbers by which the data path identifies ports, by port name.
     pub ports: Numbers,
-    /// Numbers of bridges, by bridge name.
+    /// Numbers by which the data path identifies bridges, by bridge name.
     pub bridges: Numbers,
 }
 

@@ -182,8 +182,8 @@ fn rule_text(rule: &Rule) -> String {
     words.join(" ")
 }
 
-/// Returns the number in the attribute `kind` of a policy routing rule, which the mirror stores undecoded. Returns
-/// `None` if the rule does not have the attribute.
+/// Returns the number in the attribute `kind` of a policy routing rule, which the mirror of the kernel's routing state
+/// stores undecoded. Returns `None` if the rule does not have the attribute.
 fn number(rule: &Rule, kind: u16) -> Option<u32> {
     let (_, value) = rule.other.iter().find(|(own, _)| *own == kind)?;
     value.as_slice().try_into().ok().map(u32::from_ne_bytes)
@@ -348,8 +348,8 @@ pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     story.steps.insert(place, Step { stage: "route".to_owned(), what });
 }
 
-/// Returns at most `limit` neighbours of the mirror as values of the API. `sent` contains the numbers of packets and
-/// bytes sent to the neighbours.
+/// Returns at most `limit` neighbours in the mirror of the kernel's routing state as values of the API. `sent` contains
+/// the numbers of packets and bytes sent to the neighbours.
 pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEntry> {
     let entry = |(key, known): (&netlink::NeighbourKey, &netlink::Neighbour)| {
         let (packets, bytes) = sent.get(&(key.link, key.address)).copied().unwrap_or_default();
@@ -365,8 +365,8 @@ pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEn
     mirror.neighbours.iter().take(limit).map(entry).collect()
 }
 
-/// Returns at most `limit` next-hop objects of the mirror as values of the API. `sent` contains the numbers of packets
-/// and bytes sent to the gateways.
+/// Returns at most `limit` next-hop objects in the mirror of the kernel's routing state as values of the API. `sent`
+/// contains the numbers of packets and bytes sent to the gateways.
 pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry> {
     let to = |hop: &Hop| Some(sent.get(&(hop.link, hop.gateway?)).copied().unwrap_or_default());
     let entry = |(id, object): (&u32, &netlink::NextHop)| NextHopEntry {

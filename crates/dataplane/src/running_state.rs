@@ -108,7 +108,7 @@ struct Done {
     steering: steering::Changed,
     /// New ports that the configuration change has opened and whose queues are not assigned to workers yet.
     early: Vec<(PortName, PortSpec, Opened)>,
-    /// Ports that the configuration change has added.
+    /// Names of the ports that the configuration change has added.
     came: Vec<PortName>,
     /// Ports that the configuration change has removed.
     gone: Vec<Gone>,

@@ -30,7 +30,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Returns whether the capture or trace must end.
+    /// Returns whether a hand-over requires the capture or trace to end.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
@@ -47,7 +47,8 @@ impl Watches {
         Watched { over, _done: sender }
     }
 
-    /// Ends all captures and traces, and waits until their threads no longer access the workers' rings.
+    /// Ends all captures and traces, and waits until their threads no longer access the workers' rings, at most `END`
+    /// for each.
     pub fn end(&self) {
         let all = std::mem::take(&mut *locked(&self.0));
         all.iter().for_each(|watch| watch.over.store(true, Ordering::Release));

@@ -342,9 +342,9 @@ pub struct Storm {
 /// Key of a static MAC table entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StaticKey {
-    /// VLAN of the static entry.
+    /// VLAN of the static MAC table entry.
     pub vlan: VlanId,
-    /// MAC address of the static entry.
+    /// MAC address of the static MAC table entry.
     pub mac: MacAddr,
 }
 

@@ -9,7 +9,7 @@ use packet::{MacParseError, VlanId, VlanTags};
 
 use crate::{InterfaceAddress, NameError, TargetError};
 
-/// Cause of a configuration problem.
+/// Cause of a problem in a configuration, with the values that the text of the cause names.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(
     missing_docs,
@@ -187,7 +187,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns the remedy for the cause.
+    /// Returns the remedy for the cause of the problem as text.
     pub fn fix(&self) -> String {
         use Cause::*;
         match self {

@@ -75,7 +75,7 @@ pub(crate) struct ObjectCount {
     pub table: &'static str,
     /// Name of the object type in the plural, for messages.
     pub what: &'static str,
-    /// Current number of objects of this type.
+    /// Current number of objects of this type, of all owners together.
     pub count: usize,
     /// Maximum number of objects of this type.
     pub limit: usize,

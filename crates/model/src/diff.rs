@@ -24,15 +24,15 @@ use crate::{
     Router, RouterName, RouterPort, RouterSettings, StaticKey, SteeringName, SteeringPolicy, WhenDown,
 };
 
-/// How a changed field takes effect.
+/// How a changed field of the configuration takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// The running object is changed.
+    /// The running object is changed, without interruption.
     Live,
     /// The object is removed and added again.
     Recreate,
-    /// The daemon must be restarted.
+    /// The daemon must be restarted before the change takes effect.
     Restart,
 }
 
@@ -94,7 +94,7 @@ pub enum ConfigChange {
         /// Rules and settings of the filter that differ.
         fields: Vec<FieldChange>,
     },
-    /// Removes a filter that no port uses any more.
+    /// Removes a filter, which no port uses after the earlier changes.
     RemoveFilter {
         /** Name of the filter. */
         name: FilterName,
@@ -115,7 +115,7 @@ pub enum ConfigChange {
         /// Flow entries and settings of the steering policy that differ.
         fields: Vec<FieldChange>,
     },
-    /// Removes a steering policy that no port uses any more.
+    /// Removes a steering policy, which no port uses after the earlier changes.
     RemoveSteering {
         /** Name of the steering policy. */
         name: SteeringName,

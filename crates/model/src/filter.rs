@@ -56,7 +56,7 @@ impl Unreadable {
         *self == Unreadable::Drop
     }
 
-    /// Returns the configuration word of the value.
+    /// Returns the word for the value in the configuration file.
     pub fn name(self) -> &'static str {
         match self {
             Unreadable::Drop => "drop",
@@ -105,7 +105,7 @@ pub enum FilterAction {
 }
 
 impl FilterAction {
-    /// Returns the configuration word of the action.
+    /// Returns the word for the action in the configuration file.
     pub fn name(&self) -> &'static str {
         match self {
             FilterAction::Drop => "drop",
@@ -123,7 +123,7 @@ impl FilterAction {
     }
 }
 
-/// Parameters of the sampling of packets.
+/// Parameters of a rule that samples packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Sampling {
     /// Average number of packets per sample, at least 1.

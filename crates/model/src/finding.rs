@@ -26,7 +26,7 @@ pub struct DoctorFinding {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Finding {
-    /// The object has no problem.
+    /// The diagnostics have found no problem of the object.
     Ok,
     /// The object works, but slower than possible.
     Advice,

@@ -141,9 +141,9 @@ pub struct HookMap {
     pub kind: String,
     /// Maximum number of elements. For a ring buffer, its size in bytes.
     pub max_entries: u32,
-    /// Size of a key of the BPF map in bytes.
+    /// Size of one key of the BPF map in bytes.
     pub key_size: u32,
-    /// Size of a value of the BPF map in bytes.
+    /// Size of one value of the BPF map in bytes.
     pub value_size: u32,
     /// Kernel memory of the map in bytes. Absent if the kernel does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

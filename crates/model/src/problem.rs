@@ -15,9 +15,9 @@ use crate::Cause;
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The configuration is refused.
+    /// The problem is an error: the configuration is refused.
     Error,
-    /// The configuration is valid, but probably not as intended.
+    /// The problem is a warning: the configuration is valid, but probably not as intended.
     Warning,
 }
 

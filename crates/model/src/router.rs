@@ -273,7 +273,7 @@ pub enum Miss {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Rpf {
-    /// The router does not check source addresses.
+    /// The router does not check the source addresses of packets.
     #[default]
     Off,
     /// The router requires a route to the source address. At least one next hop of the route must use the interface
@@ -284,7 +284,7 @@ pub enum Rpf {
 }
 
 impl Rpf {
-    /// Returns whether source addresses are not checked.
+    /// Returns whether the reverse path check is disabled.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
     pub fn is_off(&self) -> bool {
         *self == Rpf::Off

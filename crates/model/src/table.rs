@@ -9,12 +9,12 @@ pub trait Listed: Sized {
     fn text(all: &[Self]) -> String;
 }
 
-/// Alignment of a column.
+/// Alignment of the texts in a column of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
-    /// Left-aligned, for text.
+    /// The texts are aligned to the left, as for names.
     Left,
-    /// Right-aligned, for numbers.
+    /// The texts are aligned to the right, as for numbers.
     Right,
 }
 
@@ -42,7 +42,7 @@ impl Table {
         Columns { values, table: Table { columns: Vec::new(), rows } }
     }
 
-    /// Adds a row.
+    /// Adds a row to the table. `cells` has one text for each column.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }

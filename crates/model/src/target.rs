@@ -22,20 +22,20 @@ pub enum Target {
 /// Reason why a text is not a supported connection method.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
-    /// The method is `ssl:`, which is not supported yet.
+    /// The connection method is `ssl:`, which is not supported yet.
     #[error("`ssl:` is not there yet")]
     Ssl,
-    /// The method is passive: the client would wait until the server connects to it. Such methods are not supported
-    /// yet.
+    /// The connection method is passive: the client would wait until the server connects to it. Such methods are not
+    /// supported yet.
     #[error("`{0}:` would wait for the server to connect, which is not there yet")]
     Passive(String),
-    /// The text is not a connection method.
+    /// The text is not a connection method of an OVSDB server.
     #[error("it names no way to connect")]
     Unknown,
     /// The path of the socket is not absolute.
     #[error("the socket's path does not begin with `/`")]
     Relative,
-    /// The port is not a valid TCP port.
+    /// The port of the connection method is not a valid TCP port.
     #[error("`{0}` is none of the TCP ports 1 to 65535")]
     Port(String),
 }

@@ -175,16 +175,16 @@ impl VlogLevel {
 /// Destination of log messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum VlogDestination {
-    /// The system log.
+    /// Messages go to the system log.
     Syslog,
-    /// Standard error.
+    /// Messages go to standard error.
     Console,
-    /// The log file of the daemon.
+    /// Messages go to the log file of the daemon.
     File,
 }
 
 impl VlogDestination {
-    /// All destinations, in Open vSwitch's order.
+    /// All destinations of log messages, in Open vSwitch's order.
     pub const ALL: [VlogDestination; 3] =
         [VlogDestination::Syslog, VlogDestination::Console, VlogDestination::File];
 

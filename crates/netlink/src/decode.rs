@@ -57,7 +57,7 @@ pub struct Event {
 /// An object of the kernel's routing state that an rtnetlink message describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
-    /// A network device.
+    /// A network device of the namespace.
     Link(Link),
     /// An IP address of this host.
     Address(Address),
@@ -65,11 +65,11 @@ pub enum Object {
     Neighbour(NeighbourKey, Option<Neighbour>),
     /// A next-hop object (`ip nexthop`) and its ID.
     NextHop(u32, NextHop),
-    /// An IPv4 route.
+    /// An IPv4 route: its key and its path.
     Route4(RouteKey<Ipv4Addr>, Path),
-    /// An IPv6 route.
+    /// An IPv6 route: its key and its path.
     Route6(RouteKey<Ipv6Addr>, Path),
-    /// A policy rule.
+    /// A policy rule (`ip rule`).
     Rule(Rule),
     /// Forwarding settings (`net.ipv4.conf`, `net.ipv6.conf`) of a device or of all devices. A notification contains
     /// only the settings that have changed.

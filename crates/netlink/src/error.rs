@@ -31,10 +31,11 @@ pub enum NetlinkError {
     /// time.
     #[error("the thread that follows the kernel has not answered within {0:?}: it is busy with changes")]
     Busy(Duration),
-    /// A thread that keeps the mirror up to date could not be started.
+    /// A thread that keeps the mirror (the copy of the kernel's routing state) up to date could not be started.
     #[error("no thread could be started to follow the kernel ({0}); raise the limit of tasks")]
     Thread(io::Error),
-    /// The threads that keep the mirror up to date have ended, for this reason.
+    /// The threads that keep the mirror (the copy of the kernel's routing state) up to date have ended, for this
+    /// reason.
     #[error("the kernel is no longer followed: {0}")]
     Ended(String),
 }

@@ -265,8 +265,8 @@ impl Mirror {
         next
     }
 
-    /// Returns the number of routes in the mirror that have a protocol of FRR. Returns 0 if FPM sessions are not the
-    /// source of these routes.
+    /// Returns the number of routes in the mirror of the kernel's routing state that have a protocol of FRR. Returns 0
+    /// if FPM sessions are not the source of these routes.
     #[must_use]
     pub fn announced(&self) -> u64 {
         if !self.told_apart {
@@ -448,8 +448,8 @@ impl Mirror {
         }
     }
 
-    /// Removes next-hop objects from the mirror and from the groups that contain them. A group without members is
-    /// removed too. Routes that used a removed object are removed in one pass over all routes.
+    /// Removes next-hop objects from the mirror of the kernel's routing state and from the groups that contain them. A
+    /// group without members is removed too. Routes that used a removed object are removed in one pass over all routes.
     pub(crate) fn next_hops_gone(&mut self, mut gone: HashSet<u32>, changes: &mut Vec<Change>) {
         loop {
             let mut emptied = Vec::new();

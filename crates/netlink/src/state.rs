@@ -234,7 +234,7 @@ impl<A> RouteKey<A> {
 pub trait Family: Copy + Ord {
     /// Address with all bits zero.
     const ZERO: Self;
-    /// Length of an address in bytes.
+    /// Length of an address of the family in bytes.
     const BYTES: usize;
     /// Decodes an address from bytes in network byte order. Returns `None` if the number of bytes is wrong.
     fn from_wire(bytes: &[u8]) -> Option<Self>;

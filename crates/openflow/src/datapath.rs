@@ -218,7 +218,7 @@ pub trait Datapath: Send + Sync + 'static {
     /// does not exist.
     fn port_stats(&self, port: Option<u32>) -> Vec<PortStats>;
 
-    /// Modifies the configuration of a port.
+    /// Modifies the configuration of a port (OFPT_PORT_MOD).
     ///
     /// # Errors
     /// Returns [`PortModError`] if the modification is refused. Nothing is changed then.
@@ -289,7 +289,7 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns the configuration of a flow table. Returns `None` if the table does not exist.
     fn table_config(&self, table: u8) -> Option<TableConfig>;
 
-    /// Modifies the configuration of flow tables.
+    /// Modifies the configuration of flow tables (OFPT_TABLE_MOD).
     ///
     /// # Errors
     /// Returns [`FlowError::BadTable`] if the table does not exist, and another error if the modification is
@@ -405,7 +405,7 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 /// An event of a bridge. All sessions share one copy, which is freed when each session has processed it.
 #[derive(Debug)]
 pub struct SharedEvent {
-    /// Event of the bridge.
+    /// Event that the sessions process.
     pub event: Event,
     /// Whether this event is a further part of the events that one request has caused, after the previous event.
     pub continues: bool,

@@ -189,7 +189,7 @@ impl Turn {
     }
 }
 
-/// Receiving half of a session's connection, with the data received but not processed so far.
+/// Receiving half of an OpenFlow session's connection, with the data received but not processed so far.
 struct Incoming<S> {
     from: ReadHalf<S>,
     data: Vec<u8>,
@@ -252,7 +252,7 @@ fn put_echo_reply(out: &mut Vec<u8>, version: Version, xid: u32, data: &[u8]) {
     finish(out, start);
 }
 
-/// Sending half of a session's connection.
+/// Sending half of an OpenFlow session's connection.
 struct Outgoing<S> {
     to: WriteHalf<S>,
     /// Echo replies that are sent before the replies to earlier requests. The first reply may have been sent in

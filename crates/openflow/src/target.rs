@@ -15,24 +15,24 @@ pub const PORT: u16 = 6653;
 /// Address of a controller or listener.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
-    /// `tcp:IP[:PORT]`: connect over TCP.
+    /// `tcp:IP[:PORT]`: the bridge connects over TCP.
     Tcp(SocketAddr),
-    /// `unix:PATH`: connect to a Unix socket.
+    /// `unix:PATH`: the bridge connects to a Unix socket.
     Unix(PathBuf),
-    /// `ssl:IP[:PORT]`: connect with TLS.
+    /// `ssl:IP[:PORT]`: the bridge connects with TLS.
     Tls(SocketAddr),
-    /// `ptcp:[PORT][:IP]`: listen on TCP.
+    /// `ptcp:[PORT][:IP]`: the bridge listens on TCP.
     ListenTcp(SocketAddr),
-    /// `pssl:[PORT][:IP]`: listen with TLS.
+    /// `pssl:[PORT][:IP]`: the bridge listens with TLS.
     ListenTls(SocketAddr),
-    /// `punix:PATH`: listen on a Unix socket.
+    /// `punix:PATH`: the bridge listens on a Unix socket.
     ListenUnix(PathBuf),
 }
 
 /// Reason why an address is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
-    /// The text has none of the supported forms.
+    /// The text has none of the supported forms of an address.
     #[error(
         "controller {0:?}: not an address; write tcp:IP[:PORT], ssl:IP[:PORT], unix:PATH, ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH \
          (names are not looked up)"

@@ -30,7 +30,7 @@ pub const NICIRA: u32 = 0x2320;
 pub const ONF: u32 = 0x4f4e_4600;
 /// Buffer ID that stands for no buffer (OFP_NO_BUFFER).
 pub const NO_BUFFER: u32 = u32::MAX;
-/// Length of a message header in octets.
+/// Length of an OpenFlow message header in octets.
 pub const HEADER: usize = 8;
 
 /// A supported OpenFlow version.
@@ -95,7 +95,7 @@ impl std::fmt::Display for Version {
 pub struct Header {
     /// OpenFlow version number in the header.
     pub version: u8,
-    /// Message type (OFPT_*).
+    /// OpenFlow message type (OFPT_*).
     pub kind: u8,
     /// Length of the message in octets, including the header.
     pub length: u16,
@@ -127,7 +127,7 @@ pub trait Put {
     fn u32(&mut self, value: u32);
     #[expect(missing_docs, reason = "by name")]
     fn u64(&mut self, value: u64);
-    /// Appends `octets` zeros.
+    /// Appends `octets` octets with the value 0.
     fn zeros(&mut self, octets: usize);
     /// Appends zeros until the number of octets since the offset `start` is a multiple of eight.
     fn align(&mut self, start: usize);

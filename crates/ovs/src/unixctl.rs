@@ -101,7 +101,7 @@ impl Commands {
         text
     }
 
-    /// Runs the command with this name.
+    /// Runs the `ovs-appctl` command with this name.
     ///
     /// # Errors
     /// The command does not exist, the number of arguments is wrong, or the command itself fails.

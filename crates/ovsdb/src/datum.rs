@@ -53,15 +53,16 @@ pub enum DatumError {
 /// An atom: a single value in a database column.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Atom {
-    /// A 64-bit integer.
+    /// An atom that is a 64-bit integer.
     Integer(i64),
-    /// A floating-point number, as its IEEE 754 bits. The client only compares the number and passes it on.
+    /// An atom that is a floating-point number, as its IEEE 754 bits. The client only compares the number and passes it
+    /// on.
     Real(u64),
-    /// A Boolean value.
+    /// A Boolean atom.
     Boolean(bool),
-    /// A string.
+    /// An atom that is a string.
     String(String),
-    /// A reference to a database row, by the UUID of the row.
+    /// An atom that refers to a database row, by the UUID of the row.
     Uuid(Uuid),
 }
 

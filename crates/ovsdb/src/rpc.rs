@@ -15,10 +15,10 @@ pub enum RpcError {
     /// A message exceeds the maximum length of the [`Framer`].
     #[error("a message is longer than {limit} bytes")]
     TooLong {
-        /// Maximum length of a message in bytes.
+        /// Maximum length of a JSON-RPC message in bytes.
         limit: usize,
     },
-    /// The brackets of a message are nested too deeply.
+    /// The brackets of a JSON-RPC message are nested too deeply.
     #[error("a message has more than {DEPTH_LIMIT} brackets within each other")]
     TooDeep,
     /// A message does not begin with an object. The value is the first byte of the message.
@@ -115,7 +115,7 @@ impl Framer {
 /// A message of JSON-RPC 1.0.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Message {
-    /// A request, which requires a reply.
+    /// A JSON-RPC request, which requires a reply.
     Request {
         /// Name of the method that the peer should execute.
         method: String,
@@ -124,14 +124,14 @@ pub enum Message {
         /// Identifier of the request, which the reply must contain.
         id: Value,
     },
-    /// A notification, which has no reply.
+    /// A JSON-RPC notification, which has no reply.
     Notification {
         /// Name of the method that the peer should execute.
         method: String,
         /// Parameters of the method, as JSON values.
         params: Vec<Value>,
     },
-    /// A reply to a request, with a result or an error.
+    /// A JSON-RPC reply to a request, with a result or an error.
     Reply {
         /// Identifier of the request to which the message replies.
         id: Value,

@@ -79,7 +79,7 @@ pub async fn receive(
 enum Ended {
     /// A limit of the command line (packets, time) was reached, or a signal arrived.
     AsAsked,
-    /// The daemon closed the stream.
+    /// The daemon closed the pcapng stream.
     ByDaemon,
 }
 

@@ -9,7 +9,7 @@ use crate::args::Check;
 use crate::failure::{Failure, Kind};
 use crate::table::counted;
 
-/// Checks the file and prints its mistakes.
+/// Checks a configuration file and prints its mistakes.
 ///
 /// # Errors
 /// The file cannot be read or is refused.
@@ -58,7 +58,7 @@ pub fn print_problems(problems: &[Problem]) {
     }
 }
 
-/// Reads a configuration file.
+/// Reads a configuration file and returns its text.
 ///
 /// # Errors
 /// The file does not exist, cannot be read, or is not UTF-8.

@@ -57,16 +57,16 @@ pub enum Shown {
     Own(Own),
 }
 
-/// Part of a list that the command line selects.
+/// Part of a list that the command line of `trivium show` selects.
 #[derive(Clone, Debug)]
 pub enum Selection {
-    /// All entries.
+    /// All entries of the list.
     All,
-    /// The entry with this name.
+    /// The entry of the list that has this name.
     Name(String),
-    /// Entries of bridges.
+    /// Entries of one bridge or of all bridges.
     Bridge(OfBridge),
-    /// Entries of a router.
+    /// Entries of one router.
     Router(Several),
 }
 
@@ -153,7 +153,7 @@ impl FromArgMatches for Shown {
     }
 }
 
-/// Returns the list with this name in the registry.
+/// Returns the list with this name in the registry [`control::LISTS`].
 fn list(name: &str) -> Option<&'static List> {
     LISTS.iter().find(|list| list.name == name)
 }

@@ -33,7 +33,7 @@ use crate::failure::Failure;
 use crate::live::{self, CounterEvents, Rates};
 use state::App;
 
-/// Interval at which the command reads pressed keys.
+/// Interval at which `trivium top` reads pressed keys.
 const KEYS: Duration = Duration::from_millis(50);
 
 /// Shows counters until the time is over or the user quits.
@@ -130,7 +130,7 @@ fn keys(terminal: &ratatui::DefaultTerminal, app: &mut App) -> std::io::Result<(
     Ok((ControlFlow::Continue(()), pressed))
 }
 
-/// Prints one table a second until the time is over.
+/// Prints one table of counters a second until the time is over.
 async fn lines(events: &mut CounterEvents, deadline: Option<Instant>) -> Result<(), Failure> {
     let ended = || Failure::new("daemon", "it has ended the stream", "it may have restarted; try again");
     let mut rates = Rates::default();

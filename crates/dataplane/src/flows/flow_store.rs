@@ -66,7 +66,7 @@ struct Written {
     next: Instant,
 }
 
-/// Writes the rule files of all OpenFlow bridges.
+/// Writer of the rule files of all OpenFlow bridges.
 pub struct Keeper {
     directory: PathBuf,
     written: BTreeMap<String, Written>,
@@ -197,16 +197,16 @@ impl Snapshot {
     }
 }
 
-/// The copy of a bridge's rules in progress.
+/// State of a copy of a bridge's rules, while the copy is being made.
 #[derive(Default)]
 struct RuleCopy {
-    /// Encoded rules of all slots, as first copied.
+    /// Encoded rules of all slots of the flow tables, as first copied.
     rules: Vec<u8>,
-    /// Slot and offset in `rules` of each rule.
+    /// Slot number and offset in `rules` of each rule.
     starts: Vec<(usize, usize)>,
     /// Encoded rules of the slots that were copied again because they changed. The value is empty for an empty slot.
     latest: BTreeMap<usize, Vec<u8>>,
-    /// Whether any rule has a time-out.
+    /// Whether any of the copied rules has a timeout.
     ages: bool,
 }
 
@@ -227,7 +227,8 @@ impl RuleCopy {
         }
     }
 
-    /// Copies the rules of these slots again, with a separate lock of the tables for each part.
+    /// Copies the rules in the slots `places` of the flow tables again, with a separate lock of the tables for each
+    /// part.
     fn copy_places(&mut self, tables: &FlowTables, places: &[usize]) {
         let mut left = places;
         while !left.is_empty() {
@@ -240,7 +241,7 @@ impl RuleCopy {
         }
     }
 
-    /// Copies the rules of these slots again.
+    /// Copies the rules in the slots `places` of the flow tables again.
     fn copy_again(&mut self, pipeline: &Pipeline, places: &[usize]) {
         let now = super::now();
         for place in places {
@@ -253,7 +254,7 @@ impl RuleCopy {
         }
     }
 
-    /// Returns the encoded rules, and whether any of them has a time-out.
+    /// Returns the encoded rules, and whether any of them has a timeout.
     fn into_rules(self) -> (Vec<u8>, bool) {
         let mut rules = self.rules;
         if !self.latest.is_empty() {
@@ -304,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    /// Number of rules, which all change together.
+    /// Number of rules in the test, which all change together.
     const RULES: u16 = 4_600;
     /// Length in octets of the `note` action in each rule. All its octets hold the number of the last change.
     const NOTE: usize = 24;

@@ -62,7 +62,7 @@ struct List<T> {
     limit: usize,
     /// Total size in octets of the texts of all entries in the list.
     length: usize,
-    /// Maximum of `length`.
+    /// Maximum total size in octets of the texts in the list.
     longest: usize,
 }
 

@@ -45,9 +45,9 @@ pub enum KeptError {
     Io {
         /// Path of the rule file.
         path: PathBuf,
-        /// Operation that failed: `read` or `written`.
+        /// Operation on the rule file that failed: `read` or `written`.
         what: &'static str,
-        /// Error that the operating system returned.
+        /// Error that the operating system returned for the rule file.
         source: io::Error,
     },
     /// The rules of the bridge change faster than they are copied.
@@ -68,7 +68,7 @@ pub enum KeptError {
 /// Kind of defect by which a rule file is not usable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Damage {
-    /// The file does not begin like a rule file.
+    /// The file does not begin with the magic number of a rule file, or is shorter than the header.
     #[error("this is no file of rules")]
     Strange,
     /// The rule file has an unsupported format version, because another release wrote it.

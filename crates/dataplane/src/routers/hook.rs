@@ -304,7 +304,7 @@ impl Hook {
     }
 }
 
-/// Adds the counts in `more` to those in `sum`.
+/// Adds the packet and byte counts in `more` to those in `sum`.
 pub fn add(sum: &mut RouteCounts, more: RouteCounts) {
     sum.rx_packets += more.rx_packets;
     sum.rx_bytes += more.rx_bytes;

@@ -135,8 +135,8 @@ impl State {
         outcome
     }
 
-    /// Reads devices, addresses and policy routing rules again from the mirror, if `is_changed` is true or if
-    /// the numbers of the mirrored route tables have changed since the last read.
+    /// Reads devices, addresses and policy routing rules again from the mirror of the kernel's routing state, if
+    /// `is_changed` is true or if the numbers of the mirrored route tables have changed since the last read.
     fn look_if(&mut self, is_changed: bool, mirror: &Mirror) {
         if is_changed || !self.feed.tables().eq(self.seen.tables.iter().copied()) {
             self.look(mirror);
@@ -145,8 +145,8 @@ impl State {
         }
     }
 
-    /// Reads devices, addresses and policy routing rules again from the mirror, if interface numbers have
-    /// changed since the last read.
+    /// Reads devices, addresses and policy routing rules again from the mirror of the kernel's routing state, if
+    /// interface numbers have changed since the last read.
     pub fn look_renumbered(&mut self, mirror: &Mirror) {
         if self.is_renumbered {
             self.look(mirror);

@@ -332,7 +332,7 @@ impl<'n> Fields<'n> {
         None
     }
 
-    /// Reads a unicast Ethernet address.
+    /// Reads the value of a key as a unicast Ethernet address.
     pub fn station(&mut self, key: &'static str, findings: &mut Findings) -> Option<MacAddr> {
         let mac: MacAddr = self.parsed(key, |text, source| Cause::BadMac { text, source }, findings)?;
         let cause = match mac {

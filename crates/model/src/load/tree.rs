@@ -23,7 +23,7 @@ pub(crate) enum Value {
     Huge,
     Fraction,
     Bool(bool),
-    /// A date, as written in the text.
+    /// A TOML date, as written in the text.
     Date(String),
     Nothing,
     List(Vec<Node>),
@@ -42,7 +42,7 @@ pub(crate) struct Entry {
 }
 
 impl Value {
-    /// Returns the type of the value in words.
+    /// Returns the type of the value in words, for messages about values of a wrong type.
     pub fn found(&self) -> &'static str {
         match self {
             Value::Text(_) => "a text",

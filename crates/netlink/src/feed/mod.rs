@@ -366,8 +366,8 @@ impl Feed {
         }
     }
 
-    /// Applies changes of the mirror to the routing tables and adjacencies. Returns an error for each route that was
-    /// refused. All other changes are applied.
+    /// Applies changes of the mirror of the kernel's routing state to the routing tables and adjacencies. Returns an
+    /// error for each route that was refused. All other changes are applied.
     ///
     /// The method never waits for readers. A route may be refused only because readers still use the memory
     /// that earlier changes have freed. The caller then waits for [`Feed::grace`] and calls [`Feed::retry`].
@@ -511,7 +511,7 @@ impl Feed {
     }
 
     /// Installs, replaces or removes the route to a prefix in a table of the router, so that the table agrees with the
-    /// mirror.
+    /// mirror of the kernel's routing state.
     fn bring(&mut self, mirror: &Mirror, key: Key) -> Result<(), FibError> {
         let lacks_table = self.lacks_table(key.table());
         let no_table = |prefix: &dyn fmt::Display| {

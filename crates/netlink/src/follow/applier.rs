@@ -1,4 +1,5 @@
-//! Thread (applier) that applies the kernel's notifications to the mirror and answers requests.
+//! Thread (applier) that applies the kernel's notifications to the mirror of the kernel's routing state and answers
+//! requests.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -39,8 +40,8 @@ pub(super) struct Applier<F> {
     /// the number of its fence.
     pub(super) waiting: Vec<(u64, Sender<()>)>,
     pub(super) sessions: Option<Sessions>,
-    /// IDs of next-hop objects whose removal was notified, but is not yet applied to the mirror. Consecutive removals
-    /// are applied together.
+    /// IDs of next-hop objects that the kernel has removed and that the mirror (the copy of the kernel's routing state)
+    /// still contains. Consecutive removals are applied together.
     pub(super) leaving: HashSet<u32>,
 }
 
@@ -120,8 +121,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         }
     }
 
-    /// Removes the next-hop objects in `leaving` from the mirror in one pass over all routes, because each pass is
-    /// expensive.
+    /// Removes the next-hop objects in `leaving` from the mirror of the kernel's routing state in one pass over all
+    /// routes, because each pass is expensive.
     fn let_next_hops_go(&mut self, changes: &mut Vec<Change>) {
         if !self.leaving.is_empty() {
             self.mirror.next_hops_gone(std::mem::take(&mut self.leaving), changes);
@@ -176,8 +177,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         });
     }
 
-    /// Returns a new mirror from a dump of the kernel's present state. If changes interrupt the dump, it is repeated
-    /// until `deadline`.
+    /// Returns a new mirror, made from a dump of the kernel's present routing state. If changes interrupt the dump, it
+    /// is repeated until `deadline`.
     fn dump(&mut self, deadline: Option<Instant>) -> Result<Mirror, NetlinkError> {
         let mut mirror = Mirror::default();
         for (kind, family, what) in PARTS {
@@ -208,8 +209,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(mirror)
     }
 
-    /// Replaces the mirror by a complete dump of the kernel's state. Differences from the previous state of
-    /// the mirror are reported as changes.
+    /// Replaces the mirror of the kernel's routing state by a complete dump of the kernel's state. Differences from the
+    /// previous state of the mirror are reported as changes.
     fn resync(&mut self, deadline: Option<Instant>) -> Result<(), NetlinkError> {
         let begun = Instant::now();
         let there = self.dump(deadline)?;
@@ -263,7 +264,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(drift)
     }
 
-    /// Dumps the kernel's state and compares it with the mirror. Returns the dump, the differences for which no
+    /// Dumps the kernel's routing state and compares the mirror with it. Returns the dump, the differences for which no
     /// notification arrived before the end of the dump, and the number of the other differences. Returns `None` if a
     /// complete dump was made for the mirror meanwhile, or if the applier must end.
     fn compare(&mut self) -> Result<Option<(Mirror, Vec<Change>, usize)>, NetlinkError> {

@@ -30,7 +30,8 @@ pub(super) enum Ask {
     Settle(Sender<()>),
     /// Requests a call of a function on the applier's thread, with the mirror of the kernel's routing state.
     Look(Box<dyn FnOnce(&Mirror) + Send>),
-    /// Requests a comparison of the mirror with the kernel, and the repair of the differences.
+    /// Requests a comparison of the mirror of the kernel's routing state with the kernel, and the repair of the
+    /// differences.
     Check(Sender<Result<Drift, NetlinkError>>),
     End,
 }
@@ -46,8 +47,8 @@ impl Ask {
     }
 }
 
-/// Result of a comparison of the mirror with the kernel's state: differences for which the kernel sent no notification.
-/// The differences have been repaired.
+/// Result of a comparison of the mirror of the kernel's routing state with the kernel: differences for which the kernel
+/// sent no notification. The differences have been repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
     /// Objects of the mirror that differed from the kernel's state.

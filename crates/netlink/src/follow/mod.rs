@@ -184,8 +184,8 @@ impl Follower {
         NetlinkError::Ended(failed.clone().unwrap_or_else(|| "its thread has panicked".to_owned()))
     }
 
-    /// Waits until the mirror contains all changes that the kernel made before this call, and the callback has been
-    /// called for these changes.
+    /// Waits until the mirror of the kernel's routing state contains all changes that the kernel made before this call,
+    /// and the callback has been called for these changes.
     ///
     /// # Errors
     /// Returns [`NetlinkError::Ended`] if the follower has ended.
@@ -220,8 +220,8 @@ impl Follower {
         self.ask_within(limit, |to| Ask::look(to, look))
     }
 
-    /// Compares the mirror with the kernel's state and repairs differences. Returns the differences that were repaired.
-    /// A mirror that is up to date has no differences.
+    /// Compares the mirror of the kernel's routing state with the kernel and repairs differences. Returns the
+    /// differences that were repaired. A mirror that is up to date has no differences.
     ///
     /// # Errors
     /// Returns [`NetlinkError`] if the kernel's state cannot be dumped, or if the follower has ended.

@@ -11,7 +11,7 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 /// Counters of a follower (the threads that follow the kernel's routing state) since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Number of kernel notifications that were decoded.
+    /// Number of kernel notifications that the follower has decoded.
     pub events: u64,
     /// Number of times that the netlink receive buffer was full. The kernel has then discarded notifications.
     pub overruns: u64,
@@ -20,8 +20,8 @@ pub struct Status {
     pub resyncs: u64,
     /// Duration of the last complete dump in nanoseconds.
     pub resync_ns: u64,
-    /// Number of objects in the mirror that differed from the kernel's state without a notification, and were
-    /// corrected.
+    /// Number of objects in the mirror of the kernel's routing state that differed from the kernel without a
+    /// notification, and were corrected.
     pub drifted: u64,
     /// Number of notification datagrams of the kernel that were read, but not yet applied.
     pub behind: u64,

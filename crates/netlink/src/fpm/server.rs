@@ -108,7 +108,7 @@ fn is_open(stream: &TcpStream) -> bool {
     }
 }
 
-/// Error: the applier thread has ended.
+/// Error that reports that the applier thread has ended.
 struct Ended;
 
 /// Reason for the end of an FPM session.

@@ -31,8 +31,8 @@ const LOOKED_AT: usize = 64;
 const OBJECTS: usize = 65_536;
 /// Maximum number of members in all next-hop groups of FPM sessions together.
 const MEMBERS: usize = 1 << 20;
-/// First ID in the mirror for next-hop objects whose own ID is already in use there. Neither the kernel nor zebra uses
-/// IDs from this number on.
+/// First ID in the mirror of the kernel's routing state for next-hop objects whose own ID is already in use there.
+/// Neither the kernel nor zebra uses IDs from this number on.
 const ALIASES: u32 = 0x8000_0000;
 
 /// Answer to zebra's announcement of a route, with the key of the route. `None` in place of an answer stands
@@ -46,9 +46,10 @@ pub(crate) struct Table {
     /// Whether a replay of zebra's routes was completed. From then on, the kernel's copies of FRR's routes are ignored.
     whole: bool,
     replay: Option<Replay>,
-    /// IDs of FRR's next-hop objects in the mirror, by the IDs that zebra uses in the FPM session.
+    /// IDs of FRR's next-hop objects in the mirror of the kernel's routing state, by the IDs that zebra uses in the FPM
+    /// session.
     ids: HashMap<u32, u32>,
-    /// First ID to try in the mirror for the next object whose own ID is already in use.
+    /// First ID to try in the mirror of the kernel's routing state for the next object whose own ID is already in use.
     next_alias: u32,
     /// Number of members of the next-hop groups in the mirror that FRR announced. An upper bound while `members_went`
     /// is set, because removed members may still be counted.
@@ -79,7 +80,8 @@ struct Replay {
 }
 
 impl Table {
-    /// Creates an empty table for FPM sessions. `limit` is the maximum number of routes of all origins in the mirror.
+    /// Creates an empty table for FPM sessions. `limit` is the maximum number of routes of all origins in the mirror of
+    /// the kernel's routing state.
     pub(crate) fn new(limit: usize) -> Table {
         Table {
             whole: false,
@@ -211,8 +213,8 @@ impl Table {
         }
     }
 
-    /// Applies one event of the FPM session to the mirror, and appends the answer about an announced route to
-    /// `answers`.
+    /// Applies one event of the FPM session to the mirror of the kernel's routing state, and appends the answer about
+    /// an announced route to `answers`.
     pub(crate) fn apply(
         &mut self,
         mirror: &mut Mirror,
@@ -274,8 +276,8 @@ impl Table {
         answers.push((A::key(key), (!gone).then_some(Said { protocol, kind, offloaded: is_there })));
     }
 
-    /// Returns the path of an announced route, with zebra's next-hop ID replaced by the ID in the mirror. Returns
-    /// `None` if a limit is reached, or if the next-hop object is unknown.
+    /// Returns the path of an announced route, with zebra's next-hop ID replaced by the ID in the mirror of the
+    /// kernel's routing state. Returns `None` if a limit is reached, or if the next-hop object is unknown.
     fn resolved<A: Told>(&mut self, mirror: &mut Mirror, key: &RouteKey<A>, mut path: Path) -> Option<Path> {
         if let Some(id) = path.next_hop {
             path.next_hop = Some(*self.ids.get(&id)?);
@@ -402,7 +404,8 @@ fn is_filled<A: Family>(routes: &Routes<A>, table: u32) -> bool {
     all.by_ref().take(LOOKED_AT).any(|(_, paths)| of_frr(paths)) || all.next().is_some()
 }
 
-/// Access to the routes of one address family (IPv4 or IPv6) in the mirror and in a replay of zebra's routes.
+/// Access to the routes of one address family (IPv4 or IPv6) in the mirror of the kernel's routing state and in a
+/// replay of zebra's routes.
 trait Told: Family + Hash {
     fn routes(mirror: &mut Mirror) -> &mut Routes<Self>;
     fn named(replay: &mut Replay) -> &mut HashSet<RouteKey<Self>>;

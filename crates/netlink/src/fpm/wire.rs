@@ -30,9 +30,9 @@ pub enum Cause {
     /// The data does not begin with a valid frame header.
     #[error("a frame of version {version} and type {kind} where version 1 and type 1 (netlink) are expected")]
     Frame {
-        /// Version in the invalid frame header.
+        /// FPM version in the invalid frame header.
         version: u8,
-        /// Type in the invalid frame header.
+        /// FPM message type in the invalid frame header.
         kind: u8,
     },
     /// The frame is too short for a message. The value is the length of the frame in bytes.
@@ -41,7 +41,7 @@ pub enum Cause {
     /// The length field in the header of an rtnetlink message is invalid.
     #[error("a message of {length} bytes where {room} are left in its frame")]
     Message {
-        /// Value of the length field, in bytes.
+        /// Value of the length field of the rtnetlink message, in bytes.
         length: u32,
         /// Number of bytes from the start of the message to the end of the frame.
         room: usize,

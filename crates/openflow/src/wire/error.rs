@@ -11,7 +11,7 @@ use crate::datapath::PortModError;
 /// Encoding of an error in one OpenFlow version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
-    /// A standard error with its type and code.
+    /// A standard OpenFlow error with its type and code.
     Standard(u16, u16),
     /// An error of Nicira with its type and code, sent as a vendor error. This form is used in OpenFlow versions that
     /// have no experimenter errors.

@@ -297,7 +297,7 @@ pub fn get_filter_nx(mut from: Reader<'_>) -> Result<FlowFilter, Error> {
 pub enum Form {
     /// The standard encoding of the version (OFPST_FLOW, OFPMP_FLOW).
     Standard,
-    /// Nicira's encoding (NXST_FLOW).
+    /// Nicira's encoding of the statistics (NXST_FLOW).
     Nicira,
     /// The encoding of OpenFlow 1.5 that contains only counters (OFPMP_FLOW_STATS).
     Brief,
@@ -608,13 +608,13 @@ pub fn get_monitor(from: &mut Reader<'_>, version: Version) -> Result<MonitorReq
 /// Event that a flow monitor update reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Update {
-    /// Initial update: the flow entry existed when the monitor was added.
+    /// Update event: the flow entry existed when the monitor was added.
     Initial,
-    /// The flow entry was added.
+    /// Update event: the flow entry was added.
     Added,
-    /// The flow entry was removed.
+    /// Update event: the flow entry was removed, for this reason.
     Removed(Removed),
-    /// The flow entry was modified.
+    /// Update event: the flow entry was modified.
     Modified,
 }
 

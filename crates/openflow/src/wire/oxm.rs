@@ -21,11 +21,11 @@ const NXM_COOKIE: (u16, u8, usize) = (OFPXMC_NXM_1, NXM_NX_COOKIE, 8);
 /// Encoding of a match field in messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wire {
-    /// Field that this encoding represents.
+    /// Match field that this encoding represents.
     pub field: Field,
     class: u16,
     number: u8,
-    /// Length of the encoded value in octets.
+    /// Length of the encoded value of the field in octets.
     len: u8,
     /// Number of bits by which the encoded value is shifted left, relative to the value of the [`Field`]. This
     /// is 2 for the DSCP in the IP ToS octet, and otherwise 0.

@@ -26,12 +26,12 @@ const NO_COOKIE: u64 = u64::MAX;
 /// Format of packet-in messages, which NXT_SET_PACKET_IN_FORMAT selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Form {
-    /// The standard message OFPT_PACKET_IN.
+    /// The standard packet-in message OFPT_PACKET_IN.
     #[default]
     Standard,
-    /// Nicira's message NXT_PACKET_IN.
+    /// Nicira's packet-in message NXT_PACKET_IN.
     Nicira,
-    /// Nicira's message NXT_PACKET_IN2.
+    /// Nicira's packet-in message NXT_PACKET_IN2.
     Nicira2,
 }
 

@@ -7,7 +7,7 @@ use super::{Version, port_from_16};
 /// Reader that decodes a received message from front to back.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
-    /// Octets that have not been decoded yet.
+    /// Octets of the message that have not been decoded yet.
     pub data: &'a [u8],
     /// Error to return if the data ends too early.
     pub short: Error,

@@ -14,7 +14,7 @@ pub async fn show(client: &Client, args: &OfRouter, json: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// Formats the differences.
+/// Formats the differences between a router and the kernel as text.
 pub fn text(found: &DriftState) -> String {
     let mut text = format!(
         "{} objects compared: {} differed and are repaired, {} were changing, and are left to the next time\n",

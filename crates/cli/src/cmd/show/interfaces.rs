@@ -31,7 +31,7 @@ fn or_dash(text: String) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-/// Formats the interfaces and their DHCP relays.
+/// Formats router interfaces as a table, followed by their DHCP relays.
 pub fn text(interfaces: &[Part<'_, InterfaceState>]) -> String {
     let mut table = Table::new(&[
         "ROUTER",

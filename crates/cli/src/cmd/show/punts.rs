@@ -27,7 +27,7 @@ impl Punts {
     }
 }
 
-/// Formats the punted packets.
+/// Formats the counters of punted packets as a table.
 pub fn text(punts: &[Part<'_, PuntState>]) -> String {
     let mut table = Table::new(&["ROUTER", "CLASS", ">LIMIT", ">PACKETS", ">OVER ITS LIMIT"]);
     for Part { router, value } in punts {

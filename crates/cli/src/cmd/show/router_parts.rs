@@ -11,12 +11,12 @@ use crate::failure::Failure;
 pub struct Part<'a, T> {
     /// Name of the router.
     pub router: &'a str,
-    /// Entry.
+    /// Entry of the router's state, for example an interface.
     #[serde(flatten)]
     pub value: &'a T,
 }
 
-/// Returns the entries of all routers.
+/// Returns the entries (for example the interfaces) of all routers in one list.
 pub fn parts<'a, T: 'a>(
     routers: &'a [RouterState],
     of: impl Fn(&'a RouterState) -> &'a Vec<T>,

@@ -29,7 +29,7 @@ impl Why {
     }
 }
 
-/// Formats the explanation.
+/// Formats the explanation of a route lookup as text.
 pub fn text(told: &RouteWhy) -> String {
     let mut text = format!("{}\n", told.of);
     if let Some(rule) = &told.rule {

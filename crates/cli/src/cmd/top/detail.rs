@@ -12,10 +12,10 @@ use super::sheet::{self, Kind, Order, figure, sparkline};
 use super::state::App;
 use crate::table::short;
 
-/// Width of the labels of the counters.
+/// Width of the labels of the counters in characters.
 const LABEL: usize = 9;
 
-/// Draws the details of a port.
+/// Draws the page with the details of a port.
 pub fn draw(frame: &mut Frame<'_>, app: &mut App, port: &str, area: Rect) {
     let [state, counters, lists] =
         Layout::vertical([Constraint::Length(3), Constraint::Length(6), Constraint::Fill(1)]).areas(area);
@@ -34,7 +34,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App, port: &str, area: Rect) {
     list(frame, ["QUEUE", "WORKER", "CORE", "BUSY"], &widths, queues, app.detail_offset, right);
 }
 
-/// Draws a list from the row `offset` on.
+/// Draws the rows of a table from the row `offset` on, below the headings.
 fn list<const COLUMNS: usize>(
     frame: &mut Frame<'_>,
     headings: [&'static str; COLUMNS],

@@ -28,13 +28,13 @@ pub const RULES: usize = 1000;
 /// A state of the daemon that a page needs in addition to the counters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Resource {
-    /// States of the ports.
+    /// States of the ports, for the page of ports.
     Ports,
     /// Numbers of dropped packets by port and reason.
     Drops,
     /// States of the bridges.
     Bridges,
-    /// OpenFlow rules.
+    /// OpenFlow rules of the bridges.
     Flows,
     /// States of the flow caches.
     Caches,
@@ -53,7 +53,7 @@ pub enum State {
     Drops(Vec<DropState>),
     /// States of the bridges.
     Bridges(Vec<BridgeState>),
-    /// OpenFlow rules, at most [`RULES`].
+    /// OpenFlow rules of the bridges, at most [`RULES`].
     Flows(Vec<FlowRuleState>),
     /// States of the flow caches.
     Caches(CachesState),
@@ -81,9 +81,9 @@ impl State {
 /// Message from the task that reads the daemon to the task that draws the screen.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Update {
-    /// A new set of counters.
+    /// A new set of counters from the daemon.
     Counters(Counters),
-    /// A new state. The time of the request is counted from the start of the reader.
+    /// A new state from the daemon. The time of the request is counted from the start of the reader.
     State(Duration, State),
     /// The daemon has refused the request for this state. The text is the reason.
     Refused(Resource, String),

@@ -11,23 +11,23 @@ use super::feed::Resource;
 use super::sheet::{Cell, Column, Kind, Order, Row, Sheet};
 use crate::table::{counted, folded};
 
-/// A page of the view.
+/// A page of `trivium top`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Page {
-    /// Traffic of the ports.
+    /// Page with the traffic of the ports.
     #[default]
     Ports,
-    /// Load of the workers.
+    /// Page with the load of the workers.
     Workers,
-    /// Traffic and MAC tables of the bridges.
+    /// Page with the traffic and the MAC tables of the bridges.
     Bridges,
-    /// Traffic of OpenFlow rules, and the flow caches.
+    /// Page with the traffic of OpenFlow rules, and the flow caches.
     Flows,
-    /// Traffic and tables of the routers.
+    /// Page with the traffic and the tables of the routers.
     Routers,
-    /// Traffic of the rules of filters.
+    /// Page with the traffic of the rules of filters.
     Filters,
-    /// Drops by port and reason.
+    /// Page with the drops by port and reason.
     Drops,
 }
 
@@ -148,12 +148,12 @@ impl Page {
     pub const ALL: [Page; 7] =
         [Page::Ports, Page::Workers, Page::Bridges, Page::Flows, Page::Routers, Page::Filters, Page::Drops];
 
-    /// Returns the index of the page in [`Page::ALL`].
+    /// Returns the index of the page in [`Page::ALL`], which determines its key.
     pub fn index(self) -> usize {
         Page::ALL.iter().position(|page| *page == self).unwrap_or(0)
     }
 
-    /// Returns the name of the page.
+    /// Returns the name of the page, as shown on the screen.
     pub fn name(self) -> &'static str {
         match self {
             Page::Ports => "ports",
@@ -166,7 +166,7 @@ impl Page {
         }
     }
 
-    /// Returns the noun for one row of the page.
+    /// Returns the noun for one row of the page, such as `port`.
     pub fn noun(self) -> &'static str {
         match self {
             Page::Ports => "port",
@@ -204,7 +204,7 @@ impl Page {
         }
     }
 
-    /// Returns the order of the rows until the user selects another.
+    /// Returns the order in which the rows are sorted until the user selects another.
     pub fn order(self) -> Order {
         match self {
             Page::Flows => Order { column: FLOW_PACKETS, descending: true },
@@ -245,7 +245,7 @@ pub fn described(port: &PortState) -> String {
     parts.join(", ")
 }
 
-/// Returns the rows of the ports. `states` may lack ports.
+/// Returns the table rows of the ports. `states` may lack ports.
 pub fn ports(counters: &Counters, states: &BTreeMap<String, PortState>) -> Vec<Row> {
     let row = |(name, port): (&String, &model::PortCounters)| {
         let state = states.get(name);
@@ -268,7 +268,7 @@ pub fn ports(counters: &Counters, states: &BTreeMap<String, PortState>) -> Vec<R
     counters.ports.iter().map(row).collect()
 }
 
-/// Returns the rows of the workers.
+/// Returns the table rows of the workers.
 pub fn workers(workers: &[WorkerState]) -> Vec<Row> {
     let row = |worker: &WorkerState| {
         let cells = vec![
@@ -294,7 +294,7 @@ fn sum<'a>(rates: &Sheet, column: usize, ports: impl IntoIterator<Item = &'a str
     Cell::Value(ports.into_iter().filter_map(of_port).reduce(|sum, rate| sum + rate))
 }
 
-/// Returns the rows of the bridges. `rates` is the sheet of the ports.
+/// Returns the table rows of the bridges. `rates` is the sheet of the ports.
 pub fn bridges(bridges: &[BridgeState], rates: &Sheet) -> Vec<Row> {
     let row = |bridge: &BridgeState| {
         let members = || bridge.members.iter().map(|member| member.port.as_str());
@@ -318,7 +318,7 @@ pub fn bridges(bridges: &[BridgeState], rates: &Sheet) -> Vec<Row> {
     bridges.iter().map(row).collect()
 }
 
-/// Returns the rows of OpenFlow rules.
+/// Returns the table rows of OpenFlow rules.
 pub fn flows(rules: &[FlowRuleState]) -> Vec<Row> {
     let row = |rule: &FlowRuleState| {
         let space = if rule.matches.is_empty() { "" } else { " " };
@@ -339,7 +339,7 @@ pub fn flows(rules: &[FlowRuleState]) -> Vec<Row> {
     rules.iter().map(row).collect()
 }
 
-/// Returns the row of the flow caches of all workers together.
+/// Returns the table row of the flow caches of all workers together.
 pub fn caches(state: &CachesState) -> Row {
     let total = |count: fn(&model::CacheState) -> u64| Cell::Count(state.workers.iter().map(count).sum());
     let megaflows = state.workers.iter().map(|cache| cache.flows).sum();
@@ -354,7 +354,7 @@ pub fn caches(state: &CachesState) -> Row {
     Row::new("caches", cells)
 }
 
-/// Returns the rows of the routers. `rates` is the sheet of the ports.
+/// Returns the table rows of the routers. `rates` is the sheet of the ports.
 pub fn routers(routers: &[RouterState], rates: &Sheet) -> Vec<Row> {
     let row = |router: &RouterState| {
         // Several interfaces (VLANs) may share one port.
@@ -391,7 +391,7 @@ pub fn routers(routers: &[RouterState], rates: &Sheet) -> Vec<Row> {
     routers.iter().map(row).collect()
 }
 
-/// Returns the rows of the rules of all filters.
+/// Returns the table rows of the rules of all filters.
 pub fn filters(filters: &[FilterState]) -> Vec<Row> {
     let row = |filter: &FilterState, rule: &RuleState| {
         let action = match (rule.expired, rule.dry_run) {
@@ -415,17 +415,17 @@ pub fn filters(filters: &[FilterState]) -> Vec<Row> {
     filters.iter().flat_map(|filter| filter.rules.iter().map(move |rule| row(filter, rule))).collect()
 }
 
-/// Returns the key of the row for the drops at a port for a reason.
+/// Returns the key of the table row for the drops at a port for a reason.
 fn drop_key(port: &str, reason: &str) -> String {
     format!("{port} {reason}")
 }
 
-/// Returns the port of a row of the page of drops.
+/// Returns the name of the port in the key of a row of the drops page.
 pub fn dropped_at(key: &str) -> &str {
     key.rsplit_once(' ').map_or(key, |(port, _)| port)
 }
 
-/// Returns the rows of drops by port and reason. Reasons without drops are left out.
+/// Returns the table rows of drops by port and reason. Reasons without drops are left out.
 pub fn drops(drops: &[DropState]) -> Vec<Row> {
     let row = |drop: &DropState| {
         let cells = vec![

@@ -31,7 +31,7 @@ impl Default for Readings {
 }
 
 impl Readings {
-    /// Returns the table of a page.
+    /// Returns the table of a page, with the values that were read last.
     pub fn sheet(&self, page: Page) -> &Sheet {
         &self.sheets[page.index()]
     }

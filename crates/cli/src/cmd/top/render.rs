@@ -45,7 +45,7 @@ pub fn rows(height: u16) -> usize {
     usize::from(height.saturating_sub(AROUND)).max(1)
 }
 
-/// Draws the screen.
+/// Draws the screen of `trivium top`.
 pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
     let area = frame.area();
     if area.width < MINIMUM.0 || area.height < MINIMUM.1 {

@@ -16,10 +16,10 @@ const GAP: Duration = Duration::from_secs(5);
 /// Characters of a sparkline for the levels from 0 to the maximum.
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Kind of the values of a column.
+/// Kind of the values in a column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Text.
+    /// Text, which is shown as it is.
     Text,
     /// Number that is shown as it is, such as a number of objects or a cumulative count.
     Number,
@@ -36,14 +36,14 @@ pub enum Kind {
 pub struct Column {
     /// Heading of the column.
     pub title: &'static str,
-    /// Kind of the values.
+    /// Kind of the values in the column.
     pub kind: Kind,
     /// Maximum width in characters. 0 means that the column takes the width that the other columns leave.
     pub width: u16,
 }
 
 impl Column {
-    /// Creates a column.
+    /// Creates a column. See the fields of [`Column`].
     pub const fn new(title: &'static str, kind: Kind, width: u16) -> Column {
         Column { title, kind, width }
     }
@@ -68,10 +68,10 @@ const fn equal(one: &[u8], other: &[u8]) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// Input cell: the value of a column in a row with which the table is updated.
+/// Input cell: the value of one column in a row with which the table is updated.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Cell {
-    /// Text of a text column.
+    /// Text, for a column of the kind [`Kind::Text`].
     Text(String),
     /// Number that is shown as it is, or `None` if it is not known.
     Value(Option<f64>),
@@ -92,12 +92,12 @@ impl Cell {
     }
 }
 
-/// Input row, with which the table is updated.
+/// Input row with which the table is updated.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
     /// Key that identifies the row in successive updates.
     pub key: String,
-    /// Cells, one for each column.
+    /// Cells of the row, one for each column.
     pub cells: Vec<Cell>,
     /// Text that is shown below the table while the row is selected.
     pub note: String,
@@ -106,7 +106,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Creates a row without a note.
+    /// Creates an input row without a note and without a problem.
     pub fn new(key: impl Into<String>, cells: Vec<Cell>) -> Row {
         Row { key: key.into(), cells, note: String::new(), trouble: false }
     }
@@ -115,7 +115,7 @@ impl Row {
 /// Shown value of a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
-    /// Text.
+    /// Text of the cell.
     Text(String),
     /// Number or rate. `None` if it is not known, such as a rate after the first update.
     Number(Option<f64>),
@@ -130,7 +130,7 @@ impl Value {
         }
     }
 
-    /// Formats the value for a column of this kind.
+    /// Formats the value as text for a column of this kind.
     pub fn format(&self, kind: Kind) -> String {
         match (self, kind) {
             (Value::Text(text), _) => text.clone(),
@@ -141,12 +141,12 @@ impl Value {
     }
 }
 
-/// Row of the table with the shown values.
+/// Row of the table, with the values as shown.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Line {
     /// Key of the row.
     pub key: String,
-    /// Values, one for each column.
+    /// Shown values of the row, one for each column.
     pub values: Vec<Value>,
     /// Text that is shown below the table while the row is selected.
     pub note: String,
@@ -186,7 +186,7 @@ impl Line {
 pub struct Order {
     /// Index of the column by which the rows are sorted.
     pub column: usize,
-    /// Whether large values come first.
+    /// Whether rows with large values come first.
     pub descending: bool,
 }
 
@@ -215,7 +215,7 @@ impl Sheet {
         &self.lines
     }
 
-    /// Returns the row with this key.
+    /// Returns the row of the table with this key.
     pub fn line(&self, key: &str) -> Option<&Line> {
         self.lines.iter().find(|line| line.key == key)
     }

@@ -18,7 +18,7 @@ const RESTORED: Duration = Duration::from_secs(5);
 /// Order, filter and selection of the rows of one page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
-    /// Order of the rows.
+    /// Order in which the rows of the page are sorted.
     pub order: Order,
     /// Filter: only rows that contain this text are shown. Empty means all rows.
     pub filter: String,
@@ -34,18 +34,18 @@ pub struct Table {
 /// State of the connection to the daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Connection {
-    /// The connection is established.
+    /// The connection to the daemon is established.
     Established,
-    /// There is no connection, for this reason.
+    /// There is no connection to the daemon. The text is the reason.
     Lost(String),
-    /// The connection was established again at this time.
+    /// The connection to the daemon was established again at this time.
     Restored(Duration),
 }
 
-/// State of the screen.
+/// State of the screen of `trivium top`.
 #[derive(Clone, Debug)]
 pub struct App {
-    /// Page that is shown.
+    /// Page that the screen shows.
     pub page: Page,
     /// Name of the port whose details are shown. `None` if the rows of the page are shown.
     pub detail: Option<String>,
@@ -53,7 +53,7 @@ pub struct App {
     pub detail_offset: usize,
     /// Whether the list of keys (help) is shown.
     pub help: bool,
-    /// Whether pressed keys are entered into the filter.
+    /// Whether the user is typing the filter: pressed keys are added to its text.
     pub editing: bool,
     /// State of the connection to the daemon.
     pub connection: Connection,
@@ -185,7 +185,7 @@ impl App {
         ControlFlow::Continue(())
     }
 
-    /// Shows a page, without details or help.
+    /// Shows a page of the screen, and closes the details and the help.
     fn open(&mut self, page: Page) {
         self.page = page;
         self.refused.clear();

@@ -1,49 +1,49 @@
 //! Constants of Nicira's extensions (Open vSwitch's `nicira-ext.h` and `ofp-msgs.h`). The subtypes of actions (NXAST_*)
 //! are constants of the module for actions.
 
-/// Subtype of a role request, for OpenFlow 1.0 and 1.1.
+/// Nicira subtype of a role request, for OpenFlow 1.0 and 1.1.
 pub const NXT_ROLE_REQUEST: u32 = 10;
-/// Subtype of a role reply, for OpenFlow 1.0 and 1.1.
+/// Nicira subtype of a role reply, for OpenFlow 1.0 and 1.1.
 pub const NXT_ROLE_REPLY: u32 = 11;
-/// Subtype of the message that selects the format of matches in OpenFlow 1.0.
+/// Nicira subtype of the message that selects the format of matches in OpenFlow 1.0.
 pub const NXT_SET_FLOW_FORMAT: u32 = 12;
-/// Subtype of a flow-mod with an NXM match.
+/// Nicira subtype of a flow-mod with an NXM match.
 pub const NXT_FLOW_MOD: u32 = 13;
-/// Subtype of a message that reports the removal of a flow entry with an NXM match.
+/// Nicira subtype of a message that reports the removal of a flow entry with an NXM match.
 pub const NXT_FLOW_REMOVED: u32 = 14;
-/// Subtype of the message that enables table numbers in the command field of flow-mods.
+/// Nicira subtype of the message that enables table numbers in the command field of flow-mods.
 pub const NXT_FLOW_MOD_TABLE_ID: u32 = 15;
-/// Subtype of the message that selects the format of packet-ins.
+/// Nicira subtype of the message that selects the format of packet-ins.
 pub const NXT_SET_PACKET_IN_FORMAT: u32 = 16;
-/// Subtype of a packet-in with an NXM match.
+/// Nicira subtype of a packet-in with an NXM match.
 pub const NXT_PACKET_IN: u32 = 17;
-/// Subtype of the message that requests the ages of flow entries.
+/// Nicira subtype of the message that requests the ages of flow entries.
 pub const NXT_FLOW_AGE: u32 = 18;
-/// Subtype of the message that sets the configuration of asynchronous messages.
+/// Nicira subtype of the message that sets the configuration of asynchronous messages.
 pub const NXT_SET_ASYNC_CONFIG: u32 = 19;
-/// Subtype of the message that sets the ID by which controller actions select the controller.
+/// Nicira subtype of the message that sets the ID by which controller actions select the controller.
 pub const NXT_SET_CONTROLLER_ID: u32 = 20;
-/// Subtype of the message that deletes a flow monitor.
+/// Nicira subtype of the message that deletes a flow monitor.
 pub const NXT_FLOW_MONITOR_CANCEL: u32 = 21;
-/// Subtype of the message that changes the mapping of tunnel options to match fields.
+/// Nicira subtype of the message that changes the mapping of tunnel options to match fields.
 pub const NXT_TLV_TABLE_MOD: u32 = 24;
-/// Subtype of a request for the mapping of tunnel options to match fields.
+/// Nicira subtype of a request for the mapping of tunnel options to match fields.
 pub const NXT_TLV_TABLE_REQUEST: u32 = 25;
-/// Subtype of a reply with the mapping of tunnel options to match fields.
+/// Nicira subtype of a reply with the mapping of tunnel options to match fields.
 pub const NXT_TLV_TABLE_REPLY: u32 = 26;
-/// Subtype of the message that sets the configuration of asynchronous messages by properties.
+/// Nicira subtype of the message that sets the configuration of asynchronous messages by properties.
 pub const NXT_SET_ASYNC_CONFIG2: u32 = 27;
-/// Subtype of the message that resumes the processing of a paused packet.
+/// Nicira subtype of the message that resumes the processing of a paused packet.
 pub const NXT_RESUME: u32 = 28;
-/// Subtype of the message that removes the tracked connections of a conntrack zone.
+/// Nicira subtype of the message that removes the tracked connections of a conntrack zone.
 pub const NXT_CT_FLUSH_ZONE: u32 = 29;
-/// Subtype of a packet-in that consists of properties.
+/// Nicira subtype of a packet-in that consists of properties.
 pub const NXT_PACKET_IN2: u32 = 30;
-/// Subtype of a group-mod, for OpenFlow 1.0.
+/// Nicira subtype of a group-mod, for OpenFlow 1.0.
 pub const NXT_GROUP_MOD: u32 = 31;
-/// Subtype of the message that removes selected tracked connections.
+/// Nicira subtype of the message that removes selected tracked connections.
 pub const NXT_CT_FLUSH: u32 = 32;
-/// Subtype of the message that forwards a copy of another controller's request, for OpenFlow 1.0 to 1.2.
+/// Nicira subtype of the message that forwards a copy of another controller's request, for OpenFlow 1.0 to 1.2.
 pub const NXT_REQUESTFORWARD: u32 = 132;
 /// Experimenter statistics subtype: flow entries, for OpenFlow 1.0.
 pub const NXST_FLOW: u32 = 0;
@@ -57,11 +57,11 @@ pub const NXST_GROUP: u32 = 7;
 pub const NXST_GROUP_DESC: u32 = 8;
 /// Experimenter statistics subtype: features of groups, for OpenFlow 1.0 and 1.1.
 pub const NXST_GROUP_FEATURES: u32 = 9;
-/// Number of the role with full access that several controllers may have.
+/// Number that identifies the role with full access that several controllers may have.
 pub const NX_ROLE_OTHER: u32 = 0;
-/// Number of the role with full access that at most one controller may have.
+/// Number that identifies the role with full access that at most one controller may have.
 pub const NX_ROLE_MASTER: u32 = 1;
-/// Number of the role of a controller with read-only access.
+/// Number that identifies the role of a controller with read-only access.
 pub const NX_ROLE_SLAVE: u32 = 2;
 /// Format of matches: the fixed match of OpenFlow 1.0.
 pub const NXFF_OPENFLOW10: u32 = 0;
@@ -109,11 +109,11 @@ pub const NXFME_DELETED: u16 = 1;
 pub const NXFME_MODIFIED: u16 = 2;
 /// Event of an abbreviated update to a flow monitor.
 pub const NXFME_ABBREV: u16 = 3;
-/// Command that maps tunnel options to match fields.
+/// Command of NXT_TLV_TABLE_MOD that maps tunnel options to match fields.
 pub const NXTTMC_ADD: u16 = 0;
-/// Command that removes mappings of tunnel options.
+/// Command of NXT_TLV_TABLE_MOD that removes mappings of tunnel options.
 pub const NXTTMC_DELETE: u16 = 1;
-/// Command that removes all mappings of tunnel options.
+/// Command of NXT_TLV_TABLE_MOD that removes all mappings of tunnel options.
 pub const NXTTMC_CLEAR: u16 = 2;
 /// Field number of the cookie field in the class NXM_1.
 pub const NXM_NX_COOKIE: u8 = 30;
@@ -124,7 +124,7 @@ pub const NX_LEARN_F_SEND_FLOW_REM: u16 = 1;
 /// Flag of a learn action: the learned flow entries are deleted when the flow entry with the learn action is
 /// deleted.
 pub const NX_LEARN_F_DELETE_LEARNED: u16 = 1 << 1;
-/// Flag of a learn action: whether the flow entry could be added is written to a field.
+/// Flag of a learn action: the result (whether the flow entry could be added) is written to a field.
 pub const NX_LEARN_F_WRITE_RESULT: u16 = 1 << 2;
 /// Type of an error message that contains an error of Nicira with its own type and code.
 pub const NXET_VENDOR: u16 = 0xb0c2;

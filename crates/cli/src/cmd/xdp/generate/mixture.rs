@@ -39,9 +39,9 @@ impl Lengths {
 /// Source and destination address of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// IPv4 source and destination.
+    /// IPv4 source and destination address.
     V4(Ipv4Addr, Ipv4Addr),
-    /// IPv6 source and destination.
+    /// IPv6 source and destination address.
     V6(Ipv6Addr, Ipv6Addr),
 }
 
@@ -83,7 +83,7 @@ pub struct Mixture<'a> {
 }
 
 impl Mixture<'_> {
-    /// Builds all frames of the sequence.
+    /// Builds all frames of the sequence that the generator sends repeatedly.
     ///
     /// # Errors
     /// [`Error::Generator`] if a value is out of range.
