@@ -108,9 +108,9 @@ impl ReplyMemory {
         self.reserve(entries.saturating_mul(ENTRY).min(SHARE / 2)).await
     }
 
-    /// Waits until the memory for a response with a list of `entries` entries that contain texts is reserved. The texts
-    /// have at most [`texts_of`] `entries` octets. While the response is made, the texts exist twice: in the list of
-    /// the data plane and in the response.
+    /// Waits until the memory for a response with a list of `entries` entries and the texts in the entries is reserved.
+    /// The size of the texts is limited by [`texts_of`]. While the response is made, the texts exist twice: in the list
+    /// of the data plane and in the response.
     pub async fn reserve_texts(&self, entries: usize) -> ApiResult<()> {
         let texts = u64::try_from(2 * texts_of(entries)).unwrap_or(u64::MAX);
         let entries = u64::try_from(entries).unwrap_or(u64::MAX);
@@ -186,9 +186,9 @@ impl AsRef<[u8]> for Unsent {
     }
 }
 
-/// Serves a request, and reserves memory for its response before. The request's extensions contain the reservation as a
-/// [`ReplyMemory`]. A body of unknown length is a streaming response (events, a trace or a capture), whose memory is
-/// limited by the length of its queue.
+/// Reserves memory for the response to a request, and then serves the request. The request's extensions contain the
+/// reservation as a [`ReplyMemory`]. A body of unknown length is a streaming response (events, a trace or a capture),
+/// whose memory is limited by the length of its queue.
 pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, next: Next) -> Response {
     let holder = request.extensions().get::<Caller>().map_or(Holder::Unknown, Holder::from);
     let answer = Arc::new(octets.reply_memory(holder));

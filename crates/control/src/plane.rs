@@ -250,9 +250,9 @@ pub trait Plane: Lists {
     /// capture is already running at the hook.
     fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
-    /// Starts to send the frames that the rules of a filter sample into the channel `to`, until `to` is closed or the
-    /// filter is removed. The method returns immediately. Samples for which `to` has no space are dropped, so the hook
-    /// never waits.
+    /// Starts the delivery of a filter's samples. The frames that the rules of the filter sample are sent to `to` until
+    /// `to` is closed or the filter is removed. The method returns immediately. Samples for which `to` has no space are
+    /// dropped, so the hook never waits.
     ///
     /// # Errors
     ///

@@ -16,13 +16,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::caller::{Caller, Origin};
 
-/// Maximum number of threads that blocking work of clients of the scope `root` occupies at the same time.
+/// Maximum number of threads that work of clients with the scope `root` blocks at the same time.
 const ROOT_WORK: usize = 4;
-/// Maximum number of threads that blocking work of all other clients occupies at the same time.
+/// Maximum number of threads that work of all other clients blocks at the same time.
 const OTHERS_WORK: usize = 8;
 
-/// Maximum number of threads that blocking work of API clients occupies at the same time. The daemon itself needs
-/// additional threads, such as one for a configuration change.
+/// Maximum number of threads that work of API clients blocks at the same time. The daemon itself needs additional
+/// threads, such as one for a configuration change.
 pub const BLOCKING_WORK: usize = ROOT_WORK + OTHERS_WORK;
 
 /// Client to which a permit of a quota is attributed.

@@ -33,7 +33,7 @@ const MANY: usize = 3;
 /// of them.
 const MANY_MORE: usize = 8;
 
-/// Initial and longest pause before a failed rollback of a configuration change is tried again.
+/// First and longest pause between the attempts to roll back a configuration change.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Remedy that is reported for a configuration change whose rollback has failed.

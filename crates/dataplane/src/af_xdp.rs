@@ -381,8 +381,8 @@ fn locked(config: &ProgramConfig) -> ProgramConfig {
     ProgramConfig { owner: Owner::Bridged, when_down: xdp::WhenDown::Drop, ..config.clone() }
 }
 
-/// Returns whether a port's hook must drop all frames for now, because the filter in the port's configuration
-/// is not installed in the hook yet.
+/// Returns true if the configured filter of a port is not installed in the port's hook yet. Until then, the hook must
+/// drop all frames.
 pub fn is_locked(wanted: &PortSpec, hook: &Attached) -> bool {
     wanted.filter().is_some() && !has_filter(hook)
 }

@@ -449,9 +449,9 @@ impl HookOffload {
     }
 
     /// Makes the hooks of busy queues drop some frames for a few milliseconds, so that busy flows can move to the hook.
-    /// A busy flow always has a frame in the worker, and its next frames would always follow that frame. A queue is
-    /// busy if its hook has sent many frames to the worker only to keep their order in the last second, or if the queue
-    /// overflows.
+    /// Otherwise a busy flow would stay with the worker: the worker always has a frame of the flow, which the next
+    /// frames must not overtake. A queue is busy if its hook has sent many frames to the worker only to keep their
+    /// order in the last second, or if the queue overflows.
     fn relieve(&mut self, ports: &Ports) {
         let mut held = Vec::new();
         let bridged = self.ports.iter_mut().map(|(name, port)| (name, port.stage.orders(), &mut port.seen));
@@ -478,8 +478,8 @@ impl HookOffload {
         hold(&held);
     }
 
-    /// Records that a capture or trace starts (`begins`) or ends. Meanwhile, hooks forward no packets, because every
-    /// packet must pass the workers.
+    /// Records that a capture or trace starts (`begins`) or ends. While one runs, hooks forward no packets, because
+    /// every packet must pass the workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         for port in self.ports.values() {

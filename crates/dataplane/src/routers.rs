@@ -419,7 +419,7 @@ impl Routers {
         }
     }
 
-    /// Records that a capture or trace starts (`begins`) or ends. Meanwhile, hooks route no packets, because every
+    /// Records that a capture or trace starts (`begins`) or ends. While one runs, hooks route no packets, because every
     /// packet must pass the workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
@@ -431,7 +431,7 @@ impl Routers {
         switches.for_each(|hook| hook.switch().watch(self.watchers > 0));
     }
 
-    /// Sets the initial counts of routed packets of a port to those of the hook in the predecessor process. Does
+    /// Sets the initial counts of a port's routed packets to the counts of its hook in the predecessor process. Does
     /// nothing if this process has already counted packets of the port.
     pub fn continue_from(&mut self, name: &PortName, before: RouteCounts) {
         if self.counts(name) == RouteCounts::default() {

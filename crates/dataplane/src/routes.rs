@@ -110,7 +110,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Position of the first route of a list of routes.
+    /// Position at which a list of all routes starts.
     pub const START: Place = Place::Four(None);
 }
 

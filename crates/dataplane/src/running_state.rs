@@ -699,8 +699,8 @@ fn former_of(gone: &[Gone], name: &PortName, new: &Config) -> Option<Former> {
     gone.iter().find(|gone| key_of(&gone.wanted).as_ref() == Some(&device))?.footprint.former
 }
 
-/// Returns whether the veth pair of the removed port must be created again, because the new port on the pair needs
-/// other settings.
+/// Returns whether the new port on the removed port's veth pair needs other settings of the pair. The pair must then be
+/// created again.
 fn is_made_anew(gone: &Gone, new: &Config) -> bool {
     let PortKind::Veth(old) = &gone.wanted.port.kind else { return false };
     let key = key_of(&gone.wanted);

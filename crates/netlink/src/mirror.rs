@@ -199,8 +199,8 @@ impl Mirror {
         }
     }
 
-    /// Returns whether routes of an address family through a device are ignored, because the device has no carrier and
-    /// the setting `ignore_routes_with_linkdown` is enabled.
+    /// Returns whether routes of an address family through a device are ignored. This is the case if the device has no
+    /// carrier and the setting `ignore_routes_with_linkdown` is enabled.
     fn ignores(&self, v6: bool, link: u32) -> bool {
         let is_set = |link| {
             let settings = self.settings.get(&SettingsKey { v6, link });

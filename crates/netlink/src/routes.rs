@@ -398,8 +398,8 @@ fn apart(one: &Path, other: &Path) -> bool {
     !one.hops.iter().any(|hop| names(other, hop))
 }
 
-/// Returns whether an IPv6 route with this path is combined with other routes of its key to a multipath route
-/// (`rt6_qualify_for_ecmp()`). Routes from router advertisements are never combined.
+/// Returns whether the kernel combines an IPv6 route with this path with other routes of an equal key to a multipath
+/// route (`rt6_qualify_for_ecmp()`). Routes from router advertisements are never combined.
 fn shares(path: &Path) -> bool {
     let gateways = !path.hops.is_empty() && path.hops.iter().all(|hop| hop.gateway.is_some());
     gateways && path.next_hop.is_none() && path.protocol != RTPROT_RA

@@ -32,7 +32,7 @@ pub struct Link {
     pub running: bool,
     /// Index of the bridge or VRF device to which the device belongs. `None` if there is none.
     pub master: Option<u32>,
-    /// Index of the lower device of a device such as a VLAN, or of the peer of a veth device.
+    /// Index of the lower device (of a VLAN, for example), or of the peer of a veth device.
     pub parent: Option<u32>,
 }
 
@@ -292,7 +292,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns these settings, in which the settings that a notification contains replace the old values.
+    /// Returns these settings with the values of a notification (`told`) in place of the old ones.
     #[must_use]
     pub(crate) fn with(self, told: Settings) -> Settings {
         Settings {

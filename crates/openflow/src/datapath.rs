@@ -407,7 +407,7 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 pub struct SharedEvent {
     /// Event that the sessions process.
     pub event: Event,
-    /// Whether this event is a further part of the events that one request has caused, after the previous event.
+    /// Whether this event continues the previous one: both report events that one request has caused.
     pub continues: bool,
     /// Memory in octets that the event uses, as counted in [`HELD`].
     octets: usize,

@@ -10,7 +10,7 @@ use crate::datum::{Atom, Datum, Uuid};
 /// Properties of a column in the database schema that the replica needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// Value of the column in rows for which the server sends no value of the column.
+    /// Default value, which the column has in rows for which the server sends no value of it.
     pub default: Datum,
     /// Whether the column can have several elements. An update then contains the difference between the old and the new
     /// value, and not the new value.

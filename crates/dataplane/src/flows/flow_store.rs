@@ -22,8 +22,7 @@ use super::stored_flows::{self, KeptError, Moment};
 /// Interval of the check for changed rules, which is also the minimum time between two writes of a bridge's
 /// file.
 pub const LOOK: Duration = Duration::from_millis(500);
-/// Minimum time from the start of one write of a rule file to the start of the next write, as a multiple of the
-/// time that the write took.
+/// Minimum interval between the starts of two writes of a rule file, as a multiple of the duration of the first write.
 const SHARE: u32 = 5;
 /// Maximum age of a rule file that contains rules with timeouts. The file holds the times at which these rules
 /// were last used and changed, so it becomes outdated even if no rule changes.
@@ -35,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const PART: usize = 256;
 /// Maximum number of changed rules that are copied under one lock of the flow tables, to complete a copy.
 const FEW: usize = 4096;
-/// Maximum work of copying the actions of the rules that complete a copy, in units of one rule visit
+/// Maximum work for copying actions when a copy of rules is completed under one lock. The unit is the visit of one rule
 /// ([`Pipeline::work_to_copy`](switch::flow::Pipeline::work_to_copy)).
 const FEW_ACTIONS: usize = 1 << 16;
 /// Maximum number of times that changed rules are copied again, in parts, before a copy is given up or completed under

@@ -478,8 +478,8 @@ mod tests {
         }
     }
 
-    /// One flow entry that cannot be decoded does not prevent that the other flow entries of the file are restored, in
-    /// this boot and in another one.
+    /// A flow entry that cannot be decoded is skipped, and the other flow entries of the file are restored, in this
+    /// boot and in another one.
     #[test]
     fn a_rule_that_is_not_decoded_is_skipped_and_counted() {
         let broken = |stats| {

@@ -101,8 +101,7 @@ fn the_memory_of_locked_tables_is_the_last_known_value() {
     assert!(after[0] > before[0] && after[1] == meanwhile[1]);
 }
 
-/// A client of the API has reserved memory for a number of octets of texts, and the list of flow entries does not take
-/// more.
+/// The texts in a list of flow entries have no more octets than the client of the API has reserved memory for.
 #[test]
 fn a_list_has_no_more_octets_of_texts_than_its_query_permits() {
     let mut flows = Flows::default();

@@ -391,8 +391,8 @@ impl Running {
     }
 
     /// Updates the known peers of the router's routing daemons, whose control packets have rate limits of their own.
-    /// The peers are the remote ends of the kernel's BGP sessions, at the interfaces where they are neighbours, and the
-    /// gateways of the kernel's routes.
+    /// The peers are the gateways of the kernel's routes, and those remote ends of the kernel's BGP sessions that are
+    /// neighbours.
     pub fn learn_peers(&mut self, name: &RouterName, sessions: Sessions) {
         let sessions = match sessions {
             Ok(sessions) => sessions,

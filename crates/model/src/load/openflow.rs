@@ -17,7 +17,7 @@ const CONTROLLER_LIMIT: usize = 16;
 const MILLISECONDS: (i64, i64) = (0, 3_600_000);
 /// Bounds of the number of VLAN tags that flow entries can match.
 const VLAN_TAGS: (i64, i64) = (1, 2);
-/// Bounds of the number of flow entries of a table.
+/// Minimum and maximum of the setting that limits the flow entries of a table.
 const RULES: (i64, i64) = (0, 1_000_000);
 /// Maximum length of a table name in bytes (OpenFlow 1.5.1 section 7.3.5.6: OFP_MAX_TABLE_NAME_LEN includes
 /// the terminator).

@@ -329,7 +329,7 @@ impl Feed {
         own >= TABLES
     }
 
-    /// Returns whether the router has no table for this kernel table and cannot create one, because it has the maximum
+    /// Returns whether the router has no table for this kernel table, and cannot create one because it has the maximum
     /// number of tables.
     fn lacks_table(&self, table: u32) -> bool {
         !matches!(table, RT_TABLE_MAIN | RT_TABLE_LOCAL)
@@ -480,9 +480,9 @@ impl Feed {
         }
     }
 
-    /// Replaces the route to a prefix by a route to the kernel. This is done if the table had no space for a new route
-    /// and still contains the previous route, whose next hop may no longer be valid. Does nothing if the table has no
-    /// route to exactly this prefix.
+    /// Replaces the route to a prefix by one that punts the packets to the kernel. This is done if the table had no
+    /// space for a new route and still contains the previous route, whose next hop may no longer be valid. Does nothing
+    /// if the table has no route to exactly this prefix.
     fn leave_to_kernel(&mut self, mirror: &Mirror, key: Key) {
         if !self.has(key) {
             return;

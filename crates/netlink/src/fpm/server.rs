@@ -429,7 +429,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         }
     }
 
-    /// Returns whether peers have caused fewer than `LINES` log lines in this minute, and counts one more line.
+    /// Counts a log line that a peer causes. Returns false if the limit of the current minute (`LINES`) is exceeded.
     fn may_log(&mut self) -> bool {
         let (since, lines) = &mut self.lines;
         if since.elapsed() >= Duration::from_secs(60) {

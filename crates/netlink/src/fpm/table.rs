@@ -24,7 +24,7 @@ use crate::state::{Family, Kind, Member, NextHop, Path, Prefix, RouteKey, TableP
 
 /// Maximum number of routing tables that can contain routes of FPM sessions at a time.
 const TABLES: usize = 64;
-/// Maximum number of routes of a routing table that are examined in search of a route of FRR. A routing table with more
+/// Maximum number of routes that are examined to find a route of FRR in a routing table. A routing table with more
 /// routes counts as used by FPM sessions.
 const LOOKED_AT: usize = 64;
 /// Maximum number of next-hop objects of FPM sessions.
@@ -340,8 +340,7 @@ impl Table {
         }
     }
 
-    /// Returns whether FRR's next-hop groups may have `more` additional members, according to the maximum number of
-    /// members.
+    /// Returns whether `more` additional members of FRR's next-hop groups are within the limit `MEMBERS`.
     fn has_members(&mut self, mirror: &Mirror, more: usize) -> bool {
         if self.members + more > MEMBERS && std::mem::take(&mut self.members_went) {
             let own = mirror.next_hops.values().filter(|next| is_frrs(next.protocol));

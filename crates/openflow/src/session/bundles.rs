@@ -18,8 +18,8 @@ use crate::wire::{HEADER, Reader, Version, packet};
 /// than is still free under this limit cannot add changes. Therefore one bridge uses at most half, and other
 /// bridges can always add changes.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Number of octets that are kept of the message that opened a bundle, for the error message that reports a timeout
-/// of the bundle.
+/// Number of octets to keep of the message that opened a bundle. The error message that reports the bundle's timeout
+/// contains them.
 const OPENED_OCTETS: usize = 64;
 
 /// Memory in octets that the bundles of all sessions in the process currently use.

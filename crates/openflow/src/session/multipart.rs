@@ -35,7 +35,7 @@ static DUMPS: Semaphore = Semaphore::const_new(16);
 /// Permit for making a dump (a reply that lists many objects).
 #[allow(dead_code, reason = "the permits are only held")]
 enum Turn {
-    /// Permit for one of the dumps that are guaranteed to each bridge.
+    /// Permit for one of the dumps (replies that list many objects) that are guaranteed to each bridge.
     Bridge(OwnedSemaphorePermit),
     /// Permits for a dump beyond those guaranteed to the bridge: one of the controller or listener, and one of the
     /// process.

@@ -12,8 +12,7 @@ use super::ofp::group::*;
 use super::oxm::{Wire, header};
 use super::{Put, Reader, Version, properties, seconds};
 
-/// The two experimenter IDs of Netronome in the property for the selection method: the current one and the former
-/// one.
+/// Current and former experimenter ID of Netronome, in the group property for the selection method.
 const NETRONOME: [u32; 2] = [0x154d, 0x1540];
 /// Number of octets of a message that are reserved for its headers, when the message contains a group.
 const BESIDE_GROUP: usize = 64;

@@ -77,7 +77,7 @@ impl DesiredConfig {
         interfaces.chain(self.remarks.iter().map(|(name, why)| (name.as_str(), why.as_str())))
     }
 
-    /// Removes controllers with Unix sockets that are not in the run directory from the bridges, and adds a remark
+    /// Removes from the bridges the controllers whose Unix sockets are not in the run directory, and adds a remark
     /// about each of them. As in Open vSwitch, a client of the database must not make the daemon connect to other
     /// sockets of the machine or replace such sockets. The name of a listening socket must begin with the name of its
     /// bridge and a dot.

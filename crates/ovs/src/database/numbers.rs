@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ovsdb::{Desired, Interface, Uuid};
 
-/// OpenFlow port number of the interface of a bridge itself (`OFPP_LOCAL`).
+/// OpenFlow port number of a bridge's own interface (`OFPP_LOCAL`).
 pub const LOCAL: u16 = 65_534;
 /// Highest OpenFlow port number that is assigned: `OFPP_MAX` of OpenFlow 1.0, minus one.
 const HIGHEST: u16 = 65_279;

@@ -17,7 +17,7 @@ pub const DATAPATH: &str = "netdev@trivium";
 /// Maximum number of cached flows that one command prints.
 const FLOWS: usize = 100_000;
 
-/// OpenFlow port number of the interface of a bridge itself (`OFPP_LOCAL` of OpenFlow 1.0).
+/// OpenFlow port number of a bridge's own interface (`OFPP_LOCAL` of OpenFlow 1.0).
 const LOCAL: u16 = 65_534;
 
 /// Names and values of the datapath's features. The names and their order are those of Open vSwitch's command
@@ -124,8 +124,8 @@ fn known_datapath(name: &str) -> Result<(), String> {
     Err(format!("ovs-vswitchd: opening datapath {name} failed (No such device)"))
 }
 
-/// Returns the number of packets that matched an entry of a worker's flow cache, and the number of packets that matched
-/// none.
+/// Returns the number of packets that matched entries of the workers' flow caches, and the number of packets that
+/// matched none.
 fn lookups(caches: &[CacheState]) -> (u64, u64) {
     let sum = |field: fn(&CacheState) -> u64| caches.iter().map(field).sum::<u64>();
     (sum(|cache| cache.exact_hits + cache.masked_hits), sum(|cache| cache.misses))

@@ -37,15 +37,15 @@ pub const OFPRR_METER_DELETE: u8 = 4;
 pub const OFPRR_EVICTION: u8 = 5;
 /// OXS class (class of statistics fields) of the basic fields (section 7.2.4.2).
 pub const OFPXSC_OPENFLOW_BASIC: u16 = 0x8002;
-/// Type of the statistics field with the age of a flow entry (section 7.2.4.3).
+/// Statistics field type: the age of a flow entry (section 7.2.4.3).
 pub const OFPXST_OFB_DURATION: u8 = 0;
-/// Type of the statistics field with the time since the last packet of a flow entry (section 7.2.4.3).
+/// Statistics field type: the time since the last packet of a flow entry (section 7.2.4.3).
 pub const OFPXST_OFB_IDLE_TIME: u8 = 1;
-/// Type of the statistics field with the number of flow entries (section 7.2.4.3).
+/// Statistics field type: the number of flow entries (section 7.2.4.3).
 pub const OFPXST_OFB_FLOW_COUNT: u8 = 3;
-/// Type of the statistics field with the number of packets (section 7.2.4.3).
+/// Statistics field type: the number of packets (section 7.2.4.3).
 pub const OFPXST_OFB_PACKET_COUNT: u8 = 4;
-/// Type of the statistics field with the number of bytes (section 7.2.4.3).
+/// Statistics field type: the number of bytes (section 7.2.4.3).
 pub const OFPXST_OFB_BYTE_COUNT: u8 = 5;
 /// Command that adds a flow monitor (section 7.3.5.19).
 pub const OFPFMC_ADD: u8 = 0;

@@ -34,11 +34,11 @@ pub const OFPG_BUCKET_FIRST: u32 = 0xffff_fffd;
 pub const OFPG_BUCKET_LAST: u32 = 0xffff_fffe;
 /// Bucket ID that stands for all buckets (section 7.3.4.3).
 pub const OFPG_BUCKET_ALL: u32 = 0xffff_ffff;
-/// Type of the bucket property with the bucket's weight in a select group (section 7.3.4.3).
+/// Bucket property type: the weight of the bucket in a select group (section 7.3.4.3).
 pub const OFPGBPT_WEIGHT: u16 = 0;
-/// Type of the bucket property with the port whose liveness determines that of the bucket (section 7.3.4.3).
+/// Bucket property type: the port whose liveness determines that of the bucket (section 7.3.4.3).
 pub const OFPGBPT_WATCH_PORT: u16 = 1;
-/// Type of the bucket property with the group whose liveness determines that of the bucket (section 7.3.4.3).
+/// Bucket property type: the group whose liveness determines that of the bucket (section 7.3.4.3).
 pub const OFPGBPT_WATCH_GROUP: u16 = 2;
 /// Type of an experimenter property of a bucket (section 7.3.4.3).
 pub const OFPGBPT_EXPERIMENTER: u16 = 0xffff;

@@ -73,33 +73,33 @@ pub const NXPIF_STANDARD: u32 = 0;
 pub const NXPIF_NXT_PACKET_IN: u32 = 1;
 /// Format of packet-ins: NXT_PACKET_IN2.
 pub const NXPIF_NXT_PACKET_IN2: u32 = 2;
-/// Type of the property of NXT_PACKET_IN2 with the packet.
+/// NXT_PACKET_IN2 property type: the packet.
 pub const NXPINT_PACKET: u16 = 0;
-/// Type of the property of NXT_PACKET_IN2 with the length of the complete packet.
+/// NXT_PACKET_IN2 property type: the length of the complete packet.
 pub const NXPINT_FULL_LEN: u16 = 1;
-/// Type of the property of NXT_PACKET_IN2 with the number of the flow table.
+/// NXT_PACKET_IN2 property type: the number of the flow table.
 pub const NXPINT_TABLE_ID: u16 = 3;
-/// Type of the property of NXT_PACKET_IN2 with the cookie of the flow entry.
+/// NXT_PACKET_IN2 property type: the cookie of the flow entry.
 pub const NXPINT_COOKIE: u16 = 4;
-/// Type of the property of NXT_PACKET_IN2 with the reason for the packet-in.
+/// NXT_PACKET_IN2 property type: the reason for the packet-in.
 pub const NXPINT_REASON: u16 = 5;
-/// Type of the property of NXT_PACKET_IN2 with the metadata fields of the packet.
+/// NXT_PACKET_IN2 property type: the metadata fields of the packet.
 pub const NXPINT_METADATA: u16 = 6;
-/// Type of the property of NXT_PACKET_IN2 with the userdata of the controller action.
+/// NXT_PACKET_IN2 property type: the userdata of the controller action.
 pub const NXPINT_USERDATA: u16 = 7;
-/// Type of the property of NXT_PACKET_IN2 with the continuation (the state of a paused packet).
+/// NXT_PACKET_IN2 property type: the continuation (the state of a paused packet).
 pub const NXPINT_CONTINUATION: u16 = 8;
-/// Type of the property of NXAST_CONTROLLER2 with the maximum number of octets of the packet to send.
+/// NXAST_CONTROLLER2 property type: the maximum number of octets of the packet to send.
 pub const NXAC2PT_MAX_LEN: u16 = 0;
-/// Type of the property of NXAST_CONTROLLER2 with the controller's ID.
+/// NXAST_CONTROLLER2 property type: the controller's ID.
 pub const NXAC2PT_CONTROLLER_ID: u16 = 1;
-/// Type of the property of NXAST_CONTROLLER2 with the reason for the packet-in.
+/// NXAST_CONTROLLER2 property type: the reason for the packet-in.
 pub const NXAC2PT_REASON: u16 = 2;
-/// Type of the property of NXAST_CONTROLLER2 with userdata that the packet-in returns to the controller.
+/// NXAST_CONTROLLER2 property type: userdata that the packet-in returns to the controller.
 pub const NXAC2PT_USERDATA: u16 = 3;
-/// Type of the property of NXAST_CONTROLLER2 that pauses the processing of the packet.
+/// NXAST_CONTROLLER2 property type: pauses the processing of the packet.
 pub const NXAC2PT_PAUSE: u16 = 4;
-/// Type of the property of NXAST_CONTROLLER2 with the meter that limits the packet-ins.
+/// NXAST_CONTROLLER2 property type: the meter that limits the packet-ins.
 pub const NXAC2PT_METER_ID: u16 = 5;
 /// Event of an update to a flow monitor: the flow entry was added or existed.
 pub const NXFME_ADDED: u16 = 0;

@@ -22,21 +22,21 @@ pub const OFPTMPEF_LIFETIME: u32 = 1 << 2;
 pub const OFPTR_VACANCY_DOWN: u8 = 3;
 /// Reason of a table status: the vacancy (share of free entries) is above the upper threshold (section 7.4.5).
 pub const OFPTR_VACANCY_UP: u8 = 4;
-/// Type of the table feature with the supported instructions (section 7.3.5.18).
+/// Table feature property type: the supported instructions (section 7.3.5.18).
 pub const OFPTFPT_INSTRUCTIONS: u16 = 0;
-/// Type of the table feature with the tables that goto-table may name (section 7.3.5.18).
+/// Table feature property type: the tables that goto-table may name (section 7.3.5.18).
 pub const OFPTFPT_NEXT_TABLES: u16 = 2;
-/// Type of the table feature with the actions that write-actions supports (section 7.3.5.18).
+/// Table feature property type: the actions that write-actions supports (section 7.3.5.18).
 pub const OFPTFPT_WRITE_ACTIONS: u16 = 4;
-/// Type of the table feature with the actions that apply-actions supports (section 7.3.5.18).
+/// Table feature property type: the actions that apply-actions supports (section 7.3.5.18).
 pub const OFPTFPT_APPLY_ACTIONS: u16 = 6;
-/// Type of the table feature with the fields that matches can contain (section 7.3.5.18).
+/// Table feature property type: the fields that matches can contain (section 7.3.5.18).
 pub const OFPTFPT_MATCH: u16 = 8;
-/// Type of the table feature with the fields that matches can omit (section 7.3.5.18).
+/// Table feature property type: the fields that matches can omit (section 7.3.5.18).
 pub const OFPTFPT_WILDCARDS: u16 = 10;
-/// Type of the table feature with the fields that write-actions can set (section 7.3.5.18).
+/// Table feature property type: the fields that write-actions can set (section 7.3.5.18).
 pub const OFPTFPT_WRITE_SETFIELD: u16 = 12;
-/// Type of the table feature with the fields that apply-actions can set (section 7.3.5.18).
+/// Table feature property type: the fields that apply-actions can set (section 7.3.5.18).
 pub const OFPTFPT_APPLY_SETFIELD: u16 = 14;
 
 /// Configuration of tables in OpenFlow 1.1 and 1.2. OpenFlow 1.3 ignores these bits.
