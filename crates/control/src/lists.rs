@@ -84,8 +84,7 @@ pub trait Lists: Send + Sync + 'static {
         Err(PlaneError::no_router(router))
     }
 
-    /// Returns the flow entries of bridges with OpenFlow that match the query, sorted by bridge, table and
-    /// descending priority.
+    /// Returns the OpenFlow flow entries that match the query, sorted by bridge, table and descending priority.
     ///
     /// # Errors
     ///
@@ -94,7 +93,7 @@ pub trait Lists: Send + Sync + 'static {
         nothing_flows(query)
     }
 
-    /// Returns the groups of bridges with OpenFlow that match the query, sorted by bridge and group number.
+    /// Returns the OpenFlow groups that match the query, sorted by bridge and group number.
     ///
     /// # Errors
     ///
@@ -103,7 +102,7 @@ pub trait Lists: Send + Sync + 'static {
         nothing_flows(query)
     }
 
-    /// Returns the meters of bridges with OpenFlow that match the query, sorted by bridge and meter number.
+    /// Returns the OpenFlow meters that match the query, sorted by bridge and meter number.
     ///
     /// # Errors
     ///
@@ -112,7 +111,7 @@ pub trait Lists: Send + Sync + 'static {
         nothing_flows(query)
     }
 
-    /// Returns the megaflows in the flow caches of the workers that match the query, in no particular order.
+    /// Returns the megaflows that match the query from the workers' flow caches, in no particular order.
     ///
     /// # Errors
     ///
@@ -136,8 +135,8 @@ pub trait Lists: Send + Sync + 'static {
     fn drops(&self) -> Vec<DropState>;
 }
 
-/// Returns the empty response to an OpenFlow query for the case that no bridge uses OpenFlow. If the query
-/// names a bridge, returns an error.
+/// Returns the response to an OpenFlow query if no bridge uses OpenFlow: an error if the query names a bridge,
+/// otherwise an empty list.
 fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
     query.bridge.as_ref().map_or(Ok(Vec::new()), |bridge| Err(PlaneError::no_rules(bridge)))
 }

@@ -1,4 +1,4 @@
-//! Changes of single rules in filters that the API owns, that is, filters that API clients have created.
+//! Changes of single rules in filters that API clients have created (filters that the API owns).
 //!
 //! The filter is read, changed, checked and replaced as a whole. No other configuration change is made
 //! meanwhile. Concurrent clients therefore do not undo each other's changes.

@@ -177,9 +177,9 @@ pub struct Store {
     gate: Arc<Mutex<Gate>>,
     /// Problems that occurred at the start of the daemon and did not prevent the daemon from starting.
     troubles: Mutex<Vec<DoctorFinding>>,
-    /// Reason why the data plane does not run the configuration of the store. `None` if it does. Either the data plane
-    /// refused the configuration after a hand-over, or a change that could not be stored could not be undone either. A
-    /// successful change clears the value.
+    /// Reason why the data plane does not run the configuration of the store. `None` if it does. Possible reasons: the
+    /// data plane refused the configuration after a hand-over, or it refused to undo a change that could not be stored.
+    /// A successful change clears the value.
     behind: Mutex<Option<DoctorFinding>>,
     /// Error of the last attempt to replace the file of persistent objects. The file may then have the old or the new
     /// content. `None` if the file has the content of the store. The next successful write clears the value.
@@ -264,8 +264,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Makes the initial configuration after a hand-over the current one of the store, although the data plane refused
-    /// it. The returned outcome contains a notice about the refusal.
+    /// Makes the initial configuration current in the store after a hand-over, although the data plane refused it. The
+    /// returned outcome contains a notice about the refusal.
     async fn go_on(
         &self,
         layers_of: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,

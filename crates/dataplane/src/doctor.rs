@@ -140,8 +140,7 @@ fn loops(chart: &mut Chart, running_state: &RunningState) {
     }
 }
 
-/// Reports filters that pass packets whose headers cannot be parsed, and block lists that do not fit into
-/// their table.
+/// Reports filters that pass packets with unparsable headers, and block lists that are too long for their table.
 fn open_filters(chart: &mut Chart, running_state: &RunningState) {
     for (filter, what) in running_state.filters.unlisted() {
         let fix = "take other prefixes out of the list or replace several by one that covers them, then `trivium xdp filter reload`";

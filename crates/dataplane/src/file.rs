@@ -151,8 +151,8 @@ fn regular(metadata: &Stat) -> io::Result<()> {
     }
 }
 
-/// Converts the errno of an open call into an error. `ELOOP`, which states that the last name is a symbolic link
-/// (`O_NOFOLLOW`), becomes a message that the link is refused.
+/// Converts the errno of an open call into an error. `ELOOP` becomes a message that a symbolic link is refused, because
+/// an open call with `O_NOFOLLOW` returns it if the last name is a link.
 fn link_or(error: Errno) -> io::Error {
     if error == Errno::LOOP { refused("it is a link".to_owned()) } else { error.into() }
 }

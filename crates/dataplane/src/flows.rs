@@ -503,8 +503,8 @@ impl Flows {
             records.into_iter().map(|(name, record)| (name.clone(), given(&name, &record))).collect();
     }
 
-    /// Reads the initial states of bridges that will be created from the rule files in `directory`. A file
-    /// that cannot be read is renamed and reported, and its bridge starts with the state of a new bridge.
+    /// Reads from the rule files in `directory` the initial states of bridges that will be created. A file that cannot
+    /// be read is renamed and reported, and its bridge starts with the state of a new bridge.
     pub fn restore(&mut self, directory: &Path) {
         for name in stored_flows::bridges(directory) {
             match stored_flows::read(directory, &name) {
@@ -687,8 +687,8 @@ fn made_up(name: &PortName) -> MacAddr {
     MacAddr([2, a, b, c, d, e])
 }
 
-/// Returns the configured datapath ID. If none is configured, derives an ID from the machine ID and the bridge's name,
-/// which stays the same when the daemon restarts.
+/// Returns the configured datapath ID. If none is configured, derives it from the machine ID and the bridge's name, so
+/// that it does not change when the daemon restarts.
 fn datapath_id(name: &BridgeName, settings: &OpenFlow) -> u64 {
     settings.datapath_id.unwrap_or_else(|| {
         let mut hasher = DefaultHasher::new();

@@ -141,7 +141,7 @@ pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
     }
 }
 
-/// Reads the state of a namespace that the routing stages of hooks in the namespace need.
+/// Reads the state of a namespace for the routing stages of the hooks in it.
 fn look(object: &str, namespace: Option<&Namespace>) -> Result<Place, PlaneError> {
     inside(object, namespace, || {
         let failed = |error: link::LinkError| PlaneError::failed(object, &error, "");

@@ -16,9 +16,9 @@
 //! changes from others: IPv4 routes that are removed with a link or an address, next-hop objects that are
 //! removed with a link, and the routes that used these next-hop objects.
 //!
-//! **Omitted state.** The mirror omits state that changes without a notification. This is the age and the
-//! confirmation state of neighbours (an entry exists while its address may be used), IPv6 addresses that may
-//! not be used yet, and the carrier state of next hops, which links report.
+//! **Omitted state.** The mirror omits state that changes without a notification: the age and the confirmation state of
+//! neighbours (an entry exists while its address may be used), and IPv6 addresses that may not be used yet. It also
+//! omits the carrier state of next hops, because links report this state.
 //!
 //! ```no_run
 //! use netlink::Follower;

@@ -37,8 +37,8 @@ static DUMPS: Semaphore = Semaphore::const_new(16);
 enum Turn {
     /// Permit for one of the dumps (replies that list many objects) that are guaranteed to each bridge.
     Bridge(OwnedSemaphorePermit),
-    /// Permits for a dump beyond those guaranteed to the bridge: one of the controller or listener, and one of the
-    /// process.
+    /// Permits for a dump (a reply that lists many objects) beyond those guaranteed to the bridge: one of the
+    /// controller or listener, and one of the process.
     Shared(OwnedSemaphorePermit, SemaphorePermit<'static>),
 }
 

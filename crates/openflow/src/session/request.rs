@@ -58,7 +58,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Processes a request whose message type has this number only in OpenFlow 1.0.
+    /// Processes a request in OpenFlow 1.0 of a type that has another number in later versions.
     async fn request_10(&mut self, head: Header, body: Reader<'_>) -> Answer {
         match head.kind {
             ofp10::OFPT_PORT_MOD => self.port_mod(body).await,

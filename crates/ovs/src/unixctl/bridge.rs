@@ -14,8 +14,8 @@ const RULES: usize = 1_000_000;
 /// Default priority of OpenFlow rules (`OFP_DEFAULT_PRIORITY`). A rule is printed without this priority.
 const USUAL: u16 = 0x8000;
 
-/// Adds the `ofproto/list` and `bridge/*` commands to the registry. `bridge/reconnect` sends the name of the bridge
-/// whose controllers are to be reconnected to the channel `reconnect`, or `None` for all bridges.
+/// Adds the `ofproto/list` and `bridge/*` commands to the registry. `bridge/reconnect` sends to the channel `reconnect`
+/// the name of the bridge whose controllers are to be reconnected, or `None` for all bridges.
 pub fn add(commands: &mut Commands, store: &Arc<Store>, reconnect: UnboundedSender<Option<String>>) {
     let plane = Arc::clone(store.plane());
     commands.add("ofproto/list", "", 0..=0, move |_| {

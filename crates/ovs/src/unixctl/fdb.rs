@@ -84,8 +84,8 @@ impl Fdb {
             .ok_or_else(|| NO_BRIDGE.to_owned())
     }
 
-    /// Returns a function that returns the port number to print for a bridge name and a port name. The interface of the
-    /// bridge itself is printed as `LOCAL`.
+    /// Returns a function that converts a bridge name and a port name into the port number to print. The interface of
+    /// the bridge itself is printed as `LOCAL`.
     fn number(&self) -> impl Fn(&str, &str) -> String {
         let layout = self.layout();
         let ids: BTreeMap<String, u16> =
@@ -99,7 +99,7 @@ impl Fdb {
         }
     }
 
-    /// Returns a function that returns the VLAN ID to print for a VLAN. The VLAN that stands for untagged frames is
+    /// Returns a function that converts a VLAN into the VLAN ID to print. The VLAN that stands for untagged frames is
     /// printed as 0.
     fn shown_vlan(&self, bridge: &str) -> impl Fn(VlanId) -> u16 {
         let ours = self.layout().desired.bridges.contains_key(bridge);

@@ -198,7 +198,7 @@ fn between(before: &Moment, now: &Moment) -> Interval {
 }
 
 /// Returns whether the lost frames may come from a port's hook. If frames were redirected to a CPU, the kernel
-/// names only the CPU map, which all ports with one flow steering definition share.
+/// names only the CPU map, which all ports with one flow steering policy share.
 fn is_of(loss: &Loss, hook: &HookState) -> bool {
     if loss.event == LossEvent::Cpu {
         return hook.maps.iter().any(|map| map.id == loss.ifindex);

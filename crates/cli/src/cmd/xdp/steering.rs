@@ -1,5 +1,5 @@
 //! `trivium xdp steering`: shows and changes flow steering, which distributes received packets to workers, the
-//! kernel or CPUs. A steering definition has exact flows, each with a target, and a table that maps the hash
+//! kernel or CPUs. A steering policy has exact flows, each with a target, and a table that maps the hash
 //! buckets of all other flows to targets.
 
 use hyper::Method;
@@ -14,7 +14,7 @@ use crate::table::{Table, short};
 /// Executes a subcommand of `trivium xdp steering`.
 ///
 /// # Errors
-/// The daemon does not answer, the steering definition does not exist, or the daemon refuses the flow or the
+/// The daemon does not answer, the steering policy does not exist, or the daemon refuses the flow or the
 /// table.
 pub async fn steering(client: &Client, command: &SteeringCommand) -> Result<(), Failure> {
     match command {
@@ -134,7 +134,7 @@ fn folded(buckets: &[SteeringTarget]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the given name of a steering definition. Without a name, returns the name of the only steering
+/// Returns the given name of a steering policy. Without a name, returns the name of the only steering
 /// definition.
 async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failure> {
     if let Some(name) = named {
