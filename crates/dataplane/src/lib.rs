@@ -59,6 +59,7 @@ mod port_spec;
 mod ports;
 mod program_requests;
 mod publish;
+mod record_list;
 mod requests;
 mod routers;
 mod routes;

@@ -16,6 +16,8 @@ use switch::flow::{
     OptionsMod, Pipeline, TableWishes, TunnelOption,
 };
 
+use crate::record_list::serialize_as_list;
+
 /// Size in octets of the header of an OpenFlow message.
 const HEADER: usize = 8;
 /// Number of flow entries in a batch. While restored flow entries are added to a bridge, the events about them are
@@ -67,55 +69,97 @@ pub(super) struct OfDatapathRecord {
     pub alone: bool,
 }
 
-/// A megaflow that a worker has cached. The fields are the worker number, the bridge number, the port number,
-/// a bit mask of the key words that are present, and these words of the slow path's flow key.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct MegaflowRecord(u16, u16, u16, u64, Vec<u64>);
+/// A megaflow that a worker has cached.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct MegaflowRecord {
+    /// Number of the worker.
+    worker: u16,
+    /// Number of the bridge in the data path.
+    bridge: u16,
+    /// Number of the port in the data path.
+    port: u16,
+    /// Bit mask of the words of the slow path's flow key that are present.
+    present: u64,
+    /// Present words of the slow path's flow key.
+    words: Vec<u64>,
+}
+
+serialize_as_list!(MegaflowRecord { worker, bridge, port, present, words });
 
 impl MegaflowRecord {
     /// Converts a cached megaflow into the form for a hand-over.
     pub fn of(flow: &KnownFlow) -> MegaflowRecord {
-        MegaflowRecord(flow.worker, flow.bridge, flow.port.0, flow.present, flow.words.clone())
+        let KnownFlow { worker, bridge, port, present, words } = flow.clone();
+        MegaflowRecord { worker, bridge, port: port.0, present, words }
     }
 
     /// Converts a megaflow from a hand-over into a cached megaflow.
     pub fn read(&self) -> KnownFlow {
-        let MegaflowRecord(worker, bridge, port, present, words) = self.clone();
+        let MegaflowRecord { worker, bridge, port, present, words } = self.clone();
         KnownFlow { worker, bridge, port: PortId(port), present, words }
     }
 }
 
-/// Settings that controllers have made for a flow table. The fields are the table number, the name, whether
-/// eviction is enabled, the vacancy thresholds in percent, and the table-miss behaviour (0 default, 1
-/// controller, 2 continue, 3 drop).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct TableRecord(pub u8, pub String, pub bool, pub Option<(u8, u8)>, #[serde(default)] pub u8);
+/// Settings that controllers have made for a flow table.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub(super) struct TableRecord {
+    /// Number of the table.
+    pub table: u8,
+    /// Name of the table.
+    pub name: String,
+    /// Whether eviction is enabled.
+    pub evicts: bool,
+    /// Vacancy thresholds in percent.
+    pub vacancy: Option<(u8, u8)>,
+    /// Table-miss behaviour (0 default, 1 controller, 2 continue, 3 drop).
+    #[serde(default)]
+    pub miss: u8,
+}
+
+serialize_as_list!(TableRecord { table, name, evicts, vacancy, miss });
 
 const MISSES: [Miss; 4] = [Miss::Default, Miss::Controller, Miss::Continue, Miss::Drop];
 
-/// A Geneve tunnel option that controllers have mapped to a match field. The fields are the option's class,
-/// its type, its length in octets, and the number of the match field.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct OptionRecord(pub u16, pub u8, pub u8, pub u16);
+/// A Geneve tunnel option that controllers have mapped to a match field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub(super) struct OptionRecord {
+    /// Class of the option.
+    pub class: u16,
+    /// Type of the option.
+    pub kind: u8,
+    /// Length of the option's data in octets.
+    pub octets: u8,
+    /// Number of the match field.
+    pub place: u16,
+}
+
+serialize_as_list!(OptionRecord { class, kind, octets, place });
 
 /// The octets of an OpenFlow message, serialised as hexadecimal text.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Message(pub Vec<u8>);
 
-/// A flow entry. The fields are the OpenFlow message that adds it, its packet and octet counters, the times
-/// when it was added and last used (CLOCK_MONOTONIC, nanoseconds), a flag, and the time of its last change.
-/// The flag is true if the entry's meter is an instruction, which OpenFlow 1.5 encodes as the first action. A
-/// last change of 0 means never, and is the default for a predecessor that does not send the field.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct RuleRecord(
-    pub Message,
-    pub u64,
-    pub u64,
-    pub u64,
-    pub u64,
-    pub bool,
-    #[serde(default)] pub u64,
-);
+/// A flow entry. All times are in nanoseconds of CLOCK_MONOTONIC.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub(super) struct RuleRecord {
+    /// OpenFlow message that adds the flow entry.
+    pub message: Message,
+    /// Number of packets that matched the flow entry.
+    pub packets: u64,
+    /// Number of octets of these packets.
+    pub octets: u64,
+    /// Time when the flow entry was added.
+    pub created: u64,
+    /// Time when the flow entry was last used.
+    pub used: u64,
+    /// Whether the entry's meter is an instruction, which OpenFlow 1.5 encodes as the first action.
+    pub metered: bool,
+    /// Time of the last change. 0 means never, and is the default for a predecessor that does not send the field.
+    #[serde(default)]
+    pub changed: u64,
+}
+
+serialize_as_list!(RuleRecord { message, packets, octets, created, used, metered, changed });
 
 impl Message {
     fn of(write: impl FnOnce(&mut Vec<u8>)) -> Message {
@@ -137,7 +181,8 @@ impl RuleRecord {
         let message = RuleRecord::message(&change);
         let (created, used) = (now.saturating_sub(stats.age_ns), now.saturating_sub(stats.idle_ns));
         let changed = now.saturating_sub(stats.unchanged_ns);
-        RuleRecord(message, stats.packets, stats.bytes, created, used, metered, changed)
+        let (packets, octets) = (stats.packets, stats.bytes);
+        RuleRecord { message, packets, octets, created, used, metered, changed }
     }
 
     /// Returns the OpenFlow message that adds a flow entry.
@@ -147,11 +192,12 @@ impl RuleRecord {
 
     /// Decodes the OpenFlow message that adds the flow entry. Returns `None` if the message is invalid.
     pub(super) fn read(&self) -> Option<FlowMod> {
-        let RuleRecord(message, .., metered, _) = self;
-        let body = message.0.get(HEADER..)?;
+        let body = self.message.0.get(HEADER..)?;
         let mut change = flow::get_mod(Reader::new(body, Error::BadLength), Version::V15, false).ok()?;
         let instructions = &mut change.instructions;
-        if *metered && let Some(Action::Meter(id)) = instructions.apply.first() {
+        if self.metered
+            && let Some(Action::Meter(id)) = instructions.apply.first()
+        {
             instructions.meter = Some(*id);
             instructions.apply.remove(0);
         }
@@ -163,7 +209,7 @@ impl TableRecord {
     pub(super) fn all(pipeline: &Pipeline) -> Vec<TableRecord> {
         let record = |(table, own): (u8, &TableWishes)| {
             let miss = (0..).zip(MISSES).find(|(_, miss)| *miss == own.miss).map_or(0, |(at, _)| at);
-            TableRecord(table, own.name.clone(), own.evicts, own.vacancy, miss)
+            TableRecord { table, name: own.name.clone(), evicts: own.evicts, vacancy: own.vacancy, miss }
         };
         pipeline.wished_tables().map(record).collect()
     }
@@ -171,12 +217,15 @@ impl TableRecord {
 
 impl OptionRecord {
     pub(super) fn all(pipeline: &Pipeline) -> Vec<OptionRecord> {
-        let record = |own: &TunnelOption| OptionRecord(own.class, own.kind, own.octets, own.place);
+        let record = |own: &TunnelOption| {
+            let TunnelOption { class, kind, octets, place } = *own;
+            OptionRecord { class, kind, octets, place }
+        };
         pipeline.tunnel_options().iter().map(record).collect()
     }
 
     fn read(self) -> TunnelOption {
-        let OptionRecord(class, kind, octets, place) = self;
+        let OptionRecord { class, kind, octets, place } = self;
         TunnelOption { class, kind, octets, place }
     }
 }
@@ -214,7 +263,7 @@ impl RulesRecord {
         let mut refused = 0;
         let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));
         refused += usize::from(pipeline.modify(&[all], now).is_err());
-        for TableRecord(table, name, evicts, vacancy, miss) in &self.tables {
+        for TableRecord { table, name, evicts, vacancy, miss } in &self.tables {
             let miss = MISSES.get(usize::from(*miss)).copied().unwrap_or_default();
             let wishes = TableWishes { name: name.clone(), miss, evicts: *evicts, vacancy: *vacancy };
             pipeline.set_table_wishes(*table, wishes, now);
@@ -249,13 +298,12 @@ impl RulesRecord {
                     // here.
                     change.flags = FlowFlags { check_overlap: false, reset_counts: false, ..change.flags };
                 }
-                let RuleRecord(_, packets, bytes, created, used, _, changed) = rule;
-                let times = (*created, *created.max(changed), *used);
+                let times = (rule.created, rule.created.max(rule.changed), rule.used);
                 if put(read.map(|change| Mod::Flow(Box::new(change))), pipeline)
                     && let Some((table, matching, priority, flags)) = place
                 {
                     pipeline.resume_flags(table, &matching, priority, flags);
-                    pipeline.resume_counts(table, &matching, priority, (*packets, *bytes), times);
+                    pipeline.resume_counts(table, &matching, priority, (rule.packets, rule.octets), times);
                 }
             }
             pipeline.take_events();

@@ -157,9 +157,9 @@ fn count(to: &mut Vec<u8>, of: usize) {
 
 /// Appends a flow entry to `to`, in the format of the rule file.
 pub(super) fn put_rule(to: &mut Vec<u8>, rule: &RuleRecord) {
-    let RuleRecord(message, packets, bytes, created, used, metered, changed) = rule;
+    let RuleRecord { message, packets, octets, created, used, metered, changed } = rule;
     put(to, &message.0);
-    for number in [packets, bytes, created, used, changed] {
+    for number in [packets, octets, created, used, changed] {
         to.extend(number.to_be_bytes());
     }
     to.push(u8::from(*metered));
@@ -188,13 +188,13 @@ pub(super) fn preface(
         messages.iter().for_each(|message| put(&mut body, &message.0));
     }
     count(&mut body, tables.len());
-    for TableRecord(table, name, evicts, vacancy, miss) in tables {
+    for TableRecord { table, name, evicts, vacancy, miss } in tables {
         let (down, up) = vacancy.unwrap_or_default();
         body.extend([*table, u8::from(*evicts) | u8::from(vacancy.is_some()) << 1 | miss << 2, down, up]);
         put(&mut body, name.as_bytes());
     }
     count(&mut body, options.len());
-    for OptionRecord(class, kind, octets, place) in options {
+    for OptionRecord { class, kind, octets, place } in options {
         body.extend(class.to_be_bytes());
         body.extend([*kind, *octets]);
         body.extend(place.to_be_bytes());
@@ -281,12 +281,14 @@ impl<'a> Rest<'a> {
             return Err(Damage::Parts);
         }
         let vacancy = (has & 2 != 0).then_some((down, up));
-        Ok(TableRecord(table, self.name()?.to_owned(), has & 1 != 0, vacancy, has >> 2))
+        let (name, evicts, miss) = (self.name()?.to_owned(), has & 1 != 0, has >> 2);
+        Ok(TableRecord { table, name, evicts, vacancy, miss })
     }
 
     fn option(&mut self) -> Result<OptionRecord, Damage> {
         let [class, more, kind, octets, place, rest] = self.array()?;
-        Ok(OptionRecord(u16::from_be_bytes([class, more]), kind, octets, u16::from_be_bytes([place, rest])))
+        let (class, place) = (u16::from_be_bytes([class, more]), u16::from_be_bytes([place, rest]));
+        Ok(OptionRecord { class, kind, octets, place })
     }
 
     fn messages(&mut self) -> Result<Vec<Message>, Damage> {
@@ -335,7 +337,7 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesRecord, Dama
     let elapsed = now.since(&then);
     while !rest.0.is_empty() {
         let message = Message(rest.octets()?.to_vec());
-        let (packets, bytes) = (rest.u64()?, rest.u64()?);
+        let (packets, octets) = (rest.u64()?, rest.u64()?);
         let (created, used, changed) = (rest.u64()?, rest.u64()?, rest.u64()?);
         let metered = rest.array::<1>()? != [0];
         // The idle time does not grow while no daemon runs. The age and the time since the last change do.
@@ -343,7 +345,8 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesRecord, Dama
         let life = then.monotonic.saturating_sub(changed).saturating_add(elapsed);
         let idle = then.monotonic.saturating_sub(used);
         let ago = |past| now.monotonic.saturating_sub(past);
-        let rule = RuleRecord(message, packets, bytes, ago(age), ago(idle), metered, ago(life));
+        let (created, used, changed) = (ago(age), ago(idle), ago(life));
+        let rule = RuleRecord { message, packets, octets, created, used, metered, changed };
         record.rules.push(if life > now.monotonic { shortened(rule, life, now) } else { rule });
     }
     Ok(record)
@@ -356,8 +359,7 @@ fn shortened(rule: RuleRecord, life: u64, now: &Moment) -> RuleRecord {
     let Some(mut change) = rule.read().filter(|change| change.hard_timeout != 0) else { return rule };
     let left = u64::from(change.hard_timeout).saturating_sub(life / 1_000_000_000).max(1);
     change.hard_timeout = u16::try_from(left).unwrap_or(u16::MAX);
-    let RuleRecord(_, packets, bytes, created, used, metered, _) = rule;
-    RuleRecord(RuleRecord::message(&change), packets, bytes, created, used, metered, now.monotonic)
+    RuleRecord { message: RuleRecord::message(&change), changed: now.monotonic, ..rule }
 }
 
 #[cfg(test)]
@@ -369,6 +371,10 @@ mod tests {
 
     fn moment(boot: u8, monotonic: u64, real: u64) -> Moment {
         Moment { boot: [boot; 16], monotonic: monotonic * SECOND, real: real * SECOND }
+    }
+
+    fn acl() -> TableRecord {
+        TableRecord { table: 9, name: "acl".to_owned(), evicts: true, vacancy: Some((20, 80)), miss: 2 }
     }
 
     /// Returns the content of a rule file with two flow entries, written 100 s after boot.
@@ -383,8 +389,8 @@ mod tests {
             pipeline.resume_counts(0, &Match::ANY, priority, (5, 500), times);
         }
         let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
-        let tables = [TableRecord(9, "acl".to_owned(), true, Some((20, 80)), 2)];
-        let options = [OptionRecord(0x0102, 0x80, 4, 3)];
+        let tables = [acl()];
+        let options = [OptionRecord { class: 0x0102, kind: 0x80, octets: 4, place: 3 }];
         let mut body =
             preface("br0", &moment(1, 100, 1000), &numbers, &Default::default(), (&tables, &options));
         for stats in pipeline.flows(&FlowFilter::default(), 100 * SECOND) {
@@ -411,8 +417,8 @@ mod tests {
         let seen = |now: &Moment| -> Vec<(u16, u64, u64, u16)> {
             let record = decode("br0", &file, now).unwrap();
             assert_eq!(record.numbers["eth1"], 7);
-            assert_eq!(record.tables, [TableRecord(9, "acl".to_owned(), true, Some((20, 80)), 2)]);
-            assert_eq!(record.options, [OptionRecord(0x0102, 0x80, 4, 3)]);
+            assert_eq!(record.tables, [acl()]);
+            assert_eq!(record.options, [OptionRecord { class: 0x0102, kind: 0x80, octets: 4, place: 3 }]);
             let mut pipeline = Pipeline::new();
             assert_eq!(record.give(&mut pipeline, now.monotonic), 0);
             let flows = pipeline.flows(&FlowFilter::default(), now.monotonic);
@@ -484,8 +490,8 @@ mod tests {
     fn a_rule_that_is_not_decoded_is_skipped_and_counted() {
         let broken = |stats| {
             let mut record = RuleRecord::of(stats, 100 * SECOND);
-            let octets = record.0.0.len();
-            record.0.0.truncate(octets - 4);
+            let octets = record.message.0.len();
+            record.message.0.truncate(octets - 4);
             record
         };
         let good = decode("br0", &file(), &moment(1, 100, 0)).unwrap();
