@@ -313,6 +313,23 @@ fn the_kernel_does_not_notice_an_upgrade_and_nothing_is_lost() {
     all.reaches("10.20.100.1");
 }
 
+/// The names of the devices have another order (`h1.100`, `h1.20`, `h1.200`) than the queues of the engine.
+#[test]
+fn each_vlan_keeps_its_own_device_in_an_upgrade() {
+    require!("ip", "ping", "ethtool");
+    let all = Vlans::start();
+    let file = all.rig.write("more.toml", &configuration(&all.rig, "vlans = [100, 200, 20]"));
+    all.rig.ok(&["apply", file.to_str().unwrap()]);
+    for _ in 0..2 {
+        all.rig.ok(&["upgrade", "--binary", TRIVIUM]);
+        // The kernel answers by the device of the VLAN that the request came from.
+        for vlan in [100, 200] {
+            all.rig.hosts[0].run(["ip", "neighbor", "flush", "dev", &format!("eth0.{vlan}")]).unwrap();
+            all.reaches(&format!("10.20.{vlan}.1"));
+        }
+    }
+}
+
 #[test]
 fn a_kill_keeps_what_was_set_and_the_next_one_takes_it_as_it_is() {
     require!("ip", "ping", "ethtool");

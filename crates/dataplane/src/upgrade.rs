@@ -13,7 +13,7 @@ use super::data_plane::{DataPlane, handed_over};
 use super::handover;
 use super::handover::HandoverError;
 use super::handover::bundle::HandoverBundle;
-use super::handover::export::gather;
+use super::handover::export::export;
 use super::handover::import::Parts;
 use super::handover::send::Successor;
 
@@ -99,7 +99,7 @@ impl DataPlane {
         }
         let fresh = Routers::new(&self.domain, self.workers.cores.len());
         let routers = std::mem::replace(&mut running_state.routers, fresh);
-        let mut held = gather(&mut running_state, &routers, queues, &counts, &mut pool);
+        let mut held = export(&mut running_state, &routers, queues, &counts, &mut pool);
         drop(pool);
         held.state.counting_secs = self.started.elapsed().as_secs();
         self.handing_over.within(held.state.patience() + RESUME);

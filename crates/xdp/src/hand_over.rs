@@ -1,7 +1,7 @@
 //! Hand-over of an attached port program to a successor process. The program stays attached, and the successor
 //! continues with duplicates of the predecessor's descriptors.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::attached::Attached;
 use crate::program::Maps;
@@ -43,12 +43,12 @@ impl HookDescriptors {
 
     /// Returns the descriptors in the order in which they are sent to a successor.
     #[must_use]
-    pub fn into_array(self) -> [OwnedFd; HookDescriptors::COUNT] {
+    pub fn as_array(&self) -> [BorrowedFd<'_>; HookDescriptors::COUNT] {
         let HookDescriptors { link, xsks, local4, local6, counters } = self;
-        [link, xsks, local4, local6, counters]
+        [link, xsks, local4, local6, counters].map(AsFd::as_fd)
     }
 
-    /// Names the descriptors that a predecessor has sent, in the order of [`HookDescriptors::into_array`].
+    /// Names the descriptors that a predecessor has sent, in the order of [`HookDescriptors::as_array`].
     #[must_use]
     pub fn from_array(descriptors: [OwnedFd; HookDescriptors::COUNT]) -> HookDescriptors {
         let [link, xsks, local4, local6, counters] = descriptors;

@@ -1,11 +1,13 @@
 //! Hand-over state together with what is handed over beside it: file descriptors, and what must be kept until the
 //! successor runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use xdp::user::UserProgram;
 
+use super::descriptors::Descriptors;
+use super::error::HandoverError;
 use super::state::{HandoverState, PortRecord, QueueKind};
 use crate::pins::Claim;
 
@@ -14,46 +16,36 @@ use crate::pins::Claim;
 pub struct HandoverBundle {
     /// Message that describes the hand-over state.
     pub state: HandoverState,
-    /// File descriptors, in the order in which the message refers to them. The descriptors of ports in
-    /// `released` are closed.
-    pub descriptors: Vec<Option<OwnedFd>>,
+    /// File descriptors of the hand-over state. A port without descriptors here must be opened again.
+    pub descriptors: Descriptors,
     /// Custom programs that run before the hooks' own programs. They are kept until the rebuilt hooks hold
     /// references to the programs' kernel objects.
     pub users: Vec<UserProgram>,
     /// Locks on the pins of the ports' hooks, by port name. They are kept until this process or the successor
     /// has locks of its own. Therefore, no third process can find a pin unused.
     pub claims: BTreeMap<String, Claim>,
-    /// Names of the ports that cannot be resumed from their descriptors and must be opened again.
-    pub released: BTreeSet<String>,
 }
 
 impl HandoverBundle {
     /// Creates the bundle from a message and file descriptors that a predecessor has sent.
-    pub fn received(state: HandoverState, descriptors: Vec<OwnedFd>) -> HandoverBundle {
-        HandoverBundle {
-            state,
-            descriptors: descriptors.into_iter().map(Some).collect(),
-            ..HandoverBundle::default()
-        }
+    ///
+    /// # Errors
+    /// Returns an error if the message and the descriptors do not agree.
+    pub fn received(
+        state: HandoverState,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<HandoverBundle, HandoverError> {
+        let descriptors = Descriptors::assign(&state, descriptors)?;
+        Ok(HandoverBundle { state, descriptors, ..HandoverBundle::default() })
     }
 
     /// Closes the descriptors of the named ports, which must then be opened again. The kernel releases the
     /// ports' queues when the successor has closed its descriptors, too.
     pub fn release(&mut self, ports: &[String]) {
-        let mut at = 0;
-        for (name, port) in &self.state.ports {
-            let share = HandoverState::share(port);
-            if ports.contains(name) {
-                self.descriptors
-                    .iter_mut()
-                    .skip(at)
-                    .take(share)
-                    .for_each(|descriptor| drop(descriptor.take()));
-                // The process that opens the port again must find it unclaimed.
-                self.claims.remove(name);
-                self.released.insert(name.clone());
-            }
-            at += share;
+        for name in ports {
+            self.descriptors.ports.remove(name);
+            // The process that opens the port again must find it unclaimed.
+            self.claims.remove(name);
         }
     }
 

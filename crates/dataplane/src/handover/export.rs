@@ -1,23 +1,20 @@
 //! Converts the running data plane into hand-over state with file descriptors.
 
-use std::os::fd::OwnedFd;
-
 use engine::engine::Counts;
 use engine::worker::monotonic;
 use model::FilterName;
-use packet::MacAddr;
-use port::af_xdp::AfXdpHandOver;
+use port::FramePool;
 use port::quarantine::HeldFrames;
-use port::tap::TapHandOver;
-use port::veth::EndAddresses;
-use port::{Exported, FramePool, Queue};
 use xdp::HandOver;
 use xdp::filter::RuleCounters;
+use xdp::user::UserProgram;
 
 use super::bundle::HandoverBundle;
 use super::counters::CountersState;
+use super::descriptors::PortDescriptors;
+use super::queues;
 use super::state::{
-    HookRecord, PlaceRecord, PortRecord, QueueKind, QueueRecord, RuleRecord, StationRecord, VlanRecord,
+    EndsRecord, HookRecord, PlaceRecord, PortRecord, QuarantineRecord, RuleRecord, StationRecord, VlanRecord,
 };
 use crate::filters::Expiring;
 use crate::ports::{Returned, Running};
@@ -25,7 +22,7 @@ use crate::routers::{Routers, is_mirror};
 use crate::running_state::RunningState;
 
 /// Converts the running configuration into hand-over state. All ports are removed from `running_state`.
-pub fn gather(
+pub fn export(
     running_state: &mut RunningState,
     routers: &Routers,
     mut queues: Vec<Returned>,
@@ -46,7 +43,8 @@ pub fn gather(
     for (name, bridge) in &running_state.bridges {
         held.state.bridges.insert(name.as_str().to_owned(), bridge.id().0);
         let stations = bridge.export(monotonic().secs).into_iter().filter_map(|entry| {
-            Some(StationRecord(entry.vid.get(), entry.mac.as_u64(), entry.port?.0, entry.age_secs))
+            let (vid, mac) = (entry.vid.get(), entry.mac.as_u64());
+            Some(StationRecord { vid, mac, port: entry.port?.0, age_secs: entry.age_secs })
         });
         held.state.stations.insert(name.as_str().to_owned(), stations.collect());
     }
@@ -57,8 +55,9 @@ pub fn gather(
             CountersState::new(&totals, running_state.hook_offload.counts(&name), routers.counts(&name));
         let mut running = running;
         held.claims.extend(running.claim.take().map(|claim| (name.as_str().to_owned(), claim)));
-        let record = PortRecord { counters, ..gather_port(running, own, &mut held, pool) };
-        held.state.ports.insert(name.as_str().to_owned(), record);
+        let (record, descriptors) = export_port(running, own, &mut held.users, pool);
+        held.state.ports.insert(name.as_str().to_owned(), PortRecord { counters, ..record });
+        held.descriptors.ports.insert(name.as_str().to_owned(), descriptors);
     }
     for (worker, port, id, queue) in queues {
         let name = running_state.names.port(port);
@@ -67,94 +66,60 @@ pub fn gather(
             queue.close(pool);
             continue;
         }
-        let (kind, descriptor) = gather_queue(queue, pool);
-        held.descriptors.extend(descriptor.map(Some));
-        let queue = QueueRecord { id: id.0, worker: worker.0, kind };
+        let (queue, descriptor) = queues::export((worker, port, id, queue), pool);
+        held.descriptors.mirrors.extend(descriptor.map(|descriptor| (name.clone(), descriptor)));
         held.state.vlans.insert(name, VlanRecord { id: port.0, queue });
     }
     // The quarantine is read after the queues, because some queues have been closed.
-    gather_quarantine(&mut held, pool);
+    export_quarantine(&mut held, pool);
     held
 }
 
-pub(super) fn gather_quarantine(held: &mut HandoverBundle, pool: &FramePool) {
+pub(super) fn export_quarantine(held: &mut HandoverBundle, pool: &FramePool) {
     for HeldFrames { frames, place, left } in pool.depot().quarantined_frames() {
-        let milliseconds = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        held.state.quarantine.push((frames, milliseconds));
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        held.state.quarantine.push(QuarantineRecord { frames, left_ms });
         let place = place.as_ref().and_then(|place| {
             let (descriptor, namespace, ifindex, queue) = place.parts();
-            held.descriptors.push(Some(descriptor.try_clone_to_owned().ok()?));
-            Some(PlaceRecord { namespace, ifindex, queue })
+            let descriptor = descriptor.try_clone_to_owned().ok()?;
+            Some((PlaceRecord { namespace, ifindex, queue }, descriptor))
         });
+        let (place, descriptor) = place.unzip();
         held.state.places.push(place);
+        held.descriptors.places.push(descriptor);
     }
 }
 
-fn gather_port(
+fn export_port(
     running: Running,
     queues: Vec<Returned>,
-    held: &mut HandoverBundle,
+    users: &mut Vec<UserProgram>,
     pool: &mut FramePool,
-) -> PortRecord {
-    let HandoverBundle { descriptors, users, .. } = held;
+) -> (PortRecord, PortDescriptors) {
     let ends = running.ends();
     if let Some(user) = running.user {
         let program = user.name();
         tracing::warn!(program, "it waits for a port's device to come back, and is not handed over");
     }
     let hook = running.hook.map(|hook| {
-        let HandOver { descriptors: own, pin, user } = hook.export();
-        descriptors.extend(own.into_array().map(Some));
+        let HandOver { descriptors, pin, user } = hook.export();
         users.extend(user);
         let name = pin.as_ref().and_then(|pin| pin.directory().file_name());
-        HookRecord { pin: name.map(|name| name.to_string_lossy().into_owned()) }
+        (HookRecord { pin: name.map(|name| name.to_string_lossy().into_owned()) }, descriptors)
     });
-    let mut records = Vec::with_capacity(queues.len());
-    let EndAddresses { near, far } = ends;
-    for (worker, _, id, queue) in queues {
-        let (kind, descriptor) = gather_queue(queue, pool);
-        descriptors.extend(descriptor.map(Some));
-        records.push(QueueRecord { id: id.0, worker: worker.0, kind });
-    }
-    PortRecord {
+    let (hook, hook_descriptors) = hook.unzip();
+    let (queues, descriptors) = queues.into_iter().map(|queue| queues::export(queue, pool)).unzip();
+    let record = PortRecord {
         id: running.id.0,
         ifindex: running.device.map(|device| device.ifindex),
         hook,
-        queues: records,
+        queues,
         complete_checksums: running.complete_checksums,
         mtu: running.mtu,
         former: running.footprint.former,
-        ends: (near.map(MacAddr::as_u64), far.map(MacAddr::as_u64)),
+        ends: EndsRecord::from(ends),
         rss_table: running.rss_table.map(|table| table.iter().map(|worker| worker.0).collect()),
         counters: CountersState::default(),
-    }
-}
-
-fn gather_queue(queue: Box<dyn Queue>, pool: &mut FramePool) -> (QueueKind, Option<OwnedFd>) {
-    match queue.export(pool) {
-        Exported::AfXdp(state) => af_xdp_record(state),
-        Exported::Tap(TapHandOver { fd, kind, mtu, uso }) => {
-            (QueueKind::Tap { internal: kind == "internal", mtu, uso }, Some(fd))
-        }
-        Exported::Closed => (QueueKind::Anew, None),
-    }
-}
-
-fn af_xdp_record(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
-    let AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames } = given;
-    let kind = QueueKind::AfXdp {
-        ifname: config.ifname,
-        ifindex,
-        queue: config.queue,
-        ring_size: config.ring_size,
-        fill_level: config.fill_level,
-        busy_poll: config.busy_poll.map(|busy| (busy.microseconds, busy.budget)),
-        complete_checksums: config.complete_checksums,
-        zero_copy,
-        multi_buffer,
-        mtu,
-        reasons,
-        frames,
     };
-    (kind, Some(fd))
+    (record, PortDescriptors { hook: hook_descriptors, queues: descriptors })
 }

@@ -14,18 +14,21 @@ use engine::worker::monotonic;
 use engine::{Engine, EngineConfig};
 use model::{Config, Namespace, PortName};
 use packet::{MacAddr, PortId, QueueId, VlanId, WorkerId};
-use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, doubles, free_frames};
+use port::af_xdp::{doubles, free_frames};
 use port::quarantine::HOLD;
-use port::tap::{TapHandOver, TapQueue};
-use port::veth::EndAddresses;
-use port::{Depot, FrameMemory, FramePool, Place, Queue};
+use port::tap::TapQueue;
+use port::{Depot, FrameMemory, FramePool, Place};
 use switch::FdbEntry;
 use xdp::user::UserProgram;
 use xdp::{Attached, HandOver, HookDescriptors, PinPath};
 
 use super::HandoverError;
 use super::bundle::HandoverBundle;
-use super::state::{HandoverState, PlaceRecord, PortRecord, QueueKind, StationRecord, VlanRecord};
+use super::descriptors::{PortDescriptors, has_descriptors};
+use super::queues;
+use super::state::{
+    HandoverState, PlaceRecord, PortRecord, QuarantineRecord, QueueKind, StationRecord, VlanRecord,
+};
 use crate::af_xdp;
 use crate::bridges;
 use crate::device::{Device, inside, object};
@@ -43,7 +46,7 @@ use crate::running_state::RunningState;
 pub struct Parts {
     state: HandoverState,
     ports: Vec<Part>,
-    vlans: Vec<(String, PortId, Result<TapQueue, HandoverError>)>,
+    mirrors: Vec<Mirror>,
     /// Device queues that may still use the frames in quarantine (frames of closed zero-copy sockets), in the
     /// order of the quarantine.
     pub(super) places: Vec<Option<Place>>,
@@ -57,6 +60,15 @@ struct Part {
     record: PortRecord,
     /// Rebuilt port. `None` if the port must be opened again.
     opened: Option<Opened>,
+}
+
+/// A mirror device that is being rebuilt from the hand-over state.
+struct Mirror {
+    /// Name under which the device's port number is allocated.
+    name: String,
+    port: PortId,
+    /// Rebuilt queue of the device, or the reason why the device must be opened again.
+    queue: Result<TapQueue, HandoverError>,
 }
 
 /// A rebuilt data plane whose workers have not started yet.
@@ -77,19 +89,16 @@ impl Parts {
         config: &Config,
         memory: &Arc<FrameMemory>,
     ) -> Result<Parts, HandoverError> {
-        let HandoverBundle { mut state, descriptors, users, mut claims, released } = held;
-        let mut descriptors = descriptors.into_iter();
-        let (mut parts, mut all_vlans) = (Vec::new(), Vec::new());
+        let HandoverBundle { mut state, mut descriptors, users, mut claims } = held;
+        let mut parts = Vec::new();
         for (name, port) in std::mem::take(&mut state.ports) {
-            // The port's descriptors are taken in all cases, so that the next port finds its own.
-            let own: Vec<Option<OwnedFd>> = descriptors.by_ref().take(HandoverState::share(&port)).collect();
             let key = name.parse::<PortName>();
             let key = key.map_err(|_| HandoverError::Strange(format!("a port of the name {name:?}")))?;
-            let own = own.into_iter().collect::<Option<Vec<OwnedFd>>>();
-            let anew = port.queues.iter().any(|queue| !queue.kind.has_descriptor());
+            let own = descriptors.ports.remove(&name);
+            let is_whole = port.queues.iter().all(|queue| queue.kind.has_descriptor());
             let wanted = PortSpec::of(config, &key);
             let opened = match (own, wanted) {
-                (Some(own), Some(wanted)) if !anew && !released.contains(&name) => {
+                (Some(own), Some(wanted)) if is_whole => {
                     let opened = put_together(&key, &wanted, port.clone(), own, memory);
                     opened
                         .inspect_err(|error| tracing::warn!(port = %name, %error, "it cannot be resumed and is opened anew"))
@@ -103,22 +112,24 @@ impl Parts {
             }
             parts.push(Part { name: key, record: port, opened });
         }
+        let mut mirrors = Vec::new();
         for (name, VlanRecord { id, queue }) in std::mem::take(&mut state.vlans) {
-            let descriptor = if queue.kind.has_descriptor() { descriptors.next().flatten() } else { None };
-            all_vlans.push((name, PortId(id), resume_tap(queue.kind, descriptor)));
+            let queue = queues::import_tap(queue.kind, descriptors.mirrors.remove(&name));
+            mirrors.push(Mirror { name, port: PortId(id), queue });
         }
-        let mut place = |record: PlaceRecord| {
-            let place = Place::within(descriptors.next()??, record.ifindex, record.queue)?;
+        let place = |(record, descriptor): (Option<PlaceRecord>, Option<OwnedFd>)| {
+            let record = record?;
+            let place = Place::within(descriptor?, record.ifindex, record.queue)?;
             (place.parts().1 == record.namespace).then_some(place)
         };
         let places = std::mem::take(&mut state.places).into_iter();
-        let places = places.map(|record| record.and_then(&mut place)).collect();
-        Ok(Parts { state, ports: parts, vlans: all_vlans, places, _users: users, _claims: claims })
+        let places = places.zip(descriptors.places).map(place).collect();
+        Ok(Parts { state, ports: parts, mirrors, places, _users: users, _claims: claims })
     }
 
     /// Returns the names of the ports that have descriptors and nevertheless must be opened again.
     pub fn lost(&self) -> Vec<String> {
-        let lost = |part: &&Part| part.opened.is_none() && HandoverState::share(&part.record) > 0;
+        let lost = |part: &&Part| part.opened.is_none() && has_descriptors(&part.record);
         self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
     }
 
@@ -137,7 +148,7 @@ impl Parts {
         filters: Filters,
         released: bool,
     ) -> Result<Rebuilt, HandoverError> {
-        let Parts { state, ports, vlans, places, _users, _claims } = self;
+        let Parts { state, ports, mirrors, places, _users, _claims } = self;
         let lists = || {
             let queues =
                 ports.iter().flat_map(|part| part.record.queues.iter().map(move |queue| (part, queue)));
@@ -156,14 +167,14 @@ impl Parts {
         // The frames of closed queues are free, unless a driver or a predecessor may still use them for a
         // while.
         let taken = lists().filter(|(_, resumed, later, _)| *resumed || *later).map(|(.., frames)| frames);
-        let quarantined = state.quarantine.iter().map(|(frames, _)| frames.as_slice());
+        let quarantined = state.quarantine.iter().map(|held| held.frames.as_slice());
         let free: Vec<u32> = free_frames(memory.frames(), taken.chain(quarantined)).collect();
         let depot = Depot::with_free(Arc::clone(memory), free);
         for (place, _, _, frames) in lists().filter(|(_, resumed, later, _)| !*resumed && *later) {
             depot.quarantine(frames.to_vec(), place(), HOLD);
         }
         let places = places.into_iter().chain(std::iter::repeat_with(|| None));
-        for ((frames, left_ms), place) in state.quarantine.iter().zip(places) {
+        for (QuarantineRecord { frames, left_ms }, place) in state.quarantine.iter().zip(places) {
             depot.quarantine(frames.clone(), place, Duration::from_millis(*left_ms).min(HOLD));
         }
         let mut pool = depot.pool();
@@ -189,10 +200,10 @@ impl Parts {
                 running_state.ports.insert(name, running);
             }
         }
-        for (name, id, queue) in vlans {
-            running_state.names.ports.insert(id.0, &name);
+        for Mirror { name, port, queue } in mirrors {
+            running_state.names.ports.insert(port.0, &name);
             match queue {
-                Ok(queue) => running_state.routers.give(name, id, queue),
+                Ok(queue) => running_state.routers.give(name, port, queue),
                 Err(error) => tracing::warn!(%name, %error, "a mirror is opened anew"),
             }
         }
@@ -251,7 +262,7 @@ fn place_of(config: &Config, name: &PortName, ifindex: u32, queue: u32) -> Optio
 }
 
 fn station(record: &StationRecord) -> Option<FdbEntry> {
-    let StationRecord(vid, mac, port, age_secs) = *record;
+    let StationRecord { vid, mac, port, age_secs } = *record;
     let vid = if vid == 0 { VlanId::NONE } else { VlanId::new(vid)? };
     Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
 }
@@ -310,26 +321,21 @@ fn resume(
 
 /// Returns the settings that a port's device had before it became a port, as the predecessor recorded them.
 fn footprint(record: &PortRecord) -> Footprint {
-    let (near, far) = record.ends;
-    let ends = EndAddresses { near: near.map(MacAddr::from_u64), far: far.map(MacAddr::from_u64) };
-    Footprint { made: false, former: record.former, ends }
+    Footprint { made: false, former: record.former, ends: record.ends.into() }
 }
 
 fn put_together(
     name: &PortName,
     wanted: &PortSpec,
     record: PortRecord,
-    descriptors: Vec<OwnedFd>,
+    descriptors: PortDescriptors,
     memory: &Arc<FrameMemory>,
 ) -> Result<Opened, PlaneError> {
     let failed = |error: &dyn std::error::Error| PlaneError::failed(object(name), error, "");
     fault::step(&format!("port:{name}")).map_err(|error| failed(&HandoverError::Own(error)))?;
-    let mut descriptors = descriptors.into_iter();
     let namespace = wanted.port.kind.device().and_then(|(_, namespace)| namespace).cloned();
     let footprint = footprint(&record);
-    let hook_fds: Option<Vec<OwnedFd>> =
-        record.hook.as_ref().map(|_| descriptors.by_ref().take(HookDescriptors::COUNT).collect());
-    let pin = record.hook.clone().and_then(|hook| hook.pin);
+    let pin = record.hook.and_then(|hook| hook.pin);
     let (device, hook) = inside(&object(name), namespace.as_ref(), || {
         let device = match record.ifindex {
             None => None,
@@ -338,17 +344,16 @@ fn put_together(
                 Some(Device::new(&info, namespace.as_ref()))
             }
         };
-        Ok((device, hook_fds.map(|fds| hook(name, fds, pin.as_deref())).transpose()?))
+        Ok((device, descriptors.hook.map(|own| hook(name, own, pin.as_deref())).transpose()?))
     })?;
     let mut queues = Vec::with_capacity(record.queues.len());
     let mut sockets = Vec::new();
-    for queue in record.queues {
-        let descriptor = if queue.kind.has_descriptor() { descriptors.next() } else { None };
+    for (queue, descriptor) in record.queues.into_iter().zip(descriptors.queues) {
         if matches!(queue.kind, QueueKind::AfXdp { .. }) {
             let socket = descriptor.as_ref().and_then(|socket| socket.try_clone().ok());
             sockets.extend(socket.map(|socket| (QueueId(queue.id), socket)));
         }
-        let resumed = resume_queue(queue.kind, descriptor, memory).map_err(|error| failed(&error))?;
+        let resumed = queues::import(queue.kind, descriptor, memory).map_err(|error| failed(&error))?;
         queues.push((QueueId(queue.id), resumed));
     }
     let is_locked = hook.as_ref().is_some_and(|hook| af_xdp::is_locked(wanted, hook));
@@ -369,59 +374,8 @@ fn put_together(
     })
 }
 
-fn hook(name: &PortName, descriptors: Vec<OwnedFd>, pin: Option<&str>) -> Result<Attached, PlaneError> {
+fn hook(name: &PortName, descriptors: HookDescriptors, pin: Option<&str>) -> Result<Attached, PlaneError> {
     let failed = |error: &dyn std::error::Error| PlaneError::failed(object(name), error, "");
     let pin = pin.map(PinPath::new).transpose().map_err(|error| failed(&error))?;
-    let descriptors = <[OwnedFd; HookDescriptors::COUNT]>::try_from(descriptors)
-        .map(HookDescriptors::from_array)
-        .map_err(|_| failed(&HandoverError::Strange("a hook without its descriptors".to_owned())))?;
     Attached::import(HandOver { descriptors, pin, user: None }).map_err(|error| failed(&error))
-}
-
-fn resume_tap(kind: QueueKind, descriptor: Option<OwnedFd>) -> Result<TapQueue, HandoverError> {
-    let strange = |what: &str| HandoverError::Strange(what.to_owned());
-    let QueueKind::Tap { internal, mtu, uso } = kind else { return Err(strange("a queue of no TAP")) };
-    let fd = descriptor.ok_or_else(|| strange("a queue without its descriptor"))?;
-    let kind = if internal { "internal" } else { "tap" };
-    Ok(TapQueue::import(TapHandOver { fd, kind, mtu, uso }))
-}
-
-fn resume_queue(
-    kind: QueueKind,
-    descriptor: Option<OwnedFd>,
-    memory: &Arc<FrameMemory>,
-) -> Result<Box<dyn Queue>, HandoverError> {
-    let missing = || HandoverError::Strange("a queue without its descriptor".to_owned());
-    match kind {
-        QueueKind::Tap { .. } => Ok(Box::new(resume_tap(kind, descriptor)?)),
-        QueueKind::AfXdp {
-            ifname,
-            ifindex,
-            queue,
-            ring_size,
-            fill_level,
-            busy_poll,
-            complete_checksums,
-            zero_copy,
-            multi_buffer,
-            mtu,
-            reasons,
-            frames,
-        } => {
-            let config = AfXdpConfig {
-                ring_size,
-                fill_level,
-                zero_copy: if zero_copy { ZeroCopy::Require } else { ZeroCopy::Auto },
-                busy_poll: busy_poll.map(|(microseconds, budget)| BusyPoll { microseconds, budget }),
-                multi_buffer,
-                complete_checksums,
-                ..AfXdpConfig::new(ifname, queue)
-            };
-            let fd = descriptor.ok_or_else(missing)?;
-            let given = AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames };
-            let resumed = AfXdpQueue::import(Arc::clone(memory), given);
-            Ok(Box::new(resumed.map_err(|error| HandoverError::Own(error.to_string()))?))
-        }
-        QueueKind::Anew => Err(HandoverError::Strange("a queue that must be made anew".to_owned())),
-    }
 }

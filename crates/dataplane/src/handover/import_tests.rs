@@ -10,7 +10,7 @@ use port::{Depot, FrameMemory, HugePages, MemoryConfig, Place};
 
 use super::HandoverError;
 use super::bundle::HandoverBundle;
-use super::export::gather_quarantine;
+use super::export::export_quarantine;
 use super::import::Parts;
 use super::state::{HandoverState, PortRecord};
 
@@ -43,19 +43,22 @@ fn a_successor_tries_the_queues_of_frames_in_quarantine() {
     depot.quarantine(vec![1, 2], None, hold);
     depot.quarantine(vec![3], Place::within(namespace(), 7, 2), hold);
     let mut held = HandoverBundle::default();
-    gather_quarantine(&mut held, &depot.pool());
+    export_quarantine(&mut held, &depot.pool());
     let text = serde_json::to_string(&held.state).unwrap();
     let state: HandoverState = serde_json::from_str(&text).unwrap();
-    assert_eq!(state.quarantine.iter().map(|(frames, _)| frames.len()).collect::<Vec<_>>(), [2, 1]);
-    let descriptors = held.descriptors.into_iter().flatten().collect();
+    assert_eq!(state.quarantine.iter().map(|own| own.frames.len()).collect::<Vec<_>>(), [2, 1]);
+    let descriptors =
+        held.descriptors.in_order().iter().map(|own| own.try_clone_to_owned().unwrap()).collect();
     let parts =
-        Parts::new(HandoverBundle::received(state, descriptors), &Config::default(), &memory()).unwrap();
+        Parts::new(HandoverBundle::received(state, descriptors).unwrap(), &Config::default(), &memory())
+            .unwrap();
     assert!(parts.places[0].is_none());
     let (_, inode, ifindex, queue) = parts.places[1].as_ref().unwrap().parts();
     let own = Place::within(namespace(), 1, 0).unwrap();
     assert_eq!((inode, ifindex, queue), (own.parts().1, 7, 2));
     // A predecessor of an earlier release sends no places.
     let old: HandoverState = serde_json::from_str(&text.replace("\"places\"", "\"else\"")).unwrap();
-    let parts = Parts::new(HandoverBundle::received(old, Vec::new()), &Config::default(), &memory()).unwrap();
+    let parts = Parts::new(HandoverBundle::received(old, Vec::new()).unwrap(), &Config::default(), &memory())
+        .unwrap();
     assert!(parts.places.is_empty());
 }

@@ -39,6 +39,7 @@
 pub mod bundle;
 mod channel;
 mod counters;
+mod descriptors;
 mod error;
 pub mod export;
 #[cfg(test)]
@@ -48,6 +49,7 @@ pub mod import;
 mod import_tests;
 mod messages;
 pub mod progress;
+mod queues;
 pub mod receive;
 pub mod send;
 mod state;

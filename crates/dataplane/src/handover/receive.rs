@@ -124,7 +124,8 @@ impl Prepared {
         let (state, descriptors) = self.link.receive::<HandoverState>("the hand-over state")?;
         step("state")?;
         let counting = Duration::from_secs(state.counting_secs);
-        let taken = self.put_together(HandoverBundle::received(state, descriptors)).and_then(|rebuilt| {
+        let held = HandoverBundle::received(state, descriptors);
+        let taken = held.and_then(|held| self.put_together(held)).and_then(|rebuilt| {
             step("rebuilt")?;
             if self.commits {
                 self.await_commit()?;
@@ -258,6 +259,18 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_offer_of_another_version_is_refused() {
+        let offer = |version: u32| {
+            let text = format!(
+                r#"{{"version": {version}, "file": "", "api": "", "memory": {{"frames": 4096, "frame_size": 2048, "huge": false}}, "tcp": false}}"#
+            );
+            prepare(&serde_json::from_str(&text).unwrap(), Vec::new()).err().unwrap().to_string()
+        };
+        assert!(offer(VERSION + 1).contains("version 2 of the hand-over messages"));
+        assert!(!offer(VERSION).contains("of the hand-over messages"), "another reason: no descriptors");
+    }
 
     /// A file of almost 1 MiB is longer than 1 MiB with all default values.
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -140,8 +140,7 @@ impl Successor {
     /// the AF_XDP sockets are closed.
     pub fn take(mut self, held: &mut HandoverBundle) -> Result<u32, HandoverError> {
         self.link.until(Instant::now() + held.state.patience());
-        let descriptors: Vec<BorrowedFd<'_>> = held.descriptors.iter().flatten().map(AsFd::as_fd).collect();
-        self.link.send(&held.state, &descriptors)?;
+        self.link.send(&held.state, &held.descriptors.in_order())?;
         if self.resumed(held)? {
             self.commit(held)?;
         }

@@ -1,18 +1,24 @@
-//! Hand-over state as plain values. File descriptors are sent beside the state, in the order in which the state
-//! refers to them.
+//! Hand-over state as plain values, without file descriptors.
+//!
+//! The state is a JSON text of version [`VERSION`](super::VERSION). Small records that occur often are lists of values
+//! in the text, and have names only in this code. A release may add fields, which other releases of the same version
+//! leave out or ignore. A text with a value of an unknown kind is refused as a whole.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use model::FilterName;
+use packet::MacAddr;
+use port::af_xdp::BusyPoll;
+use port::veth::EndAddresses;
 use serde::{Deserialize, Serialize};
-use xdp::HookDescriptors;
 use xdp::filter::RuleCounters;
 
 use super::counters::CountersState;
 use crate::filters::{Blocks, Expiring};
 use crate::flows::{MegaflowRecord, RulesRecord};
 use crate::foreign::Former;
+use crate::record_list::serialize_as_list;
 
 /// Base of the time limit for a hand-over, from the first message to the last. The limit grows with the
 /// number of ports and table entries.
@@ -22,9 +28,8 @@ const PER_PORT: Duration = Duration::from_millis(100);
 /// Time that each flow entry, MAC table entry or cached megaflow adds to the time limit for a hand-over.
 const PER_ENTRY: Duration = Duration::from_micros(20);
 
-/// Hand-over state of the whole data plane. The file descriptors beside this message are, for each port, five
-/// for its hook (if any) and one for each queue that has a descriptor. The descriptors of mirror devices (see
-/// `vlans`) follow. The last descriptors are the network namespaces of the entries in `places`.
+/// Hand-over state of the whole data plane. The module `descriptors` states which file descriptors are sent beside
+/// this message.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct HandoverState {
     /// State of each running port, by port name.
@@ -51,10 +56,9 @@ pub struct HandoverState {
     /// numbers.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanRecord>,
-    /// Numbers of the frames of closed zero-copy sockets, which the kernel may still use. Each group of frame
-    /// numbers has the number of milliseconds until the frames are free.
+    /// Frames of closed zero-copy sockets, which the kernel may still use.
     #[serde(default)]
-    pub quarantine: Vec<(Vec<u32>, u64)>,
+    pub quarantine: Vec<QuarantineRecord>,
     /// Device queues that may still use the frames in `quarantine`, in the order of `quarantine`. `None`
     /// means that the queue is not known.
     #[serde(default)]
@@ -66,12 +70,6 @@ pub struct HandoverState {
 }
 
 impl HandoverState {
-    /// Returns the number of file descriptors that are sent for a port (for its hook and its queues).
-    pub fn share(port: &PortRecord) -> usize {
-        usize::from(port.hook.is_some()) * HookDescriptors::COUNT
-            + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count()
-    }
-
     /// Returns the time limit from the first message until the successor's workers must run. The limit grows
     /// with the number of ports and table entries.
     pub fn patience(&self) -> Duration {
@@ -99,19 +97,44 @@ impl HandoverState {
     }
 }
 
-/// Worker counters of a filter rule. The fields are the rule's name, the packets and bytes that matched the
-/// rule, and the packets and bytes to which the rule's action was applied.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct RuleRecord(pub String, pub u64, pub u64, pub u64, pub u64);
+/// Frames of a closed zero-copy socket.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct QuarantineRecord {
+    /// Numbers of the frames in the frame memory.
+    pub frames: Vec<u32>,
+    /// Number of milliseconds until the frames are free.
+    pub left_ms: u64,
+}
+
+serialize_as_list!(QuarantineRecord { frames, left_ms });
+
+/// Worker counters of a filter rule.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct RuleRecord {
+    /// Name of the rule.
+    pub name: String,
+    /// Number of packets that matched the rule.
+    pub packets: u64,
+    /// Number of bytes of the packets that matched the rule.
+    pub bytes: u64,
+    /// Number of packets to which the rule's action was applied.
+    pub acted: u64,
+    /// Number of bytes of the packets to which the rule's action was applied.
+    pub acted_bytes: u64,
+}
+
+serialize_as_list!(RuleRecord { name, packets, bytes, acted, acted_bytes });
 
 impl From<RuleCounters> for RuleRecord {
     fn from(rule: RuleCounters) -> Self {
-        RuleRecord(rule.name, rule.packets, rule.bytes, rule.acted, rule.acted_bytes)
+        let RuleCounters { name, packets, bytes, acted, acted_bytes } = rule;
+        RuleRecord { name, packets, bytes, acted, acted_bytes }
     }
 }
 
 impl From<RuleRecord> for RuleCounters {
-    fn from(RuleRecord(name, packets, bytes, acted, acted_bytes): RuleRecord) -> Self {
+    fn from(record: RuleRecord) -> Self {
+        let RuleRecord { name, packets, bytes, acted, acted_bytes } = record;
         RuleCounters { name, packets, bytes, acted, acted_bytes }
     }
 }
@@ -143,10 +166,9 @@ pub struct PortRecord {
     /// Saved settings of the port's device, if the daemon did not create the device.
     #[serde(default)]
     pub former: Option<Former>,
-    /// Ethernet addresses of the port's device, if the daemon created it: the device's own address and, for a
-    /// veth pair, the address of the far end.
+    /// Ethernet addresses of the port's device, if the daemon created it.
     #[serde(default)]
-    pub ends: (Option<u64>, Option<u64>),
+    pub ends: EndsRecord,
     /// Software RSS table of the port: the worker of each bucket. `None` if the port does not use software
     /// RSS.
     #[serde(rename = "spread")]
@@ -154,6 +176,29 @@ pub struct PortRecord {
     /// Packet counters of the port, which the successor continues.
     #[serde(default)]
     pub counters: CountersState,
+}
+
+/// Ethernet addresses of a device that the daemon created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+pub struct EndsRecord {
+    /// Address of the device itself.
+    pub near: Option<u64>,
+    /// Address of the far end of a veth pair.
+    pub far: Option<u64>,
+}
+
+serialize_as_list!(EndsRecord { near, far });
+
+impl From<EndAddresses> for EndsRecord {
+    fn from(EndAddresses { near, far }: EndAddresses) -> Self {
+        EndsRecord { near: near.map(MacAddr::as_u64), far: far.map(MacAddr::as_u64) }
+    }
+}
+
+impl From<EndsRecord> for EndAddresses {
+    fn from(EndsRecord { near, far }: EndsRecord) -> Self {
+        EndAddresses { near: near.map(MacAddr::from_u64), far: far.map(MacAddr::from_u64) }
+    }
 }
 
 /// A device queue. The descriptor of the device's network namespace is sent beside the message.
@@ -202,9 +247,8 @@ pub enum QueueKind {
         ring_size: u32,
         /// Number of frames that the worker keeps in the socket's fill ring.
         fill_level: u32,
-        /// Busy polling settings of the socket: time in microseconds and number of packets. `None` if busy
-        /// polling is off.
-        busy_poll: Option<(u32, u32)>,
+        /// Busy polling settings of the socket. `None` if busy polling is off.
+        busy_poll: Option<BusyPollRecord>,
         /// Whether received packets are checked for checksums that the sender left to offloading.
         complete_checksums: bool,
         /// Whether the socket is bound in zero-copy mode.
@@ -227,21 +271,55 @@ pub enum QueueKind {
         /// Whether UDP segmentation offload is enabled on the TAP.
         uso: bool,
     },
-    /// A queue in memory or in a file. The successor creates such a queue again.
-    Anew,
+    /// A queue that cannot be handed over, for example in memory or in a file. The successor opens the port again.
+    #[serde(rename = "Anew")]
+    OpenAgain,
 }
 
 impl QueueKind {
     /// Returns whether a file descriptor of the queue is sent beside the message.
     pub fn has_descriptor(&self) -> bool {
-        !matches!(self, QueueKind::Anew)
+        !matches!(self, QueueKind::OpenAgain)
     }
 }
 
-/// A learned MAC table entry. The fields are the VLAN ID, the MAC address, the port number, and the number of
-/// seconds since the address was last seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StationRecord(pub u16, pub u64, pub u16, pub u16);
+/// Settings for busy polling of an AF_XDP socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct BusyPollRecord {
+    /// Maximum duration of one busy poll in microseconds.
+    pub microseconds: u32,
+    /// Maximum number of packets that one busy poll processes.
+    pub budget: u32,
+}
+
+serialize_as_list!(BusyPollRecord { microseconds, budget });
+
+impl From<BusyPoll> for BusyPollRecord {
+    fn from(BusyPoll { microseconds, budget }: BusyPoll) -> Self {
+        BusyPollRecord { microseconds, budget }
+    }
+}
+
+impl From<BusyPollRecord> for BusyPoll {
+    fn from(BusyPollRecord { microseconds, budget }: BusyPollRecord) -> Self {
+        BusyPoll { microseconds, budget }
+    }
+}
+
+/// A learned MAC table entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct StationRecord {
+    /// VLAN ID, or 0 for no VLAN.
+    pub vid: u16,
+    /// MAC address.
+    pub mac: u64,
+    /// Number of the port behind which the address was seen.
+    pub port: u16,
+    /// Number of seconds since the address was last seen.
+    pub age_secs: u16,
+}
+
+serialize_as_list!(StationRecord { vid, mac, port, age_secs });
 
 #[cfg(test)]
 mod tests {
@@ -255,17 +333,78 @@ mod tests {
         assert_eq!(state.patience(), PATIENCE + PER_ENTRY * 3);
     }
 
+    /// Hand-over state with a record of each kind, as release 0.1.0 writes it.
+    const TEXT: &str = r#"{
+        "ports": {
+            "h1": {
+                "id": 3, "ifindex": 7, "hook": { "pin": "h1" },
+                "queues": [
+                    { "id": 0, "worker": 1, "kind": { "AfXdp": {
+                        "ifname": "eth1", "ifindex": 7, "queue": 0, "ring_size": 2048, "fill_level": 1024,
+                        "busy_poll": [20, 64], "complete_checksums": true, "zero_copy": false,
+                        "multi_buffer": true, "mtu": 1500, "reasons": ["x"], "frames": [1, 2, 3]
+                    } } },
+                    { "id": 1, "worker": 0, "kind": "Anew" },
+                    { "id": 2, "worker": 0, "kind": { "Tap": { "internal": true, "mtu": 1500, "uso": true } } }
+                ],
+                "complete_checksums": true, "mtu": 1500, "former": null, "ends": [2, null], "spread": [0, 1],
+                "counters": {
+                    "rx_packets": 1, "rx_bytes": 2, "tx_packets": 3, "tx_bytes": 4, "copies": 5, "punted": 6,
+                    "drops": { "no-member": 7 },
+                    "bridged": { "rx_packets": 1, "rx_bytes": 2, "tx_packets": 3, "tx_bytes": 4 },
+                    "routed": { "rx_packets": 1, "rx_bytes": 2, "tx_packets": 3, "tx_bytes": 4 }
+                }
+            }
+        },
+        "bridges": { "br0": 1 },
+        "stations": { "br0": [[10, 1234567, 3, 7]] },
+        "blocks": { "edge": [["10.0.0.0/8", null], ["2001:db8::/32", 7]] },
+        "filters": { "edge": [["a", 1, 2, 3, 4]] },
+        "rules": {
+            "br0": {
+                "meters": ["061d"], "groups": [], "rules": [["060e0050", 5, 500, 1, 2, false, 1]],
+                "numbers": { "h1": 1 }, "tables": [[9, "acl", true, [20, 80], 2]], "options": [[258, 128, 4, 3]],
+                "of_datapath": { "configs": { "1": 1 }, "fragments": 0, "begun": true, "alone": false }
+            }
+        },
+        "known_flows": [[0, 1, 3, 255, [1, 2, 3]]],
+        "vlans": { "r/h1.10": { "id": 9, "queue": {
+            "id": 0, "worker": 1, "kind": { "Tap": { "internal": false, "mtu": 1500, "uso": true } }
+        } } },
+        "quarantine": [[[4, 5], 600]],
+        "places": [{ "namespace": 1, "ifindex": 2, "queue": 3 }],
+        "counting_secs": 9
+    }"#;
+
+    #[test]
+    fn the_text_of_the_state_is_that_of_the_present_release() {
+        let state: HandoverState = serde_json::from_str(TEXT).unwrap();
+        let station = StationRecord { vid: 10, mac: 1_234_567, port: 3, age_secs: 7 };
+        assert_eq!(state.stations["br0"], [station]);
+        assert_eq!(state.quarantine, [QuarantineRecord { frames: vec![4, 5], left_ms: 600 }]);
+        assert_eq!(state.ports["h1"].ends, EndsRecord { near: Some(2), far: None });
+        let text: serde_json::Value = serde_json::from_str(TEXT).unwrap();
+        assert_eq!(serde_json::to_value(&state).unwrap(), text);
+    }
+
+    #[test]
+    fn a_state_with_a_queue_of_an_unknown_kind_is_refused_as_a_whole() {
+        let text = TEXT.replace("\"Anew\"", r#"{ "VhostUser": { "mtu": 1500 } }"#);
+        let error = serde_json::from_str::<HandoverState>(&text).unwrap_err().to_string();
+        assert!(error.contains("VhostUser"), "{error}");
+    }
+
     #[test]
     fn a_hook_without_a_pin_is_still_a_hook() {
         let port = PortRecord {
             id: 3,
             ifindex: Some(7),
             hook: Some(HookRecord { pin: None }),
-            queues: vec![QueueRecord { id: 0, worker: 1, kind: QueueKind::Anew }],
+            queues: vec![QueueRecord { id: 0, worker: 1, kind: QueueKind::OpenAgain }],
             complete_checksums: true,
             mtu: 1500,
             former: None,
-            ends: (Some(0x02_00_00_00_00_01), None),
+            ends: EndsRecord { near: Some(0x02_00_00_00_00_01), far: None },
             rss_table: None,
             counters: CountersState::default(),
         };
