@@ -71,8 +71,8 @@ struct cookie_work {
 };
 
 /*
- * Clients of services that have returned a cookie. When the map is full, the least recently seen client is
- * evicted. Frames of forged sources add no entries.
+ * Clients of services that have returned a cookie, and services for which such a client's segment took the place of a
+ * SYN. When the map is full, the least recently seen entry is evicted. Frames of forged sources add no entries.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -105,7 +105,7 @@ impl Plane for DataPlane {
                 match reloaded {
                     Reloaded::Done(done) => return Ok(done),
                     Reloaded::Behind(behind, blocks) => {
-                        read = behind;
+                        read = *behind;
                         read.follow(&blocks);
                     }
                     Reloaded::OtherSource => break,

@@ -139,7 +139,7 @@ impl Filters {
         }
         let is_current = read.built.as_ref().is_none_or(|built| built.is_current(&now.blocks));
         if !is_current && !is_last {
-            return Ok(Reloaded::Behind(read, now.blocks));
+            return Ok(Reloaded::Behind(Box::new(read), now.blocks));
         }
         read.follow(&now.blocks);
         let (name, running) = self.found(source.name.as_str())?;
@@ -474,12 +474,12 @@ mod tests {
         };
         read.follow(&blocks);
         block(&mut filters, "10.5.0.0/16", None, false);
-        let Reloaded::Behind(mut read, blocks) = filters.reload(&source, read, false).unwrap() else {
+        let Reloaded::Behind(mut read, blocks) = filters.reload(&source, *read, false).unwrap() else {
             panic!("a prefix was blocked meanwhile");
         };
         read.follow(&blocks);
         block(&mut filters, "10.6.0.0/16", None, false);
-        let done = filters.reload(&source, read, true).unwrap();
+        let done = filters.reload(&source, *read, true).unwrap();
         assert!(matches!(done, Reloaded::Done(Blocked { listed: 6, .. })));
         assert_eq!(filters.former_lists().len(), 1);
         let running = filters.running.values_mut().next().unwrap();

@@ -47,7 +47,7 @@ pub enum Reloaded {
     /// The filter has the list that was read.
     Done(Blocked),
     /// Prefixes were blocked or unblocked while the list was built. The list must follow the present blocked prefixes.
-    Behind(ReadList, Arc<Blocks>),
+    Behind(Box<ReadList>, Arc<Blocks>),
     /// The filter has another file, or has got or lost its table. The list must be read again.
     OtherSource,
 }

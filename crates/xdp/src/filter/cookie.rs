@@ -47,7 +47,8 @@ pub struct CookieCounters {
     /// Number of SYNs that were dropped because they could not be answered. Such SYNs are fragments, are
     /// truncated or have other flags set.
     pub refused: u64,
-    /// Number of SYNs that the filter passed to the service without a SYN cookie reply.
+    /// Number of SYNs that the filter passed to the service without a SYN cookie reply. The number includes the
+    /// segments with a valid cookie that the filter has turned into SYNs.
     pub through: u64,
     /// Whether SYNs are answered with cookies at present because their rate exceeds the rule's threshold.
     pub flood: bool,
