@@ -3,6 +3,7 @@
 //! the objects, and of the counters of each flow entry.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use engine::slow_path::KnownFlow;
@@ -20,8 +21,9 @@ use crate::record_list::serialize_as_list;
 
 /// Size in octets of the header of an OpenFlow message.
 const HEADER: usize = 8;
-/// Number of flow entries in a batch. While restored flow entries are added to a bridge, the events about them are
-/// discarded after each batch.
+/// Hexadecimal digits, by value.
+const DIGITS: [u8; 16] = *b"0123456789abcdef";
+/// Number of flow entries that are added to a bridge before the events about the added entries are discarded.
 const BATCH: usize = 1024;
 
 /// State of one OpenFlow bridge for a hand-over or a rule file: flow entries, groups, meters, table settings and port
@@ -315,19 +317,48 @@ impl RulesRecord {
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let digits = |octet: &u8| [octet >> 4, octet & 15];
-        let digit = |digit: u8| char::from_digit(digit.into(), 16).unwrap_or_default();
-        to.serialize_str(&self.0.iter().flat_map(digits).map(digit).collect::<String>())
+        let mut text = String::with_capacity(2 * self.0.len());
+        for octet in &self.0 {
+            for digit in [octet >> 4, octet & 15] {
+                text.push(char::from(DIGITS[usize::from(digit)]));
+            }
+        }
+        to.serialize_str(&text)
     }
 }
 
 impl<'de> Deserialize<'de> for Message {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-        let octets: Option<Vec<u8>> = text.as_bytes().chunks(2).map(octet).collect();
-        let whole = octets.filter(|_| text.len().is_multiple_of(2));
-        whole.map(Message).ok_or_else(|| de::Error::custom("a message that is not in hexadecimal"))
+        from.deserialize_str(Hexadecimal)
+    }
+}
+
+/// Visitor that decodes the octets of a message from hexadecimal text, without a copy of the text.
+struct Hexadecimal;
+
+impl de::Visitor<'_> for Hexadecimal {
+    type Value = Message;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a message in hexadecimal")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Message, E> {
+        let (pairs, rest) = text.as_bytes().as_chunks();
+        let octet = |[high, low]: &[u8; 2]| Some(digit(*high)? << 4 | digit(*low)?);
+        let octets: Option<Vec<u8>> = pairs.iter().map(octet).collect();
+        let whole = octets.filter(|_| rest.is_empty());
+        whole.map(Message).ok_or_else(|| E::custom("a message that is not in hexadecimal"))
+    }
+}
+
+/// Returns the value of a hexadecimal digit.
+fn digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
     }
 }
 
@@ -339,6 +370,18 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn messages_are_hexadecimal_text() {
+        let message = Message((0..=u8::MAX).collect());
+        let text = serde_json::to_string(&message).unwrap();
+        assert!(text.starts_with("\"000102") && text.ends_with("fdfeff\""), "{text}");
+        assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), message);
+        assert_eq!(serde_json::from_str::<Message>("\"aAfF\"").unwrap(), Message(vec![0xaa, 0xff]));
+        for wrong in ["\"0\"", "\"0g\"", "\"+1\"", "\"é\"", "7"] {
+            assert!(serde_json::from_str::<Message>(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_successor_has_what_there_was() {
