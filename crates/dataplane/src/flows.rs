@@ -113,6 +113,12 @@ impl Held {
         held.map_or(Ok(()), |(name, _)| Err(name))
     }
 
+    /// Returns the number of flow entries of all bridges.
+    pub fn rule_count(&self) -> u32 {
+        let rules: usize = self.0.iter().map(|(_, tables)| tables.lock().rule_count()).sum();
+        u32::try_from(rules).unwrap_or(u32::MAX)
+    }
+
     /// Checks that the flow entries of all bridges fit into a hand-over message of `most` bytes. The estimate
     /// is 300 bytes for each flow entry plus twice the size of its actions, which are sent as hexadecimal
     /// digits.

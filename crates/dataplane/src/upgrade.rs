@@ -59,7 +59,8 @@ impl DataPlane {
         let held = locked(&self.running_state).flows.held();
         held.wait(Instant::now() + RULES).map_err(|bridge| busy_rules(bridge.as_str()))?;
         held.fit(handover::LIMIT).map_err(|(bridge, octets)| many_rules(bridge.as_str(), octets))?;
-        self.handing_over.within(RESUME);
+        // The state of the rules is converted before the time limit of the hand-over is known.
+        self.handing_over.within(RESUME + handover::PER_RULE * held.rule_count());
         let given = self.give(binary, successor, sockets);
         self.handing_over.over();
         given

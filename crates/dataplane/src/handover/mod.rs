@@ -50,6 +50,8 @@ mod import_tests;
 mod messages;
 pub mod progress;
 mod queues;
+#[cfg(test)]
+mod rate_tests;
 pub mod receive;
 pub mod send;
 mod state;
@@ -57,6 +59,7 @@ mod state;
 pub use channel::LIMIT;
 use channel::Link;
 pub use error::HandoverError;
+pub use state::PER_RULE;
 
 /// Version of the format of the hand-over messages. A successor that does not support the predecessor's version
 /// refuses the hand-over.
