@@ -167,7 +167,7 @@ struct filter_answer {
 	__u64 valid;    /* segments that returned a valid cookie */
 	__u64 invalid;  /* segments without the cookie that was required */
 	__u64 refused;  /* SYNs that could not be answered */
-	__u64 through;  /* SYNs that were passed to the service */
+	__u64 through;  /* SYNs that were passed to the service, with segments that were turned into SYNs */
 };
 
 enum filter_client_kind {

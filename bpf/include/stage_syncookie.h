@@ -124,23 +124,41 @@ TRIVIUM_INLINE int cookie_is_due(const struct cookie_walk *walk, const struct fi
 
 /*
  * Turns a segment that has returned its cookie into the SYN that the hook has answered, if no SYN has been passed to
- * the service. The service's kernel then answers with a cookie of its own, and accepts cookies from now on. For the
- * client this is a repeated SYN+ACK after a lost ACK. The client acknowledges the number of the first SYN+ACK once
- * more (RFC 9293 section 3.10.7.4), which the kernel accepts. The client sends any payload again.
+ * the service. The service's kernel then answers with a cookie of its own, and accepts cookies from now on. Returns
+ * whether the segment was turned into a SYN.
+ *
+ * For the client the kernel's answer is a repeated SYN+ACK after a lost ACK. The client sends an ACK with the number of
+ * its next octet (RFC 9293 section 3.10.7.4). If the segment was an ACK without payload, this ACK returns the cookie,
+ * and opens the connection. If the segment had payload or a FIN, the ACK returns no cookie, and the kernel would
+ * refuse the connection because of the ACK. The caller therefore does not record the connection. The ACK is then
+ * dropped, and the client sends the segment again, which opens the connection.
+ *
+ * While the service learns connections (`learns`), such an ACK would pass. Segments with payload or FIN are then not
+ * turned into SYNs.
  *
  * Each segment has a valid cookie, so forged frames cause no SYNs. A sender with an address of its own causes at most
  * one SYN for each connection, in place of the segment that would have passed. The delay for a client is one round
- * trip, in at most one of the connections that a service receives within COOKIE_KEEP. A client of a closed port
- * receives the kernel's RST with its first data, because the RST that answers the SYN is outside of its window.
+ * trip, or one retransmission if the segment had payload, in at most one of the connections that a service receives
+ * within COOKIE_KEEP. A client of a closed port receives the kernel's RST with its first data, because the RST that
+ * answers the SYN is outside of its window.
+ *
+ * The SYN has no MSS option, so the kernel's cookie may differ from the hook's. Both are valid. Connection tracking on
+ * the service's host sees an acknowledgement outside of the window that it has recorded.
  */
-TRIVIUM_INLINE void cookie_reopen(struct xdp_md *ctx, const struct filter_key *key, const struct cookie_walk *walk)
+TRIVIUM_INLINE int cookie_reopen(struct xdp_md *ctx, const struct filter_key *key, const struct cookie_walk *walk,
+				 int learns)
 {
+	int header = walk->work->segment.bytes[12] >> 4 << 2;
+
 	if (key->fragment != FILTER_WHOLE || !cookie_asked(walk) || !cookie_is_due(walk, key))
-		return;
+		return 0;
+	if (learns && (key->flags & TCP_FIN || cookie_segment_length(ctx, key) != header))
+		return 0;
 	if (!cookie_restore_syn(ctx, key, walk->work))
-		return;
+		return 0;
 	cookie_remember(walk, key, FILTER_CLIENT_SERVICE, walk->now);
 	walk->counted->through += 1;
+	return 1;
 }
 
 /* Detects a flood by the rate of SYNs. */
@@ -261,8 +279,8 @@ TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, co
 	if ((key->flags & (TCP_ACK | TCP_SYN | TCP_RST)) == TCP_ACK) {
 		if (cookie_valid(ctx, key, walk->work, 0)) {
 			walk->counted->valid += 1;
-			cookie_remember(walk, key, FILTER_CLIENT_FLOW, walk->now);
-			cookie_reopen(ctx, key, walk);
+			if (!cookie_reopen(ctx, key, walk, learns))
+				cookie_remember(walk, key, FILTER_CLIENT_FLOW, walk->now);
 			return FILTER_VERDICT_CONTINUE;
 		}
 		/* cookie_valid() has read the segment. */

@@ -425,28 +425,36 @@ TRIVIUM_INLINE int cookie_valid(struct xdp_md *ctx, const struct filter_key *key
 	return !bpf_tcp_raw_check_syncookie_ipv6(&work->ip.v6, tcp);
 }
 
+/* Returns the length in octets of a TCP segment with its header, or -1 if the IP header cannot be read. */
+TRIVIUM_INLINE int cookie_segment_length(struct xdp_md *ctx, const struct filter_key *key)
+{
+	__u32 network = key->base[FILTER_BASE_NETWORK];
+	/* The options and extension headers between the fixed IP header and the segment. */
+	int before = key->base[FILTER_BASE_TRANSPORT] - network;
+	__be16 length;
+
+	if (key->family == FILTER_IPV4) {
+		if (bpf_xdp_load_bytes(ctx, network + offsetof(struct iphdr, tot_len), &length, sizeof(length)))
+			return -1;
+		return bpf_ntohs(length) - before;
+	}
+	if (bpf_xdp_load_bytes(ctx, network + offsetof(struct ipv6hdr, payload_len), &length, sizeof(length)))
+		return -1;
+	return bpf_ntohs(length) + (int)sizeof(struct ipv6hdr) - before;
+}
+
 /*
  * Returns whether the segment that cookie_valid() has read may have a partial checksum, which holds the sum of the
  * pseudo-header.
  */
 TRIVIUM_INLINE int cookie_is_partial(struct xdp_md *ctx, const struct filter_key *key, const struct cookie_work *work)
 {
-	__u32 network = key->base[FILTER_BASE_NETWORK];
-	/* The options and extension headers between the fixed IP header and the segment. */
-	__u32 before = key->base[FILTER_BASE_TRANSPORT] - network;
+	int length = cookie_segment_length(ctx, key);
 	__u64 sum = bpf_htons(IPPROTO_TCP);
-	__be16 length;
 
-	if (key->family == FILTER_IPV4) {
-		if (bpf_xdp_load_bytes(ctx, network + offsetof(struct iphdr, tot_len), &length, sizeof(length)))
-			return 1;
-		length = bpf_htons(bpf_ntohs(length) - before);
-	} else {
-		if (bpf_xdp_load_bytes(ctx, network + offsetof(struct ipv6hdr, payload_len), &length, sizeof(length)))
-			return 1;
-		length = bpf_htons(bpf_ntohs(length) + sizeof(struct ipv6hdr) - before);
-	}
-	sum += length;
+	if (length < 0)
+		return 1;
+	sum += bpf_htons((__u16)length);
 	/* cookie_valid() has written the addresses, and zeros to the rest of the IP header. */
 #pragma unroll
 	for (int word = 0; word < 10; word++)

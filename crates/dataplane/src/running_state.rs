@@ -339,6 +339,10 @@ impl RunningState {
         if let Err(error) = self.filters.ensure_workers(&mut self.ports) {
             tracing::error!(%error, "workers' filters could not be changed back after a change that failed");
         }
+        if !starting {
+            // Free the tables of filters that only ports of the failed change named.
+            self.filters.retain(&self.config);
+        }
         self.publish(engine);
         self.forget_numbers();
     }

@@ -137,7 +137,8 @@ pub struct CookieState {
     pub invalid: u64,
     /// Number of SYNs that could not be answered with a cookie and were dropped.
     pub refused: u64,
-    /// Number of SYNs that were passed to the protected service without an answer with a cookie.
+    /// Number of SYNs that were passed to the protected service without an answer with a cookie. Segments with a valid
+    /// cookie that the hook has turned into SYNs are included.
     pub through: u64,
     /// Whether the rule currently answers SYNs with cookies.
     pub answering: bool,

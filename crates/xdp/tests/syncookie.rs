@@ -603,21 +603,25 @@ fn a_rule_passes_only_a_limited_number_of_syns_to_its_services() {
 #[test]
 fn a_valid_cookie_reaches_a_service_whose_syns_are_used_up_by_a_flood() {
     need_root!();
-    for (v6, is_partial) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mut rule = service("web", cookie(), None);
+    // A rule that always answers learns connections in its first minute, and a rule under a flood learns none.
+    let forms = [(false, false), (false, true), (true, false), (true, true)];
+    for ((v6, is_partial), above) in forms.into_iter().flat_map(|form| [(form, None), (form, Some(1))]) {
+        let mut rule = service("web", cookie(), above);
         rule.matches.destination_ports = vec![1..=65535];
         let hook = hook(vec![rule]);
         let mut forged = (1000..60_000).map(|to| Segment { v6, to, client: 9, ..segment(SYN) });
         let mut used_up = || assert!(forged.any(|syn| hook.fate(&syn) == Fate::Answered));
         // The rule may pass a SYN after some time, and then another service is the quiet one.
-        let quiet = (60_000..61_000).find_map(|to| {
-            used_up();
-            let syn = Segment { v6, to, ..segment(SYN) };
-            let (fate, frame) = hook.run(&syn.frame());
-            (fate == Fate::Answered).then(|| completing(&syn, &read(&frame, &syn)))
-        });
-        let ack = quiet.unwrap();
-        let before = hook.figures();
+        let mut quiet = |mut ports: std::ops::Range<u16>| {
+            ports.find_map(|to| {
+                used_up();
+                let syn = Segment { v6, to, ..segment(SYN) };
+                let (fate, frame) = hook.run(&syn.frame());
+                (fate == Fate::Answered).then(|| completing(&syn, &read(&frame, &syn)))
+            })
+        };
+        let (ack, lost) = (quiet(60_000..61_000).unwrap(), quiet(61_000..62_000).unwrap());
+        let earlier = hook.figures();
         let frame = |segment: &Segment| with_checksum(segment.frame(), v6, is_partial);
         let passed = hook.loaded.test_run(&frame(&ack)).unwrap();
         assert_eq!(passed.verdict, Verdict::Pass);
@@ -627,6 +631,19 @@ fn a_valid_cookie_reaches_a_service_whose_syns_are_used_up_by_a_flood() {
         // The client acknowledges the answer of the service's kernel. All later segments pass unchanged.
         let data = Segment { flags: ACK | PSH, payload: 100, ..ack.clone() };
         assert_eq!([&ack, &data].map(|segment| hook.run(&frame(segment)).0), [Fate::On; 2]);
+        // If the first segment has payload, the client's next ACK returns no cookie, and the kernel would refuse the
+        // connection. The repeated segment opens it. While connections are learned, the ACK would pass.
+        let first = Segment { flags: ACK | PSH, payload: 100, ..lost.clone() };
+        let passed = hook.loaded.test_run(&frame(&first)).unwrap();
+        let syn = Segment { flags: SYN, seq: lost.seq - 1, ack: 0, ..first.clone() };
+        let learns = above.is_none();
+        let arrives = frame(if learns { &first } else { &syn });
+        assert_eq!((passed.verdict, passed.frame), (Verdict::Pass, arrives));
+        let next = Segment { seq: lost.seq + 100, ..lost.clone() };
+        let fates = [&next, &first, &next].map(|segment| hook.run(&frame(segment)).0);
+        let refused = if learns { Fate::On } else { Fate::Dropped };
+        assert_eq!(fates, [refused, Fate::On, Fate::On]);
+        let before = hook.figures();
         // The service makes cookies now, and forged SYNs to other services do not change this.
         for _ in 0..3 {
             used_up();
@@ -639,9 +656,9 @@ fn a_valid_cookie_reaches_a_service_whose_syns_are_used_up_by_a_flood() {
         }
         let after = hook.figures();
         assert_eq!(after[2..4], before[2..4], "no segment was refused");
-        assert!(after[1] > before[1] && after[4] > before[4], "{before:?}, {after:?}");
+        assert!(after[1] > earlier[1] && after[4] > earlier[4], "{earlier:?}, {after:?}");
         // A segment without a valid cookie, to a service that has received no SYN, does not become one.
-        assert_eq!(hook.fate(&Segment { client: 3, to: 65_535, ack: 5, ..ack }), Fate::On);
+        assert_eq!(hook.fate(&Segment { client: 3, to: 65_535, ack: 5, ..ack }), refused);
     }
 }
 

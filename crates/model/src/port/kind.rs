@@ -170,7 +170,7 @@ mod tests {
         for kind in KINDS {
             let keys = match kind.name {
                 "veth" => "peer = { name = 'far' }",
-                "pcap" => "read = 'file.pcap'",
+                "pcap" => "read = '/file.pcap'",
                 "patch" => "peer = 'other'",
                 _ => "",
             };

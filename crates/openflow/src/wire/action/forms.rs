@@ -1,6 +1,7 @@
 //! The wire form of each action: its type and subtype number, its decoder and its encoder by OpenFlow version.
 //!
-//! A new action needs lines in this file only. The decoder for OpenFlow 1.0 and the actions of OpenFlow 1.1 that set
+//! In this crate a new Nicira action needs lines in this file only. A new standard action also needs its number in
+//! `wire/ofp/action.rs`. The decoder for OpenFlow 1.0 and the actions of OpenFlow 1.1 that set
 //! one field are in `get.rs`, because no later version adds such actions.
 
 use packet::ethertype;
