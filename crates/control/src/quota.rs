@@ -18,11 +18,11 @@ use crate::caller::{Caller, Origin};
 
 /// Maximum number of threads that work of clients with the scope `root` blocks at the same time.
 const ROOT_WORK: usize = 4;
-/// Maximum number of threads that work of all other clients blocks at the same time.
+/// Maximum number of threads that all other clients together may occupy with blocking work at the same time.
 const OTHERS_WORK: usize = 8;
 
-/// Maximum number of threads that work of API clients blocks at the same time. The daemon itself needs additional
-/// threads, such as one for a configuration change.
+/// Maximum number of threads that API clients may occupy with blocking work at the same time. The daemon itself needs
+/// additional threads, such as one for a configuration change.
 pub const BLOCKING_WORK: usize = ROOT_WORK + OTHERS_WORK;
 
 /// Client to which a permit of a quota is attributed.

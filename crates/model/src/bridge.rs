@@ -328,10 +328,10 @@ pub enum MulticastRouter {
 /// Storm control limits for frames that arrive at a member. Each limit is in packets per second. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Storm {
-    /// Limit for broadcast frames, which are frames to ff:ff:ff:ff:ff:ff.
+    /// Rate limit for broadcast frames, which are frames to ff:ff:ff:ff:ff:ff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broadcast: Option<u32>,
-    /// Limit for frames to multicast addresses other than the broadcast address.
+    /// Rate limit for frames to multicast addresses other than the broadcast address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multicast: Option<u32>,
     /// Limit for frames to unicast addresses that are not in the MAC table.

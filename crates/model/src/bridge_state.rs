@@ -187,7 +187,7 @@ pub struct FdbFilter {
     /// VLAN of the selected entries.
     #[serde(default, with = "text::vlan_option", skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanId>,
-    /// MAC address of the selected entries.
+    /// Selects only entries with this MAC address. `None` selects entries with any address.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
     /// Maximum number of entries in the result.

@@ -214,8 +214,8 @@ impl Snooper {
         }
     }
 
-    /// Processes a frame copy that a decision of `bridge` requested. `port` is the port on which the frame arrived,
-    /// `vid` is the VLAN in the decision, and `frame` is the frame as received.
+    /// Processes the copy of a frame that `bridge` has forwarded to the snooper. `port` is the port on which the frame
+    /// arrived, `vid` is the VLAN to which the bridge assigned the frame, and `frame` is the frame as received.
     pub fn handle(&mut self, bridge: &Bridge, port: PortId, vid: u16, frame: &[u8], now: Now) {
         self.apply(bridge, port, &SnoopedMessage::read(frame, vid), now);
     }

@@ -35,7 +35,7 @@ pub enum Plane {
     BridgeRedirect,
     /// Minimal XDP program that forwards by the kernel's routes.
     LeastRoute,
-    /// Trivium's program of a port with the stage that forwards by the kernel's routes.
+    /// Trivium's hook, with its stage that forwards by copies of the kernel's routes.
     PortRoute,
     /// Forwarding by the kernel's routes, without an XDP program.
     KernelRoute,

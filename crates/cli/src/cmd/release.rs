@@ -6,7 +6,7 @@ use crate::failure::{Failure, Kind};
 /// Removes the XDP programs (hook) that an ended daemon left on a device, or on all devices.
 ///
 /// # Errors
-/// A hook is in use or cannot be removed, or there is no hook on a device or for a port of this name.
+/// Returns an error if a hook is in use or cannot be removed, or if `args` names a device or port that has no hook.
 pub fn run(args: &Release) -> Result<(), Failure> {
     let released = dataplane::release_hooks(args.device.as_deref());
     if let (Some(device), true) = (&args.device, released.is_empty()) {

@@ -1,5 +1,5 @@
-//! Messages of the hand-over apart from the hand-over state, as plain values. File descriptors are sent beside a
-//! message, in the order in which the message refers to them.
+//! Types of the hand-over's messages, except for the hand-over state. The types hold no file descriptors. The
+//! descriptors are sent with the message as ancillary data, in the order in which the message refers to them.
 
 use std::path::PathBuf;
 

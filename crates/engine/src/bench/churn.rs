@@ -63,8 +63,8 @@ pub struct Churn {
     pub packets: u64,
     /// Number of packets dropped during the measurement.
     pub loss: u64,
-    /// Duration of a worker's round in slices without route changes, in nanoseconds: median, 99th percentile. A
-    /// round processes one burst of each of the two ports.
+    /// Median and 99th percentile of the duration of a worker's round, in nanoseconds, over the parts of the
+    /// measurement in which no route changed. A round processes one burst of each of the two ports.
     pub quiet: [f64; 2],
     /// Duration of a worker's round in slices with route changes, in nanoseconds: median, 99th percentile.
     pub churning: [f64; 2],

@@ -124,8 +124,8 @@ impl Partitions {
         self.find_hashed(hash, &key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)
     }
 
-    /// Returns the hash table that maps the hash of a partition value to the index of the value. No subtable has
-    /// rules with a partition value that is not in the table.
+    /// Returns the hash table that maps the hash of a partition value to the index of the value. If a
+    /// value is not in the table, no rule has this value.
     pub fn index(&self) -> &Buckets {
         &self.index
     }
