@@ -28,7 +28,7 @@ fn played(pieces: &[&[u8]]) -> (Option<Desired>, bool) {
         Some(())
     };
     let all = play().is_some();
-    (session.replica().and_then(Desired::read), all)
+    (session.replica().and_then(|replica| Desired::read(replica)), all)
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
