@@ -142,16 +142,23 @@ fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
 }
 
 /// Values from which a list is read. The arguments of a list determine which fields are set.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Query {
-    /// Configuration with the owner of each object.
-    pub merged: Arc<Merged>,
+    /// Returns the configuration with the owner of each object. The data plane is asked for a list first, so that each
+    /// object of the list is in the configuration.
+    pub merged: Option<Arc<dyn Fn() -> Arc<Merged> + Send + Sync>>,
     /// Bridge and maximum number of entries, for [`Arguments::Bridge`].
     pub flows: FlowQuery,
     /// Name of the router, for [`Arguments::Router`].
     pub router: String,
     /// Maximum number of entries, for [`Arguments::Router`].
     pub limit: usize,
+}
+
+impl Query {
+    fn merged(&self) -> Arc<Merged> {
+        self.merged.as_ref().map_or_else(Arc::default, |merged| merged())
+    }
 }
 
 /// Arguments of the command and of the route of a list.
@@ -304,7 +311,7 @@ pub const LISTS: &[List] = &[
         Arguments::Name("port", "PORT"),
         &Entries {
             summary: "Returns the states of all ports.",
-            read: |lists, query| Ok(owners::ports(lists.ports(), &query.merged)),
+            read: |lists, query| Ok(owners::ports(lists.ports(), &query.merged())),
             name: Some(|port| &port.name),
         },
     ),
@@ -314,7 +321,7 @@ pub const LISTS: &[List] = &[
         Arguments::Name("bridge", "BRIDGE"),
         &Entries {
             summary: "Returns the states of all bridges.",
-            read: |lists, query| Ok(owners::bridges(lists.bridges(), &query.merged)),
+            read: |lists, query| Ok(owners::bridges(lists.bridges(), &query.merged())),
             name: Some(|bridge| &bridge.name),
         },
     ),
@@ -335,7 +342,7 @@ pub const LISTS: &[List] = &[
         Arguments::Name("filter", "FILTER"),
         &Entries {
             summary: "Returns all filters with the counters of each rule.",
-            read: |lists, query| Ok(owners::filters(lists.filters(), &query.merged)),
+            read: |lists, query| Ok(owners::filters(lists.filters(), &query.merged())),
             name: Some(|filter| &filter.name),
         },
     ),
@@ -348,7 +355,7 @@ pub const LISTS: &[List] = &[
             Arguments::Name("steering", "STEERING"),
             &Entries {
                 summary: "Returns all steering policies with the number of packets for each target.",
-                read: |lists, query| Ok(owners::steering(lists.steering(), &query.merged)),
+                read: |lists, query| Ok(owners::steering(lists.steering(), &query.merged())),
                 name: Some(|steering| &steering.name),
             },
         )
@@ -412,7 +419,7 @@ pub const LISTS: &[List] = &[
         Arguments::Name("router", "ROUTER"),
         &Entries {
             summary: "Returns the states of all virtual routers.",
-            read: |lists, query| Ok(owners::routers(lists.routers(), &query.merged)),
+            read: |lists, query| Ok(owners::routers(lists.routers(), &query.merged())),
             name: Some(|router| &router.name),
         },
     ),

@@ -1,5 +1,7 @@
 //! API routes of the lists in the registry ([`LISTS`]), with their descriptions.
 
+use std::sync::Arc;
+
 use axum::extract::Path;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -130,7 +132,9 @@ fn router_parameter() -> Parameter {
 
 /// Answers a request for a whole list.
 async fn whole(context: &Context, resource: &'static dyn Resource) -> ApiResult<Response> {
-    answer(context, resource, Query { merged: context.store.merged(), ..Query::default() }).await
+    let store = context.store.clone();
+    let merged = Some(Arc::new(move || store.merged()) as Arc<_>);
+    answer(context, resource, Query { merged, ..Query::default() }).await
 }
 
 /// Answers a request for a list of bridges. Memory for the texts that the query permits is reserved before.
