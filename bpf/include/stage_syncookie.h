@@ -148,7 +148,7 @@ TRIVIUM_INLINE int cookie_is_due(const struct cookie_walk *walk, const struct fi
 TRIVIUM_INLINE int cookie_reopen(struct xdp_md *ctx, const struct filter_key *key, const struct cookie_walk *walk,
 				 int learns)
 {
-	int header = walk->work->segment.bytes[12] >> 4 << 2;
+	int header = key->base[FILTER_BASE_PAYLOAD] - key->base[FILTER_BASE_TRANSPORT];
 
 	if (key->fragment != FILTER_WHOLE || !cookie_asked(walk) || !cookie_is_due(walk, key))
 		return 0;

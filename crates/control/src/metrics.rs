@@ -104,7 +104,11 @@ const COOKIE_COUNTERS: [(&str, &str, CookieField); 5] = [
     ("trivium_filter_syncookies_refused_total", "SYNs that could not be answered, and were dropped.", |c| {
         c.refused
     }),
-    ("trivium_filter_syncookies_through_total", "SYNs that went on to the service.", |c| c.through),
+    (
+        "trivium_filter_syncookies_through_total",
+        "SYNs that went on to the service, and segments that went on as a SYN.",
+        |c| c.through,
+    ),
 ];
 
 /// Writes a sample of one SYN cookie counter for each filter rule that uses SYN cookies.

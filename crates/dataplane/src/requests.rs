@@ -50,15 +50,19 @@ impl Plane for DataPlane {
         let blocklists = BlocklistFiles::read(&new.config, &before)?;
         let state_of = |name: &FilterName| locked(&self.running_state).filters.list_state(name);
         let lists = blocklists.build(&new.config, &before, state_of)?;
-        let (notes, _former) = self.engine(|engine| {
+        let (applied, _former) = self.engine(|engine| {
             let mut running_state = locked(&self.running_state);
-            let mut notes = running_state.apply(engine, &new.config, (&blocklists, lists), starting)?;
-            notes.extend(doctor::services(&running_state));
-            if !starting {
-                orphans::sweep(&running_state);
+            let mut applied = running_state.apply(engine, &new.config, (&blocklists, lists), starting);
+            if let Ok(notes) = &mut applied {
+                notes.extend(doctor::services(&running_state));
+                if !starting {
+                    orphans::sweep(&running_state);
+                }
             }
-            Ok((notes, running_state.filters.former_lists()))
+            // A change that failed leaves former lists too.
+            Ok((applied, running_state.filters.former_lists()))
         })?;
+        let notes = applied?;
         *locked(&self.merged) = new.clone();
         Ok(notes)
     }
@@ -99,7 +103,9 @@ impl Plane for DataPlane {
                 let (reloaded, _former) = self.engine(|engine| {
                     let mut running_state = locked(&self.running_state);
                     let reloaded = running_state.filters.reload(&source, read, attempt == RELOAD_ATTEMPTS)?;
-                    running_state.filters_have_changed(engine);
+                    if matches!(reloaded, Reloaded::Done(_)) {
+                        running_state.filters_have_changed(engine);
+                    }
                     Ok((reloaded, running_state.filters.former_lists()))
                 })?;
                 match reloaded {

@@ -22,8 +22,9 @@ use super::running_state::RunningState;
 /// Maximum number of packet copies that one poll reads from one worker's ring. This limits the CPU time that
 /// many IGMP or MLD reports can use.
 const BUDGET: usize = 4096;
-/// Number of reports, leaves, queries and PIM hellos after which one poll reads no further packets. It limits the
-/// memory for parsed packets.
+/// Number of reports, leaves, queries and PIM hellos that one poll reads from all rings. It limits the memory for
+/// parsed packets. Each ring has an equal share, and a poll reads no further packets from a ring whose share is used
+/// up. The packets of one worker's ports therefore do not keep those of other workers waiting.
 const EVENTS: usize = 65_536;
 /// Maximum length in bytes of an IGMP or MLD packet that is parsed.
 const LONGEST: usize = 2048;

@@ -103,7 +103,8 @@ impl DataPlane {
         let mut held = export(&mut running_state, &routers, queues, &counts, &mut pool);
         drop(pool);
         held.state.counting_secs = self.started.elapsed().as_secs();
-        self.handing_over.within(held.state.patience() + RESUME);
+        // The successor has the time limit of the state. After that, taking the state back takes about as long.
+        self.handing_over.within(held.state.patience() * 2 + RESUME);
         match successor.take(&mut held) {
             Ok(pid) => {
                 // The sockets of this process are duplicates, so closing them does not affect the successor.

@@ -285,9 +285,15 @@ impl Filtering {
         let own: Vec<Prefix> = prefixes.iter().copied().filter(is_own).collect();
         let (refused, error) = list.insert_all(&own, until);
         let changed = u64::try_from(list.len() - before).unwrap_or(u64::MAX);
-        let blocked =
-            own.into_iter().filter(|prefix| !refused.contains(prefix)).map(|prefix| (prefix, until));
-        Arc::make_mut(&mut self.blocks).extend(blocked);
+        let mut blocked = own
+            .into_iter()
+            .filter(|prefix| !refused.contains(prefix))
+            .map(|prefix| (prefix, until))
+            .peekable();
+        // A list that is being built may share the blocks, which would be copied.
+        if blocked.peek().is_some() {
+            Arc::make_mut(&mut self.blocks).extend(blocked);
+        }
         (changed, refused.into_iter().next().zip(error))
     }
 

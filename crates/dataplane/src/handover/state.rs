@@ -1,8 +1,9 @@
 //! Hand-over state as plain values, without file descriptors.
 //!
 //! The state is a JSON text of version [`VERSION`](super::VERSION). Small records that occur often are lists of values
-//! in the text, and have names only in this code. A release may add fields, which other releases of the same version
-//! leave out or ignore. A text with a value of an unknown kind is refused as a whole.
+//! in the text, and have names only in this code. A release may add fields to other records, which other releases of
+//! the same version leave out or ignore. A list with a new value is refused by earlier releases. A text with a value
+//! of an unknown kind is refused as a whole.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
