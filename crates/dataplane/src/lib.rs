@@ -99,7 +99,7 @@ use watches::Watches;
 
 pub use data_plane::DataPlane;
 pub use doctor::preflight;
-pub use filters::refusal as filter_refusal;
+pub use filters::refusals as filter_refusals;
 pub use flows::OfDatapath;
 pub use handover::HandoverError;
 pub use handover::receive::{GivenSockets, Prepared};

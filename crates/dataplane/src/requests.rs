@@ -17,10 +17,11 @@ use packet::{PortId, VlanId, WorkerId};
 use tokio::sync::mpsc::Sender;
 
 use super::data_plane::DataPlane;
-use super::filters::{BlocklistFiles, Filters, Reloaded};
+use super::filters::{BlocklistFiles, Filters, Reloaded, Tables};
 use super::handover::HandoverError;
 use super::lock::locked;
 use super::ports::no_such_port;
+use super::running_state::FilterParts;
 use super::{
     doctor, dump, fault, filters, hooks, machine, observe, orphans, program_requests, routers, routes,
     samples, view,
@@ -50,17 +51,23 @@ impl Plane for DataPlane {
         let blocklists = BlocklistFiles::read(&new.config, &before)?;
         let state_of = |name: &FilterName| locked(&self.running_state).filters.list_state(name);
         let lists = blocklists.build(&new.config, &before, state_of)?;
+        let tables = Tables::compile(&new.config, &before)?;
         let (applied, _former) = self.engine(|engine| {
             let mut running_state = locked(&self.running_state);
-            let mut applied = running_state.apply(engine, &new.config, (&blocklists, lists), starting);
+            let mut applied = running_state.apply(
+                engine,
+                &new.config,
+                FilterParts { blocklists: &blocklists, lists, tables },
+                starting,
+            );
             if let Ok(notes) = &mut applied {
                 notes.extend(doctor::services(&running_state));
                 if !starting {
                     orphans::sweep(&running_state);
                 }
             }
-            // A change that failed leaves former lists too.
-            Ok((applied, running_state.filters.former_lists()))
+            // A change that failed leaves former state too.
+            Ok((applied, running_state.filters.former()))
         })?;
         let notes = applied?;
         *locked(&self.merged) = new.clone();
@@ -106,7 +113,7 @@ impl Plane for DataPlane {
                     if matches!(reloaded, Reloaded::Done(_)) {
                         running_state.filters_have_changed(engine);
                     }
-                    Ok((reloaded, running_state.filters.former_lists()))
+                    Ok((reloaded, running_state.filters.former()))
                 })?;
                 match reloaded {
                     Reloaded::Done(done) => return Ok(done),

@@ -31,7 +31,7 @@ use super::bridges::{self, Bridges};
 use super::change;
 use super::custom_program;
 use super::device::{Device, inside, object, place};
-use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters};
+use super::filters::{BlocklistFiles, BuiltLists, Changed, Definition, Filters, Tables};
 use super::flows::Flows;
 use super::foreign::Former;
 use super::hook_offload::{HookOffload, Occasion};
@@ -99,6 +99,16 @@ struct Prepared {
     routers: Vec<(RouterName, routers::Running)>,
 }
 
+/// Parts of filters that were read and built before the data plane was locked.
+pub struct FilterParts<'a> {
+    /// Prefixes in the files of block lists.
+    pub blocklists: &'a BlocklistFiles,
+    /// Block lists that were built from the files.
+    pub lists: BuiltLists,
+    /// Tables of rules that were compiled.
+    pub tables: Tables,
+}
+
 /// Steps of a configuration change that are complete. If a later step fails, `undo` reverts them.
 #[derive(Default)]
 struct Done {
@@ -148,15 +158,16 @@ impl RunningState {
         &mut self,
         engine: &Engine,
         new: &Config,
-        blocklists: (&BlocklistFiles, BuiltLists),
+        parts: FilterParts<'_>,
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let before = self.config.clone();
-        let notes = self.change_to(engine, new, blocklists, starting)?;
+        let notes = self.change_to(engine, new, parts, starting)?;
         let hooks = self.ports.iter_mut().filter_map(|(name, port)| Some((name, port.hook.as_mut()?)));
         if let Err(error) = af_xdp::complete(hooks) {
             self.leave_adopted_hooks();
-            let none = (&BlocklistFiles::default(), BuiltLists::new());
+            let (blocklists, lists, tables) = Default::default();
+            let none = FilterParts { blocklists: &blocklists, lists, tables };
             if let Err(error) = self.change_to(engine, &before, none, false) {
                 tracing::error!(%error, "could not be undone after a start that failed");
             }
@@ -171,14 +182,14 @@ impl RunningState {
         &mut self,
         engine: &Engine,
         new: &Config,
-        (blocklists, lists): (&BlocklistFiles, BuiltLists),
+        parts: FilterParts<'_>,
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let steps = self.steps(new);
         // Routers learn their routes before their ports are added.
         let mut prepared = Prepared {
-            filters: self.filters.prepare(new, blocklists)?,
-            lists,
+            filters: self.filters.prepare(new, parts.blocklists, &parts.tables)?,
+            lists: parts.lists,
             steering: self.steering.prepare(new)?,
             routers: self.routers.prepare(new, starting)?,
         };
@@ -188,7 +199,10 @@ impl RunningState {
         self.hook_offload.forget();
         let carried_out = self.carry_out(engine, &steps, prepared, new, starting, &mut done);
         match &carried_out {
-            Ok(_) => self.settle(engine, new, &done.gone, routers),
+            Ok(_) => {
+                self.settle(engine, new, &done.gone, routers);
+                self.filters.forget(done.filters);
+            }
             Err(_) => self.undo(engine, done, starting),
         }
         let table = self.flows.table();

@@ -20,8 +20,7 @@ pub fn run(args: &Check) -> Result<(), Failure> {
     let name = args.file.display().to_string();
     let (problems, refused) = match model::load_on(&text, &name, Format::Toml, Some(&machine)) {
         Ok(Loaded { config, mut warnings }) => {
-            let refused =
-                config.filters.iter().filter_map(|(name, filter)| dataplane::filter_refusal(name, filter));
+            let refused = dataplane::filter_refusals(&config).into_iter();
             let refused: Vec<Problem> =
                 refused.map(|problem| Problem { file: name.clone(), ..problem }).collect();
             if refused.is_empty() && !args.json {

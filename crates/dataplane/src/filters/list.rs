@@ -145,7 +145,7 @@ impl Filters {
         let (name, running) = self.found(source.name.as_str())?;
         if let Some((list, built)) = running.list.as_mut().zip(read.built) {
             let former = built.replace(list).map_err(|error| failed(&name, &error))?;
-            running.former.push(former);
+            running.former = Some(former);
         }
         running.definition.prefixes = read.prefixes;
         let listed = running.listed().unwrap_or(0);
@@ -161,11 +161,6 @@ impl Filters {
             blocks: Arc::clone(&running.blocks),
             has_table: running.list.is_some(),
         })
-    }
-
-    /// Returns the former contents of block lists, which are dropped after the data plane is unlocked.
-    pub fn former_lists(&mut self) -> Vec<FormerList> {
-        self.running.values_mut().flat_map(|running| running.former.drain(..)).collect()
     }
 
     fn found(&mut self, name: &str) -> Result<(FilterName, &mut Filtering), PlaneError> {
@@ -218,7 +213,7 @@ impl Filtering {
                 (none, Some(kernel)) => none.insert(Blocklist::of(&kernel.filter, [])?),
                 (none, None) => none.insert(Blocklist::new([])?),
             };
-            self.former.push(built.replace(list)?);
+            self.former = Some(built.replace(list)?);
             return Ok(());
         }
         let prefixes = self.definition.with(&self.blocks);
@@ -231,6 +226,21 @@ impl Filtering {
             (none, None) => none.insert(Blocklist::new(prefixes)?),
         };
         self.definition.time(list, &self.blocks)
+    }
+
+    /// Puts the list back that the filter had before a change, and the file's prefixes of the former `definition`. Does
+    /// nothing if the change has not replaced the list. Returns the contents that the change had written.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses the exchange. The former contents are then lost.
+    pub(super) fn put_back_list(
+        &mut self,
+        definition: &Definition,
+    ) -> Result<Option<FormerList>, xdp::Error> {
+        let Some((list, former)) = self.list.as_mut().zip(self.former.take()) else { return Ok(None) };
+        let replaced = list.put_back(former)?;
+        self.definition.prefixes = Arc::clone(&definition.prefixes);
+        Ok(Some(replaced))
     }
 
     /// Returns the list that was built from the filter's file before the data plane was locked, with the prefixes that
@@ -362,7 +372,7 @@ mod tests {
 
     use model::Config;
 
-    use super::super::{BlocklistFiles, BuiltLists};
+    use super::super::{BlocklistFiles, BuiltLists, Tables};
     use super::*;
     use crate::open::PortSpec;
     use crate::ports::Ports;
@@ -379,7 +389,7 @@ mod tests {
         let config = model::load(&text, "t").unwrap();
         let files = BlocklistFiles::read(&config, &model::Config::default()).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let prepared = Filters::default().prepare(&config, &files).unwrap();
+        let prepared = Filters::default().prepare(&config, &files, &Tables::default()).unwrap();
         assert_eq!(prepared[0].1.prefixes.len(), 2);
         // A filter that does not change needs no file.
         assert!(BlocklistFiles::read(&config, &config).is_ok());
@@ -392,7 +402,9 @@ mod tests {
         let text = "[[filter.edge.rule]]\nname='a'\naction='drop'\nlisted=true\n";
         let config = model::load(text, "t").unwrap();
         let mut filters = Filters::default();
-        for (name, definition) in filters.prepare(&config, &BlocklistFiles::default()).unwrap() {
+        for (name, definition) in
+            filters.prepare(&config, &BlocklistFiles::default(), &Tables::default()).unwrap()
+        {
             filters.came(&name, definition, None);
         }
         let prefixes = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
@@ -442,7 +454,7 @@ mod tests {
         let files = BlocklistFiles::read(new, before).unwrap();
         let lists = files.build(new, before, |name| filters.list_state(name)).unwrap();
         let view = lists.values().next().map(|built| built.list.view());
-        let prepared = filters.prepare(new, &files).unwrap();
+        let prepared = filters.prepare(new, &files, &Tables::default()).unwrap();
         filters.change(prepared, lists, &mut Ports::default(), &mut Vec::new()).unwrap();
         let (port, _) = new.ports.iter().next().unwrap();
         filters.serve(port, &PortSpec::of(new, port).unwrap()).unwrap();
@@ -487,7 +499,7 @@ mod tests {
         block(&mut filters, "10.6.0.0/16", None, false);
         let done = filters.reload(&source, *read, true).unwrap();
         assert!(matches!(done, Reloaded::Done(Blocked { listed: 6, .. })));
-        assert_eq!(filters.former_lists().len(), 1);
+        assert_eq!(filters.former().len(), 1);
         let running = filters.running.values_mut().next().unwrap();
         let list = running.list.as_mut().unwrap();
         let has = |text: &str| list.has(text.parse().unwrap());
@@ -518,6 +530,41 @@ mod tests {
         let elsewhere = ListSource { path: PathBuf::from("/elsewhere"), ..source };
         assert!(matches!(filters.reload(&elsewhere, read, true).unwrap(), Reloaded::OtherSource));
         std::fs::remove_file(path).unwrap();
+    }
+
+    /// A change that fails does not build its former list again, and leaves what it built to be dropped by the caller.
+    #[test]
+    fn a_change_that_fails_puts_the_same_list_back() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        let (one, two) = (file("before", "192.0.2.0/24\n"), file("after", "198.51.100.0/24\n10.0.0.0/8\n"));
+        let (mut filters, first, second) = (Filters::default(), config(&one), config(&two));
+        apply(&mut filters, &first, &Config::default());
+        filters.block("edge", &request("10.1.0.0/16", None, false)).unwrap();
+        drop(filters.former());
+        let list = |filters: &Filters| {
+            let list = filters.running.values().next().unwrap().list.as_ref().unwrap();
+            (list.view(), list.len())
+        };
+        let (before, length) = list(&filters);
+        let files = BlocklistFiles::read(&second, &first).unwrap();
+        let lists = files.build(&second, &first, |name| filters.list_state(name)).unwrap();
+        let prepared = filters.prepare(&second, &files, &Tables::default()).unwrap();
+        let mut changed = Vec::new();
+        filters.change(prepared, lists, &mut Ports::default(), &mut changed).unwrap();
+        assert_eq!(list(&filters).1, 3);
+        filters.restore(changed, &mut Ports::default());
+        let running = filters.running.values().next().unwrap();
+        assert!(before.is_of(running.list.as_ref().unwrap()), "the same table");
+        assert_eq!((list(&filters).1, running.definition.prefixes.len()), (length, 1));
+        assert!(!filters.former().is_empty() && filters.former().is_empty());
+        // A filter that is removed is not dropped while the data plane is locked.
+        filters.retain(&Config::default());
+        assert!(filters.running.is_empty() && !filters.former().is_empty());
+        for path in [one, two] {
+            std::fs::remove_file(path).unwrap();
+        }
     }
 
     /// A change of the configuration builds long lists before it locks the filters.

@@ -8,13 +8,14 @@
 //!               (an error changes nothing)                   `ensure`: each port's hook gets the filter that the port names
 //! ```
 //!
-//! A filter is compiled when a port names the filter. The rules of other filters are only checked. The compiled
-//! filters together have a limit ([`COMPILED_MAX`]).
+//! A filter is compiled when a port names the filter. The rules of other filters are only checked (`compile.rs`).
+//! What takes long to build or to free is built before the data plane is locked and freed after it is unlocked.
 //!
 //! A filter that a killed predecessor left in a pinned hook is adopted with its counters. The adopted filter is
 //! identified by the filter name in the port's configuration. After a hand-over, filters are adopted when the
 //! configuration is first applied.
 
+mod compile;
 mod follow;
 mod list;
 mod list_build;
@@ -42,6 +43,7 @@ use super::device::object as port_object;
 use super::open::{Opened, PortSpec};
 use super::ports::{Ports, Running};
 
+pub use compile::{Tables, refusals};
 pub use follow::{Followed, Taken};
 pub use list::Expiring;
 use list_build::BuiltList;
@@ -53,7 +55,12 @@ use worker_stage::Stage;
 #[derive(Default)]
 pub struct Filters {
     running: BTreeMap<FilterName, Filtering>,
+    /// Former state that takes long to free, until the caller has unlocked the data plane ([`Filters::former`]).
+    former: Vec<Former>,
 }
+
+/// Former state of filters, such as tables and block lists. It is only kept until it is dropped.
+pub type Former = Box<dyn Send>;
 
 /// State of a running filter: its definition, its kernel objects, its ingress stage and its counters.
 struct Filtering {
@@ -67,9 +74,8 @@ struct Filtering {
     list: Option<Blocklist>,
     /// List that was built before the data plane was locked, until the list is used.
     built: Option<BuiltList>,
-    /// Former contents of `list`. Their memory takes long to free, so they are dropped after the data plane is unlocked
-    /// ([`Filters::former_lists`]).
-    former: Vec<FormerList>,
+    /// Contents of `list` before the change that is being applied. A change that fails puts them back.
+    former: Option<FormerList>,
     kernel: Option<Kernel>,
     /// Ingress stage for the workers of ports without a hook. `None` until such a port uses the filter.
     stage: Option<Arc<Stage>>,
@@ -78,9 +84,6 @@ struct Filtering {
     /// Number of the block list's prefixes that do not fit into its kernel table, as last logged.
     unlisted: usize,
 }
-
-/// Maximum size in bytes of the tables of all compiled filters. The kernel has the tables a second time.
-const COMPILED_MAX: usize = 1 << 30;
 
 /// Definition of a filter in the configuration, from which the filter's kernel objects are created.
 #[derive(Clone)]
@@ -114,8 +117,7 @@ impl Definition {
         wanted: &model::Filter,
         files: &BlocklistFiles,
     ) -> Result<Definition, PlaneError> {
-        let rules = translate::rules(wanted);
-        let rules = rules.without_expired(Moment::now()).unwrap_or(rules);
+        let rules = translate::current_rules(wanted);
         Compiled::check(&rules).map_err(|error| refused(name, &error))?;
         let prefixes = match &wanted.blocklist {
             Some(path) => files.prefixes(name, path)?,
@@ -124,27 +126,9 @@ impl Definition {
         Ok(Definition { wanted: wanted.clone(), rules, compiled: None, prefixes })
     }
 
-    /// Returns the tables of the rules. Compiles the rules if no port has named the filter before.
-    fn compile(&mut self) -> Result<Arc<Compiled>, FilterError> {
-        if let Some(compiled) = &self.compiled {
-            return Ok(Arc::clone(compiled));
-        }
-        let compiled = Arc::new(Compiled::new(&self.rules)?);
-        Ok(Arc::clone(self.compiled.insert(compiled)))
-    }
-
     fn asks_for_list(&self) -> bool {
         self.wanted.rules.iter().any(|rule| rule.matches.listed)
     }
-}
-
-/// Returns why a hook cannot apply a filter that is valid as configuration. Returns `None` if a hook can
-/// apply it.
-pub fn refusal(name: &FilterName, wanted: &model::Filter) -> Option<model::Problem> {
-    let text = Compiled::new(&translate::rules(wanted)).err()?.to_string();
-    let (cause, fix) = text.split_once("; ").unwrap_or((&text, "leave the rule out"));
-    let cause = model::Cause::NotInHook { cause: cause.to_owned(), fix: fix.to_owned() };
-    Some(model::Problem::new(object(name), cause))
 }
 
 impl Filters {
@@ -155,7 +139,7 @@ impl Filters {
     pub fn begun(config: &Config) -> Result<Filters, PlaneError> {
         let mut filters = Filters::default();
         let files = BlocklistFiles::read(config, &Config::default())?;
-        for (name, definition) in filters.prepare(config, &files)? {
+        for (name, definition) in filters.prepare(config, &files, &Tables::default())? {
             filters.came(&name, definition, None);
         }
         for port in config.ports.keys() {
@@ -182,53 +166,6 @@ impl Filters {
             running.remake_stage().map_err(|error| failed(name, &error))?;
         }
         Ok(())
-    }
-
-    /// Checks filters that are new or changed, with the prefixes of their block lists in `files`. Compiles the filters
-    /// that ports name, if they have changed or if no port has named them before. The running filters do not change.
-    ///
-    /// # Errors
-    /// Returns an error if rules conflict, a block list cannot be read, or the compiled filters together exceed
-    /// [`COMPILED_MAX`].
-    pub fn prepare(
-        &self,
-        new: &Config,
-        files: &BlocklistFiles,
-    ) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
-        self.prepare_within(new, files, COMPILED_MAX)
-    }
-
-    fn prepare_within(
-        &self,
-        new: &Config,
-        files: &BlocklistFiles,
-        most: usize,
-    ) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
-        let named = named_by_ports(new);
-        let unchanged = |name: &FilterName, wanted: &model::Filter| {
-            self.running.get(name).map(|running| &running.definition).filter(|now| now.wanted == *wanted)
-        };
-        let kept = new.filters.iter().filter(|(name, _)| named.contains(name));
-        let kept = kept.filter_map(|(name, wanted)| unchanged(name, wanted)?.compiled.as_ref());
-        let mut bytes: usize = kept.map(|compiled| compiled.table_bytes()).sum();
-        let mut prepared = Vec::new();
-        for (name, wanted) in &new.filters {
-            let is_named = named.contains(name);
-            let mut definition = match unchanged(name, wanted) {
-                Some(now) if now.compiled.is_some() || !is_named => continue,
-                Some(now) => now.clone(),
-                None => Definition::of(name, wanted, files)?,
-            };
-            if is_named {
-                let own = definition.compile().map_err(|error| refused(name, &error))?.table_bytes();
-                bytes += own;
-                if bytes > most {
-                    return Err(too_large(name, own, bytes - own, most));
-                }
-            }
-            prepared.push((name.clone(), definition));
-        }
-        Ok(prepared)
     }
 
     /// Applies changed filter definitions on all ports that use the filters. `lists` contains the block lists that were
@@ -271,7 +208,9 @@ impl Filters {
         let now = &running.definition;
         let is_same = before.asks_for_list() == now.asks_for_list() && before.prefixes == now.prefixes;
         let listed = if is_same && running.list.is_some() { Ok(()) } else { running.write_list() };
-        listed.and_then(|()| running.write_rules(ports)).map_err(|error| failed(name, &error))
+        let written = listed.and_then(|()| running.write_rules(ports)).map_err(|error| failed(name, &error));
+        self.former.push(Box::new(before));
+        written
     }
 
     /// Adds a new filter, which no port uses yet.
@@ -282,7 +221,7 @@ impl Filters {
             next_end: None,
             list: None,
             built,
-            former: Vec::new(),
+            former: None,
             kernel: None,
             stage: None,
             tally: Tally::default(),
@@ -295,13 +234,20 @@ impl Filters {
     pub fn restore(&mut self, changed: Changed, ports: &mut Ports) {
         for (name, before) in changed.into_iter().rev() {
             let Some((definition, counted)) = before else {
-                self.running.remove(&name);
+                self.former.extend(self.running.remove(&name).map(|running| Box::new(running) as Former));
                 continue;
             };
             if let Some(running) = self.running.get_mut(&name) {
                 // Rules that the change removed come back with their counters.
                 let now = running.counters();
                 running.tally.inherit(counted.into_iter().filter(|rule| !now.contains_key(&rule.name)));
+                match running.put_back_list(&definition) {
+                    Ok(replaced) => self.former.extend(replaced.map(|list| Box::new(list) as Former)),
+                    // The list is then built from its prefixes.
+                    Err(error) => {
+                        tracing::error!(filter = %name, %error, "its former list could not be put back")
+                    }
+                }
             }
             if let Err(error) = self.define(&name, definition, None, ports) {
                 tracing::error!(%error, "could not be changed back after a change that failed");
@@ -309,16 +255,31 @@ impl Filters {
         }
     }
 
+    /// Keeps the record of a change that needs not be undone until [`Filters::former`] gives it away.
+    pub fn forget(&mut self, changed: Changed) {
+        self.former.push(Box::new(changed));
+    }
+
+    /// Returns the former state that changes have replaced. It takes long to free, so the caller drops it after the
+    /// data plane is unlocked.
+    pub fn former(&mut self) -> Vec<Former> {
+        let lists = self.running.values_mut().filter_map(|running| running.former.take());
+        self.former.extend(lists.map(|list| Box::new(list) as Former));
+        std::mem::take(&mut self.former)
+    }
+
     /// Removes filters that the new configuration does not contain, ingress stages that no port uses, and the tables
     /// of filters that no port names.
     pub fn retain(&mut self, new: &Config) {
-        self.running.retain(|name, _| new.filters.contains_key(name));
-        for running in self.running.values_mut() {
-            running.built = None;
-        }
+        let removed: Vec<_> =
+            self.running.extract_if(.., |name, _| !new.filters.contains_key(name)).collect();
+        self.former.push(Box::new(removed));
         let named = named_by_ports(new);
-        for (_, running) in self.running.iter_mut().filter(|(name, _)| !named.contains(name)) {
-            running.release();
+        for (name, running) in &mut self.running {
+            self.former.push(Box::new((running.built.take(), running.former.take())));
+            if !named.contains(name) {
+                self.former.extend(running.release());
+            }
         }
         let wanted: Vec<PortSpec> = new.ports.keys().filter_map(|port| PortSpec::of(new, port)).collect();
         let served: BTreeSet<&FilterName> = wanted.iter().filter_map(PortSpec::workers_filter).collect();
@@ -326,7 +287,7 @@ impl Filters {
             running.stage = None;
             if running.kernel.is_none() {
                 // The list has no user any more, and would not be kept up to date.
-                running.list = None;
+                self.former.extend(running.list.take().map(|list| Box::new(list) as Former));
             }
         }
     }
@@ -501,14 +462,14 @@ impl Filtering {
         Ok(Kernel { filter, followed: Arc::default() })
     }
 
-    /// Frees the tables of a filter that no port names any more. The counts of its rules are kept.
-    fn release(&mut self) {
-        let has_none = self.definition.compiled.take().is_none();
-        if has_none && self.kernel.is_none() && self.stage.is_none() {
-            return;
+    /// Gives away the tables of a filter that no port names any more. The counts of its rules are kept.
+    fn release(&mut self) -> Option<Former> {
+        let compiled = self.definition.compiled.take();
+        if compiled.is_none() && self.kernel.is_none() && self.stage.is_none() {
+            return None;
         }
         self.tally = Tally::after(self.counters().into_values());
-        (self.kernel, self.stage, self.list) = (None, None, None);
+        Some(Box::new((compiled, self.kernel.take(), self.stage.take(), self.list.take())))
     }
 
     fn make(&mut self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
@@ -684,24 +645,6 @@ fn refused(name: &FilterName, error: &FilterError) -> PlaneError {
     PlaneError { kind: FailureKind::Invalid, ..failed(name, error) }
 }
 
-/// Returns the error for a filter of `own` bytes with which the compiled filters exceed the limit of `most` bytes. The
-/// other compiled filters have `others` bytes.
-fn too_large(name: &FilterName, own: usize, others: usize, most: usize) -> PlaneError {
-    let mebibytes = |bytes: usize| bytes.div_ceil(1 << 20);
-    PlaneError {
-        kind: FailureKind::Invalid,
-        object: object(name),
-        cause: format!(
-            "its tables take {} MiB and those of other filters that ports name take {} MiB, and {} MiB are the most",
-            mebibytes(own),
-            mebibytes(others),
-            mebibytes(most)
-        ),
-        fix: "join prefixes and ports of alike rules, use the block list, or name fewer filters in ports"
-            .to_owned(),
-    }
-}
-
 fn failed(name: &FilterName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(name), error, "correct that, then apply again")
 }
@@ -713,83 +656,4 @@ fn object(name: &FilterName) -> String {
 fn no_such_filter(port: &PortName, name: &FilterName) -> PlaneError {
     let cause = format!("its filter {name} does not run");
     PlaneError::not_found(port_object(port), cause, "see the names with `trivium show filters`")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns a configuration with two filters, of which ports name those in `named`.
-    fn config(named: &[&str], rule: &str) -> Config {
-        let mut text = String::new();
-        for name in ["first", "second"] {
-            text += &format!("[[filter.{name}.rule]]\nname='a'\naction='drop'\n{rule}\n");
-        }
-        for name in named {
-            text += &format!("[port.{name}]\nkind='tap'\nfilter='{name}'\n");
-        }
-        model::load(&text, "t").unwrap()
-    }
-
-    /// Defines the prepared filters.
-    fn defined(filters: &mut Filters, prepared: Vec<(FilterName, Definition)>) {
-        for (name, definition) in prepared {
-            filters.define(&name, definition, None, &mut Ports::default()).unwrap();
-        }
-    }
-
-    fn names(prepared: &[(FilterName, Definition)]) -> Vec<(&str, bool)> {
-        prepared.iter().map(|(name, definition)| (name.as_str(), definition.compiled.is_some())).collect()
-    }
-
-    #[test]
-    fn only_filters_that_ports_name_are_compiled() {
-        let mut filters = Filters::default();
-        let files = BlocklistFiles::default();
-        let first = config(&["first"], "protocol='udp'");
-        let prepared = filters.prepare(&first, &files).unwrap();
-        assert_eq!(names(&prepared), [("first", true), ("second", false)]);
-        defined(&mut filters, prepared);
-        assert!(filters.prepare(&first, &files).unwrap().is_empty(), "nothing has changed");
-        // The other filter is compiled when a port names it.
-        let both = config(&["first", "second"], "protocol='udp'");
-        let prepared = filters.prepare(&both, &files).unwrap();
-        assert_eq!(names(&prepared), [("second", true)]);
-        defined(&mut filters, prepared);
-        // Tables that no port uses any more are freed.
-        filters.retain(&first);
-        assert_eq!(names(&filters.prepare(&both, &files).unwrap()), [("second", true)]);
-    }
-
-    /// Mistakes that the configuration's own checks do not find are refused before a port names the filter.
-    #[test]
-    fn mistakes_in_a_filter_that_no_port_names_are_refused() {
-        let places: Vec<String> =
-            (0..9).map(|at| format!("{{ at = 'frame', offset = {}, bytes = '01' }}", 100 * at)).collect();
-        let config = config(&[], &format!("pattern = [{}]", places.join(",")));
-        let prepared = Filters::default().prepare(&config, &BlocklistFiles::default());
-        let error = prepared.map(|_| ()).unwrap_err();
-        assert_eq!((error.kind, error.object.as_str()), (FailureKind::Invalid, "filter.first"));
-        assert!(error.cause.contains("9th place"), "{error}");
-    }
-
-    #[test]
-    fn filters_that_together_exceed_the_limit_are_refused() {
-        let (mut filters, files) = (Filters::default(), BlocklistFiles::default());
-        let rule = "source_port='1-1000'";
-        let prepared = filters.prepare(&config(&["first"], rule), &files).unwrap();
-        let one = prepared[0].1.compiled.as_ref().unwrap().table_bytes();
-        // Two filters that change together.
-        let both = config(&["first", "second"], rule);
-        assert!(filters.prepare_within(&both, &files, 2 * one).is_ok());
-        let error = filters.prepare_within(&both, &files, 2 * one - 1).map(|_| ()).unwrap_err();
-        assert_eq!((error.kind, error.object.as_str()), (FailureKind::Invalid, "filter.second"));
-        assert!(error.cause.contains("are the most") && error.fix.contains("block list"), "{error}");
-        // A filter that runs already counts, and a filter that no port names does not.
-        defined(&mut filters, prepared);
-        assert!(filters.prepare_within(&both, &files, 2 * one - 1).is_err());
-        assert!(filters.prepare_within(&both, &files, 2 * one).is_ok());
-        let changed = config(&["first"], "source_port='1-999'");
-        assert!(filters.prepare_within(&changed, &files, one).is_ok(), "the former tables do not count");
-    }
 }

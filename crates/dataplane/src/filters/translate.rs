@@ -8,6 +8,12 @@ use xdp::filter::{Action, CookieScheme, Match, Moment, Rate, Rule, RuleSet, SynC
 
 const TCP: u8 = model::Protocol::TCP.0;
 
+/// Returns the rules of a filter that have not expired.
+pub fn current_rules(wanted: &model::Filter) -> RuleSet {
+    let rules = self::rules(wanted);
+    rules.without_expired(Moment::now()).unwrap_or(rules)
+}
+
 /// Converts a filter's rules into the rules that the hook applies. Wall-clock times are converted to the clock
 /// that the hook reads.
 pub fn rules(filter: &model::Filter) -> RuleSet {

@@ -44,7 +44,7 @@ pub struct Blocklist {
 /// Contents of a block list that another list has replaced ([`Blocklist::take_over`]). The time to drop the contents
 /// depends on the number of prefixes.
 #[derive(Debug)]
-pub struct FormerList(#[expect(dead_code, reason = "the value is kept only until it is dropped")] Blocklist);
+pub struct FormerList(Blocklist);
 
 /// View of a block list's lookup table for workers. The view shows later additions and removals in this table. When the
 /// list gets a new table ([`ListView::is_of`] then returns false), the view keeps showing the old table, which no
@@ -173,6 +173,15 @@ impl Blocklist {
         // Filters refer to the list by the outer map.
         std::mem::swap(&mut self.outer, &mut former.outer);
         Ok(FormerList(former))
+    }
+
+    /// Puts former contents of this list back, as [`Blocklist::take_over`] does with a new list. Returns the contents
+    /// that they replace.
+    ///
+    /// # Errors
+    /// Returns [`Error::Map`] if an operation on a kernel map fails. The list is unchanged on failure.
+    pub fn put_back(&mut self, former: FormerList) -> Result<FormerList, Error> {
+        self.take_over(former.0)
     }
 
     /// Adds a prefix that expires at the time `expires`, or never expires if `expires` is `None`. If the

@@ -1,0 +1,309 @@
+//! Compiles the rules of filters into tables, before the data plane is locked: the tables of thousands of rules take
+//! seconds to build. All compiled filters together have a limit ([`COMPILED_MAX`]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use control::{FailureKind, PlaneError};
+use model::{Config, FilterName};
+use xdp::filter::{Compiled, FilterError, RuleSet};
+
+use super::{BlocklistFiles, Definition, Filters, named_by_ports, object, refused, translate};
+
+/// Maximum size in bytes of the tables of all compiled filters. The kernel has the tables a second time.
+const COMPILED_MAX: usize = 1 << 30;
+
+/// Filters that were compiled before the data plane was locked.
+#[derive(Default)]
+pub struct Tables(BTreeMap<FilterName, CompiledFilter>);
+
+/// A filter of the configuration, its rules that have not expired, and their tables.
+struct CompiledFilter {
+    wanted: model::Filter,
+    rules: RuleSet,
+    compiled: Arc<Compiled>,
+}
+
+impl Tables {
+    /// Compiles the filters that a change of the configuration from `before` to `new` needs. Stops at the limit of all
+    /// compiled filters, because [`Filters::prepare`] then refuses the change.
+    ///
+    /// # Errors
+    /// Returns an error if the rules of a filter conflict.
+    pub fn compile(new: &Config, before: &Config) -> Result<Tables, PlaneError> {
+        let (named, named_before) = (named_by_ports(new), named_by_ports(before));
+        let (mut tables, mut bytes) = (BTreeMap::new(), 0);
+        for (name, wanted) in new.filters.iter().filter(|(name, _)| named.contains(name)) {
+            if bytes > COMPILED_MAX {
+                break;
+            }
+            if named_before.contains(name) && before.filters.get(name) == Some(wanted) {
+                continue;
+            }
+            let rules = translate::current_rules(wanted);
+            let compiled = Compiled::new(&rules).map_err(|error| refused(name, &error))?;
+            bytes += compiled.table_bytes();
+            let filter = CompiledFilter { wanted: wanted.clone(), rules, compiled: Arc::new(compiled) };
+            tables.insert(name.clone(), filter);
+        }
+        Ok(Tables(tables))
+    }
+
+    /// Gives a definition without tables the rules and tables that were compiled from the same filter.
+    fn fill(&self, name: &FilterName, definition: &mut Definition) {
+        if let Some(filter) = self.0.get(name)
+            && definition.compiled.is_none()
+            && filter.wanted == definition.wanted
+        {
+            definition.rules = filter.rules.clone();
+            definition.compiled = Some(Arc::clone(&filter.compiled));
+        }
+    }
+}
+
+/// Returns why hooks cannot apply the filters of a configuration that is valid otherwise: rules that cannot be
+/// compiled, and tables that together exceed the limit.
+#[must_use]
+pub fn refusals(config: &Config) -> Vec<model::Problem> {
+    refusals_within(config, COMPILED_MAX)
+}
+
+fn refusals_within(config: &Config, most: usize) -> Vec<model::Problem> {
+    let named = named_by_ports(config);
+    let (mut problems, mut bytes) = (Vec::new(), 0);
+    for (name, wanted) in &config.filters {
+        let (cause, fix) = match Compiled::new(&translate::rules(wanted)) {
+            Err(error) => {
+                let text = error.to_string();
+                let (cause, fix) = text.split_once("; ").unwrap_or((&text, "leave the rule out"));
+                (cause.to_owned(), fix.to_owned())
+            }
+            Ok(compiled) if named.contains(name) && bytes <= most => {
+                let own = compiled.table_bytes();
+                bytes += own;
+                if bytes <= most {
+                    continue;
+                }
+                let PlaneError { cause, fix, .. } = too_large(name, own, bytes - own, most);
+                (cause, fix)
+            }
+            Ok(_) => continue,
+        };
+        problems.push(model::Problem::new(object(name), model::Cause::NotInHook { cause, fix }));
+    }
+    problems
+}
+
+impl Filters {
+    /// Checks filters that are new or changed, with the prefixes of their block lists in `files`. Compiles the filters
+    /// that ports name, if they have changed or if no port has named them before, unless `tables` contains the result.
+    /// The running filters do not change.
+    ///
+    /// # Errors
+    /// Returns an error if rules conflict, a block list cannot be read, or the compiled filters together exceed
+    /// [`COMPILED_MAX`].
+    pub fn prepare(
+        &self,
+        new: &Config,
+        files: &BlocklistFiles,
+        tables: &Tables,
+    ) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
+        self.prepare_within(new, files, tables, COMPILED_MAX)
+    }
+
+    fn prepare_within(
+        &self,
+        new: &Config,
+        files: &BlocklistFiles,
+        tables: &Tables,
+        most: usize,
+    ) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
+        let named = named_by_ports(new);
+        let unchanged = |name: &FilterName, wanted: &model::Filter| {
+            self.running.get(name).map(|running| &running.definition).filter(|now| now.wanted == *wanted)
+        };
+        let kept = new.filters.iter().filter(|(name, _)| named.contains(name));
+        let kept = kept.filter_map(|(name, wanted)| unchanged(name, wanted)?.compiled.as_ref());
+        let mut bytes: usize = kept.map(|compiled| compiled.table_bytes()).sum();
+        let mut prepared = Vec::new();
+        for (name, wanted) in &new.filters {
+            let is_named = named.contains(name);
+            let mut definition = match unchanged(name, wanted) {
+                Some(now) if now.compiled.is_some() || !is_named => continue,
+                Some(now) => now.clone(),
+                None => Definition::of(name, wanted, files)?,
+            };
+            if is_named {
+                tables.fill(name, &mut definition);
+                let own = definition.compile().map_err(|error| refused(name, &error))?.table_bytes();
+                bytes += own;
+                if bytes > most {
+                    return Err(too_large(name, own, bytes - own, most));
+                }
+            }
+            prepared.push((name.clone(), definition));
+        }
+        Ok(prepared)
+    }
+}
+
+impl Definition {
+    /// Returns the tables of the rules. Compiles the rules if no port has named the filter before.
+    pub(super) fn compile(&mut self) -> Result<Arc<Compiled>, FilterError> {
+        if let Some(compiled) = &self.compiled {
+            return Ok(Arc::clone(compiled));
+        }
+        let compiled = Arc::new(Compiled::new(&self.rules)?);
+        Ok(Arc::clone(self.compiled.insert(compiled)))
+    }
+}
+
+/// Returns the error for a filter of `own` bytes with which the compiled filters exceed the limit of `most` bytes. The
+/// other compiled filters have `others` bytes.
+fn too_large(name: &FilterName, own: usize, others: usize, most: usize) -> PlaneError {
+    let mebibytes = |bytes: usize| bytes.div_ceil(1 << 20);
+    PlaneError {
+        kind: FailureKind::Invalid,
+        object: object(name),
+        cause: format!(
+            "its tables take {} MiB and those of other filters that ports name take {} MiB, and {} MiB are the most",
+            mebibytes(own),
+            mebibytes(others),
+            mebibytes(most)
+        ),
+        fix: "join prefixes and ports of alike rules, use the block list, or name fewer filters in ports"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Ports;
+    use super::*;
+
+    /// Returns a configuration with two filters, of which ports name those in `named`.
+    fn config(named: &[&str], rule: &str) -> Config {
+        let mut text = String::new();
+        for name in ["first", "second"] {
+            text += &format!("[[filter.{name}.rule]]\nname='a'\naction='drop'\n{rule}\n");
+        }
+        for name in named {
+            text += &format!("[port.{name}]\nkind='tap'\nfilter='{name}'\n");
+        }
+        model::load(&text, "t").unwrap()
+    }
+
+    /// Defines the prepared filters.
+    fn defined(filters: &mut Filters, prepared: Vec<(FilterName, Definition)>) {
+        for (name, definition) in prepared {
+            filters.define(&name, definition, None, &mut Ports::default()).unwrap();
+        }
+    }
+
+    fn names(prepared: &[(FilterName, Definition)]) -> Vec<(&str, bool)> {
+        prepared.iter().map(|(name, definition)| (name.as_str(), definition.compiled.is_some())).collect()
+    }
+
+    #[test]
+    fn only_filters_that_ports_name_are_compiled() {
+        let mut filters = Filters::default();
+        let files = BlocklistFiles::default();
+        let first = config(&["first"], "protocol='udp'");
+        let prepared = filters.prepare(&first, &files, &Tables::default()).unwrap();
+        assert_eq!(names(&prepared), [("first", true), ("second", false)]);
+        defined(&mut filters, prepared);
+        assert!(
+            filters.prepare(&first, &files, &Tables::default()).unwrap().is_empty(),
+            "nothing has changed"
+        );
+        // The other filter is compiled when a port names it.
+        let both = config(&["first", "second"], "protocol='udp'");
+        let prepared = filters.prepare(&both, &files, &Tables::default()).unwrap();
+        assert_eq!(names(&prepared), [("second", true)]);
+        defined(&mut filters, prepared);
+        // Tables that no port uses any more are freed.
+        filters.retain(&first);
+        assert_eq!(names(&filters.prepare(&both, &files, &Tables::default()).unwrap()), [("second", true)]);
+    }
+
+    /// Building the tables takes long, so it does not happen while the data plane is locked.
+    #[test]
+    fn tables_that_were_compiled_before_the_lock_are_used() {
+        let (mut filters, files) = (Filters::default(), BlocklistFiles::default());
+        let rule = "protocol='udp'\nexpires='2999-01-01T00:00:00Z'";
+        let (none, first, both) =
+            (config(&[], rule), config(&["first"], rule), config(&["first", "second"], rule));
+        let compiled = |prepared: &[(FilterName, Definition)], tables: &Tables| {
+            let is_own = |(name, definition): &(FilterName, Definition)| {
+                let own = tables.0.get(name).map(|filter| &filter.compiled);
+                definition.compiled.as_ref().zip(own).is_some_and(|(used, own)| Arc::ptr_eq(used, own))
+            };
+            prepared.iter().map(is_own).collect::<Vec<_>>()
+        };
+        let tables = Tables::compile(&first, &Config::default()).unwrap();
+        let prepared = filters.prepare(&first, &files, &tables).unwrap();
+        assert_eq!(compiled(&prepared, &tables), [true, false], "no port names the second");
+        defined(&mut filters, prepared);
+        // A filter that did not change and that a port names now.
+        let tables = Tables::compile(&both, &first).unwrap();
+        let prepared = filters.prepare(&both, &files, &tables).unwrap();
+        assert_eq!((compiled(&prepared, &tables), tables.0.len()), (vec![true], 1));
+        // Tables of other rules are not used.
+        let other = config(&["first"], "protocol='tcp'");
+        let tables = Tables::compile(&other, &none).unwrap();
+        let prepared = Filters::default().prepare(&first, &files, &tables).unwrap();
+        assert_eq!(compiled(&prepared, &tables), [false, false]);
+    }
+
+    /// `trivium check` refuses what a change of the configuration would refuse, with the same words.
+    #[test]
+    fn a_check_adds_up_the_filters_that_ports_name() {
+        let rule = "source_port='1-1000'";
+        let (one, both) = (config(&["first"], rule), config(&["first", "second"], rule));
+        let (filters, files) = (Filters::default(), BlocklistFiles::default());
+        let prepared = filters.prepare(&one, &files, &Tables::default()).unwrap();
+        let bytes = prepared[0].1.compiled.as_ref().unwrap().table_bytes();
+        assert!(refusals_within(&both, 2 * bytes).is_empty() && refusals_within(&one, bytes).is_empty());
+        let problems = refusals_within(&both, 2 * bytes - 1);
+        let refused = filters.prepare_within(&both, &files, &Tables::default(), 2 * bytes - 1);
+        let error = refused.map(|_| ()).unwrap_err();
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].to_string(), error.to_string());
+    }
+
+    /// Mistakes that the configuration's own checks do not find are refused before a port names the filter.
+    #[test]
+    fn mistakes_in_a_filter_that_no_port_names_are_refused() {
+        let places: Vec<String> =
+            (0..9).map(|at| format!("{{ at = 'frame', offset = {}, bytes = '01' }}", 100 * at)).collect();
+        let config = config(&[], &format!("pattern = [{}]", places.join(",")));
+        let prepared = Filters::default().prepare(&config, &BlocklistFiles::default(), &Tables::default());
+        let error = prepared.map(|_| ()).unwrap_err();
+        assert_eq!((error.kind, error.object.as_str()), (FailureKind::Invalid, "filter.first"));
+        assert!(error.cause.contains("9th place"), "{error}");
+    }
+
+    #[test]
+    fn filters_that_together_exceed_the_limit_are_refused() {
+        let (mut filters, files) = (Filters::default(), BlocklistFiles::default());
+        let rule = "source_port='1-1000'";
+        let prepared = filters.prepare(&config(&["first"], rule), &files, &Tables::default()).unwrap();
+        let one = prepared[0].1.compiled.as_ref().unwrap().table_bytes();
+        // Two filters that change together.
+        let both = config(&["first", "second"], rule);
+        assert!(filters.prepare_within(&both, &files, &Tables::default(), 2 * one).is_ok());
+        let error =
+            filters.prepare_within(&both, &files, &Tables::default(), 2 * one - 1).map(|_| ()).unwrap_err();
+        assert_eq!((error.kind, error.object.as_str()), (FailureKind::Invalid, "filter.second"));
+        assert!(error.cause.contains("are the most") && error.fix.contains("block list"), "{error}");
+        // A filter that runs already counts, and a filter that no port names does not.
+        defined(&mut filters, prepared);
+        assert!(filters.prepare_within(&both, &files, &Tables::default(), 2 * one - 1).is_err());
+        assert!(filters.prepare_within(&both, &files, &Tables::default(), 2 * one).is_ok());
+        let changed = config(&["first"], "source_port='1-999'");
+        assert!(
+            filters.prepare_within(&changed, &files, &Tables::default(), one).is_ok(),
+            "the former tables do not count"
+        );
+    }
+}
