@@ -1,6 +1,6 @@
-//! A bridge as the workers see it: the compiled configuration as an immutable value, with references to the tables (MAC
-//! table, address counts) that all versions of the bridge share. The value is part of the engine's configuration
-//! snapshot.
+//! A bridge as workers use it: an immutable value that holds the compiled configuration and refers
+//! to the tables (MAC table, address counts) that all versions of the bridge share. The value is
+//! part of the engine's configuration snapshot.
 //!
 //! Control threads create a new version for every change ([`Bridge::reconfigured`], [`Bridge::with_groups`]) and
 //! publish it to the workers. All versions share the MAC table, the address counts and the token buckets of unchanged

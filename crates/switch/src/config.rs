@@ -22,7 +22,8 @@ impl Now {
         Now { ns, secs: (ns / 1_000_000_000) as u16 }
     }
 
-    /// Returns the time of a monotonic clock that reads `secs` seconds. For tests and control threads.
+    /// Returns the time of a monotonic clock that reads `secs` seconds. Tests and control threads
+    /// use this function.
     pub const fn from_secs(secs: u64) -> Now {
         Now::from_ns(secs * 1_000_000_000)
     }
@@ -35,8 +36,8 @@ pub struct BridgeConfig {
     pub id: BridgeId,
     /// Name of the bridge, as shown in messages and listings.
     pub name: String,
-    /// Ageing time in seconds: a learned address from which no frame arrives for this time is removed (IEEE 802.1Q
-    /// clause 8.8.3: 10 to 1,000,000, by default 300).
+    /// Ageing time in seconds. The bridge removes a learned address if no frame arrives from the
+    /// address for this time (IEEE 802.1Q clause 8.8.3: 10 to 1,000,000, by default 300).
     ///
     /// Ages are stored as 16-bit counts of seconds. Values above [`MAX_AGEING_SECS`] are therefore reduced to
     /// this maximum.

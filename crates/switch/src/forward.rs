@@ -30,8 +30,8 @@ use crate::tables::{Station, mac_of, station_key};
 
 /// Maximum number of frames that one pass of [`Bridge::forward`] processes. Longer bursts are divided.
 const BURST: usize = 256;
-/// Reserved addresses 01:80:c2:00:00:00 to 01:80:c2:00:00:0f without their last four bits, in the form of
-/// [`crate::tables::mac_bits`].
+/// The reserved addresses 01:80:c2:00:00:00 to 01:80:c2:00:00:0f, with the last four bits cleared,
+/// in the form of [`crate::tables::mac_bits`].
 const RESERVED: u64 = 0x0000_00c2_8001;
 const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
 /// Initial value of [`Admission::ingress`], which differs from every masked first word of a flow key.
@@ -49,7 +49,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Allocates scratch memory. It suits bursts of any length.
+    /// Allocates scratch memory. The memory suffices for bursts of any length.
     pub fn new() -> Scratch {
         Scratch { judged: Vec::with_capacity(BURST), mac_cache: MacCache::new() }
     }
@@ -328,8 +328,9 @@ fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReaso
     Ok(Admitted { member, vid, form })
 }
 
-/// Returns the drop reason of a frame with an invalid source or reserved destination. `reason` is the drop reason of
-/// the VLAN admission, if any. It takes precedence if the ingress port is not a member.
+/// Returns the drop reason of a frame with an invalid source or reserved destination. `reason` is
+/// the drop reason of the VLAN admission, if any. `reason` takes precedence if the ingress port is
+/// not a member.
 #[cold]
 fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropReason {
     match reason {
@@ -364,8 +365,9 @@ fn is_here(by: Admitted<'_>, station: Station) -> bool {
     !station.discards() && station.port() == by.member.port
 }
 
-/// Returns the decision for a frame whose destination has the MAC table entry `station` with a port other than the
-/// ingress port. Of the ingress port's properties, only its protection matters.
+/// Returns the decision for a frame whose destination has the MAC table entry `station` with a port
+/// other than the ingress port. The only property of the ingress port that affects the decision is
+/// whether the port is protected.
 #[inline(never)]
 fn from_elsewhere(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     if station.discards() {

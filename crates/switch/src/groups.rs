@@ -54,8 +54,8 @@ pub struct RouterPorts {
 #[derive(Clone, Debug)]
 pub struct Groups {
     seed: u64,
-    /// Hash table of the known groups. Collisions are resolved by linear probing. Its length is a power of two, and at
-    /// most half of its slots are in use. The table is empty if no group is known.
+    /// Hash table of the known groups, with linear probing. The length of the table is a power of
+    /// two, and at most half of its slots are in use. The table is empty if no group is known.
     places: Box<[Place]>,
     /// For each VLAN and address family with multicast routers, the index (in `lists`) of the list of router ports.
     /// The elements are sorted.

@@ -31,8 +31,8 @@ use crate::key_words::{addresses, ingress};
 const SOURCES: usize = 8192;
 /// Number of slots for cached destinations (128 KiB). Only slots in use occupy the CPU's caches.
 const TARGETS: usize = 8192;
-/// Maximum number of MAC table entries with which the cache by address is used. With more entries, too many
-/// addresses share a slot of the cache (measured).
+/// Maximum number of MAC table entries up to which the MAC cache is keyed by address. With more
+/// entries, too many addresses share a slot of the cache (measured).
 pub(crate) const STATIONS: u32 = 1024;
 const WAYS: usize = 64;
 const CLASSES: usize = 16;

@@ -26,7 +26,7 @@ enum Control {
     /// A report or leave. It is forwarded to router ports only, because other hosts would suppress their own reports if
     /// they received it.
     Report,
-    /// A query, flooded to all ports.
+    /// A query, which is flooded to all ports.
     Query,
 }
 

@@ -24,8 +24,8 @@ const LAST_MEMBER_QUERIES: u64 = 2;
 /// Membership time, in nanoseconds, that remains after a leave in a VLAN without a querier: the last member query count
 /// times the last member query interval of one second.
 const LEAVE_NS: u64 = LAST_MEMBER_QUERIES * NS_PER_S;
-/// Maximum response time, in nanoseconds, of a query that does not carry one (IGMP version 1, RFC 2236
-/// section 4).
+/// Maximum response time, in nanoseconds, of a query that does not carry a maximum response time
+/// (IGMP version 1, RFC 2236 section 4).
 const RESPONSE_NS: u64 = 10 * NS_PER_S;
 /// Time, in nanoseconds, after the end of a query's response time within which a report still counts as an answer. It
 /// allows for the interval at which the control thread reads reports.
@@ -34,8 +34,8 @@ const ANSWER_SLACK_NS: u64 = NS_PER_S;
 /// to a query. Earlier reports may be repetitions without a query: hosts repeat their first report within ten seconds
 /// (RFC 2236 section 8.10, RFC 2710 section 7.10), and one second is added for the delivery.
 const UNSOLICITED_NS: u64 = 11 * NS_PER_S;
-/// Maximum number of queriers tracked for one VLAN and address family. Normally there is one, because the others
-/// stop querying (RFC 3376 section 6.6.2).
+/// Maximum number of queriers tracked for one VLAN and address family. Normally one querier is
+/// active, because the other queriers stop querying (RFC 3376 section 6.6.2).
 const MAX_QUERIERS: usize = 8;
 /// Minimum time, in nanoseconds, for which a membership lasts after a query that its listener does not answer. Without
 /// this minimum, a query with a forged response time of zero would remove all listeners.
@@ -143,13 +143,13 @@ struct Querier {
     expires_ns: u64,
     /// Time, in nanoseconds, at which the response time of the querier's last general query ends.
     asks_until_ns: u64,
-    /// Time, in nanoseconds, from which the listeners are completely known, because the response time of a query has
-    /// passed.
+    /// Time, in nanoseconds, at which the response time of a query ends. From this time on, all
+    /// listeners are known.
     answered_ns: u64,
     /// Whether a port other than the querier's port has sent a report in answer to a query.
     is_heard: bool,
-    /// Ports whose report can only have answered a query of this querier, because the response time of no other querier
-    /// was running.
+    /// Ports that sent a report while only this querier's response time was running. The report of
+    /// such a port can only be an answer to this querier.
     heard_by: BTreeSet<PortId>,
     /// Whether groups are restricted to their listeners because this querier is present.
     restricts: bool,
@@ -404,8 +404,8 @@ impl Snooper {
         false
     }
 
-    /// Records that a report of a port may be an answer to each querier whose response time has not ended. `is_renewal`
-    /// is the result of [`Snooper::join`].
+    /// Records a report of a port as a possible answer to every querier whose response time has not
+    /// ended. `is_renewal` is the result of [`Snooper::join`].
     fn answer(&mut self, port: PortId, vid: u16, family: Family, is_renewal: bool, now_ns: u64) {
         let Some(queriers) = self.queriers.get_mut(&(vid, family)) else { return };
         let mut asking: Vec<&mut Querier> =

@@ -15,19 +15,20 @@ use sync::CachePadded;
 use sync::mac_table::{BucketIndex, Entry, Inserted, MacTable};
 use zerocopy::FromZeros;
 
-/// Position of the VLAN in a key of the MAC table, above the 48 bits of the address.
+/// Bit position of the VLAN in a key of the MAC table, above the 48 bits of the address.
 const VID_SHIFT: u32 = 48;
 const STATIC: u32 = 1 << 16;
 const DISCARD: u32 = 1 << 17;
 /// Number of possible ports: port numbers have 16 bits.
 const PORTS: usize = 1 << 16;
-/// Lowest computed age, in seconds, that can only come from a clock reading older than the entry's time stamp (ages are
-/// modulo 65,536). An entry with this age or a higher one counts as just refreshed.
+/// Lowest age, in seconds, that cannot be a true age. Ages are computed modulo 65,536, so an age
+/// from this value on results from a clock reading older than the entry's time stamp. The entry
+/// then counts as just refreshed.
 const FUTURE: u16 = u16::MAX - 256;
 /// Minimum number of MAC table buckets that one call of [`BridgeTables::age`] examines.
 const SWEEP_MIN: usize = 4096;
-/// Number of MAC table entries that an eviction reads before it selects one of them. It may read fewer if it has read
-/// [`EVICTION_BUCKETS`] buckets.
+/// Number of MAC table entries that an eviction reads before it selects one of them. The eviction
+/// reads fewer entries if it reaches the limit of [`EVICTION_BUCKETS`] buckets.
 const EVICTION_ENTRIES: usize = 64;
 /// Maximum number of MAC table buckets, of one cache line each, that one eviction reads.
 const EVICTION_BUCKETS: usize = 256;
@@ -142,7 +143,8 @@ pub(crate) struct Limits {
 /// the reversed MAC table key, which makes the order unambiguous. The entry with the greatest sort key is evicted.
 type EvictionRank = (u32, u16, std::cmp::Reverse<u64>);
 
-/// Reason why an address is not learned if the bridge is at its limit of addresses, in words for packet tracing.
+/// Text for packet tracing that explains why an address is not learned if the bridge is at its
+/// limit of addresses.
 const BRIDGE_LIMIT: &str = "the bridge's table holds as many addresses as its limit allows, and none of a port with as many as this one was found that could give way";
 const PORT_LIMIT: &str = "the port holds as many addresses as its limit allows";
 const BUCKETS_FULL: &str = "there is no room in the two buckets where the table could keep this address";
@@ -182,10 +184,10 @@ pub struct BridgeTables {
     /// incremented after each change.
     changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
-    /// Number of the port with the most learned entries, as found when an address was last learned or entries were last
-    /// aged.
+    /// Number of the port with the most learned entries. The value is updated when an address is
+    /// learned and when entries are aged.
     fullest: AtomicU32,
-    /// Index of the bucket from which the next eviction reads.
+    /// Index of the first bucket that the next eviction reads.
     evict_from: AtomicUsize,
     capacity: u32,
     offload_invalidator: OnceLock<Arc<dyn OffloadInvalidator>>,
@@ -375,8 +377,8 @@ impl BridgeTables {
         self.remove_range(0..self.table.buckets(), &unwanted)
     }
 
-    /// Returns the text of the limit that would make [`BridgeTables::learn`] refuse an address. Returns `None` if no
-    /// limit would be exceeded. Changes nothing.
+    /// Returns a description of the limit because of which [`BridgeTables::learn`] would refuse an
+    /// address. Returns `None` if no limit would be exceeded. The call changes nothing.
     pub(crate) fn refusal(
         &self,
         port: PortId,
@@ -435,7 +437,8 @@ impl BridgeTables {
         }
     }
 
-    /// Records `port` as the port with the most learned entries, if it has more than the recorded port.
+    /// Records `port` as the port with the most learned entries, if `port` has more entries than
+    /// the recorded port.
     fn note_fullest(&self, port: PortId) {
         let fullest = self.fullest.load(Ordering::Relaxed);
         let held =
@@ -472,8 +475,8 @@ impl BridgeTables {
         has_place
     }
 
-    /// Returns the key of the entry that a new address on `port` would displace. Returns `None` if the address would
-    /// displace no entry. Changes nothing.
+    /// Returns the key of the entry that a new address on `port` would displace. Returns `None` if
+    /// the address would displace no entry. The call changes nothing.
     pub(crate) fn displaced(&self, port: PortId, limits: Limits, now_secs: u16) -> Option<u64> {
         let held_here = self.learned_on(port);
         if held_here >= limits.port || self.len() < limits.bridge {

@@ -22,9 +22,11 @@ use super::text::value::{integer, number, sub_field};
 /// octets costs about as much as visiting a rule.
 pub(super) const OCTETS_OF_WORK: usize = 64;
 
-/// Octets that a `learn` action with the flag NX_LEARN_F_DELETE_LEARNED counts for its reference count, both in the
-/// memory limit of rules and in the work. The reference count itself uses about 100 octets. Its update searches a
-/// tree, which is as much work as 64 visited rules, and the memory limit thus bounds the work of removing all rules.
+/// Number of octets that the reference count of a `learn` action with the flag
+/// NX_LEARN_F_DELETE_LEARNED counts as, both in the memory limit of rules and in the work. The
+/// reference count itself uses about 100 octets, but its update searches a tree, which is as much
+/// work as 64 visited rules. With this number, the memory limit also bounds the work of removing
+/// all rules.
 pub(super) const KEEPER_OCTETS: usize = 64 * OCTETS_OF_WORK;
 
 /// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action: learned flow entries are removed when the last
@@ -161,7 +163,7 @@ pub enum Action {
     Note(Vec<u8>),
     /// Executes actions on a copy of the packet.
     Clone(Vec<Action>),
-    /// Selects a link by a hash and stores its number in a field.
+    /// Selects a link by a hash and stores the link's number in a field.
     Multipath {
         /// Fields that the hash covers.
         fields: HashFields,
@@ -224,7 +226,7 @@ pub enum Reference<'a> {
     Written(&'a SubField),
     /// The action sets the bits of the mask in a field to a constant: field, value and mask.
     Constant(Field, u128, u128),
-    /// The action teaches flow entries with the fields that this `learn` action names.
+    /// The action adds learned flow entries, as this `learn` action specifies.
     Learn(&'a Learn),
     /// The action executes these actions.
     Actions(&'a [Action]),
@@ -449,9 +451,10 @@ impl Action {
         }
     }
 
-    /// Parses an action in the syntax of ovs-actions(7). The name of a port is an output action. Returns `None` if the
-    /// action is unknown or invalid. `clone`, actions for flow entries only (`learn`, `conjunction`, `fin_timeout`) and
-    /// selections (`multipath`, `bundle`) are not parsed.
+    /// Parses an action in the syntax of ovs-actions(7). The name of a port is parsed as an output
+    /// action. Returns `None` if the action is unknown or invalid. `clone`, actions for flow
+    /// entries only (`learn`, `conjunction`, `fin_timeout`) and selections (`multipath`, `bundle`)
+    /// are not parsed.
     pub(super) fn parse(
         word: &str,
         parser: &ActionParser<'_, impl Fn(&str) -> Option<u32>>,

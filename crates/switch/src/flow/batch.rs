@@ -1,5 +1,5 @@
-//! The undo log of a batch of changes of the flow tables. If one change is refused, the whole batch is reverted by the
-//! log.
+//! The undo log of a batch of changes of the flow tables. If one change is refused, the log is used
+//! to revert the whole batch.
 //!
 //! The log holds the state that each changed rule, group or meter had before the batch. The log stores this state
 //! once, however often the batch changes the object. One memory limit applies to the log together with the existing
@@ -13,8 +13,8 @@ use super::pipeline::{GroupState, MeterState};
 use super::rule::{Rule, RuleRef};
 use super::translate::Translated;
 
-/// Memory, in octets, by which rules, groups and the undo log together may exceed the configured memory limit of rules
-/// and groups while a batch is made.
+/// Number of octets by which rules, groups and the undo log together may exceed the configured
+/// memory limit of rules and groups while a batch is made.
 const BATCH_MEMORY: usize = 512 << 20;
 
 /// Work limit of a batch: the number of rules, groups and buckets that its changes visit. Each 64 octets of visited
@@ -34,11 +34,12 @@ pub struct DecidedPacket {
 /// A step of the undo log: the previous state of one rule, group or meter.
 pub(super) enum Undo {
     Added(RuleRef),
-    /// A removed rule. If the rule was in a chain of rules that are about to be removed (doomed), also the chain's
-    /// identifier.
+    /// A removed rule. The last value is the identifier of the rule's chain if the rule was in a
+    /// chain of rules that are about to be removed (doomed).
     Removed(RuleRef, Box<Rule>, Option<u64>),
     Changed(RuleRef, Box<Rule>),
-    /// The rule, and its modification time in nanoseconds before the batch.
+    /// A rule of which only the modification time has changed, and the modification time before the
+    /// batch, in nanoseconds.
     Times(RuleRef, u64),
     Group(u32, Option<Box<GroupState>>),
     Meter(u32, Option<Box<MeterState>>),
@@ -112,8 +113,8 @@ impl Batch {
         self.work(1 + octets / OCTETS_OF_WORK)
     }
 
-    /// Returns whether the undo log needs no further entry for a rule, because the batch added the rule or its previous
-    /// state is in the log.
+    /// Returns whether the undo log needs no further entry for a rule, because the batch added the
+    /// rule or the log already holds the rule's previous state.
     pub fn knows(&self, at: RuleRef) -> bool {
         self.added.contains(&at) || self.changed.contains(&at)
     }

@@ -36,7 +36,8 @@ type Rank = (u16, u64);
 /// flow entry cannot have.
 type GroupKey = Vec<Option<u128>>;
 
-/// Work of visiting one rule while the rule to evict is chosen, in units of one rule visit.
+/// Work of visiting one rule during the selection of the rule to evict, in units of one ordinary
+/// rule visit.
 const WORK_OF_RANK: usize = 4;
 /// Work of reading one field by which rules are grouped for eviction, in units of one rule visit.
 const WORK_OF_FIELD: usize = 16;
@@ -44,7 +45,7 @@ const WORK_OF_FIELD: usize = 16;
 /// The rules of one eviction group that may be evicted.
 #[derive(Default)]
 struct EvictionGroup {
-    /// Number of the rules.
+    /// Number of rules in the group that may be evicted.
     size: usize,
     /// Rule that is evicted first. The value is `None` if all rules are too important to be evicted.
     first: Option<(Rank, RuleRef)>,
