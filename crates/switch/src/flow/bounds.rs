@@ -130,7 +130,7 @@ impl Pipeline {
         self.tables.get(usize::from(table)).map(|own| &own.bounds.wished)
     }
 
-    /// Returns what happens to packets that no flow entry of a table matches.
+    /// Returns the treatment of packets that no flow entry of a table matches.
     pub(super) fn miss_of(&self, table: u8) -> Miss {
         self.tables.get(usize::from(table)).map_or(Miss::Drop, |own| own.bounds.wished.miss)
     }

@@ -16,8 +16,9 @@ const LOOKED_AT: usize = 2048;
 const TOLD: usize = 128;
 /// Maximum number of groups or meters that one step of a dump reports.
 const GROUPS: usize = 16;
-/// Work limit of one step of a dump that counts the references to groups: the step ends when visiting groups with
-/// their buckets and actions reaches this work. Each 64 octets of a group are as much work as one visited rule.
+/// Work limit of one step of a dump that counts the references to groups: the step ends when the
+/// work of visiting groups, buckets and actions reaches this limit. Each 64 octets of a group are
+/// as much work as one visited rule.
 const GROUP_WORK: usize = 4096;
 
 /// The sort key of a rule in a dump: table, descending priority, and slot.
@@ -196,7 +197,7 @@ impl NumberedDump {
         told.into_iter().map(|(_, one)| one).collect()
     }
 
-    /// Returns the next groups of the dump. Returns `None` at its end.
+    /// Returns the next groups of the dump. Returns `None` at the end of the dump.
     pub fn groups(&mut self, pipeline: &Pipeline) -> Option<Vec<Group>> {
         let next = pipeline.groups.range(self.from?..=self.to).take(GROUPS);
         let told = next.map(|(id, state)| (*id, Group::clone(&state.group))).collect();
@@ -234,7 +235,7 @@ impl NumberedDump {
         Some(self.behind(told))
     }
 
-    /// Returns the next meters of the dump. Returns `None` at its end.
+    /// Returns the next meters of the dump. Returns `None` at the end of the dump.
     pub fn meters(&mut self, pipeline: &Pipeline) -> Option<Vec<Meter>> {
         let next = pipeline.meters.range(self.from?..=self.to).take(GROUPS);
         let told = next.map(|(id, state)| (*id, Meter::clone(&state.meter))).collect();
@@ -287,8 +288,8 @@ mod tests {
         std::iter::from_fn(step).collect()
     }
 
-    /// A step of a dump, of a sum, of a count and of a copy ends after one rule or more, when the step has visited or
-    /// copied many actions.
+    /// Each step of a dump, a sum, a count or a copy covers at least one rule, and ends early when
+    /// the step has visited or copied many actions.
     #[test]
     fn rules_with_many_actions_end_a_step() {
         let (light, heavy) = (pipeline(3), pipeline(4000));
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!((light.step_of(&places, 40), heavy.step_of(&places, 40)), (40, most));
     }
 
-    /// A rule that is more work than a step has a step of its own.
+    /// A rule whose work exceeds the limit of one step gets a step of its own.
     #[test]
     fn a_step_has_at_least_one_rule() {
         let mut pipeline = Pipeline::new();

@@ -23,7 +23,7 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// Returns instructions that only apply actions.
+    /// Returns instructions that consist only of `apply` actions.
     #[must_use]
     pub fn apply(actions: Vec<Action>) -> Instructions {
         Instructions { apply: actions, ..Instructions::default() }
@@ -47,8 +47,9 @@ impl Instructions {
         memory_of(&self.apply) + memory_of(&self.write)
     }
 
-    /// Returns the octets that the actions count towards the memory limit of rules: the heap size of the actions, and
-    /// [`KEEPER_OCTETS`] for each reference count of learned flow entries.
+    /// Returns the number of octets that the actions count towards the memory limit of rules: the
+    /// heap size of the actions, and [`KEEPER_OCTETS`] for each reference count of learned flow
+    /// entries.
     pub(crate) fn charged_memory(&self) -> usize {
         let mut keepers = 0;
         each_keeper(&self.apply, &mut |_| keepers += 1);

@@ -1,5 +1,6 @@
-//! Learned flow entries (action `learn`), and counts of the `learn` actions. When the last action for a learned flow
-//! entry is removed, the learned flow entry is removed too if the action requests it.
+//! Learned flow entries (action `learn`), and counts of the `learn` actions. When the last `learn`
+//! action for a learned flow entry is removed, the learned flow entry is removed too if the action
+//! has a flag that requests this.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,8 +70,8 @@ impl LearnedFlows {
         !self.keepers.is_empty()
     }
 
-    /// Clears the list of tables and cookies whose learned flow entries are to be removed. Called after a batch was
-    /// reverted.
+    /// Clears the list of tables and cookies whose learned flow entries are to be removed. Call
+    /// this function after a batch was reverted.
     pub fn forget_orphans(&mut self) {
         self.orphans.clear();
     }

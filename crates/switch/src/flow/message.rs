@@ -27,7 +27,7 @@ pub enum FlowCommand {
         /// Whether only the flow entry with exactly this match and priority is changed. Otherwise all flow entries
         /// whose matches lie within this match are changed.
         strict: bool,
-        /// Whether a flow entry is added if there is none to change (OpenFlow 1.0).
+        /// Whether a flow entry is added if there is no flow entry to change (OpenFlow 1.0).
         or_add: bool,
     },
     /// Removes flow entries.
@@ -43,8 +43,8 @@ pub enum FlowCommand {
 pub struct FlowFlags {
     /// Whether controllers get a message when the flow entry is removed.
     pub send_removed: bool,
-    /// Whether the addition is refused if another flow entry of equal priority could match a packet that the
-    /// new one matches.
+    /// Whether the addition is refused if another flow entry of equal priority could match a packet
+    /// that the new flow entry matches.
     pub check_overlap: bool,
     /// Whether the flow-mod resets the counters of the flow entry to zero.
     pub reset_counts: bool,
@@ -307,7 +307,8 @@ pub enum FlowError {
 pub struct FlowFilter {
     /// Table of the flow entries, or [`ALL_TABLES`].
     pub table: u8,
-    /// Match that selects the flow entries: their matches must be equal to it or more specific.
+    /// Match that selects flow entries. A flow entry is selected if its match is equal to this
+    /// match or more specific.
     pub matching: Match,
     /// Cookie that the flow entries must have in the bits of `cookie_mask`.
     pub cookie: u64,
@@ -426,7 +427,8 @@ pub struct PortStats {
 /// Handling of IP fragments (OFPC_FRAG_*).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fragments {
-    /// `OFPC_FRAG_NORMAL`: in the match on a fragment, L4 ports are zero, also for the first fragment.
+    /// `OFPC_FRAG_NORMAL`: the L4 ports of all fragments, including the first, count as zero in a
+    /// match.
     #[default]
     Normal,
     /// `OFPC_FRAG_DROP`: drops fragments.
@@ -444,8 +446,8 @@ pub enum Miss {
     /// controller is connected.
     #[default]
     Default,
-    /// Sends the packet to controllers that use an OpenFlow version before 1.3, whether or not any is
-    /// connected.
+    /// Sends the packet to controllers that use an OpenFlow version before 1.3, even if no such
+    /// controller is connected.
     Controller,
     /// Looks the packet up in the next table.
     Continue,

@@ -22,9 +22,10 @@ impl Pipeline {
     /// Makes a batch of changes, either all of them or none.
     ///
     /// # Errors
-    /// Returns the index of the first change that is refused, and the reason. The tables are unchanged then. A
-    /// batch whose changes visit more than [`BATCH_WORK`] rules, groups and buckets is refused with
-    /// [`FlowError::TooMuchWork`]. Usually an estimate shows this before any change is made.
+    /// Returns the index of the first change that is refused, and the reason. The tables are
+    /// unchanged then. A batch whose changes visit more than [`BATCH_WORK`] rules, groups and
+    /// buckets is refused with [`FlowError::TooMuchWork`]. Usually an estimate detects the excess
+    /// before any change is made.
     pub fn modify(&mut self, mods: &[Mod], now_ns: u64) -> Result<(), (usize, FlowError)> {
         self.modify_and_decide(mods, now_ns).map(|_| ())
     }
@@ -33,7 +34,8 @@ impl Pipeline {
     /// datapath actions.
     ///
     /// # Errors
-    /// Returns the errors of [`Pipeline::modify`]. The caller must not send any packet of the batch then.
+    /// Returns the errors of [`Pipeline::modify`]. In this case the caller must not send any packet
+    /// of the batch.
     pub fn modify_and_decide(
         &mut self,
         mods: &[Mod],

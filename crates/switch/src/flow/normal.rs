@@ -14,8 +14,8 @@ use crate::forward::Scratch;
 const TAG: u128 = 0x1000;
 /// EtherTypes of the service tag and the customer tag (IEEE 802.1Q table 9-1).
 const TAGS: [[u8; 2]; 2] = [[0x88, 0xa8], [0x81, 0x00]];
-/// EtherType of a constructed frame without payload: a local experimental EtherType (IEEE 802 clause 9.2.4). No headers
-/// are parsed behind it.
+/// EtherType of a constructed frame without payload: a local experimental EtherType (IEEE 802
+/// clause 9.2.4). No headers are parsed after this EtherType.
 const NOTHING: [u8; 2] = [0x88, 0xb5];
 
 /// The packet whose `NORMAL` steps are replaced by outputs to ports.
@@ -25,14 +25,15 @@ pub struct Arrival<'a> {
     pub port: PortId,
     /// Flow of the packet on arrival.
     pub flow: &'a Flow,
-    /// Frame of the packet. If it is given, the bridge learns the source address, as `ofproto/trace` of Open vSwitch
-    /// does.
+    /// Frame of the packet. If a frame is given, the bridge learns the source address, as
+    /// `ofproto/trace` of Open vSwitch does.
     pub frame: Option<&'a [u8]>,
     /// Time at which the packet arrived.
     pub now: Now,
 }
 
-/// One event while a `NORMAL` step is replaced, for the trace report.
+/// An event of the replacement of one `NORMAL` step by outputs. The trace report lists these
+/// events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NormalNote {
     /// The source address was learned on the ingress port, in this VLAN.

@@ -13,7 +13,8 @@ use super::{Field, Match, MatchError, SubField};
 
 /// Maximum length of a mapped option's value, in octets.
 const MAX_OCTETS: u8 = 8;
-/// Maximum total length of the values of all mapped options, in octets: all fields are in use.
+/// Maximum total length of the values of all mapped options, in octets. The total is reached when
+/// all fields are in use.
 pub const OPTION_SPACE: u32 = MAX_OCTETS as u32 * TUN_METADATA as u32;
 
 /// A tunnel option and the field that it is mapped to.

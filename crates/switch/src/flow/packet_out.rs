@@ -22,7 +22,8 @@ const MAX_MEMORY: usize = 4 << 20;
 const WORK_OF_ACTION: usize = 16;
 
 impl Pipeline {
-    /// Validates the actions of a packet-out and the saved state of the paused packet that it resumes, if any.
+    /// Validates the actions of a packet-out and the saved state of the paused packet that the
+    /// packet-out resumes, if any.
     ///
     /// # Errors
     /// Returns the error for the first action that would be refused in a flow entry. Output to the flow tables

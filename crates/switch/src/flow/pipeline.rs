@@ -322,14 +322,14 @@ impl Pipeline {
         }
     }
 
-    /// Returns what happens to IP fragments.
+    /// Returns the treatment of IP fragments.
     #[must_use]
     pub fn fragments(&self) -> Fragments {
         self.fragments
     }
 
-    /// Sets what happens to IP fragments. Returns false and changes nothing for [`Fragments::Reassemble`], which is not
-    /// supported.
+    /// Sets the treatment of IP fragments. Returns false and changes nothing for
+    /// [`Fragments::Reassemble`], which is not supported.
     pub fn set_fragments(&mut self, to: Fragments) -> bool {
         if to == Fragments::Reassemble {
             return false;
@@ -422,9 +422,9 @@ impl Pipeline {
         (to < self.rules.place_count()).then_some(to)
     }
 
-    /// Returns, in ascending order, the numbers of the slots whose rules were added, changed or removed since a version
-    /// of the tables, without a scan over the slots. Returns `None` if there are too many changes. Then
-    /// [`Pipeline::places_since`] finds the slots.
+    /// Returns, in ascending order, the numbers of the slots whose rules were added, changed or
+    /// removed since a version of the tables, without a scan over the slots. Returns `None` if
+    /// there are too many changes. In this case, [`Pipeline::places_since`] finds the slots.
     #[must_use]
     pub fn few_places_since(&self, version: u64) -> Option<Vec<usize>> {
         self.rules.changed_since(version)
@@ -446,8 +446,9 @@ impl Pipeline {
         (to < self.rules.place_count()).then_some(to)
     }
 
-    /// Returns how many of the first slots in `places` one step of a copy of rules covers: at most `most`. Rules with
-    /// many actions end the step earlier, after at least one slot.
+    /// Returns the number of slots, from the start of `places`, that one step of a copy of rules
+    /// covers. The number is at most `most`. Rules with many actions end the step earlier, after at
+    /// least one slot.
     #[must_use]
     pub fn step_of(&self, places: &[usize], most: usize) -> usize {
         let mut work = 0;

@@ -19,8 +19,8 @@ pub enum Reason {
     /// The table-miss flow entry, which has priority 0 and no conditions, sent the packet to controllers. Reported as
     /// `NoMatch` since OpenFlow 1.3, and as `Action` before.
     MissRule = 7,
-    /// No flow entry matched, not even a table-miss flow entry. Reported as `NoMatch` to controllers that use
-    /// an OpenFlow version before 1.3, and not sent to others.
+    /// No flow entry matched, not even a table-miss flow entry. Reported as `NoMatch` to
+    /// controllers that use an OpenFlow version before 1.3, and not reported to other controllers.
     Miss = 8,
 }
 

@@ -12,7 +12,7 @@ use super::extended_key::{SOURCE_ADDRESS, TARGET_ADDRESS};
 use super::program::{Op, SetBits};
 use super::{BEYOND_WORDS, Field, PBB_TAG};
 
-/// A frame at whose front octets can be added and removed.
+/// A frame with headroom: octets can be added and removed at the front.
 pub trait Frame {
     /// Returns the first segment of the frame, which holds all headers.
     fn head(&mut self) -> &mut [u8];
@@ -159,7 +159,7 @@ fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
     }
 }
 
-/// Returns the part of a set-field step, value and mask, that concerns a range of octets of the flow.
+/// Returns the value and the mask of a set-field step for a range of octets of the flow.
 fn part(bits: &SetBits, octets: std::ops::Range<usize>) -> (&[u8], &[u8]) {
     (&bits.value.0.as_bytes()[octets.clone()], &bits.mask.0.as_bytes()[octets])
 }

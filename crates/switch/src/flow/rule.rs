@@ -49,9 +49,10 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns the octets of memory that the rule counts towards the memory limit of rules. This is approximately what
-    /// the rule uses: the rule, its actions, its classifier entry, and a chain that holds only this rule. A reference
-    /// count of learned flow entries counts as 4 KiB, more than it uses.
+    /// Returns the number of octets that the rule counts towards the memory limit of rules. The
+    /// number is approximately the memory in use: the rule, its actions, its classifier entry, and
+    /// a chain that holds only this rule. A reference count of learned flow entries counts as 4
+    /// KiB, which is more than its true size.
     #[must_use]
     pub fn memory(&self) -> usize {
         let chain = size_of::<(ChainKey, u64)>() + size_of::<(u64, TableSet)>() + size_of::<(u64, Chain)>();
@@ -140,7 +141,7 @@ const MARKS: usize = 1 << 14;
 /// Table and cookie of the rules in a chain.
 type ChainKey = (u8, u64);
 
-/// A linked list of the rules of one table that have one cookie.
+/// A linked list of the rules that have the same table and cookie.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     /// Slot of the rule that was added to the chain last.
@@ -360,8 +361,8 @@ impl Rules {
         Some(number)
     }
 
-    /// Marks the rules of a table with a cookie as doomed, that is, about to be removed. Lookups by cookie
-    /// no longer find them.
+    /// Marks the rules of a table with a cookie as doomed, that is, about to be removed. Lookups by
+    /// cookie no longer find these rules.
     pub fn doom(&mut self, table: u8, cookie: u64) {
         let Some(number) = self.remove_name((table, cookie)) else { return };
         if let Some(chain) = self.chains.get_mut(&number) {

@@ -35,7 +35,8 @@ pub struct MeterShown {
     pub bytes: u64,
     /// Nanoseconds since the meter was added.
     pub age_ns: u64,
-    /// For each band, in their order, the number of packets and of octets above the band's rate.
+    /// For each band, in the order of the bands, the number of packets and of octets above the
+    /// band's rate.
     pub bands: Vec<(u64, u64)>,
 }
 
