@@ -1,5 +1,5 @@
-//! Limits of a flow table: the maximum number of flow entries, which entries a full table evicts, and the thresholds
-//! of vacancy events.
+//! Limits of a flow table: the maximum number of flow entries, the choice of the entries that a
+//! full table evicts, and the thresholds of vacancy events.
 //!
 //! The configuration ([`TableBounds`]) and the controllers ([`TableWishes`]) both set limits. After a hand-over to a
 //! successor process, the settings of controllers are restored together with the flow entries, and the configured

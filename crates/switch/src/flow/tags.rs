@@ -7,8 +7,9 @@ use packet::{DropReason, FlowKey, PortId};
 use super::pipeline::{Pipeline, Touched};
 use super::{ExtendedKey, Flow};
 
-/// Returns the flow key of a packet with two tags if only the outer tag is matched and the second is payload. Returns
-/// `None` for packets with fewer tags, whose key does not change.
+/// Returns the flow key of a packet with two tags in the form in which only the outer tag is
+/// matched and the second tag counts as payload. Returns `None` for packets with fewer tags, whose
+/// key does not change.
 #[must_use]
 #[inline]
 pub fn one_tag(key: &FlowKey) -> Option<FlowKey> {

@@ -13,8 +13,8 @@ impl Pipeline {
     /// packet that matched.
     ///
     /// # Errors
-    /// Returns [`FlowError::TableFull`] if the limit on learned flow entries is reached, or the reason for which the
-    /// flow entry is refused otherwise.
+    /// Returns [`FlowError::TableFull`] if the limit on learned flow entries is reached. Any other
+    /// error is the reason why the flow entry is refused.
     pub fn teach(&mut self, learned: &LearnedFlow, now_ns: u64) -> Result<(), FlowError> {
         if self.refresh(&learned.rule, now_ns) {
             return Ok(());
@@ -31,7 +31,8 @@ impl Pipeline {
         self.work_of_add(&learned.rule)
     }
 
-    /// Returns whether the limit of the `learn` action on the number of its learned flow entries allows one more.
+    /// Returns whether the limit of the `learn` action on the number of its learned flow entries
+    /// allows one more learned flow entry.
     #[must_use]
     pub fn may_learn(&self, learned: &LearnedFlow) -> bool {
         let key = (learned.rule.table, learned.rule.cookie.unwrap_or(0));
@@ -83,8 +84,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the existing rule that is equal to the one that the flow-mod `learnt` would add. Returns `None` if the
-    /// tables have no such rule.
+    /// Returns the existing rule that is equal to the rule that the flow-mod `learnt` would add.
+    /// Returns `None` if the tables have no such rule.
     pub(super) fn taught(&self, learnt: &FlowMod) -> Option<RuleRef> {
         let Match { value, mask } = learnt.matching;
         let table = self.tables.get(usize::from(learnt.table))?;
@@ -102,9 +103,9 @@ impl Pipeline {
         is_same.then_some(at)
     }
 
-    /// Sets the modification time of an existing rule to `now_ns`: the rule that is equal to the one that the flow-mod
-    /// `learnt` would add. Returns false if there is no such rule. Returns true and changes nothing if the table does
-    /// not exist.
+    /// Sets the modification time of an existing rule to `now_ns`. The rule is equal to the rule
+    /// that the flow-mod `learnt` would add. Returns false if there is no such rule. Returns true
+    /// and changes nothing if the table does not exist.
     pub(super) fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
         if usize::from(learnt.table) >= self.tables.len() {
             return true;

@@ -10,7 +10,8 @@ use super::{Field, Flow, Match, text};
 
 /// Maximum number of lines of a trace report.
 const LINES: usize = 1_000;
-/// Maximum number of rules that a report visits to explain bits of the mask by a rule that the packet does not match.
+/// Maximum number of rules that a report visits in search of a rule that explains bits of the mask,
+/// although the packet does not match the rule.
 const LOOKED_AT: usize = 65_536;
 
 /// One line of a trace report. Lines are in the order of events.
@@ -26,7 +27,8 @@ pub enum TraceLine {
         priority: u16,
         /// Cookie of the flow entry.
         cookie: u64,
-        /// Match of the flow entry in `ovs-ofctl`'s syntax. The text is empty if it matches all packets.
+        /// Match of the flow entry in `ovs-ofctl`'s syntax. The text is empty if the flow entry
+        /// matches all packets.
         matching: String,
         /// Instructions of the flow entry in `ovs-ofctl`'s syntax.
         actions: String,
@@ -89,7 +91,8 @@ pub struct Bits {
 pub struct TraceReport {
     /// Lines of the report, in order of events.
     pub lines: Vec<TraceLine>,
-    /// Match fields of the packet after all actions, if they differ from those on arrival.
+    /// Match fields of the packet after all actions, if the fields differ from the fields on
+    /// arrival.
     pub changed: Option<String>,
     /// Match of the megaflow in `ovs-ofctl`'s syntax.
     pub megaflow: String,

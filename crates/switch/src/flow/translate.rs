@@ -6,9 +6,10 @@
 //! has overwritten bits, later look-ups of these bits do not depend on the packet. Bits of a VLAN tag that actions
 //! have moved are attributed to their original position.
 //!
-//! Header changes are collected in the flow and become one step before the next output. Some properties of a packet
-//! are not part of the flow key, for example the header behind a removed label, or the length. A result that depends
-//! on them applies only to this packet ([`Translated::is_own`]) and is not cached.
+//! Header changes are collected in the flow and become one step before the next output. Some
+//! properties of a packet are not part of the flow key, for example the header behind a removed
+//! label, or the length. A result that depends on such a property applies only to this packet
+//! ([`Translated::is_own`]) and is not cached.
 
 mod action_set;
 mod actions;
@@ -394,7 +395,8 @@ impl<'p> Run<'p> {
         meets
     }
 
-    /// Parses the frame again if an action has removed a header, to extract the fields of the header behind it.
+    /// Parses the frame again if an action has removed a header, to extract the fields of the
+    /// header behind the removed header.
     fn see_through(&mut self) {
         if !self.opaque {
             return;
@@ -751,8 +753,8 @@ fn work_of(length: usize) -> u32 {
     u32::try_from(length / LIST_WORK).unwrap_or(u32::MAX)
 }
 
-/// Returns the work of copying a list of actions with all nested lists, in the unit of [`MAX_WORK`]. Without nested
-/// lists, the work equals that of iterating over the list.
+/// Returns the work of copying a list of actions with all nested lists, in the unit of
+/// [`MAX_WORK`]. Without nested lists, the work equals the work of iterating over the list.
 fn work_to_copy(actions: &[Action]) -> u32 {
     work_of(memory_of(actions) / size_of::<Action>())
 }

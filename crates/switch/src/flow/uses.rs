@@ -1,5 +1,5 @@
-//! Reference counts of groups, meters and tunnel option fields. From the counts, it is known without a scan over all
-//! rules whether a group, meter or field is in use.
+//! Reference counts of groups, meters and tunnel option fields. The counts show, without a scan
+//! over all rules, whether a group, meter or field is in use.
 
 use std::collections::HashMap;
 

@@ -27,11 +27,13 @@ const WORK_OF_BUCKET: usize = 64;
 const OCTETS_OF_GROUP: usize = 2;
 /// Work of removing one bucket with its group, in units of one rule visit.
 const WORK_OF_OLD_BUCKET: usize = 4;
-/// Work of adding, changing or removing a rule, a meter or a group without buckets, in units of one rule visit. It
-/// covers the classifier, the reference counts and the records of changes. The actions are counted separately.
+/// Work of adding, changing or removing a rule, a meter or a group without buckets, in units of one
+/// rule visit. The number covers the classifier, the reference counts and the records of changes.
+/// The actions are counted separately.
 pub(super) const WORK_OF_CHANGE: usize = 32;
-/// Work of finding in one table the rules with a cookie, or the rule with a match and priority, in units of one rule
-/// visit. A change and its estimates look them up several times, each time in a hash table.
+/// Work of finding in one table the rules with a cookie, or the rule with a match and priority, in
+/// units of one rule visit. A change and its estimates look up these rules several times, each time
+/// in a hash table.
 const WORK_OF_TABLE: usize = 64;
 /// Estimated work of checking one mask of a table for overlapping rules, in units of one rule visit.
 const WORK_OF_MASK: usize = 8;
@@ -297,8 +299,9 @@ impl Pipeline {
         Amount { rules: rules.len(), actions }.change_work()
     }
 
-    /// Returns an upper bound of the learned rules that a change removes at once, together with the rules whose `learn`
-    /// actions added them. The second value is the work of this estimate, in units of one rule visit.
+    /// Returns an upper bound of the amount of learned rules that a change removes immediately,
+    /// together with the rules whose `learn` actions added them. The second value is the work of
+    /// this estimate, in units of one rule visit.
     fn orphans_in(&self, change: &Mod) -> (Amount, usize) {
         let has_keepers = self.learned.has_keepers();
         let none = (Amount::default(), 0);
@@ -329,8 +332,9 @@ impl Pipeline {
         }
     }
 
-    /// Returns approximately the learned rules that are removed at once if this rule is removed. The second value is
-    /// the work of this estimate, in units of one rule visit. The estimate visits all actions of the rule.
+    /// Returns the approximate amount of learned rules that are removed immediately if this rule is
+    /// removed. The second value is the work of this estimate, in units of one rule visit. The
+    /// estimate visits all actions of the rule.
     fn orphans_of(&self, at: RuleRef) -> (Amount, usize) {
         let (mut orphans, mut work) = (Amount::default(), self.rules.work_at(at));
         let Some(rule) = self.rules.get(at) else { return (orphans, work) };
@@ -374,8 +378,9 @@ impl Pipeline {
         overlaps + room + own
     }
 
-    /// Returns whether the addition of a new rule (one that replaces no other rule) evicts a rule. If the table is full
-    /// and has no rule to evict, the addition is refused and visits no rule.
+    /// Returns whether the addition of a new rule (a rule that replaces no other rule) evicts a
+    /// rule. If the table is full and has no rule to evict, the addition is refused and visits no
+    /// rule.
     fn evicts_for(&self, change: &FlowMod) -> bool {
         self.tables.get(usize::from(change.table)).is_some_and(|table| {
             table.classifier.len() >= table.limit() as usize
@@ -410,9 +415,9 @@ impl Pipeline {
         }
     }
 
-    /// Returns the estimated work of visiting all groups to which the groups `from` refer, directly or through other
-    /// groups, in units of one rule visit. The estimate stops at [`MANY_REACHED`] groups. Its own work is also added to
-    /// `coming`.
+    /// Returns the estimated work of visiting all groups to which the groups `from` refer, directly
+    /// or through other groups, in units of one rule visit. The estimate stops at [`MANY_REACHED`]
+    /// groups. The work of the estimate itself is also added to `coming`.
     fn reach(&self, from: &[u32], coming: &mut Coming) -> usize {
         let (mut seen, mut next) = (HashSet::new(), from.to_vec());
         let mut met = from.len();

@@ -88,8 +88,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         Ok(())
     }
 
-    /// Returns whether the source address of a frame would be known on the frame's ingress port after learning. For dry
-    /// runs.
+    /// Returns whether the source address of a frame would be known on the frame's ingress port
+    /// after learning. Dry runs use this function.
     #[cold]
     pub(super) fn would_be_here(&self, lane: Lane<'a>) -> bool {
         let (tables, member) = (&self.bridge.tables, lane.by.member);
@@ -100,8 +100,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         here || member.learning && refusal().is_none()
     }
 
-    /// Returns whether learning the source address of a frame would displace the entry of the frame's own
-    /// destination. For dry runs.
+    /// Returns whether learning the source address of a frame would displace the entry of the
+    /// frame's own destination. Dry runs use this function.
     #[cold]
     pub(super) fn would_displace(&self, lane: Lane<'a>) -> bool {
         let (tables, member) = (&self.bridge.tables, lane.by.member);

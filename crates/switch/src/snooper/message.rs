@@ -224,8 +224,8 @@ fn pim_hello(message: &[u8], family: Family, mut tell: impl FnMut(Event)) -> Res
     Ok(())
 }
 
-/// Returns whether hosts answer a query with this destination address: a general query without sources to the all-hosts
-/// group, or a group query to the all-hosts group or to its group.
+/// Returns whether hosts answer a query with this destination address: a general query without
+/// sources to the all-hosts group, or a group query to the all-hosts group or to the queried group.
 fn asks_who_hears(group: IpAddr, destination: IpAddr, no_sources: bool) -> bool {
     let all = match destination {
         IpAddr::V4(destination) => destination == Ipv4Addr::new(224, 0, 0, 1),

@@ -7,7 +7,7 @@ use crate::flow::{Field, Flow};
 pub(in crate::flow) struct ActionParser<'a, P> {
     /// Flow of the packet. Its protocol determines the field that `mod_tp_dst` sets.
     pub flow: &'a Flow,
-    /// Returns the OpenFlow number of the port with a name.
+    /// Function that returns the OpenFlow number of the port with a given name.
     pub port: &'a P,
 }
 

@@ -42,7 +42,7 @@ pub enum MeterMod {
     Add(Meter),
     /// Changes a meter.
     Modify(Meter),
-    /// Removes one meter, or all (`None`), and the flow entries that use the removed meters.
+    /// Removes one meter, or all meters (`None`), and the flow entries that use the removed meters.
     Delete(Option<u32>),
 }
 
@@ -59,6 +59,7 @@ pub struct MeterStats {
     pub bytes: u64,
     /// Nanoseconds since the meter was added.
     pub age_ns: u64,
-    /// For each band, in their order, the number of packets and of octets above the band's rate.
+    /// For each band, in the order of the bands, the number of packets and of octets above the
+    /// band's rate.
     pub bands: Vec<(u64, u64)>,
 }

@@ -144,8 +144,8 @@ mod tests {
     use super::*;
     use crate::flow::{Field, text};
 
-    /// Groups that are nested deeper than the limit are refused, whatever the depth. A depth without limit exhausts
-    /// the stack.
+    /// Groups that are nested deeper than the limit are refused at any depth. Without the limit,
+    /// deep nesting would exhaust the stack.
     #[test]
     fn encap_groups_nested_too_deep_are_refused() {
         let nested =

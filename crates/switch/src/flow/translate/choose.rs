@@ -25,9 +25,10 @@ fn unit(hash: u64) -> f64 {
     ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
 }
 
-/// Returns the index of the choice with the highest random weight. The expected share of each choice is proportional
-/// to its weight, and the share of a removed choice is distributed among the others (Thaler and Ravishankar, 1998;
-/// weights after Schindelhauer and Schomaker, 2005). Returns `None` without choices.
+/// Returns the index of the choice with the highest random weight. The expected share of each
+/// choice is proportional to its weight, and the share of a removed choice is distributed among the
+/// others (Thaler and Ravishankar, 1998; weights after Schindelhauer and Schomaker, 2005). Returns
+/// `None` if there are no choices.
 fn highest(hash: u64, choices: impl Iterator<Item = (usize, u64, u16)>) -> Option<usize> {
     let score =
         |(place, id, weight): (usize, u64, u16)| (place, -unit(mix(hash, id)).ln() / f64::from(weight));

@@ -124,7 +124,8 @@ pub struct Translated {
     pub fin: Vec<(RuleRef, u16, u16)>,
     /// Drop reason, which applies if the packet is not output.
     pub dropped: DropReason,
-    /// Reason why the translation was aborted. The value is `None` if it was not aborted.
+    /// Reason why the translation was aborted. The value is `None` if the translation was not
+    /// aborted.
     pub failed: Option<Failed>,
     /// Whether the result applies only to this packet and must not be cached.
     pub is_own: bool,
