@@ -17,8 +17,8 @@ use crate::failure::{Failure, Kind};
 /// Maximum length in bytes of an HTTP response that is read as a whole. Streams have no limit.
 const ANSWER_LIMIT: usize = 256 << 20;
 
-/// Default time limit of a request. The time is counted from the start of the request, and again from each response
-/// of the daemon to `/healthz`.
+/// Default time limit of a request. The time starts with the request, and starts again with each
+/// response of the daemon to `/healthz`.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time to wait for the response to a request before the client requests `/healthz` to check whether the daemon
 /// responds.
@@ -28,7 +28,8 @@ const CHECK: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
-    /// Time limit of a request, counted from its start and again from each response of the daemon to `/healthz`.
+    /// Time limit of a request. The time starts with the request, and starts again with each
+    /// response of the daemon to `/healthz`.
     patience: Duration,
 }
 
@@ -47,8 +48,8 @@ impl Client {
         Client { socket: socket.into(), patience: PATIENCE }
     }
 
-    /// Sets the time limit of requests, which is counted from the start of a request and again from each response
-    /// of the daemon to `/healthz`.
+    /// Sets the time limit of requests. The time starts with the request, and starts again with
+    /// each response of the daemon to `/healthz`.
     pub fn patient(self, patience: Duration) -> Self {
         Client { patience, ..self }
     }
@@ -61,7 +62,8 @@ impl Client {
     /// Requests the API resource at `path` from the daemon, and parses its JSON.
     ///
     /// # Errors
-    /// The daemon does not answer or refuses the request, or the response is not the expected JSON.
+    /// Returns an error if the daemon does not answer or refuses the request, or the response is
+    /// not the expected JSON.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.read(&self.answer(path).await?)
     }
@@ -69,7 +71,7 @@ impl Client {
     /// Requests the API resource at `path` from the daemon.
     ///
     /// # Errors
-    /// The daemon does not answer or refuses the request.
+    /// Returns an error if the daemon does not answer or refuses the request.
     pub async fn answer(&self, path: &str) -> Result<Answer, Failure> {
         self.request(Method::GET, path, "", Bytes::new()).await?.success()
     }
@@ -77,7 +79,8 @@ impl Client {
     /// Sends a request with a JSON body for the API resource at `path`, and parses the JSON response.
     ///
     /// # Errors
-    /// The daemon does not answer or refuses the request, or the response is not the expected JSON.
+    /// Returns an error if the daemon does not answer or refuses the request, or the response is
+    /// not the expected JSON.
     pub async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -92,7 +95,7 @@ impl Client {
     /// Parses the JSON body of an HTTP response of the API.
     ///
     /// # Errors
-    /// The body is not the expected JSON.
+    /// Returns an error if the body is not the expected JSON.
     pub fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Failure> {
         serde_json::from_slice(&answer.body).map_err(|error| self.not_understood(&error))
     }
@@ -108,7 +111,7 @@ impl Client {
     /// also if its HTTP status reports an error.
     ///
     /// # Errors
-    /// The daemon does not answer.
+    /// Returns an error if the daemon does not answer.
     pub async fn request(
         &self,
         method: Method,
@@ -129,7 +132,7 @@ impl Client {
     /// Opens the stream that the API resource at `path` sends (live counters, a capture, a trace).
     ///
     /// # Errors
-    /// The daemon does not answer or refuses the request.
+    /// Returns an error if the daemon does not answer or refuses the request.
     pub async fn stream(&self, path: &str) -> Result<Stream, Failure> {
         let response = self.exchange(Method::GET, path, "", Bytes::new()).await?;
         let status = response.status();
@@ -244,7 +247,7 @@ impl Answer {
     /// Returns the response if its HTTP status reports success.
     ///
     /// # Errors
-    /// The failure that the daemon's error response describes.
+    /// Returns the failure that the daemon's error response describes.
     pub fn success(self) -> Result<Answer, Failure> {
         if self.status.is_success() { Ok(self) } else { Err(self.failure()) }
     }
@@ -276,7 +279,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Returns the next bytes of the body, or `None` at its end. A daemon that stops ends its streams.
+    /// Returns the next bytes of the body, or `None` at the end of the body. When the daemon stops,
+    /// the daemon ends its streams.
     pub async fn chunk(&mut self) -> Option<Bytes> {
         loop {
             let frame = self.body.frame().await?.ok()?;

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 /// Runs a client command on a new event loop until it completes.
 ///
 /// # Errors
-/// The failure of the command.
+/// Returns the failure of the command.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -10,7 +10,7 @@ pub struct Failure {
     pub object: String,
     /// Cause of the failure.
     pub cause: String,
-    /// Next step for the user. Empty if there is none.
+    /// Next step for the user. The text is empty if there is no next step.
     pub fix: String,
     /// Kind of the failure, which determines the exit code.
     pub kind: Kind,
@@ -46,7 +46,7 @@ impl Failure {
         Failure { object: String::new(), cause: String::new(), fix: String::new(), kind }
     }
 
-    /// Prints the failure on standard error, unless the command has already printed it.
+    /// Prints the failure on standard error, unless the command has already printed the failure.
     pub fn print(&self) {
         if !self.cause.is_empty() {
             eprintln!("trivium: {self}");

@@ -6,8 +6,8 @@
 //!                                  └─────> table, live (output), failure (exit code)
 //! ```
 //!
-//! Commands that need more than requests to a daemon (`run`, `bench`, `demo`) are in crates that depend on this
-//! one. The binary passes them to [`execute`] as [`OtherCommands`].
+//! Commands that need more than requests to a daemon (`run`, `bench`, `demo`) are in crates that
+//! depend on this crate. The binary passes them to [`execute`] as [`OtherCommands`].
 //!
 //! ```
 //! // The grammar accepts a command line without a daemon.

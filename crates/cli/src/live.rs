@@ -1,5 +1,5 @@
-//! Tables of packet rates, updated once a second, for `trivium top` and the demo. The rates are computed from two
-//! sets of counters. They are drawn on the terminal or printed as text.
+//! Tables of packet rates, updated once a second, for `trivium top` and the demo. The rates are
+//! computed from two sets of counters. The tables are drawn on the terminal or printed as text.
 
 use std::time::Duration;
 
@@ -33,13 +33,13 @@ pub struct PortRate {
     pub tx_packets: f64,
     /// Bits sent per second.
     pub tx_bits: f64,
-    /// Packets lost per second: those that the data plane dropped, and those that were lost before a worker
-    /// received them.
+    /// Packets lost per second: packets that the data plane dropped, and packets that were lost
+    /// before a worker received them.
     pub drops: f64,
 }
 
 impl Rates {
-    /// Adds a new set of counters. The previously newest set becomes the older one.
+    /// Adds a new set of counters. The set that was the newest before becomes the older set.
     pub fn update(&mut self, counters: Counters) {
         self.before = std::mem::replace(&mut self.now, counters);
     }
@@ -119,7 +119,7 @@ impl CounterEvents {
     /// Opens the daemon's stream of counters.
     ///
     /// # Errors
-    /// The daemon does not answer.
+    /// Returns an error if the daemon does not answer.
     pub async fn open(client: &Client) -> Result<CounterEvents, Failure> {
         let stream = client.stream("/v1/events?interval_ms=1000").await?;
         Ok(CounterEvents { stream, counters: false })

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// Reads the first packet of a capture file (pcap or pcapng).
 ///
 /// # Errors
-/// The file cannot be read or has no packet.
+/// Returns an error if the file cannot be read or has no packet.
 pub fn first_packet(path: &Path) -> Result<Vec<u8>, Failure> {
     let object = path.display().to_string();
     let fix = "name a pcap or pcapng file of Ethernet frames";

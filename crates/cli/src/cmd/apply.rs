@@ -15,7 +15,7 @@ use crate::table::counted;
 /// notices.
 ///
 /// # Errors
-/// The file is refused. Nothing has changed in that case.
+/// Returns an error if the file is refused. Nothing has changed in that case.
 pub async fn apply(client: &Client, args: &Apply) -> Result<(), Failure> {
     let text = read_configuration(&args.file)?;
     // The daemon would close the connection without reading a longer body.
@@ -75,7 +75,7 @@ fn print(outcome: &Outcome, dry_run: bool) {
 /// Confirms the configuration that `trivium apply --confirm` has applied on trial, so that the daemon keeps it.
 ///
 /// # Errors
-/// No change is on trial.
+/// Returns an error if no change is on trial.
 pub async fn confirm(client: &Client, args: Json) -> Result<(), Failure> {
     let report: PendingReport = client.send(Method::POST, "/v1/config/confirm", &()).await?;
     match args.json {
@@ -88,7 +88,7 @@ pub async fn confirm(client: &Client, args: Json) -> Result<(), Failure> {
 /// Undoes the configuration that `trivium apply --confirm` has applied on trial.
 ///
 /// # Errors
-/// No change is on trial, or the data plane refuses the previous configuration.
+/// Returns an error if no change is on trial, or the data plane refuses the previous configuration.
 pub async fn roll_back(client: &Client, args: Json) -> Result<(), Failure> {
     let outcome: Outcome = client.send(Method::DELETE, "/v1/config/pending", &()).await?;
     if args.json {

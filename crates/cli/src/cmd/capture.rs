@@ -30,8 +30,8 @@ const QUEUE: usize = 256;
 /// Captures packets until a limit is reached, or SIGINT or SIGTERM arrives.
 ///
 /// # Errors
-/// The port does not exist, the filter expression is invalid, the file cannot be written, or the daemon ends
-/// the stream.
+/// Returns an error if the port does not exist, the filter expression is invalid, the file cannot
+/// be written, or the daemon ends the stream.
 pub async fn capture(client: &Client, args: &Capture) -> Result<(), Failure> {
     let filter = args.filter.join(",");
     // The expression is also parsed here, so that errors are reported without a daemon.
@@ -44,8 +44,8 @@ pub async fn capture(client: &Client, args: &Capture) -> Result<(), Failure> {
 /// were lost.
 ///
 /// # Errors
-/// The daemon refuses the capture or ends the stream, or the file cannot be written. A file always ends with
-/// a complete packet.
+/// Returns an error if the daemon refuses the capture or ends the stream, or the file cannot be
+/// written. A file always ends with a complete packet.
 pub async fn receive(
     client: &Client,
     path: &str,
@@ -87,7 +87,7 @@ enum Ended {
 /// or SIGINT or SIGTERM arrives.
 ///
 /// # Errors
-/// Signal handlers cannot be installed.
+/// Returns an error if signal handlers cannot be installed.
 async fn feed(
     mut stream: Stream,
     to: SyncSender<Bytes>,
@@ -124,7 +124,7 @@ async fn feed(
     }
 }
 
-/// Input of the pcapng reader. It joins the chunks from a queue to one byte stream.
+/// Input of the pcapng reader. The input joins the chunks of a queue into one byte stream.
 struct Chunks {
     from: Receiver<Bytes>,
     rest: Bytes,

@@ -12,7 +12,7 @@ use crate::table::counted;
 /// Checks a configuration file and prints its mistakes.
 ///
 /// # Errors
-/// The file cannot be read or is refused.
+/// Returns an error if the file cannot be read or is refused.
 pub fn run(args: &Check) -> Result<(), Failure> {
     let text = read_configuration(&args.file)?;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -60,7 +60,7 @@ pub fn print_problems(problems: &[Problem]) {
 /// Reads a configuration file and returns its text.
 ///
 /// # Errors
-/// The file does not exist, cannot be read, or is not UTF-8.
+/// Returns an error if the file does not exist, cannot be read, or is not UTF-8.
 pub fn read_configuration(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
         let fix = match error.kind() {

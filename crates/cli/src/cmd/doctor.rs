@@ -10,7 +10,7 @@ use crate::failure::{Failure, Kind};
 /// Prints the problems that the daemon has found. If no daemon runs, prints the problems of the machine only.
 ///
 /// # Errors
-/// The daemon does not answer, or a problem has the severity `error`.
+/// Returns an error if the daemon does not answer, or a problem has the severity `error`.
 pub async fn doctor(client: &Client, args: &Json) -> Result<(), Failure> {
     let findings: Vec<DoctorFinding> = match client.get("/v1/doctor").await {
         Err(failure) if failure.kind == Kind::Unreachable => {

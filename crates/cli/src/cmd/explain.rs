@@ -18,7 +18,7 @@ use crate::pcap;
 /// Sends the packet to the daemon for explanation and prints the report.
 ///
 /// # Errors
-/// The packet is invalid, or the port does not exist.
+/// Returns an error if the packet is invalid, or the port does not exist.
 pub async fn explain(client: &Client, args: &Explain) -> Result<(), Failure> {
     let text = args.packet.join(",");
     let mut frame = frame(&text)?;
@@ -54,8 +54,9 @@ fn names_no_station(text: &str) -> bool {
     !given && !["eth_dst", "dl_dst"].iter().any(|field| text.contains(field))
 }
 
-/// Returns the MAC address of the router interface with this port and the VLAN tags of the frame, or `None` if
-/// there is none. A packet without a destination MAC address in its description is sent to this address.
+/// Returns the MAC address of the router interface with this port and the VLAN tags of the frame,
+/// or `None` if there is no such interface. A packet without a destination MAC address in its
+/// description is sent to this address.
 fn station(routers: &[RouterState], port: &str, frame: &[u8]) -> Option<MacAddr> {
     let tag = |at: usize| match frame.get(at..at + 4)? {
         [0x81, 0x00, high, low] | [0x88, 0xa8, high, low] => Some(u16::from_be_bytes([high & 0xf, *low])),

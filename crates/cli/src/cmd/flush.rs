@@ -10,7 +10,7 @@ use crate::failure::Failure;
 /// Removes the learned addresses that match the arguments, and prints the number of removed addresses.
 ///
 /// # Errors
-/// The bridge or the port does not exist.
+/// Returns an error if the bridge or the port does not exist.
 pub async fn flush(client: &Client, args: &Flush) -> Result<(), Failure> {
     let vlan = args.vlan.map(|vlan| vlan.to_string());
     let query: Vec<String> =

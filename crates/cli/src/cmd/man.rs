@@ -8,7 +8,7 @@ use crate::failure::Failure;
 /// Writes `trivium.1`, `trivium-show.1` and so on into a directory.
 ///
 /// # Errors
-/// The directory is missing, or a page cannot be written.
+/// Returns an error if the directory is missing, or a page cannot be written.
 pub fn run(args: &Man) -> Result<(), Failure> {
     let directory = &args.directory;
     clap_mangen::generate_to(Cli::command(), directory).map_err(|error| {

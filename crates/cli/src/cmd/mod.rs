@@ -27,7 +27,8 @@ use crate::failure::Failure;
 /// Commands whose implementation is in crates that depend on this crate.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherCommands {
-    /// Implementation of `trivium run`. The path is that of the API socket, if given on the command line.
+    /// Implementation of `trivium run`. The second argument is the path of the API socket, if the
+    /// command line gives a path.
     pub run: fn(&Run, Option<&Path>) -> Result<(), Failure>,
     /// Implementation of `trivium bench`.
     pub bench: fn(&Bench) -> Result<(), Failure>,
@@ -40,7 +41,7 @@ pub struct OtherCommands {
 /// Executes the command that the command line names.
 ///
 /// # Errors
-/// The failure of the command.
+/// Returns the failure of the command.
 pub fn execute(cli: Cli, others: &OtherCommands) -> Result<(), Failure> {
     let given = cli.socket;
     let socket = given.clone().unwrap_or_else(|| SOCKET.into());

@@ -1,7 +1,8 @@
 //! `trivium show`: state of the daemon as tables or JSON.
 //!
-//! The registry of lists ([`control::LISTS`]) names the commands. Most of them are made from the registry. The others
-//! have arguments or a text of their own, and a file of their own below this module with their grammar.
+//! The registry of lists ([`control::LISTS`]) names the commands. Most commands are generated from
+//! the registry. Each of the other commands has its own arguments or text, and its own file below
+//! this module with its grammar.
 
 mod caches;
 mod config;
@@ -51,7 +52,7 @@ pub struct Show {
 /// State that `trivium show` shows.
 #[derive(Clone, Debug)]
 pub enum Shown {
-    /// A list whose command is made from the registry.
+    /// A list whose command is generated from the registry.
     Listed(&'static List, Selection),
     /// State whose command has a file of its own.
     Own(Own),
@@ -161,7 +162,7 @@ fn list(name: &str) -> Option<&'static List> {
 /// Prints the part of the daemon's state that the command line requests.
 ///
 /// # Errors
-/// The daemon does not answer, or the object does not exist.
+/// Returns an error if the daemon does not answer, or the object does not exist.
 pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
     let json = args.json;
     let own = match &args.what {
@@ -185,7 +186,7 @@ pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
 /// Prints the objects of the list `name`, or only the object with the name `object`.
 ///
 /// # Errors
-/// The daemon does not answer, or the object does not exist.
+/// Returns an error if the daemon does not answer, or the object does not exist.
 pub async fn show_named(
     client: &Client,
     name: &str,

@@ -1,5 +1,5 @@
-//! `trivium stop`: stops the daemon that listens on the API socket, also if this daemon has replaced another in an
-//! upgrade. The daemon ends as it does on SIGTERM.
+//! `trivium stop`: stops the daemon that listens on the API socket, even if this daemon has
+//! replaced another daemon in an upgrade. The daemon ends as it does on SIGTERM.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ fn has_ended(process: &OwnedFd) -> bool {
 /// Stops the daemon and waits until it has ended.
 ///
 /// # Errors
-/// No daemon answers, or the daemon does not end in time.
+/// Returns an error if no daemon answers, or the daemon does not end in time.
 pub async fn stop(client: &Client, args: Json) -> Result<(), Failure> {
     let answer = client.request(Method::POST, "/v1/stop", "", Bytes::new()).await?.success()?;
     let process = process(&answer.body);

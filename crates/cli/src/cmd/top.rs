@@ -1,7 +1,8 @@
 //! `trivium top`: display of the daemon's counters and states, updated once a second.
 //!
-//! On a terminal, the display fills the screen with one page (a table) until `q` is pressed. Elsewhere, the command
-//! prints one table a second. The modules, in the direction of the data:
+//! On a terminal, the display fills the screen with one page (a table) until `q` is pressed.
+//! Without a terminal, the command prints one table a second. The modules, in the direction of the
+//! data:
 //!
 //! ```text
 //!   feed ── counters and states ──> readings ── sheet of each page ──> state ──> render, detail
@@ -39,7 +40,7 @@ const KEYS: Duration = Duration::from_millis(50);
 /// Shows counters until the time is over or the user quits.
 ///
 /// # Errors
-/// The daemon does not answer.
+/// Returns an error if the daemon does not answer.
 pub async fn top(client: &Client, args: &Top) -> Result<(), Failure> {
     let mut events = CounterEvents::open(client).await?;
     let deadline = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));

@@ -16,7 +16,7 @@ pub const FILTER_EXAMPLE: &str = "for example: ip_src=10.0.0.0/8,tcp,dst_port=44
 /// the given time.
 ///
 /// # Errors
-/// The filter expression is invalid, or no packet matched in time.
+/// Returns an error if the filter expression is invalid, or no packet matched in time.
 pub async fn trace(client: &Client, args: &Trace) -> Result<(), Failure> {
     let query = query(&args.filter.join(","), args.port.as_deref())?;
     let mut stream = client.stream(&format!("/v1/trace?count={}{query}", args.number)).await?;

@@ -12,7 +12,8 @@ use crate::failure::Failure;
 /// Requests the daemon to start the new binary and to hand over the data plane to the new process.
 ///
 /// # Errors
-/// The new process (the successor) does not take over. The running daemon then continues.
+/// Returns an error if the new process (the successor) does not take over. The running daemon then
+/// continues.
 pub async fn upgrade(client: &Client, args: &Upgrade) -> Result<(), Failure> {
     let whole = |binary: &PathBuf| {
         let failed = |error| Failure::new(binary.display().to_string(), error, "check the path");

@@ -7,7 +7,8 @@ use hyper::body::Bytes;
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// Prints the running configuration as TOML with the owners of objects that are not of the file, or as JSON.
+/// Prints the running configuration as TOML with the owner of each object that does not come from
+/// the file, or as JSON.
 pub async fn show(client: &Client, json: bool) -> Result<(), Failure> {
     if json {
         let report: ConfigReport = client.get("/v1/config").await?;

@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::client::quoted;
 
-/// Largest accepted maximum number of entries in one answer.
+/// Upper bound of [`OfBridge::limit`], the maximum number of entries in one answer.
 pub const MOST: u64 = 100_000;
 
 /// Arguments of `trivium show groups`, `meters` and `megaflows`.

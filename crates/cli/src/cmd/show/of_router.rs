@@ -16,8 +16,9 @@ pub struct OfRouter {
 }
 
 impl OfRouter {
-    /// Returns the API path of the resource `asked` (such as `routes`) of the router that the arguments name.
-    /// Without a name, the daemon must have only one router. Several routers without a name are an error.
+    /// Returns the API path of the resource `asked` (such as `routes`) of the router that the
+    /// arguments name. If the arguments name no router, the daemon must have exactly one router.
+    /// Otherwise, the function returns an error.
     pub async fn path(&self, client: &Client, asked: &str) -> Result<String, Failure> {
         if let Some(name) = &self.router {
             return Ok(format!("/v1/routers/{}/{asked}", quoted(name)));

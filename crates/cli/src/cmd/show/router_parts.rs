@@ -1,4 +1,4 @@
-//! Entries of the states of routers, such as their interfaces, in one list.
+//! Lists of entries of several routers, for example the interfaces of all routers.
 
 use model::RouterState;
 use serde::Serialize;

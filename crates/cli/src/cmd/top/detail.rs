@@ -48,7 +48,8 @@ fn list<const COLUMNS: usize>(
     frame.render_widget(Table::new(rows, widths.iter().copied()).header(header), area);
 }
 
-/// Returns the state of the port in words, and its problem or the reasons why faster modes are not possible.
+/// Returns the state of the port in words, and the port's problem or the reasons why faster modes
+/// are not possible.
 fn described(readings: &Readings, name: &str) -> Vec<Line<'static>> {
     let Some(port) = readings.port(name) else {
         let known = readings.port_counters(name).is_some();
@@ -90,7 +91,7 @@ fn counted(readings: &Readings, name: &str, width: usize) -> Vec<Line<'static>> 
     text
 }
 
-/// Returns the drops at the port by reason, with the most first.
+/// Returns the drops at the port by reason, in descending order of their number.
 fn drops(readings: &Readings, name: &str) -> Vec<[String; 3]> {
     let columns = Page::Drops.columns();
     let sheet = readings.sheet(Page::Drops);

@@ -1,8 +1,9 @@
-//! Requests to the daemon by `trivium top`: the stream of counters, and the states that the shown page needs in
-//! addition.
+//! Requests to the daemon by `trivium top`: the stream of counters, and the other states that the
+//! shown page needs.
 //!
-//! The task that sends the requests (the reader) requests a state at most once a second, and only while the shown
-//! page needs the state. When the daemon ends the stream, the reader tries to connect again until it succeeds.
+//! The task that sends the requests (the reader) requests a state at most once a second, and only
+//! while the shown page needs the state. When the daemon ends the stream, the reader tries to
+//! connect again until an attempt succeeds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -136,7 +137,8 @@ pub async fn run(
     }
 }
 
-/// Tries to connect to the daemon until it succeeds. Returns `None` if the receiver of the updates is closed.
+/// Tries to connect to the daemon until an attempt succeeds. Returns `None` if the receiver of the
+/// updates is closed.
 async fn connect_again(client: &Client, updates: &mpsc::Sender<Update>) -> Option<CounterEvents> {
     let mut reason = "the daemon has ended or is being replaced".to_owned();
     loop {

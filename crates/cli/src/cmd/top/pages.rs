@@ -204,7 +204,7 @@ impl Page {
         }
     }
 
-    /// Returns the order in which the rows are sorted until the user selects another.
+    /// Returns the order in which the rows are sorted until the user selects another order.
     pub fn order(self) -> Order {
         match self {
             Page::Flows => Order { column: FLOW_PACKETS, descending: true },
@@ -245,7 +245,7 @@ pub fn described(port: &PortState) -> String {
     parts.join(", ")
 }
 
-/// Returns the table rows of the ports. `states` may lack ports.
+/// Returns the table rows of the ports. Some ports may be missing in `states`.
 pub fn ports(counters: &Counters, states: &BTreeMap<String, PortState>) -> Vec<Row> {
     let row = |(name, port): (&String, &model::PortCounters)| {
         let state = states.get(name);

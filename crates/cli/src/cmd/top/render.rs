@@ -86,7 +86,8 @@ fn page_names(current: Page) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Draws the summary line. A loss of the connection or a refused request is shown in its place.
+/// Draws the summary line. A loss of the connection or a refused request is shown instead of the
+/// summary.
 fn draw_summary(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let paused = if app.is_paused() { " PAUSED " } else { "" };
     let width = u16::try_from(paused.len()).unwrap_or(0);
@@ -187,7 +188,7 @@ fn scrolled(offset: usize, selected: usize, count: usize, height: usize) -> usiz
     offset.clamp(first, selected.max(first)).min(count.saturating_sub(height))
 }
 
-/// Draws the headings and these rows, of which one is selected.
+/// Draws the headings and the given rows. One of the rows is selected.
 fn draw_rows(frame: &mut Frame<'_>, app: &App, lines: &[&sheet::Line], selected: usize, area: Rect) {
     let columns = app.page.columns();
     let (traced, trace_title) = app.page.traced();

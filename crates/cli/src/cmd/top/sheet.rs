@@ -1,7 +1,8 @@
 //! Table of one page of `trivium top`: rows with values, rates, and a history of two minutes.
 //!
-//! A [`Sheet`] is updated about once a second with rows of cumulative counters. It computes the rate of each
-//! counter from the last two updates. A row is recognised by its key. Therefore rows may appear and disappear.
+//! A [`Sheet`] is updated about once a second with rows of cumulative counters. The sheet computes
+//! the rate of each counter from the last two updates. A row is recognised by its key. Therefore
+//! rows may appear and disappear.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
@@ -73,7 +74,7 @@ const fn equal(one: &[u8], other: &[u8]) -> bool {
 pub enum Cell {
     /// Text, for a column of the kind [`Kind::Text`].
     Text(String),
-    /// Number that is shown as it is, or `None` if it is not known.
+    /// Number that is shown as it is, or `None` if the number is not known.
     Value(Option<f64>),
     /// Cumulative count, from which the table computes a rate per second.
     Count(u64),
@@ -117,7 +118,8 @@ impl Row {
 pub enum Value {
     /// Text of the cell.
     Text(String),
-    /// Number or rate. `None` if it is not known, such as a rate after the first update.
+    /// Number or rate. The value is `None` if the number is not known, for example a rate after the
+    /// first update.
     Number(Option<f64>),
 }
 
@@ -289,8 +291,8 @@ impl Sheet {
     }
 }
 
-/// Returns the shown value of a cell. For a cumulative count, this is the rate since the previous cell, which was
-/// read the time `passed` ago.
+/// Returns the shown value of a cell. For a cumulative count, the shown value is the rate since the
+/// previous cell. `passed` is the time since the previous cell was read.
 #[allow(clippy::cast_precision_loss, reason = "rates for people to read")]
 fn value(kind: Kind, cell: &Cell, before: Option<&Cell>, passed: Option<Duration>) -> Value {
     match cell {

@@ -61,7 +61,8 @@ pub struct App {
     pub refused: BTreeMap<Resource, String>,
     tables: [Table; Page::ALL.len()],
     live: Readings,
-    /// Data from the daemon at the time when the user paused the display. `None` if it is not paused.
+    /// Data from the daemon at the time when the user paused the display. `None` if the display is
+    /// not paused.
     frozen: Option<Box<Readings>>,
 }
 
@@ -95,7 +96,7 @@ impl App {
         self.frozen.is_some()
     }
 
-    /// Returns the data that is shown: the latest, or that at the time of the pause.
+    /// Returns the data that is shown: the latest data, or the data at the time of the pause.
     pub fn readings(&self) -> &Readings {
         self.frozen.as_deref().unwrap_or(&self.live)
     }
@@ -105,7 +106,7 @@ impl App {
         &self.tables[self.page.index()]
     }
 
-    /// Returns order, filter and selection of the shown page, to be changed.
+    /// Returns a mutable reference to the order, filter and selection of the shown page.
     pub fn table_mut(&mut self) -> &mut Table {
         &mut self.tables[self.page.index()]
     }
@@ -116,8 +117,8 @@ impl App {
         self.readings().sheet(self.page).shown(table.order, &table.filter)
     }
 
-    /// Returns the index of the selected row among the shown rows. If the selected row has disappeared, the row
-    /// that is now at its index is selected.
+    /// Returns the index of the selected row among the shown rows. If the selected row has
+    /// disappeared, the row that is now at the same index is selected.
     pub fn selected(&self, lines: &[&Line]) -> usize {
         let table = self.table();
         let found = table.selected.as_ref().and_then(|key| lines.iter().position(|line| line.key == *key));
@@ -275,8 +276,8 @@ impl App {
         }
     }
 
-    /// Sorts the rows by the next column (`step` 1) or the previous column (`step` -1): numbers in descending,
-    /// texts in alphabetical order.
+    /// Sorts the rows by the next column (`step` 1) or the previous column (`step` -1). Numbers are
+    /// sorted in descending order, and texts in alphabetical order.
     fn sort_by(&mut self, step: isize) {
         let columns = self.page.columns();
         let order = &mut self.table_mut().order;
@@ -285,8 +286,8 @@ impl App {
         *order = Order { column, descending: columns[column].kind != Kind::Text };
     }
 
-    /// Shows the details of the selected row. For a port, these are a page about the port, and for a bridge, its
-    /// OpenFlow rules.
+    /// Shows the details of the selected row. The details of a port are a page about the port. The
+    /// details of a bridge are the bridge's OpenFlow rules.
     fn drill_down(&mut self) {
         let lines = self.lines();
         let Some(key) = lines.get(self.selected(&lines)).map(|line| line.key.clone()) else { return };

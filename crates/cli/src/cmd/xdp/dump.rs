@@ -12,7 +12,8 @@ use crate::failure::Failure;
 /// Captures frames of a port's hook until a limit is reached or Ctrl-C is pressed.
 ///
 /// # Errors
-/// The port has no hook, the filter expression is invalid, or the file cannot be written.
+/// Returns an error if the port has no hook, the filter expression is invalid, or the file cannot
+/// be written.
 pub async fn dump(client: &Client, args: &XdpDump) -> Result<(), Failure> {
     let filter = args.filter.join(",");
     // The expression is also parsed here, so that errors are reported without a daemon.

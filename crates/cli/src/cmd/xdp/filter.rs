@@ -16,8 +16,8 @@ use crate::failure::Failure;
 /// Executes a subcommand of `trivium xdp filter`.
 ///
 /// # Errors
-/// The daemon does not answer, the filter does not exist or has no block list, or the daemon refuses the
-/// change.
+/// Returns an error if the daemon does not answer, the filter does not exist or has no block list,
+/// or the daemon refuses the change.
 pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Failure> {
     match command {
         FilterCommand::Show { name, json } => show::show_named(client, "filters", name.as_ref(), *json).await,

@@ -28,7 +28,8 @@ const LOOPBACK: u32 = 1;
 /// Sends the requested frames and prints a report.
 ///
 /// # Errors
-/// The process lacks privilege, the device does not exist, or a value is out of range.
+/// Returns an error if the process lacks privilege, the device does not exist, or a value is out of
+/// range.
 pub fn run(args: &XdpGen) -> Result<(), Failure> {
     if let Some(core) = args.core {
         let fix = "name a core that this process may run on";
@@ -89,7 +90,8 @@ fn send(args: &XdpGen) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends frames until the given number or duration is reached, or until Ctrl-C is pressed. Returns what was sent.
+/// Sends frames until the given number or duration is reached, or until Ctrl-C is pressed. Returns
+/// the number of sent frames and the time taken.
 fn offer(args: &XdpGen, generator: &mut Generator) -> Result<Offered, xdp::Error> {
     if let Some(packets) = args.packets {
         return generator.send(packets);

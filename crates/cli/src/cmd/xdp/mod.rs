@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// implements.
 ///
 /// # Errors
-/// The failure of the subcommand.
+/// Returns the failure of the subcommand.
 pub fn run(
     client: &Client,
     command: &Xdp,

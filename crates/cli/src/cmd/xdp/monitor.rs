@@ -68,7 +68,7 @@ struct Moment {
 /// Ctrl-C is pressed.
 ///
 /// # Errors
-/// The daemon does not answer, or the port has no hook.
+/// Returns an error if the daemon does not answer, or the port has no hook.
 pub async fn monitor(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
     if args.each {
         return each(client, args).await;

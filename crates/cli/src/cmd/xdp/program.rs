@@ -15,7 +15,8 @@ use crate::failure::Failure;
 /// Reads the object file and makes the daemon load its XDP program before the port's own program.
 ///
 /// # Errors
-/// The file cannot be read or is too long, the daemon does not answer, or the program is refused.
+/// Returns an error if the file cannot be read or is too long, the daemon does not answer, or the
+/// program is refused.
 pub async fn load(client: &Client, args: &XdpLoad) -> Result<(), Failure> {
     let object = read(&args.file)?;
     let program = args.program.as_ref().map(|name| format!("?program={}", quoted(name))).unwrap_or_default();
@@ -29,7 +30,7 @@ pub async fn load(client: &Client, args: &XdpLoad) -> Result<(), Failure> {
 /// Removes the custom program that runs before the port's own program.
 ///
 /// # Errors
-/// The daemon does not answer, or the port has no custom program.
+/// Returns an error if the daemon does not answer, or the port has no custom program.
 pub async fn unload(client: &Client, args: &XdpUnload) -> Result<(), Failure> {
     let path = format!("/v1/hooks/{}/program", quoted(&args.port));
     let answer = client.request(Method::DELETE, &path, "", Vec::new().into()).await?;

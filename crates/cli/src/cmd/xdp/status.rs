@@ -13,7 +13,7 @@ use crate::table::{Table, short};
 /// Prints the state of the XDP programs of all ports, or of one port.
 ///
 /// # Errors
-/// The daemon does not answer, or the port has no hook.
+/// Returns an error if the daemon does not answer, or the port has no hook.
 pub async fn status(client: &Client, args: &XdpStatus) -> Result<(), Failure> {
     let milliseconds = Duration::from_secs_f64(args.seconds).as_millis();
     let query = if milliseconds == 0 { String::new() } else { format!("?measure_ms={milliseconds}") };

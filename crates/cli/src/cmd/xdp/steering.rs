@@ -14,8 +14,8 @@ use crate::table::{Table, short};
 /// Executes a subcommand of `trivium xdp steering`.
 ///
 /// # Errors
-/// The daemon does not answer, the steering policy does not exist, or the daemon refuses the flow or the
-/// table.
+/// Returns an error if the daemon does not answer, the steering policy does not exist, or the
+/// daemon refuses the flow or the table.
 pub async fn steering(client: &Client, command: &SteeringCommand) -> Result<(), Failure> {
     match command {
         SteeringCommand::Show { name, json } => {
@@ -134,8 +134,8 @@ fn folded(buckets: &[SteeringTarget]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the given name of a steering policy. Without a name, returns the name of the only steering
-/// definition.
+/// Returns the given name of a steering policy. Without a name, returns the name of the only
+/// steering policy.
 async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name.clone());

@@ -1,5 +1,6 @@
-//! Frames of several lengths or over IPv6. The BPF program that generates frames (`bpf/livegen.bpf.c`) cannot make
-//! them. They are built here, and the generator sends them repeatedly.
+//! Frames of several lengths or over IPv6. The BPF program that generates frames
+//! (`bpf/livegen.bpf.c`) cannot make such frames. This module builds the frames, and the generator
+//! sends them repeatedly.
 //!
 //! The lengths follow each other in rounds. A round contains each length as often as its weight states. Rounds are
 //! repeated until every flow has had each position of the round once. Each flow then has the same mixture of
@@ -50,7 +51,7 @@ impl Ends {
     /// other address's family. If both are absent, the family is IPv4.
     ///
     /// # Errors
-    /// The addresses belong to different families.
+    /// Returns an error if the addresses belong to different families.
     pub fn new(source: Option<IpAddr>, destination: Option<IpAddr>) -> Result<Ends, Failure> {
         let (source4, destination4) = (Ipv4Addr::new(10, 0, 1, 2), Ipv4Addr::new(10, 0, 2, 2));
         let host6 = |network| Ipv6Addr::new(0x2001, 0xdb8, network, 0, 0, 0, 0, 2);
